@@ -138,19 +138,16 @@ class Coordinator:
 
     def _act(self) -> None:
         """Starts what comes next: the gate first, for what it lets in frees others."""
-        if self._end:
+        if self._end or self.ledger.finished:
             return
         is_free = self._children.of("") is None and not self.ledger.board.is_held and self.ledger.has_gate()
         if is_free and not self._is_open:
             self._start_gate(LandingRequest(), ())
         elif is_free and (batch := next_batch(self.ledger.board)):
             self._start_gate(self._request(batch), batch)
-        for key in self._starts() if self._is_open else ():
+        for key in self.ledger.apart(next_starts(self.ledger.board)) if self._is_open else ():
             if self.ledger.claims(key):
                 self._start_loop(self.ledger.board.jobs[key])
-
-    def _starts(self) -> tuple[str, ...]:
-        return next_starts(self.ledger.board)
 
     def _start_gate(self, request: LandingRequest, batch: tuple[str, ...]) -> None:
         asked = put(self._folder, REQUEST, request)
@@ -221,7 +218,7 @@ class Coordinator:
     def _looped(self, child: Child) -> None:
         """What came of a loop."""
         seen, key = child.answer(Looped), child.key
-        if self.ledger.board.jobs[key].state != "working":  # withdrawn meanwhile: its branch stays
+        if not self.ledger.is_mine(key):  # withdrawn meanwhile: its branch stays
             return
         if seen is None:
             said = child.last_words()
@@ -246,7 +243,9 @@ class Coordinator:
         return self._deaths[child.key]
 
     def _landed(self, child: Child) -> None:
-        """What the gate saw, and what follows from it."""
+        """What the gate saw, and what follows from it, unless it is another's by now."""
+        if not self.ledger.has_gate():
+            return
         seen, batch, self._batch = child.answer(GateVerdict), self._batch, ()
         if seen is None and child.code == 2:
             seen = GateVerdict(stuck=child.last_words())
@@ -323,7 +322,7 @@ class Coordinator:
 
     def _read_again(self) -> None:
         """Takes note of what a person has changed in the list. One that is broken changes nothing."""
-        if self._end:
+        if self._end or not self.ledger.has_list():
             return
         if self._list.take_due() and self._children.of(REREADER) is None:
             self._start(REREADER, ("reread", str(self._folder.path), digest_of(self.order)), "list.log")
@@ -343,20 +342,19 @@ class Coordinator:
 
     def _watch_limits(self) -> None:
         """Ends what is at work when money or time run out."""
-        order = self.order
+        order, ledger = self.order, self.ledger
+        if ledger.finished:
+            return
         if order.is_overdue(self.elapsed) and not self._end:
             self._stop(Outcome.TIMEOUT.value, "its time is over", 1)
         if order.max_cost is None or time.monotonic() - self._looked < SEEN:
             return
         self._looked = time.monotonic()
-        spending = self._spending()
-        if self.ledger.board.spent + spending >= order.max_cost and not self._end:
+        seen = [facts_in(str(self._folder.path.parent / job.run)) for job in ledger.board.of("working")]
+        spending = sum(standing.cost_usd or 0.0 for standing in seen if standing)  # of the loops at work, so far
+        ledger.report(spending)
+        if ledger.board.spent + spending + ledger.spent_elsewhere >= order.max_cost and not self._end:
             self._stop(Outcome.BUDGET.value, "its budget is spent", 1)
-
-    def _spending(self) -> float:
-        """What the loops at work have cost so far."""
-        seen = [facts_in(str(self._folder.path.parent / job.run)) for job in self.ledger.board.of("working")]
-        return sum(standing.cost_usd or 0.0 for standing in seen if standing)
 
     @property
     def elapsed(self) -> float:

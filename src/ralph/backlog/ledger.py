@@ -32,13 +32,16 @@ NAMES = {**work_events.NAMES, events.Notice: events.NAMES[events.Notice]}
 
 class Ledger(Protocol):
     """What the coordinator knows and says. Another one may be kept where many machines can reach it: then `claims` says
-    whether an item may be worked on here, and `has_gate` whether landings are ours to make; what was told counts only
-    where nobody else was faster, so the board is to be looked at again."""
+    whether an item may be worked on here, `is_mine` whether it is, `has_gate` whether landings are ours to make and
+    `has_list` whether the list is ours to read; what was told counts only where nobody else was faster, so the board is
+    to be looked at again."""
 
     board: Board
     opened: str
     """The commit of the target that was last seen green, or landed."""
     elapsed: float
+    finished: work_events.WorkFinished | None
+    spent_elsewhere: float
 
     def tell(self, *happened: WorkTold) -> None:
         """Writes down what happened, then knows it."""
@@ -46,7 +49,19 @@ class Ledger(Protocol):
 
     def claims(self, key: str) -> bool: ...
 
+    def is_mine(self, key: str) -> bool: ...
+
     def has_gate(self) -> bool: ...
+
+    def has_list(self) -> bool: ...
+
+    def apart(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """The same items, in the order in which to try them here."""
+        ...
+
+    def report(self, spending: float) -> None:
+        """Tells the others what our loops at work have cost so far."""
+        ...
 
 
 class JournalLedger:
@@ -56,6 +71,8 @@ class JournalLedger:
         self, folder: RunFolder, sinks: Sequence[LineSink], redact: Redactor, seal: Seal | None = None
     ) -> None:
         self.board, self.opened, self.elapsed = Board(), "", 0.0
+        self.finished: work_events.WorkFinished | None = None
+        self.spent_elsewhere = 0.0
         self.is_resumed = False
         self._folder, self._redact = folder, redact
         self._seq = 0
@@ -92,8 +109,20 @@ class JournalLedger:
     def claims(self, key: str) -> bool:
         return True
 
+    def is_mine(self, key: str) -> bool:
+        return self.board.jobs[key].state == "working"
+
     def has_gate(self) -> bool:
         return True
+
+    def has_list(self) -> bool:
+        return True
+
+    def apart(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        return keys
+
+    def report(self, spending: float) -> None:
+        """There is nobody else."""
 
     def close(self) -> None:
         self._journal.close()
@@ -112,8 +141,10 @@ class JournalLedger:
                 self.opened = event.commit
             case work_events.ItemLanded() if event.commit:
                 self.opened = event.commit
+            case work_events.WorkStarted():
+                self.finished = None
             case work_events.WorkFinished():
-                self.elapsed = event.duration_s
+                self.finished, self.elapsed = event, event.duration_s
 
 
 class WorkRegistration(Registration):

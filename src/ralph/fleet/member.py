@@ -87,13 +87,6 @@ class Member(Coordinator):
         has_to_wait = not next_starts(self.ledger.board) and not next_batch(self.ledger.board)
         return not self._brings and has_to_wait and self._is_wanted_elsewhere()
 
-    def _act(self) -> None:
-        if self.ledger.finished is None and not self._end:
-            super()._act()
-
-    def _starts(self) -> tuple[str, ...]:
-        return self.ledger.apart(super()._starts())
-
     def _start(self, key: str, words: tuple[str, ...], log: str) -> Child:
         if job := self.ledger.board.jobs.get(key):
             self._runs[key] = job.run
@@ -168,15 +161,6 @@ class Member(Coordinator):
         with suppress(UserError):
             item_worktrees.clear(self.order, self._home, here)
 
-    def _looped(self, child: Child) -> None:
-        self._runs.pop(child.key, None)
-        if self.ledger.is_mine(child.key):
-            super()._looped(child)
-
-    def _landed(self, child: Child) -> None:
-        if self.ledger.has_gate():
-            super()._landed(child)
-
     def _obey(self) -> None:
         """What people want on this machine; what they want elsewhere is in the ledger."""
         is_held = None if self._end else self._pause.settle(self.ledger.board.is_held)
@@ -189,10 +173,6 @@ class Member(Coordinator):
         source = self.order.source
         return self._brings or bool(source.paths) or (source.program == "github" and bool(which("gh")))
 
-    def _read_again(self) -> None:
-        if self.ledger.has_list():
-            super()._read_again()
-
     def _take(self, reading: ListContent) -> None:
         if not self._brings and self.order.source.is_in_files:
             before = read_list_at(self.order.base, self.order.source, self._home)
@@ -202,15 +182,6 @@ class Member(Coordinator):
     def _tick_on_disk(self) -> None:
         if self._brings:
             super()._tick_on_disk()
-
-    def _watch_limits(self) -> None:
-        if not self.ledger.finished:
-            super()._watch_limits()
-
-    def _spending(self) -> float:
-        own = super()._spending()
-        self.ledger.report(own)
-        return own + self.ledger.spent_elsewhere
 
     def _stop(self, end: str, reason: str, level: int) -> None:
         """A person, or something that is wrong here, ends this worker; time and money end the work."""

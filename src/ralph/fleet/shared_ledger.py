@@ -42,8 +42,6 @@ class SharedLedger(JournalLedger):
         self._vacant: frozenset[str] = frozenset()
         self._reported = 0.0
         self.began = 0.0
-        self.spent_elsewhere = 0.0
-        self.finished: work_events.WorkFinished | None = None
         self.heard: list[WorkTold] = []
         self._work, self._database, self._me = folder.id, database, me
 
@@ -135,21 +133,16 @@ class SharedLedger(JournalLedger):
             slots = self.board.slots
             self._know(event, entry.at)
             self.board = replace(self.board, slots=slots)
-            self._mind(event, entry.at)
+            self._mind(event)
             happened.append(event)
         if happened:
             self.heard += happened
             for listener in self._listeners:
                 listener(*happened)
 
-    def _mind(self, event: WorkTold, at: float) -> None:
-        match event:
-            case work_events.WorkStarted():
-                self.finished, self.began = None, self.began or at
-            case work_events.WorkFinished():
-                self.finished = event
-            case work_events.ItemStarted() if event.run in self._runs:
-                self._mine[event.key] = event.run
+    def _mind(self, event: WorkTold) -> None:
+        if isinstance(event, work_events.ItemStarted) and event.run in self._runs:
+            self._mine[event.key] = event.run
         for key, run in list(self._mine.items()):
             job = self.board.jobs.get(key)
             if job is None or job.state != "working" or job.run != run:
@@ -157,8 +150,8 @@ class SharedLedger(JournalLedger):
 
     def _know(self, event: object, at: float) -> None:
         super()._know(event, at)
-        if isinstance(event, work_events.WorkStarted | work_events.WorkFinished):
-            self._mind(event, at)
+        if isinstance(event, work_events.WorkStarted):
+            self.began = self.began or at
 
     @property
     def age(self) -> float:
@@ -172,7 +165,7 @@ class SharedLedger(JournalLedger):
         return len(self._mine) < self._me.slots and self.board.jobs[key].state == "queued"
 
     def apart(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """The same, beginning elsewhere for each worker: all of them may start now, and who wants the same waits."""
+        """Beginning elsewhere for each worker: all of them may start now, and who wants the same waits."""
         at = self._me.id * self._me.slots % len(keys) if keys else 0
         return keys[at:] + keys[:at]
 
@@ -209,7 +202,6 @@ class SharedLedger(JournalLedger):
         return True
 
     def report(self, spending: float) -> None:
-        """Tells the others what our loops at work have cost so far."""
         if abs(spending - self._reported) >= CENT or (self._reported and not spending):
             query = "UPDATE ralph_workers SET spending = %s WHERE id = %s"
             self._database.do(lambda transaction: transaction.ask(query, spending, self._me.id))

@@ -48,7 +48,7 @@ def test_what_makes_no_sense_is_one_line_and_exit_2(anywhere: Machine, words: tu
 
 
 def test_without_the_extra_it_is_said_how_to_get_it(anywhere: Machine, tmp_path: Path) -> None:
-    (tmp_path / "psycopg.py").write_text("raise ModuleNotFoundError('no', name='psycopg')")
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['psycopg'] = None\n")
     done = anywhere.ralph("worker", "--db", anywhere.url, PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
     assert "a fleet needs psycopg, which is not installed" in done.stderr

@@ -39,7 +39,7 @@ def test_a_nul_in_a_setting_is_said_in_one_line(
     assert done.code in (1, 2)
 
 
-@pytest.mark.parametrize("most", [8, 10, 12, 14, 18, 20])
+@pytest.mark.parametrize("most", [5, 6, 7, 8, 9, 10, 12, 14, 18, 20])
 def test_too_few_descriptors_are_said_in_one_line(
     environment: dict[str, str], agent: Agent, workspace: Path, most: int
 ) -> None:

@@ -18,7 +18,7 @@ from ralph.processes.descendants import (
     press,
     without,
 )
-from ralph.processes.reaper import FAREWELL, PATIENCE, Channel
+from ralph.processes.reaper import FAREWELL, NAME, PATIENCE, Channel
 from ralph.processes.spawning import MARK, adopt_orphans
 
 TYPE_CHECKING = False
@@ -80,8 +80,12 @@ class NotStarted(Exception):
         self.error = OSError(number, os.strerror(number), path)
 
 
-class KeeperLost(Exception):
-    """The keeper itself was killed, or it does not answer."""
+class KeeperLost(UserError):
+    """The keeper itself was killed, or it does not answer; before anything is started, it could not live at all."""
+
+    def __init__(self) -> None:
+        hint = "if nobody has done that, the system is short of something: see `ulimit -n` and `ulimit -v`"
+        super().__init__(f"the process that ends what agents start ({NAME}) was killed or stopped", hint)
 
 
 class Keeper:

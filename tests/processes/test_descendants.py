@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import select
 import subprocess
 import sys
 import time
@@ -106,3 +107,34 @@ def test_such_a_process_is_found_by_the_mark_of_its_run(tmp_path: Path) -> None:
     assert sweep_marked("headless-test", grace=1.0) == 1
     assert process.wait(20) < 0
     assert not is_held(tmp_path)
+
+
+RESTLESS = """
+import os, sys, time
+for _ in range(4):
+    if os.fork() == 0:
+        os.setsid()
+        while not os.path.exists(sys.argv[1]):
+            time.sleep(0.004)
+            if os.fork():
+                os._exit(0)
+        os._exit(0)
+"""
+
+
+def test_one_that_forks_and_goes_all_the_time_does_not_get_away(tmp_path: Path) -> None:
+    """It is never the process for long that somebody has just seen."""
+    enough = tmp_path / "enough"
+    reader, writer = os.pipe()  # whoever lives holds it open
+    words = [sys.executable, "-I", "-S", "-c", RESTLESS, str(enough)]
+    env = {**os.environ, "RALPH_RUN_ID": "restless-test"}
+    assert subprocess.run(words, env=env, pass_fds=[writer], check=False).returncode == 0
+    os.close(writer)
+    sweep_marked("restless-test")
+    ready = select.poll()
+    ready.register(reader)
+    try:
+        assert ready.poll(5000) == [(reader, select.POLLHUP)]
+    finally:
+        enough.touch()
+        os.close(reader)

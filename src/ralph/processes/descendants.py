@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from itertools import chain
 
 from ralph.processes.spawning import MARK
 
@@ -53,10 +54,8 @@ def in_group(group: int) -> list[RunningProcess]:
 
 def marked(run_id: str, name: str = MARK) -> list[RunningProcess]:
     """Every living process that was started for a run, less this one and those above it."""
-    everyone = _others()
-    mark = f"{name}={run_id}".encode()
-    bearers = _bearers_in_proc(mark) if _HAS_PROC else _bearers_in_ps(mark)
-    return [everyone[pid] for pid in bearers if pid in everyone]
+    above = _above()
+    return [process for process in _bearers(f"{name}={run_id}".encode()) if process.pid not in above]
 
 
 def send(process: RunningProcess, number: int) -> None:
@@ -98,12 +97,16 @@ def sweep_marked(
     found = {process.pid: process for process in known}
     asked: AskedBefore = set()
     deadline = time.monotonic() + grace
-    while run_id and (living := left_of(run_id, found.values())):
+    unseen, is_last = 0, False
+    while run_id and unseen < _LOOKS and not is_last:  # one look may miss who forks and goes all the time
         overdue = time.monotonic() - deadline
-        if overdue > grace:
-            break
-        press(living, asked, kill=overdue >= 0 or left() < grace)
+        is_last = overdue > grace
+        living = []
+        for process in _each_left(run_id, found.values()):
+            press([process], asked, kill=overdue >= 0 or left() < grace)
+            living.append(process)
         found.update((process.pid, process) for process in living)
+        unseen = 0 if living else unseen + 1
         time.sleep(0.01)
     return len(found)
 
@@ -111,24 +114,32 @@ def sweep_marked(
 def left_of(run_id: str, known: Iterable[RunningProcess] = ()) -> list[RunningProcess]:
     """Those with the mark of a run, those known to be of it (they may have lost that in the meantime), and all that
     live below them; but not this process, nor those above it."""
-    others = _others()
-    again = [process for process in known if process.pid in others and process.began == others[process.pid].began]
-    heads = (marked(run_id) if run_id else []) + again
-    return [
-        process
-        for process in distinct([one for head in heads for one in (head, *below(head.pid))])
-        if process.pid in others
-    ]
+    return distinct(list(_each_left(run_id, known)))
 
 
-def _others() -> dict[int, RunningProcess]:
-    """Every living process, less this one and those above it."""
-    everyone = {process.pid: process for process in _all()}
-    above = everyone.get(os.getpid())
-    while above is not None:
-        del everyone[above.pid]
-        above = everyone.get(above.parent)
-    return everyone
+def _each_left(run_id: str, known: Iterable[RunningProcess]) -> Iterator[RunningProcess]:
+    """As they are found: who is ended at once has no time to get away by a fork."""
+    above, look = _above(), _looking()
+    again = (now for process in known if (now := look(process.pid)) and now.began == process.began)
+    for head in chain(_bearers(f"{MARK}={run_id}".encode()) if run_id else (), again):
+        for process in (head, *below(head.pid)):
+            if process.pid not in above:
+                yield process
+
+
+def _above() -> set[int]:
+    """This process and those above it."""
+    look, above = _looking(), set[int]()
+    process = look(os.getpid())
+    while process is not None:
+        above.add(process.pid)
+        process = look(process.parent)
+    return above
+
+
+def _looking() -> Callable[[int], RunningProcess | None]:
+    """What says of a number which living process it is."""
+    return _look_at if _HAS_PROC else {process.pid: process for process in _all()}.get
 
 
 def press(living: list[RunningProcess], asked: AskedBefore, kill: bool) -> None:
@@ -240,17 +251,24 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _bearers_in_proc(mark: bytes) -> Iterator[int]:
-    for pid in _pids():
+def _bearers(mark: bytes) -> Iterator[RunningProcess]:
+    """The youngest first: one that has just been forked may be gone in a moment."""
+    if not _HAS_PROC:
+        look = _looking()
+        yield from (process for pid in _bearers_in_ps(mark) if (process := look(pid)))
+        return
+    for pid in sorted(_pids(), reverse=True):
         told = _environ_of(f"/proc/{pid}")
-        if not told:  # the first thread may have ended, and then tells nothing; the others share what it had
+        if not told and _look_at(
+            pid
+        ):  # the first thread may have ended, and tells nothing; the others share what it had
             try:
                 threads = [task for task in os.listdir(f"/proc/{pid}/task") if task != str(pid)]
             except OSError:
                 continue
             told = b"".join(_environ_of(f"/proc/{pid}/task/{task}") for task in threads)
-        if mark in told.split(b"\0"):
-            yield pid
+        if mark in told.split(b"\0") and (process := _look_at(pid)):
+            yield process
 
 
 def _environ_of(folder: str) -> bytes:

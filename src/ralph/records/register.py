@@ -318,6 +318,8 @@ def end_left_behind(env: Mapping[str, str] = os.environ) -> list[Left]:
             from ralph.processes.program import seconds_left
 
             sweep_marked(run, known=found, left=seconds_left)
+            if left_of(run):  # somebody hangs in the kernel: the next start tries again
+                continue
         with suppress(OSError):
             os.unlink(f"{state_folder(env, _PLACE)}/{run}")
     return ended

@@ -13,7 +13,7 @@ from ralph.agents.wire import TABLE, Arguments, Table, read, todo_item
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
 from ralph.core.model import Exit, Turn, Usage
 
-Number = float | None  # as a float, no absurd number makes a line unreadable
+Number = float | None  # as a float, no sum of absurd numbers can fail
 
 
 class Tokens(Struct, gc=False):
@@ -72,7 +72,7 @@ class BlockReader(Reader):
         super().__init__(request)
         self.resets_at: float | None = None
         self._message: str | None = None
-        self._seen = Usage()  # of all replies so far, for a turn that is cut off before its result
+        self._seen = Tokens()  # of all replies so far, for a turn that is cut off before its result
         self._tasks: dict[str, TodoItem] = {}
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
@@ -96,7 +96,7 @@ class BlockReader(Reader):
 
     def turn(self, ended: Exit) -> Turn:
         if self.usage == Usage():
-            self.usage = priced(self._seen, self.model)
+            self.usage = priced(tokens_in(to_builtins(self._seen)), self.model)
         return super().turn(ended)
 
     def usage_in(self, result: Table) -> Usage:
@@ -154,7 +154,12 @@ class BlockReader(Reader):
     def _count(self, name: str | None, used: Tokens) -> None:
         """Every line of a reply repeats the usage of the reply as it began."""
         if name is None or name != self._message:
-            self._message, self._seen = name, self._seen.plus(tokens_in(to_builtins(used)))
+            self._message, seen = name, self._seen  # one by one: there may be thousands of replies a second
+            seen.input_tokens = (seen.input_tokens or 0) + (used.input_tokens or 0)
+            seen.output_tokens = (seen.output_tokens or 0) + (used.output_tokens or 0)
+            seen.cache_read_input_tokens = (seen.cache_read_input_tokens or 0) + (used.cache_read_input_tokens or 0)
+            written = (seen.cache_creation_input_tokens or 0) + (used.cache_creation_input_tokens or 0)
+            seen.cache_creation_input_tokens = written
 
     def _user(self, said: StreamLine, line: bytes) -> Iterable[AgentEvent]:
         self._understood = True

@@ -147,7 +147,9 @@ class Planning:
     def _discuss(self, plan: Plan) -> int:
         while True:
             self._keep(plan)
-            plan = self._answered(plan)
+            if questions := plan.questions():
+                self.dialog.say("\nIt asks (an empty answer leaves a question open):")
+            plan = plan.answered({one: self.dialog.ask(f"  {clean(one)}\n  > ") for one in questions})
             self._keep(plan)
             self._show(plan)
             choice, _, words = self.dialog.ask(CHOICES).partition(" ")
@@ -180,13 +182,6 @@ class Planning:
             self.dialog.say(f"ralph: it asks: {one_line(questions[0])} (answer in {self.path.name}, then tick it)")
             return 1
         return 0
-
-    def _answered(self, plan: Plan) -> Plan:
-        """With a person's answers; a question without one stays open."""
-        questions = plan.questions()
-        if questions:
-            self.dialog.say("\nIt asks (an empty answer leaves a question open):")
-        return plan.answered({one: self.dialog.ask(f"  {clean(one)}\n  > ") for one in questions})
 
     def _show(self, plan: Plan) -> None:
         self.dialog.say(f"\n{clean(plan.text)}")

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from ralph.core.model import Rule, Run, Stop
     from ralph.processes.keeper import Keeper
     from ralph.records.journal import Story
-    from ralph.records.register import Listed
     from ralph.run.context import Place
-    from ralph.run.launch import Launched
     from ralph.run.order import Order
     from ralph.settings import Loaded, Settings
     from ralph.show.screen import Screen
@@ -263,6 +261,7 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
 
     from ralph.core.text import nickname
     from ralph.files import state_folder
+    from ralph.records.register import recorded_in, runs
     from ralph.run.launch import Launched, words_of
 
     if values.get("json") or values.get("dry_run"):
@@ -282,7 +281,8 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
     launched = Launched.start(
         [command, "--quiet", *words_of(given, options.COMMANDS[command]), "--", *words], os.environ
     )
-    while not (found := _found(launched, values)):
+    here = os.path.join(values.get("directory", "."), ".ralph")
+    while not (found := next((run for run in (*runs(), *recorded_in(here)) if launched.plays(run)), None)):
         if launched.exit_code is not None:
             complain(*launched.complaint())
             return launched.exit_code
@@ -293,13 +293,6 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
     print(f"  ralph logs -f {name}   follow it\n  ralph ui             watch and steer all runs")
     print(f"  ralph stop {name}      end it")
     return 0
-
-
-def _found(launched: Launched, values: dict[str, Any]) -> Listed | None:
-    from ralph.records.register import recorded_in, runs
-
-    here = os.path.join(values.get("directory", "."), ".ralph")
-    return next((run for run in (*runs(), *recorded_in(here)) if launched.plays(run)), None)
 
 
 @command(

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, TYPE_CHECKING
 
 from ralph.cli.table import DB, DIRECTORY, JSON, Values, command, print_objects
-from ralph.core.text import clean
+from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.run.options import Option
 
@@ -122,9 +122,19 @@ def logs(values: Values, words: list[str]) -> int:
     from ralph.cli.request import read_run
 
     run = read_run(values, words)
-    lines = _lines(run, bool(values.get("follow")))
+    follows = bool(values.get("follow"))
+    lines = _lines(run, follows)
     if values.get("json"):
-        return _copy(lines, at_once=bool(values.get("follow")))
+        from ralph.records.journal import decoded
+
+        out = sys.stdout.buffer
+        for line in lines:
+            if decoded(line) is not None:  # one that was cut off is none
+                out.write(escaped(line))  # ralph wrote it so; but an agent can write there, too
+                if follows:
+                    out.flush()
+        out.flush()
+        return 0
     if run.facts.kind == "work":
         from ralph.cli.work import log_of_work
 
@@ -144,20 +154,6 @@ def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
         follows = now is not None and now.is_alive
         yield from following.lines()
         time.sleep(_GLANCE if follows else 0)
-
-
-def _copy(lines: Iterator[bytes], at_once: bool) -> int:
-    from ralph.core.text import escaped
-    from ralph.records.journal import decoded
-
-    out = sys.stdout.buffer
-    for line in lines:
-        if decoded(line) is not None:  # one that was cut off is none
-            out.write(escaped(line))  # ralph wrote it so; but an agent can write there, too
-            if at_once:
-                out.flush()
-    out.flush()
-    return 0
 
 
 def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
+from ralph.history.evidence import patch_in
 from ralph.repository import git
 from ralph.repository.configuration import Configuration
 from ralph.repository.git import ask, commit_of, find_repository, identity, obeying, repository, run
@@ -15,6 +16,14 @@ def test_a_folder_outside_any_repository_has_none(tmp_path: Path) -> None:
     assert find_repository(tmp_path) is None
     with pytest.raises(UserError, match="not in a git repository"):
         repository(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a" * 5000, "👩" * 100, "a/" * 3000])
+def test_what_no_folder_can_be_called_is_not_there_and_has_no_patch(name: str) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        find_repository(Path(name))
+    with pytest.raises(UserError, match="is gone"):
+        patch_in("r1", name, None)
 
 
 def test_a_workspace_may_be_a_subfolder(repo: Any) -> None:

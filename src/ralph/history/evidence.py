@@ -53,7 +53,7 @@ def patch_of(run: Listed, number: int | None) -> Patch:
 
 def patch_in(run: str, place: str, number: int | None) -> Patch:
     """The patch of a run that worked in `place`."""
-    if not Path(place).is_dir():
+    if not os.path.isdir(place):
         raise UserError(f"{place} is gone", "the run's work cannot be looked at")
     return _patch(repository(Path(place)), run, number)
 

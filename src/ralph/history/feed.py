@@ -178,9 +178,8 @@ def remembered(
     """What git still knows about what lies between the trees; nothing where it cannot be asked any more."""
     from ralph.repository.git import find_repository
 
-    workspace = Path(history.workspace)
     try:
-        repository = find_repository(workspace) if workspace.is_dir() else None
+        repository = find_repository(Path(history.workspace))
         found = between(repository, list(trees.values())) if repository else {}
     except UserError:  # a repository that is broken by now: the rest of the history stands
         return {}

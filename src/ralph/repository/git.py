@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ralph.core.text import head
+from ralph.core.text import head, short
 from ralph.errors import UserError
 from ralph.files import make_folder, read_given, stamp_of
 from ralph.processes.program import AskedProgram, CutOff, own_program
@@ -139,6 +139,8 @@ _known: dict[str, tuple[Repository, list[object]]] = {}
 
 def find_repository(workspace: Path) -> Repository | None:
     """The repository around `workspace`; None without one, or without git. A broken or bare one is an error."""
+    if not os.path.isdir(workspace):  # a forged journal may name what no folder can be called
+        raise UserError(f"no such folder: {short(str(workspace), 200)}", "name one that is there")
     place = os.path.realpath(workspace)
     found, went_by = _known.get(place, (None, []))
     if found and went_by == _goes_by(found):

@@ -123,7 +123,7 @@ def repository_of(run: Listed) -> Repository:
     started = _beginning_of(run)
     if not started.worktree:
         return repository(_workspace_of(run, started))
-    if not Path(started.worktree).is_dir():
+    if not os.path.isdir(started.worktree):
         raise UserError(
             f"the run's worktree is gone: {started.worktree}", f"its work is on the branch {started.branch}"
         )
@@ -133,7 +133,7 @@ def repository_of(run: Listed) -> Repository:
 def saved_in(run: Listed) -> Repository:
     """The repository that holds what the run saved after each iteration: that stays when its worktree goes."""
     started = _beginning_of(run)
-    is_gone = started.worktree and not Path(started.worktree).is_dir()
+    is_gone = started.worktree and not os.path.isdir(started.worktree)
     return repository(_workspace_of(run, started)) if is_gone else repository_of(run)
 
 

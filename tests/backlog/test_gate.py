@@ -171,6 +171,14 @@ def test_a_branch_that_is_checked_out_is_never_moved(lab: Lab, tmp_path: Path) -
     assert len(lab.commits()) == 1
 
 
+def test_a_target_that_an_agent_makes_another_name_of_a_branch_does_not_move_that(lab: Lab) -> None:
+    branch, mine = lab.branch("T1", {"a": "1\n"}), lab.git("rev-parse", "HEAD")
+    lab.git("symbolic-ref", f"refs/heads/{TARGET}", lab.git("symbolic-ref", "HEAD"))
+    assert lab.land(branch).landed == ("T1",)
+    assert lab.git("rev-parse", "HEAD") == mine
+    assert lab.show("a") == "1"
+
+
 def test_a_stale_lock_and_a_lost_race_are_told_apart(lab: Lab) -> None:
     """By exit code they look alike; the target itself says which it was."""
     branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"

@@ -106,6 +106,15 @@ def test_a_run_in_the_tree_itself_has_nothing_to_accept(ralph: Ralph, agent: Age
         assert (result.code, "worked in the tree itself" in result.err) == (2, True), result.err
 
 
+def test_to_discard_a_branch_that_an_agent_made_another_name_of_mine_leaves_mine(
+    ralph: Ralph, git: Git, branch: str, workspace: Path
+) -> None:
+    head = git("rev-parse", "HEAD")
+    git("symbolic-ref", f"refs/heads/{branch}", "refs/heads/main")
+    assert ralph("discard").code == 0
+    assert (git("rev-parse", "main"), git("branch").split()) == (head, ["*", "main"])
+
+
 DEEP = "import os; [(os.mkdir('d' * 200), os.chdir('d' * 200)) for _ in range(25)]"
 
 

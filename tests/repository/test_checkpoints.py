@@ -93,6 +93,15 @@ def test_every_state_is_a_commit_beside_the_branches(repo: Any) -> None:
     assert repo.git("branch", "--contains", second) == ""
 
 
+def test_a_checkpoint_that_an_agent_makes_another_name_of_a_branch_does_not_move_that(repo: Any) -> None:
+    loop = Loop(repo)
+    before = repo.git("rev-parse", "HEAD")
+    repo.git("symbolic-ref", f"refs/ralph/{RUN}/1", repo.git("symbolic-ref", "HEAD"))
+    repo.write("new.txt", "1\n")
+    made = loop.save()
+    assert (repo.git("rev-parse", "HEAD"), repo.git("rev-parse", f"refs/ralph/{RUN}/1")) == (before, made)
+
+
 def test_an_unchanged_state_is_the_same_commit(repo: Any) -> None:
     loop = Loop(repo)
     repo.write("new.txt")

@@ -12,6 +12,13 @@ from ralph.repository.configuration import Configuration
 from ralph.repository.git import ask, commit_of, find_repository, identity, obeying, repository, run
 
 
+def test_no_ref_is_moved_by_another_name_that_an_agent_gives_it() -> None:
+    source = Path(git.__file__).parents[1]
+    words = [line for path in source.rglob("*.py") for line in path.read_text().splitlines() if '"update-ref"' in line]
+    assert len(words) > 9
+    assert [line for line in words if '"update-ref", "--no-deref"' not in line] == []
+
+
 def test_a_folder_outside_any_repository_has_none(tmp_path: Path) -> None:
     assert find_repository(tmp_path) is None
     with pytest.raises(UserError, match="not in a git repository"):

@@ -57,7 +57,7 @@ def align(order: WorkOrder, repository: Repository, key: str, tip: str) -> None:
         return
     with alone(repository):
         _remove(made)
-        repository.git("update-ref", f"refs/heads/{made.branch}", tip)
+        repository.git("update-ref", "--no-deref", f"refs/heads/{made.branch}", tip)
 
 
 def _mark(made: Worktree) -> str:
@@ -216,7 +216,7 @@ class Publisher:
         for _ in range(TRIES):
             tip = commit_of(self._home.root, f"refs/heads/{self._branch}")
             fence = landing.on_top_of(self._home, tip, f"ralph: {worker} goes on with {self._key}")
-            self._home.git("update-ref", f"refs/heads/{self._branch}", fence, tip)
+            self._home.git("update-ref", "--no-deref", f"refs/heads/{self._branch}", fence, tip)
             with suppress(Taken):
                 if self.push():
                     return

@@ -254,7 +254,7 @@ class Checkpoints:
 
     def _point(self, name: str, commit: str) -> str:
         ref = f"refs/ralph/{self.run_id}/{name}"
-        words = ("-c", "core.logAllRefUpdates=false", "update-ref", ref, commit)
+        words = ("-c", "core.logAllRefUpdates=false", "update-ref", "--no-deref", ref, commit)
         try:
             self.repository.git(*words, env=CLOSED)
         except GitError as error:

@@ -241,7 +241,7 @@ def advance(repository: Repository, ref: str, new: str, old: str) -> Moved:
     """Compare and swap. `lost`: somebody else has moved the target. A lock that a killed git has left looks like that
     by its exit code, so the target itself is asked, and the lock is removed once nobody can be holding it."""
     deadline = time.monotonic() + 5 * STALE
-    words = ("update-ref", "--create-reflog", "-m", "ralph: land", ref, new, old)
+    words = ("update-ref", "--no-deref", "--create-reflog", "-m", "ralph: land", ref, new, old)
     while True:
         answer = repository.ask(*words)
         if not answer.code:
@@ -280,7 +280,7 @@ def drop_branches(repository: Repository, tips: Mapping[str, str]) -> None:
 
 def _dropped(repository: Repository, tips: Mapping[str, str]) -> bool:
     lines = "".join(f"delete refs/heads/{name} {tip}\n" for name, tip in tips.items())
-    return not repository.ask("update-ref", "--stdin", stdin=lines.encode()).code
+    return not repository.ask("update-ref", "--no-deref", "--stdin", stdin=lines.encode()).code
 
 
 def markers_in(repository: Repository, commit: str, files: Sequence[str]) -> tuple[str, ...]:

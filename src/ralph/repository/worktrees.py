@@ -104,6 +104,9 @@ def heal_refs(path: str, *refs: str) -> None:
     """The same for refs that nobody else writes."""
     common = shared_by(own_folder(path))
     unlock(*(os.path.join(common, f"{ref}.lock") for ref in refs))
+    for ref in refs:
+        if _read(os.path.join(common, ref)).startswith("ref:"):  # another name of a branch, which a commit would move
+            run(path, "update-ref", "--no-deref", ref, commit_of(path, ref))
 
 
 def unlock(*locks: str, stale: float = STALE) -> bool:
@@ -261,7 +264,7 @@ def remove(worktree: Worktree) -> None:
     tip = commit_of(worktree.home, f"refs/heads/{worktree.branch}")
     remove_folder(worktree, "--force")
     if tip:
-        run(worktree.home, "update-ref", "-d", f"refs/heads/{worktree.branch}", tip)
+        run(worktree.home, "update-ref", "--no-deref", "-d", f"refs/heads/{worktree.branch}", tip)
 
 
 def remove_folder(worktree: Worktree, *words: str) -> None:
@@ -297,7 +300,7 @@ def _undo(repository: Repository, worktree: Worktree) -> None:
     """What a failed `git worktree add` may leave: none of it was there before."""
     repository.ask("worktree", "remove", "--force", "--", worktree.path)
     repository.ask("worktree", "prune")
-    repository.ask("update-ref", "-d", f"refs/heads/{worktree.branch}")
+    repository.ask("update-ref", "--no-deref", "-d", f"refs/heads/{worktree.branch}")
 
 
 def _changes(folder: str, new_files: str) -> list[bytes]:
@@ -318,7 +321,7 @@ def _bring_branch_to(worktree: Worktree, commit: str) -> None:
             f"the worktree is no longer on its branch {worktree.branch}, and both have commits of their own",
             f"look at {worktree.path}: its HEAD is {commit[:12]}",
         )
-    run(worktree.path, "update-ref", ref, commit, tip or "0" * len(commit))
+    run(worktree.path, "update-ref", "--no-deref", ref, commit, tip or "0" * len(commit))
 
 
 def refuse_if_anything_is_lost(worktree: Worktree) -> None:

@@ -111,9 +111,9 @@ def throw_away(run: Listed) -> str:
             worktrees.commit_all(tree, "what was not committed when it was discarded")
         tip = _tip(home.root, tree.branch)
         kept_as = f"refs/ralph/{run.id}/{DISCARDED}"
-        home.git("-c", "core.logAllRefUpdates=false", "update-ref", kept_as, tip)
+        home.git("-c", "core.logAllRefUpdates=false", "update-ref", "--no-deref", kept_as, tip)
         worktrees.remove_folder(tree, "--force", "--force")
-        home.git("update-ref", "-d", f"refs/heads/{tree.branch}", tip)
+        home.git("update-ref", "--no-deref", "-d", f"refs/heads/{tree.branch}", tip)
         return kept_as
 
 
@@ -330,7 +330,7 @@ def _remove_run(run: Listed) -> None:
         for tree in _trees(run, home):
             worktrees.remove(tree)
         refs = home.git("for-each-ref", "--format=delete %(refname)", f"refs/ralph/{run.id}/")
-        home.git("update-ref", "--stdin", stdin=refs)
+        home.git("update-ref", "--no-deref", "--stdin", stdin=refs)
     remove_tree(run.place)
     _forget(run.id)
 

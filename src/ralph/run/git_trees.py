@@ -107,9 +107,9 @@ class GitTrees(Trees):
         if branch:
             self._repository.git("symbolic-ref", "HEAD", branch)
         if commit := head_of(self._base):
-            self._repository.git("update-ref", *(() if branch else ("--no-deref",)), "HEAD", commit)
+            self._repository.git("update-ref", "--no-deref", branch or "HEAD", commit)
         else:
-            self._repository.git("update-ref", "-d", branch)
+            self._repository.git("update-ref", "--no-deref", "-d", branch)
         return (*(one.path for one in changed), "HEAD")
 
     def diff(self) -> str:

@@ -204,6 +204,12 @@ def test_checks_are_known_before_they_have_run_while_they_run_and_after() -> Non
     assert (ended.running, result.passed, result.seconds) == (set(), False, 2.5)
 
 
+def test_a_check_that_nobody_has_seen_red_is_not_proven() -> None:
+    never = Check(name="b", passed=True, duration=1.0)
+    history = told(STARTED, BEGUN, iteration(1, RED, never), e.IterationStarted(2, 9, "goal"), iteration(2, GREEN))
+    assert (history.checked, history.proven, history.unproven) == (["a", "b"], ["a"], ["b"])
+
+
 def test_a_run_that_goes_on_keeps_what_is_known() -> None:
     result = folded(STARTED, BEGUN, iteration(1, GREEN), STARTED).last_results["a"]
     assert result

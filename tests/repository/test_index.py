@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
+from ralph.processes.interrupt import Interrupt
+from ralph.processes.program import Asker, asked_by
 from ralph.repository import index
 from ralph.repository import index as index_module
 from ralph.repository.checkpoints import changed_files, diff
@@ -685,3 +687,12 @@ def test_the_walk_has_an_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_folder_that_is_gone_has_a_fingerprint_too(tmp_path: Path) -> None:
     assert walk_fingerprint(tmp_path / "gone") == walk_fingerprint(tmp_path / "gone too")
+
+
+def test_who_wants_an_end_does_not_wait_until_a_million_names_are_looked_at() -> None:
+    """Git has said them all, and there is no program left to end."""
+    with Interrupt() as interrupt, asked_by(Asker(interrupt, grace=0.0)):
+        assert len(parse_status(b"? a\0? b\0").new) == 2
+        interrupt.raise_to(1, "SIGINT")
+        with pytest.raises(UserError, match="cut off"):
+            parse_status(b"? a\0? b\0")

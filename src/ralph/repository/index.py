@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from ralph.core.secrets import Redactor, secret_values
 from ralph.files import read_given, write_file
+from ralph.processes.program import seconds_left
 from ralph.records.folder import cannot_write
 from ralph.repository.git import STORING, GitError, Looking, Repository, git_version, refusal
 
@@ -44,6 +45,7 @@ STATUS = (
 # New files in such a number become packs: to make a file of its own for each takes git twice as long, and whoever owns
 # the repository would have to tidy it up. In one pack no more than this: git looks for each object among all others.
 MANY, A_PACKFUL = 1_000, 10_000
+A_MOMENT = 10_000  # names that are looked at in one
 _PACKED = ("-c", "core.bigFileThreshold=1")
 _PACKS_SINCE = (2, 38)  # before that, `update-index` makes a pack for each file
 
@@ -228,7 +230,7 @@ class PrivateIndex:
         file did."""
         sizes = {path: size for path, size in self._sizes.items() if path in seen.taken}
         room = ALL_NEW_FILES - sum(sizes.values())
-        for path in sorted(seen.new, key=lambda path: path not in self._sizes):
+        for path in _in_time(sorted(seen.new, key=lambda path: path not in self._sizes)):
             size = self._size(path)
             if size <= min(BIG_FILE, room):
                 room -= size
@@ -284,7 +286,7 @@ class PrivateIndex:
 def parse_status(output: bytes) -> GitStatus:
     """The files that differ from the index, by what `git status --porcelain=v2 -z` printed."""
     seen = GitStatus()
-    for line in output.split(b"\0"):
+    for line in _in_time(output.split(b"\0")):
         match line[:2]:
             case b"? " if line.endswith(b"/"):
                 seen.nested.append(line[2:])
@@ -295,6 +297,14 @@ def parse_status(output: bytes) -> GitStatus:
             case b"1 ":
                 _sort_changed(line, seen)
     return seen
+
+
+def _in_time(items: Iterable[bytes]) -> Iterator[bytes]:
+    """Each of very many names: no signal ends what this process does with them by itself."""
+    for number, item in enumerate(items):
+        if number % A_MOMENT == 0 and seconds_left() <= 0:
+            raise GitError("the look at the workspace was cut off")
+        yield item
 
 
 def _sort_changed(line: bytes, seen: GitStatus) -> None:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
+from tests.hostile_text import COMMANDS_A_TERMINAL, EVIL
 from tests.web.scenes import Scene
 
 from ralph.processes.descendants import own_start
@@ -95,3 +97,15 @@ def test_a_copy_of_a_fleets_work_goes_with_the_process_that_kept_it(tmp_path: Pa
         (folder / STATE).write_text(json.dumps(facts | said))
         found = listed(folder)
         assert (found and found.state) == state
+
+
+def test_what_is_read_of_a_journal_is_fit_to_be_shown_as_well(tmp_path: Path) -> None:
+    folder = tmp_path / ".ralph" / "runs" / "20261116-120000-aaaa"
+    folder.mkdir(parents=True)
+    told = {"goal": "g", "preset": EVIL, "agent": EVIL, "workspace": f"/w\r\nforged{EVIL}", "max_iterations": 1}
+    line = {"type": "run_started", "timestamp": "", "run": "r", "seq": 1, "data": told}
+    (folder / "journal.ndjson").write_text(json.dumps(line) + "\n")
+    run = listed(folder)
+    assert run
+    shown = [value for value in msgspec.structs.astuple(run.facts) if isinstance(value, str)]
+    assert not [value for value in shown if COMMANDS_A_TERMINAL.search(value)]

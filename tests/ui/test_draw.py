@@ -68,6 +68,14 @@ def test_a_sparkline_follows_the_numbers(plain: Look) -> None:
     assert draw.sparkline([1.0] * 50, 10, plain) == "█" * 10
 
 
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [([-1e308, 5e-324], "·█"), ([1e308, -1.0], "█·"), ([float("inf"), 1.0], "··"), ([-2.0, -1.0], "··")],
+)
+def test_numbers_that_a_forged_journal_holds_can_be_drawn(values: list[float], drawn: str, plain: Look) -> None:
+    assert draw.sparkline(values, 9, plain) == drawn
+
+
 def test_checks_as_they_stand(plain: Look) -> None:
     lint, tests = result("lint", True, 0.3), result("tests", False, 62)
     known = {"lint": lint, "tests": tests, "types": result("types", True, 1), "e2e": None}

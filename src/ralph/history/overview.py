@@ -9,6 +9,8 @@ from msgspec import Struct
 from ralph.records.register import Listed, loops, runs
 from ralph.steering.mailbox import Mail, Mailbox
 
+LONGEST = 1e12  # seconds: what is longer is forged, and may have no end
+
 
 class RunNow(Struct, frozen=True, kw_only=True):
     """One run at one moment, also as `ralph ps --json` prints it. `state` is asking while a question is open, whether
@@ -85,7 +87,7 @@ def run_now(run: Listed, now: float, mail: Mail | None = None) -> RunNow:
         cost_usd=facts.cost_usd,
         tokens=facts.tokens,
         age_s=age,
-        lasted_s=age if run.is_alive else facts.duration_s or max(facts.changed - facts.began, 0.0),
+        lasted_s=age if run.is_alive else facts.duration_s or min(max(facts.changed - facts.began, 0.0), LONGEST),
         doing=facts.doing if run.is_alive or facts.kind == "work" else "",
         since=facts.since,
         questions=tuple(question.text for question in mail.questions),

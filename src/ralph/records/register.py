@@ -226,10 +226,7 @@ def facts_in(path: str) -> RunFacts | None:
         try:
             data = os.read(fd, _MOST_BYTES)
             facts = _DECODER.decode(data)
-            if b"\\" in data or not data.isascii():  # an agent can write there: made safe to show
-                said = {name: clean(value) for name, value in asdict(facts).items() if isinstance(value, str)}
-                facts = replace(facts, **said)
-            return facts
+            return _safe(facts) if b"\\" in data or not data.isascii() else facts
         except UNREADABLE:
             continue
         except OSError:  # a folder stands in its place
@@ -249,7 +246,13 @@ def _from_journal(path: str) -> RunFacts:
         event = entry.event()
         if event is not None:
             facts = after(facts, event, entry.at)
-    return facts
+    return _safe(facts)
+
+
+def _safe(facts: RunFacts) -> RunFacts:
+    """Fit to be shown: an agent can write where they come from."""
+    said = {name: clean(value) for name, value in asdict(facts).items() if isinstance(value, str)}
+    return replace(facts, **said)
 
 
 def host() -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ralph.core.text import clean
 from ralph.history.run_history import RunHistory, Span
-from ralph.show.words import duration
+from ralph.show.words import duration, portion
 
 _ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;"))
 _VOID = frozenset({"br", "meta", "link", "input"})
@@ -107,7 +107,7 @@ def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -
         x, floor = left + at * step + (step - wide) / 2, _TOP + tall
         pieces = []
         for layer in layers:
-            high = layer.values[at] / most * tall
+            high = portion(layer.values[at], most) * tall
             floor -= high
             if high:
                 pieces.append(_rect(x, floor, wide, max(high, 0.5), f"f-{layer.tone}"))

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 MOST_SHOWN = 10**15  # a journal that somebody forged may hold numbers that nothing can be done with
 
 
+def portion(part: float, whole: float) -> float:
+    """How much of it that is, from 0 to 1 as it is drawn, whatever numbers a forged journal holds."""
+    return min(max(0.0, part / whole), 1.0) if whole > 0 else 0.0
+
+
 def duration(seconds: float) -> str:
     """`0.04s`, `1.2s`, `45s`, `6m7s`, `1h4m`, `2d3h`."""
     if seconds < 0.095:

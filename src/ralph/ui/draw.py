@@ -12,7 +12,7 @@ from ralph.core.text import one_line, plural, short
 from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, Fold, PastIteration
 from ralph.show.outlet import ASCII, GLYPHS, STATE_TONES, Marks, Style, choose
-from ralph.show.words import cut, duration, from_home, moment, nickname, spent, why_ended, width, wrap
+from ralph.show.words import cut, duration, from_home, moment, nickname, portion, spent, why_ended, width, wrap
 
 PLAIN = replace(
     ASCII,
@@ -176,7 +176,7 @@ def sparkline(values: Sequence[float], columns: int, look: Look) -> str:
     shown = values[-columns:]
     most = max(shown, default=0.0)
     full = len(look.steps) - 1
-    return "".join(look.steps[round(value / most * full) if most else 0] for value in shown)
+    return "".join(look.steps[round(portion(value, most) * full)] for value in shown)
 
 
 def checks(

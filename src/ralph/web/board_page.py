@@ -9,7 +9,7 @@ from msgspec import Struct
 from ralph.core.backlog import Job
 from ralph.core.text import one_line, plural, short
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import duration, moment, money, nickname, why_ended
+from ralph.show.words import duration, moment, money, nickname, portion, why_ended
 from ralph.web.access import Level
 from ralph.web.pieces import (
     Frame,
@@ -170,11 +170,11 @@ def bars(seen: RunSeen) -> Html | None:
     if not shares:
         return None
     drawn = []
-    for at, share in enumerate(shares):
-        high = max(20 * share / 100, 2.5)
-        back = {"class_": "f-good-bg" if share == 100 else "f-bad-bg"}
+    for at, passed in enumerate(shares):
+        high = max(20 * portion(passed, 100), 2.5)
+        back = {"class_": "f-good-bg" if passed == 100 else "f-bad-bg"}
         drawn.append(element("rect", x=str(at * 7), y="0", width="5", height="20", rx="1.5", **back))
-        front = {"class_": "f-good" if share else "f-bad"}
+        front = {"class_": "f-good" if passed else "f-bad"}
         drawn.append(
             element("rect", x=str(at * 7), y=f"{20 - high:.1f}", width="5", height=f"{high:.1f}", rx="1.5", **front)
         )

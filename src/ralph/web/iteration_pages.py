@@ -16,7 +16,7 @@ from ralph.records.register import Listed
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element
 from ralph.show.report import report_body
-from ralph.show.words import duration, how_it_failed, money, nickname
+from ralph.show.words import duration, how_it_failed, money, nickname, portion
 from ralph.web.pieces import MOST_ENTRIES, Frame, RecentPieces, button, form, mark, prose, refusal
 from ralph.web.server import WebAnswer
 from ralph.web.watching import View
@@ -94,7 +94,7 @@ def _claim(chapter: PastIteration) -> Html:
 def _cost(usd: float, most: float) -> Html:
     if not usd:
         return element("td")
-    high = max(20 * usd / most, 1)
+    high = max(20 * portion(usd, most), 1)
     bar = element("rect", x="6", y=f"{22 - high:.1f}", width="12", height=f"{high:.1f}", rx="2")
     drawn = element("svg", element("title", money(usd)), bar, viewBox="0 0 24 22", width="24", height="22", role="img")
     return element("td.cost", drawn)

@@ -4,7 +4,7 @@ from ralph.core.text import plural, short
 from ralph.history.needs import Action, needs
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import command, duration, moment, money, need_words, nickname, why_ended
+from ralph.show.words import command, duration, moment, money, need_words, nickname, portion, why_ended
 from ralph.steering import control
 from ralph.web.board_page import answer_form, state_badge
 from ralph.web.iteration_pages import chapters, chapters_section, score
@@ -148,10 +148,10 @@ def time_meter(seen: RunSeen, most: float | None) -> Html:
 
 def meter(name: str, now: float, cap: float | None, *, said: object = None, most: str = "", tone: str = "") -> Html:
     """How much there is of how much there may be; `said` and `most` where that is not a plain number."""
-    share = min(now / cap, 1.0) if cap else 0.0
-    hot = " hot" if share >= HOT and not tone else ""
+    used = portion(now, cap or 0.0)
+    hot = " hot" if used >= HOT and not tone else ""
     rail = element("rect.rail", width="100", height="4")
-    fill = element("rect.fill", width=f"{100 * share:.1f}", height="4")
+    fill = element("rect.fill", width=f"{100 * used:.1f}", height="4")
     bar = element(
         "svg",
         rail,

@@ -20,11 +20,12 @@ _HIDDEN = (
 _LITTLE = 8_192
 _LINE_ENDS = ("\u2028".encode(), "\u2029".encode())
 _EIGHT_BITS = {b"\xc2\x9b": b"\x1b[", b"\xc2\x9c": b"\x1b\\", b"\xc2\x9d": b"\x1b]"}
-_ESCAPES = (
+_ESCAPE = (
     rb"\x1b(?:\[[0-?]*+[ -/]*+[@-~]"  # CSI
     rb"|[\]PX^_][^\x07\x1b\r\n]*+(?:\x07|\x1b\\)?"  # OSC, DCS and the like
     rb"|[ -/]*+[0-~]?)"
 )
+_ESCAPES = rb"%b(?:%b)*+" % (_ESCAPE, _ESCAPE)
 
 
 def clean(text: str) -> str:

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+    from tempfile import TemporaryDirectory
 
 StrPath = str | os.PathLike[str]
 
@@ -316,6 +317,16 @@ def stamp_of(path: StrPath) -> Stamp:
         return stamp(os.stat(path))
     except OSError:
         return ()
+
+
+AT_WORK, DEMO, PROBE = "ralph-at-work-", "ralph-demo-", "ralph-probe-"  # among the temporary files
+
+
+def temporary_folder() -> TemporaryDirectory[str]:
+    """A folder for the time of a question to git or two; what a kill leaves of it, `ralph clean` takes away."""
+    from tempfile import TemporaryDirectory
+
+    return TemporaryDirectory(prefix=AT_WORK)
 
 
 def is_alive(pid: int) -> bool:

@@ -182,6 +182,16 @@ def test_what_lies_outside_the_workspace_goes_with_a_run(
     assert not [path for path in state.rglob("*") if not path.is_dir() and path.parent.name != "settings"]
 
 
+def test_clean_takes_away_what_a_kill_left_among_the_temporary_files(ralph: Ralph, tmp_path: Path) -> None:
+    old, young, anothers = (tmp_path / name for name in ("ralph-at-work-a", "ralph-at-work-b", "ralph-notes"))
+    for folder in (old, young, anothers):
+        folder.mkdir()
+        (folder / "index").write_text("left")
+        os.utime(folder, (0, 0) if folder != young else None)
+    assert "1 taken away" in ralph("clean", "--older-than", "0s", "--yes", TMPDIR=str(tmp_path)).out
+    assert (old.exists(), young.exists(), anothers.exists()) == (False, True, True)
+
+
 def test_clean_never_takes_work_that_is_merged_nowhere(ralph: Ralph, git: Git, branch: str, repository: Path) -> None:
     said = ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository))
     assert "has commits that are not merged" in said.out

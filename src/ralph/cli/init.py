@@ -317,8 +317,9 @@ def demo(values: Values, words: list[str]) -> int:
     from shutil import which
 
     from ralph.cli.run import run_command
+    from ralph.files import DEMO
 
-    folder = Path(tempfile.mkdtemp(prefix="ralph-demo-"))
+    folder = Path(tempfile.mkdtemp(prefix=DEMO))
     for name, text in {"cart.py": CART, "test_cart.py": TEST, ".gitignore": "__pycache__/\n"}.items():
         (folder / name).write_text(text)
     if which("git"):

@@ -226,8 +226,8 @@ OLDER = "14d"
 )
 def clean(values: Values, words: list[str]) -> int:
     """Take away what is left of runs that ended long ago: their records, checkpoints, merged worktrees and branches,
-    and the folders of demonstrations. Processes of runs that were killed together with their keeper are ended at once;
-    every start of a run does so, too.
+    the folders of demonstrations, and what a kill left among the temporary files. Processes of runs that were killed
+    together with their keeper are ended at once; every start of a run does so, too.
 
     What would go is said first: on a terminal you are asked, elsewhere nothing is done without --yes. Work that is
     merged nowhere stays, and so does all of a run that is at work."""

@@ -21,7 +21,7 @@ from ralph.core.model import Run, Turn
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, one_line, plural
 from ralph.errors import UserError, to_install
-from ralph.files import remove_tree
+from ralph.files import PROBE, remove_tree
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import PATIENCE, Limits, heard, run_process
@@ -268,7 +268,7 @@ def probed(
 ) -> Iterator[Finding]:
     """Has the agent take one turn in the workspace. This costs what a few words cost."""
     word = os.urandom(6).hex()
-    folder = RunFolder(Path(tempfile.mkdtemp(prefix="ralph-probe-")), env.get(MARK, "probe"))
+    folder = RunFolder(Path(tempfile.mkdtemp(prefix=PROBE)), env.get(MARK, "probe"))
     folder.make()
     heard: list[events.Event] = []
 

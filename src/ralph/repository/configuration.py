@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import Stamp, stamp_of, state_folder
+from ralph.files import Stamp, stamp_of, state_folder, temporary_folder
 from ralph.repository.git import UNFETCHED, Repository, find_repository, obeying, run, shared_folder
 from ralph.repository.index import files_below
 
@@ -136,13 +136,11 @@ class Configuration:
     def as_it_was(self) -> Iterator[dict[str, str]]:
         """The environment for a git that obeys the settings and hooks of the beginning. Those of another repository,
         to which an agent has led the folder since, or which it has made nearer to it, nobody knows."""
-        import tempfile
-
         place = Path(self._repository.root, self._repository.prefix)
         if find_repository(place) != self._repository:
             raise UserError(f"{place} is part of another repository than when the run began", "put its .git back")
         pairs = self._pairs()
-        with tempfile.TemporaryDirectory(prefix="ralph-hooks-") as folder:
+        with temporary_folder() as folder:
             if self._read_hooks() != self._hooks:
                 for name, (mode, content) in self._hooks.items():
                     path = os.path.join(folder, name)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ralph.core.text import head, short
 from ralph.errors import UserError
-from ralph.files import make_folder, read_given, stamp_of
+from ralph.files import make_folder, read_given, stamp_of, temporary_folder
 from ralph.processes.program import AskedProgram, CutOff, own_program
 from ralph.records.folder import cannot_write, write
 
@@ -462,10 +462,8 @@ class Looking:
 @contextmanager
 def objects_of(repository: Repository, name: str) -> Iterator[dict[str, str]]:
     """The environment for a git that reads the repository's objects, and nothing else of it. `name` is one of them."""
-    import tempfile
-
     kept = {"extensions.objectformat": "sha256"} if len(name) == _SHA256_DIGITS else {}
-    with tempfile.TemporaryDirectory(prefix="ralph-git-") as folder:
+    with temporary_folder() as folder:
         yield _laid(folder, repository, {"config": _config(kept), "HEAD": _head("")})
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.core.secrets import Redactor, secret_values
-from ralph.files import read_given, write_file
+from ralph.files import read_given, temporary_folder, write_file
 from ralph.processes.program import seconds_left
 from ralph.records.folder import cannot_write
 from ralph.repository.git import STORING, GitError, Looking, Repository, git_version, refusal
@@ -413,13 +413,11 @@ Leaf = tuple[bytes, str]  # mode, and name of the object
 
 def tree_with(repository: Repository, base: str, leaves: Mapping[bytes, Leaf | None]) -> str:
     """The tree `base` with these files in it, or without them, whatever the working tree holds."""
-    import tempfile
-
     lines = [
         b"%b %b\t%b" % (*(leaf[0], leaf[1].encode()), path) if leaf else b"0 %b\t%b" % (NOTHING.encode(), path)
         for path, leaf in leaves.items()
     ]
-    with tempfile.TemporaryDirectory(prefix="ralph-index-") as folder:
+    with temporary_folder() as folder:
         env = {"GIT_INDEX_FILE": os.path.join(folder, "index")}
         repository.git("read-tree", base, env=env)
         repository.git("update-index", "-z", "--index-info", stdin=b"\0".join([*lines, b""]), env=env)

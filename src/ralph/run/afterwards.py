@@ -2,7 +2,7 @@
 what the merge would bring; or it is thrown away, and can be had back for a while.
 
 And what is left of runs that ended long ago, and what of it may go? Records, checkpoints, merged worktrees and the
-folders of demonstrations; never work that is nowhere else, and nothing of a run that lives."""
+folders of demonstrations and of killed gits; never work that is nowhere else, and nothing of a run that lives."""
 
 import os
 import tempfile
@@ -21,7 +21,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import listed as named_all
 from ralph.core.text import nickname, plural
 from ralph.errors import UserError
-from ralph.files import remove_tree, state_folder
+from ralph.files import AT_WORK, DEMO, PROBE, remove_tree, state_folder
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import is_occupied, prepare, workspace_lock
@@ -222,11 +222,11 @@ def _checked(
     return done
 
 
-DEMO = "ralph-demo-"
+_WORK_TAKES = 3600.0  # seconds, and no git is asked for longer: what is younger may be somebody's
 
 
 class Remains(Struct, frozen=True):
-    """Of one run, or of a demonstration (then there is no run). `kept`: why it stays, if it does."""
+    """Of one run, or a folder outside any workspace (then there is no run). `kept`: why it stays, if it does."""
 
     place: str
     run: Listed | None = None
@@ -241,12 +241,12 @@ def remains(older: float, below: str = "") -> list[Remains]:
     ended = [run for run in known if 0 < max(run.facts.changed, run.facts.began) < before and not run.is_child]
     old = [run for run in ended if not {run.id, run.facts.work} & at_work]
     here = [run for run in old if f"{run.facts.workspace}/".startswith(f"{below}/" if below else "")]
-    demos = [] if below else _demos(before)
-    inside = tuple(f"{demo}/" for demo in demos)
+    apart = [] if below else _apart(before)
+    inside = tuple(f"{folder}/" for folder in apart)
     found = [
         Remains(run.place, run, _size(run.place), _unmerged(run)) for run in here if not run.place.startswith(inside)
     ]
-    return [*found, *(Remains(demo, size=_size(demo)) for demo in demos)]
+    return [*found, *(Remains(folder, size=_size(folder)) for folder in apart)]
 
 
 def take_away(found: Iterable[Remains]) -> list[Remains]:
@@ -268,13 +268,17 @@ def take_away(found: Iterable[Remains]) -> list[Remains]:
     return stayed
 
 
-def _demos(before: float) -> list[str]:
+def _apart(before: float) -> list[str]:
+    """Demonstrations, trials of an agent that failed, and what a kill has left of a folder that git was given."""
     folder, found = tempfile.gettempdir(), []
-    for path in (f"{folder}/{name}" for name in sorted(os.listdir(folder)) if name.startswith(DEMO)):
-        is_own = os.lstat(path).st_uid == os.geteuid() and os.path.isdir(path) and not os.path.islink(path)
-        last = max(os.lstat(one).st_mtime for one in (path, f"{path}/.ralph") if os.path.lexists(one))
-        if is_own and last < before and not is_occupied(Path(path)):
-            found.append(path)
+    idle = min(before, time.time() - _WORK_TAKES)
+    for name in sorted(os.listdir(folder)):
+        if name.startswith((DEMO, PROBE, AT_WORK)):
+            path, until = f"{folder}/{name}", before if name.startswith(DEMO) else idle
+            is_own = os.lstat(path).st_uid == os.geteuid() and os.path.isdir(path) and not os.path.islink(path)
+            last = max(os.lstat(one).st_mtime for one in (path, f"{path}/.ralph") if os.path.lexists(one))
+            if is_own and last < until and not is_occupied(Path(path)):
+                found.append(path)
     return found
 
 

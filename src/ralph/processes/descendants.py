@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from itertools import chain
 
 from ralph.processes.spawning import MARK
 
@@ -121,10 +120,9 @@ def _each_left(run_id: str, known: Iterable[RunningProcess]) -> Iterator[Running
     """As they are found: who is ended at once has no time to get away by a fork."""
     above, look = _above(), _looking()
     again = (now for process in known if (now := look(process.pid)) and now.began == process.began)
-    for head in chain(_bearers(f"{MARK}={run_id}".encode()) if run_id else (), again):
-        for process in (head, *below(head.pid)):
-            if process.pid not in above:
-                yield process
+    for heads in (_bearers(f"{MARK}={run_id}".encode()) if run_id else (), again):
+        for head in heads:
+            yield from (process for process in (head, *below(head.pid)) if process.pid not in above)
 
 
 def _above() -> set[int]:

@@ -81,6 +81,8 @@ def make_folder(path: str, mode: int = 0o700) -> None:
         try:
             _make_in_its_place(path, mode)
         except FileNotFoundError:
+            if not os.path.dirname(path):  # where we stand is gone
+                raise
             make_folder(os.path.dirname(path), mode)  # no link is followed on the way, and each gets this mode
             _make_in_its_place(path, mode)
     except FileExistsError:

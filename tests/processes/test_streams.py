@@ -194,8 +194,24 @@ def test_a_full_disk_is_remembered_and_ends_nothing() -> None:
     assert Path("/dev/full").is_char_device(), "what belongs to the system stays"
 
 
-def test_a_folder_that_is_not_there_is_remembered_and_ends_nothing(tmp_path: Path) -> None:
-    with LogFile(str(tmp_path / "none" / "log")) as log:
+def test_a_folder_that_an_agent_has_taken_away_is_made_again(tmp_path: Path) -> None:
+    with LogFile(str(tmp_path / "none" / "001" / "log")) as log:
+        log.write(b"one\n")
+    assert not log.trouble
+    assert (tmp_path / "none" / "001" / "log").read_bytes() == b"one\n"
+
+
+def test_a_folder_that_cannot_be_there_is_remembered_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with LogFile(str(tmp_path / "file" / "log")) as log:
+        log.write(b"one\n")
+    assert "Not a directory" in log.trouble
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with LogFile("log") as log:
         log.write(b"one\n")
     assert "No such file or directory" in log.trouble
 

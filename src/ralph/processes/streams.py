@@ -7,7 +7,7 @@ from io import BytesIO
 from ralph.core.secrets import after_half_a_key, before_half_a_key, settled
 from ralph.core.secrets import redact as strike_keys
 from ralph.core.text import clean
-from ralph.files import open_fresh
+from ralph.files import make_folder, open_fresh
 
 LONGEST = 1 << 20
 _MARK_ROOM = 64
@@ -234,7 +234,11 @@ class LogFile:
         """Makes the file, if that has not been done."""
         if self._fd == _UNOPENED:
             try:
-                self._fd = open_fresh(self.path)
+                try:
+                    self._fd = open_fresh(self.path)
+                except FileNotFoundError:  # an agent may be at work already, and clean up what git ignores
+                    make_folder(os.path.dirname(self.path))
+                    self._fd = open_fresh(self.path)
             except OSError as error:
                 self._give_up(error)
 

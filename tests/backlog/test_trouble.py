@@ -12,6 +12,8 @@ import pytest
 from tests.backlog.works import Works, go, left
 from tests.warm import Warm
 
+from ralph.processes.descendants import start_of
+
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -127,6 +129,7 @@ def test_whoever_works_for_a_backlog_is_found_when_everybody_was_killed(
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none gets to see what happens to the others
         for pid in ours:
             os.kill(pid, number)
+    eventually(lambda: not any(map(start_of, ours)))
     assert left(works, b"sleep"), "this is what the test is about"
     assert "was killed together with its keeper" in works.run("ps").stdout
     assert "what it had left was ended: " in works.run("clean").stdout

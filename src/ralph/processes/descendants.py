@@ -93,7 +93,8 @@ def sweep_marked(
 ) -> int:
     """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were. Nobody is
     asked first where there is not so much time `left`."""
-    found = {process.pid: process for process in known}
+    # All are known before the first is asked: a parent that ends takes the trace to its children with it.
+    found = {process.pid: process for process in left_of(run_id, known)}
     asked: AskedBefore = set()
     deadline = time.monotonic() + grace
     unseen, is_last = 0, False

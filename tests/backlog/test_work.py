@@ -539,6 +539,15 @@ def test_beads_are_closed_when_they_have_landed(works: Works) -> None:
     assert f"close t7 --reason landed as {commit[:12]}" in (Path(works.env["HOME"]) / "bd.calls").read_text()
 
 
+def test_a_program_that_lists_without_end_is_not_remembered_whole(works: Works) -> None:
+    bd = Path(works.env["HOME"]) / "bin" / "bd"
+    bd.write_text("#!/bin/sh\nprintf '[]'; head -c 70000000 /dev/zero | tr '\\0' ' '\n")
+    bd.chmod(0o755)
+    done = works.work("beads:")
+    assert done.returncode == 2
+    assert "cannot understand what bd says" in done.stderr
+
+
 def test_notifications_tell_of_parked_items_and_of_the_end(works: Works) -> None:
     works.todo("- [ ] bad1 Nothing\n")
     assert works.work("--notify", 'echo "$RALPH_EVENT: $RALPH_TEXT" >> "$HOME/told"').returncode == 1

@@ -16,6 +16,7 @@ from ralph.backlog.lists import OWN, ListContent, key_of, title_of, with_own
 from ralph.core.backlog import Item
 from ralph.core.text import one_line
 from ralph.errors import UNREADABLE, UserError
+from ralph.files import MOST_BYTES
 from ralph.processes.program import AskedProgram, own_program
 from ralph.repository.git import environment
 
@@ -40,7 +41,7 @@ class ListProgram(Struct, frozen=True):
             raise UserError(f"{self.program} is not installed", self.hint)
         try:
             with AskedProgram(self.command(wanted), environment(), cwd=workspace) as asked:
-                said = asked.output(ANSWER)
+                said = asked.output(ANSWER, latest=MOST_BYTES)
         except TimeoutError:
             raise UserError(f"{self.program} gave no answer within {ANSWER:.0f} seconds", "try again") from None
         if asked.code:
@@ -144,7 +145,7 @@ def close_bead(key: str, commit: str, workspace: str) -> str:
     try:
         words = ("bd", "close", key, "--reason", f"landed as {commit[:12]}")
         with AskedProgram(words, environment(), cwd=workspace) as asked:
-            asked.output(ANSWER)
+            asked.output(ANSWER, latest=MOST_BYTES)
     except OSError:  # it is gone, or takes too long
         return f"bd did not close {key}"
     return f"bd did not close {key}: {one_line(asked.error, 200)}" if asked.code else ""

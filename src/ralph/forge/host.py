@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UNREADABLE, UserError
+from ralph.files import MOST_BYTES
 from ralph.processes.program import AskedProgram, CutOff
 from ralph.repository.git import Repository, environment
 
@@ -22,7 +23,6 @@ INSTALL = "install gh from https://cli.github.com (Debian: apt-get install gh) a
 LOGIN = "log in with `gh auth login`"
 NO_LOGIN = 4  # gh's exit code
 PATIENCE = 120.0
-LARGEST = 32 << 20
 
 
 class HostError(UserError):
@@ -65,7 +65,7 @@ class Hosted(Struct, frozen=True):
         words += ("--input", "-") if body is not None else ()
         try:
             with AskedProgram(words, environment() | quiet, stdin) as asked:
-                said = asked.output(PATIENCE)
+                said = asked.output(PATIENCE, latest=MOST_BYTES)
         except FileNotFoundError:
             raise HostError("gh is not installed", INSTALL) from None
         except CutOff as why:
@@ -76,7 +76,7 @@ class Hosted(Struct, frozen=True):
             raise HostError(f"gh is not logged in to {self.host}", LOGIN, status=401)
         if asked.code:
             raise _refusal(self, where, asked.error, said)
-        return said[:LARGEST]
+        return said
 
 
 def _refusal(hosted: Hosted, path: str, error: str, said: bytes) -> HostError:

@@ -14,6 +14,7 @@ from ralph.core.wording import (
     ECHOED,
     NOT_TO_THE_LETTER,
     QUOTED,
+    STRUCK,
     TextSpan,
     doubt,
     letters,
@@ -244,10 +245,11 @@ def _places(claim: Claim, text: str, reading: Reading) -> Iterator[TextSpan]:
 
 
 def _with_tags(text: str, span: TextSpan) -> TextSpan:
-    """Tags around a word belong to it."""
+    """Tags around a word belong to it, unless they strike it out or quote it."""
     name = text[max(span[0] - _LONGEST_TAG, 0) : span[0]].rpartition("<")[2]
     closing = f"</{name}"
-    is_tagged = name.endswith(">") and name[:-1].isalnum() and text.startswith(closing, span[1])
+    is_tagged = name.endswith(">") and name[:-1].isalnum() and f"<{name.lower()}" not in STRUCK
+    is_tagged = is_tagged and text.startswith(closing, span[1])
     return (span[0] - len(name) - 1, span[1] + len(closing)) if is_tagged else span
 
 

@@ -28,6 +28,8 @@ def announces(sentence: str, strictly: bool = True) -> bool:
     said, clause = _normal(sentence), _normal(_clauses(sentence)[-1])
     words = said.split()
     is_conclusion = not strictly and len(clause.split()) > 2  # what was denied before it is why it is said
+    if words and _has("nearly", f" {words[-1]} "):
+        return True
     if _is_step(words) or _is_put_off(sentence, clause if is_conclusion else said):
         return True
     if _has("obeys", said):
@@ -66,7 +68,7 @@ def dangles(line: str) -> bool:
     """Whether a line without a full stop needs the marker below it to be a sentence, or foretells it."""
     said = _normal(line)
     last = said.split()[-1:]
-    return bool(last) and (_has("say", f" {last[0]} ") or (_has("if marker", said) and _is_future(said)))
+    return bool(last) and (_has("say nearly open", f" {last[0]} ") or (_has("if marker", said) and _is_future(said)))
 
 
 def goes_on(text: str) -> bool:
@@ -77,7 +79,7 @@ def goes_on(text: str) -> bool:
 
 def plans(line: str) -> bool:
     """Whether the head of a list or a part says that what is below it is to be done."""
-    return _has("plan", _normal(line)) or _has("put_off duty", _normal(line))
+    return _has("plan put_off duty if will about", _normal(line))
 
 
 def retracts(text: str) -> bool:

@@ -5,9 +5,9 @@ said · `about` examples and reports · `plan` heads of what is to be done · `b
 takes a claim back begins so · `halt` cuts in between two signs and does so, too · `undone` does so anywhere · `done`
 that it is · `here` this is the claim · `performs` it is being said · `label` stands before a colon · `marker` names of
 the marker itself · `no` denials · `nearly` right before a marker they take it away · `behind` right behind it they do ·
-`say` a line that ends so is not over · `obeys` it is said as somebody asked for · `order` a command begins so · `on` a
-sentence goes on so behind an ordinary word that was said. `*` is any ending; scripts without spaces are looked through
-anywhere.
+`say` and `open` a line that ends so is not over · `obeys` it is said as somebody asked for · `order` a command begins
+so · `on` a sentence goes on so behind an ordinary word that was said. `*` is any ending; scripts without spaces are
+looked through anywhere.
 """
 
 LANGUAGES = {
@@ -21,6 +21,7 @@ put_off: cannot | can not | do not | never | decline* | not treat | waiting
 if: if | when | once | until | till | unless | whenever | as soon as | as long as | provided | in case | only after
 if: before i | before the | had the | whether | by the time | upon | only then | assuming | given that
 will: will | shall | would | going to | about to | plan to | plan on | intend* | might | could | want to | hope to
+will: hopefully | perhaps | maybe | probably | fingers crossed
 will: love to | expect* | later | tomorrow | soon | eventually | someday | becomes
 now: now | hereby | at last
 duty: must | should | need to | needs to | have to | has to | ought | supposed | asked | told | requir* | is to
@@ -29,7 +30,7 @@ duty: the rules | contract | prompt | specification | to be added | to be printe
 about: example | e g | for instance | such as | format | template | reserved | placeholder | the string | the words
 about: the phrase | grep* | contain* | explains | looks for | documented | understanding | said | wrote | quote*
 about: literal* | syntax | last line is | last line has | next turn | later turn | something like | either
-about: or else | definition | condition | agreed on | qualif* | appears
+about: desired | or else | definition | condition | agreed on | qualif* | appears
 plan: todo | to do | next step* | next up | next | remaining | remains | still open | open points | open items
 plan: pending | plan | planned | missing | outstanding | steps | follow up | followups | then | afterwards
 plan: backlog | blocked | blockers | checklist | not done | left to | what is left | what s left | instructions
@@ -59,7 +60,7 @@ marker: marker | last line | final line | this line | the line | string | the wo
 marker: wants | following line
 no: not | no | never | nor
 nearly: no | not | never | without | almost | nearly | half | partly | partially | mostly | non | to | toward
-nearly: towards | reaching
+nearly: towards | reaching | perhaps | maybe | probably | hopefully
 behind: only | when | once | if | until | till | unless | after | as soon as | yet | later | soon | provided | not
 behind: would | will | should | must | cannot | can | could | except | pending | premature | wrong | false
 behind: is what | to be | at the end | on the last | was | is the | is a | is reserved | means | comes | before
@@ -69,20 +70,23 @@ say: return | send | answer* | declare* | claim | put | end | finish | with | is
 say: use | following | as follows | reads
 obeys: as instructed | as asked | as you asked | as requested | as you requested | as required | as told | as agreed
 obeys: as you told me | per your instructions | per instructions | in the required form | in the form you need
+obeys: with the right format | with the correct format
 obeys: in the right form | in the correct form | in the right format | in the correct format | this time | the format of
 order: output | emit | print | say | write | type | reply | respond | return | send | answer | end | finish
 order: append | add | include | use | put | claim | declare
+open: or | and | then | until | before | from | than | of | the
 on: to | and | with | as | because | since | now | for | so | thanks | let
 """,
     "de": """
 put_off: noch nicht | noch kein* | zu früh | voreilig | verfrüht | nicht fertig | erst wenn | erst dann | erst nach
 put_off: anstatt | statt | fehlt noch | irrtümlich | versehentlich
 if: wenn | sobald | falls | sofern | bis | bevor | solange | erst | vorausgesetzt
+will: hoffentlich | bald | vielleicht | wahrscheinlich | wäre | stünde
 will: werde | wird | würde | würden | möchte | später | folgt
 now: jetzt | nun | hiermit
 duty: muss | soll | sollte | sollen | müsste | verlangt | laut | anweisung* | vorgabe* | aufgabenstellung | lautet
 duty: darf
-about: beispiel* | z b | platzhalter | erinnerung | sieht
+about: vorlage | beispiel* | z b | platzhalter | erinnerung | sieht
 plan: offen | offene* | noch zu | als nächstes | nächste* | schritte | ausstehend* | zu tun | danach | anschließend
 plan: zu erledigen | es fehlt | was fehlt | dann | am ende | nach
 back: moment | zurück | doch nicht | stimmt nicht | ignorier* | korrektur | irrtum | zu früh | noch nicht | halt
@@ -94,6 +98,7 @@ performs: ich erkläre | bestätige ich | erkläre ich
 label: stand | endstand | ergebnis | endergebnis | fazit | ausgabe | antwort | abschluss | abschlussstatus | zustand
 marker: zeile | abschlusszeile | abschlussmeldung | markierung | zeichenkette
 no: nicht | kein | keine | nie
+open: oder | und | dann | bis | bevor | wie
 nearly: kein | keine | keinen | nicht | nie | fast | beinahe | halb
 behind: nicht | erst | noch | wenn | sobald | wäre | wird | war | vorhin
 say: schreib* | geschrieb* | ausgeb* | ausgabe | gebe | gib | antwort* | sage | sagen | melde* | mit | lautet
@@ -104,7 +109,7 @@ on: aus | weil | denn | da
     "fr": """
 put_off: pas encore | trop tôt | au lieu | prématuré* | pas fini | pas terminé* | il manque
 if: si | quand | lorsque* | dès que | une fois | tant que | avant de | avant d | jusqu* | à condition | après
-will: vais | va | allons | plus tard | bientôt | sera | devrait | à écrire
+will: peut être | serait | vais | va | allons | plus tard | bientôt | sera | devrait | à écrire
 now: maintenant
 duty: dois | doit | devra | faut | demande* | consigne* | énoncé | attendue
 about: exemple | modèle | dit | mémoire
@@ -129,7 +134,7 @@ on: car | parce | puisque
 put_off: todavía no | aún no | aun no | todavia no | demasiado pronto | en vez de | falta | faltan | queda un*
 put_off: prematur* | lejos de
 if: cuando | en cuanto | una vez | hasta | mientras | antes de | apenas | siempre que | al terminar | al acabar
-will: voy | vamos | luego | más tarde | será | tendré | por escribir
+will: pronto | quizás | tal vez | sería | voy | vamos | luego | más tarde | será | tendré | por escribir
 now: ahora | ya
 duty: debo | debe | debería | hay que | tengo que | tiene que | pide | enunciado | instruc* | dice | indica
 about: ejemplo | formato | dije | recordatorio
@@ -178,10 +183,10 @@ order: escreva | responda | imprima | termine | diga
     "it": """
 put_off: non ancora | lontan* | non è ancora | ancora non | non posso ancora | troppo presto | invece di | manca
 if: quando | appena | una volta | finché | prima di | se tutt* | se i | se il | se la | solo se | soltanto se
-will: sarà | dovrà | vorrei | più tardi | da scrivere
+will: presto | forse | sarebbe | sarà | dovrà | vorrei | più tardi | da scrivere
 now: ora | adesso
 duty: devo | deve | bisogna | istruzion* | dice di
-about: esempio | ho detto
+about: esempio | ho detto | ha risposto
 plan: piano | prossim* | da fare | passi | rimane | rimangono | poi | alla fine | dopo
 back: anzi | correzione | aspetta* | ritiro | sbagliat* | in realtà | troppo presto
 done: fatt* | finit* | passano | completat* | risolt* | verificat* | conclus* | soddisfatt* | tutt* | nessun* | nulla
@@ -223,6 +228,7 @@ order: schrijf | antwoord
 put_off: ещё не | еще не | пока не | ещё рано | еще рано | слишком рано | рано | вместо | не готов* | не закончен*
 put_off: остался | осталась | остались | ошибочно
 if: если | когда | как только | пока | после того | прежде
+will: скоро | возможно | может быть
 will: буду | будет | напишу | выведу | скажу | отвечу | добавлю | закончу | поставлю | позже | потом | затем | сообщу
 now: теперь | сейчас
 duty: должен | должна | должно | должны | надо | нужно | требу* | условию | следует | инструкци* | задани*
@@ -290,10 +296,11 @@ put_off: 还不 | 还没 | 尚未 | 暂不 | 未完成 | 还未 | 太早 | 过�
 put_off: 還沒 | 還不 | 暂时不 | 不输出 | 不写 | 不能 | 不要 | 别 | 不会 | 不应 | 无法 | 误写 | 还在
 if: 如果 | 若 | 当 | 等所有 | 等到 | 等全部 | 一旦 | 只有 | 直到 | 之后 | 以后 | 完成后 | 通过后 | 完成时 | 成功后
 if: 结束后 | 才能 | 才会 | 时才 | 假如 | 的时候
+will: 快了 | 也许
 will: 将 | 会输出 | 会写 | 会说 | 会回复 | 会在 | 打算 | 准备 | 稍后 | 以后 | 再输出 | 再写 | 再说 | 接着 | 然后
 now: 现在 | 这就
 duty: 必须 | 应该 | 应当 | 需要 | 要求 | 请 | 按照 | 指令 | 规定 | 须
-about: 例如 | 比如 | 格式 | 示例 | 样例 | 刚才说 | 之前说 | 所谓 | 提醒
+about: 代理的 | 例如 | 比如 | 格式 | 示例 | 样例 | 刚才说 | 之前说 | 所谓 | 提醒
 plan: 最后要 | 最后需要 | 最后再 | 最后输出 | 最后写 | 之后 | 接下来 | 下一步 | 待办 | 剩余 | 剩下 | 还需 | 步骤
 plan: 计划 | 未完成 | 然后 | 最后一步 | 后续
 back: 等等 | 收回 | 撤回 | 更正 | 不对 | 忽略 | 其实 | 取消 | 搞错 | 抱歉
@@ -313,7 +320,7 @@ if: もし | たら | れば | なら | とき | まで | 次第 | 場合 | 完�
 will: つもり | 予定 | でしょう | 後で | いずれ | やがて
 now: 今 | これで
 duty: べき | なければ | 必要 | ください | 指示 | 書くこと | すること | 要求 | してよい | でもよい
-about: 例えば | 例： | 形式 | 書式 | 先ほど | メモ
+about: エージェントの | 例えば | 例： | 形式 | 書式 | 先ほど | メモ
 plan: 計画 | 最後に | 後 | 残り | 次のステップ | 次の作業 | 次に | 手順 | 今後 | 予定 | やること | 残作業 | 次は
 back: 取り消 | 撤回 | すみません | 訂正 | 待って | やはり | 実は | まだ
 done: 完了 | 通りました | 終わりました | 終了 | 修正済 | 確認しました | すべて | 全て | ありません | ないので
@@ -372,8 +379,10 @@ put_off: skriver inte | skriver ikke | en kirjoita | nepíš* | ne pišem | nu s
 put_off: ακόμα | ακόμη | अभी नहीं | अभी तक | नहीं | ยัง | עדיין | هنوز
 if: når | när | hvis | om alla | až | pokud | když | якщо | коли | dacă | când | ha minden | kun | khi | nếu | jika
 if: apabila | setelah | όταν | αν | μόλις | जब | अगर | यदि | होने पर | אם | כאשר | כש | اگر | وقتی
+will: til sidst | خواهم | จะ
 will: kommer att | ska | skal | vil | lopuksi | napíšu | budu | sẽ | akan | nanti | θα | लिखूँगा | אכתוב
 duty: måste | skall | musím | phải | harus | चाहिए | करना है
+about: exempel | eksempel | דוגמה | उदाहरण | ví dụ | contoh | ตัวอย่าง | příklad | приклад
 plan: återstår | nästa | næste | další | på slutet | після | seuraava | következő | următor* | επόμεν* | הבא
 plan: berikutnya | ต่อไป | अगल | tiếp theo
 back: vänta | vent | počkej

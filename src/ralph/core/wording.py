@@ -33,6 +33,8 @@ _BULLETS = ("- ", "* ", "+ ", "• ", "‣ ", "◦ ", "▪ ", "● ", "○ ", "�
 _SHORT = frozenset(["ex", "eg", "ie", "ej", "vs", "cf", "bspw", "bzw", "resp", "approx", "np", "напр", "см", "т"])
 _ROMAN = frozenset(["ii", "iii", "iv", "vi", "vii", "viii", "ix"])
 _FENCES = ("```", "~~~")
+STRUCK = ("<del>", "<s>", "<strike>", "<q>", "<blockquote>")
+_PROMPTS = ("$ ", ">>> ")  # what a command printed stands below it
 _UNFINISHED = (
     *("not yet", "not done", "not finished", "not complete", "n't done", "n't finished", "unfinished", "noch nicht"),
     *("nicht fertig", "pas encore", "pas fini", "pas terminé", "todavía no", "aún no", "ainda não", "non ancora"),
@@ -43,9 +45,10 @@ _DENIES_NOTHING = (
     *("没有未完成", "没有尚未", "无未完成", "以前不能", "之前不能", "以前无法", "之前无法", "原来不能"),
     *("예전에", "이전에"),
     *("no unfinished", "nothing unfinished", "none unfinished", "no incomplete", "keine unfertigen", "nichts unfertig"),
+    *("nothing is unfinished", "nothing is left unfinished"),
 )
 # Signs that say the opposite, or that something is still to come.
-_AGAINST = frozenset("❌❎✖✗✘☒☐⬜⬛⚠🔲🔳🚫⛔⏳⌛🔜❓❔⏸🚧👎🙅🔴🟡🟥🟨🤔🔄💬💭🕐🕑🕒🕓🕔🕕🕖🕗🕘🕙🕚🕛")
+_AGAINST = frozenset("❌❎✖✗✘☒☐⬜⬛⚠🔲🔳🚫⛔⏳⌛🔜❓❔⏸🚧👎🙅🔴🟡🟥🟨🤔🔄💬💭🤞🤷🕐🕑🕒🕓🕔🕕🕖🕗🕘🕙🕚🕛")
 
 
 class MarkerPlace:
@@ -71,7 +74,9 @@ class MarkerPlace:
     def is_quoted(self) -> bool:
         """In quotation marks, in a quotation, in a table, struck out, or a part of a block of code."""
         before = self.before
-        if before.lstrip().startswith((">", "|")) or "<!--" in before:
+        if before.lstrip().startswith((">", "|")) or before.rstrip().lower().endswith(STRUCK):
+            return True
+        if "<!--" in before or self._is_in_comment():
             return True
         if before.startswith(("    ", "\t")) and has_words(before) and not _is_item(before):
             return True
@@ -82,6 +87,10 @@ class MarkerPlace:
         if "„" not in before and any(before.count(pair[0]) > before.count(pair[1]) for pair in _PAIRS):
             return True
         return self._is_in_block()
+
+    def _is_in_comment(self) -> bool:
+        begins, ends = (self.text.rfind(sign, 0, self.start) for sign in ("<!--", "-->"))
+        return begins > ends and self.text.find("-->", self.end) >= 0
 
     def _is_in_block(self) -> bool:
         """Whether it stands between fences, and not alone. A fence that nothing closes is a slip of the pen."""
@@ -104,6 +113,8 @@ class MarkerPlace:
     def is_announced(self, strictly: bool) -> bool:
         """Whether the words above lead up to it, and say that it is not stated."""
         first, last = self._line_above()
+        if last + 1 == self.first and self.text.startswith(_PROMPTS, first):
+            return True
         line = self.text[max(first, last - _NEAR) : last].rstrip(_EMPHASIS)
         sentence = _without_empty_denials(sentence_before(self.text, last))
         if line.endswith(_ENDS) or not sentence:

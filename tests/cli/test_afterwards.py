@@ -99,6 +99,35 @@ def test_changes_of_ones_own_are_never_overwritten(ralph: Ralph, git: Git, branc
     assert untouched(git, branch, head)
 
 
+def test_a_file_of_mine_that_git_ignores_is_not_overwritten_either(
+    ralph: Ralph, agent: Agent, git: Git, repository: Path
+) -> None:
+    (repository / ".gitignore").write_text(".env\n")
+    git("add", "-A")
+    git("commit", "-qm", "ignored")
+    (repository / ".env").write_text("mine\n")
+    fake = agent('echo theirs > .env; git add -f .env; echo "<response>DONE</response>"')
+    assert ralph("run", "go", "--worktree", "--agent", fake).code == 0
+    result = ralph("accept")
+    assert (result.code, "would be overwritten by merge: .env" in result.err) == (1, True), result.err
+    assert (repository / ".env").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [(("bisect", "start", "HEAD", "HEAD^"), "a bisect is under way"), (("checkout", "-q", "HEAD^0"), "no branch is")],
+)
+def test_work_is_not_accepted_where_no_branch_of_mine_would_hold_it(
+    ralph: Ralph, git: Git, branch: str, how: tuple[str, ...], said: str
+) -> None:
+    git("commit", "-q", "--allow-empty", "-m", "later")
+    git(*how)
+    head = git("rev-parse", "HEAD")
+    result = ralph("accept")
+    assert (result.code, said in result.err) == (1, True), result.err
+    assert untouched(git, branch, head)
+
+
 def test_a_run_in_the_tree_itself_has_nothing_to_accept(ralph: Ralph, agent: Agent, repository: Path) -> None:
     ralph("run", "go", "--agent", agent(WORKS), "--quiet")
     for command in ("accept", "discard"):

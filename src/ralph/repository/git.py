@@ -385,11 +385,12 @@ def environment() -> dict[str, str]:
 def refusal(words: tuple[str, ...], answer: Answer, what: str = "") -> GitError:
     """What git said, fit for a person."""
     lines = [line.strip() for line in answer.error.splitlines() if line.strip()]
-    said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[0] if lines else "")
+    at = next((at for at, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), 0)
+    said = lines[at] if lines else ""
     ended = f"exit code {answer.code}" if answer.code >= 0 else f"it was killed by signal {-answer.code}"
     said = said.removeprefix("fatal: ").removeprefix("error: ") or ended
-    if said.endswith(":") and said != lines[-1]:  # what it is about stands in a line of its own
-        said = f"{said} {lines[-1]}"
+    if said.endswith(":") and lines[at + 1 :]:  # what it is about stands in a line of its own
+        said = f"{said} {lines[at + 1]}"
     hint = "nothing is lost: start again" if is_killed(answer) else ""
     if "dubious ownership" in answer.error:
         hint = next((line for line in lines if line.startswith("git config")), "")
@@ -477,7 +478,8 @@ def _laid(folder: str, repository: Repository, files: Mapping[str, bytes]) -> di
     objects = os.path.join(shared_folder(repository), "objects")
     if not os.path.isdir(objects):
         raise GitError(f"{repository.git_dir} is no git repository any more", "put it back")
-    return APART | {"GIT_DIR": folder, "GIT_OBJECT_DIRECTORY": objects}
+    # The settings are in this folder, whatever an agent has put there that leads git to those of another.
+    return APART | {"GIT_DIR": folder, "GIT_COMMON_DIR": folder, "GIT_OBJECT_DIRECTORY": objects}
 
 
 def own_folder(path: str) -> str:

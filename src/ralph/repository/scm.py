@@ -135,7 +135,7 @@ def commit_with_git(
         return Result(
             "commit", False, f"core.worktree or core.bare in {found.git_dir}/config leads git away from {found.root}"
         )
-    if found and (what := _under_way(found)):
+    if found and (what := under_way(found)):
         return Result("commit", False, f"a {what} is under way in {found.root}: finish or abort it first")
     if pipe := pipe_in_the_way(found) if found else "":
         return Result("commit", False, f"{pipe} is a pipe, for which git waits in vain: remove it")
@@ -250,7 +250,7 @@ UNDER_WAY = {
 }
 
 
-def _under_way(found: Repository) -> str:
+def under_way(found: Repository) -> str:
     for name, what in UNDER_WAY.items():
         if os.path.lexists(f"{found.git_dir}/{name}"):
             return what

@@ -30,6 +30,7 @@ from ralph.records.register import Listed, end_left_behind, listed, on_record, r
 from ralph.repository import configuration, landing, worktrees
 from ralph.repository.configuration import Configuration
 from ralph.repository.git import Repository, ask, commit_of, find_repository, obeying, refusal
+from ralph.repository.scm import under_way
 from ralph.repository.worktrees import Worktree
 from ralph.run import order as orders
 from ralph.run.checks import Checks, enclosed
@@ -77,6 +78,7 @@ def take_over(
     """Merges the work of a run, and removes its worktree and its branch: all of it or nothing."""
     home, tree = _places(run)
     landing.refuse_old_git(home.root)
+    _refuse_without_branch(home)
     for left in end_left_behind(env):  # what a killed run has left may still change what is checked here
         tell(events.Notice(remark(left, "was ended")))
     with _alone(run, home, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
@@ -89,7 +91,7 @@ def take_over(
             if commit != base and order.settings.guardrails:
                 worktrees.tree_at(home, tree.path, commit)
                 checks = _checked(run, order, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
-            answer = home.ask("merge", "--ff-only", "--quiet", commit)
+            answer = home.ask("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
                 raise NotTaken(refusal(("merge",), answer, "cannot merge into your tree").message, _IN_THE_WAY)
         except BaseException:  # the worktree as it was before the merge was tried in it
@@ -101,6 +103,14 @@ def take_over(
             worktrees.restore(tree.path)
         worktrees.remove(tree)
         return TakenOver(tree.branch, commit, len(files), len(checks))
+
+
+def _refuse_without_branch(home: Repository) -> None:
+    """What no branch of the user's holds is gone with the next switch, or with the end of what is under way."""
+    if what := under_way(home):
+        raise NotTaken(f"a {what} is under way in {home.root}", "finish or abort it first; nothing was changed")
+    if home.ask("symbolic-ref", "--quiet", "HEAD").code:
+        raise NotTaken(f"no branch is checked out in {home.root}", "git switch BRANCH, then accept it again")
 
 
 def throw_away(run: Listed) -> str:

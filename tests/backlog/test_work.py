@@ -569,6 +569,31 @@ def test_what_one_items_agent_plants_in_the_repository_is_not_run_for_the_next(w
     assert not proof.exists()
 
 
+def test_a_setting_for_another_working_tree_alone_is_not_obeyed_at_the_gate(works: Works, tmp_path: Path) -> None:
+    proof = tmp_path / "it-ran"
+    works.script(
+        "echo '* filter=evil' > .gitattributes; git config extensions.worktreeConfig true\n"
+        'for tree in "$(git rev-parse --git-common-dir)"/worktrees/*; do\n'
+        f"git config -f $tree/config.worktree filter.evil.smudge \"sh -c 'touch {proof}; cat'\"; done; echo COMPLETE"
+    )
+    done = works.work("-j", "1")
+    assert done.returncode == 0, done.stderr
+    assert not proof.exists()
+
+
+def test_a_merge_driver_that_one_items_agent_names_is_no_driver_for_the_next(works: Works, tmp_path: Path) -> None:
+    proof = tmp_path / "it-ran"
+    works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n")
+    works.script(
+        f"git config merge.evil.driver 'touch {proof}'\n"
+        "echo '* merge=evil' > \"$(git rev-parse --git-common-dir)/info/attributes\"; echo COMPLETE"
+    )
+    done = works.work("-j", "2")
+    assert done.returncode == 0, done.stderr
+    assert works.all("item_returned"), "it is a conflict, as it would be without"
+    assert not proof.exists()
+
+
 def test_a_repository_inside_is_not_looked_into_when_the_target_is_brought(works: Works, tmp_path: Path) -> None:
     proof = tmp_path / "it-ran"
     works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n")

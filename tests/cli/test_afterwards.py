@@ -144,6 +144,21 @@ def test_to_discard_a_branch_that_an_agent_made_another_name_of_mine_leaves_mine
     assert (git("rev-parse", "main"), git("branch").split()) == (head, ["*", "main"])
 
 
+def test_to_clean_up_does_not_run_a_filter_that_the_agent_has_planted(
+    ralph: Ralph, agent: Agent, git: Git, repository: Path, tmp_path: Path
+) -> None:
+    proof = tmp_path / "it-ran"
+    plant = (
+        f"git config filter.evil.clean \"sh -c 'touch {proof}; cat'\"; echo '* filter=evil' > .gitattributes\n"
+        'echo line >> README; echo "<response>DONE</response>"'
+    )
+    assert ralph("run", "go", "--worktree", "--agent", agent(plant)).code == 0
+    tree = Path(git("worktree", "list", "--porcelain").split("worktree ")[2].split("\n")[0])
+    os.utime(tree / "README", (1, 1))  # so that git has to read it, by the filter, to know whether it was changed
+    assert ralph("clean", "--older-than", "0s", "--yes").code in (0, 1)
+    assert not proof.exists()
+
+
 DEEP = "import os; [(os.mkdir('d' * 200), os.chdir('d' * 200)) for _ in range(25)]"
 
 

@@ -102,6 +102,28 @@ git config core.hooksPath "$PWD/evil"; echo two > a.txt
     assert not proof.exists()
 
 
+def test_a_hooks_path_that_the_agent_sets_does_not_take_the_place_of_the_users_hooks(
+    at_work: Callable[..., Any], workspace: Path, tmp_path: Path
+) -> None:
+    """As tools do that an agent installs: husky, say."""
+    mine = tmp_path / "mine-ran"
+    hook = workspace / ".git" / "hooks" / "pre-commit"
+    hook.write_text(f"#!/bin/sh\necho ran >> {mine}\n")
+    hook.chmod(0o755)
+    assert at_work("mkdir .husky; git config core.hooksPath .husky; echo two > a.txt").code == 0
+    assert mine.read_text() == "ran\n"
+
+
+def test_what_the_user_ignores_everywhere_stays_ignored_though_the_agent_names_another_file(
+    at_work: Callable[..., Any], git: Git, environment: dict[str, str]
+) -> None:
+    ignored = Path(environment["HOME"], ".config", "git", "ignore")
+    ignored.parent.mkdir(parents=True)
+    ignored.write_text(".DS_Store\n")
+    done = at_work("git config core.excludesFile /dev/null; touch .DS_Store; echo two > a.txt", "--commit=all")
+    assert git("show", "--format=", "--name-only", "HEAD").split() == ["a.txt"], done.err
+
+
 ELSEWHERE = {
     "a file": "mv .git ../moved; HOOKS=../moved/hooks; echo gitdir: ../moved > .git",
     "the folder above": "mv .git ../.git; HOOKS=../.git/hooks",

@@ -48,7 +48,13 @@ def promisor(repo: Any, evil: str) -> None:
     repo.config("core.sshCommand", evil)
 
 
-@pytest.mark.parametrize("plant", [filters, drivers, monitor, hooks, promisor])
+def settings_of_another(repo: Any, evil: str) -> None:
+    """What ralph looks by lies where an agent finds it, and a file there can lead git on."""
+    filters(repo, evil)
+    (repo.path.parent / "private" / "index.git" / "commondir").write_text(f"{repo.path}/.git\n")
+
+
+@pytest.mark.parametrize("plant", [filters, drivers, monitor, hooks, promisor, settings_of_another])
 def test_nothing_that_an_agent_planted_is_run_by_a_look(repo: Any, plant: Plant, tmp_path: Path) -> None:
     index = repo.index()
     before = index.tree()

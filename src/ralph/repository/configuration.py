@@ -14,7 +14,7 @@ from msgspec import Struct, json
 
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import Stamp, stamp_of, state_folder, temporary_folder
-from ralph.repository.git import UNFETCHED, Repository, find_repository, obeying, run, shared_folder
+from ralph.repository.git import UNFETCHED, Repository, find_repository, obeying, own_folder, run, shared_folder
 from ralph.repository.index import files_below
 
 _LARGEST, _MOST_HOOKS, _MOST_CHANGED = 1 << 20, 500, 2000  # bytes that are kept of a file, hooks, settings
@@ -23,7 +23,9 @@ _WAYS = ("remote.", "url.", "branch.", "push.", "http.", "credential.", "core.ss
 # Where what is missing comes from: to git the first of several values counts here, whatever is said later.
 _SOURCES = ("remote.", "url.", "http.", "credential.", "core.sshcommand", "core.gitproxy")
 _INCLUDES = ("include.", "includeif.")
-# A setting that was not there is said to be empty, which to git is "no" or "none", but of these an error.
+# A setting that was not there is said to be empty, which to git is "no" or "none", but of these an error. A driver for
+# merges would be a program without a name: it is what git does where there is none.
+_MERGE = "git merge-file -q --marker-size=%L %A %O %B"
 _DEFAULTS = """
 branch.autosetuprebase=never commit.cleanup=default core.bigfilethreshold=512m core.commentchar=# core.compression=-1
 core.createobject=link core.deltabasecachelimit=96m core.filesreflocktimeout=100 core.loosecompression=1
@@ -49,11 +51,10 @@ class _Kept(Struct):
 
 
 class Configuration:
-    """The settings, hooks and attributes of a repository at the moment of `begin`. `beside`: a worktree of it, which
-    may have got settings of its own since."""
+    """The settings, hooks and attributes of a repository at the moment of `begin`."""
 
-    def __init__(self, repository: Repository, beside: Repository | None = None) -> None:
-        self._repository, self._beside = repository, beside
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
         self._settings: GitSettings = {}
         self._hooks: Files = {}
         self._attributes: Files = {}
@@ -61,6 +62,7 @@ class Configuration:
         self._stamp: object = None  # of what `_told` is about
         self._told: tuple[str, ...] = ()
         self._seen: tuple[list[Stamp], GitSettings] = ([], {})  # when git was last asked for them, and what it said
+        self._seen_in: dict[str, tuple[list[Stamp], GitSettings]] = {}  # the same for other working trees
 
     def begin(self, kept_as: str = "", env: Mapping[str, str] = os.environ) -> None:
         """Takes them as they are now, or those that were kept under this name, and keeps them."""
@@ -128,9 +130,10 @@ class Configuration:
         if ways := [name for name in self.changed() if name.startswith(_WAYS) and name not in gone]:
             raise UserError(f"git's settings for where work is sent were changed meanwhile: {', '.join(ways[:3])}")
 
-    def overrides(self) -> dict[str, str]:
-        """The environment that makes git obey the settings of the beginning; its hooks are another matter."""
-        return self._variables(self._pairs())
+    def overrides(self, folder: str) -> dict[str, str]:
+        """The environment that makes git obey the settings of the beginning in a working tree of the repository, which
+        may have got some of its own since; hooks are another matter."""
+        return self._variables(self._pairs(folder))
 
     @contextmanager
     def as_it_was(self) -> Iterator[dict[str, str]]:
@@ -139,7 +142,7 @@ class Configuration:
         place = Path(self._repository.root, self._repository.prefix)
         if find_repository(place) != self._repository:
             raise UserError(f"{place} is part of another repository than when the run began", "put its .git back")
-        pairs = self._pairs()
+        pairs = self._pairs(self._repository.root)
         with temporary_folder() as folder:
             if self._read_hooks() != self._hooks:
                 for name, (mode, content) in self._hooks.items():
@@ -155,14 +158,25 @@ class Configuration:
         """Nothing is fetched from places, or by programs, that came up while the run was at work."""
         return _as_variables(pairs) | (UNFETCHED if any(name.startswith(_SOURCES) for name, _ in pairs) else {})
 
-    def _pairs(self) -> list[tuple[str, str]]:
+    def _pairs(self, folder: str) -> list[tuple[str, str]]:
         """What has to be said so that everything is as it was; what an include brings is among it by itself."""
-        differing = {name for name in _differing(self._now(), self._settings) if not name.startswith(_INCLUDES)}
+        found = _differing(self._now(), self._settings) | _differing(self._now_in(folder), self._settings)
+        differing = {name for name in found if not name.startswith(_INCLUDES)}
         if len(differing) > _MOST_CHANGED:
             raise UserError(f"{len(differing)} of git's settings were changed since the run began", "put them right")
-        defaults = dict(said.split("=") for said in _DEFAULTS.split())
-        was = {name: self._settings.get(name) or (defaults.get(name, ""),) for name in sorted(differing)}
+        was = {name: self._settings.get(name) or (self._unsaid(name),) for name in sorted(differing)}
         return [(name, value) for name, values in was.items() for value in values]
+
+    def _unsaid(self, name: str) -> str:
+        """What a setting has to say so that it is as if it said nothing."""
+        if name.startswith("merge.") and name.endswith(".driver"):
+            return _MERGE
+        places = {
+            "core.hookspath": os.path.join(shared_folder(self._repository), "hooks"),
+            "core.excludesfile": os.path.join(_XDG, "git", "ignore"),
+            "core.attributesfile": os.path.join(_XDG, "git", "attributes"),
+        }
+        return places.get(name) or dict(said.split("=") for said in _DEFAULTS.split()).get(name, "")
 
     def _now(self) -> GitSettings:
         """What they are. Git is asked only where one of their files is another, be it for a process that comes later:
@@ -172,16 +186,25 @@ class Configuration:
             self._seen = (stamp, self._read())
         return self._seen[1]
 
+    def _now_in(self, folder: str) -> GitSettings:
+        """The same in another working tree: there is a file that says more of it alone, or it is as everywhere."""
+        try:
+            own = os.path.join(own_folder(folder), "config.worktree")
+        except (OSError, UserError):
+            return self._now()
+        if folder == self._repository.root or not os.path.lexists(own):
+            return self._now()
+        stamp = [*self._settings_stamp(), stamp_of(own)]
+        if self._seen_in.get(folder, ([],))[0] != stamp:
+            self._seen_in[folder] = (stamp, self._listed(folder)[0])
+        return self._seen_in[folder][1]
+
     def _read(self) -> GitSettings:
-        self._origins = ()
-        found = self._listed(self._repository.root)
-        is_there = self._beside is not None and os.path.isdir(self._beside.root)
-        for name, values in self._listed(self._beside.root).items() if self._beside and is_there else ():
-            if values != found.get(name):
-                found[name] = (*found.get(name, ()), *values)
+        found, self._origins = self._listed(self._repository.root)
         return found
 
-    def _listed(self, root: str) -> GitSettings:
+    def _listed(self, root: str) -> tuple[GitSettings, tuple[str, ...]]:
+        """What git says they are in a working tree, and which files it reads for that, or would if they were there."""
         with obeying(None):
             listed = run(root, "config", "--list", "--show-origin", "-z")
         entries = listed.decode("utf-8", "surrogateescape").split("\0")
@@ -193,11 +216,10 @@ class Configuration:
             found.setdefault(name, []).append(value)
             place = os.path.join(root, origin.removeprefix("file:"))
             origins.append(place)
-            if name.startswith(_INCLUDES):  # which may come to be there
+            if name.startswith(_INCLUDES):
                 origins.append(os.path.join(os.path.dirname(place), os.path.expanduser(value)))
-        self._origins = tuple(dict.fromkeys((*self._origins, *origins)))
         theirs = {name: values[:-1] if name in _OURS else values for name, values in found.items()}
-        return {name: tuple(values) for name, values in theirs.items() if values}
+        return {name: tuple(values) for name, values in theirs.items() if values}, tuple(dict.fromkeys(origins))
 
     def _folder(self) -> str:
         """Where the user's hooks are."""
@@ -245,7 +267,6 @@ class Configuration:
     def _settings_files(self) -> list[str]:
         common = shared_folder(self._repository)
         paths = [f"{common}/config", f"{common}/config.worktree", f"{self._repository.git_dir}/config.worktree"]
-        paths += [f"{self._beside.git_dir}/config.worktree"] if self._beside else []
         return [*paths, *_USUAL, os.environ.get("GIT_CONFIG_GLOBAL", ""), *self._origins]
 
     def _settings_stamp(self) -> list[Stamp]:
@@ -268,11 +289,8 @@ def configuration_of(repository: Repository, kept_as: str) -> Configuration:
     return made
 
 
-_USUAL = (
-    "/etc/gitconfig",
-    os.path.expanduser("~/.gitconfig"),
-    os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "config"),
-)
+_XDG = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+_USUAL = ("/etc/gitconfig", os.path.expanduser("~/.gitconfig"), os.path.join(_XDG, "git", "config"))
 # What `-c` words of ours say, which are the same for every git that we start.
 _OURS = frozenset({
     "core.hookspath", "core.fsmonitor", "core.quotepath", "core.safecrlf", "core.fsyncmethod", "core.splitindex",

@@ -74,7 +74,7 @@ class Settled(Protocol):
     @property
     def settings(self) -> Mapping[str, str]: ...
 
-    def overrides(self) -> Mapping[str, str]: ...
+    def overrides(self, folder: str) -> Mapping[str, str]: ...
 
     def as_it_was(self) -> AbstractContextManager[dict[str, str]]: ...
 
@@ -271,7 +271,12 @@ def _git_program(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: E
     # Where nobody knows who has said what stands there, nothing is fetched unless that is what is asked for; or a new
     # worktree, which comes before any agent.
     unsettled = {} if _command(words) in _FETCHING or words[:2] == ("worktree", "add") else UNFETCHED
-    told = environment() | {"LC_ALL": "C.UTF-8"} | (dict(fixed.overrides()) if fixed else unsettled) | dict(env or {})
+    told = (
+        environment()
+        | {"LC_ALL": "C.UTF-8"}
+        | (dict(fixed.overrides(folder)) if fixed else unsettled)
+        | dict(env or {})
+    )
     try:
         with AskedProgram(("git", "-C", folder, *PLAIN, *words), told, stdin) as git:
             yield git

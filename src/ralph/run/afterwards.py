@@ -130,14 +130,18 @@ def throw_away(run: Listed) -> str:
 @contextmanager
 def _alone(run: Listed, home: Repository, tree: Worktree) -> Iterator[None]:
     """While entered, nobody else works in the worktree, and git obeys the settings from before the agent came."""
-    configuration = Configuration(home, find_repository(Path(tree.path)) if os.path.isdir(tree.path) else None)
-    is_known = configuration.recall(run.id)
-    with obeying(configuration if is_known else None):
+    with obeying(_kept_for(run, home)):
         if not os.path.isdir(tree.workspace):
             yield
             return
         with workspace_lock(prepare(Path(tree.workspace)), run.id):
             yield
+
+
+def _kept_for(run: Listed, home: Repository) -> Configuration | None:
+    """Git's settings as they were before an agent came, where they are known."""
+    kept = Configuration(home)
+    return kept if kept.recall(run.id) else None
 
 
 @contextmanager
@@ -327,9 +331,10 @@ def _trees(run: Listed, home: Repository) -> list[Worktree]:
 def _unmerged(run: Listed) -> str:
     """Why the work of a run would be lost with it, if it would."""
     try:
-        home = _repository_of(run)
-        for tree in _trees(run, home) if home else ():
-            worktrees.refuse_if_anything_is_lost(tree)
+        if home := _repository_of(run):
+            with obeying(_kept_for(run, home)):
+                for tree in _trees(run, home):
+                    worktrees.refuse_if_anything_is_lost(tree)
     except UserError as error:
         return error.message
     return ""
@@ -339,12 +344,12 @@ def _remove_run(run: Listed) -> None:
     now = listed(run.place)
     if now and now.is_alive:
         raise UserError(f"run {run.id} has gone on")
-    home = _repository_of(run)
-    if home:
-        for tree in _trees(run, home):
-            worktrees.remove(tree)
-        refs = home.git("for-each-ref", "--format=delete %(refname)", f"refs/ralph/{run.id}/")
-        home.git("update-ref", "--no-deref", "--stdin", stdin=refs)
+    if home := _repository_of(run):
+        with obeying(_kept_for(run, home)):
+            for tree in _trees(run, home):
+                worktrees.remove(tree)
+            refs = home.git("for-each-ref", "--format=delete %(refname)", f"refs/ralph/{run.id}/")
+            home.git("update-ref", "--no-deref", "--stdin", stdin=refs)
     remove_tree(run.place)
     _forget(run.id)
 

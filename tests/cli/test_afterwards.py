@@ -1,5 +1,6 @@
 """Once a run has ended: its work is taken over or thrown away, what is old goes, and pages are for people."""
 
+import json
 import os
 import pty
 import shutil
@@ -157,6 +158,33 @@ def test_to_clean_up_does_not_run_a_filter_that_the_agent_has_planted(
     os.utime(tree / "README", (1, 1))  # so that git has to read it, by the filter, to know whether it was changed
     assert ralph("clean", "--older-than", "0s", "--yes").code in (0, 1)
     assert not proof.exists()
+
+
+@pytest.mark.parametrize("command", [("accept",), ("discard",), ("rewind", "0")])
+def test_records_that_an_agent_has_rewritten_do_not_say_whose_branch_goes(
+    ralph: Ralph, git: Git, branch: str, workspace: Path, command: tuple[str, ...]
+) -> None:
+    mine = workspace.parent / "mine"
+    git("worktree", "add", "-q", "-b", "feature", str(mine))
+    (mine / "README").write_text("mine\n")
+    (journal,) = workspace.glob(".ralph/runs/*/journal.ndjson")
+    worktree = next(line.split()[0] for line in git("worktree", "list").splitlines() if branch in line)
+    forged = journal.read_text().replace(worktree, str(mine)).replace(branch, "feature")
+    journal.write_text(forged)
+    refused = ralph(*command)
+    assert (refused.code, "its journal changed" in refused.err) == (2, True), refused.err
+    assert ((mine / "README").read_text(), "feature" in git("branch"), trees(git)) == ("mine\n", True, 3)
+
+
+def test_clean_takes_no_branch_that_only_the_records_of_a_run_name(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git
+) -> None:
+    ralph("run", "go", "-m", "1", "--agent", agent("echo more"))
+    git("worktree", "add", "-q", "-b", "feature", str(repository.parent / "mine"))
+    (state,) = repository.glob(".ralph/runs/*/state.json")
+    state.write_text(json.dumps({**json.loads(state.read_text()), "branch": "*"}))
+    assert "1 taken away" in ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).out
+    assert (trees(git), "feature" in git("branch")) == (2, True)
 
 
 DEEP = "import os; [(os.mkdir('d' * 200), os.chdir('d' * 200)) for _ in range(25)]"

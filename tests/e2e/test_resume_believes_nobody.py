@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,3 +162,28 @@ def test_a_bit_flipped_journal_is_said_in_one_line(killed: Path, ralph: Ralph) -
     assert "internal error" not in refused.err
     for words in (("show",), ("logs",), ("ps", "-a"), ("report",)):
         assert "internal error" not in ralph(*words).err
+
+
+def test_a_run_that_an_agent_has_made_up_does_not_go_on(agent: Agent, ralph: Ralph, workspace: Path) -> None:
+    """What it is told to do stands in files that anybody can write who works here."""
+    forge = (
+        "cd .ralph/runs; cp -r * 20991231-235959-zzzz; cd 20991231-235959-zzzz; "
+        """sed -i 's/"true"/"touch obeyed"/' run.json; sed -i 's/"pid":[0-9]*/"pid":0/' state.json"""
+    )
+    assert ralph("run", "g", "-m", "1", "--check", "true", "--agent", agent(forge)).code == 1
+    refused = ralph("resume")
+    assert refused.code == 2
+    assert "run 20991231-235959-zzzz was not begun by you on this machine" in refused.err
+    assert not (workspace / "obeyed").exists()
+    assert ralph("trust", "zzzz").out == "run 20991231-235959-zzzz is accepted as it is\n"
+    assert ralph("resume", "-m", "1").code == 1
+    assert (workspace / "obeyed").exists()
+
+
+def test_an_agent_does_not_get_another_run_trusted(killed: Path, ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    forge = f"sed -i 's/sh test.sh/touch obeyed/' {killed}/run.json"
+    trust = f"{sys.executable} -m ralph trust {killed.name} > trusted 2>&1"
+    assert ralph("run", "another", "-m", "1", "--agent", agent(f"{forge}; {trust}")).code == 1
+    assert "a run is at work here, and may have written this run" in (workspace / "trusted").read_text()
+    refused = ralph("resume", killed.name)
+    assert (refused.code, "run.json changed" in refused.err) == (2, True), refused.err

@@ -15,7 +15,7 @@ from ralph.core.text import one_line, plural
 from ralph.errors import UserError, complain
 from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import is_occupied
-from ralph.records.journal import break_seal
+from ralph.records.journal import accept as accept_run
 from ralph.records.register import Listed, end_left_behind, recorded_in, remark
 from ralph.repository.git import Repository
 from ralph.run.options import Option
@@ -329,11 +329,9 @@ def trust(values: Values, words: list[str]) -> int:
     With RUN: accept a run whose files are not as ralph left them, so that it can be resumed."""
     if words:  # a run as it is: its journal, its order and its protected files are no longer compared
         run = one_run(values, words)
-        if run.is_alive:
-            raise UserError(f"run {run.id} is at work", "accept it when it has ended")
-        known = break_seal(run.id, os.environ)
-        nothing = f"nothing is known of run {run.id} to compare it with"
-        print(f"run {run.id} is accepted as it is" if known else nothing)
+        _refuse_who_is_at_work(run.folder.path.parents[2], "this run")
+        accept_run(run.id, os.environ)
+        print(f"run {run.id} is accepted as it is")
         return 0
     workspace = folder_of(values)
     difference = difference_in(workspace, os.environ)
@@ -343,9 +341,13 @@ def trust(values: Values, words: list[str]) -> int:
     from ralph.cli.run import readable
 
     print(readable(difference))
-    # Who accepts settings in the middle of a run may be its agent, which wrote them.
-    if is_occupied(workspace) or any(run.is_alive for run in recorded_in(workspace / ".ralph")):
-        raise UserError("a run is at work here, and may have written these settings", "accept them when it has ended")
+    _refuse_who_is_at_work(workspace, "these settings")
     accept_settings(workspace, os.environ)
     print("accepted: the next run obeys these settings")
     return 0
+
+
+def _refuse_who_is_at_work(workspace: Path, what: str) -> None:
+    """Who accepts something in the middle of a run may be its agent, which wrote it."""
+    if is_occupied(workspace) or any(run.is_alive for run in recorded_in(workspace / ".ralph")):
+        raise UserError(f"a run is at work here, and may have written {what}", "accept it when it has ended")

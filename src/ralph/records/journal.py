@@ -413,11 +413,16 @@ class Seal:
         self._note, self._longest = -1, 0
         self._is_written = True
 
-    def refuse_what_was_changed(self) -> None:
-        """Raises where the run is not as ralph left it."""
+    def refuse_what_was_changed(self, of_journal: bool = True) -> None:
+        """Raises where the run is not as ralph left it; a loop inside a session keeps no account of its journal."""
         try:
             sealed = _sealed(self._path)
-        except UNREADABLE:
+        except FileNotFoundError:
+            raise UserError(
+                f"run {self._id} was not begun by you on this machine, or what ralph noted of it is gone: {self._path}",
+                f"see what it was told to do; `ralph trust {self._id}` accepts it as it is",
+            ) from None
+        except (OSError, *UNREADABLE):
             raise UserError(
                 f"what ralph noted of run {self._id} outside of its workspace cannot be read: {self._path}",
                 f"see what happened to it; `ralph trust {self._id}` accepts the run as it is",
@@ -425,7 +430,7 @@ class Seal:
         if sealed is None:
             return
         found = [name for name, digest in sealed.files.items() if _digest(self._folder / name) != digest]
-        found += _changes_of(self._folder / "journal.ndjson", sealed)
+        found += _changes_of(self._folder / "journal.ndjson", sealed) if of_journal else []
         if found:
             raise UserError(
                 f"run {self._id} is not as ralph left it: {', '.join(found)} changed",
@@ -445,12 +450,17 @@ class Seal:
         before = self._length()
         self._add(lines)
         if any(kind in lines for kind in _BEGUN):  # before the first turn, so that no agent can have had a hand in it
-            self._contents = {name: data for name in DECIDING if (data := _contents(self._folder / name)) is not None}
-            self._files = {name: _digest(self._folder / name) for name in DECIDING}
+            self._look()
         ends = [entry.event() for line in lines.splitlines() if line.startswith(_ENDED) and (entry := decoded(line))]
         self._outcome = next((end.outcome for end in reversed(ends) if isinstance(end, events.RunFinished)), "")
         self._is_written = False
         self._write(before, self._length())
+
+    def note(self) -> None:
+        """Notes what decides, for who keeps no account of the journal."""
+        self._look()
+        self._write(self._length(), self._length())
+        self.close()
 
     def confirm(self) -> None:
         """The lines that were heard last are in the journal by now: whoever cuts them off has changed it."""
@@ -470,6 +480,10 @@ class Seal:
         if self._note >= 0:
             os.close(self._note)
             self._note = -1
+
+    def _look(self) -> None:
+        self._contents = {name: data for name in DECIDING if (data := _contents(self._folder / name)) is not None}
+        self._files = {name: _digest(self._folder / name) for name in DECIDING}
 
     def _write(self, written: Length, following: Length) -> None:
         note = msgspec.json.encode(Sealed(written, following, self._files, self._outcome)).ljust(self._longest)
@@ -499,27 +513,32 @@ def noted_outcome(run_id: str, env: Mapping[str, str]) -> str | None:
     """How the run has ended, whatever stands in its folder; None where nothing is noted."""
     try:
         sealed = _sealed(path_of(run_id, env))
+    except OSError:
+        return None
     except UNREADABLE:
         return ""
     return sealed.outcome if sealed else None
 
 
 def _sealed(path: str) -> Sealed | None:
-    """What was noted; None where nothing was, or a person has accepted the run as it is."""
-    try:
-        note = read_file(path, _MOST_NOTED)
-    except OSError:
-        return None
-    return msgspec.json.decode(note, type=Sealed) if note.strip() else None  # it was killed before it could write it
+    """What was noted; None where a person has accepted the run as it is, or it was killed before the first turn."""
+    note = read_file(path, _MOST_NOTED)
+    return msgspec.json.decode(note, type=Sealed) if note.strip() else None
 
 
-def break_seal(run_id: str, env: Mapping[str, str]) -> bool:
-    """Accepts a run as it is; whether there was anything to compare it with."""
+def accept(run_id: str, env: Mapping[str, str]) -> None:
+    """Takes a run as it is: until it goes on there is nothing to compare it with."""
+    path = path_of(run_id, env)
     try:
+        make_folder(os.path.dirname(path))
+        write_file(path, b"", 0o600)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def forget(run_id: str, env: Mapping[str, str]) -> None:
+    with suppress(OSError):
         os.unlink(path_of(run_id, env))
-    except OSError:
-        return False
-    return True
 
 
 def _contents(path: Path) -> bytes | None:

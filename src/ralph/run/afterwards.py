@@ -25,7 +25,7 @@ from ralph.files import AT_WORK, DEMO, PROBE, remove_tree, state_folder
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import is_occupied, prepare, workspace_lock
-from ralph.records.journal import Seal, break_seal, recall
+from ralph.records.journal import Seal, forget, recall
 from ralph.records.register import Listed, end_left_behind, listed, on_record, remark, runs
 from ralph.repository import configuration, landing, worktrees
 from ralph.repository.configuration import Configuration
@@ -76,13 +76,12 @@ def take_over(
     run: Listed, keeper: Keeper, interrupt: Interrupt, tell: events.TellAll, env: Mapping[str, str] = os.environ
 ) -> TakenOver:
     """Merges the work of a run, and removes its worktree and its branch: all of it or nothing."""
-    home, tree = _places(run)
+    home, tree = _places(run, env)
     landing.refuse_old_git(home.root)
     _refuse_without_branch(home)
     for left in end_left_behind(env):  # what a killed run has left may still change what is checked here
         tell(events.Notice(remark(left, "was ended")))
     with _alone(run, home, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
-        Seal(run.id, run.folder.path, env).refuse_what_was_changed()  # it says which checks are to pass
         commit, base = _candidate(run, home, tree), commit_of(home.root, "HEAD")
         order = orders.read(run.folder.path / "run.json")
         files = landing.changed_files(home, base, commit) if commit != base else ()
@@ -113,9 +112,9 @@ def _refuse_without_branch(home: Repository) -> None:
         raise NotTaken(f"no branch is checked out in {home.root}", "git switch BRANCH, then accept it again")
 
 
-def throw_away(run: Listed) -> str:
+def throw_away(run: Listed, env: Mapping[str, str] = os.environ) -> str:
     """Removes the worktree and the branch of a run. What was there is kept under a name, which is given back."""
-    home, tree = _places(run)
+    home, tree = _places(run, env)
     with _alone(run, home, tree):
         if os.path.isdir(tree.path) and worktrees.unsaved(tree):
             worktrees.commit_all(tree, "what was not committed when it was discarded")
@@ -167,8 +166,10 @@ def _home_of(run: Listed) -> str:
     return str(place) if place.is_dir() else ""
 
 
-def _places(run: Listed) -> tuple[Repository, Worktree]:
-    """The user's own repository, and the worktree of the run, be it there or not."""
+def _places(run: Listed, env: Mapping[str, str]) -> tuple[Repository, Worktree]:
+    """The user's own repository, and the worktree of the run, be it there or not. Its records say which one that is,
+    and which checks are to pass: an agent may have written them."""
+    Seal(run.id, run.folder.path, env).refuse_what_was_changed()
     started, home = recall(run.folder.journal).started, _repository_of(run)
     if started is None or home is None:
         raise UserError(f"the repository of run {run.id} is gone", "nothing can be taken over")
@@ -315,9 +316,9 @@ def _repository_of(run: Listed) -> Repository | None:
 
 
 def _trees(run: Listed, home: Repository) -> list[Worktree]:
-    """The worktrees of a run, or of a backlog's items, that have a branch."""
-    names = [f"refs/heads/{run.facts.branch}"] if run.facts.branch else []
-    names += [f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{nickname(run.id)}/"]
+    """The worktrees of a run, or of a backlog's items, that have a branch: by what ralph calls them, for what the
+    records call them an agent may have written."""
+    names = (f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{nickname(run.id)}/")
     out = home.git("for-each-ref", "--format=%(refname:lstrip=2)", *names).decode("utf-8", "replace")
     paths, path = {}, ""  # where each branch is checked out
     for line in home.git("worktree", "list", "--porcelain").decode("utf-8", "surrogateescape").splitlines():
@@ -358,5 +359,5 @@ def _forget(run_id: str) -> None:
     """What lies outside the workspace for the sake of a run goes with it."""
     with suppress(OSError):
         os.unlink(f"{state_folder(os.environ, 'runs')}/{run_id}")
-    break_seal(run_id, os.environ)
+    forget(run_id, os.environ)
     configuration.forget(run_id, os.environ)

@@ -16,7 +16,7 @@ from ralph.processes.descendants import deliver, is_held, is_living
 from ralph.processes.interrupt import NUDGE, Interrupt
 from ralph.processes.spawning import MARK
 from ralph.records.folder import workspace_lock
-from ralph.records.journal import noted_outcome
+from ralph.records.journal import Seal, noted_outcome
 from ralph.records.register import Listed, listed
 from ralph.repository.git import obeying
 from ralph.steering.mailbox import Mailbox
@@ -144,6 +144,7 @@ def rewind(run: Listed, number: int) -> "Rewound":
 
     with workspace_lock(run.folder.path.parent.parent, run.id):
         run = present(run, lambda run: AT_WORK if run.is_alive else has_not_begun(run))
+        Seal(run.id, run.folder.path, os.environ).refuse_what_was_changed()  # its journal says whose files they are
         repository = repository_of(run)
         configuration = Configuration(repository)
         is_known = configuration.recall(run.facts.work or run.id)

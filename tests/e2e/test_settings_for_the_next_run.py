@@ -176,6 +176,17 @@ def test_a_settings_file_that_a_person_has_named_counts_too(agent: Agent, ralph:
     assert ralph("loop", "g", "--config", "loop.yaml", "--agent", agent("echo COMPLETE")).code == 0
 
 
+def test_all_that_several_runs_have_changed_is_shown_before_it_is_accepted(
+    agent: Agent, ralph: Ralph, repository: Path
+) -> None:
+    (repository / "loop.yaml").write_text("ralph_loop:\n  checks: ['true']\n")
+    inner = agent(f"echo '  max_iterations: 3' >> {repository}/loop.yaml; echo COMPLETE", name="inner")
+    beside = f"{sys.executable} -m ralph loop h --worktree --config loop.yaml --agent {inner} > /dev/null 2>&1"
+    assert ralph("run", "g", "--agent", agent(f"{beside}; {PLANT}; {DONE}")).code == 0
+    accepted = ralph("trust")
+    assert [said in accepted.out for said in ('+{"yolo": true', "+  max_iterations: 3")] == [True, True]
+
+
 def test_what_other_programs_will_obey_is_told_when_it_changes(agent: Agent, ralph: Ralph, workspace: Path) -> None:
     """A hook in an agent's own settings runs in the next session of a person, too."""
     (workspace / "opencode.json").write_text("{}")

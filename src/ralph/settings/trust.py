@@ -93,7 +93,7 @@ def refuse_untrusted(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
 def difference_in(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
     """What has changed while runs were at work here, as a patch; nothing where all is as it was."""
     known = [before for path in _records(place_of(workspace, env)) if (before := _read(path)) and _changed(before)]
-    return difference_between(known[0]) if known else ""
+    return "\n".join(dict.fromkeys(map(difference_between, known)))  # of runs side by side, each has its own
 
 
 def trust(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:

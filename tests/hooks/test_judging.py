@@ -101,15 +101,19 @@ def test_a_task_that_is_taken_off_the_list_is_not_done(session, settings, worksp
     assert not session.stops(DONE).is_block
 
 
-def test_what_a_person_must_mend_ends_the_loop_but_not_as_a_success(session, settings, workspace):
-    settings(guardrails=[{"command": "true"}])
+@pytest.mark.parametrize("checks", [None, "true"])
+def test_an_order_that_the_agent_has_removed_or_rewritten_ends_the_loop_but_not_as_a_success(
+    session, settings, workspace, checks
+):
+    settings(guardrails=[{"command": "false"}])
     session.start()
     session.works()
     [order] = workspace.glob(".ralph/hook/runs/*/run.json")
-    order.unlink()
+    order.write_text(order.read_text().replace("false", checks)) if checks else order.unlink()
     answer = session.stops(DONE)
     assert not answer.is_block
-    assert "FATAL: cannot read" in answer.message
+    assert answer.message.startswith("ralph: FATAL: run ")
+    assert "is not as ralph left it: run.json changed" in answer.message
     assert session.status() == "FATAL"
     assert session.journal[-1]["data"]["outcome"] == "fatal"
 

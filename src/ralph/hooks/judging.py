@@ -24,7 +24,7 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.program import Asker, asked_by
 from ralph.records.folder import RunFolder, prepare
-from ralph.records.journal import Journal, recall
+from ralph.records.journal import Journal, Seal, forget, recall
 from ralph.records.register import on_record
 from ralph.records.writer import Writer
 from ralph.run import order as orders
@@ -214,6 +214,7 @@ def _closed(loop: Loop, stop: Stop, why: str = "") -> str:
     text = f"{status}: {stop.reason}" + (f"; {why}" if why else "")
     loop.log(f"allowed: {text}")
     loop.end(status)
+    forget(loop.run, os.environ)
     return allowed(text)
 
 
@@ -232,7 +233,12 @@ def folder_of(loop: Loop) -> RunFolder:
 
 def _settings_of(loop: Loop) -> Settings:
     """Those of the start, whatever the agent has written since."""
-    return orders.read(folder_of(loop).path / "run.json").settings
+    folder = folder_of(loop).path
+    try:
+        Seal(loop.run, folder, os.environ).refuse_what_was_changed(of_journal=False)
+    except UserError as error:
+        raise UserError(error.message, "look at what was changed, and start the loop anew") from None
+    return orders.read(folder / "run.json").settings
 
 
 def opened(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0) -> Engine:

@@ -25,6 +25,7 @@ from ralph.hooks.judging import NextTurn, end, opened
 from ralph.hooks.loops import Loop
 from ralph.loop import run_loop
 from ralph.records.folder import cannot_write, new_run_id, prepare
+from ralph.records.journal import Seal
 from ralph.records.register import loops as known_loops
 from ralph.run import order as orders
 from ralph.run.options import RUN, Option, layer, put_value
@@ -316,6 +317,7 @@ def _begin(loop: Loop, settings: Settings) -> str:
             base_tree=run.base_tree,
         )
         engine.context.tell(started)
+        Seal(loop.run, engine.context.folder.path, os.environ).note()
         try:
             _, stop = run_loop(engine.parts, run)
         except NextTurn as wanted:

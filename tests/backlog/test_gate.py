@@ -49,7 +49,13 @@ def test_a_batch_lands_as_one_commit_with_several_parents(lab: Lab) -> None:
     assert lab.show("T.md").count("[x]") == 3
 
 
-def test_edits_of_the_list_and_of_settings_are_put_back_and_conflict_with_nothing(lab: Lab) -> None:
+@pytest.fixture(params=["sha1", "sha256"])
+def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long the names of commits are."""
+    monkeypatch.setenv("GIT_DEFAULT_HASH", request.param)
+
+
+def test_edits_of_the_list_and_of_settings_are_put_back_and_conflict_with_nothing(names: None, lab: Lab) -> None:
     mine = {"T.md": "# mine\n", ".ralph/settings.json": "{}", "a": "1\n"}
     one, two = lab.branch("T1", mine), lab.branch("T2", {"T.md": "", "b": "2\n"})
     assert lab.land(one).landed == ("T1",)

@@ -412,9 +412,10 @@ Leaf = tuple[bytes, str]  # mode, and name of the object
 
 
 def tree_with(repository: Repository, base: str, leaves: Mapping[bytes, Leaf | None]) -> str:
-    """The tree `base` with these files in it, or without them, whatever the working tree holds."""
+    """The tree or commit `base`, by its whole name, with these files in it or without them, whatever the working tree
+    holds."""
     lines = [
-        b"%b %b\t%b" % (*(leaf[0], leaf[1].encode()), path) if leaf else b"0 %b\t%b" % (NOTHING.encode(), path)
+        b"%b %b\t%b" % (*(leaf[0], leaf[1].encode()), path) if leaf else b"0 %b\t%b" % (b"0" * len(base), path)
         for path, leaf in leaves.items()
     ]
     with temporary_folder() as folder:

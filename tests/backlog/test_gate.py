@@ -127,6 +127,40 @@ def test_each_check_sees_exactly_the_files_that_land(lab: Lab) -> None:
     assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=checks).landed == ("T1",)
 
 
+MEDDLING = {
+    "commits": "echo spoilt > hot; git -c user.name=x -c user.email=x@localhost commit -qam spoilt",
+    "goes to another branch": "git checkout -q -b elsewhere; git rm -q hot; echo new > new; git add new",
+    "tells git not to look": "git update-index --assume-unchanged hot; echo spoilt > hot",
+    "tells git that it is left out": "git update-index --skip-worktree hot; rm hot",
+    "tells git to ignore what it leaves": "echo '*' > .gitignore; echo new > new",
+}
+
+
+@pytest.mark.parametrize("how", MEDDLING)
+def test_each_check_sees_exactly_the_files_that_land_though_one_meddles_with_git(lab: Lab, how: str) -> None:
+    exact = "grep -q line hot && ! test -e new"
+    checks = (MEDDLING[how], exact, MEDDLING[how])
+    assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=checks).landed == ("T1",)
+    assert lab.land(lab.branch("T2", {"b": "1\n"}), checks=(exact,)).landed == ("T2",)
+
+
+def test_a_gate_that_was_killed_in_a_check_that_meddled_with_git_starts_with_exact_files(lab: Lab) -> None:
+    def killed(command: str) -> Red | None:
+        subprocess.run(("sh", "-c", MEDDLING["tells git not to look"]), cwd=lab.tree, check=True)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lab.gate("true", check=killed).land(LandingRequest(branches=(lab.branch("T1", {"a": "1\n"}),)))
+    assert lab.land(lab.branch("T2", {"b": "1\n"}), checks=("grep -q line hot",)).landed == ("T2",)
+
+
+def test_attributes_that_land_are_those_by_which_the_files_are_checked(lab: Lab) -> None:
+    """Git writes only the files that another commit has otherwise; a clone would have all of them by the new ones."""
+    lab.land(lab.branch("T1", {"a": "1\n"}))
+    verdict = lab.land(lab.branch("T2", {".gitattributes": "hot eol=crlf\n"}), checks=("! grep -q '\r$' hot",))
+    assert verdict.red is not None
+
+
 def test_what_git_ignores_stays_in_the_gates_tree(lab: Lab) -> None:
     first = lab.branch("T1", {".gitignore": "cache\n", "a": "1\n"})
     assert lab.land(first, checks=("touch cache",)).landed == ("T1",)

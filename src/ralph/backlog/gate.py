@@ -122,17 +122,20 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def tested(self, commit: str, commands: Sequence[str], tries: int) -> Red | None:
         """The first command that fails on this commit, each of them on exactly its files."""
-        if worktrees.tree_at(self.repository, self.path, commit):
+        laid = worktrees.tree_at(self.repository, self.path, commit)
+        if laid.is_new:
             self.furnish()
         for number, command in enumerate(dict.fromkeys(commands)):
             if number:
-                worktrees.restore(self.path)
+                worktrees.restore(laid)
             for _ in range(tries):
                 if not (red := self.check(command)):
                     break
-                worktrees.restore(self.path)
+                worktrees.restore(laid)
             else:
                 return red
+        with suppress(UserError):  # what is spoilt is made anew the next time
+            worktrees.put_back(laid)
         return None
 
     def _moved(self, made: Candidate) -> str | None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from ralph.core.events import NAMES, RunStarted
 from ralph.core.text import head
 from ralph.errors import UserError
-from ralph.files import hold, read_given, remove_tree, state_folder
+from ralph.files import hold, read_given, remove_tree, replace_file, stamp_of, state_folder, write_file
 from ralph.processes.program import seconds_left
 from ralph.records.folder import is_occupied
 from ralph.records.journal import read
@@ -37,6 +37,9 @@ from ralph.repository.index import shown
 from ralph.repository.scm import OWN_FILES, Runner, commit_with_git, unattended
 
 SHALLOW = ("--ignore-submodules=dirty",)  # to look into a repository inside is to obey what an agent wrote there
+_CHECK_OUT = ("checkout", "-q", "--detach", "--force")
+_LAID = "ralph-laid"
+_LARGEST_INDEX = 1 << 32
 _COMMIT = ("commit", "-q", "--no-verify", "--no-gpg-sign", "-m")
 STALE = 2.0  # seconds: to move a ref or to write an index takes git a few thousandths of one
 
@@ -62,9 +65,20 @@ def _read(path: str) -> str:
         return ""
 
 
-def tree_at(repository: Repository, path: str, commit: str) -> bool:
-    """Makes the gate's own working tree what this commit says; what git ignores stays, caches above all. True where it
-    was made anew. Nobody else works there: a lock in it is what a killed git has left."""
+class Laid(Struct, frozen=True):
+    """A working tree of ralph's own that was made what a commit says. Git knows its files by an index and HEAD, which a
+    check may change as well: so they are kept here."""
+
+    path: str
+    commit: str
+    is_new: bool
+    index: bytes
+    times: tuple[int, int]
+
+
+def tree_at(repository: Repository, path: str, commit: str) -> Laid:
+    """Makes the gate's own working tree what this commit says; what git ignores stays, caches above all. Nobody else
+    works there: a lock in it is what a killed git has left."""
     is_new = not os.path.exists(os.path.join(path, ".git")) or not os.path.isdir(own_folder(path))
     if is_new:
         with suppress(OSError):
@@ -72,9 +86,56 @@ def tree_at(repository: Repository, path: str, commit: str) -> bool:
         repository.git("worktree", "prune")
         repository.git("worktree", "add", "-q", "--detach", "--force", "--", path, commit)
     heal(path)
-    run(path, "checkout", "-q", "--detach", "--force", commit)
+    is_exact = is_new or _is_exact_for(path, commit)
+    run(path, *_CHECK_OUT, commit)
+    index = os.path.join(own_folder(path), "index")
+    if not is_exact:  # without an index git writes every file
+        os.unlink(index)
+        run(path, *_CHECK_OUT, commit)
+    _unhide_new_files(path)
     _clean(path)
-    return is_new
+    times = os.stat(index)
+    laid = Laid(path, commit, is_new, read_given(index, _LARGEST_INDEX), (times.st_atime_ns, times.st_mtime_ns))
+    put_back(laid)
+    return laid
+
+
+def _is_exact_for(path: str, commit: str) -> bool:
+    """Whether git can know by its index alone which files another commit would have otherwise: that is as ralph left
+    it, and no attribute has changed, which says how files are written that have not."""
+    own = own_folder(path)
+    noted = _read(os.path.join(own, _LAID)).split()
+    if noted != [_read(os.path.join(own, "HEAD")), *map(str, stamp_of(os.path.join(own, "index")))]:
+        return False
+    attributes = ("--", ":(top,glob)**/.gitattributes")
+    return not ask(path, "diff-tree", "-r", "--quiet", noted[0], commit, *attributes).code
+
+
+def put_back(laid: Laid) -> None:
+    """HEAD and the index become what they were, and a note says so for one who comes later."""
+    try:
+        own = own_folder(laid.path)
+        index = os.path.join(own, "index")
+        for place, content in ((os.path.join(own, "HEAD"), f"{laid.commit}\n".encode()), (index, laid.index)):
+            with suppress(FileNotFoundError):
+                if read_given(place, _LARGEST_INDEX) == content:
+                    continue
+            replace_file(place, content)
+        os.utime(index, ns=laid.times)  # git trusts what is older than its index
+        write_file(os.path.join(own, _LAID), " ".join((laid.commit, *map(str, stamp_of(index)))).encode())
+    except OSError as error:
+        raise GitError(f"a check has spoilt {laid.path}: {error.strerror}", "it is made anew the next time") from None
+
+
+def _unhide_new_files(path: str) -> None:
+    """Whether a new file is ignored is for the work to say, and not for a `.gitignore` that a check leaves in one of
+    its folders. In folders of their own, caches may have some."""
+    known = {*run(path, "ls-files", "-z").split(b"\0")}
+    for folder in {os.path.dirname(name) for name in known}:
+        name = os.path.join(folder, b".gitignore")
+        if name not in known:
+            with suppress(OSError):
+                os.unlink(os.path.join(os.fsencode(path), name))
 
 
 def _clean(path: str) -> None:
@@ -85,12 +146,13 @@ def _clean(path: str) -> None:
         raise GitError(f"not all new files in {path} can be removed: {why}", hint)
 
 
-def restore(path: str) -> None:
-    """Takes back what a check has done to files that git knows, and removes new ones."""
-    status = run(path, "status", "--porcelain", "-z", "--no-renames", *SHALLOW)
-    if status:
-        run(path, "reset", "-q", "--hard")
-        _clean(path)
+def restore(laid: Laid) -> None:
+    """Takes back what a check has done to files that git knows, and to what git knows of them; removes new ones."""
+    put_back(laid)
+    _unhide_new_files(laid.path)
+    if run(laid.path, "status", "--porcelain", "-z", "--no-renames", *SHALLOW):
+        run(laid.path, "reset", "-q", "--hard")
+        _clean(laid.path)
 
 
 def heal(path: str, *refs: str) -> None:

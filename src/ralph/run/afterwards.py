@@ -31,7 +31,7 @@ from ralph.repository import configuration, landing, worktrees
 from ralph.repository.configuration import Configuration
 from ralph.repository.git import Repository, ask, commit_of, find_repository, obeying, refusal
 from ralph.repository.scm import under_way
-from ralph.repository.worktrees import Worktree
+from ralph.repository.worktrees import Laid, Worktree
 from ralph.run import order as orders
 from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
@@ -86,20 +86,21 @@ def take_over(
         order = orders.read(run.folder.path / "run.json")
         files = landing.changed_files(home, base, commit) if commit != base else ()
         checks: tuple[Check, ...] = ()
+        laid: Laid | None = None
         try:
             if commit != base and order.settings.guardrails:
-                worktrees.tree_at(home, tree.path, commit)
+                laid = worktrees.tree_at(home, tree.path, commit)
                 checks = _checked(run, order, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
             answer = home.ask("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
                 raise NotTaken(refusal(("merge",), answer, "cannot merge into your tree").message, _IN_THE_WAY)
         except BaseException:  # the worktree as it was before the merge was tried in it
-            if os.path.isdir(tree.path):
-                worktrees.restore(tree.path)
+            if laid:
+                worktrees.restore(laid)
                 ask(tree.path, "checkout", "-q", "--force", tree.branch, "--")
             raise
-        if os.path.isdir(tree.path):
-            worktrees.restore(tree.path)
+        if laid:
+            worktrees.restore(laid)
         worktrees.remove(tree)
         return TakenOver(tree.branch, commit, len(files), len(checks))
 

@@ -581,11 +581,24 @@ def test_a_setting_for_another_working_tree_alone_is_not_obeyed_at_the_gate(work
     assert not proof.exists()
 
 
+def test_what_was_carried_over_is_no_work_though_an_agent_has_it_ignored_no_longer(works: Works) -> None:
+    for name, text in ((".gitignore", ".env\n"), (".worktreeinclude", ".env\n")):
+        (works.folder / name).write_text(text)
+    works.git("add", "-A")
+    works.git("commit", "-qm", "ignored")
+    (works.folder / ".env").write_text("KEY=mine\n")
+    works.todo("- [ ] T1 One\n")
+    works.script("echo built > .gitignore; echo COMPLETE")
+    done = works.work(checks=("true",))
+    assert done.returncode == 0, done.stderr
+    assert ".env" not in works.git("ls-tree", "--name-only", works.target).split()
+
+
 def test_a_merge_driver_that_one_items_agent_names_is_no_driver_for_the_next(works: Works, tmp_path: Path) -> None:
     proof = tmp_path / "it-ran"
     works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n")
     works.script(
-        f"git config merge.evil.driver 'touch {proof}'\n"
+        f"git config merge.evil.driver 'touch {proof}'; git config merge.conflictStyle zdiff3\n"
         "echo '* merge=evil' > \"$(git rev-parse --git-common-dir)/info/attributes\"; echo COMPLETE"
     )
     done = works.work("-j", "2")

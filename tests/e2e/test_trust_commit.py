@@ -98,6 +98,20 @@ def test_what_became_ignored_since_is_not_committed(play: Callable[..., Any], gi
     assert committed(git) == {"kept": "A", ".gitignore": "A"}
 
 
+def test_what_was_ignored_before_is_not_committed_though_it_is_ignored_no_longer(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git
+) -> None:
+    """As by an agent that writes a new .gitignore, and knows nothing of what the old one kept out."""
+    (repository / ".gitignore").write_text(".env\n")
+    git("add", "-A")
+    git("commit", "-qm", "second")
+    (repository / ".env").write_text("KEY=mine\n")
+    fake = agent(f'{MESSAGE}\necho built > .gitignore; echo x > new; echo "<response>DONE</response>"')
+    done = ralph("run", "g", "--check", "true", "--agent", fake, "--commit")
+    assert committed(git) == {".gitignore": "M", "new": "A"}, done.err
+    assert "ignored by git until now, and kept out of its commits: .env" in done.err
+
+
 def test_nothing_of_the_users_is_committed_where_the_agent_changed_nothing(play: Callable[..., Any], git: Git) -> None:
     before = git("rev-parse", "HEAD")
     done = play("true")

@@ -27,13 +27,15 @@ _INCLUDES = ("include.", "includeif.")
 # merges would be a program without a name: it is what git does where there is none.
 _MERGE = "git merge-file -q --marker-size=%L %A %O %B"
 _DEFAULTS = """
-branch.autosetuprebase=never commit.cleanup=default core.bigfilethreshold=512m core.commentchar=# core.compression=-1
+branch.autosetuprebase=never checkout.thresholdforparallelism=100 checkout.workers=1 commit.cleanup=default
+commitgraph.generationversion=2 core.bigfilethreshold=512m core.commentchar=# core.compression=-1
 core.createobject=link core.deltabasecachelimit=96m core.filesreflocktimeout=100 core.loosecompression=1
 core.packedgitlimit=1g core.packedgitwindowsize=32m diff.algorithm=default diff.colormovedws=no diff.context=3
 diff.ignoresubmodules=none diff.interhunkcontext=0 diff.orderfile=/dev/null diff.renamelimit=1000
-diff.statgraphwidth=-1 fetch.negotiationalgorithm=default gc.auto=6700 gc.autopacklimit=50 gpg.format=openpgp
-gpg.mintrustlevel=undefined index.version=2 merge.renamelimit=1000 pack.compression=-1 pack.packsizelimit=0
-push.default=simple status.renamelimit=1000 status.showuntrackedfiles=normal
+diff.statgraphwidth=-1 diff.submodule=short fetch.negotiationalgorithm=default gc.auto=6700 gc.autopacklimit=50
+gpg.format=openpgp gpg.mintrustlevel=undefined gpg.program=gpg gpg.ssh.program=ssh-keygen grep.patterntype=default
+grep.threads=0 index.version=2 merge.conflictstyle=merge merge.renamelimit=1000 merge.verbosity=2 pack.compression=-1
+pack.packsizelimit=0 push.default=simple status.renamelimit=1000 status.showuntrackedfiles=normal
 """
 
 GitSettings = dict[str, tuple[str, ...]]

@@ -344,6 +344,14 @@ def head_of(fingerprint: str) -> str:
     return "" if head == NOTHING else head
 
 
+def changed_at(path: bytes) -> float:
+    """When a file, or its name, was last changed, by a clock that nobody sets for it; 0 where there is none."""
+    try:
+        return os.lstat(path).st_ctime
+    except OSError:
+        return 0.0
+
+
 def shown(path: bytes) -> str:
     """A path as text that can be printed and written down, whatever bytes it has: a key that it bears is struck out."""
     return _strike()(path).decode("utf-8", "backslashreplace")

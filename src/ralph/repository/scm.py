@@ -1,7 +1,7 @@
 """How does finished work reach version control? Each task of the settings is one command: words, never a shell line."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -125,8 +125,10 @@ def commit_with_git(
     env: Env = None,
     run: Runner = unattended,
     only: Sequence[bytes] | None = None,
+    without: Collection[bytes] = (),
 ) -> Result:
-    """Commits everything, new files included, or `only` these files. That there is nothing to commit is no failure."""
+    """Commits everything, new files included, but not as new ones these; or `only` these files. That there is nothing
+    to commit is no failure."""
     found = None
     with suppress(UserError):  # git itself is about to say what is wrong
         found = find_repository(folder)
@@ -151,6 +153,8 @@ def commit_with_git(
     added = run((*program, *NEW_FILES, *scope, OWN_FILES, *others), folder, around)
     if added.was_ended:  # what hangs here, a filter, hangs in all that would follow
         return Result("commit", False, _summary(added), was_ended=True)
+    if found and without:
+        _take_out(found, without)
     words = (*COMMIT, _argument(message), "--cleanup=whitespace", *flags)
     if found and (inside or _repositories_inside(found)):  # also one that was added just now
         _take_in(found, inside)
@@ -161,7 +165,8 @@ def commit_with_git(
         return Result("commit", True, _summary(ended) + left_out)
     shallow = ("--untracked-files=no", "--ignore-submodules=dirty")
     status = run((*program, "status", "--porcelain", *shallow), folder, around)
-    if status.code == 0 and not status.output.strip():  # but what could not be added, for want of room, is not nothing
+    said = [line for line in status.output.splitlines() if not line.startswith("warning: ")]
+    if status.code == 0 and not any(said):  # but what could not be added, for want of room, is not nothing
         return Result("commit", not added.code, _summary(added) if added.code else NOTHING_NEW)
     return Result("commit", False, _summary(ended) or _summary(added), was_ended=ended.was_ended)
 
@@ -217,6 +222,13 @@ def _take_in(found: Repository, inside: Sequence[bytes]) -> None:
     """The commits at which repositories inside stand."""
     if inside:
         found.ask("update-index", "--add", "--remove", "-z", "--stdin", stdin=b"\0".join((*inside, b"")), env=CLOSED)
+
+
+def _take_out(found: Repository, files: Collection[bytes]) -> None:
+    """Those of the files that were new to the index."""
+    new = found.git("diff-index", "--cached", "--name-only", "--diff-filter=A", "-z", "HEAD", "--", env=CLOSED)
+    if out := {*new.split(b"\0")} & {*files}:
+        found.git("update-index", "--force-remove", "-z", "--stdin", stdin=b"\0".join((*out, b"")), env=CLOSED)
 
 
 def _with_paths(paths: Sequence[bytes], file: str, act: Callable[[tuple[str, ...]], CommandResult]) -> CommandResult:

@@ -221,10 +221,12 @@ def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]
 
 
 def is_clean(path: str, tip: str) -> bool:
-    """Whether a working tree holds this commit and nothing else, ralph's own files aside."""
-    words = ("status", "--porcelain=v2", "--branch", "-z", *SHALLOW, "--", ":(top)", OWN_FILES)
+    """Whether a working tree holds this commit and nothing else, ralph's own files and what was carried over aside."""
+    carried = {b"? " + name for name in _carried(path)}
+    deep = ("--untracked-files=all",) if carried else ()
+    words = ("status", "--porcelain=v2", "--branch", "-z", *deep, *SHALLOW, "--", ":(top)", OWN_FILES)
     answer = ask(path, "--no-optional-locks", *words)
-    lines = [line for line in answer.out.split(b"\0") if line]
+    lines = [line for line in answer.out.split(b"\0") if line and line not in carried]
     is_there = f"# branch.oid {tip}".encode() in lines
     return not answer.code and is_there and all(line.startswith(b"# ") for line in lines)
 
@@ -310,7 +312,15 @@ def commit_all(worktree: Worktree, message: str, runner: Runner = unattended) ->
     for _ in range(2):  # a git that was killed, the agent's or this one, leaves its locks, and nobody else is here
         with suppress(FileNotFoundError):
             heal(worktree.path, f"refs/heads/{worktree.branch}")
-        result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags=flags, env=env, run=runner)
+        result = commit_with_git(
+            ("git", *PLAIN),
+            message,
+            Path(worktree.path),
+            flags=flags,
+            env=env,
+            run=runner,
+            without=_carried(worktree.path),
+        )
         if result.ok or result.was_ended:
             break
     if not result.ok:
@@ -428,19 +438,28 @@ def contains(folder: str, later: str, earlier: str) -> bool:
 
 
 INCLUDE = ".worktreeinclude"
+_CARRIED = "ralph-carried"
+_LARGEST_LIST = 1 << 26
 
 
-def carry_over(repository: Repository, worktree: Worktree) -> int:
-    """Copies what git ignores and `.worktreeinclude` names (patterns as in .gitignore). How many files that were."""
+def _carried(path: str) -> list[bytes]:
+    """What was carried over, and is nobody's work, though a `.gitignore` may not name it any more."""
+    with suppress(OSError, UserError):
+        return read_given(os.path.join(own_folder(path), _CARRIED), _LARGEST_LIST).split(b"\0")
+    return []
+
+
+def carry_over(repository: Repository, worktree: Worktree) -> None:
+    """Copies what git ignores and `.worktreeinclude` names (patterns as in .gitignore)."""
     import shutil
 
     patterns = os.path.join(repository.root, INCLUDE)
     if not os.path.isfile(patterns):
-        return 0
+        return
     words = ("ls-files", "-z", "--others", "--ignored", f"--exclude-from={patterns}")
     named_ = [path for path in repository.git(*words).split(b"\0") if path]
     ignored = repository.ask("check-ignore", "-z", "--stdin", stdin=b"\0".join(named_)).out.split(b"\0")
-    copied = 0
+    write_file(os.path.join(own_folder(worktree.path), _CARRIED), b"\0".join(filter(None, ignored)))
     for path in filter(None, ignored):
         target = os.path.join(os.fsencode(worktree.path), path)
         source = os.path.join(os.fsencode(repository.root), path)
@@ -449,5 +468,3 @@ def carry_over(repository: Repository, worktree: Worktree) -> int:
         with suppress(FileNotFoundError):  # it may just go
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)
-            copied += 1
-    return copied

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from ralph.core.events import Notice
 from ralph.core.model import Iteration
 from ralph.core.prompts import DIFF_LIMIT
+from ralph.core.text import listed
 from ralph.errors import UserError
 from ralph.files import read_given
+from ralph.records.journal import read
 from ralph.repository.checkpoints import Checkpoints, changed_files, changed_paths, diff
 from ralph.repository.configuration import Configuration
 from ralph.repository.git import Repository
-from ralph.repository.index import PrivateIndex, head_of, tree_of
+from ralph.repository.index import PrivateIndex, changed_at, head_of, shown, tree_of
 from ralph.run.context import Context
 from ralph.run.workspace import Trees
 
@@ -37,6 +39,7 @@ class GitTrees(Trees):
         self._base = self._now = self._head = ""
         self._told: tuple[str, ...] = ()
         self._big_before: tuple[str, ...] = ()
+        self._ignored_before: set[bytes] = set()
 
     def begin(self, base: str | None = None, kept_as: str = "", after: int = 0) -> str:
         self.configuration.begin(kept_as or self._context.folder.id, self._context.env)
@@ -75,7 +78,22 @@ class GitTrees(Trees):
     def changed_since(self) -> tuple[bytes, ...]:
         now = self._index.tree()
         big = [os.fsencode(name) for name in self._index.left_out if name not in self._big_before]
-        return (*changed_paths(self._repository, self._base, now), *big)
+        changed = (*changed_paths(self._repository, self._base, now), *big)
+        if any(os.path.basename(path) == b".gitignore" for path in changed):
+            return self._without_ignored_before(changed)
+        return changed
+
+    def _without_ignored_before(self, paths: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """What git ignored when the run began is not its work, though a `.gitignore` names it no longer."""
+        first, root = next(read(self._context.folder.journal), None), os.fsencode(self._repository.root)
+        began = first.at if first else 0.0
+        before = {path for path in paths if 0 < changed_at(os.path.join(root, path)) < began}
+        if news := sorted(before - self._ignored_before):
+            names = listed([shown(path) for path in news], 5)
+            said = f"there before the run, ignored by git until now, and kept out of its commits: {names}"
+            self._context.tell(Notice(said))
+        self._ignored_before |= before
+        return tuple(path for path in paths if path not in before)
 
     def has_moved(self, iteration: Iteration) -> bool:
         return bool(iteration.tree and head_of(self._now) != head_of(iteration.tree))

@@ -209,6 +209,23 @@ def test_a_repository_inside_does_not_have_its_own_filters_run_when_ralph_commit
         assert git("rev-parse", "HEAD:sub") == inside, "the commit at which it stands is part of the work"
 
 
+def test_a_repository_inside_is_not_looked_into_to_say_that_there_is_nothing_to_commit(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git
+) -> None:
+    proof = repository.parent / "proof"
+    git("init", "-q", "sub")
+    (repository / "sub" / "file").write_text("file\n")
+    git("-C", "sub", "add", "-A")
+    git("-C", "sub", "commit", "-qm", "inside")
+    git("-c", "advice.addEmbeddedRepo=false", "add", "sub")
+    git("commit", "-qm", "with a repository inside")
+    plant = f"git -C sub config core.fsmonitor 'touch {proof}; :'; echo 'agent' > sub/file"
+    fake = agent(f'{MESSAGE}\n{plant}; echo "<response>DONE</response>"')
+    done = ralph("run", "g", "--check", "true", "--agent", fake, "--commit=all")
+    assert "commit: nothing to commit" in done.err
+    assert not proof.exists()
+
+
 MISSING = """
 [ ! -e {proof}.planted ] || exit 0
 touch {proof}.planted

@@ -159,6 +159,9 @@ def commit_with_git(
     if found and (inside or _repositories_inside(found)):  # also one that was added just now
         _take_in(found, inside)
         words = ("commit", "-m", *words[len(COMMIT) :])
+        if not found.ask("diff-index", "--cached", "--quiet", "HEAD", "--", env=CLOSED).code:
+            # To say that there is nothing to commit, git would look into them after all.
+            return Result("commit", not added.code, _summary(added) if added.code else NOTHING_NEW)
     ended = run((*program, *words), folder, around)
     if ended.code == 0:
         left_out = f"\nnot everything could be added: {_summary(added)}" if added.code else ""

@@ -304,6 +304,31 @@ def test_nothing_is_pushed_into_a_folder_whose_hooks_or_settings_the_agent_has_c
     assert not proof.exists()
 
 
+WAYS_TO_A_FOLDER = {
+    "a name without its end": ("init -q --bare {top}/mine.git", "{top}/mine", "mine.git"),
+    "a folder whose repository is elsewhere": ("init -q --separate-git-dir {top}/own {top}/mine", "../mine", "own"),
+    "a short name of the user's": ("init -q --bare {top}/mine", "short:mine", "mine"),
+    "a name of this machine": ("init -q --bare {top}/mine", "file://localhost{top}/mine", "mine"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_A_FOLDER)
+def test_a_folder_of_this_machine_is_known_however_it_is_named(
+    at_work: Callable[..., Any], git: Git, tmp_path: Path, way: str
+) -> None:
+    init, url, own = (word.format(top=tmp_path) for word in WAYS_TO_A_FOLDER[way])
+    proof, hook = tmp_path / "it-ran", tmp_path / own / "hooks" / "post-update"
+    git(*init.split())
+    git("config", f"url.{tmp_path}/.insteadOf", "short:")
+    git("remote", "add", "origin", url)
+    git("push", "-q", "-u", "origin", "HEAD:elsewhere")
+    git("config", "push.default", "upstream")
+    planted = f"printf '#!/bin/sh\\ntouch {proof}\\n' > {hook}; chmod +x {hook}; echo two > a.txt"
+    done = at_work(planted, "--push")
+    assert "changed meanwhile: remote.origin.url: " in done.err
+    assert not proof.exists()
+
+
 @pytest.mark.parametrize("folder", ["bin", "."])
 def test_a_push_does_not_take_an_ssh_that_the_agent_has_put_on_the_path(
     at_work: Callable[..., Any], workspace: Path, environment: dict[str, str], git: Git, tmp_path: Path, folder: str

@@ -14,7 +14,16 @@ from msgspec import Struct, json
 
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import Stamp, stamp_of, state_folder, temporary_folder
-from ralph.repository.git import UNFETCHED, Repository, find_repository, obeying, own_folder, run, shared_folder
+from ralph.repository.git import (
+    UNFETCHED,
+    Repository,
+    find_repository,
+    obeying,
+    own_folder,
+    run,
+    shared_by,
+    shared_folder,
+)
 from ralph.repository.index import files_below
 
 _LARGEST, _MOST_HOOKS, _MOST_CHANGED = 1 << 20, 500, 2000  # bytes that are kept of a file, hooks, settings
@@ -257,14 +266,29 @@ class Configuration:
         """What git obeys in a remote that is a folder of this machine, where it is pushed to: named as ways are."""
         places: list[tuple[str, str]] = []
         for name in [name for name in self._settings if name.startswith("remote.") and name.endswith("url")]:
-            for url in self._settings[name]:
-                folder = os.path.join(self._repository.root, url.removeprefix("file://"))
-                for own in (folder, f"{folder}/.git") if os.path.isdir(folder) else ():
-                    places.append((name, f"{own}/config"))
-                    with suppress(OSError):
-                        hooks = [hook for hook in os.listdir(f"{own}/hooks") if not hook.endswith(".sample")]
-                        places += [(name, f"{own}/hooks/{hook}") for hook in hooks[:_MOST_HOOKS]]
+            for own in {own for url in self._settings[name] for own in self._git_folders_at(url)}:
+                places.append((name, f"{own}/config"))
+                with suppress(OSError):
+                    hooks = [hook for hook in os.listdir(f"{own}/hooks") if not hook.endswith(".sample")]
+                    places += [(name, f"{own}/hooks/{hook}") for hook in hooks[:_MOST_HOOKS]]
         return {f"{name}: {place}": place for name, place in places}
+
+    def _git_folders_at(self, url: str) -> Iterator[str]:
+        """Where git would look for a repository, were this a place of this machine."""
+        others = [
+            (len(short), base[4:].rpartition(".")[0] + url[len(short) :])
+            for base, values in self._settings.items()
+            if base.startswith("url.") and base.endswith("insteadof")
+            for short in values
+            if url.startswith(short)
+        ]
+        path = max(others, default=(0, url))[1]
+        path = path if not path.startswith("file://") else "/" + path.removeprefix("file://").partition("/")[2]
+        for folder in (os.path.join(self._repository.root, path), os.path.join(self._repository.root, f"{path}.git")):
+            if os.path.isdir(folder):
+                yield folder
+                with suppress(OSError, UserError):
+                    yield shared_by(own_folder(folder))
 
     def _settings_files(self) -> list[str]:
         common = shared_folder(self._repository)

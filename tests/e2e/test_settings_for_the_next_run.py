@@ -191,8 +191,11 @@ def test_what_other_programs_will_obey_is_told_when_it_changes(agent: Agent, ral
     """A hook in an agent's own settings runs in the next session of a person, too."""
     (workspace / "opencode.json").write_text("{}")
     (workspace / ".envrc").write_text("export A=b\n")
+    (workspace / ".vscode").mkdir()
     planted = "mkdir .claude; echo '{\"hooks\": {}}' > .claude/settings.json; echo evil >> .envrc"
+    planted = f"{planted}; echo '{{}}' > .vscode/tasks.json"
     done = ralph("run", "g", "--agent", agent(f"{planted}; {DONE}"))
     (said,) = [line for line in done.err.splitlines() if "obeyed by agents or tools that you start here later" in line]
-    assert [name in said for name in (".claude/settings.json", ".envrc", "opencode.json")] == [True, True, False]
+    assert [name in said for name in (".claude/settings.json", ".envrc", ".vscode/tasks.json")] == [True] * 3
+    assert "opencode.json" not in said
     assert ".envrc" in ralph("show").out

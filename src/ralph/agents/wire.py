@@ -194,9 +194,10 @@ def _told(value: Any) -> str:
 
 
 def measured(output: str) -> tuple[str, int, int]:
-    """A tool's output, of a long one both ends, and how many lines and characters there are in all."""
+    """A tool's output, of a long one both ends, and how many lines and characters there are in all. The mark is ASCII,
+    as most output is: one other sign, and each character takes twice the room and time."""
     lines = output.count("\n") + (not output.endswith("\n")) if output else 0
-    return both_ends(output, OUTPUT, "\n… [cut] …\n"), lines, len(output)
+    return both_ends(output, OUTPUT, "\n... [cut] ...\n"), lines, len(output)
 
 
 def edit(given: Arguments | str) -> FileEdit | None:

@@ -167,8 +167,9 @@ def _hear(journal: Path, found: dict[int, Evidence], room: int, redact: RedactTe
     following, at, opened = Following.open(journal), Evidence(), dict[str, ToolCall]()
     most_calls = max(room // 300, 10)
     for line in following.lines():
-        is_green = line.startswith(_RECORD) and _FAILED not in line  # as most of them
-        entry = decoded(line) if line.startswith(_TOLD) and not is_green else None
+        if not line.startswith(_TOLD) or (line.startswith(_RECORD) and _FAILED not in line):  # as most of them
+            continue
+        entry = decoded(line)
         match entry.event() if entry else None:
             case e.IterationStarted() as event:
                 at, opened = found.get(event.iteration, Evidence()), {}

@@ -254,7 +254,6 @@ class Fold:
     def hear(self, event: e.Event, at: float) -> None:
         if type(event) in _COUNTED:
             self._hear_of_iteration(event, at)
-            self._hear_of_run(event, at)
             if self.history.iterations:  # no event changes what came of those before the last one
                 self.history.iterations[-1].judge()
         elif type(event) not in e.NAMES and not isinstance(event, e.Unheard):
@@ -354,6 +353,8 @@ class Fold:
                 _fill(iterations[-1], event.record, at)
                 self._spend(iterations[-1:], event.record.usage)
                 self.history.finished = event.iteration
+            case _:
+                self._hear_of_run(event, at)
 
     def _hear_of_run(self, event: e.Event, at: float) -> None:
         """And of what goes on between its iterations, or belongs to one that is over."""

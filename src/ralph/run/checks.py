@@ -7,7 +7,7 @@ the last word: a review that ends red makes its iteration red, so it is neither 
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -144,18 +144,35 @@ class NamedFiles:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._files: dict[str, tuple[int, int]] = {}
+        self._files: dict[str, tuple[int, int] | None] = {}
 
     def look(self, paths: Iterable[str]) -> None:
         """Sees what they are now."""
-        self._files = {path: _content_of(os.path.join(self._root, path)) for path in paths}
+        self._files = {path: self._content_of(path) for path in paths}
 
     def news(self) -> tuple[str, ...]:
         """Those that were changed since, where that has not been said."""
-        changed = [path for path, held in self._files.items() if _content_of(os.path.join(self._root, path)) != held]
+        changed = [path for path in self._likely() if self._content_of(path) != self._files[path]]
         for path in changed:
             del self._files[path]
         return tuple(changed)
+
+    def _likely(self) -> list[str]:
+        """Those that may be others by now. That one still is not there, as most of them, a list of names tells of all
+        at once: the folder that it would be in is not, either."""
+        names: set[str] = set()
+        if None in self._files.values():
+            with suppress(OSError):
+                names = set(map(str.lower, os.listdir(self._root)))
+        return [path for path, held in self._files.items() if held or path.partition("/")[0].lower() in names]
+
+    def _content_of(self, path: str) -> tuple[int, int] | None:
+        """Its size, and a number that stands for what is in it; nothing where it cannot be read."""
+        try:
+            content = read_given(os.path.join(self._root, path))
+        except OSError:
+            return None
+        return len(content), hash(content)
 
 
 def named_in(command: str, root: str) -> list[str]:
@@ -165,15 +182,6 @@ def named_in(command: str, root: str) -> list[str]:
     places = [os.path.relpath(os.path.join(root, name), root) for name in names if name]
     inside = [place for place in places if not place.startswith("..") and os.path.isfile(os.path.join(root, place))]
     return list(dict.fromkeys(inside))
-
-
-def _content_of(path: str) -> tuple[int, int]:
-    """Its size, and a number that stands for what is in it; nothing where it cannot be read."""
-    try:
-        content = read_given(path)
-    except OSError:
-        return (-1, 0)
-    return len(content), hash(content)
 
 
 def finished(check: Check) -> events.CheckFinished:

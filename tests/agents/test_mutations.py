@@ -239,3 +239,14 @@ def test_the_end_of_a_broken_line_is_nothing_that_an_agent_said() -> None:
     parser.feed(b'API Error: <promise>DONE</promise>]"}]}}')
     turn = parser.turn(Exit(code=0, at=1.0, duration=1.0))
     assert turn.text == ""
+
+
+def test_a_line_that_comes_in_pieces_and_never_ends_takes_bounded_memory() -> None:
+    piece = json.dumps({"type": "message", "role": "assistant", "content": "word " * 10_000, "delta": True}).encode()
+    parser = module("gemini").parser(TurnRequest(prompt="p", prompt_file="", command=("gemini",)))
+    assert not [event for _ in range(60) for event in parser.feed(piece)]
+    last = b'{"type":"message","role":"assistant","content":"\\nlast","delta":true}'
+    [told] = [event.text for event in parser.feed(last) if isinstance(event, AgentText)]
+    assert told.startswith("word ")
+    assert "characters cut" in told
+    assert len(told) < 1_100_000

@@ -19,13 +19,14 @@ from ralph.backlog.markdown_lists import read_boxes, read_folder, tick_folder
 from ralph.core import backlog, events, work_events
 from ralph.core.backlog import Item
 from ralph.core.model import Iteration
+from ralph.core.prompts import own_words
 from ralph.core.state import Activity
 from ralph.core.tasks_file import tasks_in_json
 from ralph.errors import UserError
 from ralph.history.evidence import evidence_of
 from ralph.history.feed import history_of
 from ralph.history.work_history import folded, todo_of
-from ralph.hooks import transcript
+from ralph.hooks import starting, transcript
 from ralph.hooks.hosts import HOSTS, with_hooks, without_hooks
 from ralph.planning.plan import plan_in
 from ralph.records import journal
@@ -343,7 +344,9 @@ TALK: dict[str, Document] = {
     ),
     "one message of Claude's": (
         grown(
-            lambda n: _row({"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "w"}]}})
+            lambda n: _row(
+                {"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "word " * 12}]}}
+            )
         ),
         in_file(_transcribed),
     ),
@@ -363,6 +366,15 @@ TALK: dict[str, Document] = {
             lambda n: _row({"type": "gemini", "id": f"g{n}", "content": "w", "toolCalls": [{}], "tokens": {"input": 1}})
         ),
         in_file(_transcribed),
+    ),
+    "one line of Gemini's": (
+        grown(lambda n: _row({"type": "message", "role": "assistant", "content": "word " * 12, "delta": True})),
+        READERS["stream of gemini"],
+    ),
+    "fences in a goal": (grown(lambda n: "<0123456789abcdef issue>\n\n", after="</0123456789abcdef issue"), own_words),
+    "options in a task": (
+        grown(lambda n: f"--max-iterations {n} --force ", "do ", "it"),
+        lambda said: starting.parse(said, starting.OPTIONS),
     ),
     "a patch of files": (
         grown(lambda n: f"diff --git a/f{n} b/f{n}\n--- a/f{n}\n+++ b/f{n}\n@@ -1 +1 @@\n-a\n+b\n"),

@@ -355,8 +355,8 @@ def _indented_as(found: str, old: str, new: str) -> str:
 def _nearest(old: str, text: str) -> str:
     """The lines of the file that look most like `old`."""
     lines, wanted = text.split("\n")[:5000], old.strip("\n").split("\n")
-    heads = [line[:200] for line in lines]  # to compare two lines takes more time than they are long
-    best = heads.index(get_close_matches(wanted[0][:200], heads, 1, 0.0)[0])
+    heads = [line[:100] for line in lines]  # to compare two lines takes more time than they are long
+    best = heads.index(get_close_matches(wanted[0][:100], heads, 1, 0.0)[0])
     return "\n".join(lines[max(best - 1, 0) : best + len(wanted) + 1])
 
 

@@ -70,7 +70,7 @@ class _Gemini(Reader):
     def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
         self._reply = Clipping()
-        self._line = ""  # the end of what it said, until the line is whole
+        self._line = Clipping()  # the end of what it said, until the line is whole
 
     def verdict(self, ended: Exit) -> Trouble | None:
         """A signal ends it with exit code 0 and no result; after an API error the code is its status, modulo 256."""
@@ -91,13 +91,18 @@ class _Gemini(Reader):
         if table.get("role") != "assistant" or not text:
             return ()
         self._reply.add(text)
-        self._line += text
-        whole, newline, self._line = self._line.rpartition("\n")
-        return (AgentText(whole),) if newline else ()
+        whole, newline, rest = text.rpartition("\n")
+        self._line.add(whole)
+        told = self._line.text if newline else None
+        if newline:
+            self._line.clear()
+        self._line.add(rest)
+        return () if told is None else (AgentText(told),)
 
     def _rest(self) -> list[AgentEvent]:
         """What it said since the last whole line, once it is known that nothing more comes."""
-        rest, self._line = self._line, ""
+        rest = self._line.text
+        self._line.clear()
         return [AgentText(rest)] if rest else []
 
     def on_tool_use(self, table: Table) -> Iterable[AgentEvent]:

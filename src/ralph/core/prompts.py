@@ -5,8 +5,7 @@ characters; where no seed fixes the format it stands inside a fence that it cann
 """
 
 from collections.abc import Callable, Iterable
-from re import DOTALL
-from re import sub as without
+from re import finditer
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -73,9 +72,13 @@ def guardrails(brief: Brief) -> str:
 
 def own_words(goal: str) -> str:
     """The goal without what somebody else says in it: who could say there how to claim would keep us from saying it."""
-    if " issue>\n" not in goal:
-        return goal
-    return without(r"<([0-9a-f]{16}) issue>\n.*\n</\1 issue>", "", goal, flags=DOTALL)
+    closing = {found[1]: found for found in finditer(r"\n</([0-9a-f]{16}) issue>", goal)}
+    kept, at = "", 0
+    for opening in finditer(r"<([0-9a-f]{16}) issue>\n", goal) if closing else ():
+        closes = closing.get(opening[1])
+        if closes and at <= opening.start() and opening.end() <= closes.start():
+            kept, at = kept + goal[at : opening.start()], closes.end()
+    return kept + goal[at:]
 
 
 def goal(brief: Brief) -> str:

@@ -83,10 +83,7 @@ def parse(text: str, options: Sequence[Option]) -> tuple[str, dict[str, Any]]:
     reader = _Reader(options)
     values: dict[str, Any] = {}
     text = text[reader.leading(text, values) :].strip()
-    # A task without quotes ends where nothing but options follows.
-    dashes = (match.start() for match in re.finditer(r"(?:^|(?<=\s))--", text))
-    end_of_task = next((at for at in dashes if reader.is_options(text[at:])), len(text))
-    task, rest = _quoted(text, reader) or (text[:end_of_task].strip(), text[end_of_task:])
+    task, rest = _quoted(text, reader) or reader.split(text)
     reader.all_of(rest, values)
     return task, values
 
@@ -122,6 +119,18 @@ class _Reader:
     def is_options(self, text: str) -> bool:
         at = self.leading(text, {})
         return not text[at:].strip()
+
+    def split(self, text: str) -> tuple[str, str]:
+        """A task without quotes, which ends where nothing but options follows, and these."""
+        hopeless = set[int]()  # places from which options lead to something else: each is gone through once
+        for dashes in re.finditer(r"(?:^|(?<=\s))--", text):
+            at: int | None = dashes.start()
+            while at is not None and at not in hopeless:
+                hopeless.add(at)
+                at = self._one(text, at, {})
+                if at == len(text):
+                    return text[: dashes.start()].strip(), text[dashes.start() :]
+        return text, ""
 
     def all_of(self, text: str, values: dict[str, Any]) -> None:
         at = self.leading(text, values)

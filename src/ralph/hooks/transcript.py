@@ -139,18 +139,19 @@ def _comes_true(condition: Callable[[], bool], patience: float) -> bool:
 
 def last_text(path: str, since: int = 0) -> str:
     """The agent's last message after `since` bytes; empty if it has said nothing since it was last spoken to."""
-    text, message = "", ""
+    texts, message = list[str](), ""
     for line in newest_first(path, since):
         said = _said(line) if _holds(line, AGENT) or _holds(line, PERSON) else None
         if said is None:
             continue
-        if not said.by_agent or (text and said.message != message):
+        if not said.by_agent or (texts and said.message != message):
             break
         if said.text:
-            text, message = said.text + ("\n" + text if text else ""), said.message
+            texts.append(said.text)
+            message = said.message
             if not message:
                 break
-    return text
+    return "\n".join(reversed(texts))
 
 
 def tool_calls(path: str, since: int = 0) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -19,7 +20,9 @@ from ralph.records.archive import Logs
 from ralph.records.folder import RunFolder
 from ralph.records.journal import Following, decoded
 from ralph.records.register import Listed
-from ralph.repository.git import Repository, repository
+
+if TYPE_CHECKING:
+    from ralph.repository.git import Repository
 
 MOST_LINES = 20_000
 LONGEST_LINE = 500
@@ -55,10 +58,12 @@ def patch_in(run: str, place: str, number: int | None) -> Patch:
     """The patch of a run that worked in `place`."""
     if not os.path.isdir(place):
         raise UserError(f"{place} is gone", "the run's work cannot be looked at")
+    from ralph.repository.git import repository
+
     return _patch(repository(Path(place)), run, number)
 
 
-def _patch(repo: Repository, run: str, number: int | None) -> Patch:
+def _patch(repo: "Repository", run: str, number: int | None) -> Patch:
     from ralph.repository.checkpoints import Checkpoints, patch
 
     saved = Checkpoints(repo, run)

@@ -7,11 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ralph.run.afterwards import remains
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
@@ -262,6 +265,14 @@ def test_clean_takes_away_what_a_kill_left_among_the_temporary_files(ralph: Ralp
         os.utime(folder, (0, 0) if folder != young else None)
     assert "1 taken away" in ralph("clean", "--older-than", "0s", "--yes", TMPDIR=str(tmp_path)).out
     assert (old.exists(), young.exists(), anothers.exists()) == (False, True, True)
+
+
+def test_clean_minds_nobody_who_takes_away_what_is_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As every run does with its own, many times: it may go between two looks at it."""
+    there = os.listdir
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "listdir", lambda folder: [*there(folder), "ralph-at-work-gone"])
+    assert remains(0.0) == []
 
 
 def test_clean_never_takes_work_that_is_merged_nowhere(ralph: Ralph, git: Git, branch: str, repository: Path) -> None:

@@ -83,7 +83,7 @@ def test_what_lives_on_when_both_were_killed_is_shown_and_ended(
         assert done.code == 0
         assert "what it had left was ended: " in done.err
     eventually(lambda: not alive(nap))
-    assert ralph("clean").out == "nothing to take away that is older than 14d\n"
+    assert ralph("clean", "-C", ".").out == "nothing to take away that is older than 14d\n"
     assert "killed together" not in ralph("ps").out
 
 
@@ -179,7 +179,7 @@ def test_runs_that_may_keep_their_children_are_left_alone(
     left: Callable[..., Any], ralph: Any, alive: Alive, nap: str
 ) -> None:
     left("--keep-children")
-    assert ralph("clean").out == "nothing to take away that is older than 14d\n"
+    assert ralph("clean", "-C", ".").out == "nothing to take away that is older than 14d\n"
     assert len(alive(nap)) > 3
 
 
@@ -189,7 +189,7 @@ def test_a_run_that_goes_on_is_none_of_anybodys_business(
     run = live("run", "g", "--agent", agent(f"sleep {nap}"))
     run.until("agent_started")
     eventually(lambda: alive(nap))
-    assert ralph("clean").out == "nothing to take away that is older than 14d\n"
+    assert ralph("clean", "-C", ".").out == "nothing to take away that is older than 14d\n"
     assert alive(nap)
     assert run.process.poll() is None
 

@@ -291,10 +291,12 @@ def _apart(before: float) -> list[str]:
     for name in sorted(os.listdir(folder)):
         if name.startswith((DEMO, PROBE, AT_WORK)):
             path, until = f"{folder}/{name}", before if name.startswith(DEMO) else idle
-            is_own = os.lstat(path).st_uid == os.geteuid() and os.path.isdir(path) and not os.path.islink(path)
-            last = max(os.lstat(one).st_mtime for one in (path, f"{path}/.ralph") if os.path.lexists(one))
-            if is_own and last < until and not is_occupied(Path(path)):
-                found.append(path)
+            with suppress(FileNotFoundError):  # whoever made it may be taking it away
+                is_own = os.lstat(path).st_uid == os.geteuid() and os.path.isdir(path) and not os.path.islink(path)
+                inside = [f"{path}/.ralph"] if os.path.lexists(f"{path}/.ralph") else []
+                last = max(os.lstat(one).st_mtime for one in (path, *inside))
+                if is_own and last < until and not is_occupied(Path(path)):
+                    found.append(path)
     return found
 
 

@@ -3,6 +3,7 @@ import secrets
 import select
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,8 @@ def mark() -> Iterator[Mark]:
     mark = Mark()
     yield mark
     for pid in mark.bearers():
-        os.kill(pid, 9)
+        with suppress(ProcessLookupError):
+            os.kill(pid, 9)
 
 
 @pytest.fixture

@@ -115,22 +115,22 @@ for _ in range(4):
     if os.fork() == 0:
         os.setsid()
         while not os.path.exists(sys.argv[1]):
-            time.sleep(0.004)
+            time.sleep(0.05)
             if os.fork():
                 os._exit(0)
         os._exit(0)
 """
 
 
-def test_one_that_forks_and_goes_all_the_time_does_not_get_away(tmp_path: Path) -> None:
+def test_one_that_forks_and_goes_all_the_time_does_not_get_away(tmp_path: Path, mark) -> None:
     """It is never the process for long that somebody has just seen."""
     enough = tmp_path / "enough"
     reader, writer = os.pipe()  # whoever lives holds it open
     words = [sys.executable, "-I", "-S", "-c", RESTLESS, str(enough)]
-    env = {**os.environ, "RALPH_RUN_ID": "restless-test"}
+    env = {**os.environ, "RALPH_RUN_ID": mark.seconds}
     assert subprocess.run(words, env=env, pass_fds=[writer], check=False).returncode == 0
     os.close(writer)
-    sweep_marked("restless-test")
+    sweep_marked(mark.seconds)
     ready = select.poll()
     ready.register(reader)
     try:

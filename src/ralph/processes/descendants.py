@@ -256,7 +256,8 @@ def _bearers(mark: bytes) -> Iterator[RunningProcess]:
         look = _looking()
         yield from (process for pid in _bearers_in_ps(mark) if (process := look(pid)))
         return
-    for pid in sorted(_pids(), reverse=True):
+    pids, latest = _pids(), int(_said_by("/proc/loadavg").split()[-1])  # the highest number is followed by the lowest
+    for pid in sorted(pids, key=lambda pid: (pid <= latest, pid), reverse=True):
         told = _environ_of(f"/proc/{pid}")
         if not told and _look_at(
             pid

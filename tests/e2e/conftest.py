@@ -126,7 +126,8 @@ def nap() -> Iterator[str]:
     word = f"{random.randrange(10**6, 10**7)}.{os.getpid()}"
     yield word
     for pid in _processes_with(word):
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

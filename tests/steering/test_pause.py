@@ -7,14 +7,14 @@ from typing import Any
 Ralph = Callable[..., Any]
 
 
-def test_a_pause_begins_after_the_turn_and_ends_with_resume(ralph: Ralph, start: Any) -> None:
+def test_a_pause_begins_after_the_turn_and_ends_with_resume(ralph: Ralph, start: Any, eventually: Any) -> None:
     run = start("--check", "true")
     run.in_turn()
     assert "pauses before its next turn" in ralph("pause").out
     assert "pauses after this turn" in ralph("ps").out
     run.let()
     run.until("paused")
-    assert '"state":"paused"' in ralph("ps", "--json").out
+    eventually(lambda: '"state":"paused"' in ralph("ps", "--json").out)  # it is told before it is kept for others
     assert ralph("resume").out == f"run {run.id} goes on\n"
     run.until("continued")
     run.in_turn()

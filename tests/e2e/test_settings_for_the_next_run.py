@@ -116,6 +116,31 @@ def test_hooks_do_not_obey_them_either(planted: Any, ralph: Ralph) -> None:
     assert ASKS in refused.err
 
 
+def test_settings_that_changed_while_a_session_was_in_a_loop_are_asked_about_too(ralph: Ralph, workspace: Path) -> None:
+    session = {"CLAUDE_CODE_SESSION_ID": "around"}
+    assert ralph("hook", "start", "a task", **session).code == 0
+    (workspace / ".ralph" / "settings.local.json").write_text(json.dumps(SAID))
+    assert ASKS in ralph("run", "g", "--agent", "true").err
+    assert ralph("hook", "cancel", **session).code == 0
+    assert "the settings have changed meanwhile: " in (workspace / ".ralph" / "hook" / "log").read_text()
+    assert ASKS in ralph("run", "g", "--agent", "true").err
+    assert ralph("trust").code == 0
+    assert ralph("run", "g", "-m", "1", "--agent", "true").code == 1
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("words", [("doctor", "--probe"), ("learn", "a note")])
+def test_no_other_command_obeys_them_either(ralph: Ralph, workspace: Path, words: tuple[str, ...]) -> None:
+    said = {"agent": {"command": "touch obeyed"}, "learn": "precious"}
+    (workspace / ".ralph" / "settings.local.json").write_text(json.dumps(said))
+    (workspace / "precious").write_text("precious")
+    refused = ralph(*words)
+    assert refused.code in (1, 2)
+    assert ASKS in refused.out + refused.err
+    assert not (workspace / "obeyed").exists()
+    assert (workspace / "precious").read_text() == "precious"
+
+
 @pytest.mark.parametrize("instead", ["true", "mkfifo $known", "echo > $known", "ln -s /nowhere $known"])
 @pytest.mark.parametrize("what", ["settings", ""])
 def test_an_agent_that_forgets_what_the_settings_were_does_not_get_them_obeyed(

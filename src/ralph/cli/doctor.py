@@ -25,6 +25,7 @@ from ralph.records.register import on_record
 from ralph.run.agents import SIDE, Choice, choices, duties, workers
 from ralph.run.options import Option
 from ralph.settings import AgentChoice, Settings, load
+from ralph.settings.trust import refuse_untrusted
 from ralph.show.outlet import Style, choose
 from ralph.show.words import width
 
@@ -86,6 +87,7 @@ def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str, p
 
 def _settings(folder: Path, env: Mapping[str, str], agent: str) -> tuple[Settings, Finding]:
     try:
+        refuse_untrusted(folder, env)
         loaded = load(folder, {"agent": {"command": agent}} if agent else {}, env=env)
     except UserError as error:
         problem = "; ".join(line.strip() for line in error.message.split("\n"))

@@ -296,10 +296,12 @@ def learn(values: dict[str, Any], words: list[str]) -> int:
     """Show what earlier runs learned in this repository, one note a line; with words, add a note of your own.
 
     A run with --learn carries the notes in its prompts, and leaves one more when it ends done."""
+    from ralph.cli.run import refuse_untrusted
     from ralph.run.followups import LARGEST_NOTES, NOTES_FILE, added, read_notes, write_notes
     from ralph.settings import load
 
     workspace = folder_of(values)
+    refuse_untrusted(str(workspace))  # they say which file the notes are
     path = workspace / (load(workspace, {}, env=os.environ).settings.learn or NOTES_FILE)
     if values.get("edit"):
         if sys.stdin is None or not sys.stdin.isatty():

@@ -32,6 +32,8 @@ from ralph.run.context import Context
 from ralph.run.policy import Policy, composer, own_rules, parts_of, policy, trees_of, workspace_of
 from ralph.run.workspace import Trees
 from ralph.settings import Settings
+from ralph.settings.layers import settings_files
+from ralph.settings.trust import Watched
 from ralph.steering.mailbox import Mailbox, QuestionListener
 
 SPARE = 60.0  # seconds that a host must leave for everything but the checks
@@ -212,6 +214,10 @@ def end(loop: Loop, stop: Stop) -> str:
 def _closed(loop: Loop, stop: Stop, why: str = "") -> str:
     status = STATUS.get(stop.outcome, stop.outcome.name)
     text = f"{status}: {stop.reason}" + (f"; {why}" if why else "")
+    settings = watched(loop)
+    settings.begin()
+    if changed := settings.end():
+        text += f"; the settings have changed meanwhile: {', '.join(changed)}; the next run asks about it"
     loop.log(f"allowed: {text}")
     loop.end(status)
     forget(loop.run, os.environ)
@@ -225,6 +231,12 @@ def blocked(reason: str, message: str) -> str:
 
 def allowed(message: str) -> str:
     return dumps({"systemMessage": f"ralph: {message}"})
+
+
+def watched(loop: Loop) -> Watched:
+    """The settings files as they were when the loop began, whichever process looks at them."""
+    workspace = Path(loop.root)
+    return Watched(workspace, loop.run, settings_files(workspace, os.environ), os.environ)
 
 
 def folder_of(loop: Loop) -> RunFolder:

@@ -21,7 +21,7 @@ from ralph.errors import UserError
 from ralph.files import locked, state_folder
 from ralph.hooks import loops
 from ralph.hooks.hosts import HOSTS, TEXTS
-from ralph.hooks.judging import NextTurn, end, opened
+from ralph.hooks.judging import NextTurn, end, opened, watched
 from ralph.hooks.loops import Loop
 from ralph.loop import run_loop
 from ralph.records.folder import cannot_write, new_run_id, prepare
@@ -327,6 +327,7 @@ def _begin(loop: Loop, settings: Settings) -> str:
         )
         engine.context.tell(started)
         Seal(loop.run, engine.context.folder.path, os.environ).note()
+        watched(loop).begin()
         try:
             _, stop = run_loop(engine.parts, run)
         except NextTurn as wanted:

@@ -321,6 +321,12 @@ def stamp_of(path: StrPath) -> Stamp:
         return ()
 
 
+def is_hole(seen: os.stat_result) -> bool:
+    """Whether it is a very long file in which next to nothing was written: to make one costs nothing, to read it takes
+    all the time, or all the memory, that there is."""
+    return seen.st_size >> 32 > 0 and seen.st_blocks * 1024 < seen.st_size
+
+
 AT_WORK, DEMO, PROBE = "ralph-at-work-", "ralph-demo-", "ralph-probe-"  # among the temporary files
 
 

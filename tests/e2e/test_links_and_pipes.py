@@ -146,6 +146,31 @@ def test_a_pipe_among_the_notes_of_earlier_runs_is_refused_in_one_line(ralph: Ra
     assert "it is not a regular file" in done.err
 
 
+def test_the_lock_of_the_worktrees_is_not_made_where_a_link_leads(
+    agent: Agent, ralph: Ralph, repository: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    worktrees = Path(environment["HOME"], ".local/state/ralph/worktrees")
+    worktrees.mkdir(parents=True)
+    (worktrees / ".lock").symlink_to(tmp_path / "new")
+    done = ralph("run", "g", "--worktree", "-m", "1", "--agent", agent("echo more"))
+    assert (done.code, "it is a link, which is not followed" in done.err) == (2, True), done.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("place", [".git", "$own/commondir", "$own/HEAD"])
+def test_a_file_of_gits_that_names_what_no_file_can_be_called_is_no_bug(
+    agent: Agent, ralph: Ralph, repository: Path, place: str
+) -> None:
+    plant = f"own=$(git rev-parse --git-dir); printf 'ref: refs/heads/\\0\\0' > {place}; echo more >> work"
+    done = ralph("run", "g", "--worktree", "-m", "2", "--agent", agent(plant))
+    assert done.code in (1, 2), done.err
+    assert "internal error" not in done.err
+    for words in ("diff", "show", "resume -m 1", "rewind 0", "accept", "discard", "clean --older-than 0s --yes"):
+        again = ralph(*words.split())
+        assert again.code in (0, 1, 2), (words, again.err)
+        assert "internal error" not in again.err, words
+
+
 def test_an_index_without_end_is_refused_and_not_read(agent: Agent, ralph: Ralph, repository: Path) -> None:
     plant = "truncate -s 200G .git/index; echo x > new"
     done = ralph("run", "g", "-m", "1", "--agent", agent(plant))

@@ -33,6 +33,13 @@ def test_what_no_folder_can_be_called_is_not_there_and_has_no_patch(name: str) -
         patch_in("r1", name, None)
 
 
+def test_a_hole_that_git_would_read_into_memory_for_ever_is_found(tmp_path: Path) -> None:
+    for name, size in (("HEAD", 41), ("commondir", 1 << 40)):
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, size)
+    assert [*git._pipes_below(str(tmp_path))] == [str(tmp_path / "commondir")]
+
+
 def test_a_workspace_may_be_a_subfolder(repo: Any) -> None:
     found = repo.found("folder")
     assert (found.root, found.prefix) == (str(repo.path), "folder")

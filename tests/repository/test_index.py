@@ -511,6 +511,21 @@ def test_big_new_files_are_told_and_known_by_size_and_time(repo: Any, monkeypatc
     assert index.left_out == ()
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_hole_in_the_place_of_a_committed_file_is_told_and_not_read(repo: Any, whole: bool) -> None:
+    """It costs nothing to make, and git would read it for an hour."""
+    repo.write("data", "text")
+    repo.commit()
+    index = repo.index()
+    before = index.tree()
+    os.truncate(repo.path / "data", 1 << 40)
+    hole = index.tree(whole)
+    assert (tree_of(hole), hole != before, index.left_out) == (tree_of(before), True, ("data",))
+    repo.write("data", "more")
+    assert tree_of(index.tree(whole)) != tree_of(before)
+    assert index.left_out == ()
+
+
 def test_a_big_file_that_was_committed_is_always_taken(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "BIG_FILE", 1000)
     repo.write("big.bin", b"\0" * 2000)

@@ -69,6 +69,18 @@ def test_nothing_that_an_agent_planted_is_run_by_a_look(repo: Any, plant: Plant,
     assert not proof.exists()
 
 
+@pytest.mark.parametrize("name", ["CHERRY_PICK_HEAD", "info/attributes", "info/grafts", "refs/HEAD"])
+def test_what_an_agent_puts_beside_what_ralph_looks_by_is_not_read(repo: Any, name: str) -> None:
+    """Git would read a link to a device that never ends until there is no memory left."""
+    index = repo.index()
+    before = index.tree()
+    planted = repo.path.parent / "private" / "index.git" / name
+    planted.parent.mkdir(exist_ok=True)
+    planted.symlink_to("/dev/zero")
+    assert index.tree() == before
+    assert not planted.is_symlink()
+
+
 def test_a_replaced_object_is_not_looked_at(repo: Any) -> None:
     index = repo.index()
     before = index.tree()

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ralph.core.text import head, short
 from ralph.errors import UserError
-from ralph.files import make_folder, read_given, stamp_of, temporary_folder
+from ralph.files import is_hole, make_folder, read_given, remove_tree, stamp_of, temporary_folder
 from ralph.processes.program import AskedProgram, CutOff, own_program
 from ralph.records.folder import cannot_write, write
 
@@ -336,10 +336,11 @@ def _refuse_pipes(folder: str, git: AskedProgram) -> None:
     own = os.path.join(folder, ".git")
     with suppress(OSError):
         if os.path.isfile(own):  # of a linked worktree
-            named = os.fsdecode(read_given(own, 4096)).removeprefix("gitdir:").strip()
+            named = text_in(own).removeprefix("gitdir:").strip()
             own = os.path.dirname(os.path.dirname(os.path.join(folder, named)))
     for path in (*_pipes_below(folder, (".gitignore", ".gitattributes")), *_pipes_below(own)):
-        leads = f"leads to {os.path.realpath(path)}" if os.path.islink(path) else "is a pipe"
+        kind = "is a hole without end" if os.path.isfile(path) else "is a pipe"
+        leads = f"leads to {os.path.realpath(path)}" if os.path.islink(path) else kind
         raise GitError(f"{path} {leads}, for which git waits in vain", "remove it")
     if git.waits_for_a_pipe:
         raise GitError("git waits in vain for a pipe that its settings lead to", "see: git config --list --show-origin")
@@ -374,10 +375,11 @@ def _pipes_below(top: str, names: tuple[str, ...] = ()) -> Iterator[str]:
 def _is_plain(entry: os.DirEntry[str]) -> bool:
     """Whether git can read it to its end: a link may lead to a pipe elsewhere, or to a device that never ends."""
     try:
-        mode = entry.stat().st_mode
+        seen = entry.stat()
     except OSError:  # it leads nowhere
         return True
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or os.path.realpath(entry.path) == os.devnull
+    is_file = stat.S_ISREG(seen.st_mode) and not is_hole(seen)
+    return is_file or stat.S_ISDIR(seen.st_mode) or os.path.realpath(entry.path) == os.devnull
 
 
 def environment() -> dict[str, str]:
@@ -480,11 +482,28 @@ def _laid(folder: str, repository: Repository, files: Mapping[str, bytes]) -> di
         raise cannot_write(folder, error) from None
     for name, content in files.items():
         write(f"{folder}/{name}", content)
+    _clear_of_others(folder, {"refs", *(name.partition("/")[0] for name in files)})
+    _clear_of_others(f"{folder}/refs", set())
+    _clear_of_others(f"{folder}/info", {name.removeprefix("info/") for name in files})
     objects = os.path.join(shared_folder(repository), "objects")
     if not os.path.isdir(objects):
         raise GitError(f"{repository.git_dir} is no git repository any more", "put it back")
     # The settings are in this folder, whatever an agent has put there that leads git to those of another.
     return APART | {"GIT_DIR": folder, "GIT_COMMON_DIR": folder, "GIT_OBJECT_DIRECTORY": objects}
+
+
+def _clear_of_others(folder: str, known: set[str]) -> None:
+    """Takes away what git would find there beside what it is given: an agent has put it there. The parts of an index in
+    several files are git's own."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name not in known and not entry.name.startswith("sharedindex"):
+                remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+
+
+def text_in(path: str) -> str:
+    """What a small file of git's says, as git reads it: up to a NUL, which no name holds, and no longer than one is."""
+    return os.fsdecode(read_given(path, 4096 + len("gitdir: \n")).partition(b"\0")[0])
 
 
 def own_folder(path: str) -> str:
@@ -493,7 +512,7 @@ def own_folder(path: str) -> str:
     if os.path.isdir(mark):
         return mark
     try:
-        return os.path.join(path, os.fsdecode(read_given(mark, 1 << 16)).removeprefix("gitdir:").strip())
+        return os.path.join(path, text_in(mark).removeprefix("gitdir:").strip())
     except FileNotFoundError:
         raise
     except OSError as error:  # an agent that worked there has put something else in its place
@@ -508,7 +527,7 @@ def shared_folder(repository: Repository) -> str:
 def shared_by(own: str) -> str:
     """The same for the git folder of one working tree."""
     try:
-        named = os.fsdecode(read_given(os.path.join(own, "commondir"), 4096)).removesuffix("\n")
+        named = text_in(os.path.join(own, "commondir")).removesuffix("\n")
     except OSError:  # there is none, or an agent has put something else there
         return own
     return os.path.normpath(os.path.join(own, named))
@@ -519,7 +538,7 @@ def _noted(own: str, common: str, name: str) -> str | None:
     only git can tell."""
     said = ""
     if name == "HEAD":
-        said = os.fsdecode(read_given(os.path.join(own, "HEAD"), 4096))
+        said = text_in(os.path.join(own, "HEAD"))
         name = said[5:].removesuffix("\n") if said.startswith("ref: refs/heads/") else ""
     elif not name.startswith(("refs/heads/", "refs/remotes/")):
         return None
@@ -536,7 +555,7 @@ def _noted(own: str, common: str, name: str) -> str | None:
 def _line_about(ref: str, common: str) -> str:
     """What says where a branch is: in a file of its own or, once git has tidied up, among all others."""
     try:
-        return os.fsdecode(read_given(os.path.join(common, ref), 4096)) or "nothing"
+        return text_in(os.path.join(common, ref)) or "nothing"
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         with suppress(FileNotFoundError):
             packed = read_given(os.path.join(common, "packed-refs"), _LARGEST_PACK)

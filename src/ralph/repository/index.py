@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.core.secrets import Redactor, secret_values
-from ralph.files import read_given, temporary_folder, write_file
+from ralph.files import is_hole, read_given, temporary_folder, write_file
 from ralph.processes.program import seconds_left
 from ralph.records.folder import cannot_write
 from ralph.repository.git import STORING, GitError, Looking, Repository, git_version, refusal
@@ -103,9 +103,10 @@ class PrivateIndex:
                 raise
             self._seed()  # the other half was removed
             seen = self._look()
-        kept = seen.new if whole else self._fitting(seen)
-        tree, unreadable = self._with(seen.changed | kept)
-        left_out = sorted({*seen.new} - {*kept} | {*unreadable})
+        kept = seen.changed | (seen.new if whole else self._fitting(seen))
+        holes = {path for path in kept if (whole or path in seen.changed) and self._is_hole(path)}
+        tree, unreadable = self._with({path: mode for path, mode in kept.items() if path not in holes})
+        left_out = sorted({*seen.new} - {*kept} | holes | {*unreadable})
         self.left_out = tuple(shown(path) for path in left_out)
         self.nested = tuple(shown(path) for path in seen.nested)
         rest = self._stamp(left_out, seen.nested)
@@ -243,6 +244,12 @@ class PrivateIndex:
             return os.lstat(self._place(path)).st_size
         except OSError:
             return 0  # git will say what is wrong
+
+    def _is_hole(self, path: bytes) -> bool:
+        try:
+            return is_hole(os.lstat(self._place(path)))
+        except OSError:
+            return False
 
     def _take(self, paths: list[bytes]) -> list[bytes]:
         """Brings the index up to date with these files; those that git cannot read are returned."""

@@ -17,7 +17,7 @@ from msgspec import Struct
 from ralph.core.events import NAMES, RunStarted
 from ralph.core.text import head
 from ralph.errors import UserError
-from ralph.files import hold, read_given, remove_tree, replace_file, stamp_of, state_folder, write_file
+from ralph.files import hold, open_file, read_given, remove_tree, replace_file, stamp_of, state_folder, write_file
 from ralph.processes.program import seconds_left
 from ralph.records.folder import is_occupied
 from ralph.records.journal import read
@@ -32,6 +32,7 @@ from ralph.repository.git import (
     refusal,
     run,
     shared_by,
+    text_in,
 )
 from ralph.repository.index import shown
 from ralph.repository.scm import OWN_FILES, Runner, commit_with_git, unattended
@@ -60,7 +61,7 @@ def holder_of(repository: Repository, branch: str) -> str:
 
 def _read(path: str) -> str:
     try:
-        return os.fsdecode(read_given(path, 1 << 16)).strip()
+        return text_in(path).strip()
     except OSError:
         return ""
 
@@ -264,7 +265,7 @@ def alone(repository: Repository) -> Iterator[None]:
         )
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        lock = os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = open_file(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise UserError(
             f"cannot make a worktree in {folder}: {error.strerror}",

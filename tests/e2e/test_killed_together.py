@@ -183,6 +183,15 @@ def test_runs_that_may_keep_their_children_are_left_alone(
     assert len(alive(nap)) > 3
 
 
+def test_what_a_run_may_keep_lives_on_when_it_is_resumed(ralph: Any, agent: Agent, alive: Alive, nap: str) -> None:
+    first = f"setsid sleep {nap} > /dev/null 2>&1 &"
+    ralph("run", "g", "-m", "1", "--keep-children", "--agent", agent(f"test $N -gt 1 || {first}"))
+    kept = alive(nap)
+    assert len(kept) == 1
+    assert ralph("resume", "-m", "1").code == 1
+    assert alive(nap) == kept
+
+
 def test_a_run_that_goes_on_is_none_of_anybodys_business(
     live: Start, agent: Agent, ralph: Any, alive: Alive, nap: str, eventually: Any
 ) -> None:
@@ -192,6 +201,38 @@ def test_a_run_that_goes_on_is_none_of_anybodys_business(
     assert ralph("clean", "-C", ".").out == "nothing to take away that is older than 14d\n"
     assert alive(nap)
     assert run.process.poll() is None
+
+
+def test_a_run_that_goes_on_in_a_container_is_none_either(
+    environment: dict[str, str],
+    bubblewrap: str,
+    agent: Agent,
+    ralph: Any,
+    alive: Alive,
+    nap: str,
+    eventually: Any,
+    workspace: Path,
+    tmp_path: Path,
+) -> None:
+    """Numbers of processes are others there; the home is the same, and who is outside sees all that is inside."""
+    apart = [bubblewrap, "--dev-bind", "/", "/", "--proc", "/proc", "--unshare-pid", "--die-with-parent"]
+    words = [sys.executable, "-m", "ralph", "run", "g", "--agent", agent(f"sleep {nap}")]
+    (tmp_path / "other").mkdir()
+    with subprocess.Popen([*apart, *words], cwd=workspace, env=environment, stderr=subprocess.PIPE) as run:
+        try:
+            eventually(lambda: alive(nap))
+            assert "killed together" not in ralph("ps").out
+            done = agent("echo '<response>DONE</response>'", "other-agent")
+            assert "was ended" not in ralph("run", "g", "--agent", done, cwd=tmp_path / "other").err
+            assert alive(nap)
+            for pid in map(int, Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()):
+                os.kill(pid, signal.SIGKILL)  # the first process there: all others go with it
+            assert run.wait(60)
+            ralph("clean")
+            left = Path(environment["HOME"], ".local/state/ralph/alive")
+            assert not list(left.iterdir())
+        finally:
+            run.kill()
 
 
 @pytest.mark.parametrize("how", ["KILL", "STOP"])

@@ -121,7 +121,7 @@ def play(part: Part, keeper: Keeper, interrupt: Interrupt) -> Looped:
         if story and story.finished and story.is_done:
             publisher = _publisher(work, home, key, interrupt) if work.is_shared else None
             return _published(publisher, _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
-        if os.path.exists(own.path):  # it was cut off
+        if os.path.exists(own.path) and not order.settings.keep_children:  # it was cut off
             sweep_marked(assigned.run, left=seconds_left)
         where = ItemPlace(work, assigned)
         run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()

@@ -264,12 +264,10 @@ _PLACE = "alive"
 
 
 class Living(Struct, frozen=True):
-    """Who plays a run, and who keeps its processes."""
+    """Who plays a run, and where."""
 
     pid: int
     start: str
-    keeper: int
-    keeper_start: str
     workspace: str = ""
 
 
@@ -285,19 +283,24 @@ class Left(Struct, frozen=True):
 
 @contextmanager
 def on_record(run_id: str, keeper: "Keeper", workspace: str, env: Mapping[str, str]) -> Iterator[None]:
-    """While entered, whoever comes later can find what the run has started, should nobody be left who knows it. Not for
-    runs whose children may live on."""
+    """While entered, whoever comes later can find what the run has started, should nobody be left who knows it: ralph
+    and its keeper hold the lock of the file together. Not for runs whose children may live on."""
+    import fcntl
+
     path = f"{state_folder(env, _PLACE)}/{run_id}"
     where = os.fsencode(workspace).decode("utf-8", "backslashreplace")  # to be shown: it need not be text
-    me = Living(os.getpid(), own_start(), keeper.pid, start_of(keeper.pid) or "", where)
+    me = Living(os.getpid(), own_start(), where)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # somebody may be looking at it, and hold its lock for that
         fd = open_fresh(path)
     except OSError:  # as with the list of runs: who cannot write there is told so when the run is enlisted
         yield
         return
     try:
         with suppress(OSError):  # a full disk
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before there is anything to read
             os.write(fd, record_line(0, "") + encode(me))
             keeper.record(fd)
         yield
@@ -345,12 +348,30 @@ def _abandoned(env: Mapping[str, str]) -> Iterator[tuple[str, Living, list[Runni
         try:
             head, _, body = read_file(f"{folder}/{name}", _MOST_BYTES).partition(b"\n")
             living = decode(body, type=Living)
+            is_abandoned = not is_living(living.pid, living.start) and not _is_held(f"{folder}/{name}")
         except (OSError, *UNREADABLE):  # it went just now, or is being written
             continue
-        if not is_living(living.pid, living.start) and not is_living(living.keeper, living.keeper_start):
+        if is_abandoned:
             first = recorded(head)
             asked = marked(str(living.pid), ASKED_BY) if start_of(living.pid) is None else []  # else another's now
             yield name, living, left_of(name, [*asked, *([first] if first else [])])
+
+
+def _is_held(path: str) -> bool:
+    """Whether somebody has the lock of this file. Whoever works in a container, or in a sandbox of a desktop, with the
+    same home has numbers that say nothing outside of it."""
+    import fcntl
+
+    fd = open_file(path)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks: the numbers have to do
+        pass
+    finally:
+        os.close(fd)
+    return False
 
 
 def _told(run: str, living: Living, found: list[RunningProcess]) -> Left:

@@ -336,7 +336,8 @@ class Session:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None or self._story.started is None:
             return Run(id=self.id, goal=self.order.title, base_tree=trees.begin(kept_as=self.order.work))
-        sweep_marked(self.id, left=seconds_left)
+        if not self.settings.keep_children:
+            sweep_marked(self.id, left=seconds_left)
         last = self._story.run.last
         trees.begin(self._story.run.base_tree, self.order.work, last.number if last else 0)
         return self._story.resumed()

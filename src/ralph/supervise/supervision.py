@@ -162,7 +162,7 @@ class TaskPlace(SupervisedPlace):
     def open(self, run_id: str, stack: ExitStack) -> RunFolder:
         ralph = super().open(run_id, stack).path.parents[1]
         self._earlier = recorded_in(ralph)
-        if self._earlier and not self._earlier[-1].facts.outcome:
+        if self._earlier and not self._earlier[-1].facts.outcome and not self._settings.keep_children:
             # Killed just now, it may have left agents that still write.
             sweep_marked(self._earlier[-1].id, left=seconds_left)
         if self._reopens:

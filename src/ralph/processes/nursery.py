@@ -9,16 +9,18 @@ import select
 import signal
 import stat
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from ralph.errors import UserError
-from ralph.processes.descendants import collect_killed
+from ralph.processes.descendants import collect_killed, is_held
+from ralph.processes.keeper import GLANCE
 from ralph.processes.reaper import Channel
 from ralph.processes.spawning import adopt_orphans, bear_name, start
 
 TRIES = 2
-PATIENCE = 20.0  # seconds for a copy; whoever is stopped never makes one
+PATIENCE = 20.0  # seconds for a copy
 
 
 class Nursery:
@@ -67,7 +69,11 @@ class Nursery:
         ready.register(line, select.POLLIN)
         try:
             line.send(tuple(words), streams)
-            answer = line.receive() if ready.poll(PATIENCE * 1000) else None
+            deadline = time.monotonic() + PATIENCE
+            while not ready.poll(GLANCE):
+                if is_held(self._pid) or time.monotonic() > deadline:
+                    return 0
+            answer = line.receive()
             return int(answer[0][0]) if answer else 0
         except OSError:
             return 0

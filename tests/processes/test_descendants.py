@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ralph.processes.descendants import is_living, own_start, start_of, sweep_marked
+from ralph.processes import descendants
+from ralph.processes.descendants import is_living, left_of, own_start, start_of, sweep_marked
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import run_process
 from ralph.processes.program import Command
@@ -53,6 +54,19 @@ def test_a_process_that_nobody_has_waited_for_is_dead(sleeper: subprocess.Popen[
 def test_no_process_has_no_number() -> None:
     assert start_of(0) is None
     assert start_of(-1) is None
+
+
+def test_whoever_is_hidden_from_us_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where /proc is mounted with `hidepid=1`, a number says that somebody is there, and nothing says who."""
+
+    def hidden(path: str) -> bytes:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    told = descendants._said_by
+    parent = f"/proc/{os.getppid()}/stat"
+    monkeypatch.setattr(descendants, "_said_by", lambda path: hidden(path) if path == parent else told(path))
+    assert left_of("nobody-bears-this") == []
+    assert start_of(os.getppid()) is None
 
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are told apart by /proc")
@@ -107,6 +121,30 @@ def test_such_a_process_is_found_by_the_mark_of_its_run(tmp_path: Path) -> None:
     assert sweep_marked("headless-test", grace=1.0) == 1
     assert process.wait(20) < 0
     assert not is_held(tmp_path)
+
+
+CHAIN = """
+import os, sys, time
+for _ in range(int(sys.argv[1])):
+    if os.fork():
+        break
+else:
+    print(flush=True)
+time.sleep(600)
+"""
+
+
+def test_whoever_is_below_many_others_is_not_looked_at_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    length, looks, look_at = 40, list[int](), descendants._look_at
+    words = [sys.executable, "-I", "-S", "-c", CHAIN, str(length)]
+    with subprocess.Popen(words, env={"RALPH_RUN_ID": "chain-test"}, stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None
+        first.stdout.readline()
+        with monkeypatch.context() as patch:
+            patch.setattr(descendants, "_look_at", lambda pid: looks.append(pid) or look_at(pid))
+            chain = {process.pid for process in left_of("chain-test")}
+        assert sweep_marked("chain-test") == len(chain) == length + 1
+    assert len([pid for pid in looks if pid in chain]) < 4 * length
 
 
 RESTLESS = """

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ralph.errors import UserError
 from ralph.processes import reaper
-from ralph.processes.descendants import below, sweep_marked
+from ralph.processes.descendants import RunningProcess, below, is_in_reach, sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started
 from ralph.processes.process import Limits, run_command, run_process
@@ -307,6 +307,24 @@ def test_those_who_cannot_be_ended_are_named(shell, mark, monkeypatch: pytest.Mo
     with Keeper.start() as keeper:
         run_process(keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=Limits(leftovers=0.05))
         assert list(keeper.survivors) == mark.bearers() != []
+
+
+def test_nobody_waits_long_for_what_is_somebody_elses(shell, mark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As what an agent has started by `sudo`: no signal of ours reaches it, and it says nothing by itself."""
+    monkeypatch.setattr(reaper, "press", lambda *_, **__: None)
+    monkeypatch.setattr(reaper, "is_in_reach", lambda process: False)
+    monkeypatch.setattr(reaper, "PATIENCE", 10_000.0)
+    monkeypatch.setattr(reaper, "FAREWELL", 10_000.0)
+    with Keeper.start() as keeper:
+        ended = run_process(keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=Limits(leftovers=10_000.0))
+        assert list(keeper.survivors) == mark.bearers() != []
+        assert ended.leftovers == 0, "nobody has ended it"
+
+
+def test_what_a_program_of_somebody_elses_leaves_is_out_of_reach() -> None:
+    theirs, ours = (RunningProcess(pid, 0, 0, b"") for pid in (1, os.getpid()))
+    assert is_in_reach(ours)
+    assert is_in_reach(theirs) == (os.geteuid() == 0)
 
 
 DRIVER = """

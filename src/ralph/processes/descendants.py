@@ -11,7 +11,7 @@ from ralph.processes.spawning import MARK
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 else:
     import _signal as signal  # see keeper.py
 
@@ -19,6 +19,7 @@ else:
 _LOOKS = 5
 _PATIENCE = 60.0  # seconds for `ps`
 _HAS_PROC = sys.platform == "linux"
+_GONE = (FileNotFoundError, ProcessLookupError, PermissionError)  # or it is hidden from us: `hidepid`
 
 
 class RunningProcess:
@@ -37,12 +38,16 @@ class RunningProcess:
 AskedBefore = set[tuple[int, bytes]]
 
 
-def below(root: int) -> list[RunningProcess]:
-    """Every living process below `root`; parents come first."""
+def below(root: int, known: Collection[int] = ()) -> list[RunningProcess]:
+    """Every living process below `root`, less those `known` and what is below them; parents come first."""
     children = _listed_children if os.path.exists(f"/proc/{root}/task/{root}/children") else _tabled_children()
-    found = children(root)
+
+    def unknown(pid: int) -> list[RunningProcess]:
+        return [child for child in children(pid) if child.pid not in known]
+
+    found = unknown(root)
     for process in found:
-        found += children(process.pid)
+        found += unknown(process.pid)
     return found
 
 
@@ -68,6 +73,17 @@ def send(process: RunningProcess, number: int) -> None:
         deliver(number, process.pid, is_same)
     except (ProcessLookupError, PermissionError):
         pass
+
+
+def is_in_reach(process: RunningProcess) -> bool:
+    """Whether we may end it: what an agent starts by `sudo` is not ours."""
+    try:
+        os.kill(process.pid, 0)
+    except PermissionError:
+        return False
+    except ProcessLookupError:
+        pass
+    return True
 
 
 def deliver(number: int, pid: int, is_same: Callable[[], bool]) -> None:
@@ -119,11 +135,13 @@ def left_of(run_id: str, known: Iterable[RunningProcess] = ()) -> list[RunningPr
 
 def _each_left(run_id: str, known: Iterable[RunningProcess]) -> Iterator[RunningProcess]:
     """As they are found: who is ended at once has no time to get away by a fork."""
-    above, look = _above(), _looking()
+    above, look, seen = _above(), _looking(), set[int]()
     again = (now for process in known if (now := look(process.pid)) and now.began == process.began)
     for heads in (_bearers(f"{MARK}={run_id}".encode()) if run_id else (), again):
-        for head in heads:
-            yield from (process for process in (head, *below(head.pid)) if process.pid not in above)
+        for head in heads:  # in a long chain each is below all others: whoever was seen is not looked at again
+            found = [head, *below(head.pid, seen)] if head.pid not in seen else []
+            seen.update(process.pid for process in found)
+            yield from (process for process in found if process.pid not in above)
 
 
 def _above() -> set[int]:
@@ -184,7 +202,7 @@ def _listed_children(pid: int) -> list[RunningProcess]:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", "rb") as listing:
                 children += map(int, listing.read().split())
-    except (FileNotFoundError, ProcessLookupError):
+    except _GONE:
         pass  # it ended while it was read
     return [process for child in children if (process := _look_at(child))]
 
@@ -211,7 +229,7 @@ def _look_at(pid: int) -> RunningProcess | None:
     try:
         # The name in brackets may itself hold spaces and brackets.
         before, _, after = _said_by(f"/proc/{pid}/stat").rpartition(b")")
-    except (FileNotFoundError, ProcessLookupError):
+    except _GONE:
         return None
     fields = after.split()  # from its state on
     if fields[0] == b"X" or (fields[0] == b"Z" and int(fields[17]) < 2):  # it lives while another thread of it does

@@ -14,6 +14,7 @@ from ralph.processes.descendants import (
     collect_killed,
     distinct,
     is_held,
+    is_in_reach,
     left_of,
     press,
     without,
@@ -265,7 +266,8 @@ class Keeper:
     def _left(self) -> list[RunningProcess]:
         """What a lost keeper has left: those with the run's mark, those below it and, where we adopt, all below us."""
         found = without(below(os.getpid()), self._ours) if self._adopts else below(self._child) if self._child else []
-        return [process for process in distinct(found + left_of(self._run_id)) if process.pid != self._child]
+        found = [process for process in distinct(found + left_of(self._run_id)) if process.pid != self._child]
+        return list(filter(is_in_reach, found))
 
     def _fork(self) -> None:
         self._ours = frozenset(process.pid for process in below(os.getpid())) if self._adopts else frozenset()

@@ -18,6 +18,7 @@ from ralph.processes.descendants import (
     distinct,
     handle,
     in_group,
+    is_in_reach,
     marked,
     press,
     record_line,
@@ -41,6 +42,7 @@ NAME = "loop-keeper"  # not ours: `pkill ralph` must pass it by
 FAREWELL = 2.0  # from TERM to KILL when ralph is gone
 _ASKED_FAREWELL = 0.5  # the same for a git, or another program that it asked: a moment to take away its locks
 PATIENCE = 5.0  # from the first KILL until those who still live are given up
+_PATIENCE_WITH_OTHERS = 0.3  # the same where all of them are somebody else's, and may only go by themselves
 _MOMENT = 10  # milliseconds
 
 
@@ -64,6 +66,7 @@ class Reaper:
         self._patience = 0.0
         self._asks_at = 0.0
         self._deadline: float | None = None
+        self._reached_at = 0.0  # when there was one whom we may end
         self._record = -1  # the file that says which process was started last
 
     def begin(self) -> None:
@@ -185,6 +188,7 @@ class Reaper:
         now = time.monotonic()
         if self._deadline is None:
             self._asks_at, self._deadline = now + self._patience, now + grace
+            self._reached_at = now
         self._deadline = min(self._deadline, now + grace)
 
     def _release(self, number: int) -> None:
@@ -242,16 +246,21 @@ class Reaper:
         """Ends what lives, a step further each time somebody dies: killing a parent gives us its children."""
         # Who waits for one that is spared is spared too, unless it is the process that has to end.
         living = [] if self._is_alone else without(self._living(), self._spared, upward=not self._is_awaited)
-        overdue = time.monotonic() - deadline
-        if self._is_alone or (self._spared and not living) or overdue > PATIENCE:
-            others = {pid for pid, _ in self._asked} - {self._first}
-            self._tell(self._ending, "ended", len(others), tuple(process.pid for process in living))
+        now = time.monotonic()
+        overdue = now - deadline
+        if not living or any(map(is_in_reach, living)):  # one may only not have been seen
+            self._reached_at = now
+        is_beyond_us = overdue > PATIENCE or now > self._reached_at + _PATIENCE_WITH_OTHERS
+        if self._is_alone or (self._spared and not living) or is_beyond_us:
+            survivors = tuple(process.pid for process in living)
+            others = {pid for pid, _ in self._asked} - {self._first, *survivors}
+            self._tell(self._ending, "ended", len(others), survivors)
             self._asked.clear()
             self._deadline = None
             return
         if overdue >= 0:
             press(living, self._asked, kill=True)
-        elif time.monotonic() >= self._asks_at:
+        elif now >= self._asks_at:
             press(
                 [process for process in living if process.pid != self._first or not self._is_boxed],
                 self._asked,

@@ -190,3 +190,20 @@ def test_ctrl_c_is_the_editors_while_there_is_one(terminal: Any, tmp_path: Path)
     child.sendintr()
     code, said = ended(child)
     assert (code, "- noted" in said) == (0, True)
+
+
+IN_THE_SAME_MOMENT = """
+import os, signal
+from ralph.cli import main
+
+def interrupted():
+    raise KeyboardInterrupt
+
+main._say_no_more = lambda *_: os.kill(os.getpid(), signal.SIGINT)
+main.guarded(interrupted)
+"""
+
+
+def test_two_ctrl_c_in_the_same_moment_are_an_end_and_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", IN_THE_SAME_MOMENT], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")

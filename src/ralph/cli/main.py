@@ -13,7 +13,10 @@ from ralph.run import options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
+else:
+    import _signal as signal  # see keeper.py
 
 
 def run_cli(argv: list[str]) -> int:
@@ -26,6 +29,7 @@ def guarded(command: Callable[[], int]) -> int:
     try:
         return _explained(command)
     except KeyboardInterrupt:  # also while something is explained
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # the next one may come at once
         _say_no_more(1, 2)  # somebody may have stopped reading, and nobody waits for them now
         return 130
 

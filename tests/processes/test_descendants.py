@@ -147,6 +147,15 @@ def test_whoever_is_below_many_others_is_not_looked_at_for_each_of_them(monkeypa
     assert len([pid for pid in looks if pid in chain]) < 4 * length
 
 
+def test_the_youngest_are_looked_at_first_also_when_numbers_have_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    monkeypatch.setattr(descendants, "_pids", lambda: [7, 31_000, 8, 32_000])
+    monkeypatch.setattr(descendants, "_said_by", lambda path: b"0.5 0.5 0.5 1/300 8\n")
+    monkeypatch.setattr(descendants, "_environ_of", lambda folder: looks.append(folder) or b"SOME=THING")
+    assert list(descendants._bearers(b"RALPH_RUN_ID=x")) == []
+    assert looks == ["/proc/8", "/proc/7", "/proc/32000", "/proc/31000"]
+
+
 RESTLESS = """
 import os, sys, time
 for _ in range(4):

@@ -190,12 +190,29 @@ def test_a_check_does_not_count_that_ran_while_protected_files_changed(
     assert not (guarded / "conftest.sh").exists()
 
 
+@pytest.mark.parametrize("linked", ["$run/protected", "$run/protected/aside", "$run/protected/files"])
+def test_what_is_put_aside_is_not_put_where_a_link_leads(
+    ralph: Ralph, agent: Agent, guarded: Path, tmp_path: Path, linked: str
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    plant = f'run=$(echo "$PWD"/.ralph/runs/*); rm -rf {linked}; ln -s {there} {linked}; echo wrong > tests/data'
+    words = ("run", "g", "--check", "true", "-m", "1", "--protect", "tests/**")
+    done = ralph(*words, "--agent", agent(f"{plant}; {DONE}"))
+    assert done.code in (1, 2), done.err
+    assert [*there.iterdir()] == []
+
+
 @pytest.mark.parametrize(
     ("check", "change", "said"),
     [
         ("sh check.sh", "echo true >> check.sh", "check.sh"),
         ("./check.sh && true", "echo true >> check.sh", "check.sh"),
         ("make -s test", "echo '# more' >> Makefile", "Makefile"),
+        ("make -s test", "printf 'test:\\n\\ttrue\\n' > GNUmakefile", "GNUmakefile"),
+        ("make -s test", "touch test", "test"),
+        ("python3 -m pytest --version || true", "echo > conftest.py", "conftest.py"),
+        ("python3 -m pytest --version || true", "mkdir pytest; echo > pytest/__init__.py", "pytest/__init__.py"),
         ("sh check.sh", "touch check.sh", ""),
         ("sh check.sh", "echo x > other.sh", ""),
     ],
@@ -209,7 +226,9 @@ def test_a_file_that_a_check_is_made_of_and_that_was_changed_is_told(
     words = ("run", "g", "--check", check, "--json", "--agent", agent(f"{change}; {DONE}"))
     notices = [one["text"] for one in ralph(*words).all("notice") if "part of a check" in one["text"]]
     assert [said in notice and f"--protect '{said}'" in notice for notice in notices] == ([True] if said else [])
-    protected = ralph(*words, "--protect", "check.sh", "--protect", "Makefile")
+    for name in ("test", "GNUmakefile", "conftest.py", "pytest/__init__.py"):
+        (workspace / name).unlink(missing_ok=True)
+    protected = ralph(*words, "--protect", said or "check.sh")
     assert not [one for one in protected.all("notice") if "part of a check" in one["text"]]
 
 

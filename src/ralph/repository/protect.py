@@ -14,7 +14,7 @@ from re import Pattern
 from msgspec import Struct, json
 
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import Stamp, open_given, read_file, replace_file, stamp
+from ralph.files import Stamp, make_folder, open_fresh, open_given, read_file, replace_file, stamp
 from ralph.repository.index import CACHES, LIBRARIES, OWN, SKIPPED, files_below, is_run_data, shown
 
 # A file changed so shortly before it was looked at may change once more without a trace in its times.
@@ -224,7 +224,7 @@ class Protected:
             found = self._occupied(path)
             if found:
                 target = aside / os.fsdecode(found)
-                target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_folder(str(target.parent))
                 shutil.move(os.fsdecode(self._place(found)), target)
 
     def _occupied(self, path: bytes) -> bytes:
@@ -290,9 +290,8 @@ class Held:
                 return True
         if end < begin:
             return False
-        copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        copy.unlink(missing_ok=True)
-        with copy.open("xb") as target:
+        make_folder(str(copy.parent))
+        with open(open_fresh(copy), "wb") as target:
             while chunk := os.pread(self._file, min(end - begin, 1 << 20), begin):
                 begin += target.write(chunk)
         return _digest(copy) == digest

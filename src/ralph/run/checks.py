@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -120,12 +121,14 @@ class Checks:
         )
 
 
-# Programs that do what a file says, which their command line does not name.
+# Programs that do what a file says, which their command line does not name: also one that was not there before.
 RECIPES = {
     "make": ("GNUmakefile", "makefile", "Makefile"),
     "just": ("justfile", "Justfile"),
     "tox": ("tox.ini",),
     "nox": ("noxfile.py",),
+    "pytest": ("conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"),
+    "cargo": (".cargo/config.toml", "build.rs"),
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),
 }
 
@@ -167,21 +170,30 @@ class NamedFiles:
         return [path for path, held in self._files.items() if held or path.partition("/")[0].lower() in names]
 
     def _content_of(self, path: str) -> tuple[int, int] | None:
-        """Its size, and a number that stands for what is in it; nothing where it cannot be read."""
+        """Its size, and a number that stands for what is in it; nothing where there is none."""
         try:
             content = read_given(os.path.join(self._root, path))
-        except OSError:
+        except FileNotFoundError:
             return None
+        except OSError:  # a folder, or what nobody can read
+            return -1, 0
         return len(content), hash(content)
 
 
 def named_in(command: str, root: str) -> list[str]:
-    """The files in the workspace that a command line names, by their paths from there."""
+    """The files in the workspace that a command line names, and those that decide what its programs do, be they there
+    or not: by their paths from there."""
     words = command.replace(";", " ").replace("&", " ").replace("|", " ").replace("(", " ").replace(")", " ").split()
-    names = [name for word in words for name in (word.strip("'\"<>"), *RECIPES.get(os.path.basename(word), ()))]
-    places = [os.path.relpath(os.path.join(root, name), root) for name in names if name]
-    inside = [place for place in places if not place.startswith("..") and os.path.isfile(os.path.join(root, place))]
-    return list(dict.fromkeys(inside))
+    named = [word.strip("'\"<>") for word in words]
+    programs = [os.path.basename(word) for word in named]
+    deciding = [name for program in programs for name in RECIPES.get(program, ())]
+    modules = [module.replace(".", "/") for option, module in pairwise(named) if option == "-m"]
+    deciding += [f"{module}{end}" for module in modules for end in (".py", "/__init__.py")]  # Python's own come later
+    if "make" in programs:  # a target that there is a file of counts as made
+        deciding += named
+    named = [name for name in named if name and os.path.isfile(os.path.join(root, name))]
+    places = [os.path.relpath(os.path.join(root, name), root) for name in (*named, *deciding) if name]
+    return [place for place in dict.fromkeys(places) if not place.startswith("..") and place != "."]
 
 
 def finished(check: Check) -> events.CheckFinished:

@@ -208,7 +208,11 @@ def _linked(repo: Any) -> None:
     repo.git("worktree", "add", "-q", "-b", "another", str(repo.path.parent / "another"))
 
 
-@pytest.mark.parametrize("arrange", [_detached, _linked])
+def _beside_a_branch_called_head(repo: Any) -> None:
+    repo.git("update-ref", "refs/heads/HEAD", "HEAD")
+
+
+@pytest.mark.parametrize("arrange", [_detached, _linked, _beside_a_branch_called_head])
 def test_a_worktree_can_be_made_from(repo: Any, arrange: Any) -> None:
     arrange(repo)
     worktree, _ = made(repo)

@@ -280,7 +280,7 @@ def alone(repository: Repository) -> Iterator[None]:
 
 def create(repository: Repository, worktree: Worktree, start: str = "HEAD") -> str:
     """A new worktree and branch, and what the user should know about it. All or nothing; to be called `alone`."""
-    if not commit_of(repository.root, "HEAD"):
+    if not (head := commit_of(repository.root, "HEAD")):
         raise UserError("a worktree needs a commit to start from, and there is none", "commit once, then run again")
     if os.path.lexists(worktree.path):
         raise UserError(f"{worktree.path} is there already", "it may hold work of an earlier run: merge or remove it")
@@ -288,7 +288,8 @@ def create(repository: Repository, worktree: Worktree, start: str = "HEAD") -> s
         raise UserError(f"the branch {worktree.branch} exists already", "it may hold work of an earlier run")
     if commit_of(repository.root, "refs/heads/ralph"):
         raise UserError("a branch named ralph is in the way of ralph/<run>", "rename it: git branch -m ralph my-ralph")
-    words = ("worktree", "add", "--no-track", "-b", worktree.branch, "--", worktree.path, start)
+    at = head if start == "HEAD" else start  # as a branch or a tag may be called, too
+    words = ("worktree", "add", "--no-track", "-b", worktree.branch, "--", worktree.path, at)
     answer = repository.ask(*words)
     if answer.code:
         _undo(repository, worktree)

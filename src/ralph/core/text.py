@@ -91,11 +91,14 @@ def tail(text: str, limit: int, mark: str = "") -> str:
 def whole_words(text: str, limit: int, mark: str = "") -> str:
     """`head` less the word that it would cut in two, unless that is half of it. What is cut before keys are struck out
     is cut like this: half a key looks like none."""
-    shown = head(text, limit, mark)
-    if shown is text or text[limit].isspace() or text[limit - 1].isspace():
-        return shown
-    before = "".join(text[:limit].rsplit(None, 1)[:-1])
-    return before + mark if before and 2 * len(before) >= limit else shown
+    if len(text) <= limit:
+        return text
+    shown = text[: max(limit, 0)]
+    if not text[limit].isspace() and not text[limit - 1].isspace():
+        words = shown.rsplit(None, 1)
+        if len(words) > 1 and 2 * len(words[0]) >= limit:
+            shown = words[0]
+    return shown + mark
 
 
 def both_ends(text: str, limit: int, mark: str) -> str:

@@ -318,7 +318,7 @@ class EventLines:
         return [self.style.paint("dim", f"[ralph] {line}") for line in clean(text[:20_000]).split("\n")]
 
 
-MOST = 10_000  # lines a second
+MOST = 4_000  # lines a second
 _ROW = 100  # characters: a line that is longer takes several rows of a screen
 
 

@@ -340,6 +340,26 @@ def test_ctrl_c_twice_ends_all_of_it_at_once_whoever_of_it_is_stopped_or_killed(
             holder.wait()
 
 
+def test_kill_9_leaves_nothing_running_though_an_agent_has_stopped_its_loop(
+    works: Works, eventually: Callable[..., None]
+) -> None:
+    """It hears nothing any more, not even from the kernel that there is no coordinator."""
+    works.todo("- [ ] T1 One\n")
+    works.script(WAITING)
+    process = works.start()
+    eventually((Path(works.env["HOME"]) / "working").exists)
+    (loop,) = left(works, b"item")
+    os.kill(loop, signal.SIGSTOP)
+    eventually(lambda: ") T " in Path(f"/proc/{loop}/stat").read_text())
+    process.kill()
+    process.communicate()
+    eventually(lambda: not left(works))
+    go(works)
+    again = works.run("resume")
+    assert again.returncode == 0, again.stderr
+    assert works.landed() == ["T1"]
+
+
 def test_kill_9_leaves_nothing_running_and_resume_loses_nothing(works: Works, eventually: Callable[..., None]) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")

@@ -48,6 +48,7 @@ def run_child(command: str, words: list[str]) -> int:
     from ralph.processes.keeper import Keeper
 
     with Keeper.start(adopts=True) as keeper:
+        keeper.watch(0)
         import_leanly("msgspec", "pathlib")
         from ralph.processes.interrupt import Interrupt
         from ralph.processes.program import Asker, asked_by

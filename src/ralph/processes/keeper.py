@@ -147,6 +147,11 @@ class Keeper:
         """Has the keeper write down into this file which process it has started last."""
         self._ask(("record",), (fd,))
 
+    def watch(self, leash: int) -> None:
+        """Has the keeper kill ralph when the other end of this pipe is closed and somebody has stopped ralph, or holds
+        it as a debugger does: it would never hear of that."""
+        self._ask(("watch",), (leash,))
+
     def another(self) -> Keeper:
         """One more, for what is done at the same time."""
         return Keeper.start(self._adopts)

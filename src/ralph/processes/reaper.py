@@ -18,6 +18,7 @@ from ralph.processes.descendants import (
     distinct,
     handle,
     in_group,
+    is_held,
     is_in_reach,
     marked,
     press,
@@ -43,7 +44,7 @@ FAREWELL = 2.0  # from TERM to KILL when ralph is gone
 _ASKED_FAREWELL = 0.5  # the same for a git, or another program that it asked: a moment to take away its locks
 PATIENCE = 5.0  # from the first KILL until those who still live are given up
 _PATIENCE_WITH_OTHERS = 0.3  # the same where all of them are somebody else's, and may only go by themselves
-_MOMENT = 10  # milliseconds
+_MOMENT, _GLANCE = 10, 200  # milliseconds
 
 
 class Reaper:
@@ -68,6 +69,8 @@ class Reaper:
         self._deadline: float | None = None
         self._reached_at = 0.0  # when there was one whom we may end
         self._record = -1  # the file that says which process was started last
+        self._leash = -1  # by which ralph is held
+        self._is_untied = False
 
     def begin(self) -> None:
         """Becomes a process of its own, beside ralph's, which hears of its orphans."""
@@ -109,9 +112,14 @@ class Reaper:
                 self._ready.unregister(fd)
                 self._ralph = -1
                 self._mourn()
+            elif fd == self._leash:
+                self._ready.unregister(fd)
+                self._is_untied = True
             else:
                 self._obey()
         self._reap()
+        if self._is_untied and self._ralph >= 0 and is_held(self._parent):  # the kernel's word does not reach it
+            signal.pidfd_send_signal(self._ralph, signal.SIGKILL)
         if self._deadline is not None:
             self._press(self._deadline)
 
@@ -135,6 +143,9 @@ class Reaper:
             (self._boxes,) = values
         elif kind == "record":
             (self._record,) = fds
+        elif kind == "watch":
+            (self._leash,) = fds
+            self._ready.register(self._leash, 0)
         else:
             self._release(number)
 
@@ -277,7 +288,7 @@ class Reaper:
     def _pause(self) -> float | None:
         """Milliseconds until something is due. Deaths wake us; the naps are for those that /proc did not show."""
         if self._deadline is None:
-            return None
+            return _GLANCE if self._is_untied else None
         remaining = self._deadline - time.monotonic()
         return 1000 * (min(remaining, 0.05) if remaining > 0 else 0.02)
 

@@ -32,11 +32,26 @@ KEYS = {
     "google": "AIzaSyA-1234567890abcdefghijklmnopqrstuv",
     "slack": "xoxb-123456789012-abcdefABCDEF",
     "npm": "npm_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789",
+    "groq": "gsk_AbCdEfGhIjKlMnOpQrStWGdyb3FYAbCdEfGhIjKlMnOpQrStUvWx",
+    "xai": "xai-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789AbCdEfGhIjKlMnOpQrStUvWxYz0123456789",
+    "perplexity": "pplx-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789AbCdEfGhIjKl",
+    "tavily": "tvly-dev-AbCdEfGhIjKlMnOpQrStUvWxYz012345",
+    "gitlab runner": "glrt-AbCdEfGhIjKlMnOpQrSt",
+    "slack app": "xapp-1-A0123456789-1234567890123-0123456789abcdef0123456789abcdef",
+    "docker": "dckr_pat_AbCdEfGhIjKl-nOpQrStUvWx_z0",
+    "digital ocean": "dop_v1_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    "stripe hook": "whsec_AbCdEfGhIjKlMnOpQrStUvWxYz012345",
+    "shopify": "shpat_0123456789abcdef0123456789abcdef",
+    "pypi": "pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAwLTAwMDAtMDAwMC0wMDAwLTAwMDAwMDAwMDAwMAACKlszLCJh",
+    "age": "AGE-SECRET-KEY-1QYQ5ZQGPQYQSZQGPQYQSZQGPQYQSZQGPQYQSZQGPQYQSZQGPQYQSZQGPQ2",
     "hugging face": "hf_AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh",
     "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
     "pem": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAA\nAAAA==\n-----END OPENSSH PRIVATE KEY-----",
     "pgp": "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQOYBF\n=abcd\n-----END PGP PRIVATE KEY BLOCK-----",
     "half a pem": "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nBKcwggSjAgEAAoIBAQC7\n",
+    "half a pem with numbers": "-----BEGIN PRIVATE KEY-----\n     2→MIIEvQIBADANBgkqhkiG9w0B\n     3→BKcwggSjAgEA\n",
+    "half a pem, quoted": "-----BEGIN PRIVATE KEY-----\n> MIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n> BKcwggSjAgEAAoI\n",
+    "half a pem in JSON in JSON": "-----BEGIN PRIVATE KEY-----\\\\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\\\\nBKcwggSjAgEA",
     "half a pgp": "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2\nComment: mine\n\nlQOYBF\nQWERTYUIO\n",
     "half a pem with a head": "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: A,1\n\nMIIEvQIB\n",
 }
@@ -69,6 +84,11 @@ def test_json_stays_json(name: str) -> None:
         ".sk-folding-cube .sk-cube-grid-animation-delay-12 { }",
         "sk-circle-fade-dot-internationalization",
         "desk_live_broadcast_of_the_event_2024",
+        "def task_test_internationalization2():",
+        "risk_live_assessmentofeverything1",
+        "r8_internal_name_of_a_register_with_words",
+        "it looks for -----BEGIN PRIVATE KEY----- in files, and for others",
+        "-----BEGIN PRIVATE KEY-----\n...\n",
         "AKIA is a prefix, AKIAI too",
         "BREAKIAMLONGWORDSINUPPERCASE",
         "eyJ is how a token begins",
@@ -165,6 +185,7 @@ SECRET = [
     "npm_config__auth",
     "DEPLOY_KEY_BASE64",
     "SLACK_WEBHOOK_URL",
+    "WEBHOOK_URL",
     "KEYS_A",
 ]
 SECRET += [
@@ -176,6 +197,7 @@ SECRET += [
     "AWS_SESSION_TOKEN_OLD",
 ]
 KNOWN_TO_ALL = ["PWD", "OLDPWD", "KEY_FILE", "SSH_AUTH_SOCK", "TOKEN_TYPE", "AWS_ACCESS_KEY_ID", "HOTKEY", "AUTH_HOST"]
+KNOWN_TO_ALL += ["AUTH_URL", "TOKEN_ENDPOINT", "COOKIE_DOMAIN", "CACHE_KEY_PREFIX", "JWT_ISSUER", "AUTH_PROVIDER"]
 
 
 @pytest.mark.parametrize("name", [*SECRET, *KNOWN_TO_ALL])

@@ -32,29 +32,21 @@ _SECRET_WORDS = frozenset({
     "AUTH", "COOKIE", "CREDENTIAL", "CREDENTIALS", "CREDS", "JWT", "WEBHOOK",
 })  # fmt: skip
 # … unless it goes on to say what else it is.
-_NO_SECRETS = (
-    "FILE",
-    "PATH",
-    "DIR",
-    "SOCK",
-    "ID",
-    "NAME",
-    "USER",
-    "TYPE",
-    "MODE",
-    "METHOD",
-    "HOST",
-    "REGION",
-    "EXPIRES",
-)
+_NO_SECRETS = frozenset({
+    "FILE", "PATH", "DIR", "SOCK", "ID", "NAME", "USER", "TYPE", "MODE", "METHOD", "HOST", "REGION", "EXPIRES",
+    "PREFIX", "SUFFIX", "DOMAIN", "SERVER", "ENDPOINT", "HEADER", "ISSUER", "AUDIENCE", "REALM", "SCOPE", "SCOPES",
+    "PROVIDER", "BACKEND", "ALGORITHM", "FORMAT", "URL", "URI", "DSN",
+})  # fmt: skip
 
 # Each hint begins with a byte that is rare in text, and only then looks behind: three times as fast as asking for the
 # prefixes one by one. That the byte stands nowhere is known thirty times as fast again, by memchr. A hint may be wrong;
 # only `_keys` decides.
 _HINTS = (
-    rb"_(?=[A-Za-z0-9_]{16})"
-    rb"(?:(?<=gh[pousr]_)|(?<=npm_)|(?<=hf_)|(?<=github_pat_)|(?<=[rs]k_live_)|(?<=[rs]k_test_))",
-    rb"-(?=[A-Za-z0-9_-]{10})(?:(?<=sk-)|(?<=glpat-)|(?<=xox[abeprs]-))",
+    rb"_(?=[A-Za-z0-9_-]{16})"
+    rb"(?:(?<=gh[pousr]_)|(?<=npm_)|(?<=hf_)|(?<=github_pat_)|(?<=[rs]k_live_)|(?<=[rs]k_test_)|(?<=gsk_)|(?<=_v1_)"
+    rb"|(?<=dckr_pat_)|(?<=whsec_)|(?<=shp[acps][ats]_)|(?<=pcsk_)|(?<=lin_api_)|(?<=sbp_)|(?<=r8_))",
+    rb"-(?=[A-Za-z0-9_-]{10})(?:(?<=sk-)|(?<=glpat-)|(?<=gl[dr]t-)|(?<=xox[abeprs]-)|(?<=xapp-)|(?<=xai-)|(?<=pplx-)"
+    rb"|(?<=tvly-)|(?<=pypi-)|(?<=GOCSPX-)|(?<=SECRET-KEY-))",
     rb"A(?:KIA|SIA|Iza)[A-Za-z0-9_-]{16}",
     rb"J(?<=eyJ)[A-Za-z0-9_-]{8}",
 )
@@ -66,17 +58,26 @@ _RANDOM = rb"(?=[A-Za-z0-9]{24}|(?=[A-Za-z]{0,23}[0-9])[A-Za-z0-9]{16})"
 _BEGIN = rb"-----BEGIN [A-Z0-9 ]{0,40}?PRIVATE KEY(?: BLOCK)?-----"
 _END = _BEGIN.replace(b"BEGIN", b"END")
 _WHOLE_BLOCK = rb"(?:[^-]|-(?!----(?:BEGIN|END) )){0,%d}+%b" % (_LONGEST_BLOCK, _END)
-# Of a key that is cut off: its headers, if it has any, and its lines.
-_HALF_A_BLOCK = rb'(?:(?:\s|\\[nr]){0,8}[A-Z][A-Za-z-]{1,30}: [^"\\\r\n]{0,200})*+(?:[A-Za-z0-9+/=\s]|\\[nr])*+'
+# Of a key that is cut off: its headers, if it has any, and its lines. Where words follow, it is only talked about.
+_BETWEEN = (
+    rb"(?:[\s>|]|\xe2\x86\x92|\\{1,8}(?:[nrt]|u2192))"  # marks of a quotation, and those behind the numbers of lines
+)
+_HALF_A_BLOCK = (
+    rb"(?=(?:%b|[0-9])*+(?:[A-Z][A-Za-z-]{1,30}: |[A-Za-z0-9+/=]{16}|\Z))"
+    rb'(?:%b{0,8}[A-Z][A-Za-z-]{1,30}: [^"\\\r\n]{0,200})*+(?:[A-Za-z0-9+/=]|%b)*+' % ((_BETWEEN,) * 3)
+)
 _KEYS = (
     rb"sk-(?:ant|proj|svcacct|admin|or-v1|lf)-[A-Za-z0-9_-]{10,}",
     _START + rb"sk-(?:[A-Za-z0-9]{1,23}[-_]){0,5}?" + _RANDOM + rb"[A-Za-z0-9_-]++",
-    rb"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
+    _START + rb"[rs]k_(?:live|test)_(?=[A-Za-z]*+[0-9])[A-Za-z0-9]{16,}",
     rb"gh[pousr]_[A-Za-z0-9]{20,}",
     rb"github_pat_[A-Za-z0-9_]{20,}",
-    rb"glpat-[A-Za-z0-9_-]{20,}",
-    rb"xox[abeprs]-(?=[A-Za-z-]{0,40}[0-9])[A-Za-z0-9-]{10,}",
+    rb"gl(?:pa|d|r)t-[A-Za-z0-9_-]{20,}",
+    rb"x(?:ox[abeprs]|app)-(?=[A-Za-z-]{0,40}[0-9])[A-Za-z0-9-]{10,}",
     rb"(?:npm|hf)_[A-Za-z0-9]{30,}",
+    _START + rb"(?:gsk|do[por]_v1|whsec|shp(?:at|ca|pa|ss)|pcsk|lin_api|sbp|r8)_" + _RANDOM + rb"[A-Za-z0-9_]++",
+    _START + rb"(?:dckr_pat_|pypi-AgE|xai-|pplx-|tvly-|GOCSPX-|AGE-SECRET-KEY-1)"
+    rb"(?=[A-Za-z_-]{0,40}[0-9])[A-Za-z0-9_.-]{20,}+",
     _START + rb"A(?:KI|SI)A[A-Z0-9]{16}(?![A-Za-z0-9])",
     _START + rb"AIza[A-Za-z0-9_-]{30,}",
     rb"eyJ[A-Za-z0-9_-]{8,400}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+",
@@ -163,9 +164,10 @@ def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
 def _is_of_a_secret(name: str, value: str) -> bool:
     if name.endswith(_SECRET_NAMES):
         return True
-    first, *others = name.split("_")
-    is_place = value.startswith(("/", "~")) or (others and others[-1] in _NO_SECRETS)
-    return bool(others) and not is_place and not _SECRET_WORDS.isdisjoint((first, *others))
+    words = name.split("_")
+    is_open = words[-1] in _NO_SECRETS and "WEBHOOK" not in words  # that is an address which is a key itself
+    is_place = value.startswith(("/", "~"))
+    return len(words) > 1 and not is_open and not is_place and not _SECRET_WORDS.isdisjoint(words)
 
 
 def _in_an_address(value: bytes) -> set[bytes]:

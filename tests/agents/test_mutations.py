@@ -250,3 +250,10 @@ def test_a_line_that_comes_in_pieces_and_never_ends_takes_bounded_memory() -> No
     assert told.startswith("word ")
     assert "characters cut" in told
     assert len(told) < 1_100_000
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "opencode", "pi"])
+def test_a_mark_of_the_encoding_in_front_hides_no_line(agent: str, recorded, reading) -> None:
+    recording = recorded[f"{agent}/toolerr.ndjson"]
+    first, *others = recording.lines
+    assert reading(recording, [b"\xef\xbb\xbf" + first, *others]).turn == reading(recording).turn

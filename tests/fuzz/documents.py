@@ -14,11 +14,13 @@ from tests.agents.conftest import recordings
 from tests.fuzz import shown
 from tests.fuzz.readers import READERS, Reader
 
+from ralph.agents import module
+from ralph.agents.protocol import TurnRequest
 from ralph.backlog.lists import wrong_with
 from ralph.backlog.markdown_lists import read_boxes, read_folder, tick_folder
 from ralph.core import backlog, events, work_events
 from ralph.core.backlog import Item
-from ralph.core.model import Iteration
+from ralph.core.model import Exit, Iteration
 from ralph.core.prompts import own_words
 from ralph.core.state import Activity
 from ralph.core.tasks_file import tasks_in_json
@@ -317,6 +319,13 @@ def _letters(said: str) -> None:
         Mailbox(place).read()
 
 
+def _echoed(said: str) -> None:
+    """A plain agent that prints its prompt first, which looks like the stream of another."""
+    parser = module("command").parser(TurnRequest(prompt=said, prompt_file="", command=("x",)))
+    parser.feed_all([*said.encode().split(b"\n"), b"done"])
+    parser.turn(Exit(code=0, at=1.8e9, duration=1.0))
+
+
 message = in_file(lambda file: [*bus.thread(bus.read(file), "m0")])
 TALK: dict[str, Document] = {
     "messages": (
@@ -370,6 +379,10 @@ TALK: dict[str, Document] = {
     "one line of Gemini's": (
         grown(lambda n: _row({"type": "message", "role": "assistant", "content": "word " * 12, "delta": True})),
         READERS["stream of gemini"],
+    ),
+    "a prompt that is a stream": (
+        grown(lambda n: _row({"type": "assistant", "message": {"id": f"m{n}", "content": []}, "session_id": "s"})),
+        _echoed,
     ),
     "fences in a goal": (grown(lambda n: "<0123456789abcdef issue>\n\n", after="</0123456789abcdef issue"), own_words),
     "options in a task": (

@@ -1,6 +1,7 @@
 """How is any other program run as an agent? By the user's own command line; its output says which dialect it speaks."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from os.path import expanduser, isfile
 
 from msgspec.structs import replace
@@ -65,6 +66,11 @@ class Sniffer:
         self.skipped = self.tool_errors = 0
         self.spent: Usage | None = None
 
+    @cached_property
+    def _asked(self) -> frozenset[str]:
+        """The lines of the prompt: an issue, a diff or a log in it may look like an agent's stream."""
+        return frozenset(map(str.strip, self._request.prompt.split("\n")))
+
     @property
     def is_heard(self) -> bool:
         return self._reader.is_heard
@@ -75,10 +81,8 @@ class Sniffer:
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         if self._sniffing and line.startswith(b"{"):
-            # A prompt may hold this very line: an issue, a diff or a log may look like an agent's stream.
-            is_echo = line.decode("utf-8", "replace").strip() in self._request.prompt
-            dialect = None if is_echo else dialect_of(read(line, TABLE) or {})
-            if dialect is not None:
+            dialect = dialect_of(read(line, TABLE) or {})
+            if dialect is not None and line.decode("utf-8", "replace").strip() not in self._asked:
                 self._text, self._sniffing = self._reader, False
                 self._reader = module(dialect).parser(self._request)
         if self._text is not None:

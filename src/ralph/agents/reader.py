@@ -1,6 +1,7 @@
 """What does every parser keep while a turn goes on? The agent's last words, its tool calls, its usage, its trouble. Of
 an agent that prints plain text: all of its stdout, less an echo of the prompt, in bounded memory."""
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -174,7 +175,7 @@ class Reader:
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         head = read(line, HEAD) if line.startswith(b"{") or line.lstrip().startswith(b"{") else None
         if head is None:
-            return self.unread(line)
+            return self.feed(line.lstrip(BOM_UTF8)) if line.startswith(BOM_UTF8) else self.unread(line)
         if head.type in self.SILENT:
             self._understood = True
             return ()

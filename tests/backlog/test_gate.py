@@ -202,6 +202,15 @@ def test_somebody_who_moves_the_target_in_the_middle_is_not_overrun(lab: Lab) ->
     assert lab.git("rev-parse", f"{TARGET}^1") == other.tip
 
 
+def test_nothing_lands_on_a_target_that_somebody_has_moved_to_what_is_red(lab: Lab) -> None:
+    passed, branch, bad = lab.git("rev-parse", TARGET), lab.branch("T1", {"a": "1\n"}), lab.branch("T2", {"bad": ""})
+    lab.git("update-ref", f"refs/heads/{TARGET}", bad.tip)
+    verdict = lab.land(branch, checks=("! test -e bad",), passed=passed)
+    assert (verdict.landed, verdict.red) == ((), None)
+    assert f"somebody else has moved {TARGET}" in verdict.stuck
+    assert passed[:12] in verdict.stuck
+
+
 def test_a_branch_that_is_checked_out_is_never_moved(lab: Lab, tmp_path: Path) -> None:
     branch = lab.branch("T1", {"a": "1\n"})
     lab.git("worktree", "add", "-q", str(tmp_path / "mine"), TARGET)

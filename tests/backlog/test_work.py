@@ -601,6 +601,17 @@ def test_a_setting_for_another_working_tree_alone_is_not_obeyed_at_the_gate(work
     assert not proof.exists()
 
 
+def test_a_target_that_an_agent_has_moved_is_said_at_the_end(works: Works) -> None:
+    """Else a person would merge what no gate has let in."""
+    works.todo("- [ ] T1 One\n")
+    works.script(
+        'git commit -q --allow-empty -m evil; git update-ref "$(git symbolic-ref HEAD | sed s/T1/merged/)" HEAD'
+    )
+    done = works.work("-m", "1")
+    assert done.returncode == 1, done.stderr
+    assert "/merged is not where the gate left it" in done.stderr.splitlines()[-1]
+
+
 def test_what_was_carried_over_is_no_work_though_an_agent_has_it_ignored_no_longer(works: Works) -> None:
     for name, text in ((".gitignore", ".env\n"), (".worktreeinclude", ".env\n")):
         (works.folder / name).write_text(text)

@@ -162,6 +162,7 @@ class Coordinator:
         working = self.ledger.board.of("working")
         return LandingRequest(
             branches=tuple(Branch(j.item.key, j.tip, j.item.title, j.files, closings[j.item.key]) for j in jobs),
+            passed=self.ledger.opened,
             own={job.item.key: job.item.checks for job in jobs if job.item.checks},
             conflicted={job.item.key: job.files for job in jobs if job.returns},
             probed={job.item.key: self.order.branch_of(job.item.key) for job in working},
@@ -405,6 +406,9 @@ class Coordinator:
         if self._end and not (code == 0 and self._end in (Outcome.TIMEOUT.value, Outcome.BUDGET.value)):
             end, code = self._end, {"fatal": 2, "interrupted": 130}.get(self._end, 1)
         reason = self._reason or board.stuck or ("" if fits(board, 0) else "its budget is spent")
+        if self.ledger.opened and not self.order.remote and not self._was_opened():
+            left = f"{self.order.target} is not where the gate left it, at {self.ledger.opened[:12]}"
+            end, code, reason = "stuck" if code < 2 else end, code or 1, f"{reason}; {left}".removeprefix("; ")
         self.ledger.tell(self._summary(end, reason, code))
         return code
 

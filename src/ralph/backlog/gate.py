@@ -41,10 +41,12 @@ GateCheck = Callable[[str], Red | None]
 
 
 class LandingRequest(Struct, frozen=True, kw_only=True):
-    """What is to land. `own` are the checks of single items; `conflicted` are files in which each had conflicts that
-    its agent was to solve; `probed` are the branches of items at work."""
+    """What is to land. `passed` is the commit at which the target was last seen green; `own` are the checks of single
+    items; `conflicted` are files in which each had conflicts that its agent was to solve; `probed` are the branches of
+    items at work."""
 
     branches: tuple[Branch, ...] = ()
+    passed: str = ""
     own: dict[str, tuple[str, ...]] = {}
     conflicted: dict[str, tuple[str, ...]] = {}
     probed: dict[str, str] = {}
@@ -84,8 +86,14 @@ class Gate(Struct, frozen=True, kw_only=True):
         """What came of it. May be repeated at any point, whatever an earlier one had done before it was killed."""
         asked = {branch.tip: branch for branch in request.branches}
         kept = self.order.reserved(self.repository)
+        passed = request.passed
         for _ in range(RACES):
             base = self.now()
+            if passed and base != passed and not self.order.remote:  # an agent in a box can move this branch, too
+                if red := self.tested(base, self.order.checks, tries=2):
+                    was = f"somebody else has moved {self.order.target} to {base[:12]}, where `{red.check}` fails"
+                    return GateVerdict(stuck=f"{was} ({red.ending}); the gate had left it at {passed[:12]}")
+                passed = base
             there = {*asked} - landing.unlanded(self.repository, base, asked)
             before = tuple(asked[tip].key for tip in there)
             wanted = [branch for branch in request.branches if branch.tip not in there]

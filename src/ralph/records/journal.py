@@ -466,8 +466,8 @@ class Seal:
     def confirm(self) -> None:
         """The lines that were heard last are in the journal by now: whoever cuts them off has changed it."""
         if not self._is_written:
-            self._is_written = True
-            self._write(self._length(), self._length())
+            self._is_written, length = True, self._length()
+            self._write(length, length)
 
     def restore(self) -> None:
         """Puts back what an agent that cleans up has removed."""

@@ -56,10 +56,10 @@ class LocalWorkspace:
             store, interrupt = self._context.folder.path / "protected", self._context.interrupt
             self._protected = Protected(self._context.root, self._protect, store, interrupt.wants_end)
             self._protected.keep()
-            if (unmatched := self._protected.unmatched) and self._protect != ("**",):
-                self._context.tell(Notice(f"--protect matches no file yet: {', '.join(unmatched)}"))
             if self._protect != ("**",):
                 self._checks.witness = self._protected.watch
+                if unmatched := self._protected.unmatched:
+                    self._context.tell(Notice(f"--protect matches no file yet: {', '.join(unmatched)}"))
                 if folders := self._protected.uncovered:
                     hint = f"name it to protect it, too: --protect '{folders[0]}/**'"
                     self._context.tell(Notice(f"--protect does not cover {listed(folders, 5)}; {hint}"))

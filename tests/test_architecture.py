@@ -205,6 +205,13 @@ def test_a_function_fits_on_a_screen() -> None:
     assert {name: length for name, length in lengths.items() if length > 60} == {}
 
 
+def test_expressions_mean_the_same_to_every_python() -> None:
+    """Before 3.11.5, and Debian 12 has 3.11.2, a group that is repeated possessively, `(…)*+`, fails where it should
+    match. An atomic group, `(?>(…)*)`, is the same and does not."""
+    possessive = re.compile(r"\)(?:[*+?]|\{[^}\s]*\})\+")
+    assert [place(path) for path in MODULES if possessive.search(path.read_text())] == []
+
+
 STARTS = r"os\.((posix_)?spawn\w*|fork(pty)?|exec[lv]\w*|popen|system)"
 
 

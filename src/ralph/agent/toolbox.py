@@ -27,9 +27,9 @@ LONGEST_ARGUMENTS = 1_000_000
 
 _FENCE = re.compile(r"\A\s*+```\w*+\s*+(.*?)\n?```\s*+\Z", re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-_COMMAND = re.compile(r"^```(?:bash|sh|shell)[ \t]*+\n((?:(?!```).*\n)*+)```[ \t]*+$", re.MULTILINE)
+_COMMAND = re.compile(r"^```(?:bash|sh|shell)[ \t]*+\n((?>(?:(?!```).*\n)*))```[ \t]*+$", re.MULTILINE)
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_TRAILING = re.compile(r'("(?:[^"\\]|\\.)*+"?)|,(\s*[}\]])')  # a comma before a closing bracket, outside strings
+_TRAILING = re.compile(r'("(?>(?:[^"\\]++|\\.)*)"?)|,(\s*[}\]])')  # a comma before a closing bracket, outside strings
 _OTHER_NAMES = {
     "command": ("cmd", "script"),
     "path": ("file", "filename", "file_path", "filepath"),

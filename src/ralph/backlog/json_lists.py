@@ -15,7 +15,7 @@ from ralph.errors import UserError
 JsonPath = tuple[str | int, ...]
 JsonEntry = Mapping[str, Any]
 
-TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+TOKEN = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"?|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 SPACE = re.compile(r"\s*+")
 OWN_NAMES = {
     "check": ("check", "checks"),

@@ -35,7 +35,7 @@ MOST_AROUND = 16_000_000  # with all of them together
 LARGEST_FRONT = 1 << 16  # characters of front matter: a megabyte of YAML takes many seconds
 CODE = re.compile(r"(?<!`)`++([^`]++)`++")
 FRONT = re.compile(r"\ufeff?---\r?\n(.*?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-_WORDS = r"[^ \t\r\n#]*+(?:[ \t]++[^ \t\r\n#]++)*+"
+_WORDS = r"[^ \t\r\n#]*+(?>(?:[ \t]++[^ \t\r\n#]++)*)"
 STATUS = re.compile(rf"^(status[ \t]*+:[ \t]*+)({_WORDS})([ \t]*+(?:#[^\r\n]*+)?\r?)$", re.MULTILINE)
 DONE = "Done"
 

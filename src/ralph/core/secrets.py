@@ -57,14 +57,14 @@ _START = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[bfnrt])|(?<=[0-9]m))"
 _RANDOM = rb"(?=[A-Za-z0-9]{24}|(?=[A-Za-z]{0,23}[0-9])[A-Za-z0-9]{16})"
 _BEGIN = rb"-----BEGIN [A-Z0-9 ]{0,40}?PRIVATE KEY(?: BLOCK)?-----"
 _END = _BEGIN.replace(b"BEGIN", b"END")
-_WHOLE_BLOCK = rb"(?:[^-]|-(?!----(?:BEGIN|END) )){0,%d}+%b" % (_LONGEST_BLOCK, _END)
+_WHOLE_BLOCK = rb"(?>(?:[^-]|-(?!----(?:BEGIN|END) )){0,%d})%b" % (_LONGEST_BLOCK, _END)
 # Of a key that is cut off: its headers, if it has any, and its lines. Where words follow, it is only talked about.
 _BETWEEN = (
     rb"(?:[\s>|]|\xe2\x86\x92|\\{1,8}(?:[nrt]|u2192))"  # marks of a quotation, and those behind the numbers of lines
 )
 _HALF_A_BLOCK = (
-    rb"(?=(?:%b|[0-9])*+(?:[A-Z][A-Za-z-]{1,30}: |[A-Za-z0-9+/=]{16}|\Z))"
-    rb'(?:%b{0,8}[A-Z][A-Za-z-]{1,30}: [^"\\\r\n]{0,200})*+(?:[A-Za-z0-9+/=]|%b)*+' % ((_BETWEEN,) * 3)
+    rb"(?=(?>(?:[\s>|0-9]++|%b)*)(?:[A-Z][A-Za-z-]{1,30}: |[A-Za-z0-9+/=]{16}|\Z))"
+    rb'(?>(?:%b{0,8}[A-Z][A-Za-z-]{1,30}: [^"\\\r\n]{0,200})*)(?>(?:[A-Za-z0-9+/=\s>|]++|%b)*)' % ((_BETWEEN,) * 3)
 )
 _KEYS = (
     rb"sk-(?:ant|proj|svcacct|admin|or-v1|lf)-[A-Za-z0-9_-]{10,}",

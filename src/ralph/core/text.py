@@ -25,7 +25,7 @@ _ESCAPE = (
     rb"|[\]PX^_][^\x07\x1b\r\n]*+(?:\x07|\x1b\\)?"  # OSC, DCS and the like
     rb"|[ -/]*+[0-~]?)"
 )
-_ESCAPES = rb"%b(?:%b)*+" % (_ESCAPE, _ESCAPE)
+_ESCAPES = rb"%b(?>(?:%b){0,99})" % (_ESCAPE, _ESCAPE)
 
 
 def clean(text: str) -> str:

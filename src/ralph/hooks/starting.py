@@ -104,7 +104,7 @@ class _Reader:
     """Reads options from text, word by word. A value may stand in quotes."""
 
     _WORD = re.compile(r"\s*(--?[A-Za-z][\w-]*)(?:=|(?=\s)|$)")
-    _VALUE = re.compile(r"\s*(?:\"((?:[^\"\\]|\\.)*+)\"|'([^']*+)'|(\S++))(?=\s|$)", re.DOTALL)
+    _VALUE = re.compile(r"\s*(?:\"((?>(?:[^\"\\]++|\\.)*))\"|'([^']*+)'|(\S++))(?=\s|$)", re.DOTALL)
 
     def __init__(self, options: Sequence[Option]) -> None:
         self._options = {name: option for option in options for name in option.names}

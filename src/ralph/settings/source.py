@@ -234,7 +234,7 @@ def dotted(path: KeyPath) -> str:
     return "".join(parts).removeprefix(".")
 
 
-STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+STRING = r'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"'
 KEY = STRING + r"(\s*:)?"
 TOKEN = STRING + r'|[{}\[\],:]|[^\s{}\[\],:"]+'
 DEEPEST = 50

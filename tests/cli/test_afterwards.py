@@ -179,6 +179,25 @@ def test_records_that_an_agent_has_rewritten_do_not_say_whose_branch_goes(
     assert ((mine / "README").read_text(), "feature" in git("branch"), trees(git)) == ("mine\n", True, 3)
 
 
+@pytest.mark.parametrize("command", [("accept",), ("discard",), ("resume", "-m", "1")])
+@pytest.mark.parametrize("how", ["a link", "a .git of another"])
+def test_nothing_is_done_in_another_tree_that_stands_for_the_worktree_of_a_run(
+    ralph: Ralph, agent: Agent, git: Git, repository: Path, command: tuple[str, ...], how: str
+) -> None:
+    ralph("run", "go", "--worktree", "-m", "1", "--agent", agent("echo new > fresh"))
+    worktree = Path(git("worktree", "list", "--porcelain").split("worktree ")[2].split("\n")[0])
+    if how == "a link":
+        worktree.rename(worktree.with_name("moved"))
+        worktree.symlink_to(repository)
+    else:
+        (worktree / ".git").write_text(f"gitdir: {repository}/.git\n")
+    (repository / "README").write_text("mine\n")
+    before = git("rev-parse", "HEAD"), git("symbolic-ref", "HEAD"), git("status", "--porcelain")
+    refused = ralph(*command)
+    assert (refused.code, "is no longer the worktree of" in refused.err) == (2, True), refused.err
+    assert (git("rev-parse", "HEAD"), git("symbolic-ref", "HEAD"), git("status", "--porcelain")) == before
+
+
 def test_clean_takes_no_branch_that_only_the_records_of_a_run_name(
     ralph: Ralph, agent: Agent, repository: Path, git: Git
 ) -> None:

@@ -40,6 +40,7 @@ def item_place(
         if is_new:
             _make(order, repository, made)
             know_worktree(repository, made.path)
+        worktrees.refuse_another(made)
         occupy(Path(made.workspace))
     if is_new:
         furnish(order, repository, made, context)

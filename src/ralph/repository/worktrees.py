@@ -332,6 +332,22 @@ def commit_all(worktree: Worktree, message: str, runner: Runner = unattended) ->
     return made if made != before else None
 
 
+def refuse_another(worktree: Worktree) -> None:
+    """Raises where the folder is no longer the worktree that it was: by a link in its place, or a `.git` that leads
+    elsewhere, git would change the files and the branch of another one, such as the user's own."""
+    try:
+        own, common = os.path.realpath(own_folder(worktree.path)), shared_by(own_folder(worktree.home))
+        back = os.path.realpath(os.path.join(own, _read(os.path.join(own, "gitdir"))))
+    except OSError:
+        own = common = back = ""
+    is_below = os.path.dirname(own) == os.path.realpath(os.path.join(common, "worktrees"))
+    if os.path.islink(worktree.path) or not is_below or back != os.path.realpath(os.path.join(worktree.path, ".git")):
+        raise UserError(
+            f"{worktree.path} is no longer the worktree of {worktree.branch}",
+            f"see what happened to it; the work that was committed is on {worktree.branch}",
+        )
+
+
 def remove(worktree: Worktree) -> None:
     """Removes the worktree and its branch, unless that would lose anything."""
     refuse_if_anything_is_lost(worktree)

@@ -175,7 +175,10 @@ def _places(run: Listed, env: Mapping[str, str]) -> tuple[Repository, Worktree]:
     if started is None or home is None:
         raise UserError(f"the repository of run {run.id} is gone", "nothing can be taken over")
     inside = os.path.join(started.worktree, home.prefix).rstrip("/")
-    return home, Worktree(started.worktree, started.branch, inside, home.root)
+    tree = Worktree(started.worktree, started.branch, inside, home.root)
+    if os.path.isdir(tree.path):
+        worktrees.refuse_another(tree)
+    return home, tree
 
 
 def _tip(root: str, branch: str) -> str:

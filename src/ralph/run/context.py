@@ -174,13 +174,15 @@ class Place:
         """Moves the work into a worktree, and occupies it: any number of them may work beside one run in the tree
         itself. What cannot be isolated is refused."""
         from ralph.repository.git import repository
-        from ralph.repository.worktrees import alone, create, forget_unbegun, worktree_of
+        from ralph.repository.worktrees import alone, create, forget_unbegun, refuse_another, worktree_of
 
         home = repository(context.root)
         made, notice = worktree_of(home, context.folder.id), ""
         is_there = resumed is not None and Path(made.workspace).is_dir()
         if resumed and resumed.iterations and not is_there:
             raise UserError(f"the run's worktree is gone: {made.path}", "start a new run")
+        if is_there:
+            refuse_another(made)
         with alone(home):
             if not is_there:
                 forget_unbegun(home, context.folder.path.parent)

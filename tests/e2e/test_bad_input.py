@@ -80,6 +80,7 @@ def test_an_unknown_option_is_an_error_never_prompt_text(ralph: Ralph, agent: Ag
         (("x", "-m", "0"), "--max-iterations"),
         (("x", "--max-cost", "-1"), "--max-cost"),
         (("x", "--max-time", "soon"), "--max-time"),
+        (("x", "--max-time", "\udcff"), "--max-time"),
         (("x", "--until", "bogus:1"), "KIND:TEXT"),
         (("x", "--until", "word:"), "until"),
         (("x", "--until", "checks"), "needs a check"),
@@ -216,6 +217,26 @@ def test_a_reader_that_goes_away_does_not_end_the_run(
     line = f'"{sys.executable}" -m ralph run x --json --agent "{fake}" | head -n 1'
     subprocess.run(["sh", "-c", line], cwd=workspace, env=environment, capture_output=True, check=True)
     assert (workspace / "finished").exists()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_were_closed_are_no_bug_and_stdout_stays_for_data(
+    repository: Path, environment: dict[str, str], closed: str
+) -> None:
+    for words in ("run x -m 1 --agent true", "show", "report -o -", "diff", "bus post --bus b", "clean", "show none"):
+        line = f'"{sys.executable}" -m ralph {words} {closed}'
+        done = subprocess.run(["sh", "-c", line], cwd=repository, env=environment, capture_output=True, text=True)
+        assert done.returncode in (0, 1, 2), (words, done.stderr)
+        assert not done.stdout.startswith("ralph: "), words
+
+
+def test_where_no_temporary_file_can_be_made_that_is_said(
+    ralph: Ralph, workspace: Path, environment: dict[str, str]
+) -> None:
+    line = f'ulimit -f 0; exec "{sys.executable}" -m ralph demo'
+    done = subprocess.run(["sh", "-c", line], cwd=workspace, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ralph: cannot make a temporary file: ")
 
 
 def test_completion_scripts_are_printed_for_every_shell(ralph: Ralph) -> None:

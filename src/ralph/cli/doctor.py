@@ -122,8 +122,6 @@ def _chosen(settings: Settings, folder: Path, env: Mapping[str, str]) -> tuple[C
 def _terminal(env: Mapping[str, str]) -> Finding:
     """Where the screen of a run would be."""
     stream = sys.stderr
-    if stream is None:
-        return Finding("terminal", "ok", "none: stderr is closed")
     if not (stream.encoding or "").lower().startswith("utf"):
         return Finding("terminal", "warn", f"{stream.encoding}: signs and letters are replaced", "set LANG=C.UTF-8")
     if not stream.isatty():

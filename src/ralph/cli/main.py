@@ -22,6 +22,9 @@ else:
 def run_cli(argv: list[str]) -> int:
     """The exit code of one call: the outcome's, 2 for bad input, 130 for Ctrl-C, 3 for a bug of ours."""
     occupy_standard_streams()
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed; and what `print` writes to no file at all is on stdout
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as we live
     return guarded(lambda: _dispatch(argv))
 
 
@@ -91,11 +94,18 @@ def _unforeseen(error: Exception) -> int:
     from ralph.core.secrets import Redactor, secret_values
 
     redact = Redactor(secret_values(os.environ)).text
-    with tempfile.NamedTemporaryFile("w", prefix="ralph-bug-", suffix=".txt", delete=False, errors="replace") as file:
+    try:
+        fd, path = tempfile.mkstemp(".txt", "ralph-bug-")
+    except OSError as trouble:  # much needs one, so that this may be all there is to it
+        complain(
+            f"cannot make a temporary file: {trouble.strerror}", "make room for some, or name a folder with TMPDIR"
+        )
+        return 2
+    with open(fd, "w", errors="replace") as file:
         file.write(redact("".join(traceback.format_exception(error))))
     complain(
         f"internal error: {type(error).__name__}: {redact(str(error))}",
-        f"this is a bug in ralph; the traceback is in {file.name}",
+        f"this is a bug in ralph; the traceback is in {path}",
     )
     return 3
 

@@ -103,7 +103,7 @@ def _faults_of(layer: Source) -> Iterator[Fault]:
     try:  # msgspec alone can vouch for what is said, unless there are nulls: they may hide unknown keys
         msgspec.convert(layer.said, Settings)
         is_sound = merged(layer.said) == layer.said
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):  # the latter: a word of the command line that is no text
         is_sound = False
     if not is_sound:
         yield from faults(layer.said, Settings)

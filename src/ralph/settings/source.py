@@ -61,7 +61,7 @@ def faults(value: object, kind: Any, path: KeyPath = ()) -> Iterator[Fault]:
     else:
         try:
             msgspec.convert(value, kind)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):  # the latter: a word of the command line that is no text
             near = nearest(value, get_args(bare)) if isinstance(value, str) and get_origin(bare) is Literal else ""
             meant = f'; did you mean "{near}"?' if near else ""
             yield Fault(path, f"expected {described(kind)}, got {shown(value)}{meant}")

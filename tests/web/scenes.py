@@ -43,6 +43,7 @@ class Scene:
         limits: Mapping[str, float] | None = None,
         work: str = "",
         item: str = "",
+        base_tree: str | None = None,
     ) -> None:
         workspace.mkdir(parents=True, exist_ok=True)
         self.id, self.workspace, self.checks = run_id, workspace, checks
@@ -69,6 +70,7 @@ class Scene:
                 branch=branch,
                 work=work,
                 item=item,
+                base_tree=base_tree,
             )
         )
 

@@ -301,12 +301,13 @@ def _row(text: str, name: str) -> Html:
 
 def refusal(claim: str, reason: str) -> list[object]:
     """Why a claim was not believed."""
+    why = short(reason, 500)
     return [
         element("b", "Not believed. "),
         "The agent said ",
         element("code", short(claim, 80)),
         ". ",
-        prose(short(reason, 500)),
+        prose(why[:1].upper() + why[1:]),
     ]
 
 

@@ -1,6 +1,7 @@
 """What a person sees and does on the page, in a real browser, on a phone and on a desk, with a script and without."""
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -230,6 +231,26 @@ def test_no_page_is_wider_than_a_phone(
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 390, (path, page.evaluate(WIDE))
     work.finish()
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_file_with_a_long_name_stays_in_its_card(open_page: Open, scene: Callable[..., Scene], width: int) -> None:
+    nothing = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+    run = scene(f"f{width}", base_tree=f"a:{nothing}")
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=run.workspace, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    git("hash-object", "-t", "tree", "-w", "/dev/null")
+    (run.workspace / f"{'long' * 40}.py").write_text("1\n")
+    git("add", "-A", "--", "*.py")
+    run.iterate(1, True, tree=f"b:{git('write-tree').strip()}")
+    run.finish("exhausted")
+    page = open_page(f"runs/{run.id}", width=width)
+    page.wait_for_selector("#files li")
+    card, number = page.evaluate(PLACES, ["#files", "#files .number"])
+    assert number["right"] <= card["right"]
 
 
 @pytest.fixture(scope="module")

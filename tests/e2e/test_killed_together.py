@@ -95,6 +95,33 @@ def test_one_that_has_cleared_its_environment_is_found_below_the_recorded_agent(
     eventually(lambda: not alive(nap))
 
 
+AVENGER = """
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+print(flush=True)
+while True:
+    os.kill(signal.sigwaitinfo({signal.SIGTERM}).si_pid, int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_one_that_kills_or_stops_whoever_asks_it_to_end_is_ended(
+    live: Start, agent: Agent, ralph: Any, alive: Alive, nap: str, eventually: Any, tmp_path: Path, how: int
+) -> None:
+    """The keeper, when ralph is gone, and then whoever finds what it has left."""
+    (tmp_path / "avenger.py").write_text(AVENGER)
+    run = live("run", "g", "--agent", agent(f"exec {sys.executable} {tmp_path}/avenger.py {int(how)} {nap}"))
+    run.until("agent_text")
+    keeper = Path(f"/proc/{keeper_of(run.process.pid)}/stat")
+    run.process.kill()
+    eventually(lambda: not keeper.exists() or ") T " in keeper.read_text() or ") Z " in keeper.read_text())
+    assert alive(nap), "this is what the test is about"
+    assert "lives on" in ralph("ps").out
+    assert "what it had left was ended: " in ralph("clean").out
+    eventually(lambda: not alive(nap))
+    eventually(lambda: not keeper.exists() or ") Z " in keeper.read_text())
+
+
 def test_a_notification_that_hangs_is_found_too(
     live: Start, agent: Agent, ralph: Any, alive: Alive, nap: str, eventually: Any, workspace: Path
 ) -> None:

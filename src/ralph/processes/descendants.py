@@ -107,8 +107,9 @@ def sweep_marked(
     known: Iterable[RunningProcess] = (),
     left: Callable[[], float] = lambda: float("inf"),
 ) -> int:
-    """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were. Nobody is
-    asked first where there is not so much time `left`."""
+    """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were. Only git,
+    which takes away its locks, is asked first, where there is so much time `left`: others may have taken the keeper's
+    request to end for a reason to kill it, or to stop it, and would do so to us."""
     # All are known before the first is asked: a parent that ends takes the trace to its children with it.
     found = {process.pid: process for process in left_of(run_id, known)}
     asked: AskedBefore = set()
@@ -119,7 +120,7 @@ def sweep_marked(
         is_last = overdue > grace
         living = []
         for process in _each_left(run_id, found.values()):
-            press([process], asked, kill=overdue >= 0 or left() < grace)
+            press([process], asked, kill=process.name != b"git" or overdue >= 0 or left() < grace)
             living.append(process)
         found.update((process.pid, process) for process in living)
         unseen = 0 if living else unseen + 1

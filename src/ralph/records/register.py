@@ -23,6 +23,7 @@ from ralph.errors import UNREADABLE, UserError
 from ralph.files import open_file, open_fresh, read_file, state_folder
 from ralph.processes.descendants import (
     RunningProcess,
+    is_held,
     is_living,
     left_of,
     marked,
@@ -264,10 +265,12 @@ _PLACE = "alive"
 
 
 class Living(Struct, frozen=True):
-    """Who plays a run, and where."""
+    """Who plays a run, who keeps its processes, and where."""
 
     pid: int
     start: str
+    keeper: int
+    keeper_start: str
     workspace: str = ""
 
 
@@ -289,7 +292,7 @@ def on_record(run_id: str, keeper: "Keeper", workspace: str, env: Mapping[str, s
 
     path = f"{state_folder(env, _PLACE)}/{run_id}"
     where = os.fsencode(workspace).decode("utf-8", "backslashreplace")  # to be shown: it need not be text
-    me = Living(os.getpid(), own_start(), where)
+    me = Living(os.getpid(), own_start(), keeper.pid, start_of(keeper.pid) or "", where)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         with suppress(FileNotFoundError):
@@ -348,16 +351,19 @@ def _abandoned(env: Mapping[str, str]) -> Iterator[tuple[str, Living, list[Runni
         try:
             head, _, body = read_file(f"{folder}/{name}", _MOST_BYTES).partition(b"\n")
             living = decode(body, type=Living)
-            is_abandoned = not is_living(living.pid, living.start) and not _is_held(f"{folder}/{name}")
+            if is_living(living.pid, living.start):
+                continue
+            # Whom an agent has stopped ends nothing any more; asked to end, it goes on with that.
+            keeper = recorded(record_line(living.keeper, living.keeper_start))
+            if _is_locked(f"{folder}/{name}") and not (keeper and is_held(keeper.pid)):
+                continue
         except (OSError, *UNREADABLE):  # it went just now, or is being written
             continue
-        if is_abandoned:
-            first = recorded(head)
-            asked = marked(str(living.pid), ASKED_BY) if start_of(living.pid) is None else []  # else another's now
-            yield name, living, left_of(name, [*asked, *([first] if first else [])])
+        asked = marked(str(living.pid), ASKED_BY) if start_of(living.pid) is None else []  # else another's now
+        yield name, living, left_of(name, [*asked, *filter(None, (recorded(head), keeper))])
 
 
-def _is_held(path: str) -> bool:
+def _is_locked(path: str) -> bool:
     """Whether somebody has the lock of this file. Whoever works in a container, or in a sandbox of a desktop, with the
     same home has numbers that say nothing outside of it."""
     import fcntl

@@ -601,6 +601,29 @@ def test_a_setting_for_another_working_tree_alone_is_not_obeyed_at_the_gate(work
     assert not proof.exists()
 
 
+ASTRAY = {
+    "a repository without a commit": ("git init -q sub; touch sub/file", "not all of the work can be committed"),
+    "another branch": (
+        "git commit -q --allow-empty -m a; git checkout -q -b other HEAD~1; git commit -q --allow-empty -m b",
+        "both have commits of their own",
+    ),
+    "a history of its own": (
+        "b=$(git symbolic-ref HEAD); git checkout -q --orphan o; git commit -qm o; git update-ref $b HEAD",
+        "has nothing in common with",
+    ),
+}
+
+
+@pytest.mark.parametrize("left", ASTRAY)
+def test_what_one_agent_leaves_that_cannot_be_had_as_a_branch_stops_nobody_else(works: Works, left: str) -> None:
+    how, said = ASTRAY[left]
+    works.todo("- [ ] T1 One\n- [ ] T2 Two\n")
+    works.script(f'touch "of-$key"; [ "$key" != T1 ] || {{ {how}; }}; echo COMPLETE')
+    done = works.work("-j", "1")
+    assert done.returncode == 1, done.stderr
+    assert (works.landed(), said in done.stderr) == (["T2"], True), done.stderr
+
+
 def test_a_target_that_an_agent_has_moved_is_said_at_the_end(works: Works) -> None:
     """Else a person would merge what no gate has let in."""
     works.todo("- [ ] T1 One\n")

@@ -26,7 +26,7 @@ from ralph.records.journal import recall
 from ralph.repository import landing, worktrees
 from ralph.repository.configuration import configuration_of
 from ralph.repository.git import Repository, commit_of, obeying, repository
-from ralph.repository.worktrees import Worktree, commit_all
+from ralph.repository.worktrees import Astray, Worktree, commit_all
 from ralph.run.context import Context, Place
 from ralph.run.order import Order
 from ralph.run.session import Session
@@ -174,11 +174,26 @@ def _looped(work: WorkOrder, home: Repository, key: str, run: Run, stop: Stop) -
     )
     if stop.outcome is not Outcome.DONE:
         return seen
+    try:
+        tip, files = _work_on(work, home, key)
+    except Astray as error:
+        failed = Outcome.FAILED
+        return replace(seen, outcome=failed.value, exit_code=failed.exit_code, reason=error.advice, verified=False)
+    return replace(seen, tip=tip, files=files)
+
+
+def _work_on(work: WorkOrder, home: Repository, key: str) -> tuple[str, tuple[str, ...]]:
+    """The tip of an item's branch, with all that is in its worktree, and the files that it changes."""
     made = work.worktree_of(home, key)
     tip = commit_of(home.root, f"refs/heads/{made.branch}")
     if os.path.isdir(made.path) and not worktrees.is_clean(made.path, tip):
         commit_all(made, f"ralph: the work on {key}")
         tip = commit_of(home.root, f"refs/heads/{made.branch}")
         if not worktrees.is_clean(made.path, tip):
-            raise UserError(f"the work on {key} cannot be committed in {made.path}", "look at `git status` there")
-    return replace(seen, tip=tip, files=landing.changed_files(home, work.target_ref, tip))
+            raise Astray(f"not all of the work can be committed in {made.path}", "look at `git status` there")
+    try:
+        return tip, landing.changed_files(home, work.target_ref, tip)
+    except UserError:
+        if home.ask("merge-base", work.target_ref, tip).code != 1:
+            raise
+        raise Astray(f"{made.branch} has nothing in common with {work.shown_target}", f"look at {made.path}") from None

@@ -126,7 +126,8 @@ class Checkpoints:
             ) from None
         missed = [f"what is inside repositories of their own: {listed(nested)}"] if nested else []
         trailers = f"--format=%(trailers:key={_UNSAVED},valueonly)"
-        _, *named = self.repository.git("rev-list", "-1", trailers, target.commit, env=CLOSED).splitlines()
+        asked = ("rev-list", "-1", "--encoding=UTF-8", trailers, target.commit)
+        _, *named = self.repository.git(*asked, env=CLOSED).splitlines()
         if unsaved := [name for name in map(shown, named) if name and name not in nested]:
             missed.append(f"what was too large to be saved, unreadable or a repository of its own: {listed(unsaved)}")
         if others := self._written_otherwise(changed):

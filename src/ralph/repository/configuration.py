@@ -26,7 +26,7 @@ from ralph.repository.git import (
 )
 from ralph.repository.index import files_below
 
-_LARGEST, _MOST_HOOKS, _MOST_CHANGED = 1 << 20, 500, 2000  # bytes that are kept of a file, hooks, settings
+_LARGEST, _MOST_HOOKS, _MOST_CHANGED = 1 << 24, 500, 2000  # bytes that are kept of a file, hooks, settings
 # Where work is sent: git takes several values of these together, so what was added cannot be undone by a word.
 _WAYS = ("remote.", "url.", "branch.", "push.", "http.", "credential.", "core.sshcommand", "core.gitproxy")
 # Where what is missing comes from: to git the first of several values counts here, whatever is said later.
@@ -89,7 +89,7 @@ class Configuration:
     def recall(self, kept_as: str, env: Mapping[str, str] = os.environ) -> bool:
         """Takes those that were kept under this name; False where there are none."""
         try:
-            kept = json.decode(_content(_place(kept_as, env), 1 << 26)[1], type=_Kept)
+            kept = json.decode(_content(_place(kept_as, env), 1 << 28)[1], type=_Kept)
         except (OSError, *UNREADABLE):
             return False
         found: dict[str, list[str]] = {}

@@ -150,7 +150,10 @@ def commit_with_git(
     scope = (found and found.scope) or (":(top)",)
     inside = _repositories_inside(found) if found else []
     others = [f":(top,exclude,literal){os.fsdecode(path)}" for path in inside]
-    added = run((*program, *NEW_FILES, *scope, OWN_FILES, *others), folder, around)
+    add = (*program, *NEW_FILES, *scope, OWN_FILES, *others)
+    added = run(add, folder, around)
+    if added.code and found and not added.was_ended and (unborn := _without_a_commit(found)):
+        added = run((*add, *(f":(top,exclude,literal){os.fsdecode(path)}" for path in unborn)), folder, around)
     if added.was_ended:  # what hangs here, a filter, hangs in all that would follow
         return Result("commit", False, _summary(added), was_ended=True)
     if found and without:
@@ -219,6 +222,13 @@ def _repositories_inside(found: Repository) -> list[bytes]:
             return []
     lines = found.git("ls-files", "--stage", "-z", env=CLOSED).split(b"\0")
     return [line.partition(b"\t")[2] for line in lines if line.startswith(b"160000")]
+
+
+def _without_a_commit(found: Repository) -> list[bytes]:
+    """New repositories inside in which nothing was committed: git adds nothing at all where one of them is."""
+    new = found.git("ls-files", "--others", "--exclude-standard", "-z", env=CLOSED).split(b"\0")
+    inside = [path.rstrip(b"/") for path in new if path.endswith(b"/")]
+    return [path for path in inside if not commit_of(os.path.join(found.root, os.fsdecode(path)), "HEAD")]
 
 
 def _take_in(found: Repository, inside: Sequence[bytes]) -> None:

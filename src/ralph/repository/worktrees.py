@@ -232,6 +232,10 @@ def is_clean(path: str, tip: str) -> bool:
     return not answer.code and is_there and all(line.startswith(b"# ") for line in lines)
 
 
+class Astray(UserError):
+    """What an agent has left in a worktree cannot be had as a branch: it is for a person to look at."""
+
+
 class Worktree(Struct, frozen=True):
     """`workspace` is the same subfolder in it that the user was in; `home` is the user's own working tree."""
 
@@ -407,7 +411,7 @@ def _bring_branch_to(worktree: Worktree, commit: str) -> None:
     if tip == commit:
         return
     if tip and not contains(worktree.path, commit, tip):
-        raise UserError(
+        raise Astray(
             f"the worktree is no longer on its branch {worktree.branch}, and both have commits of their own",
             f"look at {worktree.path}: its HEAD is {commit[:12]}",
         )

@@ -188,10 +188,10 @@ def _tip(root: str, branch: str) -> str:
 def _candidate(run: Listed, home: Repository, tree: Worktree) -> str:
     """The commit that the user's branch would be at: the work itself, or the merge with what came in the meantime."""
     if os.path.isdir(tree.path) and (unsaved := worktrees.unsaved(tree)):
-        raise NotTaken(
-            f"the worktree has work that is not committed: {unsaved}",
-            f"go on with `ralph resume {nickname(run.id)}`, or commit it in {tree.path}",
-        )
+        way_out = f"go on with `ralph resume {nickname(run.id)}`, or commit it in {tree.path}"
+        if os.path.isabs(unsaved):  # a submodule, which is not to be looked into
+            way_out = "empty that folder, if all that is in it is elsewhere, too"
+        raise NotTaken(f"the worktree has work that is not committed: {unsaved}", way_out)
     base, tip = commit_of(home.root, "HEAD"), _tip(home.root, tree.branch)
     if worktrees.contains(home.root, base, tip):
         return base

@@ -17,7 +17,7 @@ from ralph.core.backlog import Item
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkStarted
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import read_file
+from ralph.files import new_hash, read_file
 from ralph.records.folder import RunFolder, new_run_id
 from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of, repository
@@ -169,9 +169,7 @@ def digest_of(value: object) -> str:
 
 
 def _digest(data: bytes) -> str:
-    from hashlib import blake2b
-
-    return blake2b(data, digest_size=20).hexdigest()
+    return new_hash(data, size=20).hexdigest()
 
 
 def assignment_of(key: str) -> str:

@@ -21,16 +21,11 @@ from msgspec import Struct
 from ralph.core import events
 from ralph.core.model import Iteration, Outcome, Run, Turn, still_limited
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import make_folder, open_file, open_own, read_file, state_folder, write_file
+from ralph.files import make_folder, new_hash, open_file, open_own, read_file, state_folder, write_file
 from ralph.records.folder import cannot_write
 
 if TYPE_CHECKING:
     from io import FileIO
-
-try:  # `hashlib` itself takes longer to import than all of this
-    from _blake2 import blake2b  # type: ignore[import-not-found, unused-ignore]
-except ImportError:
-    from hashlib import blake2b
 
 
 class Journal:
@@ -410,7 +405,7 @@ class Seal:
         self._path, self._outcome = path_of(run_id, env), ""
         self._contents: dict[str, bytes] = {}
         self._files: dict[str, str] = {}
-        self._size, self._hash = 0, blake2b()
+        self._size, self._hash = 0, new_hash()
         self._note, self._longest = -1, 0
         self._is_written = True
 
@@ -551,7 +546,7 @@ def _contents(path: Path) -> bytes | None:
 
 def _digest(path: Path) -> str:
     try:
-        return str(blake2b(read_file(path)).hexdigest())
+        return new_hash(read_file(path)).hexdigest()
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -575,7 +570,7 @@ def _changes_of(journal: Path, sealed: Sealed) -> list[str]:
 
 
 def _hashed(file: BinaryIO, size: int) -> Length:
-    digest, left = blake2b(), size
+    digest, left = new_hash(), size
     while left and (piece := file.read(min(left, _CHUNK))):
         digest.update(piece)
         left -= len(piece)

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.core.secrets import Redactor, secret_values
-from ralph.files import is_hole, read_given, temporary_folder, write_file
+from ralph.files import is_hole, new_hash, read_given, temporary_folder, write_file
 from ralph.processes.program import seconds_left
 from ralph.records.folder import cannot_write
 from ralph.repository.git import STORING, GitError, Looking, Repository, git_version, refusal
@@ -275,9 +275,7 @@ class PrivateIndex:
     def _stamp(self, left_out: list[bytes], nested: list[bytes]) -> str:
         if not left_out and not nested:
             return ""
-        from hashlib import blake2b
-
-        digest = blake2b(digest_size=20)
+        digest = new_hash(size=20)
         for path in left_out:
             with suppress(FileNotFoundError):
                 seen = os.lstat(self._place(path))
@@ -382,9 +380,7 @@ def walk_fingerprint(root: str | os.PathLike[str]) -> str:
     It does not see an edit that keeps size and time, what lies in the folders `SKIPPED`, in folders that cannot be read
     or behind links, nor anything after the first `MOST` files; and it takes a file for changed when only its time did.
     """
-    from hashlib import blake2b
-
-    digest = blake2b(digest_size=20)
+    digest = new_hash(size=20)
     for count, (path, seen) in enumerate(files_below(os.fsencode(root))):
         if count == MOST:
             break

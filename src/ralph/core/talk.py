@@ -42,7 +42,7 @@ def announces(sentence: str, strictly: bool = True) -> bool:
         return False
     if _has("duty about plan no" if strictly else "duty about plan", said):
         return True
-    is_label = len(words) <= 3 and _has("label", said)
+    is_label = len(words) <= 4 and _has("label", said)
     return not (is_label or _has("here performs", said)) and (strictly or _has("marker", said))
 
 

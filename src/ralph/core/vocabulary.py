@@ -29,8 +29,8 @@ duty: are to | in order to | to claim | to finish | to end | instruct* | the tas
 duty: the rules | contract | prompt | specification | to be added | to be printed | on success
 about: example | e g | for instance | such as | format | template | reserved | placeholder | the string | the words
 about: the phrase | grep* | contain* | explains | looks for | documented | understanding | said | wrote | quote*
-about: literal* | syntax | last line is | last line has | next turn | later turn | something like | either
-about: desired | or else | definition | condition | agreed on | qualif* | appears
+about: look for | literal* | syntax | last line is | last line has | next turn | later turn | something like | either
+about: desired | draft | actual | contents | false | or else | definition | condition | agreed on | qualif* | appears
 plan: todo | to do | next step* | next up | next | remaining | remains | still open | open points | open items
 plan: pending | plan | planned | missing | outstanding | steps | follow up | followups | then | afterwards
 plan: backlog | blocked | blockers | checklist | not done | left to | what is left | what s left | instructions
@@ -55,7 +55,7 @@ performs: i reply | i claim | i end | i finish | outputting | printing | emittin
 performs: i restate | i repeat | claiming | restating | repeating
 performs: reporting | stating | i can say | i now | i can output | i can report | i can declare | i can confirm
 label: status | state | result | outcome | output | answer | claim | promise | completion | verdict | conclusion
-label: signal
+label: signal | final | response
 marker: marker | last line | final line | this line | the line | string | the word | phrase | message | token
 marker: wants | following line
 no: not | no | never | nor

@@ -87,3 +87,17 @@ def test_a_record_of_a_backlog_that_is_broken_in_any_way_is_no_bug(
             assert done.code in (0, 1, 2), (what, words, done.err)
             assert "internal error" not in done.err, (what, words, done.err)
         (folder / record).write_bytes(whole)
+
+
+def test_a_file_where_a_backlog_keeps_its_items_is_said_in_a_line(
+    agent: Agent, ralph: Ralph, repository: Path, git: Callable[..., str]
+) -> None:
+    (repository / "list.md").write_text("- [ ] T1 one\n")
+    git("add", "-A")
+    git("commit", "-q", "-m", "a list")
+    ralph("work", "list.md", "--check", "true", "-m", "1", "--agent", agent("echo more >> work"))
+    (items,) = repository.glob(".ralph/runs/*/items")
+    items.rename(items.with_name("were"))
+    items.touch()
+    done = ralph("resume")
+    assert (done.code, f"cannot use {items}: " in done.err) == (2, True), done.err

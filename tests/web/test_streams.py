@@ -151,6 +151,23 @@ def test_a_journal_that_was_cut_or_comes_from_a_newer_version_is_shown_as_far_as
     page.until("the other half")
 
 
+@pytest.mark.parametrize("page", ["", "/iterations/1", "/diff", "/diff/1", "/report"])
+def test_a_journal_in_whose_place_somebody_puts_something_else_is_said_and_shown_again_when_it_is_back(
+    served: Served, scene: Callable[..., Scene], page: str
+) -> None:
+    run = scene()
+    run.iterate(1, True)
+    before = served.get(f"runs/{run.id}{page}").status
+    data = run.folder.journal.read_bytes()
+    run.folder.journal.unlink()
+    run.folder.journal.symlink_to("/etc/hostname")
+    for _ in range(2):
+        assert served.get(f"runs/{run.id}{page}").status in (200, 404, 409)
+    run.folder.journal.unlink()
+    run.folder.journal.write_bytes(data)
+    assert served.get(f"runs/{run.id}{page}").status == before
+
+
 def test_an_empty_journal_has_a_page(served: Served, scene: Callable[..., Scene]) -> None:
     run = scene("emp7y")
     run.folder.journal.write_bytes(b"")

@@ -75,7 +75,9 @@ _FULL_OR_GONE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """A disk that is full, a terminal that is gone: no bug of ours."""
 
 
-_IN_THE_WAY = (errno.ELOOP, errno.EMLINK, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM)
+_IN_THE_WAY = (
+    *(errno.ELOOP, errno.EMLINK, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EACCES, errno.EPERM),
+)
 """A link, a pipe, a folder or somebody else's file where one of ours should be: an agent or a person put it there."""
 
 

@@ -80,8 +80,9 @@ class Feed:
         has not looked for long sees the end first, again."""
         until, found = time.monotonic() + longest, []
         if self._near.about.st_size - self._near.position > 2 * RECENT:
+            near = Following.open(self._path, RECENT)
             self._near.close()
-            self._near = Following.open(self._path, RECENT)
+            self._near = near
             self._looked, self.left_out = self._near.lines(), self._near.position
         for line in self._looked:
             if news := _news(line):

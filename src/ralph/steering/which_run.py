@@ -138,7 +138,10 @@ def saved_in(run: Listed) -> Repository:
 
 
 def _beginning_of(run: Listed) -> RunStarted:
-    started = recall(run.folder.journal).started
+    try:
+        started = recall(run.folder.journal).started
+    except OSError as error:
+        raise unreadable(run.folder.journal, error) from None
     if started is None:
         raise UserError(f"the journal of {run.id} does not say where it worked", "name a run; `ralph ps -a` lists them")
     return started

@@ -276,9 +276,9 @@ class Watching:
 
     def begin(self) -> None:
         """Reads from the beginning."""
+        self._feed = Feed.open(self._journal)
         self.fold = Fold(self.run)
         self.scroll = Scroll(self.scroll.style, self.scroll.columns)
-        self._feed = Feed.open(self._journal)
 
     @property
     def is_behind(self) -> bool:
@@ -287,8 +287,9 @@ class Watching:
     def look(self) -> bool:
         """Reads on; whether there was anything new."""
         if self._feed.is_replaced:
-            self.close()
+            before = self._feed
             self.begin()
+            before.close()
         counted, news = self._feed.count(), self._feed.look()
         for one in counted:
             self.fold.hear(one.event, one.entry.at)

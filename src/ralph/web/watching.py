@@ -218,8 +218,9 @@ class WatchedRun:
         """Reads what is new, or as much of it as can be read in `longest` seconds."""
         with self.lock:
             if self._feed.is_replaced:  # an agent that cleans up has removed it, and it was written anew
-                self._feed.close()
+                before = self._feed
                 self._begin()
+                before.close()  # only now: where nobody can read what stands in its place, that is said at each look
             if not self._feed.has_grown:
                 return
             left_out, news = self._feed.left_out, self._feed.look(longest)

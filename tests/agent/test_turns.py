@@ -376,3 +376,19 @@ def test_reasoning_goes_back_encrypted_as_it_came(play, wire):
     assert ran.answer == "ok"
     [back] = [item for item in json.loads(ran.stage.bodies[1])["input"] if item.get("type") == "reasoning"]
     assert back["encrypted_content"] == "c2VhbGVk"
+
+
+def test_a_line_that_comes_in_many_pieces_is_read_as_fast_as_it_is_long():
+    from ralph.agent.wires import Tap
+
+    tap, begun = Tap("chat", 1 << 30, lambda: None), time.thread_time()
+    for piece in (
+        b"data: ",
+        *(b"x" * 64 for _ in range(1 << 14)),
+        b"\n\nda",
+        b'ta: {"choices":[{"finish_reason":"s"}]}\n',
+    ):
+        assert tap.see(piece)
+    assert tap.streamed
+    assert tap.ended
+    assert time.thread_time() - begun < 1  # it took five seconds once

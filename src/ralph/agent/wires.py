@@ -61,7 +61,7 @@ class Tap:
     def forget(self) -> None:
         self.ended = self.streamed = self.overflowed = False
         self.error = self.kind = ""
-        self._line, self._size = b"", 0
+        self._line, self._size = list[bytes](), 0  # the pieces of a line that is not whole yet
 
     async def on_request(self, request: httpx2.Request) -> None:
         request.headers["accept-encoding"] = "identity"
@@ -77,11 +77,14 @@ class Tap:
         """Looks at the next bytes of the reply; whether more of them may come."""
         self._alive()
         self._size += len(data)
-        *lines, self._line = (self._line + data).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:"):
-                self.streamed = True
-                self._event(line[5:].strip())
+        whole, ended, rest = data.rpartition(b"\n")
+        if ended:
+            for line in b"".join((*self._line, whole)).split(b"\n"):
+                if line.startswith(b"data:"):
+                    self.streamed = True
+                    self._event(line[5:].strip())
+            self._line.clear()
+        self._line.append(rest)
         self.overflowed = self._size > self._most
         return not self.overflowed
 

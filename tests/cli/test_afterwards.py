@@ -148,11 +148,15 @@ def test_to_discard_a_branch_that_an_agent_made_another_name_of_mine_leaves_mine
     assert (git("rev-parse", "main"), git("branch").split()) == (head, ["*", "main"])
 
 
-def test_to_clean_up_does_not_run_a_filter_that_the_agent_has_planted(
-    ralph: Ralph, agent: Agent, git: Git, repository: Path, tmp_path: Path
+ANOTHER = 'cp -r "$(git rev-parse --git-common-dir)" {other}; echo {other} > "$(git rev-parse --git-dir)"/commondir\n'
+
+
+@pytest.mark.parametrize("lead", ["", ANOTHER], ids=["the repository", "another one that its worktree was led to"])
+def test_to_clean_up_does_not_run_a_filter_that_the_agent_has_planted_in(
+    ralph: Ralph, agent: Agent, git: Git, repository: Path, tmp_path: Path, lead: str
 ) -> None:
     proof = tmp_path / "it-ran"
-    plant = (
+    plant = lead.format(other=tmp_path / "another") + (
         f"git config filter.evil.clean \"sh -c 'touch {proof}; cat'\"; echo '* filter=evil' > .gitattributes\n"
         'echo line >> README; echo "<response>DONE</response>"'
     )

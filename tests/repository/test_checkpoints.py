@@ -251,6 +251,18 @@ def test_a_rewind_brings_back_every_file(repo: Any, number: int) -> None:
     assert repo.files() == loop.states[3]
 
 
+def test_a_rewind_works_where_the_way_to_the_files_has_line_ends_in_it(repo: Any) -> None:
+    repo.path = repo.path.rename(repo.path.parent / "a\nb")
+    index, saved = repo.index(), Checkpoints(repo.found(), "the-run")
+    saved.save(0, index.tree())
+    repo.write("a.txt", "another\n")
+    repo.write('"quoted"', "new\n")
+    saved.save(1, index.tree())
+    assert saved.rewind(0, index).missed == ()
+    assert saved.rewind(1, index).missed[1:] == ()
+    assert (repo.path / "a.txt").read_text() == "another\n"
+
+
 def test_a_rewind_saves_what_is_not_saved_yet(repo: Any) -> None:
     loop = Loop(repo)
     repo.write("a.txt", "iteration 1\n")

@@ -192,7 +192,7 @@ class Checkpoints:
         there = [
             path for path in there if os.path.isfile(place := os.path.join(root, path)) and not os.path.islink(place)
         ]
-        asked = b"".join(os.path.join(root, path) + b"\n" for path in there)
+        asked = b"".join(b"./%b\n" % path for path in there)  # the way to the root may have a line end in its name
         if not asked:
             return ()
         names = self.repository.git("hash-object", "--no-filters", "--stdin-paths", stdin=asked, env=CLOSED).split()

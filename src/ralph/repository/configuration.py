@@ -199,11 +199,17 @@ class Configuration:
 
     def _now_in(self, folder: str) -> GitSettings:
         """The same in another working tree: there is a file that says more of it alone, or it is as everywhere."""
-        try:
-            own = os.path.join(own_folder(folder), "config.worktree")
-        except (OSError, UserError):
+        if folder == self._repository.root:
             return self._now()
-        if folder == self._repository.root or not os.path.lexists(own):
+        try:
+            git_dir = own_folder(folder)
+            is_ours = os.path.samefile(shared_by(git_dir), shared_folder(self._repository))
+        except (OSError, UserError):  # git will say what is wrong
+            return self._now()
+        if not is_ours:
+            raise UserError(f"{folder} is part of another repository than when the run began", "put its .git back")
+        own = os.path.join(git_dir, "config.worktree")
+        if not os.path.lexists(own):
             return self._now()
         stamp = [*self._settings_stamp(), stamp_of(own)]
         if self._seen_in.get(folder, ([],))[0] != stamp:

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -33,6 +34,10 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
     found = os.statvfs(MEMORY)
     if found.f_bavail * found.f_frsize >= ENOUGH and not found.f_flag & os.ST_NOEXEC:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+# Scripts of the tests name their folders without quotes: those lie nowhere where that would matter.
+if set(tempfile.gettempdir()) & set(" '\"$;&()"):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/tmp")
 
 gc.disable()  # until all tests are known: all that is made before then is there to stay
 

@@ -501,5 +501,5 @@ def test_a_turn_that_takes_too_long_is_ended_though_one_below_it_is_spared(
 ) -> None:
     keeper.spare = Noted(tmp_path)
     script = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
-    ended = run_process(keeper, shell(script), on_lines=print, limits=Limits(turn=1.0, stop=0.2))
+    ended = run_process(keeper, shell(script), on_lines=print, limits=Limits(turn=3.0, stop=0.2))
     assert (ended.ended_by, mark.bearers()) == ("turn-timeout", keeper.spare.pids())

@@ -117,8 +117,8 @@ def test_who_is_silent_is_ended_only_when_idle(keeper: Keeper, shell) -> None:
 
 @pytest.mark.parametrize("stream", [1, 2])
 def test_output_on_either_stream_is_not_idleness(keeper: Keeper, shell, stream: int) -> None:
-    script = f"for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; echo $n >&{stream}; done"
-    ended = run_process(keeper, shell(script), on_lines=lambda _: None, limits=Limits(idle=0.8))
+    script = f"for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.4; echo $n >&{stream}; done"
+    ended = run_process(keeper, shell(script), on_lines=lambda _: None, limits=Limits(idle=3.5))
     assert (ended.code, ended.ended_by) == (0, "")
 
 
@@ -353,7 +353,7 @@ class TestCommands:
 
     def test_a_timeout_ends_it_and_what_it_printed_is_kept(self, keeper: Keeper, shell, mark) -> None:
         command = shell(f"echo started; setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
-        output = run_command(keeper, command, head=100, tail=100, limits=Limits(turn=0.2))
+        output = run_command(keeper, command, head=100, tail=100, limits=Limits(turn=3.0))
         assert (output.exit.ended_by, output.head) == ("turn-timeout", "started\n")
         assert mark.bearers() == []
 

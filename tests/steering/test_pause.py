@@ -24,7 +24,7 @@ def test_a_pause_begins_after_the_turn_and_ends_with_resume(ralph: Ralph, start:
 
 
 def test_a_pause_does_not_outlast_the_time_of_the_run(ralph: Ralph, start: Any) -> None:
-    run = start("--max-time", "4")
+    run = start("--max-time", "10")
     run.in_turn()
     ralph("pause")
     run.let()

@@ -102,23 +102,23 @@ STUBBORN = "trap '' TERM; setsid sleep {n} & sleep {n} & sleep {n}"
 
 @pytest.mark.parametrize("option", ["--turn-timeout", "--idle-timeout"])
 def test_an_agent_that_hangs_is_ended_as_a_tree_and_restarted(task: Any, agent: Agent, mark: Any, option: str) -> None:
-    fake = agent(f"[ $N = 2 ] && {DONE} && exit 0; setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
-    result = task.supervise("--agent", fake, "--prompt", "x", option, "500ms")
+    fake = agent(f"[ $N != 1 ] && {DONE} && exit 0; setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
+    result = task.supervise("--agent", fake, "--prompt", "x", option, "1500ms")
     assert result.returncode == 0
     assert mark.bearers() == []
-    first, _ = task.attempts()
+    first, *_ = task.attempts()  # on a busy machine the second may take too long as well
     assert (first.status, first.error_summary) == ("failed", f"exit code -15 ({option[2:]})")
-    assert task.said("WARNING") == [
-        "Agent timeout after 500ms, killing process group",
+    assert task.said("WARNING")[:3] == [
+        "Agent timeout after 1.5s, killing process group",
         "Process group killed, treating as failure",
         f"agent failed on restart #0: exit code -15 ({option[2:]})",
     ]
-    assert "Agent timeout after 500ms, killing process group" in result.stderr
+    assert "Agent timeout after 1.5s, killing process group" in result.stderr
 
 
 def test_one_that_is_deaf_to_sigterm_is_killed_after_five_seconds(task: Any, agent: Agent, mark: Any) -> None:
     fake = agent(STUBBORN.format(n=mark.seconds))
-    result = task.supervise("--agent", fake, "--prompt", "x", "--turn-timeout", "2", "--max-restarts", "1")
+    result = task.supervise("--agent", fake, "--prompt", "x", "--turn-timeout", "5", "--max-restarts", "1")
     assert result.returncode == 1
     assert mark.bearers() == []
     (run,) = task.attempts()

@@ -395,6 +395,17 @@ def test_a_loop_that_cannot_be_counted_is_left_and_people_are_told(session, work
     assert "cannot judge" in answer.message
 
 
+def test_a_loop_whose_files_lead_nowhere_makes_nothing_there_and_hides_no_other(session, workspace, tmp_path):
+    session.start()
+    [journal] = workspace.glob(".ralph/hook/runs/*/journal.ndjson")
+    journal.unlink()
+    journal.symlink_to(tmp_path / "new")
+    assert "cannot judge" in session.stops("hm").message
+    assert not (tmp_path / "new").exists()
+    (workspace / ".ralph/hook/another.json").symlink_to(tmp_path / "new")
+    assert session.status() == "ACTIVE"
+
+
 def test_a_log_that_cannot_be_written_changes_nothing(session, workspace):
     session.start()
     (workspace / ".ralph/hook/log").unlink()

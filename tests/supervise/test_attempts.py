@@ -275,6 +275,16 @@ def test_a_bus_that_cannot_be_one_is_refused_before_anything_is_started(task: An
     assert "is a symbolic link" in result.stderr
 
 
+def test_no_attempt_is_written_down_where_a_link_leads(task: Any, agent: Agent, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    plant = f'mv "$TASK_FOLDER/runs" {tmp_path}/were; ln -s {there} "$TASK_FOLDER/runs"'
+    result = task.supervise("--agent", agent(plant), "--prompt", "x", "--max-restarts", "3")
+    assert result.returncode == 2, result.stderr
+    assert "it is not a folder, or a link to one" in result.stderr
+    assert [*there.iterdir()] == []
+
+
 def test_keys_do_not_reach_the_bus(task: Any, agent: Agent) -> None:
     key = "sk-ant-api03-" + "x9" * 30
     task.supervise("--agent", agent(f"echo 'Error: {key} is bad' >&2; exit 1"), "--prompt", "x", "--max-restarts", "1")

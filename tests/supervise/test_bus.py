@@ -289,12 +289,16 @@ def test_a_dangling_link_in_its_place_is_refused(path: Path, tmp_path: Path) -> 
     assert not (tmp_path / "nothing").exists()
 
 
-def test_a_directory_or_a_pipe_in_its_place_is_refused(path: Path) -> None:
+def test_a_directory_a_pipe_or_a_hole_in_its_place_is_refused(path: Path) -> None:
     path.mkdir()
     assert refusals(path)[0].startswith(f"the message bus {path} ")
     path.rmdir()
     os.mkfifo(path)
     assert refusals(path) == [f"the message bus {path} cannot be used: it is not a regular file"] * 3
+    path.unlink()
+    path.touch()
+    os.truncate(path, 1 << 40)
+    assert refusals(path) == [f"the message bus {path} cannot be used: it is a hole without end"] * 3
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

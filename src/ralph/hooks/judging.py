@@ -4,7 +4,7 @@ to it, and the loop goes on until it wants another turn, which is the host's to 
 import os
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from json import dumps
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from ralph.core import events
 from ralph.core.model import Iteration, Outcome, Run, Stop, Turn, Wait
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
-from ralph.files import locked
+from ralph.files import add_to_file, locked
 from ralph.hooks import loops
 from ralph.hooks.loops import Loop
 from ralph.hooks.transcript import HostTurn, turn_of
@@ -148,7 +148,8 @@ def _at_work(event: "loops.Event") -> str:
 def _judged(loop: Loop, event: "loops.Event", began: float) -> str:
     """Checks may take long: the loops of the workspace are locked only while the answer is written."""
     folder, settings = folder_of(loop), _settings_of(loop)
-    folder.journal.touch(mode=0o600)  # an agent that cleans up may have removed it
+    with suppress(OSError):
+        add_to_file(folder.journal, b"", 0o600)  # an agent that cleans up may have removed it
     story = recall(folder.journal)
     is_known = began < loop.answered <= time.time()
     with ExitStack() as stack:

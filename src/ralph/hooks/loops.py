@@ -182,7 +182,7 @@ def recorded(root: str) -> "Iterator[Loop]":
     """The loops of a workspace: those that go on, then those that have ended; each time the oldest first."""
     for folder in (f"{root}/{FOLDER}", f"{root}/{FOLDER}/ended"):
         paths = [f"{folder}/{name}" for name in _listed(folder) if name.endswith(".json")]
-        for path in sorted(paths, key=os.path.getmtime):
+        for path in sorted(paths, key=lambda path: os.lstat(path).st_mtime):
             try:
                 yield read_file(root, path)
             except Unreadable:

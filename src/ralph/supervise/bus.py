@@ -12,7 +12,7 @@ from msgspec import Struct, convert, field, to_builtins
 
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
-from ralph.files import StrPath, Supplanted, hold, open_file
+from ralph.files import StrPath, Supplanted, hold, is_hole, open_file
 from ralph.processes.program import seconds_left
 
 START = b"\n---\nmsg_id: "
@@ -359,13 +359,17 @@ def _reading(path: StrPath) -> BinaryIO:
 
 
 def _open(path: StrPath, flags: int) -> int:
+    hint = "name a file, or move this out of its way"
     try:
-        return open_file(path, flags, 0o600)
+        fd = open_file(path, flags, 0o600)
     except Supplanted as error:
         if error.errno == errno.ELOOP:
             raise
-        hint = "name a file, or move this out of its way"
         raise UserError(f"the message bus {path} cannot be used: {error.strerror}", hint) from None
+    if is_hole(os.fstat(fd)):
+        os.close(fd)
+        raise UserError(f"the message bus {path} cannot be used: it is a hole without end", hint)
+    return fd
 
 
 def _refusal(path: StrPath, error: OSError) -> UserError:

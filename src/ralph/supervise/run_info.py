@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from ralph.core.model import Turn
 from ralph.core.rules import WAIT_EXIT_CODE
 from ralph.errors import UserError
-from ralph.files import locked, put, read_file, unusable
+from ralph.files import locked, make_folder, put, read_file, unusable
 from ralph.processes.descendants import is_living, own_start, start_of
 from ralph.processes.program import seconds_left
 from ralph.records.folder import RunFolder, TurnFolder
@@ -147,7 +147,7 @@ def _readable(path: Path) -> RunInfo:
 
 def _new_folder(runs: Path, now: float) -> Path:
     try:
-        runs.mkdir(mode=0o700, exist_ok=True)
+        make_folder(str(runs))
         while True:
             path = runs / f"{timestamp(now).translate(_AS_NAME)}-{os.urandom(2).hex()}"
             try:

@@ -33,6 +33,7 @@ from ralph.hooks.hosts import HOSTS, with_hooks, without_hooks
 from ralph.planning.plan import plan_in
 from ralph.records import journal
 from ralph.records.folder import RunFolder
+from ralph.repository import checkpoints
 from ralph.run.followups import added, read_notes
 from ralph.settings.layers import load
 from ralph.settings.trust import Before, difference_between
@@ -326,6 +327,11 @@ def _echoed(said: str) -> None:
     parser.turn(Exit(code=0, at=1.8e9, duration=1.0))
 
 
+def _in_pieces(said: str) -> None:
+    """As a program that writes little at a time prints it."""
+    checkpoints._parted((said[at : at + 64].encode() for at in range(0, len(said), 64)), 1000)
+
+
 message = in_file(lambda file: [*bus.thread(bus.read(file), "m0")])
 TALK: dict[str, Document] = {
     "messages": (
@@ -396,6 +402,11 @@ TALK: dict[str, Document] = {
     "a patch of lines": (
         grown(lambda n: f"+line {n}\n", "diff --git a/f b/f\n+++ b/f\n@@ -1 +1 @@\n"),
         READERS["a patch"],
+    ),
+    "one line of a patch": (grown(lambda n: "+word"), _in_pieces),
+    "trees that are the same": (
+        grown(lambda n: f"{n:040x} {n + 1:040x}\n"),
+        lambda said: checkpoints._parsed(said.encode()),
     ),
     "paragraphs": (grown(lambda n: f"Paragraph {n} with `code` and **bold**.\n\n"), READERS["prose"]),
     "a table": (grown(lambda n: f"| a{n} | b |\n"), READERS["Markdown in a report"]),

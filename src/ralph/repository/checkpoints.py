@@ -379,10 +379,14 @@ def patches_between(repository: Repository, pairs: Sequence[Pair], most: int) ->
 def _parted(chunks: Iterator[bytes], most: int) -> dict[Pair, tuple[bytes, bool]]:
     """A line of two names is a header: in a patch every line begins with a sign or a word of git's."""
     header, found = re.compile(_TWO_NAMES), dict[Pair, tuple[bytes, bool]]()
-    kept, size, read, rest, pair = bytearray(), 0, 0, b"", ("", "")
+    kept, size, read, pair = bytearray(), 0, 0, ("", "")
+    begun: list[bytes] = []  # the pieces of a line that is not whole yet
     for chunk in chunks:
         read += len(chunk)
-        *lines, rest = (rest + chunk).split(b"\n")
+        whole, ended, rest = chunk.rpartition(b"\n")
+        lines = b"".join((*begun, whole)).split(b"\n") if ended else []
+        begun = [] if ended else begun
+        begun.append(rest)
         for line in lines:
             if header.fullmatch(line):
                 found[pair] = bytes(kept), size > len(kept)
@@ -404,12 +408,14 @@ def _parsed(output: bytes) -> dict[Pair, list[FileChange]]:
     changes: list[FileChange] = []
     found: dict[Pair, list[FileChange]] = {("", ""): changes}
     statuses: dict[bytes, str] = {}
-    parts = iter(output.split(b"\0"))
+    parts, names = iter(output.split(b"\0")), re.compile(_TWO_NAMES + rb"\n")
     for part in parts:
-        while header := re.match(_TWO_NAMES + rb"\n", part):
-            part = part[header.end() :]
+        at = 0
+        while header := names.match(part, at):
+            at = header.end()
             statuses, changes = {}, []
             found[header[1].decode(), header[2].decode()] = changes
+        part = part[at:]
         if part.startswith(b":"):
             statuses[next(parts)] = part[-1:].decode()
         elif part:

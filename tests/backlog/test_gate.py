@@ -144,6 +144,17 @@ def test_each_check_sees_exactly_the_files_that_land_though_one_meddles_with_git
     assert lab.land(lab.branch("T2", {"b": "1\n"}), checks=(exact,)).landed == ("T2",)
 
 
+def test_what_ralph_itself_keeps_beside_settings_in_git_stays_in_the_gates_tree(lab: Lab) -> None:
+    """Its lock above all, which somebody may hold."""
+    (lab.path / ".ralph").mkdir()
+    (lab.path / ".ralph" / "settings.json").write_text("{}")
+    lab.git("add", "-A")
+    lab.git("commit", "-qm", "settings")
+    lab.git("update-ref", f"refs/heads/{TARGET}", "HEAD")
+    checks = ("echo '*' > .ralph/.gitignore; touch .ralph/lock", "test -e .ralph/lock")
+    assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=checks).landed == ("T1",)
+
+
 def test_a_gate_that_was_killed_in_a_check_that_meddled_with_git_starts_with_exact_files(lab: Lab) -> None:
     def killed(command: str) -> Red | None:
         subprocess.run(("sh", "-c", MEDDLING["tells git not to look"]), cwd=lab.tree, check=True)

@@ -130,11 +130,11 @@ def put_back(laid: Laid) -> None:
 
 def _unhide_new_files(path: str) -> None:
     """Whether a new file is ignored is for the work to say, and not for a `.gitignore` that a check leaves in one of
-    its folders. In folders of their own, caches may have some."""
+    its folders. In folders of their own, caches may have some, and so has ralph."""
     known = {*run(path, "ls-files", "-z").split(b"\0")}
     for folder in {os.path.dirname(name) for name in known}:
         name = os.path.join(folder, b".gitignore")
-        if name not in known:
+        if name not in known and os.path.basename(folder) != b".ralph":
             with suppress(OSError):
                 os.unlink(os.path.join(os.fsencode(path), name))
 

@@ -111,11 +111,10 @@ class Entry(Struct, frozen=True):
     @property
     def at(self) -> float:
         """Epoch seconds; 0 where the line bears no readable date."""
-        # Of `datetime` itself, Python 3.11 makes half a megabyte that it throws away again.
-        from _datetime import datetime  # type: ignore[import-not-found]
+        from datetime import datetime  # half a megabyte, of which a run has no need while it goes on
 
         try:
-            return float(datetime.fromisoformat(self.timestamp).timestamp())
+            return datetime.fromisoformat(self.timestamp).timestamp()
         except ValueError:
             return 0.0
 

@@ -54,6 +54,7 @@ class Screen:
         self._skipped = 0
         self._status = Status(style) if live else None
         self._drawn_at: float | None = None
+        self._is_over = False
 
     @property
     def is_live(self) -> bool:
@@ -92,6 +93,8 @@ class Screen:
         """Says at once that the run is to end, in quiet runs too. A signal handler may call this in mid-write."""
         if self._status is not None:
             self._status.is_ending = True
+        if self._is_over:  # nothing may follow the outcome
+            return
         self._outlet.write(f"{_ERASE if self._drawn_at is not None else ''}{text}\n")
 
     def close(self) -> None:
@@ -140,7 +143,7 @@ class Screen:
 
     def _finish(self, event: RunFinished) -> None:
         """The summary, where the work is and, last of all, the outcome."""
-        self._status = None
+        self._status, self._is_over = None, True
         text = [] if self._lines is None else [""]
         history = self._fold.history
         if self._lines is not None and len(history.whole) > 1:

@@ -178,6 +178,7 @@ class WorkScreen:
         self._stream, self._quiet = stream, quiet
         self._live = is_terminal and is_smart(env) and not quiet
         self._drawn = 0
+        self._is_over = False
         self._target, self._is_remote = "", False
         self.look: Callable[[], list[Row]] = list
         self.board: Callable[[], Board] = Board
@@ -191,7 +192,7 @@ class WorkScreen:
             if text and not self._quiet:
                 lines.append(self._style.paint(tone, text))
             if isinstance(event, work_events.WorkFinished):
-                self._live = False
+                self._live, self._is_over = False, True
                 # what needs a person comes before the last line
                 board = Board() if self._quiet else self.board()
                 parked = [row for row in rows(board, {}) if row.state in ("parked", "blocked")]
@@ -208,6 +209,8 @@ class WorkScreen:
 
     def announce(self, text: str) -> None:
         """Says at once that the work is to end. A signal handler may call this in mid-write."""
+        if self._is_over:  # nothing may follow the outcome
+            return
         self._outlet.write(f"{text}\n")
         self._drawn = 0
 

@@ -107,6 +107,13 @@ def test_each_limit_of_time_ends_the_turn_and_says_so(keeper: Keeper, shell, mar
     assert mark.bearers() == []
 
 
+def test_of_two_limits_the_one_that_was_reached_first_is_named(keeper: Keeper, shell) -> None:
+    """Though both are over by the time that anybody looks."""
+    limits = Limits(turn=0.2, idle=0.1)
+    ended = run_process(keeper, shell("sleep 3456"), on_lines=print, limits=limits, on_start=lambda _: time.sleep(0.3))
+    assert ended.ended_by == "idle-timeout"
+
+
 def test_who_is_silent_is_ended_only_when_idle(keeper: Keeper, shell) -> None:
     answers = iter([False, False, True])
     how = {"limits": Limits(idle=0.05), "is_idle": lambda: next(answers)}

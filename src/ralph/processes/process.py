@@ -270,7 +270,7 @@ class Watch:
 
     def _ring(self) -> None:
         now = time.monotonic()
-        for name in [name for name, at in self._alarms.items() if at <= now]:
+        for _, name in sorted((at, name) for name, at in self._alarms.items() if at <= now):
             if name == "tick" and self._tick is not None:
                 del self._alarms["tick"]
                 if self._tick():

@@ -132,15 +132,8 @@ def commit_with_git(
     found = None
     with suppress(UserError):  # git itself is about to say what is wrong
         found = find_repository(folder)
-    # Git is asked, not told, where its files are: hooks would inherit that, and take it for their own repositories'.
-    if found and len(program) == 1 and is_led_elsewhere(found):
-        return Result(
-            "commit", False, f"core.worktree or core.bare in {found.git_dir}/config leads git away from {found.root}"
-        )
-    if found and (what := under_way(found)):
-        return Result("commit", False, f"a {what} is under way in {found.root}: finish or abort it first")
-    if pipe := pipe_in_the_way(found) if found else "":
-        return Result("commit", False, f"{pipe} is a pipe, for which git waits in vain: remove it")
+    if found and (obstacle := _obstacle(found, program)):
+        return Result("commit", False, obstacle)
     around = environment() | dict(env or {})
     if found and only is not None:
         return _commit_only(
@@ -175,6 +168,18 @@ def commit_with_git(
     if status.code == 0 and not any(said):  # but what could not be added, for want of room, is not nothing
         return Result("commit", not added.code, _summary(added) if added.code else NOTHING_NEW)
     return Result("commit", False, _summary(ended) or _summary(added), was_ended=ended.was_ended)
+
+
+def _obstacle(found: Repository, program: tuple[str, ...]) -> str:
+    """Why nothing can be committed there as it is."""
+    # Git is asked, not told, where its files are: hooks would inherit that, and take it for their own repositories'.
+    if len(program) == 1 and is_led_elsewhere(found):
+        return f"core.worktree or core.bare in {found.git_dir}/config leads git away from {found.root}"
+    if what := under_way(found):
+        return f"a {what} is under way in {found.root}: finish or abort it first"
+    if pipe := pipe_in_the_way(found):
+        return f"{pipe} is a pipe, for which git waits in vain: remove it"
+    return ""
 
 
 def _commit_only(

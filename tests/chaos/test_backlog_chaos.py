@@ -123,7 +123,7 @@ class Sufferer:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     self.kills[kind] += 1
-        said = process.communicate(timeout=180)[1]
+        said = self._last_words(process, 180)
         assert b"internal error" not in said, said.decode()
         assert b"Traceback" not in said, said.decode()
         if process.returncode == -9:
@@ -133,6 +133,13 @@ class Sufferer:
         codes = (1, 2) if is_unlucky else (0, 1, -9)
         assert process.returncode in codes, f"seed {self.seed}: {process.returncode}: {said.decode()}"
         return process.returncode
+
+    def _last_words(self, process: "subprocess.Popen[bytes]", seconds: float) -> bytes:
+        with process:
+            try:
+                return process.communicate(timeout=seconds)[1]
+            finally:
+                process.kill()
 
     def _wait_for_the_moment(self, process: "subprocess.Popen[bytes]") -> None:
         """Any moment, or right after something was written down."""
@@ -187,7 +194,7 @@ class Sufferer:
         """Lets it come to its end. Whoever was killed too often stands aside, and is tried again."""
         for _ in range(10):
             process = self.start()
-            said = process.communicate(timeout=300)[1].decode()
+            said = self._last_words(process, 300).decode()
             if process.returncode == 0:
                 break
             assert process.returncode == 1, f"seed {self.seed}: {said}"

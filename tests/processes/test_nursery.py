@@ -13,6 +13,7 @@ import pytest
 
 from ralph.processes import nursery
 from ralph.processes.nursery import Nursery
+from ralph.processes.reaper import Channel
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="only Linux gives orphans away")
 
@@ -22,11 +23,9 @@ class Copy:
 
     def __init__(self, place: Nursery, folder: Path) -> None:
         self.log = folder / "log"
-        held, self.leash = os.pipe()
         out = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        self.pid = place.start(("land", str(folder / "nothing")), (held, out, out))
-        for fd in (held, out):
-            os.close(fd)
+        self.pid, self.leash = place.start(("land", str(folder / "nothing")), (out, out))
+        os.close(out)
 
     def is_called(self, *words: str) -> bool:
         """Once it has come to that."""
@@ -85,6 +84,26 @@ def test_where_it_was_killed_another_one_takes_its_place(place: Nursery, tmp_pat
     last = Copy(place, tmp_path)
     assert last.is_called("ralph", "land")
     assert last.go() == 2
+
+
+def test_the_copy_of_one_that_was_killed_before_it_told_of_it_takes_nothing_from_the_next(
+    place: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[int]()
+
+    def lost(line: Channel) -> tuple[tuple[int], list[int]] | None:
+        answer = Channel.receive(line)
+        if answer is None or made:
+            return answer
+        made.append(answer[0][0])
+        os.kill(place._pid, signal.SIGKILL)
+        return None
+
+    monkeypatch.setattr(nursery, "Channel", type("Losing", (Channel,), {"receive": lost}))
+    copy = Copy(place, tmp_path)
+    assert made[0] != copy.pid
+    assert os.waitstatus_to_exitcode(os.waitpid(made[0], 0)[1]) == 75, "it did nothing"
+    assert copy.go() == 2
 
 
 def test_where_it_makes_none_a_process_is_started_as_any_other(

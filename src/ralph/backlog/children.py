@@ -34,15 +34,14 @@ class Child:
         self.asked = 0  # how urgently it was asked to end
 
     def start(self, words: Sequence[str], nursery: Nursery) -> None:
-        held, self._leash = os.pipe()
         self.out, writer = os.pipe()
         errors = open_fresh(self.log)
         try:
-            self.pid = nursery.start(words, (held, writer, errors))
+            self.pid, self._leash = nursery.start(words, (writer, errors))
             with suppress(BrokenPipeError):  # killed already
                 os.write(self._leash, b"\n")
         finally:
-            for fd in (held, writer, errors):
+            for fd in (writer, errors):
                 os.close(fd)
         os.set_blocking(self.out, False)
         self.handle = handle(self.pid)

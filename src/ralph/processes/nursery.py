@@ -51,18 +51,29 @@ class Nursery:
             os.kill(self._pid, signal.SIGKILL)  # it may be stopped, and holds nothing
             collect_killed(self._pid)
 
-    def start(self, words: Sequence[str], streams: Sequence[int]) -> int:
-        """The pid of a new child of ours. It does nothing before it has read a byte from the first of its streams: one
-        of which nobody has come to know ends when that is closed."""
-        for _ in range(TRIES):
-            self.open()
-            if self._line and (pid := self._copied(self._line, words, streams)):
-                return pid
-            self.close()
-        return self._spawn(words, streams)
+    def start(self, words: Sequence[str], streams: Sequence[int]) -> tuple[int, int]:
+        """The pid of a new child of ours, and its leash: the other end of a pipe that comes before its `streams`. It
+        does nothing before it has read a byte from there, and ends when the leash is closed."""
+        makers = iter((self._copy,) * TRIES)
+        while True:
+            # A leash for each try: a copy whose maker was killed before it told the pid must not read another's byte.
+            held, leash = os.pipe()
+            try:
+                if pid := next(makers, self._spawn)(words, (held, *streams)):
+                    return pid, leash
+            finally:
+                os.close(held)
+            os.close(leash)
+
+    def _copy(self, words: Sequence[str], streams: Sequence[int]) -> int:
+        """The pid of a copy; 0 where none was made, or none that we know of."""
+        self.open()
+        if self._line and (pid := self._copied(self._line, words, streams)):
+            return pid
+        self.close()
+        return 0
 
     def _copied(self, line: Channel, words: Sequence[str], streams: Sequence[int]) -> int:
-        """The pid of a copy; 0 where none was made."""
         if not adopt_orphans():
             return 0
         ready = select.poll()

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.backlog.conftest import LIST, TARGET, Lab
 
 from ralph.backlog.gate import LandingRequest
+from ralph.backlog.item_worktrees import clear_leftovers
 from ralph.core.backlog import Red
 from ralph.errors import UserError
 from ralph.repository import landing, worktrees
@@ -142,6 +144,38 @@ def test_each_check_sees_exactly_the_files_that_land_though_one_meddles_with_git
     checks = (MEDDLING[how], exact, MEDDLING[how])
     assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=checks).landed == ("T1",)
     assert lab.land(lab.branch("T2", {"b": "1\n"}), checks=(exact,)).landed == ("T2",)
+
+
+ANOTHER = {
+    "the user's tree": "printf 'gitdir: %s\\n' {repo}/.git > .git",
+    "another tree of the user's": "printf 'gitdir: %s\\n' {repo}/.git/worktrees/mine > .git",
+    "a new repository": "rm .git; git init -q",
+    "none": "rm .git",
+    "a link": 'here=$PWD; cd /; rm -r "$here"; ln -s {repo} "$here"',
+}
+
+
+@pytest.mark.parametrize("where", ANOTHER)
+def test_no_other_tree_is_taken_for_the_gates_though_a_check_leads_there(lab: Lab, where: str) -> None:
+    mine = lab.path.parent / "mine"
+    lab.git("worktree", "add", "-q", "-b", "mine", str(mine))
+    for tree in (lab.path, mine):
+        (tree / "staged").write_text("mine\n")
+        lab.git("add", "staged", cwd=tree)
+
+    def of_the_user() -> list[str]:
+        asked = (("symbolic-ref", "HEAD"), ("rev-parse", "HEAD"), ("status", "--porcelain"))
+        return [lab.git(*words, cwd=tree) for words in asked for tree in (lab.path, mine)]
+
+    before, leads = of_the_user(), ANOTHER[where].format(repo=lab.path)
+    assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=(leads,)).landed == ("T1",)
+    with suppress(UserError):  # one that spoils all for the next
+        lab.land(lab.branch("T2", {"b": "1\n"}), checks=(leads, "true"))
+    assert lab.land(lab.branch("T3", {"c": "1\n"}), checks=("grep -q line hot",)).landed == ("T3",)
+    subprocess.run(("sh", "-c", leads), cwd=lab.tree, check=True)
+    clear_leftovers(lab.order(), lab.found(), {}, is_done=True)
+    assert of_the_user() == before
+    assert not os.path.lexists(lab.tree)
 
 
 def test_what_ralph_itself_keeps_beside_settings_in_git_stays_in_the_gates_tree(lab: Lab) -> None:
@@ -462,6 +496,7 @@ import os, sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from tests.backlog.conftest import Lab
+from ralph.backlog.item_worktrees import clear_leftovers
 from ralph.backlog.gate import LandingRequest
 from ralph.repository.landing import Branch, changed_files
 lab = Lab(Path({path!r}))

@@ -82,6 +82,31 @@ def test_an_item_that_cannot_be_done_is_parked_and_blocks_what_waits_for_it(work
     assert parked["reason"].startswith("exhausted")
 
 
+@pytest.mark.parametrize("where", ["the user's tree", "a new repository", "none"])
+def test_an_item_whose_worktree_leads_elsewhere_is_parked_and_nothing_is_done_there(works: Works, where: str) -> None:
+    leads = {
+        "the user's tree": f"printf 'gitdir: %s\\n' {works.folder}/.git > .git",
+        "a new repository": "rm .git; git init -q",
+        "none": "rm .git",
+    }
+    works.todo("- [ ] T1 One\n- [ ] T2 Two\n")
+    works.script(f'[ "$key" = T2 ] || {{ {leads[where]}; }}; echo COMPLETE')
+    (works.folder / "staged").write_text("mine\n")
+    works.git("add", "staged")
+    asked = (("symbolic-ref", "HEAD"), ("rev-parse", "HEAD"), ("status", "--porcelain"))
+    before = [works.git(*words) for words in asked]
+    done = works.work("-j", "1")
+    assert done.returncode == 1
+    for _ in range(2):  # nor when it is tried again
+        (parked, *_) = works.all("item_parked")
+        assert (parked["key"], "is no longer the worktree of" in parked["reason"]) == ("T1", True)
+        assert works.landed() == ["T2"]
+        assert [works.git(*words) for words in asked] == before
+        works.run("work", "retry", "T1")
+        done = works.run("resume")
+    assert done.returncode == 1
+
+
 def test_done_with_nothing_changed_is_parked(works: Works) -> None:
     works.todo("- [ ] bad1 Nothing to do\n")
     done = works.work()

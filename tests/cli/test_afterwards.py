@@ -202,6 +202,20 @@ def test_nothing_is_done_in_another_tree_that_stands_for_the_worktree_of_a_run(
     assert (git("rev-parse", "HEAD"), git("symbolic-ref", "HEAD"), git("status", "--porcelain")) == before
 
 
+def test_a_check_that_leads_the_worktree_elsewhere_changes_nothing_there(
+    ralph: Ralph, agent: Agent, git: Git, repository: Path, tmp_path: Path
+) -> None:
+    leads = f"test ! -e {tmp_path}/now || printf 'gitdir: %s\\n' {repository}/.git > .git"
+    work = agent("echo new > fresh; echo '<response>DONE</response>'")
+    assert ralph("run", "go", "--worktree", "-m", "1", "--check", leads, "--agent", work).code == 0
+    (repository / "staged").write_text("mine\n")
+    git("add", "staged")
+    (tmp_path / "now").touch()
+    assert ralph("accept").code == 0
+    assert (git("symbolic-ref", "HEAD"), git("status", "--porcelain")) == ("refs/heads/main\n", "A  staged\n")
+    assert (repository / "fresh").read_text() == "new\n"
+
+
 def test_clean_takes_no_branch_that_only_the_records_of_a_run_name(
     ralph: Ralph, agent: Agent, repository: Path, git: Git
 ) -> None:

@@ -62,10 +62,6 @@ class Gate(Struct, frozen=True, kw_only=True):
     furnish: Callable[[], None]
     await_charge: Callable[[], None] = lambda: None
 
-    @property
-    def path(self) -> str:
-        return self.order.gate_in(self.repository).path
-
     def now(self) -> str:
         """The commit at which the target is."""
         order = self.order
@@ -130,7 +126,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def tested(self, commit: str, commands: Sequence[str], tries: int) -> Red | None:
         """The first command that fails on this commit, each of them on exactly its files."""
-        laid = worktrees.tree_at(self.repository, self.path, commit)
+        laid = worktrees.tree_at(self.order.gate_in(self.repository), commit)
         if laid.is_new:
             self.furnish()
         for number, command in enumerate(dict.fromkeys(commands)):

@@ -124,7 +124,10 @@ def play(part: Part, keeper: Keeper, interrupt: Interrupt) -> Looped:
         if os.path.exists(own.path) and not order.settings.keep_children:  # it was cut off
             sweep_marked(assigned.run, left=seconds_left)
         where = ItemPlace(work, assigned)
-        run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()
+        try:
+            run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()
+        except Astray as error:
+            run, stop = story.run if story else Run(id=assigned.run), Stop(Outcome.FAILED, error.advice)
         return _published(where.publisher, _looped(work, home, key, run, stop))
 
 
@@ -186,6 +189,8 @@ def _work_on(work: WorkOrder, home: Repository, key: str) -> tuple[str, tuple[st
     """The tip of an item's branch, with all that is in its worktree, and the files that it changes."""
     made = work.worktree_of(home, key)
     tip = commit_of(home.root, f"refs/heads/{made.branch}")
+    if os.path.isdir(made.path):
+        worktrees.refuse_another(made)
     if os.path.isdir(made.path) and not worktrees.is_clean(made.path, tip):
         commit_all(made, f"ralph: the work on {key}")
         tip = commit_of(home.root, f"refs/heads/{made.branch}")

@@ -19,7 +19,7 @@ from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command
 from ralph.processes.spawning import MARK
 from ralph.repository import landing, worktrees
-from ralph.repository.git import Repository, commit_of, know_worktree, own_folder
+from ralph.repository.git import Repository, commit_of, know_worktree
 from ralph.repository.landing import Remote, refused_because
 from ralph.repository.worktrees import Worktree, alone, carry_over
 from ralph.run.checks import enclosed
@@ -36,7 +36,8 @@ def item_place(
     """The worktree of an item, on its branch: as it was left, or from the target as it is now."""
     made = order.worktree_of(repository, key)
     with alone(repository):
-        is_new = not os.path.exists(_mark(made))
+        kept = worktrees.kept_for(made)
+        is_new = not (kept and os.path.exists(os.path.join(kept, FURNISHED)) and os.path.lexists(made.path))
         if is_new:
             _make(order, repository, made)
             know_worktree(repository, made.path)
@@ -44,7 +45,7 @@ def item_place(
         occupy(Path(made.workspace))
     if is_new:
         furnish(order, repository, made, context)
-        Path(_mark(made)).touch()
+        Path(worktrees.kept_for(made), FURNISHED).touch()
     worktrees.heal(made.path, f"refs/heads/{made.branch}")
     return made
 
@@ -61,17 +62,9 @@ def align(order: WorkOrder, repository: Repository, key: str, tip: str) -> None:
         repository.git("update-ref", "--no-deref", f"refs/heads/{made.branch}", tip)
 
 
-def _mark(made: Worktree) -> str:
-    try:
-        return os.path.join(own_folder(made.path), FURNISHED)
-    except OSError:
-        return os.path.join(made.path, ".git", FURNISHED)
-
-
 def _make(order: WorkOrder, repository: Repository, made: Worktree) -> None:
     if os.path.lexists(made.path):
-        with suppress(OSError):
-            remove_tree(made.path)
+        worktrees.make_way(made)
         repository.git("worktree", "prune")
     worktrees.heal_refs(repository.root, f"refs/heads/{made.branch}")  # of one that was killed while it made this
     words = ["worktree", "add", "-q", "--force", "--force"]  # what git remembers of one that is gone is in nobody's way
@@ -104,7 +97,7 @@ def clear(order: WorkOrder, repository: Repository, landed: dict[str, str]) -> N
     gone: dict[str, str] = {}
     for key, tip in landed.items():
         made = order.worktree_of(repository, key)
-        if os.path.isdir(made.path) and not worktrees.is_clean(made.path, tip):
+        if os.path.isdir(made.path) and not (worktrees.is_own(made) and worktrees.is_clean(made.path, tip)):
             continue
         _remove(made)
         gone[made.branch] = tip
@@ -113,14 +106,11 @@ def clear(order: WorkOrder, repository: Repository, landed: dict[str, str]) -> N
 
 def _remove(made: Worktree) -> None:
     """As git would, the worktree first: without it, what git keeps of it counts for nothing."""
-    own = ""
-    with suppress(OSError):
-        own = own_folder(made.path)
-    with suppress(OSError):
-        remove_tree(made.path)
-    if own and os.path.basename(os.path.dirname(own)) == "worktrees":
+    kept = worktrees.kept_for(made)
+    worktrees.make_way(made)
+    if kept:
         with suppress(OSError):
-            remove_tree(own)
+            remove_tree(kept)
 
 
 def clear_leftovers(order: WorkOrder, repository: Repository, landed: dict[str, str], is_done: bool) -> None:

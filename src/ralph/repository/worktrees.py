@@ -6,6 +6,7 @@ Worktrees live in `$XDG_STATE_HOME/ralph/worktrees` (`~/.local/state/...`): not 
 find every file twice; not beside it, where ralph may not be allowed to write; not in a folder that a restart empties.
 """
 
+import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -66,37 +67,47 @@ def _read(path: str) -> str:
         return ""
 
 
-class Laid(Struct, frozen=True):
-    """A working tree of ralph's own that was made what a commit says. Git knows its files by an index and HEAD, which a
-    check may change as well: so they are kept here."""
+class Laid(Struct, frozen=True, kw_only=True):
+    """A working tree of ralph's own that was made what a commit says. Git knows it by `.git`, and its files by an index
+    and HEAD in the folder that this leads to; a check may change those as well: so they are kept here."""
 
     path: str
     commit: str
     is_new: bool
+    mark: bytes
+    own: str
     index: bytes
     times: tuple[int, int]
 
 
-def tree_at(repository: Repository, path: str, commit: str) -> Laid:
+def tree_at(worktree: "Worktree", commit: str) -> Laid:
     """Makes the gate's own working tree what this commit says; what git ignores stays, caches above all. Nobody else
     works there: a lock in it is what a killed git has left."""
-    is_new = not os.path.exists(os.path.join(path, ".git")) or not os.path.isdir(own_folder(path))
+    path, is_new = worktree.path, not is_own(worktree)
     if is_new:
-        with suppress(OSError):
-            remove_tree(path)
-        repository.git("worktree", "prune")
-        repository.git("worktree", "add", "-q", "--detach", "--force", "--", path, commit)
+        make_way(worktree)
+        run(worktree.home, "worktree", "prune")
+        run(worktree.home, "worktree", "add", "-q", "--detach", "--force", "--", path, commit)
     heal(path)
     is_exact = is_new or _is_exact_for(path, commit)
     run(path, *_CHECK_OUT, commit)
-    index = os.path.join(own_folder(path), "index")
+    own = own_folder(path)
+    index = os.path.join(own, "index")
     if not is_exact:  # without an index git writes every file
         os.unlink(index)
         run(path, *_CHECK_OUT, commit)
     _unhide_new_files(path)
     _clean(path)
-    times = os.stat(index)
-    laid = Laid(path, commit, is_new, read_given(index, _LARGEST_INDEX), (times.st_atime_ns, times.st_mtime_ns))
+    stat = os.stat(index)
+    laid = Laid(
+        path=path,
+        commit=commit,
+        is_new=is_new,
+        mark=read_given(os.path.join(path, ".git")),
+        own=own,
+        index=read_given(index, _LARGEST_INDEX),
+        times=(stat.st_atime_ns, stat.st_mtime_ns),
+    )
     put_back(laid)
     return laid
 
@@ -113,17 +124,19 @@ def _is_exact_for(path: str, commit: str) -> bool:
 
 
 def put_back(laid: Laid) -> None:
-    """HEAD and the index become what they were, and a note says so for one who comes later."""
+    """`.git`, HEAD and the index become what they were, and a note says so for one who comes later."""
+    index = os.path.join(laid.own, "index")
+    head, mark = os.path.join(laid.own, "HEAD"), os.path.join(laid.path, ".git")
     try:
-        own = own_folder(laid.path)
-        index = os.path.join(own, "index")
-        for place, content in ((os.path.join(own, "HEAD"), f"{laid.commit}\n".encode()), (index, laid.index)):
+        if os.path.islink(laid.path):
+            raise NotADirectoryError(errno.ENOTDIR, "there is a link in its place")
+        for place, content in ((mark, laid.mark), (head, f"{laid.commit}\n".encode()), (index, laid.index)):
             with suppress(FileNotFoundError):
                 if read_given(place, _LARGEST_INDEX) == content:
                     continue
             replace_file(place, content)
         os.utime(index, ns=laid.times)  # git trusts what is older than its index
-        write_file(os.path.join(own, _LAID), " ".join((laid.commit, *map(str, stamp_of(index)))).encode())
+        write_file(os.path.join(laid.own, _LAID), " ".join((laid.commit, *map(str, stamp_of(index)))).encode())
     except OSError as error:
         raise GitError(f"a check has spoilt {laid.path}: {error.strerror}", "it is made anew the next time") from None
 
@@ -312,6 +325,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner = unattended) ->
     Without the user's hooks and signature: ralph's checks are the gate here, and nobody is there to answer a prompt.
     The user's own apply when the branch is merged.
     """
+    refuse_another(worktree)
     before = commit_of(worktree.path, "HEAD")
     flags = ("--no-verify", "--no-gpg-sign", "--allow-empty-message")
     env = {**identity(worktree.path), "GIT_WORK_TREE": worktree.path}
@@ -336,20 +350,41 @@ def commit_all(worktree: Worktree, message: str, runner: Runner = unattended) ->
     return made if made != before else None
 
 
-def refuse_another(worktree: Worktree) -> None:
-    """Raises where the folder is no longer the worktree that it was: by a link in its place, or a `.git` that leads
-    elsewhere, git would change the files and the branch of another one, such as the user's own."""
+def kept_for(worktree: Worktree) -> str:
+    """The folder in which the repository keeps what belongs to this worktree alone, by its own word and not by that of
+    a `.git` which an agent may have written; nothing where it knows of no such worktree."""
+    trees = os.path.realpath(os.path.join(shared_by(own_folder(worktree.home)), "worktrees"))
+    first, mark = os.path.basename(worktree.path), os.path.join(worktree.path, ".git")
+    for name in sorted(os.listdir(trees) if os.path.isdir(trees) else (), key=lambda name: name != first):
+        place = os.path.join(trees, name)
+        if os.path.normpath(os.path.join(place, _read(os.path.join(place, "gitdir")))) == mark:
+            return place
+    return ""
+
+
+def is_own(worktree: Worktree) -> bool:
+    """Whether there is this worktree in its place. By a link there, or by a `.git` that leads elsewhere, git would
+    change the files, the index and the branch of another one, such as the user's own."""
     try:
-        own, common = os.path.realpath(own_folder(worktree.path)), shared_by(own_folder(worktree.home))
-        back = os.path.realpath(os.path.join(own, _read(os.path.join(own, "gitdir"))))
-    except OSError:
-        own = common = back = ""
-    is_below = os.path.dirname(own) == os.path.realpath(os.path.join(common, "worktrees"))
-    if os.path.islink(worktree.path) or not is_below or back != os.path.realpath(os.path.join(worktree.path, ".git")):
-        raise UserError(
+        kept = kept_for(worktree)
+        return bool(kept) and not os.path.islink(worktree.path) and os.path.samefile(own_folder(worktree.path), kept)
+    except (OSError, UserError):
+        return False
+
+
+def refuse_another(worktree: Worktree) -> None:
+    """Raises where the folder is no longer the worktree that it was."""
+    if not is_own(worktree):
+        raise Astray(
             f"{worktree.path} is no longer the worktree of {worktree.branch}",
             f"see what happened to it; the work that was committed is on {worktree.branch}",
         )
+
+
+def make_way(worktree: Worktree) -> None:
+    """Removes whatever is in the place of a worktree of ralph's own: of a link not that to which it leads."""
+    with suppress(OSError):
+        (os.unlink if os.path.islink(worktree.path) else remove_tree)(worktree.path)
 
 
 def remove(worktree: Worktree) -> None:

@@ -89,7 +89,7 @@ def take_over(
         laid: Laid | None = None
         try:
             if commit != base and order.settings.guardrails:
-                laid = worktrees.tree_at(home, tree.path, commit)
+                laid = worktrees.tree_at(tree, commit)
                 checks = _checked(run, order, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
             answer = home.ask("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:

@@ -139,7 +139,7 @@ class Planning:
             looks_only=True,
         )
         shown = Shown(False, self.asked.quiet, self.asked.verbose)
-        run, stop = play(order, self.keeper, shown, rules=(planned(self.path.name),))
+        run, stop = play(order, self.keeper, shown, rules=(planned(self.path.name),), answers=True)
         answer = run.last.turn.text if run.last else ""
         plan = plan_in(answer, self.path.name) if stop.outcome is Outcome.DONE else None
         return plan, stop

@@ -188,8 +188,9 @@ def play(
     story: Story | None = None,
     notices: Sequence[Notice] = (),
     rules: Sequence[Rule] = (),
+    answers: bool = False,
 ) -> tuple[Run, Stop]:
-    """Plays a run in front of a person."""
+    """Plays a run in front of a person. It `answers`: somebody still waits for what its agent has said."""
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
     from ralph.run.session import Session
 
@@ -221,7 +222,10 @@ def play(
                 interrupt=interrupt,
             )
             screen.belongs_to(session.id)
-            return session.play()
+            run, stop = session.play()
+            if not answers:
+                interrupt.settle(stop.outcome.exit_code)
+            return run, stop
     finally:
         screen.close()
 

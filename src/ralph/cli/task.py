@@ -143,7 +143,7 @@ def _play(values: dict[str, Any], words: list[str], keeper: Keeper, folder: Task
     )
     order.goal()
     shown = Shown(asked.json, not asked.verbose, asked.verbose)
-    run, stop = play(order, keeper, shown, place=ChildPlace(order, folder, info))
+    run, stop = play(order, keeper, shown, place=ChildPlace(order, folder, info), answers=not asked.json)
     if run.last and not asked.json:
         text = run.last.turn.text
         try:

@@ -174,9 +174,9 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     from ralph.show.outlet import Ndjson
 
     audience = Audience(order, folder, is_quiet=shown.quiet)
+    interrupt = stack.enter_context(Interrupt(lambda: audience.screen.announce(ANNOUNCEMENT)))
     audience.begin(stack)
     redact = Redactor(secret_values(os.environ))
-    interrupt = stack.enter_context(Interrupt(lambda: audience.screen.announce(ANNOUNCEMENT)))
     began = time.monotonic()
 
     def is_late() -> bool:
@@ -191,7 +191,9 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     ledger.tell(order.started(resumed=ledger.is_resumed))
     for text in filter(None, (notice, enlist(folder, os.environ))):
         ledger.tell(events.Notice(text))
-    return Coordinator(order, folder, ledger, interrupt, tick=audience.tick).run(reading)
+    code = Coordinator(order, folder, ledger, interrupt, tick=audience.tick).run(reading)
+    interrupt.settle(code)
+    return code
 
 
 def resume(run: Listed, shown: Shown) -> int:

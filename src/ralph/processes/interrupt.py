@@ -93,6 +93,11 @@ class Interrupt:
         before = self._before[number]
         signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
 
+    def settle(self, code: int) -> None:
+        """The outcome stands: whatever signal comes when this is left ends us with its exit code, and no other."""
+        for number in self._before.keys() & _NAMES.keys():
+            self._before[number] = lambda *_: os._exit(code)
+
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid and number != signal.SIGINT:
             # This is a copy that `multiprocessing` made: whoever ends it means it alone. ^C is meant for us all.

@@ -106,6 +106,35 @@ def test_the_copy_of_one_that_was_killed_before_it_told_of_it_takes_nothing_from
     assert copy.go() == 2
 
 
+def test_it_does_not_take_itself_for_the_copy_that_nobody_told_it_of(place: Nursery, tmp_path: Path) -> None:
+    """The one that forks the copy, and has yet to say its number, can be killed as well."""
+    (tmp_path / "sitecustomize.py").write_text(KILLED_BEFORE_IT_TELLS)
+    place._env = {**os.environ, "PYTHONPATH": str(tmp_path), "KILLED": str(tmp_path / "killed")}
+    place.open()
+    assert place._line is not None
+    told = []
+    for _ in range(2):
+        with open(os.devnull, "r+b") as nothing:
+            place._line.send(("land", "nothing"), [nothing.fileno()] * 3)
+        told.append(place._line.receive())
+    assert (tmp_path / "killed").exists()
+    assert told[0] == ((0,), [])
+    assert told[1] is not None, "it goes on making others"
+    assert told[1][0][0] > 0
+
+
+KILLED_BEFORE_IT_TELLS = """
+import os, signal
+write = os.write
+def killed_once(fd, data):
+    if data.isdigit() and not os.path.exists(os.environ["KILLED"]):
+        open(os.environ["KILLED"], "x").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return write(fd, data)
+os.write = killed_once
+"""
+
+
 def test_where_it_makes_none_a_process_is_started_as_any_other(
     place: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

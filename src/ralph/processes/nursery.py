@@ -105,8 +105,11 @@ def next_copy() -> list[str]:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     while asked := line.receive():
         words, streams = [str(word) for word in asked[0]], asked[1]
-        pid = _orphan()
-        if not pid:
+        try:
+            pid = _orphan()
+        except OSError:  # the system is short of something: who asked does without us
+            return []
+        if pid is None:
             line.close()
             os.setsid()
             for to, fd in enumerate(streams):
@@ -121,8 +124,9 @@ def next_copy() -> list[str]:
     return []
 
 
-def _orphan() -> int:
-    """Forks a process that is not ours to wait for: its pid, and 0 in the process itself."""
+def _orphan() -> int | None:
+    """Forks a process that is not ours to wait for: its pid, or 0 where the one between was killed before it told that;
+    None in the process itself."""
     reader, writer = os.pipe()
     between = os.fork()
     if between == 0:
@@ -131,7 +135,7 @@ def _orphan() -> int:
             os._exit(0)
         os.close(reader)
         os.close(writer)
-        return 0
+        return None
     os.close(writer)
     pid = int(os.read(reader, 32) or 0)
     os.close(reader)

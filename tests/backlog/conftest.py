@@ -25,7 +25,9 @@ LIST = "# List\n\n- [ ] T1 One\n- [ ] T2 Two\n- [ ] T3 Three\n- [ ] T4 Four\n"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Git knows who the user is, and nothing of the developer's own."""
+    """Git knows who the user is, and nothing of the developer's own. All gates here have the same name: what one test
+    leaves is not for the next to find."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     place = tmp_path / "home"
     place.mkdir()
     (place / ".gitconfig").write_text(ME)

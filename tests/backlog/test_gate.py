@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.backlog.conftest import LIST, TARGET, Lab
@@ -491,48 +492,57 @@ def test_an_old_git_is_refused(lab: Lab, tmp_path: Path, monkeypatch: pytest.Mon
         refuse_old_git(str(lab.path))
 
 
-KILLED = """
-import os, sys
-sys.path.insert(0, {tests!r})
-from pathlib import Path
-from tests.backlog.conftest import Lab
-from ralph.backlog.item_worktrees import clear_leftovers
-from ralph.backlog.gate import LandingRequest
-from ralph.repository.landing import Branch, changed_files
-lab = Lab(Path({path!r}))
-branches = []
-for line in lab.git("for-each-ref", "--format=%(refname:lstrip=4) %(objectname)", "refs/heads/ralph/w/T*").splitlines():
-    key, tip = line.split()
-    branches.append(Branch(key, tip, key, changed_files(lab.found(), lab.target, tip)))
-print(*lab.gate("test -e hot").land(LandingRequest(branches=tuple(branches))).landed, flush=True)
-"""
+def killed_at(lab: Lab, request: LandingRequest, start: int, has_ended: bool) -> bool:
+    """Lands until so many gits were started, or until that many have ended: there it is killed. False where it comes to
+    its end before that."""
+    started, spawn = 0, os.posix_spawn
 
+    def spawn_or_die(*words: Any, **how: Any) -> int:
+        nonlocal started
+        started += 1
+        if started == start and not has_ended:
+            os.kill(os.getpid(), signal.SIGKILL)
+        pid = spawn(*words, **how)
+        if started == start:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return pid
 
-@pytest.mark.timeout(120)
-def test_a_landing_that_is_killed_at_any_instant_loses_and_doubles_nothing(lab: Lab) -> None:
-    """Again and again, until all has landed; a git that it had begun goes on, or dies too."""
-    for number in range(1, 5):
-        lab.branch(f"T{number}", {f"f{number}": "x\n"})
-    script = KILLED.format(tests=str(Path(__file__).parents[2]), path=str(lab.path))
-    delays = [0.25 + 0.012 * step for step in range(24)]
-    killed = 0
-    for delay in delays:
-        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+    child = os.fork()
+    if not child:
+        code = 1
         try:
-            process.communicate(timeout=delay)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            killed += 1
-            process.communicate()
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert sorted(done.stdout.split()) == ["T1", "T2", "T3", "T4"]
-    assert killed > 0
-    trailers = lab.git("log", "--first-parent", "--format=%(trailers:key=Ralph-Item,valueonly)", TARGET).split()
-    assert sorted(trailers) == ["T1", "T2", "T3", "T4"], "each exactly once"
+            os.posix_spawn = spawn_or_die
+            code = 0 if lab.gate("test -e hot").land(request).landed else 1
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+@pytest.mark.parametrize("has_ended", [False, True], ids=["before a git", "behind a git"])
+def test_a_landing_that_is_killed_at_any_instant_loses_and_doubles_nothing(lab: Lab, has_ended: bool) -> None:
+    """One after the other: each finds what those before it have left."""
+    items = ["T1", "T2", "T3", "T4"]
+    request = LandingRequest(branches=tuple(lab.branch(key, {key: "x\n"}) for key in items))
+    (first,) = lab.commits()
+
+    def landed() -> list[str]:
+        return sorted(lab.git("log", "--first-parent", "--format=%(trailers:key=Ralph-Item,valueonly)", TARGET).split())
+
+    kills = 0
+    while killed_at(lab, request, kills + 1, has_ended):
+        kills += 1
+        if found := landed():
+            assert found == items, "all of them or none, and each once"
+            lab.git("update-ref", f"refs/heads/{TARGET}", first)
+    assert kills > 10, "of all that it starts"
+    assert landed() == items
     assert lab.show("T.md").count("[x]") == 4
     assert lab.git("fsck", "--no-progress", "--no-dangling") == ""
-    for commit in lab.commits()[1:]:
-        assert landing.unlanded(lab.found(), commit, {f"{commit}^2"}) == set()
+    (commit,) = lab.commits()[1:]
+    assert landing.unlanded(lab.found(), commit, {f"{commit}^2"}) == set()
 
 
 def test_a_lock_on_the_remote_that_goes_is_waited_for(lab: Lab, remote: Remote) -> None:

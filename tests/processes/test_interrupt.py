@@ -5,6 +5,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -40,6 +43,40 @@ def test_each_signal_raises_the_level(signals: list[signal.Signals], level: int)
         interrupt.acknowledge()
         assert not is_readable(interrupt)
     assert announced == ["once"] * bool(signals)
+
+
+def test_a_signal_that_comes_at_any_instant_of_the_hearing_of_another_is_heard() -> None:
+    """As Ctrl-C twice is passed on to the loops of a backlog: one of them was lost, and its agent had seven seconds."""
+    instants = 0
+
+    def play(instant: int) -> bool:
+        """Whether there was such an instant."""
+        passed, announced = 0, []
+
+        def look(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+            nonlocal passed
+            frame.f_trace_opcodes = is_hearing = frame.f_code is Interrupt._receive.__code__
+            if is_hearing and event == "opcode":
+                passed += 1
+                if passed == instant:
+                    signal.raise_signal(signal.SIGTERM)
+            return look if is_hearing else None
+
+        with Interrupt(announce=lambda: announced.append("once")) as interrupt:
+            sys.settrace(look)
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                sys.settrace(before)
+            if passed < instant:
+                return False
+            assert (interrupt.level, interrupt.is_repeated, announced) == (2, True, ["once"]), f"instant {instant}"
+        return True
+
+    before = sys.gettrace()
+    while play(instants + 1):
+        instants += 1
+    assert instants > 20
 
 
 def test_the_handlers_that_stood_before_stand_again() -> None:

@@ -44,9 +44,10 @@ class Interrupt:
     """
 
     def __init__(self, announce: Callable[[], None] = _announce) -> None:
-        self.level = 0
         self.reason = ""
-        self.is_repeated = False
+        # How much each request adds to the level, and to what it raises it at least. Only ever added to: the next
+        # signal may come, and be heard, at any instant of the hearing of this one.
+        self._asked: list[tuple[int, int]] = []
         self._announce = announce
         self._breaks = False
         self._pid = os.getpid()
@@ -85,6 +86,18 @@ class Interrupt:
         os.close(self._writer)
 
     @property
+    def level(self) -> int:
+        level = 0
+        for more, least in self._asked:
+            level = max(level + more, least)
+        return min(3, level)
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether a signal came that was not the first thing to be asked."""
+        return any(more for more, _ in self._asked[1:])
+
+    @property
     def is_deaf(self) -> bool:
         """Whether no signal is heard: they are left to the program around the run."""
         return not self._before
@@ -104,11 +117,10 @@ class Interrupt:
             self._restore(number)
             signal.raise_signal(number)
             return
-        first = self.level == 0
-        self.is_repeated = not first
-        self.level = min(3, max(self.level + 1, 2 if number == signal.SIGHUP else 1))
+        asked = (1, 2 if number == signal.SIGHUP else 1)
+        self._asked.append(asked)
         self.reason = _NAMES[number]
-        if first:
+        if self._asked[0] is asked:
             self._announce()
         elif self._breaks:
             raise KeyboardInterrupt
@@ -135,7 +147,8 @@ class Interrupt:
     def raise_to(self, level: int, reason: str) -> None:
         """Asks for the same without a signal."""
         if level > self.level:
-            self.level, self.reason = level, reason
+            self._asked.append((0, level))
+            self.reason = reason
             os.write(self._writer, b"\0")
 
     def fileno(self) -> int:

@@ -266,6 +266,22 @@ def test_to_close_a_stopped_keeper_takes_no_longer(shell, mark) -> None:
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_nothing_survives_a_keeper_that_is_killed_or_stopped_while_it_takes_its_leave(
+    how: int, shell, mark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has said before, and nobody has heard, does not mean that it is gone."""
+    command = shell(f"echo ready; exec sleep {mark.seconds}")
+    reader, writer = os.pipe()
+    keeper = Keeper.start(adopts=True)
+    with open(reader, "rb") as output, open(writer) as theirs:
+        keeper.spawn(command.argv[0], command, [theirs.fileno()] * 3)
+        assert output.readline() == b"ready\n"
+    monkeypatch.setattr(keeper._channel, "finish", lambda: os.kill(keeper.pid, how))
+    keeper.close()
+    assert mark.bearers() == []
+
+
 def test_a_keeper_that_cannot_be_replaced_is_not_waited_for(shell, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> int:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))

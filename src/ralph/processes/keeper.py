@@ -212,10 +212,14 @@ class Keeper:
             self._channel.send((0, "farewell"))
             self._channel.finish()
             self._wait(_LAST_WORDS)
+            while self._channel.receive():  # about what is over: it is gone when there is no more to hear
+                self._wait(_LAST_WORDS)
+            went_by_itself = self._collect()
         except (OSError, KeeperLost):  # it was killed before, or somebody has stopped it
+            went_by_itself = False
+        if not went_by_itself:
             self._end_from_here()
         self._channel.close()
-        self._collect()
 
     @property
     def is_lost(self) -> bool:
@@ -290,13 +294,16 @@ class Keeper:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
 
-    def _collect(self) -> None:
+    def _collect(self) -> bool:
+        """Takes note of its end; False where somebody has killed it."""
+        status = 0
         try:
             if self._child:
-                os.waitpid(self._child, 0)
+                _, status = os.waitpid(self._child, 0)
         except ChildProcessError:  # it came of a release, or a parent of ours taught us to ignore SIGCHLD
             pass
         self._child = 0
+        return status == 0
 
     def _ask(self, request: Message, fds: Sequence[int] = ()) -> int:
         """The number of the request, which every answer to it bears."""

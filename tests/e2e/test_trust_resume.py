@@ -179,6 +179,16 @@ def test_a_commit_that_never_happened_is_made_up_for(
     assert git("show", "HEAD:work") == "1\n"
 
 
+def test_a_commit_that_something_fatal_has_prevented_is_made_up_for(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git
+) -> None:
+    fake = agent(COMMITTING.format(message="if [ $N = 2 ]; then kill -9 $PPID; fi; echo Message", work=DONE))
+    assert ralph("run", "g", "--check", "true", "--commit", "--agent", fake).code == 2
+    assert git("log", "--format=%s").split() == ["first"]
+    assert ralph("resume").code == 0
+    assert git("log", "--format=%s").split() == ["Message", "first"]
+
+
 def test_a_push_that_never_happened_is_made_up_for_without_another_commit(
     ralph: Ralph, agent: Agent, repository: Path, git: Git, tmp_path: Path, prompts: Prompts
 ) -> None:

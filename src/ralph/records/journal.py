@@ -241,9 +241,9 @@ def _add(story: Story, event: events.Event | None, iterations: list[Iteration], 
         case events.ScmFinished() if event.ok:
             story.settled.add((event.iteration, event.task))
         case events.RunFinished():
-            # Whoever interrupts a run interrupts the commit too.
+            # Whoever interrupts a run interrupts the commit too, and so does what is fatal: a full disk, say.
             story.finished = event
-            story.is_open = story.is_open and event.outcome == Outcome.INTERRUPTED.value
+            story.is_open = story.is_open and event.outcome in (Outcome.INTERRUPTED.value, Outcome.FATAL.value)
 
 
 class _Stopwatch:

@@ -54,6 +54,22 @@ def test_stop_now_ends_the_turn(ralph: Ralph, start: Any) -> None:
     assert run.all("agent_finished")[0]["ended_by"] == "interrupt"
 
 
+@pytest.mark.parametrize("who", ["its own agent", "the agent of run 1234", "you"])
+def test_it_is_said_who_has_stopped_a_run(ralph: Ralph, start: Any, workspace: Path, who: str) -> None:
+    run = start("--check", "true")
+    run.in_turn()
+    # What an agent leaves in the box keeps nobody from stopping the run, and ends nothing by itself.
+    if who == "you":
+        (workspace / ".ralph" / "runs" / run.id / "mail" / "stopped-by" / "x").mkdir(parents=True)
+    mark = {"its own agent": run.id, "the agent of run 1234": "1234"}.get(who, "")
+    assert ralph("stop", RALPH_RUN_ID=mark).code == 0
+    run.let("one thing done")
+    assert run.finish() == 130
+    by = "SIGTERM" if who == "you" else f"a stop from {who}"
+    assert run.all("run_finished")[0]["interrupted_by"] == by
+    assert ("stopped by you" if who == "you" else f"received a stop from {who}") in ralph("show").out
+
+
 def test_stop_now_reaches_a_run_that_ignores_hangups(ralph: Ralph, start: Any) -> None:
     run = start(wrapper=("sh", "-c", 'trap "" HUP; exec "$@"', "sh"))
     run.in_turn()

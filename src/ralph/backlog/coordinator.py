@@ -200,7 +200,7 @@ class Coordinator:
             self._landed(gate)
         if self._interrupt.level:
             urgency = AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2)
-            self._stop(Outcome.INTERRUPTED.value, "stopped by you", urgency)
+            self._stop(Outcome.INTERRUPTED.value, f"stopped by {self._mailbox.read().stopped_by or 'you'}", urgency)
         self._obey()
         self._read_again()
         self._watch_limits()

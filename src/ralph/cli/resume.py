@@ -57,7 +57,9 @@ def resume(values: Values, words: list[str]) -> int:
         print(f"run {found.id} goes on" + (" without an answer" if control.go_on(found) else ""))
         return 0
     Seal(found.id, found.folder.path, os.environ).refuse_what_was_changed()
-    Mailbox(found.place).unpause()
+    mailbox = Mailbox(found.place)
+    mailbox.unpause()
+    mailbox.sign_stop()
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
     if found.facts.kind == "work":
         from ralph.cli.work import resume as go_on_with_work

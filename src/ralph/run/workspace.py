@@ -77,11 +77,11 @@ class LocalWorkspace:
         waits, problem = marked(self._wait_file) if self._wait_file else (False, "")
         if self._context.interrupt.level and self._context.tick:
             self._context.tick()  # who sent the signal is one thing, why another
-        mail = self._mailbox.read()
+        mail, reason = self._mailbox.read(), self._context.interrupt.reason
         return Snapshot(
             at=time.time(),
             elapsed=self._context.elapsed(),
-            interrupted=self._context.interrupt.reason,
+            interrupted=f"a stop from {mail.stopped_by}" if reason and mail.stopped_by else reason,
             trouble=trouble or problem,
             wait_requested=WaitRequest(words_of(self._wait_file)) if waits and self._wait_file else None,
             done_file=done,

@@ -156,7 +156,7 @@ def work_sentence(event: work_events.WorkFinished, target: str) -> str:
     parts += [f"{event.parked} parked"] if event.parked else []
     parts += [f"{event.blocked} blocked"] if event.blocked else []
     cost = f" ({money(event.cost_usd)})" if event.cost_usd is not None else ""
-    why = {"budget": "the budget is spent", "interrupted": "stopped by you; go on with `ralph resume`"}
+    why = {"budget": "the budget is spent", "interrupted": f"{event.reason}; go on with `ralph resume`"}
     reason = why.get(event.outcome) or (event.reason if event.outcome in ("fatal", "stuck", "timeout") else "")
     return one_line(f"{', '.join(parts)}{cost}" + (f"; {reason}" if reason else ""), 1000)
 

@@ -79,11 +79,13 @@ def present(run: Listed, objection: Objection) -> Listed:
     return now
 
 
-def stop(run: Listed, now: bool = False) -> bool:
+def stop(run: Listed, now: bool = False, env: Mapping[str, str] = os.environ) -> bool:
     """Asks the run to end after what it does; `now`, or asked again: to end that too. Whether it ends now."""
     run = present(run, not_at_work)
+    mailbox, asking = Mailbox(run.place), env.get(MARK)
+    mailbox.sign_stop("its own agent" if asking == run.id else f"the agent of run {asking}" if asking else "")
     if run.facts.deaf:
-        Mailbox(run.place).stop(now)
+        mailbox.stop(now)
     elif not now:
         _send(run, signal.SIGTERM)
     elif _ignores_hangup(run.facts.pid):

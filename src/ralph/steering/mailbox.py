@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ralph.core.model import PersonNote, Question, Run
-from ralph.core.text import clean, head
+from ralph.core.text import clean, head, one_line
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import open_file, read_file, replace_file
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ralph.core.events import Event, Tell
 
 NOTE, QUESTION, PAUSE, STOP, STOP_NOW = ".note", ".question", "pause", "stop", "stop-now"
+STOPPED_BY = "stopped-by"
 LONGEST_QUESTION = 4000
 DROP = "QUESTION.md"  # a question that an agent left as a file in its workspace
 DROP_NAME = "RALPH_QUESTION"  # the variable by which one who can write nowhere else knows where that is
@@ -33,11 +34,13 @@ Letter = TypeVar("Letter")
 
 
 class Mail(msgspec.Struct, frozen=True):
-    """What lies in the box: notes, oldest first, and questions that none of them answers."""
+    """What lies in the box: notes, oldest first, and questions that none of them answers. `stopped_by`: the agent, and
+    no person, who has asked for an end."""
 
     notes: tuple[PersonNote, ...] = ()
     questions: tuple[Question, ...] = ()
     is_paused: bool = False
+    stopped_by: str = ""
 
 
 class Mailbox:
@@ -51,7 +54,8 @@ class Mailbox:
         asked = [asked for name in letters if name.endswith(QUESTION) and (asked := _decoded(self._at(name), Question))]
         answered = {note.answers.id for note in notes if note.answers}
         questions = (Question(one.id, _without_keys(one.text)) for one in asked if one.id not in answered)
-        return Mail(tuple(notes), tuple(questions), PAUSE in names)
+        stopped_by = _decoded(self._at(STOPPED_BY), str) if STOPPED_BY in names else None
+        return Mail(tuple(notes), tuple(questions), PAUSE in names, one_line(stopped_by or "", 80))
 
     def tell(self, text: str, answers: Question | None = None) -> PersonNote:
         """Leaves a note for the next prompt."""
@@ -95,6 +99,12 @@ class Mailbox:
     def stop(self, now: bool = False) -> None:
         """Asks a run to end that hears no signals."""
         self._put(STOP_NOW if now else STOP, None)
+
+    def sign_stop(self, by: str = "") -> None:
+        """Says who asks for an end, where that is no person: a signal does not. It ends nothing by itself, and what
+        an agent has put in its place keeps nobody from the signal."""
+        with suppress(OSError, UserError):
+            self._put(STOPPED_BY, by) if by else self._remove(STOPPED_BY)
 
     def take_stop(self, now: bool = False) -> bool:
         """Takes a request to end out of the box; False where there is none."""

@@ -95,6 +95,22 @@ def test_one_that_has_cleared_its_environment_is_found_below_the_recorded_agent(
     eventually(lambda: not alive(nap))
 
 
+def test_a_run_that_the_surviving_agent_starts_ends_neither_its_own_keeper_nor_who_started_it(
+    left: Callable[..., Any], ralph: Any, agent: Agent, alive: Alive, nap: str, eventually: Any, tmp_path: Path
+) -> None:
+    told, over, done = tmp_path / "go", tmp_path / "code", agent("echo '<response>DONE</response>'", "other")
+    inner = f"mkdir -p {tmp_path}/inner; {sys.executable} -m ralph run g -C {tmp_path}/inner --agent {done}"
+    waits = f"until [ -e {told} ]; do sleep 0.01; done; {inner} 2> {tmp_path}/said; echo $? > {over}.new"
+    left(script=f"{ESCAPES}({waits}; mv {over}.new {over}; sleep {{0}}) &", number=3)
+    told.touch()
+    eventually(over.exists)
+    assert over.read_text() == "0\n", (tmp_path / "said").read_text()
+    assert "what it had left was ended: " in (tmp_path / "said").read_text()
+    assert alive(nap), "who started it goes on"
+    assert "what it had left was ended: " in ralph("clean").out, "and is found by the next one"
+    eventually(lambda: not alive(nap))
+
+
 AVENGER = """
 import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

@@ -130,19 +130,20 @@ def sweep_marked(
 
 def left_of(run_id: str, known: Iterable[RunningProcess] = ()) -> list[RunningProcess]:
     """Those with the mark of a run, those known to be of it (they may have lost that in the meantime), and all that
-    live below them; but not this process, nor those above it."""
+    live below them; but not this process, nor those above it or below it: who was left may have started it."""
     return distinct(list(_each_left(run_id, known)))
 
 
 def _each_left(run_id: str, known: Iterable[RunningProcess]) -> Iterator[RunningProcess]:
     """As they are found: who is ended at once has no time to get away by a fork."""
-    above, look, seen = _above(), _looking(), set[int]()
+    spared = _above().union(process.pid for process in below(os.getpid()))
+    look, seen = _looking(), set[int]()
     again = (now for process in known if (now := look(process.pid)) and now.began == process.began)
     for heads in (_bearers(f"{MARK}={run_id}".encode()) if run_id else (), again):
         for head in heads:  # in a long chain each is below all others: whoever was seen is not looked at again
             found = [head, *below(head.pid, seen)] if head.pid not in seen else []
             seen.update(process.pid for process in found)
-            yield from (process for process in found if process.pid not in above)
+            yield from (process for process in found if process.pid not in spared)
 
 
 def _above() -> set[int]:

@@ -33,7 +33,7 @@ from ralph.processes.descendants import (
     start_of,
     sweep_marked,
 )
-from ralph.processes.spawning import ASKED_BY
+from ralph.processes.spawning import ASKED_BY, MARK
 
 if TYPE_CHECKING:
     from ralph.processes.keeper import Keeper
@@ -329,6 +329,8 @@ def end_left_behind(env: Mapping[str, str] = os.environ) -> list[Left]:
             sweep_marked(run, known=found, left=seconds_left)
             if left_of(run):  # somebody hangs in the kernel: the next start tries again
                 continue
+        if os.environ.get(MARK) == run:  # so it does where somebody of it has started us
+            continue
         with suppress(OSError):
             os.unlink(f"{state_folder(env, _PLACE)}/{run}")
     return ended

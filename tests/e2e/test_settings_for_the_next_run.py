@@ -119,6 +119,7 @@ def test_hooks_do_not_obey_them_either(planted: Any, ralph: Ralph) -> None:
 def test_settings_that_changed_while_a_session_was_in_a_loop_are_asked_about_too(ralph: Ralph, workspace: Path) -> None:
     session = {"CLAUDE_CODE_SESSION_ID": "around"}
     assert ralph("hook", "start", "a task", **session).code == 0
+    assert ralph("run", "g", "-m", "1", "--agent", "true").code == 1, "another run, before anything has changed"
     (workspace / ".ralph" / "settings.local.json").write_text(json.dumps(SAID))
     assert ASKS in ralph("run", "g", "--agent", "true").err
     assert ralph("hook", "cancel", **session).code == 0

@@ -237,7 +237,7 @@ def allowed(message: str) -> str:
 def watched(loop: Loop) -> Watched:
     """The settings files as they were when the loop began, whichever process looks at them."""
     workspace = Path(loop.root)
-    return Watched(workspace, loop.run, settings_files(workspace, os.environ), os.environ)
+    return Watched(workspace, loop.run, settings_files(workspace, os.environ), os.environ, pid=0)
 
 
 def folder_of(loop: Loop) -> RunFolder:

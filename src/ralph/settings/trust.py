@@ -2,6 +2,7 @@
 state folder; nobody obeys others before a person has seen the difference."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ralph.errors import UNREADABLE, UserError
+from ralph.errors import UNREADABLE, UserError, shortage
 from ralph.files import is_alive, read_file, read_given, replace_file, state_folder
 
 if TYPE_CHECKING:
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 4 << 20
 MOST_LINES = 2000  # of a file that are compared: what tells two texts apart takes more time than they are long
+LONGEST_SESSION = 7 * 24 * 3600.0
 Contents = dict[str, bytes | None]
 
 
 class Before(Struct, frozen=True):
-    """What the files held when a run began, and which process plays it."""
+    """What the files held when a run began, and which process plays it; none (0) plays a loop inside a session."""
 
     pid: int
     files: Contents
@@ -42,9 +44,15 @@ class Watched:
     but an agent may remove that, and nobody can have accepted anything meanwhile: so for this one it is remembered."""
 
     def __init__(
-        self, workspace: "pathlib.Path", run_id: str, files: "Sequence[pathlib.Path]", env: Mapping[str, str]
+        self,
+        workspace: "pathlib.Path",
+        run_id: str,
+        files: "Sequence[pathlib.Path]",
+        env: Mapping[str, str],
+        pid: int | None = None,
     ) -> None:
         self._path = os.path.join(place_of(workspace, env), run_id)
+        self._pid = os.getpid() if pid is None else pid
         self._files = tuple(map(str, files))
         self._before: Before | None = None
 
@@ -53,17 +61,21 @@ class Watched:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             for path in {*_records(os.path.dirname(self._path))} - {self._path}:
                 before = _read(path)
-                if before and not is_alive(before.pid) and not _changed(before):  # killed, with nothing changed
+                if before and not _is_at_work(path, before) and not _changed(before):  # killed, with nothing changed
                     os.unlink(path)
             known = _read(self._path)  # a run that goes on is measured by its beginning
-            self._before = Before(os.getpid(), known.files if known else _contents(self._files))
+            self._before = Before(self._pid, known.files if known else _contents(self._files))
             _write(self._path, self._before)
         except OSError:  # as with the list of runs, which says so: then nothing can be compared
             pass
 
     def end(self) -> list[str]:
-        """The files that have changed. Where none has, there is nothing to remember."""
-        changed = _changed(self._before) if self._before else []
+        """The files that have changed. Where none has, there is nothing to remember; where that cannot be seen, the
+        next run looks."""
+        try:
+            changed = _changed(self._before) if self._before else []
+        except OSError:
+            return []
         if not changed or not self._before:
             _forget(self._path)
             return []
@@ -100,10 +112,15 @@ def trust(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
     """Takes the settings for good as they are now; runs at work are measured by them from here on."""
     for path in _records(place_of(workspace, env)):
         before = _read(path)
-        if before and is_alive(before.pid):
+        if before and _is_at_work(path, before):
             _write(path, Before(before.pid, _contents(tuple(before.files))))
         else:
             _forget(path)
+
+
+def _is_at_work(path: str, before: Before) -> bool:
+    """Nobody says when a session is over that was left in the middle of its loop."""
+    return is_alive(before.pid) if before.pid else time.time() - os.lstat(path).st_mtime < LONGEST_SESSION
 
 
 def _records(folder: str) -> list[str]:
@@ -119,6 +136,8 @@ def _contents(files: Sequence[str]) -> Contents:
         try:
             found[path] = read_given(path, MOST_BYTES)
         except OSError as error:  # none, or none that could be obeyed
+            if shortage(error):  # it may be as it was
+                raise
             found[path] = None if isinstance(error, FileNotFoundError) else (error.strerror or "").encode()
     return found
 

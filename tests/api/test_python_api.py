@@ -319,7 +319,7 @@ class Forking:
         child.start()
         begun.wait()
         child.terminate()
-        child.join(10)
+        child.join(60)
         print(child.exitcode)
         child.kill()
         return "COMPLETE"

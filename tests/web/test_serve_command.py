@@ -76,7 +76,7 @@ def test_however_it_ends_nothing_of_it_is_left(serve: Serve, home: dict[str, str
     served.another_link("look")
     assert folder.served
     served.process.send_signal(number)
-    assert served.process.wait(10) == 0
+    assert served.process.wait(60) == 0
     assert not folder.served
     assert not list(Path(folder.path).rglob("*.json"))
     assert not list(Path(folder.path, "links").iterdir())
@@ -86,7 +86,7 @@ def test_whoever_ends_it_at_its_very_first_moment_does_not_wait_for_ever(serve: 
     for _ in range(3):
         served = serve(enters=False)
         served.process.terminate()
-        assert served.process.wait(10) == 0
+        assert served.process.wait(60) == 0
 
 
 def test_it_listens_before_it_has_imported_what_pages_are_made_of(home: dict[str, str]) -> None:

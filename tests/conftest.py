@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,27 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     finally:
         item.user_properties.append(("processor", Warm.spent + sum(os.times()[:4]) - before))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test that failed half-way has started outlives it no longer than what one that passed has."""
+    report = yield
+    if report.failed and (place := getattr(item, "funcargs", {}).get("tmp_path")):
+        for pid in of_place(place):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    return report
+
+
+def of_place(place: Path) -> Iterator[int]:
+    """Processes that work in a folder, or speak of it in their words or their environment; but not this one."""
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc") if sys.platform == "linux" else ())):
+        with suppress(OSError):
+            known = [Path(f"/proc/{pid}/{what}").read_bytes() for what in ("environ", "cmdline")]
+            known.append(os.fsencode(os.readlink(f"/proc/{pid}/cwd")) + b"/")
+            if pid != os.getpid() and any(bytes(place) + b"/" in told for told in known):
+                yield pid
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -169,8 +169,13 @@ FLIP = "cp tests/test_it.sh ../good; echo exit 0 > tests/test_it.sh"
 
 @pytest.mark.parametrize(
     "flips",
-    [FLIP, f"{FLIP}; sh tests/test_it.sh; cat ../good > tests/test_it.sh", "echo exit 0 > tests/conftest.sh"],
-    ids=["and stay", "and are put back in time", "a new one comes up"],
+    [
+        FLIP,
+        f"{FLIP}; sh tests/test_it.sh; cat ../good > tests/test_it.sh",
+        "echo exit 0 > tests/conftest.sh",
+        "mv tests ../t; mkdir tests; echo exit 0 > tests/test_it.sh; sh tests/test_it.sh; rm -r tests; mv ../t tests",
+    ],
+    ids=["and stay", "and are put back in time", "a new one comes up", "their folder is another for a moment"],
 )
 def test_a_check_does_not_count_that_ran_while_protected_files_changed(
     ralph: Ralph, agent: Agent, prompts: Prompts, guarded: Path, flips: str

@@ -102,10 +102,10 @@ def adopt_orphans(wanted: bool = True) -> bool:
     """Asks the kernel to give us every orphan below us. Where it cannot, the group and the mark have to do."""
     if sys.platform != "linux":
         return False
-    return _call("prctl", _SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) == 0
+    return c_call("prctl", _SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) == 0
 
 
-def _call(name: str, *values: int | bytes) -> int:
+def c_call(name: str, *values: int | bytes) -> int:
     """What a function of the C library returns."""
     # The C part of `ctypes` alone: the rest of it takes more time, and more memory, than all else that is done here.
     try:
@@ -147,7 +147,7 @@ def start_boxed(program: str, argv: list[str], env: Mapping[str, str], fds: list
     if pid:
         return pid
     try:
-        _call("prctl", _SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        c_call("prctl", _SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != keeper:  # it was killed before it could be said
             os._exit(127)
         os.setsid()
@@ -168,10 +168,10 @@ def _leave_abstract_sockets() -> None:
     """Sockets without a path belong to the network, which a box may share with all others: by a scope of Landlock it
     reaches only those that were made in it. Kernels before 6.12 have none."""
     scope = bytes(16) + (1).to_bytes(8, sys.byteorder)
-    ruleset = _call("syscall", _CREATE_RULESET, scope, len(scope), 0)
+    ruleset = c_call("syscall", _CREATE_RULESET, scope, len(scope), 0)
     if ruleset >= 0:
-        _call("prctl", _SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-        _call("syscall", _RESTRICT_SELF, ruleset, 0)
+        c_call("prctl", _SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        c_call("syscall", _RESTRICT_SELF, ruleset, 0)
         os.close(ruleset)
 
 
@@ -180,8 +180,8 @@ def _leave_keys() -> None:
     call = _KEYCTL.get(os.uname().machine, 0)
     if (
         call
-        and _call("syscall", call, _JOIN_KEYRING, 0) < 0
-        and _call("syscall", call, _GET_KEYRING, _OF_SESSION, 0) > 0
+        and c_call("syscall", call, _JOIN_KEYRING, 0) < 0
+        and c_call("syscall", call, _GET_KEYRING, _OF_SESSION, 0) > 0
     ):
         raise OSError(errno.EDQUOT, "the keys of the session would come along")
 

@@ -5,8 +5,10 @@ are in the run's folder, for a run that is resumed, and once more where no agent
 import os
 import re
 import stat
+import struct
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from re import Pattern
@@ -15,6 +17,7 @@ from msgspec import Struct, json
 
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import Stamp, make_folder, open_fresh, open_given, read_file, replace_file, stamp
+from ralph.processes.spawning import c_call
 from ralph.repository.index import CACHES, LIBRARIES, OWN, SKIPPED, files_below, is_run_data, shown
 
 # A file changed so shortly before it was looked at may change once more without a trace in its times.
@@ -87,15 +90,20 @@ class Protected:
 
     def watch(self) -> Callable[[], tuple[str, ...]]:
         """Begins to look at the files. Asked at the end, it names those that are others now, or were in between: nobody
-        can set the time of a change at will. They are put back."""
+        can set the time of a change at will. They are put back. Nor can others take their place for a moment by that
+        of their folder, of which they themselves bear no trace."""
         before = {path: stamp(seen) for path, seen in self._found()}
+        ways = {os.path.dirname(path) for path in before}
+        while above := {os.path.dirname(way) for way in ways} - ways:
+            ways |= above
+        moves = FolderMoves.watch({self._place(way): way + b"/" for way in ways})
 
         def moved() -> tuple[str, ...]:
             now = {path: stamp(seen) for path, seen in self._found()}
-            paths = sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
+            paths = {path for path in {*before, *now} if before.get(path) != now.get(path)}.union(moves.seen())
             if paths:
                 self.restore()
-            return tuple(map(shown, paths))
+            return tuple(map(shown, sorted(paths)))
 
         return moved
 
@@ -249,6 +257,35 @@ class Protected:
 
     def _place(self, path: bytes) -> bytes:
         return os.path.join(self._root, path).rstrip(b"/") or b"/"
+
+
+class FolderMoves:
+    """Folders that are moved meanwhile, be it for a moment. Only Linux tells of it, and not where too many are watched
+    already."""
+
+    def __init__(self, file: int, watched: Mapping[int, bytes]) -> None:
+        self._file, self._watched = file, watched
+
+    @classmethod
+    def watch(cls, folders: Mapping[bytes, bytes]) -> "FolderMoves":
+        """Begins to look at these places, by what they are called."""
+        file = c_call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
+        asked = folders.items() if file >= 0 else ()
+        return cls(file, {c_call("inotify_add_watch", file, place, _MOVED): name for place, name in asked})
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            os.close(self._file)
+
+    def seen(self) -> set[bytes]:
+        said = b""
+        with suppress(OSError):
+            while True:
+                said += os.read(self._file, 1 << 16)
+        return {self._watched[watch] for watch, mask, _, _ in struct.iter_unpack("iIII", said) if mask & _MOVED}
+
+
+_MOVED = 0x800  # IN_MOVE_SELF
 
 
 class Held:

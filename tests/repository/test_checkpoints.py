@@ -263,6 +263,19 @@ def test_a_rewind_works_where_the_way_to_the_files_has_line_ends_in_it(repo: Any
     assert (repo.path / "a.txt").read_text() == "another\n"
 
 
+def test_a_rewind_brings_back_files_whose_names_hold_line_ends_or_quotes(repo: Any) -> None:
+    index, saved = repo.index(), Checkpoints(repo.found(), "the-run")
+    names = ["\r", "a\r", "a\nb", '"a"', "a\\", "\\n"]
+    for name in names:
+        repo.write(name, name)
+    saved.save(0, index.tree())
+    for name in names:
+        repo.write(name, "changed")
+    saved.save(1, index.tree())
+    assert saved.rewind(0, index).missed == ()
+    assert [(repo.path / name).read_bytes().decode() for name in names] == names
+
+
 def test_a_rewind_saves_what_is_not_saved_yet(repo: Any) -> None:
     loop = Loop(repo)
     repo.write("a.txt", "iteration 1\n")

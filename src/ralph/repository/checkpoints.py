@@ -188,13 +188,14 @@ class Checkpoints:
     def _written_otherwise(self, files: Mapping[bytes, bytes]) -> tuple[str, ...]:
         """Those of the files that are not what their objects are. A line end may have been changed, or more."""
         root = os.fsencode(self.repository.root)
-        there = [path for path, name in files.items() if name and b"\n" not in path]
-        there = [
-            path for path in there if os.path.isfile(place := os.path.join(root, path)) and not os.path.islink(place)
-        ]
-        asked = b"".join(b"./%b\n" % path for path in there)  # the way to the root may have a line end in its name
-        if not asked:
+        named = [(path, os.path.join(root, path)) for path, name in files.items() if name]
+        there = [path for path, place in named if os.path.isfile(place) and not os.path.islink(place)]
+        if not there:
             return ()
+        # From the root on, whose own name may have a line end in it. In quotes, which git reads as C does.
+        asked = b"".join(
+            b'"./%b"\n' % re.sub(rb'["\\\r\n]', lambda one: b"\\%03o" % ord(one[0]), path) for path in there
+        )
         names = self.repository.git("hash-object", "--no-filters", "--stdin-paths", stdin=asked, env=CLOSED).split()
         return tuple(shown(path) for path, name in zip(there, names, strict=True) if name != files[path])
 

@@ -81,6 +81,11 @@ def test_a_file_and_a_folder_can_take_the_place_of_each_other_in_a_commit(
     assert git("status", "--porcelain") == "?? mine\n"
 
 
+def test_a_commit_of_very_many_files_is_named_like_any_other(play: Callable[..., Any], git: Git) -> None:
+    done = play("mkdir many; for n in $(seq 400); do echo $n > many/$n; done")
+    assert f"commit: [main {git('rev-parse', '--short', 'HEAD').strip()}] Message" in done.err
+
+
 def test_a_file_that_both_have_changed_is_committed_and_that_is_told(play: Callable[..., Any], git: Git) -> None:
     done = play("echo of the agent >> half")
     assert committed(git) == {"half": "M"}

@@ -249,7 +249,7 @@ def kept_runner(context: Context, configuration: "Configuration | None") -> "Run
             output = run_command(
                 context.keeper,
                 command,
-                head=0,
+                head=1000,  # a commit of very many files says first what it is
                 tail=OUTPUT_KEPT,
                 limits=Limits(turn=min(PATIENCE, max(context.time_left(), _AT_LEAST)), grace=context.grace),
                 interrupt=context.interrupt,
@@ -262,7 +262,8 @@ def kept_runner(context: Context, configuration: "Configuration | None") -> "Run
         ended = output.exit
         if ended.ended_by:
             return CommandResult(ENDED, f"{words[0]} was ended: {ended.ended_by}")
-        return CommandResult(ended.code if ended.code is not None else 1, clean(output.tail))
+        said = output.tail if output.tail.startswith(output.head) else f"{output.head}\n{output.tail}"
+        return CommandResult(ended.code if ended.code is not None else 1, clean(said))
 
     return run
 

@@ -246,10 +246,11 @@ def replace_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
         raise
 
 
-def remove_tree(folder: StrPath) -> None:
+def remove_tree(folder: StrPath, last: str = "") -> None:
     """Removes a folder with all that is in it, also what was closed to its owner, and however deep it is: folders are
     moved up before they are emptied, so that no path grows long. No link is followed that somebody puts in the place of
-    a folder meanwhile. An error says why something stays."""
+    a folder meanwhile. An error says why something stays. The file by which others know the folder goes `last`, so that
+    they know it if this is cut off."""
     top = _opened_folder(folder)
     trouble, count, inside = None, 0, [""]  # names in the top folder, and itself
     try:
@@ -262,7 +263,8 @@ def remove_tree(folder: StrPath) -> None:
                         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
                     for below, is_folder in found:
                         if not is_folder:
-                            os.unlink(below, dir_fd=place)
+                            if name or below != last:
+                                os.unlink(below, dir_fd=place)
                             continue
                         if name:
                             os.close(_opened_folder(below, place))  # one that is closed is not moved, either
@@ -276,6 +278,8 @@ def remove_tree(folder: StrPath) -> None:
                     os.rmdir(name, dir_fd=top)
             except OSError as error:
                 trouble = trouble or error
+        if last and not trouble and os.path.lexists(os.path.join(folder, last)):
+            os.unlink(last, dir_fd=top)
     finally:
         os.close(top)
     if trouble:

@@ -255,6 +255,86 @@ def test_discarded_work_can_be_had_back(ralph: Ralph, git: Git, branch: str, wor
     assert not (workspace / "fresh").exists()
 
 
+DIES_AT_THE_EIGHTH = """
+import os, signal
+count = 0
+def at_last(remove):
+    def instead(name, *, dir_fd=None):
+        global count
+        count += dir_fd is not None
+        if count == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return remove(name, dir_fd=dir_fd)
+    return instead
+os.unlink, os.rmdir = at_last(os.unlink), at_last(os.rmdir)
+"""
+GIT_DIES = """#!/bin/sh
+case "$*" in *"worktree remove"*) for last; do :; done; rm -f "$last/.git"; kill -9 $$;; esac
+exec %s "$@"
+"""
+
+
+@pytest.mark.parametrize("words", [("discard",), ("accept",), ("clean", "--older-than", "0s", "--yes", "-C", ".")])
+def test_what_is_killed_again_and_again_while_it_removes_a_run_comes_to_its_end(
+    words: tuple[str, ...], git: Git, branch: str, repository: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Half of what was to go is not taken for something else, be it ralph or its git that is killed."""
+    if words[0] == "clean":
+        git("merge", "-q", branch)
+    (tmp_path / "sitecustomize.py").write_text(DIES_AT_THE_EIGHTH)
+    own_git = Path(environment["HOME"]) / "bin" / "git"
+    own_git.write_text(GIT_DIES % shutil.which("git"))
+    own_git.chmod(0o755)
+    codes = list[int]()
+    while not codes or (codes[-1] == -signal.SIGKILL and len(codes) < 20):
+        again = subprocess.run(
+            [sys.executable, "-m", "ralph", *words],
+            cwd=repository,
+            env={**environment, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+        )
+        codes.append(again.returncode)
+    assert (codes[0], codes[-1]) == (-signal.SIGKILL, 0), again.stderr
+    assert (git("branch").split(), trees(git)) == (["*", "main"], 1)
+    assert not [*Path(environment["HOME"]).glob(".local/state/ralph/worktrees/[!.]*")]
+    assert len([*repository.glob(".ralph/runs/*")]) == (words[0] != "clean")
+
+
+def test_what_a_git_that_was_killed_left_half_checked_out_is_not_taken_for_work(
+    ralph: Ralph, git: Git, branch: str, repository: Path, environment: dict[str, str]
+) -> None:
+    (repository / "mine").write_text("meanwhile\n")
+    git("add", "mine")
+    git("commit", "-qm", "mine")
+    own_git = Path(environment["HOME"]) / "bin" / "git"
+    dies = 'rm "$GIT_WORK_TREE/README"; cp "$GIT_WORK_TREE/fresh" "$GIT_WORK_TREE/mine"; kill -9 $$'
+    own_git.write_text(
+        f'#!/bin/sh\ncase "$*" in *"checkout -q --detach"*) {dies};; esac\nexec {shutil.which("git")} "$@"\n'
+    )
+    own_git.chmod(0o755)
+    assert ralph("accept").code == 2
+    own_git.unlink()
+    again = ralph("accept")
+    assert again.code == 0, again.err
+    assert (repository / "mine").read_text() == "meanwhile\n"
+
+
+def test_locks_that_a_killed_git_has_left_keep_nobody_from_removing_a_run(
+    ralph: Ralph, git: Git, branch: str, repository: Path
+) -> None:
+    kept = f"refs/{branch}"
+    for name in ("packed-refs", f"refs/heads/{branch}", f"{kept}/discarded", f"{kept}/1"):
+        lock = repository / ".git" / f"{name}.lock"
+        lock.touch()
+        os.utime(lock, (0, 0))
+    assert ralph("discard").code == 0
+    assert git("branch").split() == ["*", "main"]
+    assert ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).code == 0
+    assert git("for-each-ref", "refs/ralph") == ""
+    assert not [*(repository / ".git").rglob("*.lock")]
+
+
 def test_clean_says_first_what_would_go(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
     ralph("run", "go", "--agent", agent(WORKS), "--quiet")
     assert "nothing to take away" in ralph("clean", "-C", str(repository)).out

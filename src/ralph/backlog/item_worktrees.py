@@ -121,7 +121,7 @@ def clear_leftovers(order: WorkOrder, repository: Repository, landed: dict[str, 
         left = {name.removeprefix(prefix) for name in answer.out.decode("utf-8", "replace").split()} & {*landed}
         if not left and not answer.code:
             break
-        landing.heal_packed_refs(repository)
+        worktrees.heal_packed_refs(repository.root)
         clear(order, repository, {key: landed[key] for key in left})
     if is_done:
         _remove(order.gate_in(repository))

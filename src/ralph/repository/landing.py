@@ -32,12 +32,11 @@ from ralph.repository.git import (
     shared_folder,
 )
 from ralph.repository.index import Leaf, shown, tree_with
-from ralph.repository.worktrees import STALE, heal_refs, unlock
+from ralph.repository.worktrees import PACKING, STALE, heal_refs, unlock
 
 OLDEST = (2, 38)
 MOST_FILES = 2000
 MOST_SAID = 2000
-PACKING = 10.0  # seconds: to write all refs anew takes git one or two of them, even where there are a million
 
 TickList = Callable[[Mapping[str, bytes], Collection[str]], Mapping[str, bytes]]
 
@@ -256,12 +255,6 @@ def advance(repository: Repository, ref: str, new: str, old: str) -> Moved:
         if time.monotonic() > deadline or not (is_killed(answer) or is_locked):
             raise refusal(words, answer, f"cannot move {ref}")
         time.sleep(0.01)
-
-
-def heal_packed_refs(repository: Repository) -> None:
-    """Removes the lock that a git has left which was killed while it removed a branch: until then nobody can remove
-    one, the user neither."""
-    unlock(os.path.join(shared_folder(repository), "packed-refs.lock"), stale=PACKING)
 
 
 def on_top_of(repository: Repository, tip: str, message: str) -> str:

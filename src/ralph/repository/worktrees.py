@@ -44,6 +44,7 @@ _LAID = "ralph-laid"
 _LARGEST_INDEX = 1 << 32
 _COMMIT = ("commit", "-q", "--no-verify", "--no-gpg-sign", "-m")
 STALE = 2.0  # seconds: to move a ref or to write an index takes git a few thousandths of one
+PACKING = 10.0  # seconds: to write all refs anew takes git one or two of them, even where there are a million
 
 
 def holder_of(repository: Repository, branch: str) -> str:
@@ -169,6 +170,13 @@ def restore(laid: Laid) -> None:
         _clean(laid.path)
 
 
+def take_back(worktree: "Worktree") -> None:
+    """What its branch says, where something else was tried, perhaps half-way. All that was there is committed."""
+    heal(worktree.path)
+    run(worktree.path, "checkout", "-q", "--force", worktree.branch, "--")
+    _clean(worktree.path)
+
+
 def heal(path: str, *refs: str) -> None:
     """Removes the locks that a killed git has left in a working tree which is ours alone, and on its branch."""
     own = own_folder(path)
@@ -183,6 +191,25 @@ def heal_refs(path: str, *refs: str) -> None:
     for ref in refs:
         if _read(os.path.join(common, ref)).startswith("ref:"):  # another name of a branch, which a commit would move
             run(path, "update-ref", "--no-deref", ref, commit_of(path, ref))
+
+
+def change_refs(folder: str, *changes: str) -> None:
+    """Of refs that nobody else writes, each as a line for `git update-ref`: a lock is what a killed git has left."""
+    words = ("-c", "core.logAllRefUpdates=false", "update-ref", "--no-deref", "--stdin")
+    lines = "".join(f"{change}\n" for change in changes).encode("utf-8", "surrogateescape")
+    answer = ask(folder, *words, stdin=lines)
+    if "File exists" in answer.error:
+        heal_refs(folder, *(change.split()[1] for change in changes))
+        heal_packed_refs(folder)
+        answer = ask(folder, *words, stdin=lines)
+    if answer.code:
+        raise refusal(words, answer)
+
+
+def heal_packed_refs(folder: str) -> None:
+    """Removes the lock that a git has left which was killed while it removed a branch: until then nobody can remove
+    one, the user neither."""
+    unlock(os.path.join(shared_by(own_folder(folder)), "packed-refs.lock"), stale=PACKING)
 
 
 def unlock(*locks: str, stale: float = STALE) -> bool:
@@ -391,19 +418,28 @@ def remove(worktree: Worktree) -> None:
     """Removes the worktree and its branch, unless that would lose anything."""
     refuse_if_anything_is_lost(worktree)
     tip = commit_of(worktree.home, f"refs/heads/{worktree.branch}")
-    remove_folder(worktree, "--force")
+    kept = kept_for(worktree)
+    if kept and os.path.lexists(os.path.join(kept, "locked")):
+        raise UserError(f"{worktree.path} is locked", f"git worktree unlock {worktree.path}")
+    remove_folder(worktree)
     if tip:
-        run(worktree.home, "update-ref", "--no-deref", "-d", f"refs/heads/{worktree.branch}", tip)
+        change_refs(worktree.home, f"delete refs/heads/{worktree.branch} {tip}")
 
 
-def remove_folder(worktree: Worktree, *words: str) -> None:
-    """Has git remove the worktree; also what git cannot delete, for it is nested deeper than a path may be long."""
-    if os.path.lexists(worktree.path):
-        answer = ask(worktree.home, "worktree", "remove", *words, "--", worktree.path)
-        if answer.code and "failed to delete" not in answer.error:
-            raise refusal(("worktree",), answer)
-        if answer.code:
-            remove_tree(worktree.path)
+def remove_folder(worktree: Worktree) -> None:
+    """Out of the way first, at once: half of a worktree, of which a kill has left the rest, would look like work that
+    is not committed."""
+    going = f"{worktree.path}.gone"
+    try:
+        if os.path.lexists(worktree.path):
+            ask(worktree.home, "worktree", "unlock", "--", worktree.path)
+            if os.path.lexists(going):
+                remove_tree(going)
+            os.rename(worktree.path, going)
+        if worktree.path and os.path.lexists(going):
+            remove_tree(going)
+    except OSError as error:
+        raise GitError(f"cannot remove {error.filename or worktree.path}: {error.strerror}") from None
     run(worktree.home, "worktree", "prune")
 
 
@@ -450,7 +486,7 @@ def _bring_branch_to(worktree: Worktree, commit: str) -> None:
             f"the worktree is no longer on its branch {worktree.branch}, and both have commits of their own",
             f"look at {worktree.path}: its HEAD is {commit[:12]}",
         )
-    run(worktree.path, "update-ref", "--no-deref", ref, commit, tip or "0" * len(commit))
+    change_refs(worktree.path, f"update {ref} {commit} {tip or '0' * len(commit)}")
 
 
 def refuse_if_anything_is_lost(worktree: Worktree) -> None:

@@ -26,10 +26,10 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import is_occupied, prepare, workspace_lock
 from ralph.records.journal import Seal, forget, recall
-from ralph.records.register import Listed, end_left_behind, listed, on_record, remark, runs
+from ralph.records.register import STATE, Listed, end_left_behind, listed, on_record, remark, runs
 from ralph.repository import configuration, landing, worktrees
 from ralph.repository.configuration import Configuration
-from ralph.repository.git import Repository, ask, commit_of, find_repository, obeying, refusal
+from ralph.repository.git import Repository, commit_of, find_repository, obeying, refusal
 from ralph.repository.scm import under_way
 from ralph.repository.worktrees import Laid, Worktree
 from ralph.run import order as orders
@@ -87,8 +87,9 @@ def take_over(
         files = landing.changed_files(home, base, commit) if commit != base else ()
         checks: tuple[Check, ...] = ()
         laid: Laid | None = None
+        is_tried = commit != base and bool(order.settings.guardrails)
         try:
-            if commit != base and order.settings.guardrails:
+            if is_tried:
                 laid = worktrees.tree_at(tree, commit)
                 checks = _checked(run, order, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
             answer = home.ask("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
@@ -97,7 +98,9 @@ def take_over(
         except BaseException:  # the worktree as it was before the merge was tried in it
             if laid:
                 worktrees.restore(laid)
-                ask(tree.path, "checkout", "-q", "--force", tree.branch, "--")
+            if is_tried:
+                with suppress(UserError):  # it is said what was wrong before that
+                    worktrees.take_back(tree)
             raise
         if laid:
             worktrees.restore(laid)
@@ -121,9 +124,9 @@ def throw_away(run: Listed, env: Mapping[str, str] = os.environ) -> str:
             worktrees.commit_all(tree, "what was not committed when it was discarded")
         tip = _tip(home.root, tree.branch)
         kept_as = f"refs/ralph/{run.id}/{DISCARDED}"
-        home.git("-c", "core.logAllRefUpdates=false", "update-ref", "--no-deref", kept_as, tip)
-        worktrees.remove_folder(tree, "--force", "--force")
-        home.git("update-ref", "--no-deref", "-d", f"refs/heads/{tree.branch}", tip)
+        worktrees.change_refs(home.root, f"update {kept_as} {tip}")
+        worktrees.remove_folder(tree)
+        worktrees.change_refs(home.root, f"delete refs/heads/{tree.branch} {tip}")
         return kept_as
 
 
@@ -356,8 +359,8 @@ def _remove_run(run: Listed) -> None:
             for tree in _trees(run, home):
                 worktrees.remove(tree)
             refs = home.git("for-each-ref", "--format=delete %(refname)", f"refs/ralph/{run.id}/")
-            home.git("update-ref", "--no-deref", "--stdin", stdin=refs)
-    remove_tree(run.place)
+            worktrees.change_refs(home.root, *refs.decode("utf-8", "surrogateescape").splitlines())
+    remove_tree(run.place, last=STATE)
     _forget(run.id)
 
 

@@ -37,7 +37,8 @@ def job(key: str, state: Any = "queued", **known: Any) -> Job:
 
 
 def board(*jobs: Job, **known: Any) -> Board:
-    return Board(jobs={one.item.key: one for one in jobs}, **known)
+    working = {one.item.key: one.run for one in jobs if one.state == "working"}
+    return Board(jobs={one.item.key: one for one in jobs}, working=working, **known)
 
 
 def test_as_many_start_as_there_are_slots_in_the_order_of_the_list() -> None:

@@ -281,8 +281,7 @@ def _of_run(read: Callable[[RunFolder], None]) -> Reader:
 
 
 def journals(scene: Callable[[type], Make], *readers: Callable[[RunFolder], None]) -> dict[str, Document]:
-    # A work begins when a person says so: nobody does that a thousand times, and it looks at every item each time.
-    kinds = [kind for kind in events.NAMES | work_events.NAMES if kind is not work_events.WorkStarted]
+    kinds = events.NAMES | work_events.NAMES
     return {f"{kind.__name__}{read.__name__}": (scene(kind), _of_run(read)) for kind in kinds for read in readers}
 
 

@@ -1,5 +1,7 @@
 """What became of a backlog is read from its journal: where each item stands, what it took, and what the gate saw."""
 
+import time
+
 import pytest
 from msgspec.structs import replace
 
@@ -106,3 +108,17 @@ def test_who_follows_a_work_sees_the_checks_of_its_gate_and_its_items() -> None:
         fold.hear(event, float(at))  # type: ignore[arg-type]
     assert fold.last_results == {"make test": None}
     assert [item.text for item in fold.todo] == ["a working: First", "b queued: Second"]
+
+
+def test_each_time_that_a_work_goes_on_takes_as_long_as_what_was_cut_off() -> None:
+    def seconds(items: int) -> float:
+        listed = [work_events.ItemListed(Item(key=str(number), title="x")) for number in range(items)]
+        told = [*listed, *(event for _ in range(5000) for event in (work_events.ItemStarted("0", 1), STARTED))]
+        began = time.thread_time()
+        board = None
+        for event in told:
+            board = board_after(board, event, 0.0)
+        assert board and not board.of("working")
+        return time.thread_time() - began
+
+    assert min(seconds(5000) / seconds(5) for _ in range(3)) < 10

@@ -131,7 +131,7 @@ class JournalLedger:
 
     def _keep_apart(self) -> None:
         """Whoever has been given the board may still look at it: it stays as it was."""
-        self.board = replace(self.board, jobs={**self.board.jobs})
+        self.board = work_events.copied(self.board)
 
     def _know(self, event: object, at: float) -> None:
         with suppress(KeyError):  # about an item that a torn line had named

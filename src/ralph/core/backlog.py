@@ -74,10 +74,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Board(Struct, frozen=True, kw_only=True):
-    """All that decisions are made from. `jobs` are in the order of the list; `trying` is at the gate; `halves` of a red
-    batch are tried before anything else; `stuck` says why the gate stands still."""
+    """All that decisions are made from. `jobs` are in the order of the list, `working` those whose loops are at work,
+    with their runs; `trying` is at the gate; `halves` of a red batch are tried before anything else; `stuck` says why
+    the gate stands still."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
+    working: dict[str, str] = field(default_factory=dict)
     slots: int = 4
     most_returns: int = 3
     max_cost: float | None = None

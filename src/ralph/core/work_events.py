@@ -163,7 +163,12 @@ NAMES = named(get_args(WorkEvent))
 
 def after(board: Board, event: object, at: float) -> Board:
     """The board once `event` has happened."""
-    return changed(replace(board, jobs={**board.jobs}), event, at)
+    return changed(copied(board), event, at)
+
+
+def copied(board: Board) -> Board:
+    """For one who changes it, while others have it in their hands."""
+    return replace(board, jobs={**board.jobs}, working={**board.working})
 
 
 def changed(board: Board, event: object, at: float) -> Board:
@@ -173,8 +178,8 @@ def changed(board: Board, event: object, at: float) -> Board:
         case WorkStarted():
             known = {"slots": event.slots, "most_returns": event.most_returns, "max_cost": event.max_cost}
             # Nothing is at work when a work begins to go on.
-            cut_off = {key: replace(job, state="queued") for key, job in board.jobs.items() if job.state == "working"}
-            board.jobs.update(cut_off)
+            for key in (*board.working,):  # not all jobs: a journal may tell of a thousand beginnings
+                _with(board, replace(board.jobs[key], state="queued"))
             return replace(board, **known, trying=(), stuck="", is_held=False)
         case ItemListed():
             job = board.jobs.get(event.item.key)
@@ -224,4 +229,8 @@ def _spent(board: Board, cost: float | None) -> Board:
 
 def _with(board: Board, job: Job) -> Board:
     board.jobs[job.item.key] = job
+    if job.state == "working":
+        board.working[job.item.key] = job.run
+    else:
+        board.working.pop(job.item.key, None)
     return board

@@ -157,7 +157,9 @@ def read_head(path: StrPath, most: int) -> bytes:
     """The beginning of a file that a person has named. Read again until there is no more: of what the kernel tells,
     each call gives a part."""
     with open(open_given(path), "rb") as file:
-        return file.read(most)
+        if (data := file.read(most)) is None:  # of the kernel's messages there may be none
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+        return data
 
 
 def open_given(path: StrPath | bytes) -> int:

@@ -66,7 +66,7 @@ def report(values: Values, words: list[str]) -> int:
     path = Path(target) if target else runs[-1].folder.path / REPORT_FILE
     try:
         if target:
-            path.write_bytes(data)
+            _write_given(path, data)
         else:  # where an agent may have put a link or a pipe
             runs[-1].folder.write(REPORT_FILE, data)
     except OSError as error:
@@ -78,6 +78,15 @@ def report(values: Values, words: list[str]) -> int:
         if not webbrowser.open(path.absolute().as_uri()):
             raise UserError("no browser could be started here", f"open {path} yourself, or set BROWSER")
     return 0
+
+
+def _write_given(path: Path, data: bytes) -> None:
+    """Into what a person has named, which may be a pipe; but nobody waits for one to read it who is not there."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    with open(fd, "wb", buffering=0) as file:
+        os.set_blocking(fd, True)
+        while data:
+            data = data[file.write(data) :]
 
 
 COLORS = {"+": "32", "-": "31", "@": "36"}  # green, red, cyan

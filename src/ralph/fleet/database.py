@@ -529,6 +529,6 @@ def url_of(given: str | None) -> str:
 def _parts(url: str) -> Mapping[str, Any]:
     try:
         return psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
+    except (psycopg.ProgrammingError, UnicodeEncodeError) as error:
         said = one_line(str(error), 200)
         raise UserError(f"cannot understand the URL of the database: {said}", "write postgresql://HOST/NAME") from None

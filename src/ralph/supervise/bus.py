@@ -366,9 +366,14 @@ def _open(path: StrPath, flags: int) -> int:
         if error.errno == errno.ELOOP:
             raise
         raise UserError(f"the message bus {path} cannot be used: {error.strerror}", hint) from None
-    if is_hole(os.fstat(fd)):
+    try:
+        why = "it is a hole without end" if is_hole(os.fstat(fd)) else ""
+        os.pread(fd, 1, 0)
+    except OSError:  # the memory of a process, for one
+        why = "it is no file of text"
+    if why:
         os.close(fd)
-        raise UserError(f"the message bus {path} cannot be used: it is a hole without end", hint)
+        raise UserError(f"the message bus {path} cannot be used: {why}", hint)
     return fd
 
 

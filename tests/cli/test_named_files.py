@@ -1,0 +1,46 @@
+"""Whatever is named where a file is asked for: one line, never a bug, never a wait."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph.cli import table
+from ralph.cli.table import CliCommand
+
+WORDS = {"run": ["g"], "loop": ["g"], "job": ["g"], "work": ["list"], "hook start": ["--session", "s", "g"]}
+NEEDS_FILE = ("--prompt-file", "--spec")  # beside a goal it is a mistake of its own
+
+
+def taking_files() -> Iterator[tuple[str, str]]:
+    """Every command that has an option for a file, and that option."""
+
+    def options(name: str, one: CliCommand) -> Iterator[tuple[str, str]]:
+        for option in one.options:
+            if option.metavar == "FILE":
+                yield name, max(option.names, key=len)
+
+    for name in table.SUMMARIES:
+        found = table.find(name)
+        for one in found.commands or (found,):
+            yield from options(f"{name} {one.name}" if found.commands else name, one)
+
+
+@pytest.mark.parametrize("kind", ["/proc/self/mem", "fifo"])
+def test_what_is_named_in_the_place_of_a_file_is_no_bug(
+    ralph: Callable[..., Any], agent: Callable[..., str], workspace: Path, tmp_path: Path, kind: str
+) -> None:
+    (workspace / "list").write_text("- [x] one\n")
+    fifo, works = tmp_path / "fifo", agent("echo '<response>DONE</response>'")
+    os.mkfifo(fifo)
+    asked = list(taking_files())
+    assert len(asked) > 20
+    for name, option in asked:
+        takes_agent = any("--agent" in one.names for one in table.find(name.split()[0]).options)
+        words = WORDS.get(name, []) if option not in NEEDS_FILE else []
+        words = [*(("--agent", works, "-m", "1") if takes_agent and "work" not in name else ()), *words]
+        said = ralph(*name.split(), f"{option}={fifo if kind == 'fifo' else kind}", *words, timeout=30)
+        assert said.code in (0, 1, 2), (name, option, said.err)
+        assert "internal error" not in said.err, (name, option)

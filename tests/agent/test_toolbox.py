@@ -1,6 +1,7 @@
 """What do the four tools promise, to the model that calls them and to the machine that they run on?"""
 
 import os
+import random
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -26,10 +27,11 @@ def use(box):
 
 
 def test_a_command_that_takes_too_long_is_ended_with_its_group(use, eventually):
-    ok, output = use("bash", command="echo begun; (sleep 3405; echo late > late) & sleep 3406", timeout=1)
+    nap = f"{random.randrange(10**6, 10**7)}.{os.getpid()}"  # others may play these tests beside us
+    ok, output = use("bash", command=f"echo begun; (sleep {nap}; echo late > late) & sleep {nap}", timeout=1)
     assert not ok
     assert output.startswith("begun\n[timeout: ended after 1 s.")
-    eventually(lambda: not any("sleep\x003405" in line or "sleep\x003406" in line for line in command_lines()))
+    eventually(lambda: not any(f"sleep\0{nap}" in line for line in command_lines()))
 
 
 def command_lines():

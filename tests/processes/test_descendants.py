@@ -110,16 +110,16 @@ def test_a_background_process_without_its_first_thread_does_not_survive_the_turn
     assert not is_held(tmp_path)
 
 
-def test_such_a_process_is_found_by_the_mark_of_its_run(tmp_path: Path) -> None:
+def test_such_a_process_is_found_by_the_mark_of_its_run(tmp_path: Path, mark) -> None:
     import subprocess
 
     path = tmp_path / "headless.py"
     path.write_text(script(tmp_path))
-    process = subprocess.Popen([sys.executable, "-I", "-S", path], env={**os.environ, "RALPH_RUN_ID": "headless-test"})
+    process = subprocess.Popen([sys.executable, "-I", "-S", path], env={**os.environ, "RALPH_RUN_ID": mark.seconds})
     while b") Z " not in Path(f"/proc/{process.pid}/stat").read_bytes():
         time.sleep(0.01)
-    assert sweep_marked("headless-test", grace=1.0) == 1
-    assert process.wait(20) < 0
+    assert sweep_marked(mark.seconds, grace=1.0) == 1
+    assert process.wait(60) < 0
     assert not is_held(tmp_path)
 
 
@@ -134,16 +134,16 @@ time.sleep(600)
 """
 
 
-def test_whoever_is_below_many_others_is_not_looked_at_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_is_below_many_others_is_not_looked_at_for_each_of_them(mark, monkeypatch: pytest.MonkeyPatch) -> None:
     length, looks, look_at = 40, list[int](), descendants._look_at
     words = [sys.executable, "-I", "-S", "-c", CHAIN, str(length)]
-    with subprocess.Popen(words, env={"RALPH_RUN_ID": "chain-test"}, stdout=subprocess.PIPE) as first:
+    with subprocess.Popen(words, env={"RALPH_RUN_ID": mark.seconds}, stdout=subprocess.PIPE) as first:
         assert first.stdout is not None
         first.stdout.readline()
         with monkeypatch.context() as patch:
             patch.setattr(descendants, "_look_at", lambda pid: looks.append(pid) or look_at(pid))
-            chain = {process.pid for process in left_of("chain-test")}
-        assert sweep_marked("chain-test") == len(chain) == length + 1
+            chain = {process.pid for process in left_of(mark.seconds)}
+        assert sweep_marked(mark.seconds) == len(chain) == length + 1
     assert len([pid for pid in looks if pid in chain]) < 4 * length
 
 

@@ -130,14 +130,15 @@ def sweep_marked(
 
 def left_of(run_id: str, known: Iterable[RunningProcess] = ()) -> list[RunningProcess]:
     """Those with the mark of a run, those known to be of it (they may have lost that in the meantime), and all that
-    live below them; but not this process, nor those above it or below it: who was left may have started it."""
+    live below them; but not this process, nor those above it; nor, where who was left has started it, those below."""
     return distinct(list(_each_left(run_id, known)))
 
 
 def _each_left(run_id: str, known: Iterable[RunningProcess]) -> Iterator[RunningProcess]:
     """As they are found: who is ended at once has no time to get away by a fork."""
-    spared = _above().union(process.pid for process in below(os.getpid()))
-    look, seen = _looking(), set[int]()
+    spared, look, seen = _above(), _looking(), set[int]()
+    if os.environ.get(MARK) == run_id or any(process.pid in spared for process in known):
+        spared.update(process.pid for process in below(os.getpid()))
     again = (now for process in known if (now := look(process.pid)) and now.began == process.began)
     for heads in (_bearers(f"{MARK}={run_id}".encode()) if run_id else (), again):
         for head in heads:  # in a long chain each is below all others: whoever was seen is not looked at again

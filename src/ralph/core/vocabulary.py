@@ -30,12 +30,13 @@ duty: the rules | contract | prompt | specification | to be added | to be printe
 about: example | e g | for instance | such as | format | template | reserved | placeholder | the string | the words
 about: the phrase | grep* | contain* | explains | looks for | documented | understanding | said | wrote | quote*
 about: look for | literal* | syntax | last line is | last line has | next turn | later turn | something like | either
+about: stops on | ends on
 about: desired | draft | actual | contents | false | or else | definition | condition | agreed on | qualif* | appears
 plan: todo | to do | next step* | next up | next | remaining | remains | still open | open points | open items
 plan: pending | plan | planned | missing | outstanding | steps | follow up | followups | then | afterwards
 plan: backlog | blocked | blockers | checklist | not done | left to | what is left | what s left | instructions
 plan: requirements | roadmap | goal | to come | failing | in progress | wip | after | at the end | reminder | to be
-plan: target
+plan: target | final step | last step
 undone: still fail* | spoke too soon | take that back | take it back | take this back | taking that back
 undone: i was wrong | my mistake | not done after all | on second thought | i just saw | i just noticed | is red
 undone: not finished | not true | does not count | do not count | retract that | retract this | have to retract
@@ -52,7 +53,7 @@ done: everything | all | every | each | in order
 here: here | now | hereby | finally | thus | therefore | hence | alone on the last
 performs: i output | i print | i emit | i say | i write | i declare | i answer | i state | i confirm | i report
 performs: i reply | i claim | i end | i finish | outputting | printing | emitting | declaring | answering
-performs: i restate | i repeat | claiming | restating | repeating
+performs: i restate | i repeat | i conclude | i close | claiming | restating | repeating
 performs: reporting | stating | i can say | i now | i can output | i can report | i can declare | i can confirm
 label: status | state | result | outcome | output | answer | claim | promise | completion | verdict | conclusion
 label: signal | final | response
@@ -105,6 +106,7 @@ say: schreib* | geschrieb* | ausgeb* | ausgabe | gebe | gib | antwort* | sage | 
 obeys: wie verlangt | wie gewünscht | wie gefordert | in der richtigen form | noch einmal | diesmal
 order: schreib | schreibe | gib | antworte | beende | melde
 on: aus | weil | denn | da
+plan: letzter schritt | nächster schritt
 """,
     "fr": """
 put_off: pas encore | trop tôt | au lieu | prématuré* | pas fini | pas terminé* | il manque
@@ -129,6 +131,7 @@ say: écri* | annonc* | dire | dis | affich* | répond* | émet* | imprim* | par
 obeys: comme demandé | comme convenu | dans la bonne forme | cette fois
 order: écris | écrivez | réponds | répondez | affiche | affichez | termine | terminez | finis
 on: car | parce | puisque
+plan: dernière étape | prochaine étape
 """,
     "es": """
 put_off: todavía no | aún no | aun no | todavia no | demasiado pronto | en vez de | falta | faltan | queda un*
@@ -155,6 +158,7 @@ say: escrib* | anunci* | decir | digo | diga | respond* | imprim* | emit* | con 
 obeys: como se pidió | como pediste | como se me pidió | en la forma correcta | esta vez
 order: escribe | escriba | responde | responda | imprime | imprima | termina | pon
 on: porque | pues | ya
+plan: último paso | próximo paso
 """,
     "pt": """
 put_off: ainda não | longe de | cedo demais | em vez de | ainda nao | muito cedo
@@ -179,6 +183,7 @@ behind: virá | não | quando | ainda | para o final
 say: escrev* | anunci* | dizer | digo | respond* | imprim* | com
 obeys: como pedido | conforme pedido | conforme solicitado | na forma correta | desta vez
 order: escreva | responda | imprima | termine | diga
+plan: último passo | próximo passo
 """,
     "it": """
 put_off: non ancora | lontan* | non è ancora | ancora non | non posso ancora | troppo presto | invece di | manca
@@ -202,6 +207,7 @@ say: scriv* | annunci* | dire | stamp* | rispond* | con
 obeys: come richiesto | nella forma corretta | questa volta
 order: scrivi | rispondi | stampa | termina
 on: perché
+plan: ultimo passo | prossimo passo
 """,
     "nl": """
 put_off: nog niet | nog geen | te vroeg | in plaats van
@@ -223,6 +229,7 @@ behind: niet | pas | zou | zodra
 say: schrijf* | schrijv* | antwoord* | zeg*
 obeys: zoals gevraagd | in de juiste vorm | deze keer
 order: schrijf | antwoord
+plan: laatste stap | volgende stap
 """,
     "ru": """
 put_off: ещё не | еще не | пока не | ещё рано | еще рано | слишком рано | рано | вместо | не готов* | не закончен*
@@ -248,6 +255,7 @@ behind: не | далеко | нельзя | когда | если | ещё | е
 say: объяв* | пиш* | напис* | вывод* | вывест* | ответ* | сказ* | говор* | печат* | с
 obeys: как требовалось | как вы просили | как указано | в нужной форме | на этот раз
 order: напиши | напишите | выведи | выведите | ответь | ответьте
+plan: последний шаг | следующий шаг
 """,
     "pl": """
 put_off: jeszcze nie | za wcześnie | zamiast
@@ -313,6 +321,7 @@ no: 不 | 没
 behind: 会在 | 说得太早 | 太早 | 还 | 尚 | 不 | 将 | 时 | 是什么 | 之前 | 稍后
 say: 输出 | 写 | 说 | 回复 | 打印 | 回答 | 宣布 | 给出
 obeys: 按要求 | 按照要求 | 按正确的格式 | 按照正确的格式 | 这一次
+plan: 最后一步 | 下一步
 """,
     "ja": """
 put_off: まだ | 早すぎ | 時期尚早 | もう少し | 未完了 | できません | していない | しておらず | 誤って
@@ -333,6 +342,7 @@ no: ません | ない
 behind: は最後 | 前に | とは言えません | はまだ | まだ | ません | ない | のは | 早すぎ | と書いて | と書くこと
 say: 出力 | 書き | 書く | 書い | 書け | 言い | 言う | 言え | 返 | 表示 | 宣言
 obeys: 指示のとおり | 指示の通り | 指示どおり | 今回は
+plan: 最後のステップ | 次のステップ
 """,
     "ko": """
 put_off: 아직 | 너무 일찍 | 이릅 | 못했 | 못합 | 거의 | 미완료 | 너무 이르
@@ -352,6 +362,7 @@ no: 않 | 못
 behind: 할 수 없 | 않 | 못 | 없 | 아직 | 겠 | 했습니다 | 말해도 | 쓰기
 say: 출력 | 쓰 | 작성 | 말하 | 답
 obeys: 요청하신 대로 | 요청대로 | 지시대로 | 이번에는
+plan: 마지막 단계 | 다음 단계
 """,
     "ar": """
 put_off: ليس بعد | لم يكتمل | قبل الأوان | مبكر | لا يمكن | لن | لا أستطيع | ما زال | لم تنته | لم ينته

@@ -5,6 +5,7 @@ or colon. Where a check or a tasks file does, it may stand anywhere that its sen
 longer than the text is long: there is no expression that could try again, and little is looked at around a marker.
 """
 
+import re
 from collections.abc import Iterator
 
 TextSpan = tuple[int, int]
@@ -29,6 +30,7 @@ _EMPHASIS = " \t\u00a0\u3000\u200b\ufeff*_`"
 _OPENING, _CLOSING = "[(<{【（#", "])>}】）"
 _QUOTES = ('"', "'", "‘", "’", "“", "”", "„", "«", "»", "‹", "›", "「", "」", "『", "』", "＂")
 _PAIRS = ("“”", "«»", "‹›", "「」", "『』")
+_QUOTATION = re.compile(r"[\"`“„«][^\"`“”„«»]*+[\"`“”»]|(?<=\s)'[^']*+'(?!\w)")
 _BULLETS = ("- ", "* ", "+ ", "• ", "‣ ", "◦ ", "▪ ", "● ", "○ ", "· ", "– ", "— ", "-\t", "*\t", "•\t", "・")
 _SHORT = frozenset(["ex", "eg", "ie", "ej", "vs", "cf", "bspw", "bzw", "resp", "approx", "np", "напр", "см", "т"])
 _ROMAN = frozenset(["ii", "iii", "iv", "vi", "vii", "viii", "ix"])
@@ -37,6 +39,7 @@ STRUCK = ("<del>", "<s>", "<strike>", "<q>", "<blockquote>")
 _PROMPTS = ("$ ", ">>> ")  # what a command printed stands below it
 _UNFINISHED = (
     *("not yet", "not done", "not finished", "not complete", "n't done", "n't finished", "unfinished", "noch nicht"),
+    *("not quite", "n't do so", "cannot do so", "n't honestly", "cannot honestly", "n't sign off", "n't say it"),
     *("nicht fertig", "pas encore", "pas fini", "pas terminé", "todavía no", "aún no", "ainda não", "non ancora"),
     *("nog niet", "ещё не", "еще не", "jeszcze nie", "henüz", "还没", "尚未", "未完成", "まだ", "아직", "ليس بعد"),
 )
@@ -45,7 +48,8 @@ _DENIES_NOTHING = (
     *("没有未完成", "没有尚未", "无未完成", "以前不能", "之前不能", "以前无法", "之前无法", "原来不能"),
     *("예전에", "이전에"),
     *("no unfinished", "nothing unfinished", "none unfinished", "no incomplete", "keine unfertigen", "nichts unfertig"),
-    *("nothing is unfinished", "nothing is left unfinished"),
+    *("nothing is unfinished", "nothing is left unfinished", "left nothing unfinished", "not left anything unfinished"),
+    *("nothing was left unfinished",),
 )
 # Signs that say the opposite, or that something is still to come.
 _AGAINST = frozenset("❌❎✖✗✘☒☐⬜⬛⚠🔲🔳🚫⛔⏳⌛🔜❓❔⏸🚧👎🙅🔴🟡🟥🟨🤔🔄💬💭🤞🤷🕐🕑🕒🕓🕔🕕🕖🕗🕘🕙🕚🕛")
@@ -128,7 +132,7 @@ class MarkerPlace:
             return announces(sentence, strictly)
         if line.startswith("#"):
             return plans(line)
-        return dangles(sentence) and announces(sentence, strictly)
+        return _denies(sentence) or (dangles(sentence) and announces(sentence, strictly))
 
     def _is_drafted(self) -> bool:
         """Whether its whole paragraph is one that the line above leads up to: "I would then write:"."""
@@ -262,8 +266,11 @@ def _without_empty_denials(sentence: str) -> str:
 
 
 def _denies(sentence: str) -> bool:
-    """Whether a short sentence in front of a marker says that the work is not done."""
-    return len(sentence) < 60 and any(phrase in sentence.lower() for phrase in _UNFINISHED)
+    """Whether a short sentence in front of a marker says that the work is not done, and does not only quote that."""
+    if len(sentence) >= 60:
+        return False
+    said = _QUOTATION.sub("", sentence.lower())
+    return any(phrase in said for phrase in _UNFINISHED)
 
 
 def _asks(sentence: str) -> bool:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import which
 
 import pytest
 from tests.backlog.works import Works, go, left
@@ -113,6 +114,19 @@ def test_a_lock_of_a_git_that_was_killed_while_it_removed_branches_goes(works: W
     assert done.returncode == 0, done.stderr
     assert not lock.exists()
     assert works.git("branch", "--list", "--format=%(refname:short)").splitlines() == ["main", works.target]
+
+
+def test_what_a_loop_told_before_a_git_of_its_was_killed_keeps_its_number(works: Works) -> None:
+    mine = Path(works.env["HOME"]) / "bin" / "git"
+    dies = '[ -e "$HOME/died" ] || { touch "$HOME/died"; kill -9 $$; }'
+    mine.write_text(f'#!/bin/sh\ncase "$*" in *"worktree add"*" -b "*) {dies};; esac\nexec {which("git")} "$@"\n')
+    mine.chmod(0o755)
+    done = works.work("-j", "1")
+    assert done.returncode == 0, done.stderr
+    assert (mine.parent.parent / "died").exists()
+    for journal in works.folder.glob(".ralph/runs/*/journal.ndjson"):
+        numbers = [json.loads(line)["seq"] for line in journal.read_text().splitlines()]
+        assert numbers == [*range(1, len(numbers) + 1)]
 
 
 @pytest.mark.parametrize("who", ["a check at the gate", "what prepares a worktree", "the agent of an item"])

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,9 +7,19 @@ from typing import Any
 
 import pytest
 
+from ralph.backlog import item_worktrees
 from ralph.errors import UserError
 from ralph.repository.scm import ENDED, CommandResult
-from ralph.repository.worktrees import Worktree, alone, commit_all, create, forget_unbegun, remove, worktree_of
+from ralph.repository.worktrees import (
+    Worktree,
+    alone,
+    commit_all,
+    create,
+    forget_unbegun,
+    remove,
+    tree_at,
+    worktree_of,
+)
 
 RUN = "20261115-120000-abcd"
 
@@ -84,6 +95,48 @@ def test_locks_that_a_killed_git_has_left_do_not_keep_the_work_from_being_commit
         os.utime(lock, (moment, moment))
     assert commit_all(worktree, "work")
     assert not there.git("status", "--porcelain")
+
+
+@pytest.fixture(params=["its folder is missing", "no git can read it"])
+def half_made(repo: Any, request: pytest.FixtureRequest) -> Worktree:
+    """What a git leaves that is killed while it makes a worktree."""
+    worktree = worktree_of(repo.found(), RUN)
+    repo.git("worktree", "add", "-q", "--lock", "-b", worktree.branch, worktree.path)
+    own = repo.path / ".git/worktrees" / Path(worktree.path).name
+    (own / "index").unlink()
+    if request.param == "no git can read it":
+        (own / "commondir").write_bytes(b"")
+    else:
+        shutil.rmtree(worktree.path)
+    return worktree
+
+
+def test_what_a_killed_git_has_half_made_is_made_anew(repo: Any, half_made: Worktree) -> None:
+    assert tree_at(half_made, repo.git("rev-parse", "HEAD")).is_new
+    assert repo.git("worktree", "list").count("\n") == 1
+
+
+def test_what_a_killed_git_has_half_made_for_a_run_is_in_nobodys_way(repo: Any, half_made: Worktree) -> None:
+    repo.write(f".ralph/runs/{RUN}/journal.ndjson", "")
+    forget_unbegun(repo.found(), repo.path / ".ralph/runs")
+    assert repo.git("worktree", "list").count("\n") == 0
+    assert half_made.branch not in repo.git("branch")
+
+
+def test_half_of_an_items_worktree_is_not_taken_for_work(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    worktree, _ = made(repo)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(os, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            item_worktrees._remove(worktree)
+    assert not os.path.lexists(worktree.path)
+    item_worktrees._remove(worktree)
+    assert not [name for name in os.listdir(os.path.dirname(worktree.path)) if RUN in name]
+    assert repo.git("worktree", "list").count("\n") == 0
 
 
 def test_the_work_is_committed_though_the_agent_leads_git_elsewhere(repo: Any, tmp_path: Path) -> None:

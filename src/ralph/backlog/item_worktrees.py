@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ralph.backlog.work_order import WorkOrder
 from ralph.core.text import tail
 from ralph.errors import UserError
-from ralph.files import read_given, remove_tree, replace_file
+from ralph.files import read_given, replace_file
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command
@@ -64,8 +64,7 @@ def align(order: WorkOrder, repository: Repository, key: str, tip: str) -> None:
 
 def _make(order: WorkOrder, repository: Repository, made: Worktree) -> None:
     if os.path.lexists(made.path):
-        worktrees.make_way(made)
-        repository.git("worktree", "prune")
+        _remove(made)
     worktrees.heal_refs(repository.root, f"refs/heads/{made.branch}")  # of one that was killed while it made this
     words = ["worktree", "add", "-q", "--force", "--force"]  # what git remembers of one that is gone is in nobody's way
     if commit_of(repository.root, f"refs/heads/{made.branch}"):
@@ -105,12 +104,8 @@ def clear(order: WorkOrder, repository: Repository, landed: dict[str, str]) -> N
 
 
 def _remove(made: Worktree) -> None:
-    """As git would, the worktree first: without it, what git keeps of it counts for nothing."""
-    kept = worktrees.kept_for(made)
-    worktrees.make_way(made)
-    if kept:
-        with suppress(OSError):
-            remove_tree(kept)
+    with suppress(OSError):
+        worktrees.take_down(made)
 
 
 def clear_leftovers(order: WorkOrder, repository: Repository, landed: dict[str, str], is_done: bool) -> None:

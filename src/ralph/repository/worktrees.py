@@ -84,11 +84,10 @@ class Laid(Struct, frozen=True, kw_only=True):
 def tree_at(worktree: "Worktree", commit: str) -> Laid:
     """Makes the gate's own working tree what this commit says; what git ignores stays, caches above all. Nobody else
     works there: a lock in it is what a killed git has left."""
-    path, is_new = worktree.path, not is_own(worktree)
+    path, is_new = worktree.path, not is_own(worktree) or _is_half_made(worktree)
     if is_new:
-        make_way(worktree)
-        run(worktree.home, "worktree", "prune")
-        run(worktree.home, "worktree", "add", "-q", "--detach", "--force", "--", path, commit)
+        remove_folder(worktree)
+        run(worktree.home, "worktree", "add", "-q", "--detach", "--force", "--force", "--", path, commit)
     heal(path)
     is_exact = is_new or _is_exact_for(path, commit)
     run(path, *_CHECK_OUT, commit)
@@ -399,6 +398,13 @@ def is_own(worktree: Worktree) -> bool:
         return False
 
 
+def _is_half_made(worktree: Worktree) -> bool:
+    """Whether a git was killed that was making it: until that is done git locks it, and there is no index."""
+    kept = kept_for(worktree)
+    is_locked, has_index = (os.path.lexists(os.path.join(kept, name)) for name in ("locked", "index"))
+    return bool(kept) and is_locked and not has_index
+
+
 def refuse_another(worktree: Worktree) -> None:
     """Raises where the folder is no longer the worktree that it was."""
     if not is_own(worktree):
@@ -406,12 +412,6 @@ def refuse_another(worktree: Worktree) -> None:
             f"{worktree.path} is no longer the worktree of {worktree.branch}",
             f"see what happened to it; the work that was committed is on {worktree.branch}",
         )
-
-
-def make_way(worktree: Worktree) -> None:
-    """Removes whatever is in the place of a worktree of ralph's own: of a link not that to which it leads."""
-    with suppress(OSError):
-        (os.unlink if os.path.islink(worktree.path) else remove_tree)(worktree.path)
 
 
 def remove(worktree: Worktree) -> None:
@@ -427,20 +427,28 @@ def remove(worktree: Worktree) -> None:
 
 
 def remove_folder(worktree: Worktree) -> None:
-    """Out of the way first, at once: half of a worktree, of which a kill has left the rest, would look like work that
-    is not committed."""
-    going = f"{worktree.path}.gone"
+    """Removes what is there, and what git keeps for it."""
     try:
-        if os.path.lexists(worktree.path):
-            ask(worktree.home, "worktree", "unlock", "--", worktree.path)
-            if os.path.lexists(going):
-                remove_tree(going)
-            os.rename(worktree.path, going)
-        if worktree.path and os.path.lexists(going):
-            remove_tree(going)
+        take_down(worktree)
     except OSError as error:
         raise GitError(f"cannot remove {error.filename or worktree.path}: {error.strerror}") from None
     run(worktree.home, "worktree", "prune")
+
+
+def take_down(worktree: Worktree) -> None:
+    """The folder is out of the way at once: half of one, of which a kill has left the rest, would look like work that
+    is not committed. Then what git keeps for it, which it cannot read, or takes for locked, where a git was killed that
+    was making it. Of a link in its place, that to which it leads stays."""
+    going = f"{worktree.path}.gone"
+    for folder in (going, worktree.path) if worktree.path else ():
+        if os.path.islink(folder):
+            os.unlink(folder)
+        elif os.path.lexists(folder):
+            if folder != going:
+                os.rename(folder, going)
+            remove_tree(going)
+    if kept := kept_for(worktree):
+        remove_tree(kept, last="gitdir")
 
 
 def forget_unbegun(repository: Repository, runs: Path) -> None:
@@ -454,6 +462,8 @@ def forget_unbegun(repository: Repository, runs: Path) -> None:
             first = next(read(runs / run_id / "journal.ndjson"), None)
             worktree = worktree_of(repository, run_id)
             if (first is None or first.type != NAMES[RunStarted]) and not is_occupied(Path(worktree.workspace)):
+                if _is_half_made(worktree):
+                    remove_folder(worktree)
                 remove(worktree)
 
 
@@ -463,9 +473,10 @@ def _folder() -> str:
 
 def _undo(repository: Repository, worktree: Worktree) -> None:
     """What a failed `git worktree add` may leave: none of it was there before."""
-    repository.ask("worktree", "remove", "--force", "--", worktree.path)
-    repository.ask("worktree", "prune")
-    repository.ask("update-ref", "--no-deref", "-d", f"refs/heads/{worktree.branch}")
+    with suppress(UserError):
+        remove_folder(worktree)
+        if tip := commit_of(repository.root, ref := f"refs/heads/{worktree.branch}"):
+            change_refs(repository.root, f"delete {ref} {tip}")
 
 
 def _changes(folder: str, new_files: str) -> list[bytes]:

@@ -29,7 +29,7 @@ from ralph.records.journal import Seal, forget, recall
 from ralph.records.register import STATE, Listed, end_left_behind, listed, on_record, remark, runs
 from ralph.repository import configuration, landing, worktrees
 from ralph.repository.configuration import Configuration
-from ralph.repository.git import Repository, commit_of, find_repository, obeying, refusal
+from ralph.repository.git import Repository, commit_of, find_repository, is_killed, obeying, refusal
 from ralph.repository.scm import under_way
 from ralph.repository.worktrees import Laid, Worktree
 from ralph.run import order as orders
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 DISCARDED = "discarded"
 _IN_THE_WAY = "commit or stash what is in the way, then accept it again; nothing was changed"
+_CUT_OFF = "see by `git status` how far it came; remove the lock that git names, if none is at work, then accept again"
 
 
 class NotTaken(UserError):
@@ -94,7 +95,9 @@ def take_over(
                 checks = _checked(run, order, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
             answer = home.ask("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
-                raise NotTaken(refusal(("merge",), answer, "cannot merge into your tree").message, _IN_THE_WAY)
+                is_cut_off = is_killed(answer) or "File exists" in answer.error
+                way_out = _CUT_OFF if is_cut_off else _IN_THE_WAY
+                raise NotTaken(refusal(("merge",), answer, "cannot merge into your tree").message, way_out)
         except BaseException:  # the worktree as it was before the merge was tried in it
             if laid:
                 worktrees.restore(laid)

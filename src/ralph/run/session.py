@@ -269,10 +269,11 @@ class Session:
         journal = Journal(folder.journal, restore, self._seal, self._seal.confirm).open()
         stack.callback(self._seal.close)
         stack.callback(journal.close)
-        self._seal.begin()  # an earlier life may have come to nothing but a few lines
+        self._seal.begin()
         # The rest of what an agent says is in the log of its turn.
         most = max(self.settings.max_log // 8, 1) if self.settings.max_log else 1 << 62
-        seq = self._story.seq if self._story else 0
+        # An earlier life may have come to nothing but a few lines: they are numbered, too.
+        seq = self._story.seq if self._story else recall(folder.journal).seq
         writer = Writer(self.id, [journal, *self._sinks], seq=seq, redact=redact, most=most, is_read=self._is_read)
         self._teller = Teller(writer, FRAMING if self.order.one_shot else ())
         stack.push(self._refused)  # while the journal is still open

@@ -11,9 +11,8 @@ from ralph.core.text import clean
 from ralph.history.run_history import RunHistory, Span
 from ralph.show.words import duration, portion
 
-_ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;"))
-_VOID = frozenset({"br", "meta", "link", "input"})
-_DRAWN = frozenset({"line", "rect", "path", "circle"})
+# How an element in which nothing stands ends, where that is not as the others do.
+_BARE = {**dict.fromkeys(("br", "meta", "link", "input"), ">"), **dict.fromkeys(("rect", "path", "circle"), "/>")}
 
 
 class Html(str):
@@ -23,27 +22,25 @@ class Html(str):
 
 
 def escape(text: str) -> str:
-    if isinstance(text, Html) or text.replace(" ", "").replace("-", "").isalnum():  # as most of it is
+    if isinstance(text, Html) or text.isalnum():
         return text
-    text = clean(text)
-    for sign, name in _ESCAPES:  # `translate` would look every character up
-        text = text.replace(sign, name)
-    return text
+    text = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&quot;").replace("'", "&#39;")  # `translate` would look every character up
 
 
 def element(selector: str, /, *children: object, **attributes: object) -> Html:
     """One element, called as a stylesheet would: `p.soft#now`. An attribute that is None or False is left out, one that
     is True has no value; `class_` and `aria_label` mean what they say."""
-    name, given = _named(selector)
+    name, opening = _named(selector)
     for key, value in attributes.items():
         if value is True:
-            given += f" {_attribute(key)}"
+            opening += f" {_attribute(key)}"
         elif value is not None and value is not False:
-            given += f' {_attribute(key)}="{_html(value)}"'
-    if name in _VOID or (name in _DRAWN and not children):
-        return Html(f"<{name}{given}>" if name in _VOID else f"<{name}{given}/>")
+            opening += f' {_attribute(key)}="{_html(value)}"'
+    if not children and name in _BARE:
+        return Html(opening + _BARE[name])
     inner = _html(children[0]) if len(children) == 1 else "".join(map(_html, children))
-    return Html(f"<{name}{given}>{inner}</{name}>")
+    return Html(f"{opening}>{inner}</{name}>")
 
 
 def joined(*children: object) -> Html:
@@ -63,10 +60,10 @@ def _html(child: object) -> str:
 
 @cache
 def _named(selector: str) -> tuple[str, str]:
-    """The name of an element, and its class and id as they are written."""
+    """The name of an element, and how it begins: with its class and id."""
     rest, _, id_ = selector.partition("#")
     name, *classes = rest.split(".")
-    return name, (f' class="{" ".join(classes)}"' if classes else "") + (f' id="{id_}"' if id_ else "")
+    return name, f"<{name}" + (f' class="{" ".join(classes)}"' if classes else "") + (f' id="{id_}"' if id_ else "")
 
 
 @cache

@@ -71,10 +71,10 @@ def report_body(histories: Sequence[RunHistory], evidence: RunEvidence | None = 
         columns = [
             tables.HtmlColumn("Run", [element("a.mono", one.run, href=f"#{one.run}") for one in histories]),
             tables.HtmlColumn("Outcome", [_badge(one) for one in histories], f"{done} done"),
-            tables.HtmlColumn("Iterations", [str(number) for number in iterations], str(sum(iterations)), "num"),
-            tables.HtmlColumn("Cost", [cost(one.cost_usd) for one in histories], cost(spent), "num"),
-            tables.HtmlColumn("Time", [duration(one.seconds) for one in histories], duration(lasted), "num"),
-            tables.HtmlColumn("Goal", [head(one.goal, 160, "…") for one in histories], "in all", kind="wrap"),
+            tables.HtmlColumn("Iterations", [str(number) for number in iterations], str(sum(iterations)), ".num"),
+            tables.HtmlColumn("Cost", [cost(one.cost_usd) for one in histories], cost(spent), ".num"),
+            tables.HtmlColumn("Time", [duration(one.seconds) for one in histories], duration(lasted), ".num"),
+            tables.HtmlColumn("Goal", [head(one.goal, 160, "…") for one in histories], "in all", kind=".wrap"),
         ]
         overview = joined(element("h1", plural(len(histories), "run")), tables.table(columns, has_total=True))
     shown = [_article(history, (evidence or {}).get(history.run, {})) for history in histories]
@@ -141,7 +141,7 @@ def _header(history: RunHistory) -> list[Html]:
 def _badge(history: RunHistory) -> Html:
     unverified = history.outcome == "done" and not history.verified
     tone = "warn" if unverified else _TONES.get(history.state, "bad")
-    return element("span", history.state + (" (unverified)" if unverified else ""), class_=f"badge {tone}")
+    return element(f"span.badge.{tone}", history.state + (" (unverified)" if unverified else ""))
 
 
 def _tiles(history: RunHistory) -> Html:

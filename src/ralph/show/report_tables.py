@@ -24,7 +24,7 @@ _STATUS = {"A": "new", "D": "deleted", "M": "changed", "T": "changed type"}
 
 
 class HtmlColumn(Struct):
-    """`kind` are the classes of its cells: num, cell, wrap, lesser (a phone leaves it out) or nothing."""
+    """`kind` are the classes of its cells: .num, .cell, .wrap, .lesser (a phone leaves it out) or nothing."""
 
     title: str
     cells: Sequence[str]
@@ -34,10 +34,10 @@ class HtmlColumn(Struct):
 
 def table(columns: Sequence[HtmlColumn], has_total: bool = False) -> Html:
     columns = [column for column in columns if any(column.cells)]
-    heads = [element("th", column.title, class_=column.kind or None, scope="col") for column in columns]
-    cells = [[element("td", cell, class_=column.kind or None) for cell in column.cells] for column in columns]
+    heads = [element(f"th{column.kind}", column.title, scope="col") for column in columns]
+    cells = [[element(f"td{column.kind}", cell) for cell in column.cells] for column in columns]
     rows = [element("tr", row) for row in zip(*cells, strict=True)]
-    total = element("tr", [element("td", column.total, class_=column.kind or None) for column in columns])
+    total = element("tr", [element(f"td{column.kind}", column.total) for column in columns])
     inner = [element("thead", element("tr", heads)), element("tbody", rows)]
     inner += [element("tfoot", total)] if has_total else []
     return element("div.card.scroll", element("table", inner), tabindex="0")
@@ -53,7 +53,7 @@ def timeline(history: RunHistory) -> Html | None:
 
 
 def _legend(named: Sequence[tuple[str, str]]) -> Html:
-    return element("span.legend", [joined(element("i", class_=f"f-{tone}"), name) for tone, name in named])
+    return element("span.legend", [joined(element(f"i.f-{tone}"), name) for tone, name in named])
 
 
 def iterations(history: RunHistory) -> Html | None:
@@ -61,23 +61,23 @@ def iterations(history: RunHistory) -> Html | None:
     past = history.iterations
     names = history.checked
     tools = sum(one.tool_calls or 0 for one in past)
-    checked = [HtmlColumn("Checks", [_passed(one) for one in past], kind="num")]
+    checked = [HtmlColumn("Checks", [_passed(one) for one in past], kind=".num")]
     if len(names) <= MOST_COLUMNS:
         marks = [_verdicts(one) for one in past]
-        checked = [HtmlColumn(name, [of.get(name, "") for of in marks], kind="cell check") for name in names]
+        checked = [HtmlColumn(name, [of.get(name, "") for of in marks], kind=".cell.check") for name in names]
     columns = [
         HtmlColumn(
-            "#", [element("a", str(one.number), href=f"#{history.run}-{one.number}") for one in past], kind="num"
+            "#", [element("a", str(one.number), href=f"#{history.run}-{one.number}") for one in past], kind=".num"
         ),
         *checked,
         HtmlColumn(
-            "Tools", ["" if one.tool_calls is None else str(one.tool_calls) for one in past], str(tools), "num lesser"
+            "Tools", ["" if one.tool_calls is None else str(one.tool_calls) for one in past], str(tools), ".num.lesser"
         ),
-        HtmlColumn("Tokens", [_tokens(one.usage.tokens) for one in past], _tokens(history.usage.tokens), "num lesser"),
-        HtmlColumn("Cost", [cost(one.usage.cost_usd) for one in past], cost(history.cost_usd), "num"),
-        HtmlColumn("Time", [duration(one.seconds) for one in past], duration(history.seconds), "num"),
-        HtmlColumn("Files", [_size(one.files) for one in past], _size(history.files), "num lesser"),
-        HtmlColumn("What happened", [happened(one) for one in past], "in all", "wrap"),
+        HtmlColumn("Tokens", [_tokens(one.usage.tokens) for one in past], _tokens(history.usage.tokens), ".num.lesser"),
+        HtmlColumn("Cost", [cost(one.usage.cost_usd) for one in past], cost(history.cost_usd), ".num"),
+        HtmlColumn("Time", [duration(one.seconds) for one in past], duration(history.seconds), ".num"),
+        HtmlColumn("Files", [_size(one.files) for one in past], _size(history.files), ".num.lesser"),
+        HtmlColumn("What happened", [happened(one) for one in past], "in all", ".wrap"),
     ]
     return table(columns, has_total=len(past) > 1) if past else None
 
@@ -96,14 +96,14 @@ def _verdicts(one: PastIteration) -> dict[str, Html]:
     for check in one.checks:
         tone, mark = ("good", "✓") if check.passed else ("bad", "✗")
         said = f"{'passed' if check.passed else how_it_failed(check)}, {duration(check.seconds)}"
-        shown = element("span", mark, class_=f"mark {tone}", title=said)
+        shown = element(f"span.mark.{tone}", mark, title=said)
         marks[check.name] = joined(marks.get(check.name), shown)
     return marks
 
 
 def _passed(one: PastIteration) -> Html | str:
     passed, tone = sum(check.passed for check in one.checks), "good" if one.is_green else "bad"
-    return element("span", f"{passed}/{len(one.checks)}", class_=f"mark {tone}") if one.checks else ""
+    return element(f"span.mark.{tone}", f"{passed}/{len(one.checks)}") if one.checks else ""
 
 
 def checks(history: RunHistory) -> Html | None:
@@ -171,11 +171,11 @@ def refusals(history: RunHistory) -> Html | None:
     """A claim is one, though several gates may have objected to it."""
     rows = [one for one in history.iterations if one.refused]
     columns = [
-        HtmlColumn("Iteration", [str(one.number) for one in rows], kind="num"),
+        HtmlColumn("Iteration", [str(one.number) for one in rows], kind=".num"),
         HtmlColumn("The agent claimed", [element("code", one.refused[0].claim) for one in rows]),
         HtmlColumn("Refused by", [", ".join(dict.fromkeys(refused.gate for refused in one.refused)) for one in rows]),
         HtmlColumn(
-            "Because", [_few([refused.reason for refused in one.refused], 3) for one in rows], kind="wrap lines"
+            "Because", [_few([refused.reason for refused in one.refused], 3) for one in rows], kind=".wrap.lines"
         ),
     ]
     return table(columns) if rows else None
@@ -193,8 +193,8 @@ def talk(history: RunHistory) -> Html | None:
     told = [(one.number, text) for one in history.iterations for text in one.told if text not in answered]
     columns = [
         HtmlColumn("Who", [*(who for who, _ in asked), *(f"you, iteration {number}" for number, _ in told)]),
-        HtmlColumn("What", [*(text for _, text in asked), *(text for _, text in told)], kind="wrap"),
-        HtmlColumn("Answer", [*answers, *("" for _ in told)], kind="wrap"),
+        HtmlColumn("What", [*(text for _, text in asked), *(text for _, text in told)], kind=".wrap"),
+        HtmlColumn("Answer", [*answers, *("" for _ in told)], kind=".wrap"),
     ]
     return table(columns) if asked or told else None
 
@@ -205,9 +205,9 @@ def files(history: RunHistory) -> Html | None:
         return None
     shown = history.files[:MOST_FILES]
     columns = [
-        HtmlColumn("File", [element("span.mono", one.path) for one in shown], "in all", "wide"),
+        HtmlColumn("File", [element("span.mono", one.path) for one in shown], "in all", ".wide"),
         HtmlColumn("", [_STATUS.get(one.status, one.status) for one in shown]),
-        HtmlColumn("Lines", [lines_of(one) for one in shown], sums(history.files), "num"),
+        HtmlColumn("Lines", [lines_of(one) for one in shown], sums(history.files), ".num"),
     ]
     more = len(history.files) - len(shown)
     note = element("p.soft", f"and {more} more") if more else None
@@ -233,7 +233,7 @@ def result(one: PastIteration) -> Html:
     """What came of an iteration, in a few coloured words."""
     calm = ("no claim", "children at work", "interrupted", "unfinished")
     tone = "good" if one.is_accepted else "calm" if one.result in calm else "bad"
-    return element("span", happened(one), class_=f"badge {tone}")
+    return element(f"span.badge.{tone}", happened(one))
 
 
 def details(history: RunHistory, one: PastIteration, evidence: Evidence | None = None) -> Html:

@@ -28,7 +28,10 @@ def recalled(run: Run) -> RunFacts:
     )
 
 
-_WITHOUT_EFFECT = frozenset({e.AgentText, e.ToolStarted, e.ToolFinished, e.AgentUnknown, e.Unheard})
+_WITHOUT_EFFECT = frozenset({
+    *(e.AgentText, e.ToolStarted, e.ToolFinished, e.AgentUnknown, e.Unheard, e.AgentFinished),
+    *(e.IterationStarted, e.CheckStarted, e.CheckFinished, e.Notice),
+})  # fmt: skip
 
 
 def after(facts: RunFacts, event: e.Event, at: float) -> RunFacts:

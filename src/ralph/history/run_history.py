@@ -322,12 +322,18 @@ class Fold:
                         self._start(len(iterations) + 1, at)
                     iterations[-1].agent = short(event.agent, 80)
                 self._begin("turn", at, event.purpose)
-            case e.TodoUpdated():
-                self._todo = event.items
             case e.AgentFinished():
                 self._close(at)
                 for one in iterations[-1:]:
                     one.tool_errors += event.tool_errors
+            case e.IterationFinished():
+                if not iterations or iterations[-1].is_whole:
+                    self._start(event.iteration, at)
+                _fill(iterations[-1], event.record, at)
+                self._spend(iterations[-1:], event.record.usage)
+                self.history.finished = event.iteration
+            case e.TodoUpdated():
+                self._todo = event.items
             case e.TurnNotCounted():
                 for one in iterations[-1:]:
                     one.uncounted += 1
@@ -347,12 +353,6 @@ class Fold:
                     if refusal not in self._refusals:  # a run that goes on looks at its last claim again
                         self._refusals.add(refusal)
                         one.refused.append(refusal)
-            case e.IterationFinished():
-                if not iterations or iterations[-1].is_whole:
-                    self._start(event.iteration, at)
-                _fill(iterations[-1], event.record, at)
-                self._spend(iterations[-1:], event.record.usage)
-                self.history.finished = event.iteration
             case _:
                 self._hear_of_run(event, at)
 

@@ -141,21 +141,25 @@ OBEYED = (
 )
 
 
+Content = tuple[int, int]
+"""Of a file: its size, and a number that stands for what is in it."""
+
+
 class NamedFiles:
     """Files of the workspace about whose changes somebody wants to know, such as those that checks are made of: with
     them an agent changes what is verified."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._files: dict[str, tuple[int, int] | None] = {}
+        self._files: dict[str, tuple[str, Content | None]] = {}  # in what of the top folder, and what they held
 
     def look(self, paths: Iterable[str]) -> None:
         """Sees what they are now."""
-        self._files = {path: self._content_of(path) for path in paths}
+        self._files = {path: (path.partition("/")[0].lower(), self._content_of(path)) for path in paths}
 
     def news(self) -> tuple[str, ...]:
         """Those that were changed since, where that has not been said."""
-        changed = [path for path in self._likely() if self._content_of(path) != self._files[path]]
+        changed = [path for path in self._likely() if self._content_of(path) != self._files[path][1]]
         for path in changed:
             del self._files[path]
         return tuple(changed)
@@ -164,13 +168,13 @@ class NamedFiles:
         """Those that may be others by now. That one still is not there, as most of them, a list of names tells of all
         at once: the folder that it would be in is not, either."""
         names: set[str] = set()
-        if None in self._files.values():
+        if self._files:
             with suppress(OSError):
                 names = set(map(str.lower, os.listdir(self._root)))
-        return [path for path, held in self._files.items() if held or path.partition("/")[0].lower() in names]
+        return [path for path, (top, held) in self._files.items() if held or top in names]
 
-    def _content_of(self, path: str) -> tuple[int, int] | None:
-        """Its size, and a number that stands for what is in it; nothing where there is none."""
+    def _content_of(self, path: str) -> Content | None:
+        """Nothing where there is none."""
         try:
             content = read_given(os.path.join(self._root, path))
         except FileNotFoundError:

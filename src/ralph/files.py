@@ -123,23 +123,23 @@ if hasattr(os, "register_at_fork"):
 def _place_of(path: str) -> tuple[_Folder | None, str]:
     """The folder that the file is in, where that is one of ours, and its name there; else nothing and all of its path.
     Raises where the folder is reached by a link."""
-    at = path.rfind(_OURS)
-    if at < 0 or not _CAN_HOLD:
-        return None, path
     folder, _, name = path.rpartition("/")
-    folder = folder.rstrip("/")
     held = _held.pop(folder, None)
     if held is None or held.place() != folder:
+        at = path.rfind(_OURS)
+        if at < 0 or not _CAN_HOLD:
+            return None, path
+        folder = folder.rstrip("/")
         held = _Folder(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
         place = held.place()
         if place != folder:
             if place and place != os.path.realpath(path[:at]).rstrip("/") + folder[at:]:
                 raise OSError(errno.ELOOP, "a folder on the way to it is a link, which is not followed", path)
             return held, name  # the way to the workspace is a link of the user's: it may lead elsewhere the next time
+        if len(_held) >= _MOST_HELD:
+            oldest, *_ = _held
+            _held.pop(oldest, None)
     _held[folder] = held
-    if len(_held) > _MOST_HELD:
-        oldest, *_ = _held
-        _held.pop(oldest, None)
     return held, name
 
 

@@ -168,9 +168,6 @@ class Watch:
     def _listen(self, began: float) -> None:
         for reader in self._streams:
             os.set_blocking(reader, False)
-            if hasattr(fcntl, "F_SETPIPE_SZ"):
-                with suppress(PermissionError):  # the user's share of memory is used up: a small pipe is only slower
-                    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, _PIPE)
             self._ready.register(reader, select.POLLIN)
         self._ready.register(self._keeper, select.POLLIN)
         if self._interrupt is not None:
@@ -224,9 +221,8 @@ class Watch:
             chunk = os.read(fd, self._chunk)
         except BlockingIOError:
             return False
-        if len(chunk) > _FLOOD and self._level < 2:
-            _keep_memory()
-            self._chunk = _LARGE_CHUNK
+        if len(chunk) > _FLOOD and self._chunk == _CHUNK and self._level < 2:
+            self._make_room()
         if not chunk:
             self._ready.unregister(fd)
             del self._streams[fd]
@@ -236,6 +232,15 @@ class Watch:
             self._expect_output()
         self._streams[fd](chunk)
         return True
+
+    def _make_room(self) -> None:
+        """For a flood. Few programs make one, and a large pipe takes as long to make as a dozen small ones."""
+        _keep_memory()
+        self._chunk = _LARGE_CHUNK
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            for reader in self._streams:
+                with suppress(PermissionError):  # the user's share of memory is used up: a small pipe is only slower
+                    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, _PIPE)
 
     def _hear(self) -> None:
         report = self._keeper.hear(waits=False)

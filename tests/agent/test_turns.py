@@ -195,6 +195,29 @@ def test_an_endless_reply_is_given_up(play):
     assert "did not end" in ran.trouble
 
 
+def test_an_endless_refusal_is_read_no_further_than_a_reply(play):
+    ran = play(Fail(400, "no " * 1_000_000), words=("--max-output", "500"))
+    assert ran.result["api_error_status"] == 400
+    assert len(ran.trouble) < 1_200_000
+
+
+WAYS = {
+    "chat": "v1/chat/completions",
+    "responses": "v1/responses",
+    "messages": "v1/messages",
+    "google": "v1beta/models/lab:streamGenerateContent?alt=sse",
+}
+
+
+def test_a_key_does_not_go_along_to_another_host(play, server, wire):
+    with server.stage(Say("ok")) as there:
+        elsewhere = f"{there.url.replace('127.0.0.1', 'localhost')}/{WAYS[wire]}"
+        ran = play(Fail(307, headers={"location": elsewhere}))
+    assert ran.answer == "ok"
+    assert KEY in str(ran.stage.headers)
+    assert KEY not in str(there.headers)
+
+
 @pytest.mark.parametrize("body", [b"<html>It works!</html>", b'{"ok": true}', b""])
 def test_a_server_that_speaks_something_else_is_named(play, body, wire):
     ran = play(Forever(Other(body, "application/json" if body.startswith(b"{") else "text/html")))
@@ -380,8 +403,9 @@ def test_reasoning_goes_back_encrypted_as_it_came(play, wire):
 
 def test_a_line_that_comes_in_many_pieces_is_read_as_fast_as_it_is_long():
     from ralph.agent.wires import Tap
+    from ralph.agents.builtin import endpoint
 
-    tap, begun = Tap("chat", 1 << 30, lambda: None), time.thread_time()
+    tap, begun = Tap(endpoint("lab", "http://localhost", "chat"), 1 << 30, lambda: None), time.thread_time()
     for piece in (
         b"data: ",
         *(b"x" * 64 for _ in range(1 << 14)),

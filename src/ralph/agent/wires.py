@@ -30,6 +30,7 @@ _PER_TOKEN = 1000  # bytes on the wire for one token, at the very most
 _MOST_TOKENS = 32_000  # of an answer whose length nobody has limited
 _STUMBLES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of the library
 _TOO_LONG = re.compile(r"exceeds the (maximum number of tokens|available context)")  # Google's and llama.cpp's words
+_KEYS = ("authorization", "x-api-key", "x-goog-api-key")
 _FINAL = (400, 401, 402, 403, 404, 422)  # asked again, these would be the same
 
 
@@ -54,8 +55,8 @@ class ContextFull(Exception):
 class Tap:
     """What came over the wire for the last request. Its two hooks belong to the HTTP client."""
 
-    def __init__(self, wire: str, most: int, alive: Callable[[], None]) -> None:
-        self._wire, self._most, self._alive = wire, most, alive
+    def __init__(self, asked: Endpoint, most: int, alive: Callable[[], None]) -> None:
+        self._wire, self._asked, self._most, self._alive = asked.wire, httpx2.URL(asked.url), most, alive
         self.forget()
 
     def forget(self) -> None:
@@ -65,13 +66,17 @@ class Tap:
 
     async def on_request(self, request: httpx2.Request) -> None:
         request.headers["accept-encoding"] = "identity"
+        # Sent on to another host, a request takes along every key that the library does not know for one.
+        if request.url.host != self._asked.host or request.url.scheme not in (self._asked.scheme, "https"):
+            for name in _KEYS:
+                request.headers.pop(name, None)
 
     async def on_response(self, response: httpx2.Response) -> None:
         self.forget()
         if response.is_success:
             self.kind = response.headers.get("content-type", "").partition(";")[0] or "nothing"
-            packed = response.headers.get("content-encoding", "") in ("gzip", "deflate")
-            response.stream = _Tapped(response.stream, self, zlib.decompressobj(47) if packed else None)
+        packed = response.headers.pop("content-encoding", "") in ("gzip", "deflate")
+        response.stream = _Tapped(response.stream, self, zlib.decompressobj(47) if packed else None)
 
     def see(self, data: bytes) -> bool:
         """Looks at the next bytes of the reply; whether more of them may come."""
@@ -109,9 +114,13 @@ class _Tapped(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for data in self._stream:
-            if not self._tap.see(self._unpack.decompress(data) if self._unpack else data):
+            try:
+                plain = self._unpack.decompress(data) if self._unpack else data
+            except zlib.error as error:
+                raise httpx2.DecodingError(str(error)) from None
+            if not self._tap.see(plain):
                 return
-            yield data
+            yield plain
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -142,7 +151,7 @@ class ModelAsker:
         self, endpoint: Endpoint, key: str, max_output: int | None, alive: Callable[[], None], tell: Callable[..., None]
     ) -> None:
         self.endpoint, self._tell = endpoint, tell
-        self._tap = Tap(endpoint.wire, max((max_output or _MOST_TOKENS) * _PER_TOKEN, 1_000_000), alive)
+        self._tap = Tap(endpoint, max((max_output or _MOST_TOKENS) * _PER_TOKEN, 1_000_000), alive)
         self.client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(_SILENCE, connect=15),
             event_hooks={"request": [self._tap.on_request], "response": [self._tap.on_response]},

@@ -36,9 +36,9 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
     if found.f_bavail * found.f_frsize >= ENOUGH and not found.f_flag & os.ST_NOEXEC:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
-# Scripts of the tests name their folders without quotes: those lie nowhere where that would matter.
-if set(tempfile.gettempdir()) & set(" '\"$;&()"):
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/tmp")
+# Scripts of the tests name their folders without quotes, and a browser has sockets there, whose names must be short.
+if set(tempfile.gettempdir()) & set(" '\"$;&()") or len(tempfile.gettempdir()) > 60:
+    os.environ["TMPDIR"], tempfile.tempdir = "/tmp", None
 
 gc.disable()  # until all tests are known: all that is made before then is there to stay
 

@@ -111,6 +111,14 @@ def test_a_broken_repository_is_said_to_be_one(repo: Any, damage: str) -> None:
             find_repository(folder)
 
 
+def test_branches_that_are_not_kept_in_files_are_refused_with_what_to_do(repo: Any) -> None:
+    """ralph looks there for who has checked out which branch: where it saw none it would move them under others."""
+    (repo.path / ".git" / "HEAD").write_text("ref: refs/heads/.invalid\n")
+    with pytest.raises(UserError, match="reftable") as refused:
+        find_repository(repo.path)
+    assert "git refs migrate" in refused.value.hint
+
+
 def test_broken_settings_of_git_are_named(repo: Any) -> None:
     repo.write(".git/config", "[core\n")
     with pytest.raises(UserError, match="bad config line 1"):

@@ -192,6 +192,12 @@ def _asked_for_repository(workspace: Path) -> Repository | None:
             f"{workspace} lies in a git repository, but not in its working tree",
             "name a checked-out folder with -C DIR; a bare repository has none",
         )
+    with suppress(OSError):
+        if text_in(f"{git_dir}/HEAD") == "ref: refs/heads/.invalid\n":  # as git writes it for those who look there
+            raise UserError(
+                f"the branches of {root} are kept in a reftable, where ralph does not look",
+                "git 2.46 makes files of it: git refs migrate --ref-format=files",
+            )
     return Repository(root, git_dir, os.path.relpath(place, root) if place != root else "")
 
 

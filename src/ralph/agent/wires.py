@@ -1,8 +1,7 @@
 """How is a model asked, and when does its reply count? Only when the terminator of its wire has arrived.
 
 The library speaks each provider's protocol. What it does not see is a stream that ends too early: it takes the half for
-the whole. So every byte of a reply passes a tap that looks for the terminator, and for an error in the middle.
-"""
+the whole. So every byte of a reply passes a tap that looks for the terminator, and for an error in the middle."""
 
 import asyncio
 import json
@@ -30,7 +29,6 @@ _PER_TOKEN = 1000  # bytes on the wire for one token, at the very most
 _MOST_TOKENS = 32_000  # of an answer whose length nobody has limited
 _STUMBLES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of the library
 _TOO_LONG = re.compile(r"exceeds the (maximum number of tokens|available context)")  # Google's and llama.cpp's words
-_KEYS = ("authorization", "x-api-key", "x-goog-api-key")
 _FINAL = (400, 401, 402, 403, 404, 422)  # asked again, these would be the same
 
 
@@ -66,9 +64,8 @@ class Tap:
 
     async def on_request(self, request: httpx2.Request) -> None:
         request.headers["accept-encoding"] = "identity"
-        # Sent on to another host, a request takes along every key that the library does not know for one.
         if request.url.host != self._asked.host or request.url.scheme not in (self._asked.scheme, "https"):
-            for name in _KEYS:
+            for name in ("authorization", "x-api-key", "x-goog-api-key"):  # the library keeps but the first to itself
                 request.headers.pop(name, None)
 
     async def on_response(self, response: httpx2.Response) -> None:

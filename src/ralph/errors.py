@@ -1,7 +1,7 @@
 """What is told to a person when something they asked for cannot be done?"""
 
 import sys
-from errno import EAGAIN, EFBIG, EMFILE, ENFILE, ENOMEM
+from errno import EAGAIN, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC
 
 DISTRIBUTION = "ralph-until-done"  # on the package index `ralph` is somebody else's
 
@@ -29,6 +29,9 @@ def shortage(error: BaseException) -> UserError | None:
     code = ENOMEM if isinstance(error, MemoryError) else error.errno if isinstance(error, OSError) else None
     if code in (EMFILE, ENFILE):
         return UserError("too many open files", "raise the limit: `ulimit -n 256`")
+    if code in (ENOSPC, EDQUOT):
+        where = f" for {error.filename}" if isinstance(error, OSError) and error.filename else ""
+        return UserError(f"no space is left{where}", "free some space")
     if code == EFBIG:
         return UserError("a file is as large as it may be", "raise the limit: `ulimit -f unlimited`")
     if code == ENOMEM:

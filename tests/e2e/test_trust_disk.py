@@ -43,6 +43,34 @@ def fill(folder: Path, but: int) -> Path:
     return ballast
 
 
+FULL = """
+import errno, os
+mkdir = os.mkdir
+def on_a_full_disk(path, *words, **more):
+    if "ralph-at-work" in str(path) and os.path.exists("work"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    return mkdir(path, *words, **more)
+os.mkdir = on_a_full_disk
+"""
+
+
+def test_no_room_for_temporary_files_is_no_bug(
+    agent: Agent, repository: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(FULL)
+    words = ("run", "g", "--check", "true", "--commit", "--agent", agent(f"echo $N > work; {DONE}"))
+    done = subprocess.run(
+        [sys.executable, "-m", "ralph", *words],
+        cwd=repository,
+        env={**environment, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "no space is left for" in done.stderr
+    assert "internal error" not in done.stderr
+
+
 @pytest.mark.parametrize("in_git", [False, True], ids=["plain", "git"])
 @pytest.mark.parametrize("free", range(0, 120, 12))
 def test_a_disk_that_fills_up_at_any_moment(

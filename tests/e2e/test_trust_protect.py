@@ -237,6 +237,17 @@ def test_a_file_that_a_check_is_made_of_and_that_was_changed_is_told(
     assert not [one for one in protected.all("notice") if "part of a check" in one["text"]]
 
 
+def test_what_a_protected_link_leads_to_is_said_not_to_be_covered(ralph: Ralph, agent: Agent, guarded: Path) -> None:
+    (guarded.parent / "real.sh").write_text("exit 1\n")
+    (guarded / "linked.sh").symlink_to("../real.sh")
+    (guarded / "alike.sh").symlink_to("test_it.sh")
+    words = ("run", "g", "--check", "true", "--protect", "tests/**", "--json", "--agent", agent(DONE))
+    (told,) = [one["text"] for one in ralph(*words).all("notice") if "keeps links" in one["text"]]
+    assert "not real.sh behind them" in told
+    assert "--protect 'real.sh'" in told
+    assert not [one for one in ralph(*words, "--protect", "real.sh").all("notice") if "keeps links" in one["text"]]
+
+
 def test_libraries_and_caches_in_a_protected_folder_are_said_not_to_be_covered(
     ralph: Ralph, agent: Agent, guarded: Path
 ) -> None:

@@ -115,6 +115,13 @@ class Protected:
         named = {os.fsencode(glob.start) for glob in self._globs}
         return tuple(sorted(shown(path) for path in met - named if matches(self._globs, os.fsdecode(path))))
 
+    @property
+    def led_to(self) -> tuple[str, ...]:
+        """What protected links lead to in the workspace and no pattern matches: it may be changed all the same."""
+        links = (self._place(one.path) for one in self._kept.values() if stat.S_ISLNK(one.mode))
+        there = {os.path.relpath(os.path.realpath(place), self._root) for place in links}
+        return tuple(sorted(shown(path) for path in there - self._kept.keys() if not path.startswith(b"..")))
+
     def _differences(self) -> list[bytes]:
         found = dict(self._found())
         same = {path for path, seen in found.items() if path in self._kept and self._is_same(self._kept[path], seen)}

@@ -63,6 +63,9 @@ class LocalWorkspace:
                 if folders := self._protected.uncovered:
                     hint = f"name it to protect it, too: --protect '{folders[0]}/**'"
                     self._context.tell(Notice(f"--protect does not cover {listed(folders, 5)}; {hint}"))
+                if targets := self._protected.led_to:
+                    hint = f"name it to protect it, too: --protect '{targets[0]}'"
+                    self._context.tell(Notice(f"--protect keeps links, not {listed(targets, 5)} behind them; {hint}"))
         is_kept = self._protected.covers if self._protected else lambda path: False
         root = str(self._context.root)
         named = [path for command in self._checks.commands for path in named_in(command, root)]

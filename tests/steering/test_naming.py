@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ralph.core.model import RunFacts
 from ralph.errors import UserError
 from ralph.records.folder import new_run_id
+from ralph.records.register import Listed
 from ralph.steering.which_run import which_run
 
 Ralph = Callable[..., Any]
@@ -101,3 +104,18 @@ def test_the_runs_of_another_user_are_not_read() -> None:
         finally:
             os.seteuid(0)
         assert refused.value.advice == f"the runs in {folder} belong to root (only root may look at them)"
+
+
+def test_one_of_very_many_is_found_as_fast_as_they_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def seconds(number: int) -> float:
+        ids = [f"{one:05}" for one in range(number)]
+        known = [Listed(one, str(tmp_path / one), RunFacts(id=one), is_alive=False) for one in ids]
+        monkeypatch.setattr("ralph.steering.which_run.recorded_in", lambda ralph: known)
+        monkeypatch.setattr("ralph.steering.which_run.runs", lambda env: known)
+        began = time.thread_time()
+        looked: list[str] = []
+        assert which_run("", tmp_path, lambda run: looked.append(run.id) or "").id == ids[-1]
+        assert looked == ids[-1:], "to look at one may take as long as its journal is"
+        return time.thread_time() - began
+
+    assert min(seconds(5000) / seconds(500) for _ in range(3)) < 30

@@ -33,8 +33,9 @@ def which_run(
     except PermissionError:
         whose = owner(here / ".ralph" / "runs")
         raise UserError(f"the runs in {here} belong to {whose}", f"only {whose} may look at them") from None
+    kept_here = {run.id for run in local}
     try:
-        others = [run for run in runs(env) if run.id not in {one.id for one in local}]
+        others = [run for run in runs(env) if run.id not in kept_here]
     except UserError:  # where the list of all cannot be read, the runs that are kept here can be meant all the same
         if not local:
             raise
@@ -61,13 +62,14 @@ def _named(name: str, known: list[Listed], objection: Objection) -> Listed:
 
 
 def _obvious(local: list[Listed], known: list[Listed], here: Path, objection: Objection) -> Listed:
-    fitting = [run for run in local if not objection(run)]
-    if fitting:
-        # Who speaks of a task or a backlog means the whole, not what was started for a part of it.
-        at_work = [run for run in fitting if run.is_alive and not run.is_part]
-        if len(at_work) > 1:
-            raise UserError(f"several runs may be meant: {_names(at_work)}", "name one; `ralph ps` says what they do")
-        return max(reversed(fitting), key=lambda run: (run.is_alive and not run.is_part, run.is_alive, not run.is_part))
+    # Who speaks of a task or a backlog means the whole, not what was started for a part of it.
+    at_work = [run for run in local if run.is_alive and not run.is_part and not objection(run)]
+    if len(at_work) > 1:
+        raise UserError(f"several runs may be meant: {_names(at_work)}", "name one; `ralph ps` says what they do")
+    latest_first = sorted(local, key=lambda run: (run.is_alive, not run.is_part))[::-1]
+    # One after the other: an objection may take as long as the run's journal is.
+    if found := next((run for run in (*at_work, *latest_first) if not objection(run)), None):
+        return found
     elsewhere = [run for run in known if run.is_alive and not run.is_part and not objection(run)]
     if len(elsewhere) == 1:
         return elsewhere[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ralph.files import remove_tree
+from ralph.files import make_folder, remove_tree
 
 
 def test_removing_a_folder_follows_no_link_that_is_put_in_its_place(tmp_path: Path, monkeypatch: Any) -> None:
@@ -31,6 +31,14 @@ def test_removing_a_folder_follows_no_link_that_is_put_in_its_place(tmp_path: Pa
     assert [*tmp_path.iterdir()] == [tmp_path / "outside"]
 
 
+def test_folders_are_made_however_deep_they_are(tmp_path: Path) -> None:
+    deep = tmp_path / "/".join("d" * 1500)
+    make_folder(str(deep))
+    assert deep.is_dir()
+    remove_tree(tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
 def test_a_link_to_a_folder_is_not_removed_as_one(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to("there")
@@ -43,7 +51,7 @@ def test_folders_that_are_closed_to_their_owner_go_as_well(tmp_path: Path) -> No
     """Root may do everything: somebody else has to try."""
     script = """
 import os
-from ralph.files import remove_tree
+from ralph.files import make_folder, remove_tree
 os.chdir(os.environ["PLACE"])
 if os.geteuid() == 0:
     os.chown(".", 65534, 65534)

@@ -77,15 +77,21 @@ def open_own(path: StrPath, how: int = 0, mode: int = 0o600) -> int:
 
 
 def make_folder(path: str, mode: int = 0o700) -> None:
-    """A folder, with those above it that are missing."""
+    """A folder, with those above it that are missing, however many. No link is followed on the way, and each gets this
+    mode."""
     try:
-        try:
-            _make_in_its_place(path, mode)
-        except FileNotFoundError:
-            if not os.path.dirname(path):  # where we stand is gone
-                raise
-            make_folder(os.path.dirname(path), mode)  # no link is followed on the way, and each gets this mode
-            _make_in_its_place(path, mode)
+        _make_unless_there(path, mode)
+    except FileNotFoundError:
+        missing = [path]
+        while (above := os.path.dirname(missing[-1])) and not os.path.isdir(above):
+            missing.append(above)
+        for one in reversed(missing):
+            _make_unless_there(one, mode)
+
+
+def _make_unless_there(path: str, mode: int) -> None:
+    try:
+        _make_in_its_place(path, mode)
     except FileExistsError:
         if os.path.islink(path) or not os.path.isdir(path):
             raise Supplanted(errno.ENOTDIR, "it is not a folder, or a link to one", path) from None

@@ -193,7 +193,8 @@ def _commit_only(
     inside = {*_repositories_inside(found)}
     _take_in(found, [path for path in there if path in inside])
     # What took the place of a folder, or is one now, stands for all that was or is in it.
-    files = [path for path in there if path not in inside and not folders_to(path) & {*there}]
+    places = {*there}
+    files = [path for path in there if path not in inside and not folders_to(path) & places]
     add = (*words[: words.index("commit")], "add", "--all", "--ignore-errors")
     added = _with_paths(files, named, lambda of: run((*add, *of), folder, env)) if files else None
     if added and added.was_ended:

@@ -191,11 +191,11 @@ def _work_on(work: WorkOrder, home: Repository, key: str) -> tuple[str, tuple[st
     tip = commit_of(home.root, f"refs/heads/{made.branch}")
     if os.path.isdir(made.path):
         worktrees.refuse_another(made)
-    if os.path.isdir(made.path) and not worktrees.is_clean(made.path, tip):
-        commit_all(made, f"ralph: the work on {key}")
-        tip = commit_of(home.root, f"refs/heads/{made.branch}")
         if not worktrees.is_clean(made.path, tip):
-            raise Astray(f"not all of the work can be committed in {made.path}", "look at `git status` there")
+            commit_all(made, f"ralph: the work on {key}")
+            tip = commit_of(home.root, f"refs/heads/{made.branch}")
+            if not worktrees.is_clean(made.path, tip):
+                raise Astray(f"not all of the work can be committed in {made.path}", "look at `git status` there")
     try:
         return tip, landing.changed_files(home, work.target_ref, tip)
     except UserError:

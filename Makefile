@@ -12,7 +12,7 @@ demo: $(VENV)/installed
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 install:
 	$(PYTHON) -m venv $(PREFIX)/share/ralph
-	$(PREFIX)/share/ralph/bin/pip install --quiet --disable-pip-version-check --upgrade '.[tui]'
+	$(PREFIX)/share/ralph/bin/pip install --quiet --disable-pip-version-check --upgrade '.[tui,web]'
 	mkdir -p $(PREFIX)/bin && ln -sf $(PREFIX)/share/ralph/bin/ralph $(PREFIX)/bin/ralph
 	@command -v ralph >/dev/null || echo 'Add it to your PATH: export PATH="$(PREFIX)/bin:$$PATH"'
 	@$(PREFIX)/bin/ralph --version

@@ -1,9 +1,9 @@
-"""How fast is ralph, beside what is possible and beside others? `make bench`, or `python -m bench NAME…` for a part."""
+"""Benchmarks: `make bench` measures everything, `python -m bench NAME…` a part."""
 
 import sys
 from collections.abc import Callable
 
-from bench import backlog, boxes, builtin, crowd, ending, hooks, iterations, latency, pages, screens, start, streams
+from bench import backlog, counts, crowd, ending, hooks, iterations, pages, start, streams
 from bench.lab import Lab
 from bench.samples import Row
 from bench.table import remarks, report, shown
@@ -13,16 +13,12 @@ MEASURES: dict[str, Callable[[Lab], list[Row]]] = {
     "iteration": iterations.plain,
     "checks": iterations.checked,
     "git": iterations.in_git,
-    "plan": iterations.planned,
     "new-files": iterations.beside_new_files,
+    "counts": counts.measure,
     "streams": streams.measure,
-    "latency": latency.measure,
     "hook": hooks.measure,
     "crowd": crowd.measure,
     "pages": pages.measure,
-    "screens": screens.measure,
-    "builtin": builtin.measure,
-    "boxes": boxes.measure,
     "backlog": backlog.measure,
     "ending": ending.second_signal,
     "orphans": ending.orphans,
@@ -32,7 +28,7 @@ MEASURES: dict[str, Callable[[Lab], list[Row]]] = {
 def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in MEASURES]
     if unknown:
-        print(f"bench: no such measure: {unknown[0]}\nhint: choose from {', '.join(MEASURES)}", file=sys.stderr)
+        print(f"bench: unknown measure: {unknown[0]}\nhint: choose from {', '.join(MEASURES)}", file=sys.stderr)
         return 2
     lab = Lab()
     rows: list[Row] = []

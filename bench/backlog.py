@@ -1,5 +1,7 @@
-"""What does a backlog cost beside its loops? Twelve items beside the same loops without a list, a thousand items, and a
-coordinator while its agents think. ITEMS=100 measures fewer than a thousand."""
+"""Cost of a backlog compared with its loops: twelve tasks, a thousand tasks, and a coordinator while its agents think.
+
+ITEMS=100 measures fewer than a thousand.
+"""
 
 import os
 import signal
@@ -11,7 +13,7 @@ from pathlib import Path
 from bench.lab import Lab
 from bench.samples import Row, Sample, Wanted, taking_turns
 from ralph.core.work_events import ItemReady, ItemStarted
-from ralph.records.journal import read
+from ralph.store.journal import read_entries
 
 SLOTS, FEW = 4, 12
 MANY = int(os.environ.get("ITEMS", "1000"))
@@ -28,10 +30,10 @@ def measure(lab: Lab) -> list[Row]:
     took, looped = _worked(lab, agent, MANY)
     megabytes, share = _resting(lab)
     return [
-        Row(f"work off {FEW} items, {SLOTS} at a time", few.pop("ralph"), "s", few, Wanted(1.3, ALONE)),
-        Row(f"work off {MANY:,} items, beyond their loops", Sample((took - looped / SLOTS,)), "s", {}, Wanted(10)),
-        Row("coordinator of 1,000 items, memory", Sample((megabytes,)), "MB", {}, Wanted(30)),
-        Row("coordinator while agents work, processor time", Sample((share,)), "%", {}, Wanted(0.1)),
+        Row(f"{FEW} backlog tasks, {SLOTS} at a time", few.pop("ralph"), "s", few, Wanted(3, ALONE)),
+        Row(f"{MANY:,} backlog tasks, beyond their loops", Sample((took - looped / SLOTS,)), "s", {}, Wanted(60)),
+        Row("coordinator of 1,000 tasks, memory", Sample((megabytes,)), "MB", {}, Wanted(60)),
+        Row("coordinator while agents work, processor time", Sample((share,)), "%", {}, Wanted(1)),
     ]
 
 
@@ -48,14 +50,14 @@ def _words(lab: Lab, agent: str) -> list[str]:
 
 
 def _worked(lab: Lab, agent: str, items: int) -> tuple[float, float]:
-    """Seconds that a whole list took, and that its loops took one after the other."""
+    """Return the seconds that the whole backlog took, and the sum of the seconds of its loops."""
     folder = _repository(lab, items)
     began = time.monotonic()
     subprocess.run(_words(lab, agent), cwd=folder, env=lab.env, check=True, capture_output=True)
     took, looped = time.monotonic() - began, 0.0
     (journal,) = (path.parent / "journal.ndjson" for path in folder.glob(".ralph/runs/*/work.json"))
     began_at: dict[str, float] = {}
-    for entry in read(journal):
+    for entry in read_entries(journal):
         match entry.event():
             case ItemStarted(key=key):
                 began_at[key] = entry.at
@@ -65,7 +67,7 @@ def _worked(lab: Lab, agent: str, items: int) -> tuple[float, float]:
 
 
 def _alone(lab: Lab, agent: str) -> float:
-    """The same loops and checks without a list: as many at a time, each in a worktree of its own, with a last check."""
+    """Run the same loops and checks without a backlog: as many at a time, each in its own worktree."""
     folder = _repository(lab, FEW)
 
     def loop(number: int) -> None:
@@ -81,7 +83,7 @@ def _alone(lab: Lab, agent: str) -> float:
 
 
 def _resting(lab: Lab) -> tuple[float, float]:
-    """Megabytes and per cent of a core that the coordinator of a thousand items takes while its agents think."""
+    """Return the memory (MB) and share of a core (%) of a coordinator of 1,000 tasks while its agents think."""
     folder, home = _repository(lab, 1000), Path(lab.env["HOME"])
     work = subprocess.Popen(_words(lab, lab.script("thinker", THINKER)), cwd=folder, env=lab.env)
     try:

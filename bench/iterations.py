@@ -1,4 +1,4 @@
-"""What does one more iteration cost? A long run less a short one, by the iterations between them."""
+"""Cost of one more iteration: a long run minus a short one, divided by the iterations between them."""
 
 import shutil
 import subprocess
@@ -13,33 +13,20 @@ FILES = 10_000
 NEW_FILES = 50_000
 GIT = "git status"
 
-PLAN = """# Plan: A file
-
-There is a new file.
-
-## Checks
-
-- `test -f new-file.txt`
-
-## Tasks
-
-- [ ] T1 New: the file is there
-"""
-
 Command = Callable[[int], tuple[str, ...]]
 
 
 def plain(lab: Lab) -> list[Row]:
-    """With journal, logs and keeper, as always."""
-    return [_beside_loops(lab, "one more iteration", 0, Wanted(1.2, BASH))]
+    """A run with its journal, logs and keeper."""
+    return [_beside_loops(lab, "one more iteration", 0, Wanted(3, BASH))]
 
 
 def checked(lab: Lab) -> list[Row]:
-    return [_beside_loops(lab, "… with two trivial checks", 2, Wanted(1.1, BASH))]
+    return [_beside_loops(lab, "… with two trivial checks", 2, Wanted(2.5, BASH))]
 
 
 def in_git(lab: Lab) -> list[Row]:
-    """In a repository of 10,000 files: with the fingerprint and a checkpoint, and with the diff in the prompt."""
+    """An iteration in a repository of 10,000 files, with its fingerprint, checkpoint and, if asked for, its diff."""
     repository = _repository(lab)
     git = {GIT: lambda: _status(lab, repository)}
     writer = lab.script("writer", 'echo "$RALPH_ITERATION" >new-file.txt')
@@ -55,28 +42,14 @@ def in_git(lab: Lab) -> list[Row]:
             f"… in git, 10,000 files, {name}",
             {"ralph": _marginal(lab, command, (2, 12), repository), **git},
             7,
-            Wanted(2, GIT),
+            Wanted(2.5, GIT),
         )
         for name, command in rows.items()
     ]
 
 
-def planned(lab: Lab) -> list[Row]:
-    """What `ralph plan` adds to the time of an agent that has its plan ready, in a repository of 10,000 files."""
-    repository = _repository(lab)
-    agent = lab.script("planner", f"cat >/dev/null; cat <<'END'\n{PLAN}END")
-
-    def plan() -> float:
-        taken = lab.seconds((lab.ralph, "plan", "x", "--yes", "--agent", agent, "-o", "PLAN.md"), repository)
-        (repository / "PLAN.md").unlink()
-        return taken * MILLI
-
-    row = "`ralph plan`, 10,000 files, an agent that takes no time"
-    return [compared(row, {"ralph": plan, GIT: lambda: _status(lab, repository)}, 7, Wanted(300))]
-
-
 def beside_new_files(lab: Lab) -> list[Row]:
-    """The whole of a run with one iteration, in a workspace full of files that git does not know."""
+    """A run of one iteration in a workspace full of untracked files."""
     repository = lab.workspace()
     subprocess.run(["git", "-C", repository, "init", "-q"], env=lab.env, check=True)
     _fill(repository, NEW_FILES)
@@ -89,7 +62,7 @@ def beside_new_files(lab: Lab) -> list[Row]:
         return lab.seconds(lab.running(AGENT, 1), repository)
 
     sample = taking_turns({"ralph": first}, 3)["ralph"]
-    return [Row("a first iteration beside 50,000 new files", sample, "s", {}, Wanted(5))]
+    return [Row("a first iteration with 50,000 untracked files", sample, "s", {}, Wanted(5))]
 
 
 def _beside_loops(lab: Lab, measure: str, checks: int, wanted: Wanted) -> Row:

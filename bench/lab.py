@@ -132,7 +132,7 @@ def installed() -> tuple[str, str]:
     shutil.rmtree(home, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
-    for name in sorted(requirements("ralph-until-done")):
+    for name in sorted(requirements("ralph-until-done", "web")):
         _copy(name, packages)
     shutil.copytree(ROOT / "src" / "ralph", packages / "ralph", ignore=shutil.ignore_patterns("__pycache__"))
     python, script = home / "bin" / "python", home / "bin" / "ralph"
@@ -143,13 +143,13 @@ def installed() -> tuple[str, str]:
     return str(python), str(script)
 
 
-def requirements(name: str) -> set[str]:
-    """The packages that one needs in order to run, without its extras."""
+def requirements(name: str, extra: str = "") -> set[str]:
+    """Return the packages that one needs in order to run, with one of its extras."""
     from packaging.requirements import Requirement
 
     needed: set[str] = set()
     for one in map(Requirement, metadata.requires(name) or ()):
-        if one.marker is None or one.marker.evaluate({"extra": ""}):
+        if one.marker is None or one.marker.evaluate({"extra": extra}):
             needed |= {one.name} | requirements(one.name)
     return needed
 

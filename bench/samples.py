@@ -1,4 +1,4 @@
-"""What was measured, and how sure is that? Medians of runs that take turns, so that a busy moment hits all alike."""
+"""Samples and rows: medians of runs that take turns, so that a busy moment affects all contenders alike."""
 
 from collections.abc import Callable, Mapping
 from statistics import median, quantiles
@@ -19,26 +19,26 @@ class Sample(Struct, frozen=True):
 
     @property
     def noise(self) -> float:
-        """Half of the range that the middle half of the values lies in, as a part of the median."""
+        """Half the interquartile range, as a fraction of the median."""
         if len(self.values) < 4 or not self.median:
             return 0.0
         low, _, high = quantiles(self.values, n=4)
         return (high - low) / 2 / self.median
 
     def times(self, rival: "Sample") -> float:
-        """How many times the rival's value this one is, round by round."""
+        """Return the median ratio to the rival, round by round."""
         return median(ours / theirs for ours, theirs in zip(self.values, rival.values, strict=True))
 
 
 class Wanted(Struct, frozen=True):
-    """The number to reach: at most so many times `rival` (or so much, where no rival is named), or at least so much."""
+    """The budget: at most `limit` times the rival, or at most (with `least`: at least) `limit` without one."""
 
     limit: float
     rival: str = ""
     least: bool = False
 
     def is_met(self, row: "Row") -> bool | None:
-        """None where the rival could not be measured."""
+        """Return None if the rival could not be measured."""
         if self.rival and self.rival not in row.rivals:
             return None
         value = row.ralph.times(row.rivals[self.rival]) if self.rival else row.ralph.median
@@ -50,7 +50,7 @@ class Wanted(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """One line of the table: ralph, beside its rivals."""
+    """One line of the table: ralph compared with its rivals."""
 
     measure: str
     ralph: Sample
@@ -60,7 +60,7 @@ class Row(Struct, frozen=True):
 
 
 def taking_turns(contenders: Contenders, rounds: int) -> dict[str, Sample]:
-    """Every contender once a round, after one round that does not count."""
+    """Run every contender once per round, after one round of warm-up."""
     values: dict[str, list[float]] = {name: [] for name in contenders}
     for at in range(rounds + 1):
         for name, run in contenders.items():
@@ -71,6 +71,6 @@ def taking_turns(contenders: Contenders, rounds: int) -> dict[str, Sample]:
 
 
 def compared(measure: str, contenders: Contenders, rounds: int, wanted: Wanted | None = None) -> Row:
-    """The row of a measure in milliseconds; one of the contenders is ralph."""
+    """Return the row of a measurement in milliseconds; one of the contenders must be ralph."""
     samples = taking_turns(contenders, rounds)
     return Row(measure, samples.pop("ralph"), "ms", samples, wanted)

@@ -1,6 +1,6 @@
-"""What does a working agent print? Words, tool calls and tool results as Claude Code does; most of it are files.
+"""Output of a working agent in Claude Code's format: text, tool calls and tool results, mostly file contents.
 
-python -m bench.speech FOLDER writes it there in pieces, so that whoever measures memory does not hold it.
+`python -m bench.speech FOLDER` writes it there, so that the process that measures memory does not hold it.
 """
 
 import json
@@ -47,39 +47,14 @@ def _line(role: str, number: int, block: dict[str, object], **more: object) -> b
     return _bytes({"type": role, "message": message, **session, **more})
 
 
-def said(size: int) -> list[bytes]:
-    """Lines of so many bytes that are nothing but words, as bare as they can be."""
-    bare = {"type": "assistant", "message": {"content": [{"type": "text", "text": ""}]}}
-    room, words = size - len(_bytes(bare)), SENTENCE.replace("\n\t", " ").replace('"', "")
-    bare["message"] = {"content": [{"type": "text", "text": (words * (size // len(words) + 1))[:room]}]}
-    return [_bytes(bare)]
-
-
-def returned(size: int) -> list[bytes]:
-    """Lines of about so many bytes that are nothing but what tools return."""
-    output = (SENTENCE * (size // len(SENTENCE) + 1))[: size - 100]
-    blocks = ({"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": output} for number in range(100))
-    return [_bytes({"type": "user", "message": {"content": [block]}}) for block in blocks]
-
-
 def _bytes(line: dict[str, object]) -> bytes:
     return json.dumps(line, separators=(",", ":")).encode()
 
 
-# The streams that are measured: what a working agent prints, and the two kinds of lines of which it could be made.
-SPEECHES = {
-    "many": lines,
-    "words of 300 bytes": lambda: said(300),
-    "words of 2.5 KB": lambda: said(2500),
-    "results of 2.5 KB": lambda: returned(2500),
-}
-
-
 def write(folder: Path) -> None:
-    """5 MB of each of the SPEECHES, one line of 20 MB in `long.ndjson`, the last line of a turn in `result.ndjson`."""
-    for name, made in SPEECHES.items():
-        batch = b"\n".join(made()) + b"\n"
-        (folder / f"{name}.ndjson").write_bytes(batch * (PIECE // len(batch)))
+    """Write 5 MB of ordinary output, one line of 20 MB in `long.ndjson`, the last line of a turn in `result.ndjson`."""
+    batch = b"\n".join(lines()) + b"\n"
+    (folder / "many.ndjson").write_bytes(batch * (PIECE // len(batch)))
     answer = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x" * LONG_LINE, "is_error": False}
     (folder / "long.ndjson").write_bytes(_line("user", 1, answer) + b"\n")
     (folder / "result.ndjson").write_text(json.dumps(RESULT) + "\n")

@@ -1,4 +1,4 @@
-"""How is it said? One table of ratios, the same on the screen and in RESULTS.md."""
+"""The table of results, the same on the screen and in RESULTS.md."""
 
 import os
 import platform
@@ -9,11 +9,11 @@ from pathlib import Path
 from bench.samples import Row, Sample
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-TITLES = ("measure", "ralph", "noise", "beside", "wanted", "")
+TITLES = ("measure", "ralph", "noise", "compared with", "budget", "")
 
 
 def shown(rows: Sequence[Row]) -> str:
-    """The table as Markdown, in columns that a person can read."""
+    """Render the table as aligned Markdown."""
     lines = [TITLES, *(_cells(row) for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(TITLES))]
     rule = tuple("-" * width for width in widths)
@@ -21,19 +21,19 @@ def shown(rows: Sequence[Row]) -> str:
 
 
 def remarks() -> Iterator[str]:
-    """What is to be known about the table."""
-    yield "Contenders took turns in one run: read the ratios, which are medians of those of each round."
-    yield "The noise is half the range in which the middle half of ralph's own values lies."
-    yield "Other loops are played beside ralph in docs/reference/comparison.md."
+    """Notes below the table."""
+    yield "Contenders took turns in one run: read the ratios, which are medians over the rounds."
+    yield "Noise is half the interquartile range of ralph's own values."
+    yield "Other loops are compared in docs/reference/comparison.md."
 
 
 def report(rows: Sequence[Row]) -> None:
-    """Writes RESULTS.md."""
+    """Write RESULTS.md."""
     lines = [
         "# What was measured",
         "",
         f"Written by `make bench` on {time.strftime('%Y-%m-%d %H:%M')}, on {_machine()}.",
-        "What each number means is said in [docs/reference/performance.md](../docs/reference/performance.md).",
+        "Each number is explained in [docs/reference/performance.md](../docs/reference/performance.md).",
         "",
         shown(rows),
         "",
@@ -68,7 +68,7 @@ def _value(sample: Sample, unit: str) -> str:
 def _machine() -> str:
     model = next((line.split(":")[1].strip() for line in _cpu() if line.startswith("model name")), platform.machine())
     system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
-    return f"{os.cpu_count()} × {model}, {system}, with a load of {os.getloadavg()[0]:.1f}"
+    return f"{os.cpu_count()} × {model}, {system}, load {os.getloadavg()[0]:.1f}"
 
 
 def _cpu() -> list[str]:

@@ -1,1 +1,1 @@
-@echo ralph: not on Windows itself: use it inside WSL2 (wsl --install) 1>&2 & exit /b 2
+@echo ralph: Windows is not supported; use it inside WSL2 (wsl --install) 1>&2 & exit /b 2

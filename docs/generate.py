@@ -9,18 +9,11 @@ import msgspec
 
 from ralph.core import events, work_events
 from ralph.run import options
-from ralph.settings.layers import PRESETS
-from ralph.settings.shape import REVIEWS, SIZE_UNITS, Settings, format_duration
-from ralph.settings.source import bare_kind, described, is_struct, notes
+from ralph.settings.load import PRESETS
+from ralph.settings.schema import REVIEWS, Settings, format_duration, format_size
+from ralph.settings.validate import bare_type, describe_type, is_struct, metas_of
 
 FOLDER = Path(__file__).parent / "reference"
-
-
-def format_size(size: int) -> str:
-    """As `parse_size` reads it back."""
-    units = (unit for unit in ("GB", "MB", "kB") if size and size % SIZE_UNITS[unit.lower()] == 0)
-    unit = next(units, "")
-    return f"{size // SIZE_UNITS[unit.lower()]}{unit}"
 
 
 def options_reference() -> str:
@@ -73,6 +66,9 @@ Objects are merged key by key; texts, numbers and lists replace what was there; 
 says.
 An unknown key or a wrong value is an error that names the file, the line and what is valid.
 
+Three short forms: `"agent": "claude"` means `{"command": "claude"}`, a check may be just its command
+(`"checks": ["make test"]`), and `guardrails` is read as `checks`. Both names in one file are an error.
+
 A duration is a number of seconds or a text such as `"90s"`, `"5m"`, `"1h30m"` or `"2d"`. A size is a number of bytes or
 a text such as `"512kB"`, `"32MB"` (powers of 1000) or `"1GiB"` (powers of 1024).
 """
@@ -88,11 +84,11 @@ def settings_reference() -> str:
 def _objects(kind: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """The structs inside a struct, by the name under which they stand."""
     for field in msgspec.structs.fields(kind):
-        bare, name = bare_kind(field.type), prefix + field.encode_name
+        bare, name = bare_type(field.type), prefix + field.encode_name
         if get_origin(bare) is tuple:
-            bare, name = bare_kind(get_args(bare)[0]), f"{name}[]"
+            bare, name = bare_type(get_args(bare)[0]), f"{name}[]"
         elif get_origin(bare) is dict:
-            bare, name = bare_kind(get_args(bare)[1]), f"{name}.NAME"
+            bare, name = bare_type(get_args(bare)[1]), f"{name}.NAME"
         if is_struct(bare):
             yield name, bare
             yield from _objects(bare, f"{name}.")
@@ -101,7 +97,7 @@ def _objects(kind: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 def _table(title: str, kind: Any, text: str) -> str:
     lines = [f"## {title}\n\n{text}| key | takes | default | meaning |", "|---|---|---|---|"]
     for field in msgspec.structs.fields(kind):
-        note = next(note for note in notes(field.type) if note.description)
+        note = next(note for note in metas_of(field.type) if note.description)
         meaning = note.description or ""
         if note.examples:
             meaning += f" Example: `{_json(note.examples[0])}`."
@@ -112,13 +108,13 @@ def _table(title: str, kind: Any, text: str) -> str:
 
 
 def _takes(kind: Any) -> str:
-    return described(kind).partition(" such as")[0].replace('"', "`")
+    return describe_type(kind).partition(" such as")[0].replace('"', "`")
 
 
 def _default(field: Any) -> str:
     if field.required:
         return "(needed)"
-    return "" if field.default is msgspec.NODEFAULT else _value(field.default, described(field.type))
+    return "" if field.default is msgspec.NODEFAULT else _value(field.default, describe_type(field.type))
 
 
 def _value(value: Any, words: str) -> str:
@@ -141,7 +137,7 @@ def _presets() -> str:
         "|---" * (len(PRESETS) + 1) + "|",
     ]
     for field in msgspec.structs.fields(Settings):
-        key, words = field.encode_name, described(field.type)
+        key, words = field.encode_name, describe_type(field.type)
         if any(key in row for row in PRESETS.values()):
             cells = (_value(row.get(key, field.default), words) for row in PRESETS.values())
             lines.append(f"| `{key}` | {' | '.join(cells)} |")

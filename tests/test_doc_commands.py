@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *sorted((ROOT / "doc
 
 ELSEWHERE = {
     r"ralph (run|loop) .*--agent builtin": "tests/agents_real: it needs a model",
-    r"ralph run (PATH|~/shop)|ralph ui": "tests/ui: it needs a terminal",
+    r"ralph run (PATH|~/shop)|ralph ui": "tests/tui: it needs a terminal",
     r"ralph init": "tests/cli/test_init.py: it asks questions",
     r"ralph (tell|ask|pause|resume|stop)\b": "tests/steering: it needs a run at work",
     r"ralph (bus|job|tasks)\b|ralph task --root tasks": "tests/supervise/test_guide.py: the pieces of one example",

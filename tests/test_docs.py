@@ -53,8 +53,8 @@ def test_the_rule_of_the_guide_runs() -> None:
     assert result.stdout == "Outcome.DONE 2\n", result.stderr
 
 
-def test_every_promise_of_safety_names_a_test_that_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "concepts" / "safety.md").read_text()))
+def test_every_guarantee_names_a_test_that_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "reference" / "guarantees.md").read_text()))
     there = {
         name
         for path in (ROOT / "tests").rglob("test_*.py")

@@ -35,7 +35,7 @@ def test_the_pip_of_another_place_is_not_meant(tmp_path: Path, monkeypatch: pyte
     assert to_install("tui") == "pip install 'ralph-until-done[tui]'"
 
 
-WINDOWS = "ralph: not on Windows itself: use it inside WSL2 (wsl --install)"
+WINDOWS = "ralph: Windows is not supported; use it inside WSL2 (wsl --install)"
 
 
 @pytest.mark.parametrize("words", [[], ["--version"], ["run", "Fix it"], ["hook", "stop"]])

@@ -1,37 +1,16 @@
-"""What ralph removes, it removes without being led elsewhere."""
+"""Creating and removing folders, and opening files where an agent may have put something else."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ralph.files import make_folder, remove_tree
+from ralph.files import ReplacedFileError, make_folder, open_file, open_own, read_file, remove_tree
 
 
-def test_removing_a_folder_follows_no_link_that_is_put_in_its_place(tmp_path: Path, monkeypatch: Any) -> None:
-    """A process that lives on may exchange a folder for a link in the moment in which it is to be emptied."""
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "kept").touch()
-    (tmp_path / "run" / "a" / "b" / "c").mkdir(parents=True)
-    rename = os.rename
-
-    def exchanged(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        rename(old, f"{new}.away", src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-        os.symlink(tmp_path / "outside", new, dir_fd=dst_dir_fd)
-
-    monkeypatch.setattr(os, "rename", exchanged)
-    with pytest.raises(OSError):
-        remove_tree(tmp_path / "run")
-    monkeypatch.undo()
-    assert (tmp_path / "outside" / "kept").exists()
-    remove_tree(tmp_path / "run")
-    assert [*tmp_path.iterdir()] == [tmp_path / "outside"]
-
-
-def test_folders_are_made_however_deep_they_are(tmp_path: Path) -> None:
+def test_deep_folders_are_created_and_removed(tmp_path: Path) -> None:
     deep = tmp_path / "/".join("d" * 1500)
     make_folder(str(deep))
     assert deep.is_dir()
@@ -47,8 +26,8 @@ def test_a_link_to_a_folder_is_not_removed_as_one(tmp_path: Path) -> None:
     assert (tmp_path / "there").exists()
 
 
-def test_folders_that_are_closed_to_their_owner_go_as_well(tmp_path: Path) -> None:
-    """Root may do everything: somebody else has to try."""
+def test_folders_that_are_closed_to_their_owner_are_removed(tmp_path: Path) -> None:
+    """Root ignores permissions, so another user tries."""
     script = """
 import os
 from ralph.files import make_folder, remove_tree
@@ -64,3 +43,48 @@ remove_tree("x")
     env = {**os.environ, "PLACE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr, [*tmp_path.iterdir()]) == (0, "", [])
+
+
+def test_a_link_in_the_place_of_a_file_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("mine")
+    (tmp_path / "link").symlink_to("target")
+    with pytest.raises(ReplacedFileError):
+        read_file(tmp_path / "link")
+    with pytest.raises(ReplacedFileError):
+        open_file(tmp_path / "link", os.O_WRONLY | os.O_TRUNC)
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ReplacedFileError):
+        read_file(tmp_path / "pipe")
+    with pytest.raises(ReplacedFileError):
+        open_file(tmp_path / "pipe", os.O_WRONLY)
+
+
+def test_a_link_is_replaced_by_the_file_that_belongs_there(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("mine")
+    (tmp_path / "link").symlink_to("target")
+    os.close(open_own(tmp_path / "link"))
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+def test_the_last_file_stays_if_the_removal_is_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "run" / "sub").mkdir(parents=True)
+    (tmp_path / "run" / "state.json").touch()
+    (tmp_path / "run" / "sub" / "file").touch()
+    script = """
+import os, sys
+from ralph.files import remove_tree
+os.chdir(os.environ["PLACE"])
+os.rmdir = lambda path: sys.exit("rmdir: " + os.path.basename(path))
+remove_tree("run", last="state.json")
+"""
+    env = {**os.environ, "PLACE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert done.stderr == "rmdir: sub\n"
+    assert (tmp_path / "run" / "state.json").exists()
+    remove_tree(tmp_path / "run", last="state.json")
+    assert not (tmp_path / "run").exists()

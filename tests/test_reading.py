@@ -20,23 +20,24 @@ DECODERS = ("loads", "safe_load", "raw_decode")
 # What holds no lists and objects cannot hold them without end; and what is in the hands of a caller who minds.
 FLAT = {
     *("agents/wire.py:_repaired", "backlog/json_lists.py:spans", "backlog/list_programs.py:_pages"),
-    *("processes/network.py:_first_process", "settings/source.py:_is_in_range", "settings/source.py:_read_object"),
-    *("processes/reaper.py:receive", "records/journal.py:_sealed", "supervise/run_info.py:_read"),
+    *("sandbox/network.py:_read_first_pid", "settings/source.py:_is_in_range", "settings/source.py:_read_object"),
+    *("process/channel.py:receive", "process/keeper_program.py:fork_and_exec", "store/journal.py:_sealed"),
 }
 OF_THE_SYSTEM = ("/proc/", "/sys/", "devnull", "ttyname")
 # Whoever opens a file otherwise says why.
 OTHERWISE = {
-    "agent": "a program of its own, which does what its model says",
+    "builtin_agent": "a program of its own, which does what its model says",
     "agents/demo.py": "the demo's agent, in a folder of its own",
     "show/report.py": "a part of ralph itself",
-    "web/routes.py": "a part of ralph itself",
+    "web/application.py": "a part of ralph itself",
     "fleet/database.py": "a part of ralph itself",
-    "steering/mailbox.py": "called by the agent itself, in its box",
-    "processes/box.py": "settings of the kernel",
-    "processes/descendants.py": "what the kernel tells of processes",
-    "processes/sandbox.py": "a file that was made a moment ago, to see whether a box holds",
+    "store/mailbox.py": "called by the agent itself, in its box",
+    "sandbox/bubblewrap.py": "settings of the kernel",
+    "process/descendants.py": "what the kernel tells of processes",
+    "process/keeper_program.py": "a pipe of its own",
+    "sandbox/sandbox.py": "a file that was made a moment ago, to see whether a box holds",
     "doctor/machine.py": "the log of a trial of its own, in a folder that it made",
-    "processes/streams.py": "a log that was opened before",
+    "process/streams.py": "a log that was opened before",
 }
 
 

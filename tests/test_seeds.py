@@ -86,7 +86,7 @@ def test_unlimited_has_no_cap_in_its_events_and_ends_on_a_stall(ralph: Ralph, ag
 
 
 def test_the_ci_call_with_a_workspace_at_the_end(ralph: Ralph, agent: Agent, tmp_path: Path, workspace: Path) -> None:
-    fake = agent("pwd; echo STOP")
+    fake = agent("pwd; echo; echo STOP")
     words = ["--print", "Pack", "--json", "--yolo", "--ralph", "8", "--max-iterations", "50", str(workspace)]
     result = ralph("run", *words, "--agent", fake, cwd=tmp_path)
     assert result.code == 0
@@ -97,7 +97,7 @@ def test_the_ci_call_with_a_workspace_at_the_end(ralph: Ralph, agent: Agent, tmp
 def test_stop_counts_only_when_every_task_is_done(ralph: Ralph, agent: Agent, workspace: Path, tasks: str) -> None:
     name = "prd.json" if tasks.startswith("{") else "TASKS.md"
     (workspace / name).write_text(tasks)
-    fake = agent(f'echo STOP; echo $N; if [ $N = 2 ]; then sed -i "s/\\[ \\]/[x]/; s/false/true/" {name}; fi')
+    fake = agent(f'echo $N; echo; echo STOP; if [ $N = 2 ]; then sed -i "s/\\[ \\]/[x]/; s/false/true/" {name}; fi')
     result = ralph("run", "--print", "g", "--ralph", "5", "--tasks", name, "--json", "--agent", fake)
     assert result.code == 0
     assert result.one("claim_rejected")["gate"] == "tasks"

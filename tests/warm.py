@@ -4,11 +4,9 @@ and forks: every call is a process of its own, with its own words, folder, envir
 What only a new Python can show (imports, encodings, a library that is loaded first) is tested with one."""
 
 import faulthandler
-import gc
 import importlib
 import json
 import os
-import runpy
 import select
 import signal
 import socket
@@ -23,8 +21,6 @@ from typing import Any, NoReturn
 
 LANG = "C.UTF-8"
 FROM_THE_START = ("LANGUAGE", "LC_", "LD_", "PYTHON", "TZ", "FAKE", "COVERAGE")  # a copy comes too late for these
-AGENT = ("-P", "-m", "ralph.agent")  # after the name of the interpreter
-LIBRARIES_OF_THE_AGENT = ("ralph.agent.working", "ralph.agent.wires", "pydantic_ai.models.openai", "openai")
 ROOM = 50_000  # bytes that a pipe or a packet holds for sure
 LESSONS = (
     ("run", "x", "--agent", "true", "-m", "1"),
@@ -256,39 +252,6 @@ def show_environment(env: Mapping[str, str]) -> None:
     os.close(memory)
 
 
-def spawn_agent(path: str, words: list[str], env: Mapping[str, str], **how: Any) -> int:
-    """What a keeper calls for `os.posix_spawn`: the built-in agent becomes a copy of this process, which has imported
-    its library, where that alone would take longer than all that it does in a test; all else is started as ever."""
-    if tuple(words[1:4]) != AGENT:
-        return _posix_spawn(path, words, env, **how)
-    if pid := os.fork():
-        return pid
-    code: object = 1
-    try:
-        os.setsid()
-        for _, fd, target in how["file_actions"]:
-            os.dup2(fd, target)
-        os.closerange(3, 1024)
-        for number in how["setsigdef"]:
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python itself does when it starts
-        signal.pthread_sigmask(signal.SIG_SETMASK, how["setsigmask"])
-        sys.stdin, sys.stdout, sys.stderr = (open(fd, mode, encoding="utf-8") for fd, mode in enumerate("rww"))  # noqa: SIM115
-        os.environ.clear()
-        os.environ.update(env)
-        sys.argv[1:] = words[4:]
-        gc.enable()
-        runpy.run_module(AGENT[-1], run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        code = end.code
-    finally:
-        sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 1)
-
-
-_posix_spawn = os.posix_spawn
-
-
 def learn() -> None:
     """Imports whatever a copy of this process imports in a run."""
     for words in LESSONS:
@@ -318,8 +281,6 @@ if __name__ == "__main__":
         for wanted in sys.argv[2:]:
             importlib.import_module(wanted)
         os.chdir("/")
-    if LIBRARIES_OF_THE_AGENT[0] in sys.modules:
-        os.posix_spawn = spawn_agent
     tempfile.tempdir = None  # where that is depends on the environment
     with socket.socket(fileno=int(sys.argv[1])) as line:
         serve(line)

@@ -2,6 +2,9 @@
 
 import sys
 from errno import EAGAIN, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC
+from shutil import which
+
+from ralph.core.text import clean
 
 DISTRIBUTION = "ralph-until-done"  # on the package index `ralph` is somebody else's
 
@@ -45,7 +48,6 @@ _LONGEST = 2000  # characters of a complaint: somebody may have quoted the wrong
 
 
 def complain(message: str, hint: str = "") -> None:
-    from ralph.core.text import clean  # names of files, and what others wrote, may be in it
 
     more = "…" if len(message) > _LONGEST else ""
     print(f"ralph: {clean(message[:_LONGEST])}{more}", file=sys.stderr)
@@ -55,7 +57,6 @@ def complain(message: str, hint: str = "") -> None:
 
 def complaint_in(said: str) -> tuple[str, str]:
     """What another ralph has complained of at the end of all that it said: message and hint."""
-    from ralph.core.text import clean
 
     *_, message, hint = "", "", *filter(None, map(str.strip, clean(said).split("\n")))
     if not hint.startswith("hint: "):
@@ -70,7 +71,6 @@ def to_install(extra: str) -> str:
         return f"pipx install --force {wanted}"
     if "/uv/tools/" in sys.prefix:
         return f"uv tool install --force {wanted}"
-    from shutil import which
 
     own = f"{sys.prefix}/bin/pip"  # another one would install it where ralph is not
     pip = own if sys.prefix != sys.base_prefix and which(own) and which("pip") != own else "pip"

@@ -8,7 +8,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.claims import echoes
 from ralph.core.model import (
     Check,
     Continue,
@@ -26,7 +25,8 @@ from ralph.core.model import (
     Verdict,
     Wait,
 )
-from ralph.core.prompts import asked
+from ralph.core.prompts import asked, echoes
+from ralph.core.rules import startup_problem
 from ralph.errors import UserError
 
 
@@ -56,8 +56,8 @@ UNCOUNTED: Sequence[FailureKind] = ("fatal", "limit", "transient")
 
 
 class Parts(Struct, kw_only=True):
-    """All that a run is made of. Bring your own agent, rules or workspace. A turn that failed in a way that is
-    `uncounted` is not an iteration. A followup gives what it has spent, if it has."""
+    """The parts of a run. Bring your own agent, rules or workspace. A turn that failed in a way that is `uncounted` is
+    not an iteration. A followup returns what it has spent. `baseline`: run the checks before the first turn."""
 
     agent: Agent
     workspace: Workspace
@@ -69,11 +69,12 @@ class Parts(Struct, kw_only=True):
     followups: Sequence[Callable[[Run, Iteration], Usage | None]] = ()
     cap: int | None = None
     uncounted: Sequence[FailureKind] = UNCOUNTED
+    baseline: bool = False
 
 
 def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, Stop]:
-    """Turns until a rule says stop, or something a person must mend gets in the way. `followed`: for so many of the
-    run's iterations, all unless it is said, that which follows from them has been done."""
+    """Take turns until a rule says stop, or until something happens that a person must fix. The followups of the first
+    `followed` iterations (default: all) have already run."""
     followed = len(run.iterations) if followed is None else followed
     while True:
         try:
@@ -82,6 +83,8 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
                 for followup in parts.followups:
                     if spent := followup(run, iteration):
                         run = run.spending(spent)
+            if parts.baseline and run.baseline is None and not run.iterations and not run.retries:
+                run = take_baseline(run, parts)
             run = run.seeing(parts.workspace.look(run))
             verdict = judge(run, parts.rules)
             if isinstance(verdict, Continue) and verdict.wait:
@@ -99,6 +102,17 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
             return short.run, stopped(short.run, short.advice, parts)
         except UserError as error:
             return run, stopped(run, error.advice, parts)
+
+
+def take_baseline(run: Run, parts: Parts) -> Run:
+    """Run the checks before the first turn. Raise a UserError if one cannot start."""
+    checks = parts.workspace.check(0)
+    if checks is None:  # interrupted
+        return run
+    parts.tell(events.Baseline(checks))
+    if problem := startup_problem(checks):
+        raise UserError(*problem)
+    return replace(run, baseline=checks)
 
 
 def stopped(run: Run, trouble: str, parts: Parts) -> Stop:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ralph.agents.protocol import remembered, understood, worth_asking
+from ralph.agents.protocol import ask_options, cached_options, is_unknown_option
 from ralph.core.model import Failure
 
 
@@ -41,7 +41,7 @@ X"""
 
 
 def test_the_options_in_the_help_are_what_it_understands(program, tmp_path: Path) -> None:
-    options = understood(program(HELP), ("run", "--help"), printed)
+    options = ask_options(program(HELP), ("run", "--help"), printed)
     assert options is not None
     assert {"-m", "--model", "--sandbox-mode"} <= options
     assert "-known" not in options
@@ -50,37 +50,37 @@ def test_the_options_in_the_help_are_what_it_understands(program, tmp_path: Path
 
 def test_it_is_asked_once_until_it_changes(program, tmp_path: Path) -> None:
     path = program(HELP)
-    assert remembered(path, ("--help",)) is None
-    first = understood(path, ("--help",), printed)
-    assert understood(path, ("--help",), printed) == remembered(path, ("--help",)) == first
+    assert cached_options(path, ("--help",)) is None
+    first = ask_options(path, ("--help",), printed)
+    assert ask_options(path, ("--help",), printed) == cached_options(path, ("--help",)) == first
     assert calls(tmp_path) == 1
     program("echo '--other'")
-    assert remembered(path, ("--help",)) is None
-    assert understood(path, ("--help",), printed) == {"--other"}
+    assert cached_options(path, ("--help",)) is None
+    assert ask_options(path, ("--help",), printed) == {"--other"}
     assert calls(tmp_path) == 2
 
 
 def test_a_version_of_the_same_size_and_date_is_another_one(program, tmp_path: Path) -> None:
     path = program("echo '--first'")
-    assert understood(path, ("--help",), printed) == {"--first"}
+    assert ask_options(path, ("--help",), printed) == {"--first"}
     Path(path).unlink()
     program("echo '--other'")
     subprocess.run(["touch", "-d", "1985-10-26", path], check=True)
-    assert understood(path, ("--help",), printed) == {"--other"}
+    assert ask_options(path, ("--help",), printed) == {"--other"}
 
 
 def test_another_question_is_asked_anew(program, tmp_path: Path) -> None:
     path = program(HELP)
-    understood(path, ("--help",), printed)
-    understood(path, ("run", "--help"), printed)
+    ask_options(path, ("--help",), printed)
+    ask_options(path, ("run", "--help"), printed)
     assert calls(tmp_path) == 2
 
 
 @pytest.mark.parametrize("body", ["exit 1", "echo no options here", "kill -9 $$"])
 def test_a_cli_that_does_not_answer_leaves_it_open(body: str, program) -> None:
     path = program(body)
-    assert understood(path, ("--help",), printed) is None
-    assert remembered(path, ("--help",)) is None
+    assert ask_options(path, ("--help",), printed) is None
+    assert cached_options(path, ("--help",)) is None
 
 
 def test_a_broken_memory_is_no_trouble(program, tmp_path: Path) -> None:
@@ -88,15 +88,15 @@ def test_a_broken_memory_is_no_trouble(program, tmp_path: Path) -> None:
     cache = tmp_path / "cache" / "ralph"
     cache.mkdir(parents=True)
     (cache / "options-tool.json").write_bytes(b"\xff{")
-    assert understood(path, ("--help",), printed)
-    assert understood(path, ("--help",), printed)
+    assert ask_options(path, ("--help",), printed)
+    assert ask_options(path, ("--help",), printed)
     assert calls(tmp_path) == 1
 
 
 def test_a_memory_that_cannot_be_written_is_done_without(program, tmp_path: Path) -> None:
     path = program(HELP)
     (tmp_path / "cache").write_text("a file where a folder should be")
-    assert understood(path, ("--help",), printed)
+    assert ask_options(path, ("--help",), printed)
 
 
 @pytest.mark.parametrize(
@@ -110,5 +110,5 @@ def test_a_memory_that_cannot_be_written_is_done_without(program, tmp_path: Path
     ],
 )
 def test_asking_is_worth_it_after_a_bad_flag(reason: str, expected: bool) -> None:
-    assert worth_asking(Failure("fatal", reason)) is expected
-    assert not worth_asking(None)
+    assert is_unknown_option(Failure("fatal", reason)) is expected
+    assert not is_unknown_option(None)

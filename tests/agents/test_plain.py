@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.agents.reader import LIMIT, Clipping, PlainText
+from ralph.agents.reader import LIMIT, Clipping, PlainText, without_summary
+from ralph.core.claims import Claim, stated
 
 
 def said(prompt: str, output: str) -> str:
@@ -99,3 +100,25 @@ def test_endless_output_takes_no_more_memory_than_a_little() -> None:
     tracemalloc.stop()
     assert peak < 8 * LIMIT
     assert len(plain.text) < LIMIT + 100
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        "tokens used: 12,345",
+        "tokens used\n12,345",
+        "Tokens: 2.1k sent, 45 received. Cost: $0.0065 message, $0.01 session.",
+        "Total cost:            $0.5500\nTotal duration (API):  6m 19.7s\nTotal duration (wall): 6h 33m\n"
+        "Total code changes:    0 lines added, 0 lines removed",
+        "Total usage est:       1 Premium request\nUsage by model:\n    claude-sonnet-4.5    12.3k input, 456 output",
+    ],
+)
+def test_a_summary_of_tokens_and_cost_is_not_part_of_the_answer(summary: str) -> None:
+    answer = "All tests pass.\n\nSTOP"
+    assert without_summary(f"{answer}\n\n{summary}\n") == answer
+    assert stated(Claim("word", "STOP"), without_summary(f"{answer}\n{summary}"))
+
+
+@pytest.mark.parametrize("answer", ["Total cost: 12 euros", "12,345", "STOP\n12,345", "tokens used: 5", ""])
+def test_an_answer_is_not_taken_for_a_summary(answer: str) -> None:
+    assert without_summary(answer) == answer

@@ -1,8 +1,5 @@
 """Which agent is meant, and what may it see?"""
 
-import subprocess
-import sys
-
 import pytest
 
 from ralph.agents import find, foreign_keys, keys, known, module, words
@@ -68,21 +65,6 @@ def test_a_home_folder_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_empty_command_is_told(command: str) -> None:
     with pytest.raises(UserError, match="empty"):
         find(command)
-
-
-def test_a_run_with_one_agent_imports_no_other() -> None:
-    script = """
-import sys
-from ralph.agents import find, foreign_keys
-foreign_keys(find("claude"))
-print(*sorted(name.removeprefix("ralph.agents.") for name in sys.modules if name.startswith("ralph.agents.")))
-print(*(name for name in ("json", "subprocess", "dataclasses", "asyncio", "zoneinfo") if name in sys.modules))
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    loaded, heavy = done.stdout.split("\n")[:2]
-    assert "claude" in loaded.split()
-    assert not {*known(), "command", "failures", "resets", "asked"} - {"claude"} & set(loaded.split())
-    assert heavy == ""
 
 
 def test_an_agent_does_not_see_the_keys_of_the_others() -> None:

@@ -146,5 +146,5 @@ ALONE: dict[str, str] = {
     "copilot": "copilot --output-format json --allow-all --no-auto-update",
     "cline": "cline --json {prompt}",
     "amp": "amp -x {prompt} --stream-json",
-    "builtin": "python -P -m ralph.agent --model lab --wire messages --url {url}",
+    "builtin": "python -P -m ralph.builtin_agent --model lab --wire messages --url {url}",
 }

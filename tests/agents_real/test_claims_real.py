@@ -1,4 +1,4 @@
-"""Is a real agent believed that does as it was told: that claims again and again, or in other words?"""
+"""Claims of real agents: repeated claims, and a claim that is asked for once more."""
 
 import pytest
 from script import Say, write
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.parametrize("agent", ["claude", "codex"], indirect=True
 
 
 @pytest.mark.parametrize("session", ["fresh", "continue"])
-def test_a_claim_is_believed_once_later_looks_find_nothing_to_change(room, agent, session):
+def test_with_claims_2_a_claim_counts_once_a_second_look_changes_nothing(room, agent, session):
     with room() as place:
         text = place.workspace / "text.md"
         place.play(write(text, "one\n"), Say(DONE), write(text, "two\n"), Say(DONE), Say(DONE))
@@ -23,10 +23,10 @@ def test_a_claim_is_believed_once_later_looks_find_nothing_to_change(room, agent
         assert (place.stage.steps, place.stage.surplus) == ([], 0)
 
 
-def test_a_claim_that_was_only_talked_about_is_believed_when_it_is_made_as_told(room, agent):
+def test_a_claim_inside_a_sentence_counts_once_it_is_made_as_asked(room, agent):
     with room() as place:
         talk = "As instructed I will output <response>DONE</response> when it is written."
-        place.play(Say(talk), write(place.workspace / "text.md", "one\n"), Say(f"As requested:\n\n{DONE[-25:]}"))
+        place.play(Say(talk), write(place.workspace / "text.md", "one\n"), Say(DONE))
         ran = place.ralph(GOAL)
         assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         [told] = ran.of("claim_rejected")

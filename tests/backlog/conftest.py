@@ -14,9 +14,10 @@ from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.gate import Gate, LandingRequest
 from ralph.backlog.work_order import WorkOrder
 from ralph.core.backlog import GateVerdict, Red
-from ralph.repository.git import Repository, find_repository
-from ralph.repository.landing import Branch, Remote, changed_files
-from ralph.settings import Guardrail, Settings
+from ralph.git.client import Git, find_git
+from ralph.git.merging import Branch, changed_files
+from ralph.git.remote import Remote
+from ralph.settings import CheckCommand, Settings
 
 ME = "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n"
 TARGET = "ralph/w/merged"
@@ -51,8 +52,8 @@ class Lab:
         assert done.returncode == 0, done.stderr
         return done.stdout.rstrip("\n")
 
-    def found(self) -> Repository:
-        repository = find_repository(self.path)
+    def found(self) -> Git:
+        repository = find_git(self.path)
         assert repository is not None
         return repository
 
@@ -82,7 +83,7 @@ class Lab:
             name="w",
             workspace=str(self.path),
             source=BacklogSource(word="T.md", name="T.md", format="boxes", paths=("T.md",)),
-            settings=Settings(guardrails=tuple(map(Guardrail, checks))),
+            settings=Settings(checks=tuple(map(CheckCommand, checks))),
             target=self.target,
             base="",
             remote=remote,

@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 from tests.backlog.conftest import LIST, TARGET, Lab
 
-from ralph.backlog import gate
 from ralph.backlog.gate import LandingRequest
 from ralph.backlog.item_worktrees import clear_leftovers
 from ralph.core.backlog import Red
 from ralph.errors import UserError
-from ralph.repository import landing, worktrees
-from ralph.repository.git import commit_of
-from ralph.repository.landing import Remote, advance, changed_files, merged, refuse_old_git, unlanded
-from ralph.repository.worktrees import Worktree, holder_of
+from ralph.git import locks, merging, retry, worktrees
+from ralph.git import remote as remote_module
+from ralph.git.client import Git, git_at
+from ralph.git.configuration import push_settings, read_settings
+from ralph.git.merging import changed_files, merge_commits, move_target, refuse_old_git, unmerged
+from ralph.git.remote import Remote
+from ralph.git.worktrees import Worktree, checked_out_at
 
 
 def test_what_was_checked_is_what_lands(lab: Lab) -> None:
@@ -261,7 +263,7 @@ def test_nothing_lands_on_a_target_that_somebody_has_moved_to_what_is_red(lab: L
 def test_a_branch_that_is_checked_out_is_never_moved(lab: Lab, tmp_path: Path) -> None:
     branch = lab.branch("T1", {"a": "1\n"})
     lab.git("worktree", "add", "-q", str(tmp_path / "mine"), TARGET)
-    assert holder_of(lab.found(), TARGET) == str(tmp_path / "mine")
+    assert checked_out_at(lab.found(), TARGET) == str(tmp_path / "mine")
     verdict = lab.land(branch)
     assert "is checked out in" in verdict.stuck
     assert len(lab.commits()) == 1
@@ -282,9 +284,9 @@ def test_a_stale_lock_and_a_lost_race_are_told_apart(lab: Lab) -> None:
     lock = lab.path / ".git" / f"{ref}.lock"
     lock.touch()
     os.utime(lock, (time.time() - 60,) * 2)
-    assert advance(lab.found(), ref, branch.tip, base) == "moved"
+    assert move_target(lab.found(), ref, branch.tip, base) == "moved"
     assert not lock.exists()
-    assert advance(lab.found(), ref, base, base) == "lost"
+    assert move_target(lab.found(), ref, base, base) == "lost"
 
 
 @pytest.fixture
@@ -301,40 +303,54 @@ def removed_when_awaited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 
         if not path.exists():
             path.touch()
-        for room in (gate, landing, worktrees):
+        for room in (locks, remote_module, retry):
             monkeypatch.setattr(room, "time", SimpleNamespace(**{**vars(time), "sleep": sleep}))
 
     yield prepare
     assert awaited[:1] == [True for _ in prepared], "it was waited for, and nobody else has removed it"
 
 
+def test_a_link_in_place_of_the_reflog_does_not_lead_a_merge_to_another_file(lab: Lab, tmp_path: Path) -> None:
+    """A sandboxed agent of another task may write in the folder of these reflogs while its turn lasts."""
+    branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
+    mine, reflog = tmp_path / "mine", lab.path / ".git" / "logs" / ref
+    mine.write_text("mine\n")
+    reflog.unlink(missing_ok=True)
+    reflog.parent.mkdir(parents=True, exist_ok=True)
+    reflog.symlink_to(mine)
+    assert move_target(lab.found(), ref, branch.tip, lab.git("rev-parse", TARGET)) == "moved"
+    assert mine.read_text() == "mine\n"
+
+
 def test_a_lock_that_somebody_holds_is_waited_for(lab: Lab, removed_when_awaited: Callable[[Path], None]) -> None:
     branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
     base = lab.git("rev-parse", TARGET)
     removed_when_awaited(lab.path / ".git" / f"{ref}.lock")
-    assert advance(lab.found(), ref, branch.tip, base) == "moved"
+    assert move_target(lab.found(), ref, branch.tip, base) == "moved"
 
 
 def test_a_lock_that_is_gone_when_it_is_looked_for_was_in_the_way_all_the_same(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: Lab,
 ) -> None:
     branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
     base, lock = lab.git("rev-parse", TARGET), lab.path / ".git" / f"{ref}.lock"
     lock.touch()
 
-    def look(root: str, name: str) -> str:
-        lock.unlink()
-        return commit_of(root, name)
+    class GitThatUnlocks(Git):
+        def resolve(self, name: str) -> str:
+            lock.unlink()
+            return super().resolve(name)
 
-    monkeypatch.setattr(landing, "commit_of", look)
-    assert advance(lab.found(), ref, branch.tip, base) == "moved"
+    found = lab.found()
+    git = GitThatUnlocks(root=found.root, git_dir=found.git_dir)
+    assert move_target(git, ref, branch.tip, base) == "moved"
 
 
 def test_a_branch_named_like_a_folder_of_branches_is_in_the_way(lab: Lab) -> None:
     """`ralph/x` and `ralph/x/y` cannot both be branches: git says so, and nothing has moved."""
     lab.git("branch", "ralph/x")
     with pytest.raises(UserError, match="cannot move refs/heads/ralph/x/y"):
-        advance(lab.found(), "refs/heads/ralph/x/y", lab.git("rev-parse", "main"), "")
+        move_target(lab.found(), "refs/heads/ralph/x/y", lab.git("rev-parse", "main"), "")
 
 
 @pytest.fixture
@@ -382,10 +398,10 @@ def test_a_target_that_was_fetched_a_moment_ago_is_not_fetched_again(lab: Lab, r
     before = lab.git("rev-parse", "origin/main")
     moved = lab.git("commit-tree", "main^{tree}", "-p", "main", "-m", "x")
     at_origin(lab, "fetch", "-q", str(lab.path), f"{moved}:refs/heads/main")
-    remote.fetch(lab.found(), age=600)
+    remote.fetch(lab.found(), max_age=600)
     assert lab.git("rev-parse", "origin/main") == before
     at_origin(lab, "branch", "other", "main")
-    Remote("origin", "other").fetch(lab.found(), age=600)
+    Remote("origin", "other").fetch(lab.found(), max_age=600)
     assert lab.git("rev-parse", "origin/other") == moved, "it is another one"
     remote.fetch(lab.found())
     assert lab.git("rev-parse", "origin/main") == moved
@@ -499,8 +515,8 @@ def test_the_files_of_a_branch_are_those_since_it_left_the_target(lab: Lab) -> N
     branch = lab.branch("T1", {"a": "1\n", "hot": None})
     lab.land(lab.branch("T2", {"b": "1\n"}))
     assert {*changed_files(lab.found(), TARGET, branch.tip)} == {"a", "hot"}
-    assert unlanded(lab.found(), TARGET, {branch.tip}) == {branch.tip}
-    assert merged(lab.found(), TARGET, branch.tip).conflict is None
+    assert unmerged(lab.found(), TARGET, {branch.tip}) == {branch.tip}
+    assert merge_commits(lab.found(), TARGET, branch.tip).conflict is None
 
 
 def test_an_old_git_is_refused(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,7 +525,7 @@ def test_an_old_git_is_refused(lab: Lab, tmp_path: Path, monkeypatch: pytest.Mon
     old.write_text("#!/bin/sh\necho git version 2.30.1\n")
     old.chmod(0o755)
     monkeypatch.setenv("PATH", str(old.parent), prepend=os.pathsep)
-    with pytest.raises(UserError, match=r"git 2.38 or newer; here is git 2.30"):
+    with pytest.raises(UserError, match=r"git 2.38 or newer; found git 2.30"):
         refuse_old_git(str(lab.path))
 
 
@@ -563,7 +579,7 @@ def test_a_landing_that_is_killed_at_any_instant_loses_and_doubles_nothing(lab: 
     assert lab.show("T.md").count("[x]") == 4
     assert lab.git("fsck", "--no-progress", "--no-dangling") == ""
     (commit,) = lab.commits()[1:]
-    assert landing.unlanded(lab.found(), commit, {f"{commit}^2"}) == set()
+    assert merging.unmerged(lab.found(), commit, {f"{commit}^2"}) == set()
 
 
 def test_a_lock_on_the_remote_that_goes_is_waited_for(
@@ -610,14 +626,14 @@ def test_a_push_that_was_torn_on_the_remote_lands_once(lab: Lab, remote: Remote,
     branch = lab.branch("T1", {"T1": "x\n"})
     lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
     base = at_origin(lab, "rev-parse", "main")
-    made = landing.candidate(lab.found(), base, [branch], lab.order().reserved(lab.found()), "w").commit
+    made = merging.make_candidate(lab.found(), base, [branch], lab.order().reserved(lab.found()), "w").commit
     name = "ralph/w/T1" if moved == "the item" else "main"
     lab.git("push", "-q", "-f", "origin", f"{made}:refs/heads/{name}")
     verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
     assert (verdict.landed, verdict.stuck) == (("T1",), "")
     assert at_origin(lab, "rev-list", "--first-parent", "--count", f"{base}..main") == "1", "not twice"
     assert lab.ran == ([] if moved == "the target" else ["true"])
-    assert unlanded(lab.found(), "origin/main", {branch.tip}) == set()
+    assert unmerged(lab.found(), "origin/main", {branch.tip}) == set()
 
 
 def test_a_ref_that_moved_while_its_git_was_killed_has_moved(lab: Lab) -> None:
@@ -626,9 +642,9 @@ def test_a_ref_that_moved_while_its_git_was_killed_has_moved(lab: Lab) -> None:
     lock = lab.path / ".git" / "refs" / "heads" / f"{TARGET}.lock"
     lock.touch()
     os.utime(lock, (1, 1))
-    assert advance(lab.found(), f"refs/heads/{TARGET}", branch.tip, base) == "moved"
+    assert move_target(lab.found(), f"refs/heads/{TARGET}", branch.tip, base) == "moved"
     lock.touch()  # killed after the ref was written, before the lock went
-    assert advance(lab.found(), f"refs/heads/{TARGET}", branch.tip, base) == "moved"
+    assert move_target(lab.found(), f"refs/heads/{TARGET}", branch.tip, base) == "moved"
     assert lab.git("rev-parse", TARGET) == branch.tip
     lock.unlink()
 
@@ -640,9 +656,9 @@ def test_a_merge_of_the_target_that_was_killed_half_way_is_done_again(lab: Lab, 
     tree = tmp_path / "tree"
     lab.git("worktree", "add", "-q", str(tree), "ralph/w/T1")
     (tree / "theirs").write_text("half of")
-    assert worktrees.bring_target(str(tree), lab.git("rev-parse", TARGET), ("T.md",)) == ()
+    assert worktrees.merge_target(git_at(str(tree)), lab.git("rev-parse", TARGET), ("T.md",)) == ()
     assert (tree / "theirs").read_text() == (tree / "more" / "theirs").read_text() == "2\n"
-    assert unlanded(lab.found(), lab.git("rev-parse", "HEAD", cwd=tree), {mine.tip}) == set()
+    assert unmerged(lab.found(), lab.git("rev-parse", "HEAD", cwd=tree), {mine.tip}) == set()
     assert lab.git("status", "--porcelain", cwd=tree) == ""
 
 
@@ -652,15 +668,47 @@ def test_a_merge_of_the_target_that_was_killed_at_its_very_end_is_not_under_way(
     lab.land(lab.branch("T2", {"theirs": "2\n"}))
     tree, target = tmp_path / "tree", lab.git("rev-parse", TARGET)
     lab.git("worktree", "add", "-q", str(tree), "ralph/w/T1")
-    worktrees.bring_target(str(tree), target, ("T.md",))
+    worktrees.merge_target(git_at(str(tree)), target, ("T.md",))
     (Path(lab.git("rev-parse", "--absolute-git-dir", cwd=tree)) / "MERGE_HEAD").write_text(f"{target}\n")
-    assert worktrees.bring_target(str(tree), target, ("T.md",)) == ()
+    assert worktrees.merge_target(git_at(str(tree)), target, ("T.md",)) == ()
     (tree / "mine").write_text("2\n")
-    assert worktrees.commit_all(Worktree(str(tree), "ralph/w/T1", str(tree), str(lab.path)), "more")
+    assert worktrees.commit_all(Worktree(str(tree), "ralph/w/T1", str(tree), lab.found()), "more")
 
 
 def test_a_branch_goes_though_a_git_that_was_killed_has_left_its_lock(lab: Lab) -> None:
     tips = {f"ralph/w/{key}": lab.branch(key, {key: "x\n"}).tip for key in ("T1", "T2")}
     (lab.path / ".git" / "refs" / "heads" / "ralph" / "w" / "T1.lock").touch()
-    landing.drop_branches(lab.found(), {**tips, "ralph/w/T3": tips["ralph/w/T1"]})
+    merging.delete_branches(lab.found(), {**tips, "ralph/w/T3": tips["ralph/w/T1"]})
     assert lab.git("for-each-ref", "--format=%(refname)", "refs/heads/ralph/w/T*") == ""
+
+
+def test_a_repository_inside_is_not_looked_into_when_the_target_is_brought(lab: Lab, tmp_path: Path) -> None:
+    """A look into a nested repository would run the filters that its agent named there."""
+    proof, tree = tmp_path / "it-ran", tmp_path / "tree"
+    lab.branch("T1", {"hot": "mine\n"})
+    lab.land(lab.branch("T2", {"hot": "theirs\n"}))
+    lab.git("worktree", "add", "-q", str(tree), "ralph/w/T1")
+    nested = tree / "nested"
+    nested.mkdir()
+    (nested / "f").write_text("x\n")
+    lab.git("init", "-q", cwd=nested)
+    lab.git("add", "f", cwd=nested)
+    lab.git("-c", "user.name=x", "-c", "user.email=x@localhost", "commit", "-qm", "inside", cwd=nested)
+    lab.git("add", "nested", cwd=tree)
+    lab.git("commit", "-qm", "nested", cwd=tree)
+    lab.git("config", "filter.evil.clean", f"sh -c 'touch {proof}; cat'", cwd=nested)
+    (nested / ".git" / "info" / "attributes").write_text("* filter=evil\n")
+    os.utime(nested / "f", (0, 0))  # so that git has to read it, through the filter, to know whether it changed
+    assert worktrees.merge_target(git_at(str(tree)), lab.git("rev-parse", TARGET), ("T.md",)) == ("hot",)
+    assert not proof.exists()
+
+
+def test_nothing_is_pushed_after_git_was_told_to_push_elsewhere(lab: Lab, remote: Remote, tmp_path: Path) -> None:
+    before = push_settings(read_settings(lab.found())[0])
+    branch = lab.branch("T1", {"a": "1\n"}, start="main")
+    lab.git("init", "-q", "--bare", str(tmp_path / "theirs"))
+    lab.git("config", "remote.origin.pushurl", str(tmp_path / "theirs"))
+    request = LandingRequest(branches=(branch,), push_settings=before)
+    with pytest.raises(UserError, match=r"remote\.origin\.pushurl"):
+        lab.gate("true", remote=remote).land(request)
+    assert lab.git("for-each-ref", cwd=tmp_path / "theirs") == ""

@@ -3,7 +3,6 @@ list that another program keeps. Nothing is lost, and what happened is said."""
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +11,6 @@ from shutil import which
 import pytest
 from tests.backlog.works import Works, go, left
 from tests.warm import Warm
-
-from ralph.processes.descendants import start_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -129,40 +126,14 @@ def test_what_a_loop_told_before_a_git_of_its_was_killed_keeps_its_number(works:
         assert numbers == [*range(1, len(numbers) + 1)]
 
 
-@pytest.mark.parametrize("who", ["a check at the gate", "what prepares a worktree", "the agent of an item"])
-def test_whoever_works_for_a_backlog_is_found_when_everybody_was_killed(
-    works: Works, eventually: Callable[..., None], who: str
-) -> None:
-    hangs = "(setsid sh -c 'sleep 12345.6789 & exit' &); sleep 12345.6789"
-    works.todo("- [ ] T1 Make\n")
-    works.script(hangs if who == "the agent of an item" else 'touch "$key"; echo COMPLETE')
-    check = f"case $PWD in *gate*) {hangs};; esac" if who == "a check at the gate" else "true"
-    works.start(*(("--setup", hangs) if who == "what prepares a worktree" else ()), checks=(check,))
-    eventually(lambda: len(left(works, b"sleep")) > 1)
-    ours = [pid for pid in left(works) if is_ours(Path("/proc", str(pid), "cmdline").read_bytes())]
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # none gets to see what happens to the others
-        for pid in ours:
-            os.kill(pid, number)
-    eventually(lambda: not any(map(start_of, ours)))
-    assert left(works, b"sleep"), "this is what the test is about"
-    assert "was killed together with its keeper" in works.run("ps").stdout
-    assert "what it had left was ended: " in works.run("clean").stdout
-    eventually(lambda: not left(works, b"sleep"))
-
-
-def is_ours(words: bytes) -> bool:
-    return words.startswith(b"loop-keeper") or b"ralph" in words.split(b"\0")
-
-
-def test_an_order_that_an_agent_has_rewritten_is_obeyed_by_nobody(works: Works) -> None:
-    """The checks of the gate stand in a file, which the agent of any item can write: neither the gate nor the loops of
-    other items take that for what was ordered, nor does `ralph resume`."""
-    forge = f"sed -i 's/test ! -e T2.txt/true/g' {works.folder}/.ralph/runs/*/work.json; echo COMPLETE"
+@pytest.mark.parametrize("deed", ["sed -i 's/test ! -e T2.txt/true/g' {}/work.json", "rm -f {}/*.json"])
+def test_an_agent_that_edits_or_removes_the_order_in_the_workspace_changes_no_check(works: Works, deed: str) -> None:
+    """Neither the gate nor the loops of other tasks read the copy there, nor does `ralph resume`."""
+    forge = deed.format(f"{works.folder}/.ralph/runs/*") + '; touch "$key.txt"; echo COMPLETE'
     works.script(forge)
     done = works.work("-j", "1", "-m", "1", checks=("test ! -e T2.txt",))
-    assert done.returncode == 2
-    assert "work.json is not as ralph wrote it" in done.stderr
-    refused = works.run("resume")
-    assert refused.returncode == 2
-    assert "is not as ralph left it: work.json changed" in refused.stderr
-    assert works.landed() == []
+    assert done.returncode == 1, done.stderr
+    assert "T2" not in works.landed()
+    works.run("work", "retry", "T2")
+    works.run("resume")
+    assert "T2" not in works.landed()

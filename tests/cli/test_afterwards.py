@@ -81,17 +81,31 @@ def test_what_cannot_be_taken_over_is_said_and_nothing_changes(
     assert untouched(git, branch, head)
 
 
-def test_checks_that_were_changed_in_the_records_of_a_run_are_not_those_that_pass(
+def test_accept_runs_the_checks_of_the_start_even_if_the_copy_in_the_workspace_was_edited(
     ralph: Ralph, git: Git, branch: str, workspace: Path
 ) -> None:
-    """Else an agent could have its work accepted by a check of its own."""
     (order,) = workspace.glob(".ralph/runs/*/run.json")
     order.write_text(order.read_text().replace("test -f fresh && test ! -f red", "true"))
+    (workspace / "red").touch()
+    git("add", "red")
+    git("commit", "-qm", "red")
     head = git("rev-parse", "HEAD")
     refused = ralph("accept")
-    assert refused.code == 2
-    assert "is not as ralph left it: run.json changed" in refused.err
+    assert (refused.code, "1 of 1 check failed" in refused.err) == (1, True), refused.err
     assert untouched(git, branch, head)
+
+
+def test_discard_and_clean_remove_what_was_kept_outside_of_the_workspace(
+    ralph: Ralph, agent: Agent, git: Git, branch: str, environment: dict[str, str]
+) -> None:
+    orders = Path(environment["HOME"], ".local/state/ralph/orders")
+    assert len([*orders.iterdir()]) == 1
+    assert ralph("discard").code == 0
+    assert not [*orders.iterdir()]
+    ralph("run", "go", "-m", "1", "--agent", agent("echo more"))
+    assert len([*orders.iterdir()]) == 1
+    assert ralph("clean", "--older-than", "0s", "--yes").code == 0
+    assert not [*orders.iterdir()]
 
 
 def test_changes_of_ones_own_are_never_overwritten(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
@@ -119,7 +133,7 @@ def test_a_file_of_mine_that_git_ignores_is_not_overwritten_either(
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [(("bisect", "start", "HEAD", "HEAD^"), "a bisect is under way"), (("checkout", "-q", "HEAD^0"), "no branch is")],
+    [(("bisect", "start", "HEAD", "HEAD^"), "a bisect is in progress"), (("checkout", "-q", "HEAD^0"), "no branch is")],
 )
 def test_work_is_not_accepted_where_no_branch_of_mine_would_hold_it(
     ralph: Ralph, git: Git, branch: str, how: tuple[str, ...], said: str
@@ -146,41 +160,6 @@ def test_to_discard_a_branch_that_an_agent_made_another_name_of_mine_leaves_mine
     git("symbolic-ref", f"refs/heads/{branch}", "refs/heads/main")
     assert ralph("discard").code == 0
     assert (git("rev-parse", "main"), git("branch").split()) == (head, ["*", "main"])
-
-
-ANOTHER = 'cp -r "$(git rev-parse --git-common-dir)" {other}; echo {other} > "$(git rev-parse --git-dir)"/commondir\n'
-
-
-@pytest.mark.parametrize("lead", ["", ANOTHER], ids=["the repository", "another one that its worktree was led to"])
-def test_to_clean_up_does_not_run_a_filter_that_the_agent_has_planted_in(
-    ralph: Ralph, agent: Agent, git: Git, repository: Path, tmp_path: Path, lead: str
-) -> None:
-    proof = tmp_path / "it-ran"
-    plant = lead.format(other=tmp_path / "another") + (
-        f"git config filter.evil.clean \"sh -c 'touch {proof}; cat'\"; echo '* filter=evil' > .gitattributes\n"
-        'echo line >> README; echo "<response>DONE</response>"'
-    )
-    assert ralph("run", "go", "--worktree", "--agent", agent(plant)).code == 0
-    tree = Path(git("worktree", "list", "--porcelain").split("worktree ")[2].split("\n")[0])
-    os.utime(tree / "README", (1, 1))  # so that git has to read it, by the filter, to know whether it was changed
-    assert ralph("clean", "--older-than", "0s", "--yes").code in (0, 1)
-    assert not proof.exists()
-
-
-@pytest.mark.parametrize("command", [("accept",), ("discard",), ("rewind", "0")])
-def test_records_that_an_agent_has_rewritten_do_not_say_whose_branch_goes(
-    ralph: Ralph, git: Git, branch: str, workspace: Path, command: tuple[str, ...]
-) -> None:
-    mine = workspace.parent / "mine"
-    git("worktree", "add", "-q", "-b", "feature", str(mine))
-    (mine / "README").write_text("mine\n")
-    (journal,) = workspace.glob(".ralph/runs/*/journal.ndjson")
-    worktree = next(line.split()[0] for line in git("worktree", "list").splitlines() if branch in line)
-    forged = journal.read_text().replace(worktree, str(mine)).replace(branch, "feature")
-    journal.write_text(forged)
-    refused = ralph(*command)
-    assert (refused.code, "its journal changed" in refused.err) == (2, True), refused.err
-    assert ((mine / "README").read_text(), "feature" in git("branch"), trees(git)) == ("mine\n", True, 3)
 
 
 @pytest.mark.parametrize("command", [("accept",), ("discard",), ("resume", "-m", "1")])
@@ -256,12 +235,12 @@ def test_discarded_work_can_be_had_back(ralph: Ralph, git: Git, branch: str, wor
 
 
 DIES_AT_THE_EIGHTH = """
-import os, signal
+import os, signal, sys
 count = 0
 def at_last(remove):
     def instead(name, *, dir_fd=None):
         global count
-        count += dir_fd is not None
+        count += sys._getframe(1).f_code.co_name == "remove_tree"
         if count == 8:
             os.kill(os.getpid(), signal.SIGKILL)
         return remove(name, dir_fd=dir_fd)

@@ -161,5 +161,5 @@ def test_a_rewind_says_what_was_not_saved_when_the_run_began(
     ralph("run", "go", "-m", "1", "--agent", agent("rm -r huge inside; echo small > huge; echo other > dos.txt"))
     done = ralph("rewind", "0")
     assert done.code == 0
-    assert "a repository of its own: huge, inside/." in done.err
+    assert "a nested repository: huge, inside/." in done.err
     assert "may have been CR LF until git changed them: dos.txt" in done.err

@@ -78,3 +78,75 @@ def test_a_run_that_could_not_begin_is_on_no_list(ralph: Ralph, workspace: Path)
     assert "killed" not in ralph("ps", "-a").out
     assert ralph("show").code == 2
     assert ralph("resume").code == 2
+
+
+def test_ralph_alone_lists_the_everyday_commands_on_one_screen(ralph: Ralph) -> None:
+    lines = ralph().out.splitlines()
+    assert len(lines) <= 24
+    listed = [line.split()[0] for line in lines[lines.index("Everyday commands:") + 1 :] if line.startswith("  ")]
+    assert listed == ["demo", "init", "doctor", "loop", "run", "plan", "work", "ps", "show", "stop", "resume", "accept"]
+
+
+def test_help_explains_a_command_and_lists_all_of_them(ralph: Ralph) -> None:
+    assert ralph("help", "ps").out == ralph("ps", "--help").out
+    assert ralph("help", "hook", "start").out.startswith("Usage: ralph hook start [OPTIONS] TASK")
+    assert ralph("help").out == ralph().out
+    assert ralph("help", "--all").out == ralph("--help").out
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        *(("status", "ps"), ("list", "ps"), ("cancel", "stop"), ("kill", "stop"), ("merge", "accept")),
+        *(("undo", "rewind"), ("continue", "resume"), ("config", "init"), ("resmue", "resume")),
+    ],
+)
+def test_an_unknown_command_suggests_one_by_meaning_and_spelling(ralph: Ralph, word: str, meant: str) -> None:
+    result = ralph(word)
+    assert result.code == 2
+    message, hint = result.err.splitlines()
+    assert message == f"ralph: no such command: {word}"
+    assert hint.startswith(f"hint: did you mean `ralph {meant}` (")
+
+
+@pytest.mark.parametrize("letter", ["-v", "-V"])
+def test_v_alone_is_the_version_and_with_anything_else_verbose(ralph: Ralph, letter: str) -> None:
+    assert ralph(letter).out == ralph("--version").out
+    for words in ((letter, "run", "Do it"), ("run", "Do it", letter)):
+        assert "Merged configuration" in ralph(*words, "--agent", "true", "-m", "1").err
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        (("run", "x", "--config", "a.yaml"), "no such option: --config", "it belongs to `ralph loop`"),
+        (("loop", "x", "--chekc", "a"), "no such option: --chekc", "did you mean --check?"),
+        (("loop", "x", "--yolo=1"), "--yolo takes no value", "`ralph loop -h` lists the options"),
+        (("loop", "x", "-c", "DONE"), "-c DONE: not a YAML file", "--completion-response DONE"),
+        (("run", "x", "-c", "loop.yaml"), "-c loop.yaml: a YAML file is for `ralph loop`", "ralph loop -c loop.yaml"),
+    ],
+)
+def test_a_wrong_option_says_which_one_is_right(
+    ralph: Ralph, workspace: Path, words: tuple[str, ...], said: str, hint: str
+) -> None:
+    (workspace / "loop.yaml").write_text("ralph_loop: {max_iterations: 3}\n")
+    result = ralph(*words)
+    assert result.code == 2
+    assert result.err.splitlines()[0] == f"ralph: {said}"
+    assert hint in result.err.splitlines()[1]
+
+
+def test_options_for_compatibility_are_in_the_whole_help_only(ralph: Ralph) -> None:
+    whole = ralph("loop", "--help").out.partition("Compatibility:")[2]
+    names = [
+        "--completion-tag",
+        "--done-file",
+        "--maximum-iterations",
+        "--no-stall",
+        "--print",
+        "--ralph",
+        "--ultrawork",
+        "--agent-arg",
+    ]
+    assert [name for name in names if name not in whole] == []
+    assert [name for name in names if name in ralph("loop", "-h").out] == []

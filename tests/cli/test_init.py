@@ -101,7 +101,7 @@ def test_the_documented_conversation_writes_the_documented_settings(terminal: Te
         "streamAgentOutput": True,
         "includeIterationCountInPrompt": False,
         "agent": {"command": "claude", "flags": ["--model", "opus"]},
-        "guardrails": [
+        "checks": [
             {"command": "make lint", "failAction": "APPEND", "hint": "Fix lint errors only. Do not change behavior."},
             {"command": "make test", "failAction": "APPEND"},
         ],
@@ -137,7 +137,7 @@ def test_a_bad_answer_is_asked_for_again(terminal: Terminal, workspace: Path) ->
     assert exit_code(child) == 0
     written = settings(workspace)
     assert (written["maximumIterations"], written["completionResponse"]) == (7, "FERTIG")
-    assert written["guardrails"] == [{"command": "true", "failAction": "REPLACE"}]
+    assert written["checks"] == [{"command": "true", "failAction": "REPLACE"}]
     assert written["scm"] == {"command": "git", "tasks": ["commit", "push"]}
 
 
@@ -175,7 +175,7 @@ def test_broken_settings_are_named_and_may_be_overwritten(terminal: Terminal, wo
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph" / "settings.json").write_text('{"stal": 1}')
     child = terminal()
-    child.expect_exact('.ralph/settings.json:1:2: stal: unknown key; did you mean "stall"?')
+    child.expect_exact('.ralph/settings.json:1: stal: unknown key; did you mean "stall"?')
     converse(child, ("Overwrite? (y/N): ", "y"), *SHORTEST)
     child.expect_exact(WRITTEN)
     assert exit_code(child) == 0
@@ -256,17 +256,19 @@ def test_what_the_project_has_already_is_found_tried_and_taken_by_enter(workspac
     assert "Found in Makefile, and tried: make test (green)" in said
     assert "Found in Makefile, and tried: make lint (red: exit code 2)" in said
     assert "Add guardrail command (leave blank to finish) [make test]: " in said
-    assert [one["command"] for one in settings(workspace)["guardrails"]] == ["make test", "make lint"]
+    assert [one["command"] for one in settings(workspace)["checks"]] == ["make test", "make lint"]
     answered(workspace, "y", "claude", "", "", "", "-", "n")
-    assert settings(workspace)["guardrails"] == []
+    assert settings(workspace)["checks"] == []
 
 
-def test_a_check_that_cannot_be_run_here_is_not_offered(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_cannot_be_run_here_is_not_offered(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (workspace / "go.mod").write_text("module a\n")
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
     said = answered(workspace, "claude", "", "", "", "", "n")
     assert "go test ./... (not runnable" in said
-    assert settings(workspace)["guardrails"] == []
+    assert settings(workspace)["checks"] == []
 
 
 @pytest.mark.parametrize(
@@ -300,7 +302,7 @@ def test_yes_asks_nothing_and_takes_what_is_found(
     assert result.code == 0
     written = settings(workspace)
     assert (written["agent"]["command"], written["protect"]) == ("codex", ["tests/**"])
-    assert written["guardrails"] == [{"command": "make test", "failAction": "APPEND"}]
+    assert written["checks"] == [{"command": "make test", "failAction": "APPEND"}]
     before = (workspace / ".ralph" / "settings.json").read_bytes()
     assert ralph("init", "--yes").code == 0
     assert (workspace / ".ralph" / "settings.json").read_bytes() == before, "what is there stays"
@@ -346,7 +348,7 @@ def test_what_is_typed_survives_as_it_is(workspace: Path) -> None:
     answered(workspace, 'my-agent "{prompt}" \\ ä 🎉', "", "", "", "grep -q 'a\\b' \"x\"", "append", 'ü\t"q"', "", "n")
     written = settings(workspace)
     assert written["agent"]["command"] == 'my-agent "{prompt}" \\ ä 🎉'
-    assert written["guardrails"][0] == {"command": "grep -q 'a\\b' \"x\"", "failAction": "APPEND", "hint": 'ü\t"q"'}
+    assert written["checks"][0] == {"command": "grep -q 'a\\b' \"x\"", "failAction": "APPEND", "hint": 'ü\t"q"'}
 
 
 def test_what_it_writes_is_what_git_keeps(repository: Path, git: Callable[..., str]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from ralph.cli import table
@@ -17,15 +18,14 @@ NEEDS_FILE = ("--prompt-file", "--spec")  # beside a goal it is a mistake of its
 def taking_files() -> Iterator[tuple[str, str]]:
     """Every command that has an option for a file, and that option."""
 
-    def options(name: str, one: CliCommand) -> Iterator[tuple[str, str]]:
-        for option in one.options:
-            if option.metavar == "FILE":
-                yield name, max(option.names, key=len)
-
     for name in table.SUMMARIES:
         found = table.find(name)
-        for one in found.commands or (found,):
-            yield from options(f"{name} {one.name}" if found.commands else name, one)
+        inner = {f"{name} {one.name}": one for one in found.commands.values()} if isinstance(found, click.Group) else {}
+        for path, one in (inner or {name: found}).items():
+            assert isinstance(one, CliCommand)
+            for option in one.options:
+                if option.metavar == "FILE":
+                    yield path, max(option.names, key=len)
 
 
 @pytest.mark.parametrize("kind", ["/proc/self/mem", "fifo"])
@@ -38,7 +38,7 @@ def test_what_is_named_in_the_place_of_a_file_is_no_bug(
     asked = list(taking_files())
     assert len(asked) > 20
     for name, option in asked:
-        takes_agent = any("--agent" in one.names for one in table.find(name.split()[0]).options)
+        takes_agent = any("--agent" in one.opts for one in table.find(name.split()[0]).params)
         words = WORDS.get(name, []) if option not in NEEDS_FILE else []
         words = [*(("--agent", works, "-m", "1") if takes_agent and "work" not in name else ()), *words]
         said = ralph(*name.split(), f"{option}={fifo if kind == 'fifo' else kind}", *words, timeout=30)

@@ -28,9 +28,9 @@ def opinion(text: str, verified: bool = False, word: str = "BLOCKED") -> Stop | 
         (BLOCKED, "the database is down"),
         (f"I tried everything.\n\n**{BLOCKED}**", "the database is down"),
         ("I cannot log in. <response>blocked: no key\nin the vault</response>", "no key in the vault"),
-        ("<response>BLOCKED</response>", "the agent said that it cannot go on, and not why"),
+        ("<response>BLOCKED</response>", "the agent said that it cannot continue, but not why"),
         ("<response> BLOCKED - no key </response>", "no key"),
-        (f"<response>STUCK: no</response>\n{BLOCKED}", "the database is down"),
+        (f"<response>STUCK: no</response>\n\n{BLOCKED}", "the database is down"),
     ],
 )
 def test_an_agent_that_says_that_it_cannot_go_on_is_believed(text: str, why: str) -> None:
@@ -74,15 +74,19 @@ def test_the_run_ends_and_says_what_it_needs(ralph: Ralph, agent: Agent, workspa
     assert len(prompts()) == 3
 
 
-def test_done_comes_first_and_what_is_not_believed_is_said(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
-    done = agent(f"touch DONE; echo '{BLOCKED}'")
-    assert ralph("run", "goal", "--agent", done, "--done-file", "DONE").code == 0
+def test_a_report_of_blocked_wins_over_a_claim(ralph: Ralph, agent: Agent) -> None:
+    both = agent(f"touch DONE; echo '{BLOCKED}'")
+    result = ralph("run", "goal", "--agent", both, "--done-file", "DONE", "--json")
+    assert result.one("run_finished")["outcome"] == "blocked"
+
+
+def test_a_report_in_the_wrong_place_is_answered(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
     doubtful = agent(f"echo '{BLOCKED}'; echo 'Please mend it.'", "doubtful")
     result = ralph("run", "goal", "--agent", doubtful, "-m", "2", "--json")
     assert result.one("run_finished")["outcome"] == "exhausted"
     assert {refused["gate"] for refused in result.all("claim_rejected")} == {"wording"}
     said = (
-        f'You wrote "{BLOCKED}", which ends nothing: it is not on the last line. If you cannot go on, put it alone on'
+        f'You wrote "{BLOCKED}", which ends nothing: it is not on the last line. If you cannot continue, put this alone'
     )
     assert said in prompts("doubtful")[1]
 

@@ -65,7 +65,9 @@ def test_checks_that_run_side_by_side_are_told_in_their_order(ralph: Ralph, agen
         "touch c",
     ]
     words = [word for check in checks for word in ("--check", check)]
-    result = ralph("loop", "t", *words, "--parallel-checks", "2", "--json", "--agent", agent("echo COMPLETE"))
+    result = ralph(
+        "loop", "t", *words, "--parallel-checks", "2", "--no-baseline", "--json", "--agent", agent("echo COMPLETE")
+    )
     assert result.code == 0, result.err
     assert [check["name"] for check in result.all("check_finished")] == checks
 
@@ -82,13 +84,33 @@ def test_never_more_checks_at_once_than_asked_for(ralph: Ralph, agent: Agent, wo
 def test_a_check_too_long_is_ended_beside_one_that_is_not(ralph: Ralph, agent: Agent) -> None:
     words = ("--check", "sleep 60", "--check", "sleep 0.4; echo fine", "--check-timeout", "0.2s")
     result = ralph(
-        "loop", "t", *words, "-m", "1", "--parallel-checks", "2", "--json", "--agent", agent("echo COMPLETE")
+        "loop",
+        "t",
+        *words,
+        "-m",
+        "1",
+        "--parallel-checks",
+        "2",
+        "--no-baseline",
+        "--json",
+        "--agent",
+        agent("echo COMPLETE"),
     )
     slow, other = result.all("check_finished")
     assert (slow["timeout"], other["timeout"]) == (0.2, 0.2)
     words = ("--check", "sleep 60", "--check", "echo fine; kill -9 $$", "--check-timeout", "4s")
     result = ralph(
-        "loop", "t", *words, "-m", "1", "--parallel-checks", "2", "--json", "--agent", agent("echo COMPLETE")
+        "loop",
+        "t",
+        *words,
+        "-m",
+        "1",
+        "--parallel-checks",
+        "2",
+        "--no-baseline",
+        "--json",
+        "--agent",
+        agent("echo COMPLETE"),
     )
     slow, other = result.all("check_finished")
     assert (slow["timeout"], other.get("timeout"), other["exit_code"]) == (4, None, 137)

@@ -1,4 +1,4 @@
-"""Whoever gives a goal need not know how an agent says that it is done. A prompt of one's own is sent to the letter."""
+"""A goal need not say how the agent claims to be done: ralph adds it. Your own prompt (-p, -f) is sent verbatim."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,8 @@ def test_the_first_example_of_the_guide_ends_done(
     result = ralph("run", "Fix the build", "--check", "make test", "--agent", agent(OBEDIENT))
     assert result.code == 0
     assert prompt_of(environment) == (
-        "Fix the build\n\nWhen all of it is done, write <response>DONE</response> alone on the last line."
+        "Fix the build\n\nWhen all of it is done, write <response>DONE</response> alone on the last line, after an "
+        "empty line."
     )
 
 
@@ -86,7 +87,7 @@ def test_an_agent_that_forgets_to_claim_is_reminded_once_it_is_green(
     assert [e["data"]["iteration"] for e in result.events if e["type"] == "ralph_converged"] == [2]
     assert (Path(environment["HOME"]) / "fake-agent.prompt.2").read_text() == (
         "Fix it\n\nEvery check passes now. If all of the work is done, write <response>DONE</response> alone on the "
-        "last line; if it is not, go on with it."
+        "last line, after an empty line; if it is not, continue with it."
     )
     notices = [e["data"]["text"] for e in result.events if e["type"] == "notice"]
     assert any("every check passes, but the agent did not write <response>DONE</response>" in text for text in notices)
@@ -111,3 +112,40 @@ def test_finished_work_that_nobody_claimed_is_done_when_green_checks_suffice(
     result = ralph("resume", "--until", "checks", "--json")
     assert result.code == 0
     assert [e["type"] for e in result.events].count("agent_started") == 0
+
+
+@pytest.mark.parametrize("checks", [(), ("--check", "true")])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<response>DONE</response>",
+        "I fixed the parser and ran the tests. They pass.\n\n<response>DONE</response>",
+        "All tests pass.\n<response>DONE</response>",
+    ],
+)
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Fix the parser.\n\nWhen finished, output:\n\n<response>DONE</response>\n",
+        "Fix the parser.\nWhen finished, output: <response>DONE</response>",
+        "<response>DONE</response>\n\nis what you output when you are finished.",
+    ],
+)
+def test_a_prompt_that_shows_the_marker_on_its_own_line_can_be_finished(
+    ralph: Ralph, agent: Agent, workspace: Path, prompt: str, answer: str, checks: tuple[str, ...]
+) -> None:
+    (workspace / "PROMPT.md").write_text(prompt)
+    (workspace / "answer").write_text(answer)
+    result = ralph("run", "-f", "PROMPT.md", "-m", "1", *checks, "--agent", agent("cat answer"))
+    assert result.code == 0, result.err
+
+
+@pytest.mark.parametrize("checks", [(), ("--check", "true")])
+def test_a_prompt_that_shows_a_whole_answer_can_be_finished_in_two_turns(
+    ralph: Ralph, agent: Agent, workspace: Path, checks: tuple[str, ...]
+) -> None:
+    (workspace / "PROMPT.md").write_text("When finished, output:\n\nAll tests pass.\n<response>DONE</response>\n")
+    obeys = agent("if [ $N = 1 ]; then echo All tests pass.; fi; echo '<response>DONE</response>'")
+    result = ralph("run", "-f", "PROMPT.md", "--json", *checks, "--agent", obeys)
+    assert result.code == 0
+    assert "it repeats the prompt" in result.one("claim_rejected")["reason"]

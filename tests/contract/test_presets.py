@@ -58,7 +58,7 @@ def test_in_every_preset_a_claim_is_refused_while_a_gate_objects(ralph: Ralph, a
 def test_in_every_preset_a_claim_may_have_to_be_made_again_and_that_is_no_stall(
     ralph: Ralph, agent: Agent, preset: str
 ) -> None:
-    fake = agent("cat > /dev/null; echo done; printf '\\nit is ready\\n'")
+    fake = agent("cat > /dev/null; echo done; printf '\\nready\\n'")
     words = ("--preset", preset, "--until", "suffix:ready", "--min-tool-calls", "0", "--agent", fake)
     result = ralph("run", "the goal", *words, "--claims", "3", "--check", "true")
     assert result.code == 0, result.err

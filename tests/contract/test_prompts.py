@@ -27,7 +27,8 @@ def test_the_agent_is_told_how_to_claim(ralph: Ralph, agent: Agent, prompts: Pro
     assert prompts()[1].endswith(f"When the goal is\ncomplete, {ending} to end the loop.")
     result = ralph("loop", "x", "--check", "true", "-m", "1", "--until", until, "--agent", fake)
     ending = "create the file YES" if "file" in until else f"write {deed} alone on the last line"
-    assert f"When the task is finished, {ending}. If it is not, do not." in prompts()[2]
+    place = "" if "file" in until else ", after an empty line"
+    assert f"When the task is finished, {ending}{place}. If it is not, do not." in prompts()[2]
     assert f"but the agent did not {ending}" in result.last_line
 
 

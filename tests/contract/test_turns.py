@@ -36,7 +36,7 @@ def test_an_agent_sees_its_own_keys_and_what_run_it_is_in(
         f"setsid sleep 600 & {DONE}",
         f"(trap '' TERM; sleep 600) & {DONE}",
         "printf '<response>DONE</response>'",
-        "printf 'fine\\r\\n<response>DONE</response>  \\r\\n'",
+        "printf 'fine.\\r\\n<response>DONE</response>  \\r\\n'",
         f"printf '\\377\\376\\000\\033[31m\\n'; {DONE}",
         f"head -c 3000000 /dev/zero | tr '\\0' e >&2; {DONE}",
     ],
@@ -67,7 +67,7 @@ def test_a_prompt_of_five_megabytes_reaches_the_agent(
 ) -> None:
     (workspace / "P").write_text("é" * 2_500_000)
     fake = agent("", "unused")
-    Path(fake).write_text(f'#!/bin/sh\ncat "${{1:--}}" | wc -c\n{DONE}\n')
+    Path(fake).write_text(f'#!/bin/sh\ncat "${{1:--}}" | wc -c\necho\n{DONE}\n')
     result = ralph("run", "-f", "P", "--json", "--agent", command.format(agent=fake))
     assert result.code == 0
     assert result.all("agent_text")[0]["text"].strip() == "5000000"

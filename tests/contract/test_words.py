@@ -44,7 +44,7 @@ def test_a_file_is_no_goal_either(ralph: Ralph, workspace: Path) -> None:
     (workspace / "PROMPT.md").write_text("Fix it")
     result = ralph("run", "PROMPT.md", "--agent", "true")
     assert result.code == 2
-    assert result.err == "ralph: PROMPT.md is a file, not a goal\nhint: to send what it says: -f PROMPT.md\n"
+    assert result.err == "ralph: PROMPT.md is a file, not a goal\nhint: to send its text: -f PROMPT.md\n"
 
 
 @pytest.mark.parametrize("goal", ["Refactor", "Fix and/or remove ./src/shop", "Read https://example.com/a and obey"])

@@ -1,12 +1,12 @@
-"""How often is talk about the marker believed, and how often is an honest claim refused? In fifteen languages and more.
+"""How often is talk about the marker believed, and how often is an honest claim asked for once more?
 
-`pytest -k claim_phrases -s` prints the scores; `RALPH_PHRASES=1` names what was read wrongly in the half that may be
-looked at, and `RALPH_PHRASES=DIR` reads other phrases.
+The tables have phrases in more than fifteen languages, each with the result of the two rules. `pytest -k claim_phrases
+-s` prints the scores.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -19,70 +19,94 @@ CLAIMS = (
     Claim("tag", "COMPLETE"),
     Claim("suffix", "DONE"),
 )
-GATED, UNGATED, LITERAL = Reading(verified=True), Reading(), Reading(anywhere=True)
-CHOSEN = os.environ.get("RALPH_PHRASES", "")
-PHRASES = Path(CHOSEN) if len(CHOSEN) > 1 else Path(__file__).parent / "phrases"
+UNCHECKED, CHECKED, LITERAL = Reading(), Reading(verified=True), Reading(anywhere=True)
+COUNTS = {(True, True): "always", (False, True): "checked", (False, False): "never"}
+PHRASES = Path(__file__).parent / "phrases"
 
 
-def phrases(name: str, half: str) -> Iterator[tuple[str, str, str]]:
-    """The kind that a phrase is for, its form, and itself."""
-    text = (PHRASES / name).read_text(encoding="utf-8")
-    part = text.partition(f"## {half}\n")[2].partition("\n## ")[0]
-    for line in filter(None, part.split("\n")):
-        language, *form, answer = line.split("\t")
-        yield language.partition("/")[2], "".join(form), answer.replace("\\n", "\n")
+class Phrase(NamedTuple):
+    """`kind` is the kind of claim that the phrase is for, empty for all; `expected` says when it counts."""
+
+    language: str
+    kind: str
+    form: str
+    expected: str
+    answer: str
+
+    def answer_with(self, claim: Claim) -> str:
+        return self.answer.replace("{M}", claim.marker)
 
 
-def misread(name: str, half: str, reading: Reading, claims: bool) -> tuple[int, list[str]]:
-    """How many answers there are, and those that are taken for the opposite of what they are. Only those count that
-    hold the marker by the literal rule."""
-    total, wrong = 0, []
-    for only, form, phrase in phrases(name, half):
+def read_phrases(name: str) -> Iterator[Phrase]:
+    for line in (PHRASES / name).read_text(encoding="utf-8").split("\n"):
+        if line and not line.startswith("#"):
+            language, *form, expected, answer = line.split("\t")
+            yield Phrase(
+                language.partition("/")[0],
+                language.partition("/")[2],
+                "".join(form),
+                expected,
+                answer.replace("\\n", "\n"),
+            )
+
+
+def count_misread(name: str, reading: Reading, *, is_claim: bool, form: str = "") -> tuple[int, int]:
+    """Return how many answers are taken for the opposite of what they are, and how many there are, for all kinds of
+    marker. Only answers count that contain the marker by the literal rule of its kind."""
+    wrong = total = 0
+    for phrase in read_phrases(name):
         for claim in CLAIMS:
-            answer = phrase.replace("{M}", claim.marker)
-            is_asked = only in ("", claim.kind) and (form != "loose" or reading.verified)
-            if is_asked and stated(claim, answer, LITERAL):
+            answer = phrase.answer_with(claim)
+            if phrase.kind in ("", claim.kind) and form in ("", phrase.form) and stated(claim, answer, LITERAL):
                 total += 1
-                if stated(claim, answer, reading) is not claims:
-                    wrong.append(f"{claim} {answer!r}")
-    return total, wrong
+                wrong += stated(claim, answer, reading) is not is_claim
+    return wrong, total
 
 
-@pytest.mark.parametrize("half", ["development", "held out"])
 @pytest.mark.parametrize(
-    ("what", "name", "reading", "claims", "at_most"),
+    ("what", "name", "form", "reading", "is_claim", "at_most"),
     [
-        ("talk believed, nothing verifies", "talk.txt", UNGATED, False, 0.02),
-        ("honest claims refused, nothing verifies", "honest.txt", UNGATED, True, 0.10),
-        ("talk believed, a gate verifies", "talk.txt", GATED, False, 0.25),
-        ("honest claims refused, a gate verifies", "honest.txt", GATED, True, 0.02),
+        ("talk believed without a check", "talk.txt", "", UNCHECKED, False, 0.05),
+        ("honest claims asked for once more without a check", "honest.txt", "plain", UNCHECKED, True, 0.25),
+        ("honest claims asked for once more with a check", "honest.txt", "plain", CHECKED, True, 0.05),
+        ("including those inside a sentence, with a check", "honest.txt", "", CHECKED, True, 0.12),
     ],
 )
-def test_the_claims_of_all_phrases_are_read_rightly(
-    what: str, name: str, reading: Reading, claims: bool, at_most: float, half: str, capsys: pytest.CaptureFixture[str]
+def test_few_claims_are_misread(
+    what: str,
+    name: str,
+    form: str,
+    reading: Reading,
+    is_claim: bool,
+    at_most: float,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    total, wrong = misread(name, half, reading, claims)
+    wrong, total = count_misread(name, reading, is_claim=is_claim, form=form)
     with capsys.disabled():
-        print(f"\n{what} ({half}): {len(wrong)} of {total}, {len(wrong) / total:.1%} (at most {at_most:.0%})", end=" ")
-        if CHOSEN and half == "development":
-            print("", *wrong, sep="\n    ")
-    assert len(wrong) <= at_most * total
+        print(f"\n{what}: {wrong} of {total}, {wrong / total:.1%} (at most {at_most:.0%})", end=" ")
+    assert wrong <= at_most * total
 
 
 @pytest.mark.parametrize("name", ["talk.txt", "honest.txt"])
-def test_the_tables_of_claims_are_long_and_in_many_languages(name: str) -> None:
-    lines = [line for line in (PHRASES / name).read_text(encoding="utf-8").split("\n") if line and line[0] != "#"]
-    assert len(lines) >= 120
-    assert len({line.partition("\t")[0].partition("/")[0] for line in lines}) >= 10
+def test_every_phrase_counts_when_its_table_says_so(name: str) -> None:
+    for phrase in read_phrases(name):
+        claim = next(one for one in CLAIMS if phrase.kind in ("", one.kind))
+        answer = phrase.answer_with(claim)
+        counts = stated(claim, answer, UNCHECKED), stated(claim, answer, CHECKED)
+        assert COUNTS[counts] == phrase.expected, answer
 
 
-def test_whoever_was_refused_once_is_believed_when_it_does_as_told() -> None:
-    """Below an empty line and alone on the last line, after whatever was wrong before."""
-    for half in ("development", "held out"):
-        for _, _, phrase in phrases("honest.txt", half):
-            for claim in CLAIMS:
-                if not (first := phrase.replace("{M}", claim.marker)).rstrip().endswith((":", "：")):
-                    again = (
-                        f"{first.rpartition(claim.marker)[0].rstrip(' *`—–-,') or 'Here'} is done.\n\n{claim.marker}"
-                    )
-                    assert stated(claim, again, UNGATED), again
+@pytest.mark.parametrize("name", ["talk.txt", "honest.txt"])
+def test_the_tables_are_long_and_in_many_languages(name: str) -> None:
+    phrases = list(read_phrases(name))
+    assert len(phrases) >= 900
+    assert len({phrase.language for phrase in phrases}) >= 15
+
+
+def test_an_agent_that_does_as_told_is_not_asked_twice() -> None:
+    """Whatever it wrote first: the marker alone on the last line, after an empty line, counts."""
+    for phrase in read_phrases("honest.txt"):
+        for claim in CLAIMS:
+            before = phrase.answer_with(claim).rpartition(claim.marker)[0].rstrip(" *`#—–-,:：")
+            again = f"{before} This is done.\n\n{claim.marker}"
+            assert stated(claim, again, UNCHECKED), again

@@ -1,14 +1,15 @@
-"""What the agent reads, to the letter."""
+"""What the agent reads, verbatim."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.claims import Claim, Sighting, blocked_message, read
+from ralph.core.claims import Claim, Sighting, read
 from ralph.core.model import Check, Failure, Iteration, Note, Turn, Usage
 from ralph.core.prompts import (
     Brief,
     Compose,
+    blocked_message,
     check_note,
     checks,
     goal,
@@ -18,7 +19,7 @@ from ralph.core.prompts import (
     promise,
     supervise,
 )
-from ralph.core.wording import NOT_TO_THE_LETTER
+from ralph.core.wording import NOT_EXACT
 from ralph.testing import a_run
 
 RED = Check(
@@ -217,11 +218,11 @@ def test_progress_has_a_section_for_each_iteration() -> None:
     )
 
 
-def test_a_promise_counts_to_the_letter() -> None:
+def test_a_promise_must_be_spelled_exactly() -> None:
     promise = Claim("promise", "DONE")
     assert read(promise, "All is well.\n\n<promise>DONE</promise>") == Sighting("<promise>DONE</promise>", "")
     assert read(promise, "nothing of the kind") is None
     assert read(Claim("promise", " "), "<promise>DONE</promise>") is None
     nearly = read(promise, "<promise>done</promise>")
-    assert nearly is None or nearly.doubt == NOT_TO_THE_LETTER
-    assert "put it alone on the last line" in blocked_message("<response>BLOCKED: why</response>", "x", "y")
+    assert nearly is None or nearly.doubt == NOT_EXACT
+    assert "put this alone on the last line" in blocked_message("<response>BLOCKED: why</response>", "x", "y")

@@ -149,16 +149,14 @@ def test_a_claim_with_a_red_check_is_refused_and_the_agent_is_told() -> None:
 TALK = "I will not say STOP yet"
 
 
-def test_what_was_seen_and_not_believed_is_said() -> None:
+def test_a_marker_that_does_not_count_is_reported() -> None:
     verdict = judge(a_run(TALK), [done_when()])
     assert isinstance(verdict, Continue)
-    assert verdict.refusals == (
-        Refusal("STOP", "wording", f'the agent wrote "{TALK}": it is not alone on the last line'),
-    )
+    assert verdict.refusals == (Refusal("STOP", "wording", f'the agent wrote "{TALK}": it is not alone on its line'),)
     (note,) = verdict.notes
     assert note.about == "wording"
     assert note.text.startswith(f'You wrote "{TALK}"')
-    assert "to claim, put it alone on the last line" in note.text
+    assert "put STOP alone on the last line, after an empty line" in note.text
 
 
 def test_a_claim_that_is_believed_makes_up_for_one_that_is_not() -> None:

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.core.secrets import Redactor, redact, redact_text, secret_values, settled
-from ralph.core.text import escaped
-from ralph.processes.streams import shortened
+from ralph.process.streams import shortened
 
 KEYS = {
     "anthropic": "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz-0123456789_AbCdEfGhIjKlMnOpQrStUvWxYz",
@@ -206,12 +205,6 @@ def test_a_variable_is_secret_by_the_words_of_its_name(name: str) -> None:
     assert not secret_values({name: "/home/me/of-a-key.json"})
 
 
-def test_a_value_is_known_in_hexadecimal() -> None:
-    redact = Redactor(secret_values({"MY_TOKEN": "zQ8-fallow-bridge"}))
-    for written in (b"zQ8-fallow-bridge".hex(), b"zQ8-fallow-bridge".hex().upper()):
-        assert redact.text(f"0x{written}00") == "0x[redacted]00"
-
-
 @given(st.text(min_size=12))
 def test_a_value_is_known_in_every_way_to_write_it(value: str) -> None:
     found = secret_values({"MY_TOKEN": value})
@@ -311,51 +304,14 @@ def test_a_known_value_is_found_in_an_address() -> None:
         assert strike.text(f"GET /x?token={written}&y=1") == "GET /x?token=[redacted]&y=1"
 
 
-# Where a line ends, a tabulator or a sequence without an end: a person reads two words, or only one of them.
-BROKEN = {*map(ord, "\t\n\r\x1b"), 0x9B, 0x9D}
-
-
-@pytest.mark.parametrize(
-    "hidden",
-    [
-        "wor\\u0064-horse-\\u0062attery",
-        "word-\x1b[31mhorse\x1b[0m-battery",
-        "word-\x1b]0;title\x07horse-battery",
-        "word-\u200ehorse\u2066-battery",
-        "word-\x00horse-battery",
-        "wo\\u0072d-\x1b[1mhorse-battery",
-        "word-\x9b31mhorse\x9b0m-battery",
-        *(f"word-{chr(code)}horse-battery" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in BROKEN),
-    ],
-)
-def test_a_key_is_known_by_what_is_read_of_it(hidden: str) -> None:
-    """Escapes of JSON, colours and signs that nobody sees may stand in the middle of it."""
+@pytest.mark.parametrize("coloured", ["word-\x1b[31mhorse\x1b[0m-battery", "\x1b[1;31mword-\x1b[0mhorse-battery"])
+def test_a_known_key_with_colours_inside_is_redacted(coloured: str) -> None:
     redactor = Redactor([b"word-horse-battery"])
-    assert redactor.text(f'{{"the key": "{hidden}"}}') == '{"the key": "[redacted]"}'
-    assert not redactor.finds_nothing(escaped(json.dumps(hidden, ensure_ascii=False).encode()))
-    assert not redactor.finds_nothing(escaped(json.dumps(hidden).encode()))
+    assert redactor.text(f"the key: {coloured}") == "the key: [redacted]"
+    assert not redactor.finds_nothing(json.dumps(coloured).encode())
 
 
-def test_colours_and_escapes_that_hide_nothing_stay_as_they_are() -> None:
+def test_colours_of_other_text_stay() -> None:
     redactor = Redactor([b"word-horse-battery"])
-    for text in (
-        "\x1b[31mred\x1b[0m",
-        "a \\u003c b",
-        "word-\u200ehorse",
-        "\\u0022",
-        "\x1b[1mkey: word-horse-battery\x1b[0m",
-    ):
+    for text in ("\x1b[31mred\x1b[0m", "a \\u003c b", "\x1b[1mkey: word-horse-battery\x1b[0m"):
         assert redactor.text(text) == text.replace("word-horse-battery", "[redacted]")
-
-
-def test_a_quick_look_sees_through_colours() -> None:
-    """Nearly all that is coloured holds no key, and need not be taken apart for that."""
-    redactor = Redactor([b"word-horse-battery"])
-    for text, is_found in (
-        ("\x1b[1;31mword\x1b[0m horse-battery", False),
-        ("\x1b[1;31mword-\x1b[0mhorse-battery", True),
-        ("\x1b[31mwo\\u0072d\x1b[0m-horse-battery", True),
-    ):
-        assert redactor.finds_nothing(json.dumps({"text": text}).encode()) != is_found
-    split = json.dumps(["\x1b[", "m", "word-\x1b[0mhorse-battery"]).encode()
-    assert not redactor.finds_nothing(split)

@@ -71,21 +71,24 @@ def test_a_healthy_place_is_told_in_one_line_each(ralph, cli, repository: Path) 
     assert not (repository / ".ralph").exists()
 
 
-def test_a_box_is_tried_and_its_version_told(ralph, repository: Path, bubblewrap: str) -> None:
+def test_a_sandbox_is_tested_and_its_version_shown(ralph, repository: Path, bubblewrap: str) -> None:
     (line,) = [line for line in ralph("doctor").out.splitlines() if " sandbox " in line]
-    assert re.match(r"✓ sandbox    bubblewrap \d+\.\d+\.\d+; a box was made, and held \(\d+ ms\)", line)
+    assert re.match(r"✓ sandbox    bubblewrap \d+\.\d+\.\d+; a sandbox was created and tested \(\d+ ms\)", line)
 
 
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        (None, "a box needs bubblewrap, which is not installed → install it: `apt-get install bubblewrap`"),
+        (None, "a sandbox needs bubblewrap, which is not installed → install it: `apt-get install bubblewrap`"),
         ("echo 'bwrap: Unknown option --x' >&2; exit 1", "bubblewrap is too old"),
-        ("echo 'bwrap: broken' >&2; exit 1", "bubblewrap could not make a box: broken → see docs/guides/sandbox.md"),
+        (
+            "echo 'bwrap: broken' >&2; exit 1",
+            "bubblewrap could not create a sandbox: broken → see docs/guides/sandbox.md",
+        ),
     ],
 )
 @pytest.mark.parametrize(("enabled", "sign"), [("false", "i"), ("true", "✗")])
-def test_why_there_is_no_box_is_one_line(
+def test_why_there_is_no_sandbox_is_one_line(
     ralph, repository: Path, tmp_path: Path, script: str | None, words: str, enabled: str, sign: str
 ) -> None:
     tools = tmp_path / "tools"
@@ -289,7 +292,7 @@ def test_hooks_are_found_and_old_ones_are_to_be_renewed(ralph, doctor, workspace
         f"! hooks      claude: {settings} has hooks of another ralph → renew them: `ralph hook install claude`" in told
     )
     assert "✓ hooks      codex: " in told
-    settings.write_text("{ ralph.hooks.stop import main")
+    settings.write_text("{ -I -m ralph hook stop")
     assert f"{settings} cannot be read" in ralph("doctor").out
 
 

@@ -53,7 +53,7 @@ def test_an_agent_that_is_not_executable_is_told_apart(ralph: Ralph, workspace: 
 
 @pytest.mark.parametrize("words", [("--no-such-option", "x"), ("x", "--chekc", "true"), ("x", "-Z")])
 def test_an_unknown_option_is_an_error_never_prompt_text(ralph: Ralph, agent: Agent, words: tuple[str, ...]) -> None:
-    assert "No such option" in complaint(ralph("run", *words, "--agent", agent("echo")))
+    assert "no such option" in complaint(ralph("run", *words, "--agent", agent("echo")))
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_what_cannot_be_understood_is_said_in_one_line(
     ("words", "said", "hint"),
     [
         (("schema",), "ralph: the schema of what?", "hint: say settings or events"),
-        (("bus",), "ralph: Missing command.", "hint: see `ralph bus --help`"),
-        (("hook",), "ralph: Missing command.", "hint: see `ralph hook --help`"),
+        (("bus",), "ralph: missing command", "hint: `ralph bus -h` lists the commands"),
+        (("hook",), "ralph: missing command", "hint: `ralph hook -h` lists the commands"),
     ],
 )
 def test_a_command_that_lacks_a_word_says_so_in_one_line(
@@ -114,10 +114,10 @@ def test_a_command_that_lacks_a_word_says_so_in_one_line(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "settings.json:1:2"),
-        ('{\n  "guardrials": []\n}', 'settings.json:2:3: guardrials: unknown key; did you mean "guardrails"?'),
-        ('{"maximumIterations": "ten"}', "settings.json:1:23: maximumIterations"),
-        ('{"guardrails": [{"command": "x", "failAction": "EXPLODE"}]}', "guardrails[0].failAction"),
+        ("{", "settings.json:1: not valid JSON"),
+        ('{\n  "guardrials": []\n}', 'settings.json:2: guardrials: unknown key; did you mean "checks"?'),
+        ('{"maximumIterations": "ten"}', "settings.json:1: maximumIterations"),
+        ('{"guardrails": [{"command": "x", "failAction": "EXPLODE"}]}', "settings.json:1: guardrails[0].failAction"),
         ("", "empty"),
     ],
 )

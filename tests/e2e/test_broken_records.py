@@ -23,11 +23,9 @@ LOOKS = ("ps -a", "show", "logs", "report -o -")
 RECORDS = {
     "state.json": ("ps -a", "ps -a --json", "show", "logs", "report -o -", "clean"),
     "journal.ndjson": (*LOOKS, "resume -m 1"),
-    "run.json": (*LOOKS, "resume -m 1"),
-    "tasks.json": ("resume -m 1",),
-    "protected/protected.json": ("resume -m 1",),
-    "seals/{}": ("resume -m 1",),
-    "git/{}.json": ("resume -m 1",),
+    "orders/{}/run.json": (*LOOKS, "resume -m 1"),
+    "orders/{}/tasks.json": ("resume -m 1",),
+    "orders/{}/protected/protected.json": ("resume -m 1",),
 }
 
 
@@ -72,21 +70,23 @@ def test_one_run_whose_record_is_broken_hides_no_other(kept: Path, ralph: Ralph,
 
 @pytest.mark.parametrize("record", ["work.json", "state.json", "journal.ndjson"])
 def test_a_record_of_a_backlog_that_is_broken_in_any_way_is_no_bug(
-    agent: Agent, ralph: Ralph, repository: Path, git: Callable[..., str], record: str
+    agent: Agent, ralph: Ralph, repository: Path, git: Callable[..., str], environment: dict[str, str], record: str
 ) -> None:
     (repository / "list.md").write_text("- [ ] T1 one\n")
     git("add", "-A")
     git("commit", "-q", "-m", "a list")
     ralph("work", "list.md", "--check", "false", "-m", "1", "--agent", agent("echo more >> work"))
     (folder,) = (path.parent for path in repository.glob(".ralph/runs/*/work.json"))
-    whole = (folder / record).read_bytes()
+    orders = Path(environment["HOME"], ".local/state/ralph/orders")
+    (path,) = orders.glob(f"{folder.name}-*/work.json") if record == "work.json" else [folder / record]
+    whole = path.read_bytes()
     for what, broken in BROKEN.items():
         for words in ("ps -a", "show {}", "logs {}", "report {} -o -", "stop {}", "rewind 1", "resume {}"):
-            (folder / record).write_bytes(broken(whole))
+            path.write_bytes(broken(whole))
             done = ralph(*words.format(folder.name).split())
             assert done.code in (0, 1, 2), (what, words, done.err)
             assert "internal error" not in done.err, (what, words, done.err)
-        (folder / record).write_bytes(whole)
+        path.write_bytes(whole)
 
 
 def test_a_file_where_a_backlog_keeps_its_items_is_said_in_a_line(

@@ -98,7 +98,7 @@ def test_a_disk_that_fills_up_at_any_moment(
 
 def test_a_file_that_may_not_grow(environment: dict[str, str], workspace: Path, agent: Agent, ralph: Ralph) -> None:
     """For those who are not root: a limit on the size of files stands in for a full disk."""
-    fake = agent(f'head -c 6000 /dev/zero | tr "\\0" x; echo; test $N -lt 9 || {DONE}')
+    fake = agent(f'head -c 6000 /dev/zero | tr "\\0" x; echo; echo; test $N -lt 9 || {DONE}')
     script = (
         f'ulimit -f 24; exec "{sys.executable}" -B -m ralph run g -m 20 --agent "{fake}"'  # else half a .pyc is left
     )
@@ -169,7 +169,7 @@ def test_where_runs_cannot_be_kept_there_is_no_run(ralph: Ralph, agent: Agent, w
 
 def test_an_agent_that_talks_without_end_does_not_fill_the_disk(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     line = "x" * 1000
-    fake = agent(f"yes {line} | head -c 30000000; {DONE}; yes {line} | head -c 30000000 >&2")
+    fake = agent(f"yes {line} | head -c 30000000; echo; echo; {DONE}; yes {line} | head -c 30000000 >&2")
     result = ralph(
         "run", "g", "--check", f"yes {line} | head -c 30000000", "--max-log", "1MB", "--quiet", "--agent", fake
     )

@@ -204,5 +204,5 @@ def test_an_answer_about_limits_is_no_limit(ralph: Ralph, agent: Agent, text: st
 
 
 def test_a_plain_agent_that_prints_words_about_limits_is_believed(ralph: Ralph, agent: Agent) -> None:
-    fake = agent('echo "diff: + import ratelimit  # rate limit exceeded"; echo "<response>DONE</response>"')
+    fake = agent('echo "diff: + import ratelimit  # rate limit exceeded"; echo; echo "<response>DONE</response>"')
     assert ralph("run", "g", "--agent", fake).code == 0

@@ -52,6 +52,17 @@ def test_a_protected_file_is_put_back_before_the_checks_run(
     assert name in result.all("iteration_finished")[0]["record"]["touched"]
 
 
+def test_protected_files_are_restored_even_if_the_agent_removes_ralphs_folder(
+    ralph: Ralph, agent: Agent, guarded: Path
+) -> None:
+    fake = agent(f"rm -rf .ralph tests; {DONE}")
+    words = ("--protect", "tests/**", "--check", "! sh tests/test_it.sh", "-m", "1", "--json")
+    result = ralph("run", "g", *words, "--agent", fake)
+    assert result.code == 1
+    assert result.one("check_finished")["passed"]
+    assert (guarded / "test_it.sh").read_text() == "exit 1\n"
+
+
 def test_a_run_is_not_done_as_long_as_protected_files_are_changed(ralph: Ralph, agent: Agent, guarded: Path) -> None:
     fake = agent(f"echo exit 0 > tests/test_it.sh; {DONE}; echo $N")
     words = ("--protect", "tests/**", "--check", "sh tests/test_it.sh", "-m", "3", "--json")
@@ -173,14 +184,13 @@ FLIP = "cp tests/test_it.sh ../good; echo exit 0 > tests/test_it.sh"
         FLIP,
         f"{FLIP}; sh tests/test_it.sh; cat ../good > tests/test_it.sh",
         "echo exit 0 > tests/conftest.sh",
-        "mv tests ../t; mkdir tests; echo exit 0 > tests/test_it.sh; sh tests/test_it.sh; rm -r tests; mv ../t tests",
     ],
-    ids=["and stay", "and are put back in time", "a new one comes up", "their folder is another for a moment"],
+    ids=["and stay", "and are restored in time", "a new file appears"],
 )
 def test_a_check_does_not_count_that_ran_while_protected_files_changed(
     ralph: Ralph, agent: Agent, prompts: Prompts, guarded: Path, flips: str
 ) -> None:
-    """As somebody does who lives beside the check: here it is the check itself."""
+    """Here the check itself changes them; a process that runs beside it could do the same."""
     result = ralph(
         *("run", "g", "--protect", "tests/**", "--check", f"{flips}; true", "--check", "! sh tests/test_it.sh"),
         *("-m", "2", "--json", "--agent", agent(DONE)),
@@ -193,19 +203,6 @@ def test_a_check_does_not_count_that_ran_while_protected_files_changed(
     assert "changed while it ran" in prompts()[1]
     assert (guarded / "test_it.sh").read_text() == "exit 1\n"
     assert not (guarded / "conftest.sh").exists()
-
-
-@pytest.mark.parametrize("linked", ["$run/protected", "$run/protected/aside", "$run/protected/files"])
-def test_what_is_put_aside_is_not_put_where_a_link_leads(
-    ralph: Ralph, agent: Agent, guarded: Path, tmp_path: Path, linked: str
-) -> None:
-    there = tmp_path / "there"
-    there.mkdir()
-    plant = f'run=$(echo "$PWD"/.ralph/runs/*); rm -rf {linked}; ln -s {there} {linked}; echo wrong > tests/data'
-    words = ("run", "g", "--check", "true", "-m", "1", "--protect", "tests/**")
-    done = ralph(*words, "--agent", agent(f"{plant}; {DONE}"))
-    assert done.code in (1, 2), done.err
-    assert [*there.iterdir()] == []
 
 
 @pytest.mark.parametrize(
@@ -235,6 +232,16 @@ def test_a_file_that_a_check_is_made_of_and_that_was_changed_is_told(
         (workspace / name).unlink(missing_ok=True)
     protected = ralph(*words, "--protect", said or "check.sh")
     assert not [one for one in protected.all("notice") if "part of a check" in one["text"]]
+
+
+def test_a_goal_file_that_the_agent_rewrites_is_told(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    (workspace / "PROMPT.md").write_text("the goal\n")
+    words = ("run", "-f", "PROMPT.md", "--check", "true", "--json", "--agent", agent(f"echo easy > PROMPT.md; {DONE}"))
+    (told,) = [one["text"] for one in ralph(*words).all("notice") if "PROMPT.md" in one["text"]]
+    assert "the goal was changed in this run" in told
+    (workspace / "PROMPT.md").write_text("the goal\n")
+    ralph(*words, "--protect", "PROMPT.md", "-m", "1")
+    assert (workspace / "PROMPT.md").read_text() == "the goal\n"
 
 
 def test_what_a_protected_link_leads_to_is_said_not_to_be_covered(ralph: Ralph, agent: Agent, guarded: Path) -> None:

@@ -33,13 +33,6 @@ def cut_behind(workspace: Path, kind: str) -> None:
     while json.loads(lines[-1])["type"] != kind:
         lines.pop()
     path.write_bytes(b"".join(lines))
-    unseal(workspace)
-
-
-def unseal(workspace: Path) -> None:
-    """Ralph itself would have stopped there: what it noted later is no part of the story."""
-    for noted in workspace.parent.glob("home/.local/state/ralph/seals/*"):
-        noted.write_bytes(b"")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda n: n.name)
@@ -67,7 +60,7 @@ def test_a_run_that_was_ended_in_a_turn_takes_that_turn_again(
 
 
 def test_the_first_signal_lets_the_turn_finish(live: Start, ralph: Ralph, agent: Agent, workspace: Path) -> None:
-    fake = agent(f"echo begun; while ! test -f go; do sleep 0.1; done; {DONE}")
+    fake = agent(f"echo begun; while ! test -f go; do sleep 0.1; done; echo; {DONE}")
     run = live("run", "g", "--agent", fake)
     run.until("agent_text")
     run.process.send_signal(signal.SIGINT)
@@ -201,7 +194,6 @@ def test_a_push_that_never_happened_is_made_up_for_without_another_commit(
     lines = path.read_bytes().splitlines(keepends=True)
     pushed = next(at for at, line in enumerate(lines) if b'"task":"push"' in line)
     path.write_bytes(b"".join(lines[:pushed]))
-    unseal(repository)
     git("--git-dir", str(tmp_path / "remote.git"), "update-ref", "-d", "refs/heads/main")
     ralph("resume")
     assert git("--git-dir", str(tmp_path / "remote.git"), "log", "--format=%s", "main").split() == ["Message", "first"]
@@ -294,9 +286,6 @@ def test_a_journal_with_a_gap_is_not_resumed(ralph: Ralph, agent: Agent, workspa
     lines = [line for line in path.read_bytes().splitlines() if b'"iteration":2,"record"' not in line]
     path.write_bytes(b"\n".join(lines) + b"\n")
     refused = ralph("resume", "-m", "1")
-    assert (refused.code, "its journal changed" in refused.err) == (2, True)
-    assert ralph("trust", path.parent.name).code == 0
-    refused = ralph("resume", "-m", "1")
     assert refused.code == 2
     assert "iteration 2 cannot be read" in refused.err
 
@@ -305,9 +294,6 @@ def test_a_journal_that_is_gone_is_said(ralph: Ralph, agent: Agent, workspace: P
     ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))
     (path,) = workspace.glob(".ralph/runs/*/journal.ndjson")
     path.unlink()
-    refused = ralph("resume", "-m", "1")
-    assert (refused.code, "its journal (No such file or directory) changed" in refused.err) == (2, True)
-    assert ralph("trust", path.parent.name).code == 0
     refused = ralph("resume", "-m", "1")
     assert (refused.code, refused.err.splitlines()[0]) == (2, f"ralph: cannot read {path}: No such file or directory")
 

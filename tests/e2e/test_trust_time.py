@@ -46,7 +46,7 @@ def test_the_next_prompt_says_that_the_turn_took_too_long(ralph: Ralph, agent: A
 
 
 def test_output_keeps_a_turn_from_being_idle(ralph: Ralph, agent: Agent) -> None:
-    fake = agent('for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.6; done; echo "<response>DONE</response>"')
+    fake = agent('for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.6; done; echo; echo "<response>DONE</response>"')
     assert ralph("run", "g", "--idle-timeout", "5", "--agent", fake).code == 0
 
 

@@ -79,12 +79,12 @@ def test_a_limit_of_the_size_of_files_is_named(
 def test_what_the_machine_is_short_of_is_no_bug(
     capsys: pytest.CaptureFixture[str], error: Exception, said: str, limit: str
 ) -> None:
-    from ralph.cli.main import guarded
+    from ralph.cli.main import exit_code
 
     def command() -> int:
         raise error
 
-    assert guarded(command) == 2
+    assert exit_code(command) == 2
     complaint, hint = capsys.readouterr().err.splitlines()
     assert complaint == f"ralph: {said}"
     assert limit in hint
@@ -200,8 +200,8 @@ from ralph.cli import main
 def interrupted():
     raise KeyboardInterrupt
 
-main._say_no_more = lambda *_: os.kill(os.getpid(), signal.SIGINT)
-main.guarded(interrupted)
+main._discard_output = lambda *_: os.kill(os.getpid(), signal.SIGINT)
+main.exit_code(interrupted)
 """
 
 

@@ -28,14 +28,14 @@ from ralph.fleet.member import changed_since
 from ralph.fleet.shared_ledger import SharedLedger
 from ralph.fleet.steering import Mirror
 from ralph.fleet.worker import enter, register, serve, unregister
+from ralph.git.remote import Remote
 from ralph.history.work_history import work_history
-from ralph.processes.interrupt import Interrupt
-from ralph.records.folder import RunFolder
-from ralph.records.register import runs
-from ralph.repository.landing import Remote
+from ralph.process.interrupt import Interrupt
+from ralph.run import control
 from ralph.settings import Settings
-from ralph.steering import control
-from ralph.steering.mailbox import Mailbox
+from ralph.store.folder import RunFolder
+from ralph.store.mailbox import Mailbox
+from ralph.store.register import runs
 
 KEYS = ("T1", "T2", "T3")
 
@@ -383,7 +383,7 @@ def test_a_machine_that_takes_no_part_sees_and_steers_as_if_it_did(table: Table,
         until(lambda: runs(env)[0].state == "running")
         steering.hold(table.database(), "", True)
         until(lambda: runs(env)[0].state == "paused")
-        control.go_on(run)
+        control.unpause(run)
         until(lambda: not one.board.is_held)
         Mailbox(run.place).leave(WISH, Wish("withdraw", "T2"))
         until(lambda: one.board.jobs["T2"].state == "withdrawn")

@@ -25,22 +25,24 @@ from ralph.core.prompts import own_words
 from ralph.core.state import Activity
 from ralph.core.tasks_file import tasks_in_json
 from ralph.errors import UserError
+from ralph.git import checkpoints
 from ralph.history.evidence import evidence_of
 from ralph.history.feed import history_of
 from ralph.history.work_history import folded, todo_of
 from ralph.hooks import starting, transcript
 from ralph.hooks.hosts import HOSTS, with_hooks, without_hooks
 from ralph.planning.plan import plan_in
-from ralph.records import journal
-from ralph.records.folder import RunFolder
-from ralph.repository import checkpoints
 from ralph.run.followups import added, read_notes
-from ralph.settings.layers import load
+from ralph.run.prompt_line import parse_prompt_line
+from ralph.settings.load import load
 from ralph.settings.trust import Before, difference_between
 from ralph.show import report, summary, works
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
-from ralph.steering.mailbox import Mailbox
+from ralph.store import journal
+from ralph.store.folder import RunFolder
+from ralph.store.mailbox import Mailbox
+from ralph.store.stored_run import load_run
 from ralph.supervise import bus
 from ralph.web.pieces import RecentPieces
 
@@ -253,7 +255,7 @@ def on_items(kind: type) -> Make:
 
 
 def _history(folder: RunFolder) -> None:
-    journal.recall(folder.journal)
+    load_run(folder.journal)
     history = history_of(folder)
     evidence_of(folder, history, {})
     [*summary.table(history, Style()), *summary.told(history, Style())]
@@ -262,16 +264,16 @@ def _history(folder: RunFolder) -> None:
 
 def _looked_at(folder: RunFolder) -> None:
     lines, recent, activity = EventLines(Style(color=True), verbose=True, columns=80), RecentPieces(""), Activity()
-    for entry in journal.read(folder.journal):
+    for entry in journal.read_entries(folder.journal):
         if event := entry.event():
             lines(event, entry.at)
-            recent.hear(entry, event)
+            recent.add(entry, event)
             activity(event, entry.at)
     recent.since(-1)
 
 
 def _work(folder: RunFolder) -> None:
-    history = folded(RUN, journal.read(folder.journal))
+    history = folded(RUN, journal.read_entries(folder.journal))
     works.html(history), works.markdown(history), works.summary(history), works.lines(history)
     todo_of(history.board), history.needing()
 
@@ -328,10 +330,10 @@ def _echoed(said: str) -> None:
 
 def _in_pieces(said: str) -> None:
     """As a program that writes little at a time prints it."""
-    checkpoints._parted((said[at : at + 64].encode() for at in range(0, len(said), 64)), 1000)
+    checkpoints._split_patches((said[at : at + 64].encode() for at in range(0, len(said), 64)), 1000)
 
 
-message = in_file(lambda file: [*bus.thread(bus.read(file), "m0")])
+message = in_file(lambda file: [*bus.thread(bus.MessageBus(file).read(), "m0")])
 TALK: dict[str, Document] = {
     "messages": (
         grown(lambda n: f"\n---\nmsg_id: m{n}\nts: t\ntype: FACT\nparent: m{n - 1}\nlength: 5\n---\nhello\n\n"),
@@ -392,7 +394,7 @@ TALK: dict[str, Document] = {
     "fences in a goal": (grown(lambda n: "<0123456789abcdef issue>\n\n", after="</0123456789abcdef issue"), own_words),
     "options in a task": (
         grown(lambda n: f"--max-iterations {n} --force ", "do ", "it"),
-        lambda said: starting.parse(said, starting.OPTIONS),
+        lambda said: parse_prompt_line(said, starting.OPTIONS),
     ),
     "a patch of files": (
         grown(lambda n: f"diff --git a/f{n} b/f{n}\n--- a/f{n}\n+++ b/f{n}\n@@ -1 +1 @@\n-a\n+b\n"),
@@ -405,7 +407,7 @@ TALK: dict[str, Document] = {
     "one line of a patch": (grown(lambda n: "+word"), _in_pieces),
     "trees that are the same": (
         grown(lambda n: f"{n:040x} {n + 1:040x}\n"),
-        lambda said: checkpoints._parsed(said.encode()),
+        lambda said: checkpoints._parse_changes(said.encode()),
     ),
     "paragraphs": (grown(lambda n: f"Paragraph {n} with `code` and **bold**.\n\n"), READERS["prose"]),
     "a table": (grown(lambda n: f"| a{n} | b |\n"), READERS["Markdown in a report"]),

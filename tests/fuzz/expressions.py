@@ -16,7 +16,7 @@ import ralph
 
 ROOT = Path(ralph.__file__).parent
 SEARCHES = {"search", "findall", "finditer", "sub", "split"}
-NOT_OURS = {"ralph.agent"}  # a program of its own, with libraries that are not always here
+NOT_OURS = {"ralph.builtin_agent"}  # a program of its own, with libraries that are not always here
 
 
 class Expression(Struct, frozen=True):

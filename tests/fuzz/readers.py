@@ -14,26 +14,28 @@ from ralph.backlog import json_lists, list_programs, markdown_lists
 from ralph.backlog.lists import ListContent, wrong_with
 from ralph.core import prompts, text
 from ralph.core.backlog import overlap
-from ralph.core.claims import Claim, Reading, echoes, read
+from ralph.core.claims import Claim, Reading, read
 from ralph.core.model import Exit
+from ralph.core.prompts import echoes
 from ralph.core.secrets import Redactor, redact_text, settled
 from ralph.core.tasks_file import tasks_in_markdown
 from ralph.errors import UserError
 from ralph.forge import host, issue
+from ralph.git.protect import matches, parse_glob
+from ralph.git.scm import parse_command
 from ralph.history.evidence import files_in
 from ralph.hooks.transcript import newest_first
 from ralph.planning.plan import load as load_plan
 from ralph.planning.plan import plan_in
-from ralph.records import journal
-from ralph.repository.protect import matches, parse_glob
-from ralph.repository.scm import words_of
-from ralph.settings.layers import load
-from ralph.settings.proposed import proposed_checks
+from ralph.settings.detect_checks import detect_checks
+from ralph.settings.load import load
 from ralph.show import words
 from ralph.show.report import code, escape_markdown
-from ralph.supervise import bus, run_info
-from ralph.ui.panes import strip_of
-from ralph.ui.typed import completions, understood
+from ralph.store import journal
+from ralph.supervise import bus
+from ralph.supervise.task import RUN_FILE, RunInfo, TaskFolder
+from ralph.tui.slash_commands import completions, parse_line
+from ralph.tui.widgets import to_text
 from ralph.web import pieces
 
 Reader = Callable[[str], object]
@@ -85,6 +87,13 @@ def _in_a_file(read: Callable[[Path], object]) -> Reader:
             read(file)
 
     return reader
+
+
+def _load_run(file: Path) -> RunInfo:
+    task = TaskFolder(file.parent, "p", "t")
+    (task.runs / "r").mkdir(parents=True)
+    file.rename(task.runs / "r" / RUN_FILE)
+    return task.load_run("r")
 
 
 def _listed(read: Read, ticked: Ticked) -> Reader:
@@ -160,12 +169,12 @@ READERS: dict[str, Reader] = {
     "commit message": prompts.commit_message,
     "boxes": lambda said: list(tasks_in_markdown(said)),
     "settings": _in_a_file(lambda file: load(file.parent.parent, {}, env={})),
-    "a journal": _in_a_file(lambda file: list(journal.read(file))),
-    "a bus": _in_a_file(lambda file: list(bus.read(file))),
+    "a journal": _in_a_file(lambda file: list(journal.read_entries(file))),
+    "a bus": _in_a_file(lambda file: list(bus.MessageBus(file).read())),
     "a transcript": _in_a_file(lambda file: list(newest_first(str(file)))),
     "a plan": _in_a_file(load_plan),
     "checks of a project": _in_a_file(
-        lambda file: file.rename(file.parent.parent / "Makefile") and proposed_checks(file.parent.parent)
+        lambda file: file.rename(file.parent.parent / "Makefile") and detect_checks(file.parent.parent)
     ),
     "known secrets by the hundred": SECRETS.text,
     "a backlog of boxes": _listed(markdown_lists.read_boxes, markdown_lists.tick_boxes),
@@ -182,16 +191,14 @@ READERS: dict[str, Reader] = {
     "patterns of files": lambda said: overlap(said.split("\n")[:2], [said[:200], said[-200:]]),
     "a protected name": lambda said: matches([parse_glob("a*b/**/*.x"), parse_glob("!*_*-*.b")], said),
     "a pattern": _minded(lambda said: matches([parse_glob(said[:4000])], said)),
-    "a commit's command": _minded(words_of),
+    "a commit's command": _minded(parse_command),
     "a patch": _patched,
-    "a run of a task": _in_a_file(
-        lambda file: file.rename(file.with_name(run_info.FILE)) and run_info.load(file.parent)
-    ),
-    "a message": lambda said: bus.body_of(bus.Message(msg_id="m", ts="t", type="FACT", body=said)),
-    "a line that was typed": _minded(lambda said: (understood(f"/{said}"), completions(f"/{said}"))),
+    "a run of a task": _in_a_file(_load_run),
+    "a message": lambda said: bus.Message(msg_id="m", ts="t", type="FACT", body=said).encode(),
+    "a line that was typed": _minded(lambda said: (parse_line(f"/{said}"), completions(f"/{said}"))),
     "a wide line": lambda said: (words.wrap(said, 20), words.cut(said, 20), words.width(said)),
     "prose": lambda said: pieces.prose(shown.encodable(said)),
-    "a strip of the screen": lambda said: strip_of.__wrapped__(said),
+    "a line of the TUI": lambda said: to_text([said]),
     "Markdown in a report": lambda said: (escape_markdown(said, 1 << 20), code(said, 1 << 20)),
     "lines on a screen": _widely(lambda said: shown.lines(said, 80, False)),
     "all lines on a narrow screen": _widely(lambda said: shown.lines(said, 12, True)),

@@ -13,10 +13,10 @@ from ralph.core.events import Event
 from ralph.history import evidence
 from ralph.history.run_history import Fold, RunHistory
 from ralph.history.work_history import WorkHistory, folded
-from ralph.records.journal import Entry
 from ralph.show import report, summary, words, works
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
+from ralph.store.journal import Entry
 from ralph.web import pieces
 
 LARGEST = 10**308
@@ -83,7 +83,7 @@ def lines(text: str | Filling, columns: int, verbose: bool) -> list[str]:
 def on_a_page(text: str | Filling) -> str:
     recent = pieces.RecentPieces(of(text).text)
     for event, entry in happened(text):
-        recent.hear(entry, event)
+        recent.add(entry, event)
     return recent.since(-1)
 
 

@@ -10,8 +10,8 @@ import pytest
 from ralph.errors import UserError
 from ralph.history.evidence import evidence_of, files_in, patch_in, patch_of
 from ralph.history.feed import entries_of, history_now, history_of, with_files
-from ralph.records.folder import RunFolder
-from ralph.records.register import Listed, recorded_in
+from ralph.store.folder import RunFolder
+from ralph.store.register import Listed, recorded_in
 
 WORKS = """echo "line $N $MY_PASSPHRASE" >> file; [ $N = 2 ] && echo new > fresh
 echo '{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{"command":"ls"}}]}}'

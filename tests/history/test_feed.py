@@ -7,8 +7,8 @@ import pytest
 from ralph.core import events as e
 from ralph.errors import UserError
 from ralph.history.feed import RECENT, Feed
-from ralph.records.journal import Journal
-from ralph.records.writer import Writer
+from ralph.store.journal import Journal
+from ralph.store.writer import Writer
 
 FOREVER = float("inf")
 

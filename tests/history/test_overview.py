@@ -4,58 +4,59 @@ from pathlib import Path
 
 import pytest
 
-from ralph.core.model import PersonNote, Question, RunFacts
+from ralph.core.model import PersonNote, Question
+from ralph.core.state import RunSummary
 from ralph.history.overview import RunNow, loops_at_work, run_now, runs_now
-from ralph.records.register import Listed
-from ralph.steering.mailbox import Mail
+from ralph.store.mailbox import Mail
+from ralph.store.register import Listed
 
 NOW = 1000.0
 ASKED = Mail(questions=(Question("q", "Which?"),))
 
 
-def now(facts: RunFacts, alive: bool = True, mail: Mail | None = None) -> RunNow:
+def now(facts: RunSummary, alive: bool = True, mail: Mail | None = None) -> RunNow:
     return run_now(Listed("r", "/w/.ralph/runs/r", facts, alive), NOW, mail or Mail())
 
 
 @pytest.mark.parametrize(
     ("facts", "alive", "mail", "state", "held", "needs_you"),
     [
-        (RunFacts(id="r"), True, None, "running", False, False),
-        (RunFacts(id="r", waits="usage limit", until=9.0), True, None, "waiting", False, False),
-        (RunFacts(id="r", paused="a person asked for it"), True, None, "paused", True, True),
-        (RunFacts(id="r", paused="waiting for an answer", asks=True), True, ASKED, "asking", True, True),
-        (RunFacts(id="r"), True, ASKED, "asking", False, True),
-        (RunFacts(id="r", stopping=True), True, ASKED, "stopping", False, True),
-        (RunFacts(id="r", outcome="exhausted"), False, ASKED, "exhausted", False, True),
-        (RunFacts(id="r", outcome="done"), False, None, "done", False, False),
-        (RunFacts(id="r", outcome="stopped"), False, None, "stopped", False, False),
-        (RunFacts(id="r"), False, None, "killed", False, True),
+        (RunSummary(run="r"), True, None, "running", False, False),
+        (RunSummary(run="r", waits="usage limit", until=9.0), True, None, "waiting", False, False),
+        (RunSummary(run="r", paused="a person asked for it"), True, None, "paused", True, True),
+        (RunSummary(run="r", paused="waiting for an answer", asks=True), True, ASKED, "asking", True, True),
+        (RunSummary(run="r"), True, ASKED, "asking", False, True),
+        (RunSummary(run="r", stopping=True), True, ASKED, "stopping", False, True),
+        (RunSummary(run="r", outcome="exhausted"), False, ASKED, "exhausted", False, True),
+        (RunSummary(run="r", outcome="done"), False, None, "done", False, False),
+        (RunSummary(run="r", outcome="stopped"), False, None, "stopped", False, False),
+        (RunSummary(run="r"), False, None, "killed", False, True),
     ],
 )
 def test_the_state_of_a_run(
-    facts: RunFacts, alive: bool, mail: Mail | None, state: str, held: bool, needs_you: bool
+    facts: RunSummary, alive: bool, mail: Mail | None, state: str, held: bool, needs_you: bool
 ) -> None:
     one = now(facts, alive, mail)
     assert (one.state, one.held, one.needs_you) == (state, held, needs_you)
 
 
 def test_the_iteration_at_work_is_the_next_one() -> None:
-    assert now(RunFacts(id="r", iterations=2)).iteration == 3
-    for facts in (RunFacts(id="r", iterations=2, waits="limit"), RunFacts(id="r", iterations=2, paused="you")):
+    assert now(RunSummary(run="r", finished=2)).iteration == 3
+    for facts in (RunSummary(run="r", finished=2, waits="limit"), RunSummary(run="r", finished=2, paused="you")):
         assert now(facts).iteration == 2
-    assert now(RunFacts(id="r", iterations=2, outcome="done"), alive=False).iteration == 2
+    assert now(RunSummary(run="r", finished=2, outcome="done"), alive=False).iteration == 2
 
 
 def test_a_run_that_is_over_has_taken_what_it_took_and_gets_older_all_the_same() -> None:
-    ended = now(RunFacts(id="r", began=100.0, changed=160.0, duration_s=50.0, outcome="done"), alive=False)
+    ended = now(RunSummary(run="r", began=100.0, changed=160.0, seconds=50.0, outcome="done"), alive=False)
     assert (ended.lasted_s, ended.age_s) == (50.0, 900.0)
-    killed = now(RunFacts(id="r", began=100.0, changed=160.0), alive=False)
+    killed = now(RunSummary(run="r", began=100.0, changed=160.0), alive=False)
     assert killed.lasted_s == 60.0
 
 
 def test_notes_in_the_prompt_at_work_are_not_those_for_the_next() -> None:
     notes = Mail(notes=(PersonNote("1", "a"), PersonNote("2", "b")))
-    assert now(RunFacts(id="r", given=1), mail=notes).notes == 1
+    assert now(RunSummary(run="r", given=1), mail=notes).notes == 1
 
 
 def test_where_nothing_was_ever_run_there_is_nothing_to_see(tmp_path: Path) -> None:

@@ -125,6 +125,6 @@ def test_a_report_of_forty_iterations_is_small_and_quick(ralph: Ralph, agent: Ag
     before = Warm.spent
     page = ralph("report", "-o", str(repository / "night.html"))
     assert page.code == 0
-    assert 0 < Warm.spent - before < 1.0, "0.3 s of a processor that does nothing else: `python -m bench screens`"
+    assert 0 < Warm.spent - before < 1.0, "about 0.3 s on an idle core"
     size = (repository / "night.html").stat().st_size
     assert 100_000 < size < 600_000

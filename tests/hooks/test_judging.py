@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_a_red_check_blocks_the_stop_and_its_output_is_the_reason(session, setti
     answer = session.stops(DONE)
     assert not answer.is_block
     assert "PROMISE_ACCEPTED" in answer.message
-    assert "1 check passed" in answer.message
+    assert "1 check passes" in answer.message
 
 
 def test_a_check_can_be_given_with_the_loop(session, workspace):
@@ -55,7 +56,7 @@ def test_the_checks_are_those_of_the_start_whatever_the_agent_writes(session, se
     assert session.stops(DONE).is_block
 
 
-def test_a_slow_check_is_ended_and_said_to_be_slow(session, settings):
+def test_a_slow_check_is_ended_and_reported_as_slow(session, settings):
     settings(guardrails=[{"command": "sleep 3456"}], checkTimeout=0.1)
     session.start()
     session.works()
@@ -64,7 +65,7 @@ def test_a_slow_check_is_ended_and_said_to_be_slow(session, settings):
     assert "timeout" in answer.reason.lower()
 
 
-def test_a_protected_file_is_put_back_and_the_promise_refused(session, settings, workspace):
+def test_a_protected_file_is_restored_and_the_promise_refused(session, settings, workspace):
     (workspace / "test_it.py").write_text("assert False\n")
     settings(protect=["test_*.py"])
     session.start()
@@ -102,7 +103,7 @@ def test_a_task_that_is_taken_off_the_list_is_not_done(session, settings, worksp
 
 
 @pytest.mark.parametrize("checks", [None, "true"])
-def test_an_order_that_the_agent_has_removed_or_rewritten_ends_the_loop_but_not_as_a_success(
+def test_a_loop_keeps_its_checks_if_the_agent_edits_or_removes_the_copy_of_its_order(
     session, settings, workspace, checks
 ):
     settings(guardrails=[{"command": "false"}])
@@ -110,10 +111,19 @@ def test_an_order_that_the_agent_has_removed_or_rewritten_ends_the_loop_but_not_
     session.works()
     [order] = workspace.glob(".ralph/hook/runs/*/run.json")
     order.write_text(order.read_text().replace("false", checks)) if checks else order.unlink()
+    assert "false" in session.stops(DONE).reason
+
+
+def test_a_loop_whose_order_is_gone_ends_but_not_as_a_success(session, settings, environment):
+    settings(guardrails=[{"command": "false"}])
+    session.start()
+    session.works()
+    [order] = Path(environment["HOME"]).glob(".local/state/ralph/orders/*/run.json")
+    order.unlink()
     answer = session.stops(DONE)
     assert not answer.is_block
     assert answer.message.startswith("ralph: FATAL: run ")
-    assert "is not as ralph left it: run.json changed" in answer.message
+    assert "is missing" in answer.message
     assert session.status() == "FATAL"
     assert session.journal[-1]["data"]["outcome"] == "fatal"
 
@@ -195,7 +205,7 @@ def test_the_cap_holds_with_checks_and_even_without_a_journal(session, settings,
     assert session.status() == "MAX_ITERATIONS_REACHED"
 
 
-def test_limits_of_the_settings_file_hold(session, settings):
+def test_limits_in_the_settings_file_apply(session, settings):
     settings(maximumIterations=1, minToolCalls=2)
     session.start()
     assert session.stops("hm").is_block
@@ -252,7 +262,7 @@ def enough(run):
 """
 
 
-def test_a_rule_of_ones_own_is_asked_here_too(session, settings, environment, tmp_path):
+def test_the_users_own_rules_apply(session, settings, environment, tmp_path):
     beside = tmp_path / "beside"
     beside.mkdir()
     (beside / "own_rules_of_a_house.py").write_text(RULE)
@@ -276,7 +286,7 @@ def test_a_check_with_a_key_in_it_is_refused(session, settings, workspace):
     settings(guardrails=[{"command": "curl -H 'Authorization: Bearer ghp_" + "a1B2" * 9 + "' localhost"}])
     result = session.try_start()
     assert result.code == 2
-    assert "looks like a key" in result.err
+    assert "contain a secret" in result.err
     assert not list(workspace.glob(".ralph/hook/*.json"))
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from ralph.errors import UserError
-from ralph.hooks.hosts import LOOP
-from ralph.hooks.starting import OPTIONS, command_in, parse
+from ralph.hooks.hosts import LOOP_TEXT as LOOP
+from ralph.hooks.starting import OPTIONS, command_in
+from ralph.run.prompt_line import parse_prompt_line
 
 
 def test_the_contract_is_what_the_agent_gets(session):
@@ -116,13 +117,13 @@ def test_of_several_loops_one_must_be_named(session, sessions, ralph):
     assert (session.status(), sessions("two").status()) == ("CANCELLED", "CANCELLED")
 
 
-def test_nothing_to_cancel_is_said(ralph, workspace):
+def test_nothing_to_cancel_is_reported(ralph, workspace):
     result = ralph("hook", "cancel")
     assert result.code == 2
     assert "no loop is active" in result.err
 
 
-def test_status_shows_loops_that_go_on_and_those_that_ended(session, sessions, ralph):
+def test_status_lists_active_and_ended_loops(session, sessions, ralph):
     session.start("--max-iterations", "0", task="the first")
     session.stops("hm")
     sessions("two").start(task="the second")
@@ -169,7 +170,7 @@ def test_the_help_states_the_defaults_that_hold_here(ralph, session, workspace):
     assert "loop: " not in said, "that is the default of another command"
 
 
-def test_ralph_ps_says_where_loops_go_on(ralph, workspace, session, tmp_path):
+def test_ralph_ps_lists_the_folders_of_active_loops(ralph, workspace, session, tmp_path):
     assert ralph("ps").out == ""
     session.start()
     said = f"a loop inside a session goes on in {workspace}: see `ralph hook status` there\n"
@@ -183,17 +184,17 @@ def test_ralph_ps_says_where_loops_go_on(ralph, workspace, session, tmp_path):
     assert ralph("ps").out == ""
 
 
-def test_loops_that_are_over_are_forgotten_when_another_begins(ralph, environment, session):
+def test_ended_loops_are_forgotten_when_another_starts(ralph, environment, session):
     session.start()
     ralph("hook", "cancel", "--all")
     session.start()
     assert len(list(Path(environment["HOME"]).glob(".local/state/ralph/loops/*"))) == 1
 
 
-def test_a_loop_goes_on_where_it_cannot_be_made_known(ralph, environment, tmp_path):
+def test_a_loop_is_refused_if_its_order_cannot_be_kept_outside_of_the_workspace(ralph, environment, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    words = ("hook", "start", "--session", "s", "fix the docs")
-    assert ralph(*words, XDG_STATE_HOME=str(tmp_path / "file")).code == 0
+    refused = ralph("hook", "start", "--session", "s", "fix the docs", XDG_STATE_HOME=str(tmp_path / "file"))
+    assert (refused.code, "XDG_STATE_HOME" in refused.err) == (2, True), refused.err
 
 
 TASKS = [
@@ -222,7 +223,7 @@ TASKS = [
 
 @pytest.mark.parametrize(("text", "task", "values"), TASKS)
 def test_the_task_is_what_stands_between_the_options(text, task, values):
-    assert parse(text, OPTIONS) == (task, values)
+    assert parse_prompt_line(text, OPTIONS) == (task, values)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_the_task_is_what_stands_between_the_options(text, task, values):
 )
 def test_what_cannot_be_understood_is_said(text):
     with pytest.raises(UserError):
-        parse(text, OPTIONS)
+        parse_prompt_line(text, OPTIONS)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_n_iterations_are_n_continuations(session, log):
     assert [line.split("iteration=")[1].split()[0] for line in log()] == ["0/2", "1/2", "2/2", "2/2"]
 
 
-def test_no_continuation_at_all_is_a_wish_that_is_granted(session):
+def test_zero_continuations_are_allowed(session):
     session.start("--max-iterations", "0")
     assert "MAX_ITERATIONS_REACHED" in session.stops("not yet").message
 
@@ -64,10 +64,43 @@ def test_a_promise_that_is_seen_and_not_believed_is_not_called_missing(session, 
     answer = session.stops(text)
     assert answer.is_block
     assert answer.reason.startswith('You wrote "')
-    assert "to claim, put it alone on the last line" in answer.reason
+    assert "alone on the last line, after an empty line" in answer.reason
     assert "did not output" not in answer.reason
     assert "promise rejected by wording" in log()[-1]
     assert "DONE</promise>" in log()[-1].replace("done", "DONE")
+
+
+def test_a_promise_in_an_earlier_message_of_the_turn_counts(session):
+    session.start()
+    session.works()
+    session.says(DONE)
+    session.works()
+    assert "PROMISE_ACCEPTED" in session.stops("I have also removed the temporary files.").message
+
+
+def test_a_promise_before_the_last_refusal_or_the_start_of_the_loop_does_not_count(session):
+    session.says(DONE)
+    session.start()
+    assert session.stops("still working").is_block, "said before the loop started"
+    assert session.stops(DONE).is_block, "no work was done"
+    session.works()
+    assert session.stops("I am working on it.").is_block, "the promise was refused"
+
+
+def test_talk_in_an_earlier_message_is_judged_by_the_same_rules(session, log):
+    session.start()
+    session.works()
+    session.says("I will output <promise>DONE</promise> once the tests pass.")
+    assert session.stops("Two tests fail.").is_block
+    assert "promise rejected by wording" in log()[-1]
+
+
+def test_a_promise_of_a_sub_agent_does_not_count(session):
+    session.start()
+    session.works()
+    said = {"role": "assistant", "content": [{"type": "text", "text": DONE}]}
+    session.write({"type": "assistant", "isSidechain": True, "message": said})
+    assert session.stops("Two tests fail.").is_block
 
 
 def test_a_promise_on_the_last_continuation_counts(session):
@@ -103,7 +136,7 @@ def test_what_is_no_promise_does_not_end_the_loop(session, text):
 
 
 @pytest.mark.parametrize(
-    "text", [DONE, "Everything passes: <promise>DONE</promise>", "```\n<promise>DONE</promise>\n```"]
+    "text", [DONE, "Everything passes. <promise>DONE</promise>", "```\n<promise>DONE</promise>\n```"]
 )
 def test_what_is_a_promise_ends_it(session, text):
     session.start()
@@ -129,7 +162,7 @@ def test_a_literal_reading_can_be_asked_for(session):
 @pytest.mark.parametrize(
     "promise", ['say "hi"', "it's over", "*.py", "ALL TESTS PASS", "[a-z]+", "$(id)", "naïve ✓", "a\\b"]
 )
-def test_a_promise_is_taken_to_the_letter(session, promise):
+def test_a_promise_is_taken_verbatim(session, promise):
     session.start("--completion-promise", promise)
     session.works()
     assert session.stops("<promise>DONE</promise>").is_block
@@ -148,18 +181,24 @@ RUNNING = {"id": "b1", "type": "shell", "status": "running", "command": "make te
 ENDED = {"id": "b2", "type": "shell", "status": "completed", "command": "make lint"}
 
 
-@pytest.mark.parametrize("text", ["I wait for the tests.", DONE])
-def test_a_stop_while_background_tasks_are_at_work_is_allowed_and_not_counted(session, log, text):
+def test_a_stop_while_background_tasks_are_running_is_allowed_and_not_counted(session, log):
     session.start("--max-iterations", "1")
     session.works()
     for _ in range(3):
-        answer = session.stops(text, background_tasks=[RUNNING, ENDED])
+        answer = session.stops("I wait for the tests.", background_tasks=[RUNNING, ENDED])
         assert not answer.is_block
-        assert "1 background task is at work" in answer.message
+        assert "1 background task is running" in answer.message
         assert "not counted" in log()[-1]
         assert session.status() == "ACTIVE"
     assert session.stops("They have passed.", background_tasks=[ENDED]).is_block, "the host came back"
     assert "PROMISE_ACCEPTED" in session.stops(DONE, background_tasks=[]).message
+
+
+def test_a_promise_while_background_tasks_are_running_counts_once_they_have_ended(session):
+    session.start()
+    session.works()
+    assert "PROMISE_ACCEPTED" not in session.stops(DONE, background_tasks=[RUNNING]).message
+    assert "PROMISE_ACCEPTED" in session.stops("They have passed.", background_tasks=[ENDED]).message
 
 
 @pytest.mark.parametrize("told", [None, [], {}, "none", 0, [ENDED]])
@@ -248,7 +287,7 @@ def test_a_transcript_that_lags_does_not_end_the_loop(session):
     assert session.stops(None).is_block
 
 
-def test_a_transcript_that_ends_in_a_tool_call_is_read_all_the_same(session):
+def test_a_transcript_that_ends_in_a_tool_call_is_read(session):
     session.start()
     session.asks("the task")
     session.says("Let me look.")
@@ -377,7 +416,7 @@ def test_a_host_that_talks_nonsense_gets_no_traceback(session, ralph, stdin):
     assert session.status() == "ACTIVE"
 
 
-def test_half_a_character_from_the_host_is_no_trouble(session):
+def test_half_a_character_from_the_host_is_accepted(session):
     session.start("--max-iterations", "5", task="mind the emoji")
     answer = session.stops(None, last_assistant_message="cut \ud83d")
     assert answer.is_block
@@ -385,7 +424,7 @@ def test_half_a_character_from_the_host_is_no_trouble(session):
     assert finished["data"]["record"]["turn"]["text"].startswith("cut ")
 
 
-def test_a_loop_that_cannot_be_counted_is_left_and_people_are_told(session, workspace):
+def test_a_loop_whose_journal_is_broken_lets_the_agent_stop_with_a_warning(session, workspace):
     session.start()
     [journal] = workspace.glob(".ralph/hook/runs/*/journal.ndjson")
     journal.unlink()
@@ -393,17 +432,6 @@ def test_a_loop_that_cannot_be_counted_is_left_and_people_are_told(session, work
     answer = session.stops("hm")
     assert not answer.is_block
     assert "cannot judge" in answer.message
-
-
-def test_a_loop_whose_files_lead_nowhere_makes_nothing_there_and_hides_no_other(session, workspace, tmp_path):
-    session.start()
-    [journal] = workspace.glob(".ralph/hook/runs/*/journal.ndjson")
-    journal.unlink()
-    journal.symlink_to(tmp_path / "new")
-    assert "cannot judge" in session.stops("hm").message
-    assert not (tmp_path / "new").exists()
-    (workspace / ".ralph/hook/another.json").symlink_to(tmp_path / "new")
-    assert session.status() == "ACTIVE"
 
 
 def test_a_log_that_cannot_be_written_changes_nothing(session, workspace):
@@ -437,7 +465,7 @@ def test_the_journal_is_that_of_any_run(session):
     assert (finished["outcome"], finished["iterations"], finished["exit_code"]) == ("done", 3, 0)
 
 
-def test_keys_are_struck_out_of_the_journal(session, workspace):
+def test_keys_are_redacted_in_the_journal(session, workspace):
     key = "ghp_" + "a1B2" * 9
     session.start()
     session.stops(f"I found {key} in the logs.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ralph.hooks.loops import Loop
-from ralph.hooks.transcript import last_text, newest_first, tool_calls, turn_of, usage_since, wait_for_mark
+from ralph.hooks.transcript import host_turn, last_text, newest_first, tool_calls, usage_since, wait_for_mark
 
 SAMPLES = Path(__file__).parent / "transcripts"
 LAST = dict.fromkeys(("claude", "codex", "gemini", "qwen"), "Worked.\n<promise>DONE</promise>")
@@ -56,7 +56,7 @@ def test_before_the_agent_has_answered_there_is_no_answer(host, tmp_path):
 @pytest.mark.parametrize(
     "noise", ["", "\n\n", "{", "not json\n", '{"type":"assistant"}\n', '["assistant"]\n', '{"type":["assistant"]}\n']
 )
-def test_lines_that_make_no_sense_are_passed_over(tmp_path, noise):
+def test_malformed_lines_are_skipped(tmp_path, noise):
     path = tmp_path / "t.jsonl"
     row = {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}}
     path.write_text(json.dumps(row) + "\n" + noise)
@@ -88,7 +88,7 @@ def test_lines_come_newest_first_and_none_is_lost(tmp_path, content):
     assert lines[::-1] == content.split(b"\n") or (content == b"" and lines == [])
 
 
-def test_a_line_that_is_far_too_long_is_passed_over(tmp_path):
+def test_a_line_that_is_too_long_is_skipped(tmp_path):
     path = tmp_path / "t"
     path.write_bytes(b"first\n" + b"x" * (5 << 20) + b"\nlast\n")
     lines = list(newest_first(str(path)))
@@ -97,12 +97,12 @@ def test_a_line_that_is_far_too_long_is_passed_over(tmp_path):
     assert max(map(len, lines)) < 3 << 20
 
 
-def test_a_transcript_that_does_not_catch_up_is_not_awaited_for_ever(tmp_path):
+def test_the_wait_for_a_transcript_is_limited(tmp_path):
     path = tmp_path / "t"
     path.write_text('{"timestamp":1}\n')
     assert wait_for_mark(str(path), b'"timestamp":1')
-    assert not wait_for_mark(str(path), b'"timestamp":2', patience=0.0)
-    assert not wait_for_mark(str(tmp_path / "none"), b"x", patience=0.0)
+    assert not wait_for_mark(str(path), b'"timestamp":2', timeout=0.0)
+    assert not wait_for_mark(str(tmp_path / "none"), b"x", timeout=0.0)
 
 
 def test_work_that_the_host_writes_down_late_counts(tmp_path, monkeypatch):
@@ -118,8 +118,8 @@ def test_work_that_the_host_writes_down_late_counts(tmp_path, monkeypatch):
 
     monkeypatch.setattr("ralph.hooks.transcript.time.sleep", write_one)
     facts = {"session": "s", "agent": "", "run": "r", "task": "t", "started": 0.0, "max_iterations": 3}
-    loop = Loop(str(tmp_path), {**facts, "transcript": str(path), "offset": 0})
-    taken = turn_of(loop, {"last_assistant_message": last}, "<promise>DONE</promise>", is_priced=False)
+    loop = Loop(root=str(tmp_path), **facts, transcript=str(path), offset=0)
+    taken = host_turn(loop, {"last_assistant_message": last}, "<promise>DONE</promise>", is_priced=False)
     assert (taken.turn.tool_calls, taken.size) == (1, path.stat().st_size)
 
 

@@ -24,7 +24,18 @@ def environment(home: Path) -> dict[str, str]:
 
 def turn(prompter: Prompter, workspace: Path, prompt: str, *words: str) -> list[dict[str, Any]]:
     """What the agent printed."""
-    agent = [sys.executable, "-P", "-m", "ralph.agent", "--model", "lab", "--url", prompter.url, "--wire", "chat"]
+    agent = [
+        sys.executable,
+        "-P",
+        "-m",
+        "ralph.builtin_agent",
+        "--model",
+        "lab",
+        "--url",
+        prompter.url,
+        "--wire",
+        "chat",
+    ]
     done = subprocess.run(
         [*agent, "--context", "8192", *words],
         cwd=workspace,
@@ -56,7 +67,18 @@ def test_its_prefix_is_read_from_the_cache_and_nearly_all_of_it_from_the_third_c
 
 def test_whatever_it_says_by_itself_within_its_bounds_is_no_claim(prompter: Prompter, tmp_path: Path) -> None:
     """An answer that is cut off by its length is a failed turn; one that ends is what it said."""
-    agent = [sys.executable, "-P", "-m", "ralph.agent", "--model", "lab", "--url", prompter.url, "--wire", "chat"]
+    agent = [
+        sys.executable,
+        "-P",
+        "-m",
+        "ralph.builtin_agent",
+        "--model",
+        "lab",
+        "--url",
+        prompter.url,
+        "--wire",
+        "chat",
+    ]
     done = subprocess.run(
         [*agent, "--context", "8192", "--max-output", "24", "--tools", "text"],
         cwd=tmp_path,

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from ralph.core import events
 from ralph.core.secrets import Redactor
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper
-from ralph.records.folder import RunFolder
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
 from ralph.run.context import Context
+from ralph.store.folder import RunFolder
 
 
 def test_those_who_could_not_be_ended_are_told(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
-"""The ground on which boxes are attacked: a home with keys, a repository, services and processes beside it; as an
-ordinary user, and as root where the tests run as root."""
+"""A home with keys, a repository, services and processes around a sandbox.
+
+As an ordinary user, and as root if the tests run as root.
+"""
 
 import json
 import os
@@ -16,6 +18,8 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Result
+
+from ralph.process.keeper import Keeper
 
 NOBODY = 65534
 KEY = "-----BEGIN NOTHING-----"
@@ -83,9 +87,9 @@ class Ground:
     def ralph(self, *words: str, **more: str) -> Result:
         return self.run(self.python, "-m", "ralph", *words, **more)
 
-    def claude(self, script: str) -> None:
+    def claude(self, script: str, claim: str = "<response>DONE</response>") -> None:
         """An agent that passes for Claude Code, and does what a script of `sh` says."""
-        answer = {"type": "result", "subtype": "success", "is_error": False, "result": "<response>DONE</response>"}
+        answer = {"type": "result", "subtype": "success", "is_error": False, "result": claim}
         path = self.home / "bin" / "claude"
         path.write_text(f"#!/bin/sh\ncat > /tmp/prompt\n{script}\necho '{json.dumps(answer)}'\n")
         path.chmod(0o755)
@@ -118,6 +122,12 @@ def ground(request: pytest.FixtureRequest, bubblewrap: str) -> Iterator[Ground]:
         yield Ground(folder, NOBODY if is_root and request.param == "ordinary" else None)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    with Keeper.start() as keeper:
+        yield keeper
 
 
 @contextmanager

@@ -57,10 +57,10 @@ def test_without_bubblewrap(
     [
         ("echo 'bwrap: Unknown option --unshare-cgroup' >&2; exit 1", "too old"),
         ("echo 'bwrap: Creating new namespace failed: Operation not permitted' >&2; exit 1", "namespace"),
-        ("exit 0", "could not make a box: it said nothing"),
+        ("exit 0", "could not create a sandbox: it printed nothing"),
     ],
 )
-def test_a_bubblewrap_that_makes_no_box(
+def test_a_bubblewrap_that_creates_no_sandbox(
     boxed: Ralph, workspace: Path, environment: dict[str, str], tmp_path: Path, script: str, words: str
 ) -> None:
     path = fake(tmp_path / "fake", script)
@@ -81,7 +81,7 @@ def test_a_workspace_that_holds_everything(
 ) -> None:
     home = Path(environment["HOME"])
     folder = {"/": Path("/"), "home": home, "above home": home.parent}[place]
-    refused(boxed("-C", str(folder)), workspace, "holds nothing back")
+    refused(boxed("-C", str(folder)), workspace, "protects nothing")
     assert not (folder / ".ralph").exists()
 
 
@@ -104,7 +104,7 @@ def test_a_path_of_the_settings_that_does_not_exist(boxed: Ralph, workspace: Pat
 
 @pytest.mark.parametrize("net", ["a b", "x:y", "a.*.b"])
 def test_hosts_that_are_none(boxed: Ralph, workspace: Path, net: str) -> None:
-    refused(boxed("--sandbox-net", net), workspace, "no host")
+    refused(boxed("--sandbox-net", net), workspace, "not a host")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to fill a file system")
@@ -120,14 +120,14 @@ def test_a_full_temp_folder(boxed: Ralph, workspace: Path, tmp_path: Path) -> No
                 break
         result = boxed(TMPDIR=str(full))
         assert result.code == 2, result.err
-        assert "a box has no room for its temporary files" in result.err
+        assert "the sandbox has no room for its temporary files" in result.err
         assert len(result.err.strip().splitlines()) == 2
     finally:
         subprocess.run(["umount", str(full)], check=True)
 
 
 def test_together_with_children_that_live_on(boxed: Ralph, workspace: Path) -> None:
-    refused(boxed("--keep-children"), workspace, "nothing outlives its box")
+    refused(boxed("--keep-children"), workspace, "nothing outlives a sandbox")
 
 
 @pytest.fixture(params=["/tmp", "/dev/shm", "/var/tmp"])
@@ -179,16 +179,16 @@ def test_a_path_entry_that_does_not_exist_does_not_matter(boxed: Ralph, environm
 def test_a_child_run_cannot_be_started_inside(ralph: Ralph) -> None:
     result = ralph("job", "-p", "x", RALPH_SANDBOX="1")
     assert result.code == 2
-    assert "child runs cannot be started in a box" in result.err
+    assert "child runs can't be started in a sandbox" in result.err
 
 
-def test_a_loop_inside_a_session_has_no_box(ralph: Ralph) -> None:
+def test_a_loop_inside_a_session_has_no_sandbox(ralph: Ralph) -> None:
     result = ralph("hook", "start", "--session", "s", "--sandbox", "do it")
     assert result.code == 2
-    assert "cannot be put into one" in result.err
+    assert "the agent of this session is already running" in result.err
 
 
-def test_what_a_killed_run_left_is_tidied_up(
+def test_what_a_killed_run_left_is_cleaned_up(
     agent, environment: dict[str, str], workspace: Path, tmp_path: Path, bubblewrap: str, eventually
 ) -> None:
     """By its keeper, as soon as nothing of it lives any more."""

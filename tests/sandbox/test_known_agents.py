@@ -10,10 +10,10 @@ from tests.conftest import Result
 
 from ralph import agents
 from ralph.agents.protocol import BoxNeeds
-from ralph.processes import box
-from ralph.processes.sandbox import look_around
 from ralph.run.agents import Choice
-from ralph.run.belongings import RunPlace, wanted_by
+from ralph.run.sandboxing import RunPlace, sandbox_request
+from ralph.sandbox import mounts
+from ralph.sandbox.discovery import find_view
 from ralph.settings import Settings
 
 Ralph = Callable[..., Result]
@@ -50,20 +50,20 @@ def test_its_state_is_writable_but_for_what_is_fixed(
         belonging(state / each)
     env = {**environment, need.variable: str(elsewhere)} if is_named else environment
     choice = Choice(name=name, module=agents.module(name), command=("/bin/true",))
-    around = look_around(wanted_by(Settings(), [choice], env, RunPlace(str(workspace), str(workspace), "r")))
-    seen = {place.path: place.how for place in box.places(around, lambda _: True)}
+    view = find_view(sandbox_request(Settings(), [choice], env, RunPlace(str(workspace), str(workspace), "r")))
+    seen = {mount.path: mount.access for mount in mounts.mount_table(view, lambda _: True)}
     assert seen[str(state)] == "write"
     assert {seen[f"{state}/{each}"] for each in there} <= {"read"}
-    (kept,) = [kept for kept in around.kept if kept.folder == str(state)]
-    assert (kept.there, kept.missing) == (there, missing)
+    (kept,) = [kept for kept in view.guarded if kept.folder == str(state)]
+    assert (kept.read_only, kept.absent) == (there, missing)
 
 
 @pytest.mark.parametrize("name", agents.known())
 def test_the_hosts_of_its_models_are_hosts(name: str) -> None:
-    from ralph.processes.network import host
+    from ralph.sandbox.network import parse_host
 
     need = needs(name)
-    assert [host(each).name for each in need.hosts] == [each.lower() for each in need.hosts]
+    assert [parse_host(each).name for each in need.hosts] == [each.lower() for each in need.hosts]
     reached = agents.hosts(agents.module(name), dict.fromkeys(need.urls, "https://models.example:8443/v1"))
     assert sum("models.example" in each for each in reached) == len(need.urls)
 

@@ -1,4 +1,4 @@
-"""What people say about their box: whom it reaches, what it shows and hides; and tasks and terminals with a box."""
+"""Settings of the sandbox: which hosts it reaches, what it shows and hides; tasks and terminals in a sandbox."""
 
 import json
 import os
@@ -48,8 +48,8 @@ def test_hosts_are_reached_as_they_are_allowed_and_others_are_told_once(
     assert result.code == 0, result.err
     assert (workspace / "reached").exists(), (workspace / "errors").read_text()
     assert not (workspace / "escaped").exists()
-    told = [notice["text"] for notice in result.all("notice") if "does not lead to" in notice["text"]]
-    assert told == ["the box does not lead to example.org:80"]
+    told = [notice["text"] for notice in result.all("notice") if "does not allow" in notice["text"]]
+    assert told == ["the sandbox does not allow example.org:80"]
 
 
 def test_what_is_shown_hidden_and_opened(
@@ -66,7 +66,7 @@ def test_what_is_shown_hidden_and_opened(
     said = {"read": ["~/readable"], "write": ["~/writable"], "hide": [".env", "deep/secret", "~/.nothing"]}
     (workspace / ".ralph" / "settings.json").write_text(json.dumps({"sandbox": said}))
     script = (
-        "cat ~/readable/file && touch read; touch ~/readable/new; touch ~/writable/new;"
+        "cat ~/readable/file > read; touch ~/readable/new; touch ~/writable/new;"
         f" cat .env deep/secret > hidden 2>&1; mv deep deep2; {DONE}"
     )
     assert ralph("run", "x", "--agent", agent(script), "--sandbox", "-m", "1").code == 0

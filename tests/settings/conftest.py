@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ralph.errors import UserError
-from ralph.settings import Loaded, load
+from ralph.settings import LoadedSettings, load
 
 
 class Files:
@@ -27,7 +27,7 @@ class Files:
             getattr(self, name).write_bytes(document if isinstance(document, bytes) else msgspec.json.encode(document))
         return self
 
-    def load(self, config: Path | None = None, **overrides: Any) -> Loaded:
+    def load(self, config: Path | None = None, **overrides: Any) -> LoadedSettings:
         environment = {"XDG_CONFIG_HOME": str(self.user.parent.parent), "HOME": "/nowhere"}
         return load(self.workspace, overrides, env=environment, config=config)
 

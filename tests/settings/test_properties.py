@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from ralph.core.text import clean
 from ralph.errors import UserError
-from ralph.settings import AgentChoice, CustomAgent, Guardrail, ReviewPrompt, Reviews, Scm, Settings, load
-from ralph.settings.layers import merged
-from ralph.settings.source import faults
+from ralph.settings import AgentChoice, CheckCommand, CustomAgent, ReviewPrompt, Reviews, Scm, Settings, load
+from ralph.settings.load import merge
+from ralph.settings.validate import find_problems
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-5, 200) | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -24,7 +24,7 @@ def names_in(struct: Any) -> list[str]:
 
 
 WORDS = st.sampled_from(["APPEND", "append", "5m", "32MB", "word:STOP", "checks", "goal", "wait", "git", "x"]) | SCALARS
-STRUCTS = (Settings, AgentChoice, Guardrail, Scm, Reviews, ReviewPrompt, CustomAgent)
+STRUCTS = (Settings, AgentChoice, CheckCommand, Scm, Reviews, ReviewPrompt, CustomAgent)
 KEYS = st.sampled_from([name for struct in STRUCTS for name in names_in(struct)] + ["$schema", "guardrail"])
 VALUES = st.recursive(WORDS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
 GUARDRAILS = st.lists(st.dictionaries(st.sampled_from(["command", "failAction", "hint"]), WORDS), max_size=2)
@@ -80,19 +80,19 @@ def test_a_torn_or_doctored_file_is_settings_or_refused(tmp_path: Path, document
     loaded_or_refused(tmp_path, whole[:cut])
 
 
-@given(LIKELY.map(merged))
+@given(LIKELY.map(merge))
 def test_a_fault_is_found_exactly_where_msgspec_would_refuse(document: dict[str, Any]) -> None:
     try:
         msgspec.convert(document, Settings)
         accepted = True
     except msgspec.ValidationError:
         accepted = False
-    assert accepted == (not list(faults(document, Settings)))
+    assert accepted == (not list(find_problems(document, Settings)))
 
 
 @given(PLAIN, DOCUMENTS)
 def test_what_is_merged_in_holds(low: dict[str, Any], high: dict[str, Any]) -> None:
-    result = merged(low, high)
+    result = merge(low, high)
     for key, value in high.items():
         if value is None:
             assert key not in result
@@ -104,14 +104,14 @@ def test_what_is_merged_in_holds(low: dict[str, Any], high: dict[str, Any]) -> N
 
 @given(PLAIN, DOCUMENTS)
 def test_merging_twice_is_merging_once(low: dict[str, Any], high: dict[str, Any]) -> None:
-    assert merged(merged(low, high), high) == merged(low, high)
+    assert merge(merge(low, high), high) == merge(low, high)
 
 
 @given(PLAIN)
 def test_merging_nothing_changes_nothing(document: dict[str, Any]) -> None:
-    assert merged(document) == merged({}, document) == merged(document, {}) == document
+    assert merge(document) == merge({}, document) == merge(document, {}) == document
 
 
 @given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
 def test_layers_are_laid_one_by_one(first: dict[str, Any], second: dict[str, Any], third: dict[str, Any]) -> None:
-    assert merged(first, second, third) == merged(merged(first, second), third)
+    assert merge(first, second, third) == merge(merge(first, second), third)

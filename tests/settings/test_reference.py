@@ -19,7 +19,7 @@ def test_every_setting_and_every_preset_is_on_the_page() -> None:
 
 def test_objects_have_tables_of_their_own() -> None:
     page = PAGE.read_text()
-    for title in ("agent", "guardrails[]", "scm", "reviews", "reviews.prompts[]", "agents.NAME"):
+    for title in ("agent", "checks[]", "scm", "reviews", "reviews.prompts[]", "agents.NAME"):
         assert f"## `{title}`\n" in page
 
 

@@ -12,8 +12,8 @@ from ralph.cli.init import schema_text
 from ralph.core import events, work_events
 from ralph.core.model import Iteration, Turn
 from ralph.settings import PRESETS, Settings
-from ralph.settings.layers import merged, settled
-from ralph.settings.shape import events_schema, settings_schema
+from ralph.settings.json_schema import events_schema, settings_schema
+from ralph.settings.load import merge, resolve
 
 SEED = {
     "maximumIterations": 10,
@@ -43,7 +43,8 @@ def test_every_setting_is_in_the_schema_with_a_description() -> None:
     for name, definition in {"Settings": schema, **schema["$defs"]}.items():
         assert definition["additionalProperties"] is False, name
         assert all(field["description"] for field in definition["properties"].values()), name
-    assert list(schema["properties"])[1:] == [field.encode_name for field in msgspec.structs.fields(Settings)]
+    keys = [field.encode_name for field in msgspec.structs.fields(Settings)]
+    assert list(schema["properties"]) == ["$schema", *keys, "guardrails"]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,7 @@ def test_every_setting_is_in_the_schema_with_a_description() -> None:
         {},
         SEED,
         {"$schema": "x"},
+        {"agent": "claude", "checks": ["make test", {"command": "make lint", "hint": "Fix lint errors only."}]},
         {"agent": None, "scm": None, "reviews": {"prompts": []}, "agent.x": None} | {"agent": {"model": None}},
         {"checkTimeout": "5m", "maxTime": 60, "maxLog": "32MB", "grace": 0},
         {"agents": {"mine": {"argv": ["x", "{prompt}"], "prompt": "argument"}}},
@@ -70,6 +72,8 @@ def test_good_settings_pass_the_schema(document: dict[str, Any]) -> None:
         {"maximumIterations": "ten"},
         {"preset": "gaol"},
         {"guardrails": [{}]},
+        {"checks": [" "]},
+        {"agent": 5},
         {"guardrails": [{"command": " "}]},
         {"until": ["STOP"]},
         {"until": ["word: "]},
@@ -92,7 +96,7 @@ def test_bad_settings_do_not_pass_the_schema(document: dict[str, Any]) -> None:
 )
 def test_what_the_schema_lets_pass_is_accepted(document: dict[str, Any]) -> None:
     if validator("settings").is_valid(document):
-        assert settled([merged(document)])
+        assert resolve([merge(document)])
 
 
 def test_defaults_in_the_schema_are_the_defaults() -> None:

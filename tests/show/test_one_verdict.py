@@ -9,13 +9,13 @@ from ralph.core import events as e
 from ralph.core.model import Check, Failure, Iteration, Review, Turn
 from ralph.history.feed import News
 from ralph.history.run_history import Fold
-from ralph.records.journal import Entry
 from ralph.show.outlet import TEXT, Style
 from ralph.show.report import html, markdown
 from ralph.show.screen import make_screen
 from ralph.show.summary import table, told
 from ralph.show.words import outcome_sentence
-from ralph.ui.screen_state import Scroll
+from ralph.store.journal import Entry
+from ralph.tui.tui_state import EventStream
 
 STARTED = e.RunStarted(
     goal="goal",
@@ -79,19 +79,19 @@ def test_summary_show_and_reports_agree_about_an_iteration(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_screen_show_report_and_full_screen_end_with_the_same_sentence(kind: str) -> None:
+def test_screen_show_report_and_tui_end_with_the_same_sentence(kind: str) -> None:
     events, _ = RUNS[kind]
-    stream, fold, scroll = StringIO(), Fold("r"), Scroll(Style(TEXT), 0)
+    stream, fold, tui = StringIO(), Fold("r"), EventStream(Style(TEXT), 0)
     screen = make_screen(stream, color=False)
     for number, event in enumerate((STARTED, *events)):
         screen(event)
         fold.hear(event, 1000.0)
-        scroll.add([News(event, Entry("", "", "r", number, Raw(b"{}")), 100)])
+        lines = tui.add([News(event, Entry("", "", "r", number, Raw(b"{}")), 100)])
     sentence = outcome_sentence(fold.history)
     assert stream.getvalue().splitlines()[-1] == f"ralph: {sentence}"
     assert list(told(fold.history, Style(TEXT)))[-1] == f"ralph: {sentence}"
     assert f"<h1>{sentence}</h1>" in html([fold.history])
-    assert scroll.lines[-1] == sentence
+    assert lines[-1] == sentence
 
 
 def test_three_refused_claims_are_three_though_several_checks_object() -> None:

@@ -2,8 +2,6 @@ import fcntl
 import io
 import os
 import pty
-import subprocess
-import sys
 import termios
 from collections.abc import Callable
 from pathlib import Path
@@ -426,20 +424,3 @@ def test_a_dumb_terminal_gets_plain_lines(env: dict[str, str], options: dict[str
     text = on_a_terminal(env, run, **options)
     assert "\x1b" not in text
     assert "\r" not in text
-
-
-def test_showing_a_whole_run_needs_neither_rich_nor_any_heavy_module() -> None:
-    code = """
-import sys, ralph.core.events
-before = set(sys.modules)
-from ralph.core.events import AgentText, RunFinished
-from ralph.show.screen import make_screen
-screen = make_screen(sys.stderr)
-screen(AgentText("hello"))
-screen(RunFinished(outcome="done", reason="x", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0))
-screen.close()
-print(*sorted(m for m in set(sys.modules) - before if not m.startswith("ralph.")))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert set(done.stdout.split()) <= {"errno", "select"}
-    assert done.stderr.splitlines() == ["  hello", "", "ralph: done after 1 iteration: x (1s)"]

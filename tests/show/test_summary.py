@@ -97,7 +97,7 @@ RUNNING = RunNow(
     questions=(),
     notes=0,
     pausing=False,
-    waiting_until=0.0,
+    until=0.0,
     outcome="",
     reason="",
     workspace="/home/user/src/shop",
@@ -135,7 +135,7 @@ def test_what_a_run_wants_is_said_below_it() -> None:
 
 def test_waits_pauses_questions_and_ends() -> None:
     table = (
-        (replace(RUNNING, state="waiting", reason="usage limit", waiting_until=99.0), "usage limit"),
+        (replace(RUNNING, state="waiting", reason="usage limit", until=99.0), "usage limit"),
         (replace(RUNNING, state="paused", since=40.0, pausing=True), "for 1m; go on with `ralph resume`"),
         (replace(RUNNING, state="asking", held=True, questions=("Which?",), doing="paused: x"), "asks: Which?"),
         (replace(RUNNING, state="killed", alive=False), "go on with `ralph resume`"),

@@ -79,7 +79,9 @@ def start(environment: dict[str, str], workspace: Path, agent: Callable[..., str
         *words: str, before: str = "", wrapper: tuple[str, ...] = (), command: str = "run", **env: str
     ) -> Background:
         # Reading and writing opens a FIFO without waiting for the other side; a line is read when it comes.
-        gated = agent(f'{before}\necho "at the gate"\nread -r LINE <> "{gate}"\nprintf "%s\\n" "$LINE"', name="gated")
+        gated = agent(
+            f'{before}\necho "at the gate"\nread -r LINE <> "{gate}"\nprintf "\\n%s\\n" "$LINE"', name="gated"
+        )
         goal = ["-p", "the goal", "-m", "9", "--agent", gated] if command == "run" else []
         process = subprocess.Popen(
             [*wrapper, sys.executable, "-m", "ralph", command, *goal, *words, "--json"],

@@ -9,13 +9,13 @@ import pytest
 
 from ralph.core import events as e
 from ralph.errors import UserError
-from ralph.records.folder import RunFolder
-from ralph.records.register import Listed, listed
-from ralph.records.writer import Registration, enlist
-from ralph.steering import control
-from ralph.steering.mailbox import Mailbox
-from ralph.ui.screen_state import ScreenState
-from ralph.ui.typed import TypedCommand
+from ralph.run import control
+from ralph.store.folder import RunFolder
+from ralph.store.mailbox import Mailbox
+from ralph.store.register import Listed, listed
+from ralph.store.writer import Registration, enlist
+from ralph.tui.slash_commands import TypedCommand
+from ralph.tui.tui_state import TuiState
 
 Ralph = Callable[..., Any]
 
@@ -76,7 +76,7 @@ def test_a_child_run_cannot_be_told_by_the_command_nor_in_the_full_screen(
     child: OnRecord, ralph: Ralph, workspace: Path, environment: dict[str, str]
 ) -> None:
     why = "was started by the agent of a task, for one turn: tell the task"
-    state = ScreenState(workspace, env=environment)
+    state = TuiState(workspace, env=environment)
     state.survey()
     assert state.run.id == child.folder.id
     with pytest.raises(UserError, match=why):
@@ -102,7 +102,7 @@ def test_a_run_whose_folder_is_gone_is_said_to_be(run: OnRecord) -> None:
 
     seen = run.listed
     shutil.rmtree(run.folder.path)
-    for act in (control.stop, control.pause, control.go_on):
+    for act in (control.stop, control.pause, control.unpause):
         with pytest.raises(control.Objected, match="no longer on record"):
             act(seen)
 
@@ -125,9 +125,9 @@ def test_the_oldest_question_is_answered_first(run: OnRecord) -> None:
 
 def test_only_what_is_held_can_go_on(run: OnRecord) -> None:
     with pytest.raises(control.Objected, match="is at work"):
-        control.go_on(run.listed)
+        control.unpause(run.listed)
     control.pause(run.listed)
-    assert control.go_on(run.listed) is False
+    assert control.unpause(run.listed) is False
     assert not Mailbox(run.folder.path).read().is_paused
 
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.model import RunFacts
+from ralph.core.state import RunSummary
 from ralph.errors import UserError
-from ralph.records.folder import new_run_id
-from ralph.records.register import Listed
-from ralph.steering.which_run import which_run
+from ralph.store.find_run import find_run
+from ralph.store.folder import new_run_id
+from ralph.store.register import Listed
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
@@ -100,7 +100,7 @@ def test_the_runs_of_another_user_are_not_read() -> None:
         os.seteuid(12345)
         try:
             with pytest.raises(UserError) as refused:
-                which_run("", folder, env={"HOME": "/nowhere"})
+                find_run("", folder, env={"HOME": "/nowhere"})
         finally:
             os.seteuid(0)
         assert refused.value.advice == f"the runs in {folder} belong to root (only root may look at them)"
@@ -109,12 +109,12 @@ def test_the_runs_of_another_user_are_not_read() -> None:
 def test_one_of_very_many_is_found_as_fast_as_they_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def seconds(number: int) -> float:
         ids = [f"{one:05}" for one in range(number)]
-        known = [Listed(one, str(tmp_path / one), RunFacts(id=one), is_alive=False) for one in ids]
-        monkeypatch.setattr("ralph.steering.which_run.recorded_in", lambda ralph: known)
-        monkeypatch.setattr("ralph.steering.which_run.runs", lambda env: known)
+        known = [Listed(one, str(tmp_path / one), RunSummary(run=one), is_alive=False) for one in ids]
+        monkeypatch.setattr("ralph.store.find_run.recorded_in", lambda ralph: known)
+        monkeypatch.setattr("ralph.store.find_run.runs", lambda env: known)
         began = time.thread_time()
         looked: list[str] = []
-        assert which_run("", tmp_path, lambda run: looked.append(run.id) or "").id == ids[-1]
+        assert find_run("", tmp_path, lambda run: looked.append(run.id) or "").id == ids[-1]
         assert looked == ids[-1:], "to look at one may take as long as its journal is"
         return time.thread_time() - began
 

@@ -9,9 +9,9 @@ import pytest
 
 from ralph.core import events as e
 from ralph.history.run_history import RunHistory
-from ralph.records.folder import RunFolder
 from ralph.run import notify
 from ralph.run.notify import Notification, Notifier, argv_for, message_about
+from ralph.store.folder import RunFolder
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
@@ -55,7 +55,8 @@ def test_a_command_is_told_how_the_run_ended(ralph: Ralph, agent: Agent, workspa
     fake = agent('echo "<response>DONE</response>"')
     result = ralph("run", "-p", "x", "--check", "true", "--notify", WRITES, "--agent", fake)
     assert result.code == 0
-    assert (workspace / "heard").read_text().startswith("done|ralph: done|done after 1 iteration: the agent said")
+    said = "done|ralph: done|done after 1 iteration: 1 check passes and the agent said"
+    assert (workspace / "heard").read_text().startswith(said)
 
 
 def test_a_question_is_told_while_the_run_goes_on(start: Any, ralph: Ralph, workspace: Path) -> None:

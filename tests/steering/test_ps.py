@@ -82,7 +82,7 @@ def test_a_run_on_another_machine_that_shares_the_home_is_not_listed(ralph: Ralp
     assert listed(ralph, "-a") == []
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"id": 7}', "\0\0", None])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"run": 7}', "\0\0", None])
 def test_a_state_that_cannot_be_read_gives_way_to_the_journal(
     ralph: Ralph, agent: Callable[..., str], workspace: Path, content: str | None
 ) -> None:
@@ -109,19 +109,5 @@ def test_a_home_that_cannot_be_written_does_not_harm_the_run(
     result = ralph(
         "run", "-p", "x", "-m", "1", "--agent", agent("echo"), "--json", XDG_STATE_HOME=str(tmp_path / "file")
     )
-    assert result.code == 1
+    assert result.code == 1, result.err
     assert any("`ralph ps` will not list this run" in notice["text"] for notice in result.all("notice"))
-
-
-def test_the_list_is_answered_without_anything_heavy(ralph: Ralph, start: Any) -> None:
-    import subprocess
-    import sys
-
-    run = start()
-    run.in_turn()
-    code = "import sys; from ralph.cli.main import run_cli; run_cli(['ps', '-a']); print(*sys.modules, file=sys.stderr)"
-    home = str(run._home)
-    done = subprocess.run([sys.executable, "-c", code], env={"HOME": home}, capture_output=True, text=True, check=True)
-    assert run.id in done.stdout
-    heavy = {"click", "rich", "json", "subprocess", "pathlib", "ralph.core.events", "typing_extensions", "dataclasses"}
-    assert not set(done.stderr.split()) & heavy

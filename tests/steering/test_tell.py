@@ -10,7 +10,7 @@ import pytest
 
 from ralph.core.model import Iteration, Question, Run, Turn
 from ralph.errors import UserError
-from ralph.steering.mailbox import Mail, Mailbox, untold
+from ralph.store.mailbox import Mail, Mailbox, untold
 
 Ralph = Callable[..., Any]
 

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes.conftest import mark
+from tests.process.conftest import mark
 from tests.warm import Warm
 
-from ralph.supervise import bus, run_info
-from ralph.supervise.run_info import RunInfo
-from ralph.supervise.task_folder import TaskFolder, task_folder
+from ralph.supervise.task import RunInfo, TaskFolder, task_folder
 
 __all__ = ["mark"]
 
@@ -48,17 +46,17 @@ class Task:
         return process
 
     def attempts(self) -> list[RunInfo]:
-        return [run for run in run_info.every(self.folder) if run.attempt]
+        return self.folder.attempts()
 
     def children(self) -> list[RunInfo]:
-        return [run for run in run_info.every(self.folder) if not run.attempt]
+        return [run for run in self.folder.list_runs() if not run.attempt]
 
     def said(self, kind: str = "") -> list[str]:
         """The bodies of the messages on the task's bus."""
-        return [message.body for message in bus.read(self.folder.bus) if kind in ("", message.type)]
+        return [message.body for message in self.folder.bus.read() if kind in ("", message.type)]
 
     def facts(self) -> list[str]:
-        return [message.body for message in bus.read(self.folder.project_bus)]
+        return [message.body for message in self.folder.project_bus.read()]
 
     def journal(self) -> list[dict[str, Any]]:
         (path,) = self.folder.path.glob(".ralph/runs/*/journal.ndjson")

@@ -53,14 +53,14 @@ def test_any_exit_code_restarts_the_agent(task: Any, agent: Agent) -> None:
     "trouble",
     ["Error: 503 service unavailable", "Error: connection refused", "Error: rate limit exceeded"],
 )
-def test_a_passing_fault_is_an_attempt_like_any_other(task: Any, agent: Agent, trouble: str) -> None:
+def test_a_transient_error_is_an_attempt_like_any_other(task: Any, agent: Agent, trouble: str) -> None:
     result = task.supervise("--agent", agent(f"echo '{trouble}' >&2; exit 1"), "--prompt", "x", "--max-restarts", "12")
     assert result.returncode == 1
     assert len(task.attempts()) == 12
     assert any(trouble in said for said in task.said("WARNING"))
 
 
-def test_every_step_is_told_on_the_bus(task: Any, agent: Agent) -> None:
+def test_every_step_is_posted_on_the_bus(task: Any, agent: Agent) -> None:
     task.supervise("--agent", agent(f"[ $N = 1 ] && exit 7; {DONE}"), "--prompt", "x", "--max-restarts", "5")
     first, second = task.attempts()
     assert [said.partition(" after ")[0] for said in task.said()] == [
@@ -192,7 +192,7 @@ def test_the_agent_finds_its_task_in_its_environment(task: Any, agent: Agent) ->
         "TASK_FOLDER": str(task.folder.path),
         "RUN_FOLDER": str(folder),
         "RUNS_DIR": str(task.folder.runs),
-        "MESSAGE_BUS": str(task.folder.bus),
+        "MESSAGE_BUS": task.folder.bus.path,
     }
     assert {name: env[name] for name in expected} == expected
     assert {name: env[f"JRUN_{name}"] for name in expected} == expected
@@ -210,7 +210,7 @@ def test_events_are_the_only_thing_on_stdout_with_json(task: Any, agent: Agent) 
     assert {event["data"].get("task") for event in events if event["type"] == "run_started"} == {str(task.folder.path)}
 
 
-def test_done_that_was_there_before_is_not_believed_unchecked(task: Any, agent: Agent, prompts: Prompts) -> None:
+def test_done_that_was_there_before_is_checked(task: Any, agent: Agent, prompts: Prompts) -> None:
     task.folder.path.mkdir(parents=True)
     task.folder.done.touch()
     result = task.supervise("--agent", agent("touch fixed"), "--prompt", "x", "--check", "test -f fixed")
@@ -257,38 +257,28 @@ def test_the_project_learns_of_each_completion_once(task: Any, agent: Agent) -> 
     assert len(task.facts()) == 2
 
 
-def test_a_project_that_cannot_be_told_is_no_failure(task: Any, agent: Agent) -> None:
-    task.folder.project_bus.parent.mkdir(parents=True)
-    task.folder.project_bus.symlink_to("nowhere")
+def test_a_project_bus_that_cannot_be_written_is_only_a_warning(task: Any, agent: Agent) -> None:
+    task.folder.path.mkdir(parents=True)
+    Path(task.folder.project_bus.path).mkdir()
     result = task.supervise("--agent", agent(DONE), "--prompt", "x")
     assert result.returncode == 0
     (warning,) = task.said("WARNING")
-    assert "is a symbolic link" in warning
-    assert "is a symbolic link" in result.stderr
+    assert "cannot use the message bus" in warning
+    assert "cannot use the message bus" in result.stderr
 
 
-def test_a_bus_that_cannot_be_one_is_refused_before_anything_is_started(task: Any, agent: Agent) -> None:
+def test_a_bus_that_is_not_a_file_is_refused_before_the_agent_starts(task: Any, agent: Agent) -> None:
     task.folder.path.mkdir(parents=True)
-    task.folder.bus.symlink_to("/dev/null")
+    Path(task.folder.bus.path).mkdir()
     result = task.supervise("--agent", agent(DONE), "--prompt", "x")
     assert (result.returncode, task.attempts()) == (2, [])
-    assert "is a symbolic link" in result.stderr
-
-
-def test_no_attempt_is_written_down_where_a_link_leads(task: Any, agent: Agent, tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    there.mkdir()
-    plant = f'mv "$TASK_FOLDER/runs" {tmp_path}/were; ln -s {there} "$TASK_FOLDER/runs"'
-    result = task.supervise("--agent", agent(plant), "--prompt", "x", "--max-restarts", "3")
-    assert result.returncode == 2, result.stderr
-    assert "it is not a folder, or a link to one" in result.stderr
-    assert [*there.iterdir()] == []
+    assert "cannot use the message bus" in result.stderr
 
 
 def test_keys_do_not_reach_the_bus(task: Any, agent: Agent) -> None:
     key = "sk-ant-api03-" + "x9" * 30
     task.supervise("--agent", agent(f"echo 'Error: {key} is bad' >&2; exit 1"), "--prompt", "x", "--max-restarts", "1")
-    assert key not in task.folder.bus.read_text()
+    assert key not in Path(task.folder.bus.path).read_text()
     for run in task.attempts():
         assert key not in (task.folder.runs / run.run_id / "run-info.yaml").read_text()
 

@@ -7,18 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ralph.supervise.bus import BusReader, Message, post, read
+from ralph.supervise.bus import BusReader, Message, MessageBus
 
 # It writes in small steps, as a kernel may: so that most are killed within a message.
 WRITER = """
 import os, sys
-from ralph.supervise.bus import post
+from ralph.supervise.bus import MessageBus
 path, name = sys.argv[1:]
 write = os.write
 os.write = lambda fd, data: write(fd, data[:50])
 for number, size in enumerate(sys.stdin):
     body = f"{name} {number} {size}" + f"---\\nmsg_id: {name}\\n" + "x" * int(size)
-    print(post(path, "INFO", body), flush=True)
+    print(MessageBus(path).post("INFO", body), flush=True)
 """
 
 
@@ -50,7 +50,7 @@ def test_killed_writers_lose_no_message_that_was_acknowledged(tmp_path: Path) ->
             assert all(is_whole(message) for message in reader.messages())
         for process in writers:
             acknowledged.update(process.communicate()[0].split())
-        acknowledged.add(post(path, "INFO", "0 0 0\n---\nmsg_id: 0\n"))
-    messages = list(read(path))
+        acknowledged.add(MessageBus(path).post("INFO", "0 0 0\n---\nmsg_id: 0\n"))
+    messages = list(MessageBus(path).read())
     assert acknowledged <= {message.msg_id for message in messages}
     assert all(is_whole(message) for message in messages)

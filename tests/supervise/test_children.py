@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper, Started
-from ralph.processes.program import Command
-from ralph.processes.spawning import MARK
+from ralph.process.descendants import MARK
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper, Started
+from ralph.process.program import Command
 from ralph.supervise.supervision import end_all
 
 Agent = Callable[..., str]
@@ -73,12 +73,12 @@ def test_a_job_outside_a_task_says_what_to_do(ralph: Callable[..., Any], task: A
     assert "TASK_FOLDER is not set" in ralph("job", "x", "--agent", "true").err
     named = ("--root", str(task.folder.root), "--project", "shop", "--task", "login")
     missing = ralph("job", "x", "--agent", "true", *named)
-    assert (missing.code, "there is no task shop/login" in missing.err) == (2, True)
+    assert (missing.code, "no task shop/login" in missing.err) == (2, True)
     task.folder.path.mkdir(parents=True)
     assert ralph("job", "x", "--agent", "echo hello", *named).out == "hello\n"
 
 
-def test_children_of_children_are_waited_for_too(task: Any, agent: Agent, pipe: Pipe) -> None:
+def test_children_of_children_are_awaited(task: Any, agent: Agent, pipe: Pipe) -> None:
     go = pipe("go")
     grandchild = agent(f"cat {go}", "grandchild")
     child = agent(f"ralph job --agent {grandchild} x", "child")
@@ -118,7 +118,7 @@ def test_the_wait_for_children_comes_before_the_limits(task: Any, agent: Agent, 
     assert task.said()[-1] == "task completed (all children finished)"
 
 
-def test_a_spoken_claim_waits_for_children_too(task: Any, agent: Agent, mark: Any) -> None:
+def test_a_claim_in_words_also_waits_for_children(task: Any, agent: Agent, mark: Any) -> None:
     child = agent(f"exec sleep {mark.seconds}", "child")
     words = ("--until", "word:STOP", "--wait-timeout", "0.5", "--poll-interval", "0.1")
     result = task.supervise("--agent", agent(f"ralph job --agent {child} x & echo STOP"), "--prompt", "x", *words)
@@ -137,7 +137,7 @@ def test_children_live_on_from_one_attempt_to_the_next(task: Any, agent: Agent, 
     assert (run.parent_run_id, run.status) == (first.run_id, "completed")
 
 
-def test_what_an_attempt_leaves_behind_that_is_no_child_is_ended(task: Any, agent: Agent, mark: Any) -> None:
+def test_leftovers_of_an_attempt_that_are_not_children_are_ended(task: Any, agent: Agent, mark: Any) -> None:
     fake = agent(f"setsid sleep {mark.seconds} & sleep {mark.seconds} & {DONE}")
     assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
     assert mark.bearers() == []
@@ -214,21 +214,19 @@ def test_no_child_outlives_a_supervisor_that_is_killed_together_with_its_keeper(
     mark.wait_until_gone()
 
 
-def test_children_are_ended_though_their_keeper_was_killed(mark: Any) -> None:
+def test_children_are_ended_even_if_their_keeper_was_killed(mark: Any) -> None:
     with Keeper.start() as keeper, Interrupt() as interrupt:
         words = ["setsid", "sleep", mark.seconds]
         command = Command(argv=tuple(words), cwd="/", env={MARK: mark.seconds, "PATH": os.defpath})
         keeper.spawn("/usr/bin/setsid", command, (0, 1, 2))
-        assert isinstance(keeper.hear(), Started)
-        os.kill(keeper._child, signal.SIGKILL)
+        assert isinstance(keeper.receive(), Started)
+        os.kill(keeper.pid, signal.SIGKILL)
         end_all(keeper, interrupt)
         assert mark.bearers() == []
 
 
 @pytest.mark.usefixtures("repository")
-def test_no_child_outlives_its_supervisor_though_it_made_a_commit(
-    task: Any, agent: Agent, pipe: Pipe, mark: Any
-) -> None:
+def test_no_child_outlives_its_supervisor_after_a_commit(task: Any, agent: Agent, pipe: Pipe, mark: Any) -> None:
     up = pipe("up")
     child = agent(f"echo up > {up}; exec sleep {mark.seconds}", "child")
     fake = agent(f"[ $N = 1 ] && {{ ralph job --agent {child} x & echo work > work; {DONE}; }}; echo Some work")
@@ -253,7 +251,7 @@ def test_a_job_that_is_told_to_stop_stops(task: Any, agent: Agent, pipe: Pipe, m
     assert [run.status for run in task.children()] == ["stopped"]
 
 
-def test_who_speaks_of_a_task_means_its_supervisor_and_not_a_child(
+def test_commands_in_a_task_address_its_supervisor_and_not_a_child(
     task: Any, agent: Agent, pipe: Pipe, ralph: Callable[..., Any], prompts: Callable[..., list[str]]
 ) -> None:
     up, go = pipe("up"), pipe("go")
@@ -275,7 +273,7 @@ def test_who_speaks_of_a_task_means_its_supervisor_and_not_a_child(
     assert ["mind the gap" in prompt for prompt in prompts()] == [False, True]
 
 
-def test_a_child_does_not_go_on_in_the_place_of_its_task(
+def test_resume_continues_the_task_and_not_its_last_child(
     task: Any, agent: Agent, ralph: Callable[..., Any], prompts: Callable[..., list[str]]
 ) -> None:
     job = f"ralph job --agent {agent('exit 1', 'child')} the-header"

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from ralph.supervise import bus, run_info
-from ralph.supervise.task_folder import task_folder
+from ralph.supervise.task import task_folder
 
 Agent = Callable[..., str]
 Pipe = Callable[[str], Any]
@@ -28,14 +27,14 @@ DONE = 'echo fine > "$TASK_FOLDER/DONE"'
         (f'{DONE}; touch "$TASK_FOLDER/WAIT_WITHOUT_RESTART"', "WAIT_WITHOUT_RESTART"),
     ],
 )
-def test_an_agent_that_waits_for_somebody_is_not_restarted(task: Any, agent: Agent, script: str, reason: str) -> None:
+def test_an_agent_that_asks_to_wait_is_not_restarted(task: Any, agent: Agent, script: str, reason: str) -> None:
     result = task.supervise("--agent", agent(script), "--prompt", "x")
     assert result.returncode == 0
     assert [run.status for run in task.attempts()] == ["stopped"]
     assert "ralph: stopped" in result.stderr.rstrip().splitlines()[-1]
     (told,) = [said for said in task.said("INFO") if said.startswith("Wait-without-restart signal detected")]
     assert reason in told
-    assert not task.folder.project_bus.exists()
+    assert not Path(task.folder.project_bus.path).exists()
 
 
 WAITS = {
@@ -60,20 +59,14 @@ def test_a_task_that_waits_stays_so_until_it_is_resumed(task: Any, agent: Agent,
     assert task.folder.done.exists()
 
 
-def test_a_request_that_was_on_the_bus_before_is_not_meant(task: Any, agent: Agent) -> None:
+def test_a_wait_request_from_before_the_run_does_not_count(task: Any, agent: Agent) -> None:
     task.folder.path.mkdir(parents=True)
-    bus.post(task.folder.bus, "wait_without_restart", "for somebody else")
+    task.folder.bus.post("wait_without_restart", "for somebody else")
     assert task.supervise("--agent", agent(DONE), "--prompt", "x").returncode == 0
     assert task.folder.done.exists()
 
 
-def test_the_attempt_that_succeeds_is_told_on_the_bus(task: Any, agent: Agent) -> None:
-    fake = agent(f"[ $N = 2 ] && {DONE} || exit 1")
-    assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
-    assert [said for said in task.said("INFO") if "succeeded" in said] == ["Attempt 2: Agent succeeded"]
-
-
-def test_ralph_resume_takes_off_done_and_counts_from_one(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
+def test_resume_removes_done_and_counts_from_one(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
     fake = agent(f'[ -e "$TASK_FOLDER/DONE" ] && echo still there > "$TASK_FOLDER/bad"; [ $N = 2 ] || {DONE}')
     assert task.supervise("--agent", fake, "--prompt", "x", "--max-restarts", "2").returncode == 0
     result = ralph("resume", "-C", str(task.folder.path))
@@ -82,7 +75,7 @@ def test_ralph_resume_takes_off_done_and_counts_from_one(task: Any, agent: Agent
     assert not (task.folder.path / "bad").exists()
 
 
-def test_a_task_that_was_copied_goes_on_in_its_copy(
+def test_a_copied_task_resumes_in_its_copy(
     task: Any, agent: Agent, prompts: Prompts, ralph: Callable[..., Any], tmp_path: Path
 ) -> None:
     task.folder.path.mkdir(parents=True)
@@ -93,7 +86,7 @@ def test_a_task_that_was_copied_goes_on_in_its_copy(
     copy.done.unlink()
     copy.prompt.write_text("the copy")
     assert ralph("resume", "-C", str(copy.path)).code == 0
-    assert [prompts()[-1], len(run_info.every(copy)), len(task.attempts())] == ["the copy", 2, 1]
+    assert [prompts()[-1], len(copy.list_runs()), len(task.attempts())] == ["the copy", 2, 1]
     assert copy.done.exists()
 
 
@@ -116,7 +109,7 @@ def test_an_agent_that_hangs_is_ended_as_a_tree_and_restarted(task: Any, agent: 
     assert "Agent timeout after 1.5s, killing process group" in result.stderr
 
 
-def test_one_that_is_deaf_to_sigterm_is_killed_after_five_seconds(task: Any, agent: Agent, mark: Any) -> None:
+def test_an_agent_that_ignores_sigterm_is_killed_after_five_seconds(task: Any, agent: Agent, mark: Any) -> None:
     fake = agent(STUBBORN.format(n=mark.seconds))
     result = task.supervise("--agent", fake, "--prompt", "x", "--turn-timeout", "5", "--max-restarts", "1")
     assert result.returncode == 1
@@ -160,7 +153,7 @@ def test_when_the_grace_is_over_the_tree_is_ended(task: Any, agent: Agent, pipe:
     assert [run.status for run in task.attempts()] == ["stopped"]
 
 
-def test_a_wait_between_attempts_is_over_when_somebody_asks(task: Any, agent: Agent) -> None:
+def test_ctrl_c_ends_the_wait_between_attempts(task: Any, agent: Agent) -> None:
     process = task.start("--agent", agent("exit 1"), "--prompt", "x", "--restart-delay", "600", "--json")
     assert any('"type":"waiting"' in line for line in process.stdout)
     process.send_signal(signal.SIGINT)
@@ -194,7 +187,7 @@ def test_a_supervisor_killed_with_9_leaves_nothing_and_the_next_one_takes_over(
 
 
 @pytest.mark.parametrize("resumes", [True, False])
-def test_what_a_killed_supervisor_was_told_the_next_one_tells_once(
+def test_notes_for_a_killed_supervisor_are_delivered_once_by_the_next_one(
     task: Any, agent: Agent, pipe: Pipe, prompts: Prompts, ralph: Callable[..., Any], resumes: bool
 ) -> None:
     started, go = pipe("started"), pipe("go")
@@ -254,7 +247,7 @@ def test_many_tasks_share_a_workspace(task: Any, agent: Agent, pipe: Pipe, ralph
     assert process.returncode == 0
 
 
-def test_a_run_without_a_task_knows_the_same_signs(ralph: Callable[..., Any], agent: Agent, workspace: Any) -> None:
+def test_a_run_without_a_task_has_the_same_markers(ralph: Callable[..., Any], agent: Agent, workspace: Any) -> None:
     words = ("run", "x", "--preset", "supervise", "--restart-delay", "0", "--json", "--agent")
     assert ralph(*words, agent("[ $N = 3 ] && touch DONE; exit 1")).one("run_finished")["iterations"] == 3
     os.unlink(workspace / "DONE")

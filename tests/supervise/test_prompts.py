@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ralph.supervise.task_folder import task_folder
-from ralph.supervise.task_list import depend, unmet
+from ralph.supervise.task import task_folder
 
 Agent = Callable[..., str]
 Pipe = Callable[[str], Any]
@@ -51,7 +50,7 @@ def test_a_prompt_file_is_the_prompt(task: Any, agent: Agent, prompts: Prompts) 
         (("--prompt", "a", "--nonsense"), "--nonsense"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(task: Any, words: tuple[str, ...], complaint: str) -> None:
+def test_a_bad_command_line_is_one_line_of_error(task: Any, words: tuple[str, ...], complaint: str) -> None:
     result = task.supervise("--agent", "true", *words)
     assert result.returncode == 2
     assert complaint in result.stderr
@@ -60,19 +59,19 @@ def test_what_cannot_be_done_is_said_in_a_line(task: Any, words: tuple[str, ...]
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "-x"])
-def test_a_task_cannot_lie_outside_its_root(ralph: Callable[..., Any], tmp_path: Any, name: str) -> None:
+def test_a_task_cannot_be_outside_its_root(ralph: Callable[..., Any], tmp_path: Any, name: str) -> None:
     result = ralph("task", f"--root={tmp_path}/root", "--project=p", f"--task={name}", "-p", "x", "--agent", "true")
     assert (result.code, (tmp_path / "root").exists()) == (2, False)
     assert "not a name for a task" in result.err
 
 
-def test_a_task_that_is_not_named_is_asked_for(ralph: Callable[..., Any]) -> None:
+def test_a_task_must_be_named_in_full(ralph: Callable[..., Any]) -> None:
     result = ralph("task", "--project", "p", "-p", "x", "--agent", "true")
     assert result.code == 2
     assert "missing: --root, --task" in result.err
 
 
-def test_a_known_agent_is_told_what_its_prompt_does_not_say(task: Any, agent: Agent, prompts: Prompts) -> None:
+def test_a_known_agent_learns_what_its_prompt_does_not_say(task: Any, agent: Agent, prompts: Prompts) -> None:
     agent(DONE, "claude")
     task.supervise("--agent", "claude", "--prompt", "Build it.")
     (asked,) = prompts("claude")
@@ -85,7 +84,7 @@ def test_a_known_agent_is_told_what_its_prompt_does_not_say(task: Any, agent: Ag
     assert prompts("claude")[1] == said
 
 
-def test_a_known_agent_is_told_where_its_task_is(task: Any, agent: Agent, prompts: Prompts) -> None:
+def test_a_known_agent_learns_where_its_task_is(task: Any, agent: Agent, prompts: Prompts) -> None:
     agent(DONE, "claude")
     task.supervise("--agent", "claude", "--prompt", "Then create $TASK_FOLDER/DONE; no bus, no ralph job.")
     assert prompts("claude") == [
@@ -106,7 +105,7 @@ def test_an_agent_may_write_in_the_folder_of_its_task(
     assert argv[argv.index(words[0]) + 1] == str(task.folder.path)
 
 
-def test_an_agent_that_may_not_write_there_is_said_before_the_first_attempt(
+def test_an_agent_that_may_not_write_there_is_reported_before_the_first_attempt(
     task: Any, agent: Agent, environment: dict[str, str]
 ) -> None:
     environment["OPENCODE_PERMISSION"] = "{}"
@@ -130,7 +129,7 @@ def test_a_task_waits_for_those_that_come_first(task: Any, agent: Agent, ralph: 
     assert task.said()[0] == "waiting for other tasks to be done: shop/first"
 
 
-def test_done_that_a_check_refused_is_done_for_nobody(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
+def test_done_that_a_check_refused_does_not_count_anywhere(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
     words = ("--agent", agent(DONE), "--prompt", "x", "--check", "test -f fixed", "--max-restarts", "1")
     assert task.supervise(*words).returncode == 1
     assert task.folder.done.exists()
@@ -139,27 +138,27 @@ def test_done_that_a_check_refused_is_done_for_nobody(task: Any, agent: Agent, r
     assert tasks_of(ralph, task)["login"]["state"] == "unfinished"
     after = task_folder(task.folder.root, "shop", "after")
     after.path.mkdir()
-    depend(after, ["login"])
-    assert unmet(after) == ["shop/login"]
+    after.depend_on(["login"])
+    assert after.unmet_dependencies() == ["shop/login"]
     (task.workspace / "fixed").touch()
     assert task.supervise(*words).returncode == 0
     assert tasks_of(ralph, task)["login"]["state"] == "done"
-    assert unmet(after) == []
+    assert after.unmet_dependencies() == []
 
 
 def test_done_counts_for_others_when_its_supervisor_has_accepted_it(task: Any, agent: Agent, pipe: Pipe) -> None:
     started, go = pipe("started"), pipe("go")
     after = task_folder(task.folder.root, "shop", "after")
     after.path.mkdir(parents=True)
-    depend(after, ["login"])
+    after.depend_on(["login"])
     check = f"echo up > {started}; cat {go}"
     process = task.start("--agent", agent(DONE), "--prompt", "x", "--check", check)
     started.read()
     assert task.folder.done.exists()
-    assert unmet(after) == ["shop/login"]
+    assert after.unmet_dependencies() == ["shop/login"]
     process.kill()
     process.communicate()
-    assert unmet(after) == ["shop/login"]
+    assert after.unmet_dependencies() == ["shop/login"]
 
 
 def test_tasks_that_would_wait_for_each_other_are_refused(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
@@ -196,7 +195,7 @@ def test_every_task_is_a_row(task: Any, agent: Agent, ralph: Callable[..., Any])
     assert "task completed" in lines[3]
 
 
-def test_where_no_tasks_are_it_is_said(ralph: Callable[..., Any], tmp_path: Any) -> None:
+def test_a_root_without_tasks_is_reported(ralph: Callable[..., Any], tmp_path: Any) -> None:
     assert "No tasks here" in ralph("tasks", "--root", str(tmp_path)).err
     result = ralph("tasks", "--root", str(tmp_path / "missing"))
-    assert (result.code, "there is no folder" in result.err) == (2, True)
+    assert (result.code, "no such folder" in result.err) == (2, True)

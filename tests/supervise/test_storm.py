@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from ralph.supervise import bus
-
 Agent = Callable[..., str]
 DONE = 'echo fine > "$TASK_FOLDER/DONE"'
 
@@ -28,7 +26,7 @@ def test_supervisors_killed_in_a_storm_leave_a_whole_history(task: Any, agent: A
     runs = task.attempts()
     assert [run.previous_run_id for run in runs] == ["", *(run.run_id for run in runs[:-1])]
     assert {run.status for run in runs} <= {"failed", "completed"}
-    assert len({message.msg_id for message in bus.read(task.folder.bus)}) == len(task.said())
+    assert len({message.msg_id for message in task.folder.bus.read()}) == len(task.said())
     assert task.said()[-1] == "task completed (DONE marker present, no active children)"
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from ralph import MessageBus, Supervisor
 from ralph.errors import UserError
-from ralph.supervise import bus, run_info
-from ralph.supervise.task_folder import TaskFolder
+from ralph.supervise.task import TaskFolder
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 
 def statuses(task: TaskFolder) -> list[tuple[str, int | None]]:
-    return [(run.status, run.exit_code) for run in run_info.every(task)]
+    return [(run.status, run.exit_code) for run in task.list_runs()]
 
 
 def done(supervisor: Supervisor) -> None:
@@ -70,8 +69,8 @@ def test_attempts_are_counted_from_zero_and_any_end_restarts(supervisor: Any) ->
         ("failed", 1),
         ("completed", 0),
     ]
-    assert run_info.every(made.task)[0].error_summary == "no exit code (RuntimeError: boom)"
-    assert Path(run_info.every(made.task)[5].output_path).read_text() == "all is well"
+    assert made.task.list_runs()[0].error_summary == "no exit code (RuntimeError: boom)"
+    assert Path(made.task.list_runs()[5].output_path).read_text() == "all is well"
 
 
 def test_max_restarts(supervisor: Any) -> None:
@@ -150,7 +149,7 @@ def test_an_event_ends_an_agent_that_runs(supervisor: Any) -> None:
 def test_an_agent_is_run_as_the_command_would(supervisor: Any) -> None:
     made = supervisor(agent="sh -c 'cat; touch $TASK_FOLDER/DONE'", prompt="Build it.")
     assert made.run().success
-    (run,) = run_info.every(made.task)
+    (run,) = made.task.list_runs()
     assert Path(run.stdout_path).read_text() == "Build it."
 
 
@@ -162,16 +161,16 @@ def test_children_find_the_attempt_in_the_environment(supervisor: Any) -> None:
 
     made = supervisor(root)
     assert made.run().success
-    first, second = run_info.every(made.task)
+    first, second = made.task.list_runs()
     assert (second.parent_run_id, second.status) == (first.run_id, "completed")
 
 
 def test_projects_and_tasks_may_have_other_names_than_their_folders(supervisor: Any) -> None:
     made = supervisor(lambda self, attempt: done(self), project_id="shop", task_id="task-001")
     assert made.run().success
-    messages = list(bus.read(made.task.bus))
+    messages = list(made.task.bus.read())
     assert {(message.project, message.task) for message in messages} == {("shop", "task-001")}
-    (fact,) = bus.read(made.task.path.parent / "PROJECT-MESSAGE-BUS.md")
+    (fact,) = made.task.project_bus.read()
     assert fact.body.startswith("task shop/task-001 completed")
 
 
@@ -192,7 +191,7 @@ def test_ctrl_c_in_the_callers_function_is_the_callers(supervisor: Any) -> None:
 
 
 @pytest.mark.parametrize("closed", ["<&-", "<&- >&-", "<&- >&- 2>&-"])
-def test_a_program_whose_streams_are_closed_needs_no_more_attempts_than_another(tmp_path: Path, closed: str) -> None:
+def test_closed_standard_streams_cost_no_extra_attempts(tmp_path: Path, closed: str) -> None:
     program = """
 from ralph import MessageBus, Supervisor
 result = Supervisor("root/project/task", agent="sh -c 'touch $TASK_FOLDER/DONE'", prompt="p").run()
@@ -203,7 +202,7 @@ open("result", "w").write(f"{result.outcome} {result.attempts}")
     assert (tmp_path / "result").read_text() == "done 1"
 
 
-def test_a_bus_of_the_callers_own_is_told_and_asked(supervisor: Any, tmp_path: Path) -> None:
+def test_the_callers_own_bus_is_used(supervisor: Any, tmp_path: Path) -> None:
     own = MessageBus(tmp_path / "bus.md")
     seen: list[str] = []
 
@@ -219,4 +218,4 @@ def test_a_bus_of_the_callers_own_is_told_and_asked(supervisor: Any, tmp_path: P
     assert ("INFO", types[0][1]) in types
     assert [message.body for message in own.read(types=["wait_without_restart"])] == ["for a key"]
     assert not (made.task.path / "TASK-MESSAGE-BUS.md").exists()
-    assert Supervisor(made.task.path, own).task.bus == Path(own.path), "as the second argument, too"
+    assert Supervisor(made.task.path, own).task.bus.path == own.path, "as the second argument, too"

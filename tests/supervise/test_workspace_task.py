@@ -4,8 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ralph.supervise import bus, run_info
-from ralph.supervise.task_folder import TaskFolder, workspace_as_task
+from ralph.supervise.task import TaskFolder, workspace_task
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
@@ -14,7 +13,7 @@ VARIABLES = ("TASK_FOLDER", "RUN_FOLDER", "RUNS_DIR", "MESSAGE_BUS", "PROJECT_ID
 
 
 def said(task: TaskFolder, kind: str = "") -> list[str]:
-    return [message.body for message in bus.read(task.bus) if kind in ("", message.type)]
+    return [message.body for message in task.bus.read() if kind in ("", message.type)]
 
 
 def test_its_agent_finds_the_same_environment_and_bus_as_in_a_task(ralph: Ralph, agent: Agent, workspace: Path) -> None:
@@ -27,10 +26,10 @@ def test_its_agent_finds_the_same_environment_and_bus_as_in_a_task(ralph: Ralph,
     assert set(found) == set(VARIABLES)
     values = {name: value[: len(value) // 2] for name, value in found.items()}
     assert found == {name: f"{value}/{value}" for name, value in values.items()}
-    task = workspace_as_task(workspace, values["TASK_ID"])
-    assert (values["TASK_FOLDER"], values["MESSAGE_BUS"]) == (str(workspace), str(task.bus))
+    task = workspace_task(workspace, values["TASK_ID"])
+    assert (values["TASK_FOLDER"], values["MESSAGE_BUS"]) == (str(workspace), task.bus.path)
     assert Path(values["RUN_FOLDER"], "prompt.md").read_text() == "Continue working on the following:\n\nthe goal"
-    runs = run_info.every(task)
+    runs = task.list_runs()
     assert [(run.attempt, run.status) for run in runs] == [(1, "completed"), (2, "completed")]
     assert runs[1].run_id == values["RUN_ID"]
     assert runs[1].previous_run_id == runs[0].run_id
@@ -52,7 +51,7 @@ def test_done_waits_for_the_children_that_its_agent_started(ralph: Ralph, agent:
     fake = agent(f"ralph job --agent {child} --prompt one & {until_known}; touch DONE")
     result = ralph("run", "x", *SUPERVISE, "--agent", fake)
     assert result.code == 0, result.err
-    (root, job) = run_info.every(workspace_as_task(workspace, ""))
+    (root, job) = workspace_task(workspace, "").list_runs()
     assert (job.status, job.parent_run_id, job.attempt) == ("completed", root.run_id, 0)
     assert (workspace / "part").read_text() == f"part of {root.run_id}\n"
     assert job.run_id in ralph("ps", "--all").out
@@ -64,12 +63,14 @@ def test_in_a_worktree_that_is_the_task(ralph: Ralph, agent: Agent, repository: 
     assert result.code == 0, result.err
     tree = Path(result.one("run_finished")["worktree"])
     assert (tree / "where").read_text().splitlines() == [str(tree)] * 2
-    assert said(workspace_as_task(tree, ""), "FACT") == ["here"]
+    assert said(workspace_task(tree, ""), "FACT") == ["here"]
     assert not (repository / ".ralph" / "task").exists()
     assert not (repository / "DONE").exists()
 
 
-def test_a_message_that_asks_to_wait_is_heard_and_resume_goes_on(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_message_that_asks_to_wait_stops_the_task_and_resume_continues_it(
+    ralph: Ralph, agent: Agent, workspace: Path
+) -> None:
     post = "ralph bus post --type wait_without_restart --body 'for a key'"
     fake = agent(f"[ $N = 1 ] && {post} || touch DONE")
     stopped = ralph("run", "x", *SUPERVISE, "--agent", fake)
@@ -79,7 +80,7 @@ def test_a_message_that_asks_to_wait_is_heard_and_resume_goes_on(ralph: Ralph, a
     assert (resumed.code, resumed.last_line.startswith("ralph: done")) == (0, True), resumed.err
 
 
-def test_a_known_agent_is_told_of_the_file_that_counts(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_known_agent_learns_which_file_counts(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     fake = agent('case "$PROMPT" in *"/workspace/FINISHED"*) touch FINISHED;; esac', "claude")
     result = ralph("run", "x", *SUPERVISE, "--done-file", "FINISHED", "-m", "1", "--agent", fake)
     assert result.code == 0, result.err

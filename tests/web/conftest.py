@@ -1,4 +1,4 @@
-"""A real `ralph serve` with runs on record, asked over raw sockets: also for what a browser would never send."""
+"""A real `ralph serve` with recorded runs, and clients on raw sockets that can send what no browser would."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 class Reply:
-    """What came back on a connection, until it was closed or its length was reached."""
+    """The response on a connection, until it was closed."""
 
     def __init__(self, raw: bytes) -> None:
         head, _, self.body = raw.partition(b"\r\n\r\n")
@@ -33,7 +33,7 @@ class Reply:
 
 
 class Served:
-    """A server of ours, and a browser that has been let in."""
+    """A running server, and a browser with access."""
 
     def __init__(self, process: "subprocess.Popen[str]", link: str, env: Mapping[str, str]) -> None:
         self.process, self.link, self.env = process, link, env
@@ -45,7 +45,7 @@ class Served:
         self.cookie = ""
 
     def exchange(self, raw: bytes, timeout: float = 20.0) -> Reply:
-        """Sends these bytes as they are."""
+        """Send these bytes unchanged."""
         with self.connect() as sock:
             sock.settimeout(timeout)
             sock.sendall(raw)
@@ -57,7 +57,7 @@ class Served:
     def ask(
         self, method: str, path: str, body: str = "", headers: Mapping[str, str | None] | None = None, **form: str
     ) -> Reply:
-        """A request as our own page would send it, less what `headers` says of None, with what else it says."""
+        """Send a request as our own pages do. `headers` adds and replaces headers; None removes one."""
         body = body or urlencode(form)
         said: dict[str, str | None] = {"Host": f"127.0.0.1:{self.port}", "Cookie": self.cookie, "Connection": "close"}
         if method == "POST":
@@ -78,7 +78,7 @@ class Served:
         return made.stdout.strip()
 
     def enter(self, key: str = "") -> str:
-        """The cookie of a browser that has used a link."""
+        """Use a link; return the cookie."""
         answer = self.ask("POST", "enter", headers={"Cookie": None}, key=key or self.key)
         assert answer.status == 303, answer.text
         return answer.headers["set-cookie"].partition(";")[0]
@@ -100,12 +100,11 @@ def read_reply(sock: socket.socket) -> bytes:
 
 
 class Ear:
-    """A page's stream, as a browser would keep it: it knows the number of the last thing that it has heard."""
+    """A page's stream, as a browser keeps it: it knows the number of the last event that it has received."""
 
     def __init__(self, served: Served, query: str, after: str = "") -> None:
         self._served, self._query, self.last = served, query, after
         self.heard: list[tuple[str, str]] = []
-        self._rest = ""
         self.connect()
 
     def connect(self) -> None:
@@ -114,14 +113,21 @@ class Ear:
         lines = [f"GET {self._served.base}events{self._query} HTTP/1.1", "Host: 127.0.0.1"]
         lines += [f"Cookie: {self._served.cookie}"] + ([f"Last-Event-ID: {self.last}"] if self.last else [])
         self._sock.sendall("\r\n".join((*lines, "", "")).encode())
-        head = b""
-        while b"\r\n\r\n" not in head:
-            head += self._sock.recv(1 << 16)
+        self._raw, self._rest = b"", ""
+        while b"\r\n\r\n" not in self._raw:
+            self._raw += self._sock.recv(1 << 16)
+        head, _, self._raw = self._raw.partition(b"\r\n\r\n")
         assert b"200 OK" in head
-        self._rest = head.partition(b"\r\n\r\n")[2].decode()
+        assert b"chunked" in head.lower()
 
     def hear(self) -> None:
-        self._rest += self._sock.recv(1 << 16).decode("utf-8", "surrogateescape")
+        content = self._dechunk()  # some of it may have arrived together with the head
+        if not content:
+            received = self._sock.recv(1 << 16)
+            assert received, "the stream has ended"
+            self._raw += received
+            content = self._dechunk()
+        self._rest += content.decode("utf-8", "surrogateescape")
         *events, self._rest = self._rest.split("\n\n")
         for event in events:
             fields = [line.partition(": ") for line in event.split("\n")]
@@ -130,6 +136,18 @@ class Ear:
             self.last = next((value for name, _, value in fields if name == "id"), self.last)
             if data:
                 self.heard.append((kind, data))
+
+    def _dechunk(self) -> bytes:
+        """Take the chunks that have arrived completely."""
+        content = b""
+        while b"\r\n" in self._raw:
+            size, _, rest = self._raw.partition(b"\r\n")
+            length = int(size, 16)
+            if len(rest) < length + 2:
+                break
+            content += rest[:length]
+            self._raw = rest[length + 2 :]
+        return content
 
     def until(self, text: str) -> None:
         while text not in self.all:
@@ -148,7 +166,7 @@ Serve = Callable[..., Served]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a user who has a home of their own."""
+    """The environment of a user with an empty home folder."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "bin").mkdir()
     path = f"{folder}/bin:{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin"
@@ -221,6 +239,6 @@ def eventually(seen: Callable[[], object], seconds: float = 60.0) -> None:
     looks = time.monotonic()
     while not seen():
         looked = time.monotonic()
-        assert looked < until, "it did not come"
-        time.sleep(min(max(0.02, looked - looks), 0.5))  # to ask a browser for a whole page takes a while of its own
+        assert looked < until, "timed out"
+        time.sleep(min(max(0.02, looked - looks), 0.5))  # asking a browser for a whole page takes a while
         looks = time.monotonic()

@@ -1,4 +1,4 @@
-"""Runs on record, as their own processes would have left them: of all lengths and states, and with hostile words."""
+"""Recorded runs of all lengths and states, as real runs leave them."""
 
 import json
 import os
@@ -16,17 +16,17 @@ from ralph.core import work_events
 from ralph.core.backlog import GateVerdict, Item
 from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
 from ralph.core.secrets import Redactor
-from ralph.records.folder import RunFolder, prepare
-from ralph.records.journal import Journal
-from ralph.records.writer import Registration, Writer, enlist
-from ralph.steering.mailbox import Mailbox
+from ralph.store.folder import RunFolder, prepare
+from ralph.store.journal import Journal
+from ralph.store.mailbox import Mailbox
+from ralph.store.writer import Registration, Writer, enlist
 
 GOAL = "Make the cart honour coupons; the tests say how. A coupon is a percentage, may expire, and two do not stack."
 CHECKS = ("pytest -q", "ruff check .", "mypy src")
 
 
 class Scene:
-    """A run on record. It lives as long as the process with this number does, unless it has an outcome."""
+    """A recorded run. It counts as running while this process lives, unless it has an outcome."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Scene:
         self._registration.tick()
 
     def iterate(self, number: int, *passed: bool, cost: float = 0.11, tree: str | None = None, said: str = "") -> None:
-        """One whole iteration: a few tools, the checks, and what came of them."""
+        """Record a whole iteration: a few tools, the checks, and the result."""
         self.begin(number)
         self.tell(
             e.AgentText(said or f"I look at what iteration {number} needs: the tests say `Decimal`, not `float`.")
@@ -141,7 +141,7 @@ class Scene:
 def night(
     workspace: Path, env: Mapping[str, str], run_id: str, iterations: int, checks: int = 3, **more: object
 ) -> Scene:
-    """A run at work that has come so far, and whose checks pass more and more."""
+    """Return a running run with this many finished iterations, in which more and more checks pass."""
     names = (*CHECKS, *(f"make check-{number}" for number in range(4, checks + 1)))[:checks]
     scene = Scene(
         workspace, env, run_id, checks=names, cap=iterations + 3, limits={"maxCost": 5, "maxTime": 7200}, **more
@@ -194,7 +194,7 @@ echo '<response>DONE</response>'
 
 
 def real_run(workspace: Path, env: Mapping[str, str]) -> str:
-    """A run that was played, and has changed a repository; its id."""
+    """Run an agent that changes a repository; return the id of the run."""
     repository(workspace, env)
     (workspace / "src").mkdir()
     for path, text in {"src/cart.py": CART, "README": "A shop.\n", "agent": AGENT}.items():
@@ -210,7 +210,7 @@ def real_run(workspace: Path, env: Mapping[str, str]) -> str:
 
 
 def wait_for(seen: object, seconds: float = 60.0) -> None:
-    """Waits until `seen()` holds."""
+    """Wait until `seen()` is true."""
     until = time.monotonic() + seconds
     while not seen():  # type: ignore[operator]
         assert time.monotonic() < until, "it did not come"
@@ -218,7 +218,7 @@ def wait_for(seen: object, seconds: float = 60.0) -> None:
 
 
 class WorkScene:
-    """The work on a backlog, on record, as its coordinator keeps it."""
+    """A recorded backlog, as its coordinator leaves it."""
 
     def __init__(self, workspace: Path, env: Mapping[str, str], run_id: str, *items: Item) -> None:
         self.id, self.workspace = run_id, workspace

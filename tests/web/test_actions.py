@@ -1,4 +1,4 @@
-"""What can be done from the page is what the commands do; what has moved on meanwhile is said in one sentence."""
+"""Actions in the web UI do what the commands do; if something has changed in between, they say so and do nothing."""
 
 import re
 import shutil
@@ -12,12 +12,12 @@ from tests.web.conftest import Serve, Served, eventually
 from tests.web.scenes import Scene
 
 from ralph.core import events as e
-from ralph.records.register import listed, runs
+from ralph.store.register import listed, runs
 
 
 @pytest.fixture
 def living(scene: Callable[..., Scene]) -> Iterator[Scene]:
-    """A run at work: it seems to live because this process does."""
+    """A run that counts as running because this process lives."""
     import secrets
 
     made = scene(secrets.token_hex(4))
@@ -26,20 +26,20 @@ def living(scene: Callable[..., Scene]) -> Iterator[Scene]:
     shutil.rmtree(made.folder.path, ignore_errors=True)
 
 
-def test_a_word_is_left_for_the_next_prompt(served: Served, living: Scene) -> None:
+def test_a_note_waits_for_the_next_prompt(served: Served, living: Scene) -> None:
     said = served.post(f"runs/{living.id}/tell", text="Use Decimal.\r\nRound once.")
-    assert (said.status, said.text) == (200, f"The next prompt of {living.id[-8:]} carries it.\n")
+    assert (said.status, said.text) == (200, f"{living.id[-8:]} gets it with its next prompt\n")
     (note,) = living.mail.read().notes
     assert note.text == "Use Decimal.\nRound once."
 
 
-def test_without_a_script_a_form_leads_back_to_the_run(served: Served, living: Scene) -> None:
+def test_without_javascript_a_form_leads_back_to_the_run(served: Served, living: Scene) -> None:
     said = served.ask("POST", f"runs/{living.id}/tell", text="hello")
     assert (said.status, said.headers["location"]) == (303, f"{served.base}runs/{living.id}")
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\r\n"])
-def test_nothing_is_nothing_to_tell(served: Served, living: Scene, text: str) -> None:
+def test_an_empty_note_is_refused(served: Served, living: Scene, text: str) -> None:
     assert served.post(f"runs/{living.id}/tell", text=text).status == 400
     assert not living.mail.read().notes
 
@@ -63,24 +63,24 @@ def test_a_late_answer_does_not_become_a_note(served: Served, living: Scene) -> 
     assert [note.text for note in living.mail.read().notes] == ["this"]
 
 
-def test_a_run_can_go_on_without_an_answer(served: Served, living: Scene) -> None:
+def test_a_run_can_continue_without_an_answer(served: Served, living: Scene) -> None:
     question = living.mail.ask("Which?")
     living.tell(e.Paused("waiting for an answer", asks=True))
     said = served.post(f"runs/{living.id}/answer", question=question.id, skip="1")
-    assert (said.status, said.text) == (200, f"{living.id[-8:]} goes on without an answer.\n")
+    assert (said.status, said.text) == (200, f"{living.id[-8:]} continues without an answer\n")
     assert not living.mail.read().questions
 
 
-def test_a_pause_and_its_end(served: Served, living: Scene) -> None:
-    assert served.post(f"runs/{living.id}/resume").status == 409  # it is at work
+def test_a_run_is_paused_and_resumed(served: Served, living: Scene) -> None:
+    assert served.post(f"runs/{living.id}/resume").status == 409  # it is running
     assert served.post(f"runs/{living.id}/pause").status == 200
     assert living.mail.read().is_paused
-    assert served.post(f"runs/{living.id}/resume").text == f"{living.id[-8:]} goes on.\n"
+    assert served.post(f"runs/{living.id}/resume").text == f"{living.id[-8:]} resumed\n"
     assert not living.mail.read().is_paused
 
 
 @pytest.mark.parametrize("action", ["tell", "answer", "pause", "resume", "stop", "rewind"])
-def test_a_run_that_was_removed_meanwhile_is_said_to_be_gone(served: Served, living: Scene, action: str) -> None:
+def test_acting_on_a_removed_run_says_so(served: Served, living: Scene, action: str) -> None:
     shutil.rmtree(living.folder.path)
     said = served.post(f"runs/{living.id}/{action}", text="x", to="1")
     assert said.status == 409
@@ -89,7 +89,7 @@ def test_a_run_that_was_removed_meanwhile_is_said_to_be_gone(served: Served, liv
 
 
 @pytest.mark.parametrize("action", ["tell", "pause", "stop", "resume"])
-def test_a_run_that_is_done_meanwhile_says_so(served: Served, scene: Callable[..., Scene], action: str) -> None:
+def test_acting_on_a_run_that_is_done_says_so(served: Served, scene: Callable[..., Scene], action: str) -> None:
     done = scene(f"d0{action}")
     done.iterate(1, True, True, True)
     done.finish()
@@ -98,7 +98,7 @@ def test_a_run_that_is_done_meanwhile_says_so(served: Served, scene: Callable[..
     assert "done" in said.text
     shown = served.ask("POST", f"runs/{done.id}/{action}", text="x")
     assert shown.status == 409
-    assert "That cannot be done" in shown.text
+    assert "Not done" in shown.text
 
 
 def test_actions_that_do_not_exist_do_nothing(served: Served, living: Scene) -> None:
@@ -106,7 +106,7 @@ def test_actions_that_do_not_exist_do_nothing(served: Served, living: Scene) -> 
         assert served.post(path, text="x").status == 404
 
 
-def test_each_action_is_logged_without_its_words(serve: Serve, living: Scene) -> None:
+def test_each_action_is_logged_without_its_text(serve: Serve, living: Scene) -> None:
     served = serve()
     served.post(f"runs/{living.id}/tell", text="a secret between us")
     served.post(f"runs/{living.id}/answer", question="x", text="another one")
@@ -121,7 +121,7 @@ def test_each_action_is_logged_without_its_words(serve: Serve, living: Scene) ->
 
 @pytest.fixture
 def project(home: dict[str, str], tmp_path: Path) -> Path:
-    """A repository, and an agent on PATH by the name of one that is known."""
+    """A repository, and an agent on PATH with the name of a known one."""
     agent = Path(home["HOME"]) / "bin" / "amp"
     agent.write_text(
         "#!/bin/sh\ncat > /dev/null\ndate +%N >> work.txt\n"
@@ -140,7 +140,7 @@ def ended(home: dict[str, str], run_id: str) -> bool:
     return any(run.id == run_id and run.facts.outcome for run in runs(home))
 
 
-def test_a_run_is_started_in_a_worktree_and_goes_on_without_the_page(
+def test_a_run_is_started_in_a_worktree_and_continues_without_the_web_ui(
     serve: Serve, home: dict[str, str], project: Path
 ) -> None:
     served = serve(str(project))
@@ -162,10 +162,8 @@ def test_a_run_is_started_in_a_worktree_and_goes_on_without_the_page(
 
 
 @pytest.mark.parametrize("now", [False, True])
-def test_stop_ends_a_run_that_is_at_work_with_all_that_it_started(
-    serve: Serve, home: dict[str, str], tmp_path: Path, now: bool
-) -> None:
-    """After this turn: the turn ends by itself, and no other begins. Now: its agent does not get that far."""
+def test_stop_ends_a_run_with_all_its_processes(serve: Serve, home: dict[str, str], tmp_path: Path, now: bool) -> None:
+    """After this turn: the turn finishes, and no other starts. Now: the agent is killed."""
     agent = tmp_path / "agent"
     agent.write_text(
         "#!/bin/sh\necho $$ > pid; echo x >> turns; until [ -e enough ]; do sleep 0.05; done; echo over > over\n"
@@ -178,7 +176,7 @@ def test_stop_ends_a_run_that_is_at_work_with_all_that_it_started(
         served = serve()
         run = next(one for one in runs(home) if one.facts.workspace == str(tmp_path))
         answer = served.post(f"runs/{run.id}/stop", **({"now": "1"} if now else {}))
-        assert (answer.status, "ends now" in answer.text) == (200, now)
+        assert (answer.status, "stops now" in answer.text) == (200, now)
         if not now:
             (tmp_path / "enough").touch()
         assert process.wait(30) == 130
@@ -193,25 +191,25 @@ def test_stop_ends_a_run_that_is_at_work_with_all_that_it_started(
 
 
 BAD_STARTS = [
-    ({"goal": "  "}, "there is no goal"),
-    ({"workspace": "/etc"}, "workspace is not known"),
-    ({"workspace": "{project}/.."}, "workspace is not known"),
-    ({"workspace": "{project}/"}, "workspace is not known"),
-    ({"workspace": ""}, "workspace is not known"),
+    ({"goal": "  "}, "the goal is empty"),
+    ({"workspace": "/etc"}, "unknown workspace"),
+    ({"workspace": "{project}/.."}, "unknown workspace"),
+    ({"workspace": "{project}/"}, "unknown workspace"),
+    ({"workspace": ""}, "unknown workspace"),
     ({"agent": "sh -c 'touch pwned'"}, "agent is not installed"),
     ({"agent": "/bin/sh"}, "agent is not installed"),
     ({"agent": "codex"}, "agent is not installed"),
-    ({"iterations": "0"}, "no limit"),
-    ({"iterations": "-1"}, "no limit"),
-    ({"iterations": "1 --yolo"}, "no limit"),
-    ({"cost": "free"}, "no limit"),
-    ({"cost": "nan"}, "no limit"),
+    ({"iterations": "0"}, "not a limit"),
+    ({"iterations": "-1"}, "not a limit"),
+    ({"iterations": "1 --yolo"}, "not a limit"),
+    ({"cost": "free"}, "not a limit"),
+    ({"cost": "nan"}, "not a limit"),
     ({"time": "soon"}, "not a duration"),
 ]
 
 
 @pytest.mark.parametrize(("change", "why"), BAD_STARTS)
-def test_a_run_is_not_started_by_what_cannot_be_meant(
+def test_a_run_is_not_started_with_invalid_values(
     serve: Serve, home: dict[str, str], project: Path, change: dict[str, str], why: str
 ) -> None:
     served = serve(str(project))
@@ -222,12 +220,12 @@ def test_a_run_is_not_started_by_what_cannot_be_meant(
     assert why in said.text.lower()
     shown = served.ask("POST", "start", **form)
     assert shown.status == 409
-    assert "<textarea" in shown.text  # what was typed is still there
+    assert "<textarea" in shown.text  # with what was typed
     assert not list(project.glob(".ralph/runs/*"))
     served.process.terminate()
 
 
-def test_what_the_command_objects_to_is_said(serve: Serve, home: dict[str, str], tmp_path: Path, project: Path) -> None:
+def test_an_error_of_the_command_is_shown(serve: Serve, home: dict[str, str], tmp_path: Path, project: Path) -> None:
     served = serve(str(tmp_path))  # no repository: there can be no worktree
     said = served.post("start", goal="go", workspace=str(tmp_path), agent="amp", checks="true")
     assert said.status == 409
@@ -235,7 +233,7 @@ def test_what_the_command_objects_to_is_said(serve: Serve, home: dict[str, str],
     served.process.terminate()
 
 
-def test_an_ended_run_goes_on_with_more_room(serve: Serve, home: dict[str, str], project: Path) -> None:
+def test_an_ended_run_is_resumed_with_a_higher_limit(serve: Serve, home: dict[str, str], project: Path) -> None:
     words = ["run", "-p", "go", "--check", "false", "-m", "1", "--agent", "amp", "--until", "checks", "--quiet"]
     subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)
     (run,) = [one for one in runs(home) if one.facts.workspace == str(project)]
@@ -245,19 +243,19 @@ def test_an_ended_run_goes_on_with_more_room(serve: Serve, home: dict[str, str],
     refused = served.post(f"runs/{run.id}/resume")
     assert (refused.status, "has used all its iterations" in refused.text) == (409, True)
     assert served.post(f"runs/{run.id}/resume", more="2").status == 200
-    eventually(lambda: (now := listed(run.place)) is not None and now.facts.iterations == 3)
+    eventually(lambda: (now := listed(run.place)) is not None and now.facts.finished == 3)
     eventually(lambda: ended(home, run.id))
     served.process.terminate()
 
 
-def test_the_files_become_what_they_were(serve: Serve, home: dict[str, str], project: Path) -> None:
+def test_rewind_restores_the_files(serve: Serve, home: dict[str, str], project: Path) -> None:
     words = ["run", "-p", "go", "--check", "false", "-m", "3", "--agent", "amp", "--until", "checks", "--quiet"]
     subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)
     (run,) = [one for one in runs(home) if one.facts.workspace == str(project)]
     served = serve()
     assert len((project / "work.txt").read_text().split()) == 3
     said = served.post(f"runs/{run.id}/rewind", to="1")
-    assert (said.status, "1 file changed" in said.text) == (200, True), said.text
+    assert (said.status, "1 file restored" in said.text) == (200, True), said.text
     assert len((project / "work.txt").read_text().split()) == 1
     for wrong in ("", "x", "-1", "99999999"):
         assert served.post(f"runs/{run.id}/rewind", to=wrong).status == 400

@@ -1,4 +1,4 @@
-"""Text from outside is text on every page: no command for a terminal or a browser, whoever wrote it where."""
+"""Outside text is only text on every page: never a terminal sequence or markup."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ MORE = ("runs/{0}/diff", "runs/{0}/diff/1", "runs/{0}/report", "new")
 
 @pytest.fixture(scope="module")
 def hostile(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run in which everything that an agent can write means harm."""
+    """The folder of a run in which everything an agent can write is hostile."""
     workspace = tmp_path_factory.mktemp("hostile")
     agent = Path(home["HOME"]) / "bin" / "evil-agent"
     agent.write_text(f"#!/bin/sh\ncat > /dev/null\necho '{MARKUP}'\n{SCRIPT}\n")
@@ -31,7 +31,7 @@ def hostile(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.mark.parametrize("forged", [False, True])
-def test_no_page_shows_text_from_outside_as_it_came(serve: Serve, hostile: Path, forged: bool) -> None:
+def test_no_page_shows_outside_text_unescaped(serve: Serve, hostile: Path, forged: bool) -> None:
     if forged:
         forge(hostile)
     served = serve()

@@ -1,4 +1,4 @@
-"""`ralph serve` as a person types it: wrong words, names and proxies, sockets, links from other terminals, its end."""
+"""The command `ralph serve`: bad options, names and proxies, sockets, links from other terminals, shutdown."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import segno
 from tests.web.conftest import Reply, Serve, Served, read_reply
 from tests.web.scenes import Scene
 
-from ralph.records.serving import Link, ServerFolder, page_of, servers
-from ralph.web.qr_code import matrix
+from ralph.store.serving import Link, ServerFolder, run_url, running_servers
 
 
 def ralph(home: dict[str, str], *words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -25,32 +25,32 @@ def ralph(home: dict[str, str], *words: str, **env: str) -> subprocess.Completed
 
 
 WRONG = {
-    ("--bind", "0.0.0.0"): "not this machine alone",
-    ("--bind", "192.168.1.5"): "not this machine alone",
-    ("--bind", "::"): "not this machine alone",
-    ("--bind", "0.0.0.0", "--plain"): "needs a --name",
-    ("--bind", "localhost"): "is no address",
+    ("--bind", "0.0.0.0"): "reachable from other machines",
+    ("--bind", "192.168.1.5"): "reachable from other machines",
+    ("--bind", "::"): "reachable from other machines",
+    ("--bind", "0.0.0.0", "--plain"): "needs --name",
+    ("--bind", "localhost"): "expects an IP address",
     ("--bind", "203.0.113.9", "--plain"): "cannot listen on 203.0.113.9",
     ("--port", "65536"): "65536",
     ("--port", "x"): "'x'",
     ("--allow", "all"): "'all'",
-    ("--name", "http://devbox"): "is no host",
-    ("--name", "dev box"): "is no host",
-    ("--name", "devbox/x"): "is no host",
-    ("--name", ""): "is no host",
+    ("--name", "http://devbox"): "expects a host name",
+    ("--name", "dev box"): "expects a host name",
+    ("--name", "devbox/x"): "expects a host name",
+    ("--name", ""): "expects a host name",
     ("--socket", "/tmp/x", "--port", "1"): "--socket and --port",
     ("--socket", "/nowhere/at/all"): "cannot listen on /nowhere/at/all",
     ("--socket", f"/tmp/{'x' * 150}"): "shorter than 100 characters",
-    ("--socket", "/etc/passwd"): "is no socket",
-    ("/nowhere",): "no such folder",
-    ("--link",): "no page is served",
-    ("--link", "everything"): "no level",
+    ("--socket", "/etc/passwd"): "is not a socket",
+    ("/nowhere",): "folder not found",
+    ("--link",): "no web UI is running",
+    ("--link", "everything"): "unknown level",
     ("--unknown",): "--unknown",
 }
 
 
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)
-def test_wrong_words_get_one_line_and_a_hint(home: dict[str, str], words: tuple[str, ...], tmp_path: Path) -> None:
+def test_bad_options_get_one_line_and_a_hint(home: dict[str, str], words: tuple[str, ...], tmp_path: Path) -> None:
     done = ralph(home, "serve", *words, XDG_STATE_HOME=str(tmp_path))
     assert done.returncode == 2, done.stderr
     assert WRONG[words] in done.stderr
@@ -58,54 +58,73 @@ def test_wrong_words_get_one_line_and_a_hint(home: dict[str, str], words: tuple[
     assert len(done.stderr.strip().splitlines()) <= 3
 
 
-def test_a_port_that_is_taken_is_said(home: dict[str, str], served: Served) -> None:
+def test_a_busy_port_is_one_line_and_a_hint(home: dict[str, str], served: Served) -> None:
     done = ralph(home, "serve", "--port", str(served.port))
     assert done.returncode == 2
     assert "ralph serve --link" in done.stderr
 
 
-def test_an_agent_cannot_hand_out_links(home: dict[str, str], served: Served) -> None:
+@pytest.mark.parametrize("package", ["segno", "starlette", "uvicorn"])
+def test_without_its_packages_it_says_how_to_install_them(home: dict[str, str], package: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; sys.argv = ['ralph', 'serve']; import ralph.__main__"
+    words = [sys.executable, "-c", f"{code}; sys.exit(ralph.__main__.main())"]
+    done = subprocess.run(words, env=home, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    message, hint = done.stderr.splitlines()
+    assert message == f"ralph: the web UI needs {package}, which is not installed"
+    assert hint.startswith("hint: ")
+    assert "pip install 'ralph-until-done[web]'" in hint
+
+
+def test_ctrl_c_ends_it_at_once_while_pages_are_open(serve: Serve, scene: Callable[..., Scene]) -> None:
+    run = scene("0p3n")
+    run.begin(1)
+    served = serve()
+    lines = [f"GET {served.base}events?run={run.id} HTTP/1.1", "Host: 127.0.0.1", f"Cookie: {served.cookie}", "", ""]
+    with served.connect() as stream, served.connect():
+        stream.sendall("\r\n".join(lines).encode())
+        assert b"200 OK" in stream.recv(1 << 16)
+        served.process.send_signal(signal.SIGINT)
+        assert served.process.wait(10) == 0
+    assert served.process.stderr is not None
+    assert "Traceback" not in served.process.stderr.read()
+
+
+def test_an_agent_cannot_create_links(home: dict[str, str], served: Served) -> None:
     done = ralph(home, "serve", "--link", "--port", str(served.port), RALPH_RUN_ID="20261115-120000-k3fa")
     assert (done.returncode, "only a person" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_however_it_ends_nothing_of_it_is_left(serve: Serve, home: dict[str, str], number: signal.Signals) -> None:
+def test_it_leaves_nothing_behind_however_it_ends(serve: Serve, home: dict[str, str], number: signal.Signals) -> None:
     served = serve()
     folder = ServerFolder(f"127.0.0.1:{served.port}", home)
     served.another_link("look")
-    assert folder.served
+    assert folder.running
     served.process.send_signal(number)
     assert served.process.wait(60) == 0
-    assert not folder.served
+    assert not folder.running
     assert not list(Path(folder.path).rglob("*.json"))
     assert not list(Path(folder.path, "links").iterdir())
 
 
-def test_whoever_ends_it_at_its_very_first_moment_does_not_wait_for_ever(serve: Serve) -> None:
+def test_a_signal_right_after_the_start_ends_it(serve: Serve) -> None:
     for _ in range(3):
         served = serve(enters=False)
         served.process.terminate()
         assert served.process.wait(60) == 0
 
 
-def test_it_listens_before_it_has_imported_what_pages_are_made_of(home: dict[str, str]) -> None:
-    code = "import sys; import ralph.web.listening; print(*sys.modules)"
-    known = subprocess.run([sys.executable, "-c", code], env=home, capture_output=True, text=True, check=True).stdout
-    late = {"ralph.web.routes", "ralph.web.run_page", "ralph.settings", "ralph.history.run_history", "http.server"}
-    assert not late & set(known.split())
-
-
-def test_a_server_that_was_killed_is_known_to_be_gone(serve: Serve, home: dict[str, str]) -> None:
+def test_a_killed_server_is_not_listed(serve: Serve, home: dict[str, str]) -> None:
     served = serve()
     served.process.kill()
     served.process.wait()
-    assert f"127.0.0.1:{served.port}" not in servers(home)
+    assert f"127.0.0.1:{served.port}" not in running_servers(home)
     again = ralph(home, "serve", "--link", "--port", str(served.port))
-    assert (again.returncode, "no page is served there" in again.stderr) == (2, True)
+    assert (again.returncode, "no web UI is running on" in again.stderr) == (2, True)
 
 
-def test_secrets_are_kept_as_hashes_and_for_this_user_alone(serve: Serve, home: dict[str, str]) -> None:
+def test_secrets_are_stored_as_hashes_and_only_for_this_user(serve: Serve, home: dict[str, str]) -> None:
     served = serve("--remember")
     link = served.another_link("steer")
     folder = Path(ServerFolder(f"127.0.0.1:{served.port}", home).path)
@@ -133,7 +152,7 @@ def test_a_link_is_too_old_after_ten_minutes(serve: Serve, home: dict[str, str])
     served.process.terminate()
 
 
-def test_browsers_are_forgotten_unless_they_shall_be_remembered(serve: Serve) -> None:
+def test_browsers_lose_access_with_the_server_unless_remembered(serve: Serve) -> None:
     forgets = serve()
     forgets.process.terminate()
     forgets.process.wait()
@@ -152,11 +171,11 @@ def test_browsers_are_forgotten_unless_they_shall_be_remembered(serve: Serve) ->
     back.process.wait()
     capped = serve("--port", str(forgets.port), "--remember", "--allow", "look", enters=False)
     capped.cookie = remembers.cookie
-    assert capped.get("new").status == 403  # what a browser was allowed once is capped as well
+    assert capped.get("new").status == 403  # the cap also applies to remembered browsers
     capped.process.terminate()
 
 
-def test_behind_a_proxy_the_page_goes_by_its_name_alone(serve: Serve) -> None:
+def test_behind_a_proxy_only_its_name_works(serve: Serve) -> None:
     served = serve("--name", "devbox.example.net", enters=False)
     assert served.link.startswith("https://devbox.example.net/")
     served.port = _port_of(served)
@@ -172,11 +191,11 @@ def test_behind_a_proxy_the_page_goes_by_its_name_alone(serve: Serve) -> None:
 
 
 def _port_of(served: Served) -> int:
-    found = [name for name, one in servers(served.env).items() if one.pid == served.process.pid]
+    found = [name for name, one in running_servers(served.env).items() if one.pid == served.process.pid]
     return int(found[0].rpartition(":")[2])
 
 
-def test_with_a_name_the_link_is_also_a_code_for_a_phone(home: dict[str, str]) -> None:
+def test_with_a_name_the_link_is_also_a_qr_code(home: dict[str, str]) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "ralph", "serve", "--port", "0", "--name", "devbox.example.net"],
         env=home,
@@ -186,33 +205,20 @@ def test_with_a_name_the_link_is_also_a_code_for_a_phone(home: dict[str, str]) -
     )
     assert process.stdout is not None
     link = process.stdout.readline().strip()
-    code = matrix(link)
-    assert code is not None
+    code = [[bool(module) for module in row] for row in segno.make(link, error="l", micro=False).matrix]
     lines = [process.stdout.readline().rstrip("\n") for _ in range((len(code) + 5) // 2)]
     dark = [
         [(half == 1 and sign in " ▀") or (half == 0 and sign in " ▄") for sign in line]
         for line in lines
         for half in (0, 1)
     ]
-    assert [row[2:-2] for row in dark[2 : 2 + len(code)]] == [[bool(module) for module in row] for row in code]
+    assert [row[2:-2] for row in dark[2 : 2 + len(code)]] == code
     process.terminate()
     process.communicate()
 
 
-@pytest.mark.parametrize("size", [17, 32, 53, 78, 106, 134])
-def test_the_code_is_the_one_that_others_make(size: int) -> None:
-    segno = pytest.importorskip("segno", reason="needs segno: pip install segno")
-    text = ("https://devbox.example.net/" + "aB3_-/?=" * 20)[:size]
-    made = matrix(text)
-    assert made is not None
-    version = (len(made) - 17) // 4
-    other = segno.make(text, error="l", boost_error=False, mode="byte", version=version, mask=0)
-    assert made == [[int(module) for module in row] for row in other.matrix]
-    assert matrix("x" * 135) is None
-
-
-def test_what_is_read_along_the_way_is_only_served_where_that_was_accepted(serve: Serve) -> None:
-    served = serve("--bind", "127.0.0.2", enters=False)  # loopback all the same
+def test_another_loopback_address_needs_no_plain(serve: Serve) -> None:
+    served = serve("--bind", "127.0.0.2", enters=False)  # this is loopback as well
     assert served.link.startswith("http://127.0.0.2:")
     served.process.terminate()
 
@@ -230,7 +236,7 @@ def over(path: str, raw: bytes) -> Reply:
         return Reply(read_reply(sock))
 
 
-def test_a_socket_is_for_this_user_alone(serve: Serve, place: str, home: dict[str, str]) -> None:
+def test_a_socket_is_only_for_this_user(serve: Serve, place: str, home: dict[str, str]) -> None:
     served = serve("--socket", place)
     assert stat.S_IMODE(os.stat(place).st_mode) == 0o600
     assert served.link.startswith("http://localhost/")
@@ -245,7 +251,7 @@ def test_a_socket_is_for_this_user_alone(serve: Serve, place: str, home: dict[st
     ]
     lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(entered)}", "", entered]
     assert over(place, "\r\n".join(lines).encode()).status == 303
-    assert ralph(home, "serve", "--socket", place).returncode == 2  # somebody serves there
+    assert ralph(home, "serve", "--socket", place).returncode == 2  # already in use
     another = ralph(home, "serve", "--socket", place, "--link", "look").stdout
     assert another.startswith(served.link.partition("enter")[0])
     served.process.terminate()
@@ -253,7 +259,7 @@ def test_a_socket_is_for_this_user_alone(serve: Serve, place: str, home: dict[st
     assert not os.path.exists(place)
 
 
-def test_a_socket_that_a_dead_server_left_is_taken_over(serve: Serve, place: str) -> None:
+def test_the_socket_of_a_killed_server_is_replaced(serve: Serve, place: str) -> None:
     first = serve("--socket", place)
     first.process.kill()
     first.process.wait()
@@ -261,14 +267,14 @@ def test_a_socket_that_a_dead_server_left_is_taken_over(serve: Serve, place: str
     assert serve("--socket", place).link.startswith("http://localhost/")
 
 
-def test_the_page_of_a_run_is_known_to_other_programs(serve: Serve, home: dict[str, str], tmp_path: Path) -> None:
+def test_other_commands_know_the_address_of_a_run(serve: Serve, home: dict[str, str], tmp_path: Path) -> None:
     env = {**home, "XDG_STATE_HOME": str(tmp_path)}
-    assert page_of("k3fa", env) == ""
+    assert run_url("k3fa", env) == ""
     served = serve(XDG_STATE_HOME=str(tmp_path))
-    assert page_of("k3fa", env) == f"{served.origin}{served.base}runs/k3fa"
+    assert run_url("k3fa", env) == f"{served.origin}{served.base}runs/k3fa"
     served.process.terminate()
     served.process.wait()
-    assert page_of("k3fa", env) == ""
+    assert run_url("k3fa", env) == ""
 
 
 def test_the_help_says_what_a_link_allows(home: dict[str, str]) -> None:
@@ -277,7 +283,7 @@ def test_the_help_says_what_a_link_allows(home: dict[str, str]) -> None:
     assert "--allow" in said
 
 
-def test_runs_do_not_depend_on_the_page(serve: Serve, scene: Callable[..., Scene]) -> None:
+def test_runs_do_not_depend_on_the_web_ui(serve: Serve, scene: Callable[..., Scene]) -> None:
     run = scene("a10ne")
     run.begin(1)
     served = serve()
@@ -288,7 +294,7 @@ def test_runs_do_not_depend_on_the_page(serve: Serve, scene: Callable[..., Scene
     run.iterate(1, True, True, True)
 
 
-def test_a_notification_carries_the_question_and_the_address_of_its_run(
+def test_a_notification_has_the_question_and_the_address_of_its_run(
     serve: Serve, home: dict[str, str], tmp_path: Path
 ) -> None:
     served = serve(XDG_STATE_HOME=str(tmp_path / "state"), enters=False)

@@ -1,4 +1,4 @@
-"""Whoever looks sees everything once, in order, however often the connection breaks."""
+"""A stream delivers everything once and in order, even if the connection breaks."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def run(scene: Callable[..., Scene]) -> Scene:
     return made
 
 
-def test_of_250_lines_each_comes_once_though_the_connection_breaks(ear: Callable[..., Ear], run: Scene) -> None:
+def test_each_of_250_lines_arrives_once_even_if_the_connection_breaks(ear: Callable[..., Ear], run: Scene) -> None:
     page = ear(f"?run={run.id}")
     for number in range(250):
         run.tell(e.AgentText(f"line <{number}>"))
@@ -36,7 +36,7 @@ def test_of_250_lines_each_comes_once_though_the_connection_breaks(ear: Callable
     assert re.findall(r"line &lt;(\d+)&gt;", page.all) == [str(number) for number in range(250)]
 
 
-def test_whoever_comes_gets_what_happened_since_their_page_was_made(
+def test_a_new_stream_sends_what_happened_since_the_page_was_rendered(
     ear: Callable[..., Ear], served: Served, run: Scene
 ) -> None:
     run.tell(e.AgentText("before the page"))
@@ -50,25 +50,25 @@ def test_whoever_comes_gets_what_happened_since_their_page_was_made(
     assert "before the page" not in page.all
 
 
-def test_the_end_of_a_tool_call_takes_the_place_of_its_beginning(ear: Callable[..., Ear], run: Scene) -> None:
+def test_the_end_of_a_tool_call_replaces_its_start(ear: Callable[..., Ear], run: Scene) -> None:
     page = ear(f"?run={run.id}")
     run.tell(e.ToolStarted("t", "Bash", "sleep 9"))
     page.until("sleep 9")
     (begun,) = re.findall(r'class="tool" id="(e\d+)"', page.all)
     page.close()
-    run.tell(e.AgentText("meanwhile"), e.ToolFinished(id="t", name="Bash", ok=True, output="slept", lines=1, chars=5))
+    run.tell(e.AgentText("in between"), e.ToolFinished(id="t", name="Bash", ok=True, output="slept", lines=1, chars=5))
     page.heard.clear()
     page.connect()
     page.until("slept")
     assert re.findall(r'class="tool" id="(e\d+)"', page.all) == [begun]
 
 
-def test_parts_of_the_page_are_replaced_when_they_change_and_not_otherwise(ear: Callable[..., Ear], run: Scene) -> None:
+def test_parts_of_a_page_are_sent_only_when_they_change(ear: Callable[..., Ear], run: Scene) -> None:
     page = ear(f"?run={run.id}")
     page.until('id="steer"')
     page.heard.clear()
     run.mail.pause()
-    page.until("Go on")
+    page.until("Resume")
     assert "running, pausing" in page.all
     assert 'id="stream"' not in page.all
     page.heard.clear()
@@ -78,7 +78,7 @@ def test_parts_of_the_page_are_replaced_when_they_change_and_not_otherwise(ear: 
     assert 'data-into="chapters"' in page.all
 
 
-def test_one_who_was_away_for_too_long_loads_the_page_anew(ear: Callable[..., Ear], run: Scene) -> None:
+def test_a_page_that_was_away_too_long_reloads(ear: Callable[..., Ear], run: Scene) -> None:
     page = ear(f"?run={run.id}")
     run.tell(e.AgentText("the first"))
     page.until("the first")
@@ -92,7 +92,7 @@ def test_one_who_was_away_for_too_long_loads_the_page_anew(ear: Callable[..., Ea
     assert page.heard[0][0] == "again"
 
 
-def test_a_run_that_is_removed_has_its_page_loaded_anew(ear: Callable[..., Ear], run: Scene) -> None:
+def test_the_page_of_a_removed_run_reloads(ear: Callable[..., Ear], run: Scene) -> None:
     import shutil
 
     page = ear(f"?run={run.id}")
@@ -112,7 +112,7 @@ def test_the_board_moves_a_card_when_its_run_asks(ear: Callable[..., Ear], run: 
     assert "<title" in page.all
 
 
-def test_those_who_may_only_look_get_no_buttons(ear: Callable[..., Ear], served: Served, run: Scene) -> None:
+def test_a_browser_that_may_only_look_gets_no_buttons(ear: Callable[..., Ear], served: Served, run: Scene) -> None:
     looks = Served(served.process, served.link, served.env)
     looks.cookie = served.enter_as("look")
     page = ear(f"?run={run.id}", to=looks)
@@ -122,19 +122,19 @@ def test_those_who_may_only_look_get_no_buttons(ear: Callable[..., Ear], served:
 
 
 @pytest.mark.parametrize("query", ["?run=unknown", "?run=../x", "?run=%00"])
-def test_there_is_no_stream_of_nothing(served: Served, query: str) -> None:
+def test_a_stream_of_an_unknown_run_is_not_found(served: Served, query: str) -> None:
     assert served.get(f"events{query}").status == 404
 
 
 @pytest.mark.parametrize("after", ["x", "-1", "9" * 30, "1e3", "²"])
-def test_a_number_that_is_none_counts_as_nothing_seen(ear: Callable[..., Ear], run: Scene, after: str) -> None:
+def test_an_invalid_event_number_counts_as_zero(ear: Callable[..., Ear], run: Scene, after: str) -> None:
     run.tell(e.AgentText("what there is"))
     from urllib.parse import quote
 
     ear(f"?run={run.id}&after={quote(after)}").until("what there is")
 
 
-def test_a_journal_that_was_cut_or_comes_from_a_newer_version_is_shown_as_far_as_it_goes(
+def test_a_truncated_or_newer_journal_is_shown_as_far_as_possible(
     served: Served, ear: Callable[..., Ear], run: Scene
 ) -> None:
     run.iterate(1, True, True, True)
@@ -152,7 +152,7 @@ def test_a_journal_that_was_cut_or_comes_from_a_newer_version_is_shown_as_far_as
 
 
 @pytest.mark.parametrize("page", ["", "/iterations/1", "/diff", "/diff/1", "/report"])
-def test_a_journal_in_whose_place_somebody_puts_something_else_is_said_and_shown_again_when_it_is_back(
+def test_a_replaced_journal_is_an_error_until_it_is_restored(
     served: Served, scene: Callable[..., Scene], page: str
 ) -> None:
     run = scene()
@@ -175,8 +175,8 @@ def test_an_empty_journal_has_a_page(served: Served, scene: Callable[..., Scene]
     assert served.get("").status == 200
 
 
-def test_the_end_of_a_long_journal_is_on_the_page_at_once(serve: Serve, scene: Callable[..., Scene]) -> None:
-    """A hundred megabytes take a while to read; nobody waits for that."""
+def test_the_end_of_a_long_journal_is_shown_at_once(serve: Serve, scene: Callable[..., Scene]) -> None:
+    """Reading a hundred megabytes takes a while; the page does not wait for it."""
     run = scene("l0ng")
     run.iterate(1, True, False, True)
     line = b'{"type":"agent_text","timestamp":"2026-11-15T12:00:00Z","run":"r","seq":7,"data":{"text":"%b"}}\n' % (
@@ -194,7 +194,7 @@ def test_the_end_of_a_long_journal_is_on_the_page_at_once(serve: Serve, scene: C
     served.process.terminate()
 
 
-def test_nobody_is_kept_waiting_by_a_stream_whose_other_end_is_gone(served: Served, run: Scene) -> None:
+def test_streams_of_vanished_clients_block_no_one(served: Served, run: Scene) -> None:
     for _ in range(20):
         sock = served.connect()
         lines = [
@@ -213,7 +213,7 @@ def test_nobody_is_kept_waiting_by_a_stream_whose_other_end_is_gone(served: Serv
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="reads a process's time from /proc")
-def test_one_who_looks_at_a_hundred_quiet_runs_takes_a_hundredth_of_a_core_at_most(
+def test_watching_a_hundred_quiet_runs_takes_at_most_one_percent_of_a_core(
     serve: Serve, scene: Callable[..., Scene], ear: Callable[..., Ear]
 ) -> None:
     for number in range(100):
@@ -225,7 +225,7 @@ def test_one_who_looks_at_a_hundred_quiet_runs_takes_a_hundredth_of_a_core_at_mo
         return sum(int((one / "schedstat").read_text().split()[0]) for one in tasks.iterdir()) / 1e9
 
     def share() -> float:
-        """Of a core, over two seconds."""
+        """Return the share of a core used over two seconds."""
         before, began = busy(), time.monotonic()
         time.sleep(2)
         return (busy() - before) / (time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""A backlog on the page: its items on the board, and how the whole of it stands."""
+"""A backlog in the web UI: its tasks on the board, and its own page."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,25 +31,25 @@ def column(html: str, id_: str) -> str:
     return html.partition(f'id="{id_}"')[2].partition("</section>")[0]
 
 
-def test_items_that_wait_for_a_loop_are_queued_on_the_board(served: Served, work: WorkScene) -> None:
+def test_waiting_tasks_are_queued_on_the_board(served: Served, work: WorkScene) -> None:
     work.start("T1")
     shown = served.get().text
     queued = column(shown, "queued")
     assert "Sums are Decimal" in queued
     assert "after T2" in queued
     assert "Coupons expire" not in queued
-    assert f"runs/{work.id}#item-T2" in queued
-    assert "0 of 4 items landed" in column(shown, "at-work")
+    assert f"runs/{work.id}#task-T2" in queued
+    assert "0 of 4 tasks merged" in column(shown, "running")
 
 
-def test_without_a_backlog_there_is_no_such_column(served: Served, work: WorkScene) -> None:
+def test_without_a_backlog_there_is_no_queue(served: Served, work: WorkScene) -> None:
     for item in ITEMS:
         work.start(item.key)
         work.land(item.key)
     assert "Queued" not in column(served.get().text, "queued")
 
 
-def test_a_parked_item_needs_you(served: Served, work: WorkScene) -> None:
+def test_a_parked_task_needs_you(served: Served, work: WorkScene) -> None:
     work.start("T1")
     work.park("T1", "the gate refused it `3` times")
     assert "Coupons expire" in column(served.get().text, "needs")
@@ -58,10 +58,10 @@ def test_a_parked_item_needs_you(served: Served, work: WorkScene) -> None:
     assert "the gate refused it <code>3</code> times" in page
 
 
-def test_what_the_loop_of_an_item_came_to_is_told_by_its_work(served: Served, work: WorkScene, scene: Make) -> None:
+def test_an_ended_run_of_a_task_is_shown_by_its_backlog(served: Served, work: WorkScene, scene: Make) -> None:
     loop = scene("item", goal="a goal of an item's own", work=work.id, item="T1")
     work.start("T1", loop)
-    assert "a goal of an item&#x27;s own" in column(served.get().text, "at-work").replace("&#39;", "&#x27;")
+    assert "a goal of an item&#x27;s own" in column(served.get().text, "running").replace("&#39;", "&#x27;")
     loop.finish("exhausted", "10 iterations were not enough")
     work.park("T1", run=loop.id)
     board = served.get().text
@@ -70,12 +70,12 @@ def test_what_the_loop_of_an_item_came_to_is_told_by_its_work(served: Served, wo
     assert served.get(f"runs/{loop.id}").status == 200
 
 
-def test_the_page_of_a_work_says_where_each_item_is(served: Served, work: WorkScene) -> None:
+def test_the_page_of_a_backlog_shows_the_state_of_each_task(served: Served, work: WorkScene) -> None:
     work.start("T1")
     work.land("T1")
     page = served.get(f"runs/{work.id}").text
-    assert '<li id="item-T1" class="landed">' in page
-    assert '<li id="item-T3" class="waiting">' in page
+    assert '<li id="task-T1" class="landed">' in page
+    assert '<li id="task-T3" class="waiting">' in page
     assert "Two coupons do not stack &lt;b&gt;ever&lt;/b&gt;" in page
     assert "ralph/w/merged" in page
     assert "make test" in page
@@ -83,23 +83,23 @@ def test_the_page_of_a_work_says_where_each_item_is(served: Served, work: WorkSc
     assert "Two coupons" in served.get(f"runs/{work.id}/report").text
 
 
-def test_a_landing_is_seen_as_it_happens(ear: Callable[..., Ear], work: WorkScene, served: Served) -> None:
+def test_a_merge_is_shown_as_it_happens(ear: Callable[..., Ear], work: WorkScene, served: Served) -> None:
     work.start("T1")
     heard = ear(f"?run={work.id}")
     work.land("T1")
-    heard.until('<li id="item-T1" class="landed">')
+    heard.until('<li id="task-T1" class="landed">')
 
 
-def test_a_work_is_paused_and_let_go_on_but_not_told(served: Served, work: WorkScene) -> None:
+def test_a_backlog_can_be_paused_and_resumed_but_not_told(served: Served, work: WorkScene) -> None:
     assert served.post(f"runs/{work.id}/pause").status == 200
-    assert "Go on" in served.get(f"runs/{work.id}").text
+    assert "Resume" in served.get(f"runs/{work.id}").text
     assert served.post(f"runs/{work.id}/resume").status == 200
     refused = served.post(f"runs/{work.id}/tell", text="hello")
     assert (refused.status, "name one of its items" in refused.text) == (409, True)
 
 
-def test_an_ended_work_leaves_nothing_queued(served: Served, work: WorkScene) -> None:
+def test_an_ended_backlog_has_nothing_queued(served: Served, work: WorkScene) -> None:
     work.start("T1")
     work.finish()
     assert "Sums are Decimal" not in column(served.get().text, "queued")
-    assert "Go on" in served.get(f"runs/{work.id}").text
+    assert "Resume" in served.get(f"runs/{work.id}").text

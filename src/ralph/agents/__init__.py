@@ -1,20 +1,19 @@
-"""Which coding agents are known? A literal table; the module of an agent is imported when that agent is asked for."""
+"""The known coding agents: a literal table. The module of an agent is imported when it is used."""
 
-import sys
 from collections.abc import Mapping
+from importlib import import_module
 from os.path import expanduser, isfile
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from ralph.agents.command_line import needs_shell, split
+from ralph.agents.protocol import AgentModule
 from ralph.errors import UserError
-
-if TYPE_CHECKING:
-    from ralph.agents.protocol import AgentModule
 
 _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 _GOOGLE = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 _MANY = (*_ANTHROPIC, "OPENAI_API_KEY", *_GOOGLE, "GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY")
 
-# name: the environment variables that hold its credentials. What stands in no row is hidden from nobody.
+# name: the environment variables that hold its credentials. Variables in no row are not hidden.
 _AGENTS: dict[str, tuple[str, ...]] = {
     "claude": (*_ANTHROPIC, "CLAUDE_CODE_OAUTH_TOKEN"),
     "codex": ("OPENAI_API_KEY", "CODEX_API_KEY"),
@@ -33,7 +32,7 @@ _AGENTS: dict[str, tuple[str, ...]] = {
 }
 
 
-# Where the models are that a key is for.
+# The host that a key is for.
 _HOSTS = {
     "ANTHROPIC_API_KEY": "api.anthropic.com",
     "ANTHROPIC_AUTH_TOKEN": "api.anthropic.com",
@@ -47,7 +46,7 @@ _HOSTS = {
 
 
 def hosts(module: "AgentModule", env: Mapping[str, str]) -> tuple[str, ...]:
-    """Where the models of an agent are, as far as that can be told from the keys and URLs in the environment."""
+    """Return the hosts of an agent's models, as far as the keys and URLs in the environment tell."""
     by_key = [_HOSTS[key] for key in module.KEYS if key in _HOSTS and env.get(key)]
     if module.BOX is None:
         return tuple(by_key)
@@ -59,55 +58,58 @@ def known() -> tuple[str, ...]:
 
 
 def programs() -> tuple[str, ...]:
-    """The known agents that are found on PATH. The built-in one is never found by chance: it is asked for by name."""
+    """Return the known agents that are looked for on PATH; the built-in one must be named."""
     return tuple(name for name in _AGENTS if name != "builtin")
 
 
 def keys(name: str) -> tuple[str, ...]:
-    """The environment variables that hold the credentials of the agent called `name`."""
+    """Return the environment variables that hold the credentials of the agent `name`."""
     return _AGENTS.get(name, ())
 
 
 def module(name: str) -> "AgentModule":
-    """The module of a known agent, or of `command`: any other program."""
-    path = f"ralph.agents.{name}"
-    __import__(path)  # `importlib` brings `warnings` along, and no run has a need of either
-    return cast("AgentModule", sys.modules[path])
+    """Return the module of a known agent, or of `command` for any other program."""
+    return cast("AgentModule", import_module(f"ralph.agents.{name}"))
 
 
 def find(command: str) -> "AgentModule":
-    """The module for what the user calls the agent: a known name, a path to one, or a whole command line."""
+    """Return the module for the user's agent: a known name, a path to one, or a whole command line."""
     (program, *_), _flags = words(command)
+    if program.startswith("acp:"):
+        return module("acp")
     return module(_name_of(program) or "command")
 
 
 def words(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The program and the extra words in `command`, as a Request wants them. A command line that is not simply a known
-    agent and its flags stays whole, for the module `command` to read."""
+    """Split `command` into the program and extra words, as a `TurnRequest` needs them.
+
+    A command line that is not just a known agent and its flags stays whole, for the module `command`.
+    """
     command = command.strip()
     if not command:
         raise UserError("the agent's command is empty", f"name one of: {', '.join(_AGENTS)}, or any command line")
+    if command.startswith("acp:"):
+        return (command,), ()
     if _name_of(command):
         return (expanduser(command),), ()
     first, *others = command.split(maxsplit=1)
     rest = "".join(others)
     if not _name_of(first) or "{prompt" in rest:
         return (command,), ()
-    from ralph.agents.command_line import needs_shell, split
 
     return ((command,), ()) if needs_shell(rest) else ((expanduser(first),), split(rest))
 
 
 def foreign_keys(module: "AgentModule") -> frozenset[str]:
-    """The environment variables that an agent must not see. A command of the user's own sees all of his."""
-    hidden = {"CLAUDECODE"}  # it tells Claude Code that it runs inside itself
+    """Return the environment variables to hide from an agent. The user's own command sees all of them."""
+    hidden = {"CLAUDECODE"}  # it tells Claude Code that it is nested
     if module.NAME in _AGENTS:
         hidden.update(key for agent in _AGENTS.values() for key in agent)
     return frozenset(hidden - set(module.KEYS))
 
 
 def _name_of(program: str) -> str | None:
-    """The known agent that a program is, by its name or the last part of its path."""
+    """Return the known agent that a program is, by its name or the last part of its path."""
     name = program.replace("\\", "/").rpartition("/")[2].lower()
     for ending in (".exe", ".cmd", ".bat", ".ps1"):
         name = name.removesuffix(ending)

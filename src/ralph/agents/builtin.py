@@ -1,6 +1,7 @@
-"""How is the built-in agent run, where is its model asked, and what does its stream say? A program of ours,
-`ralph.agent`, that works with any model and prints what Claude Code prints: `PROVIDER:NAME` and what the settings add
-become one endpoint, and what its tokens cost is known here."""
+"""The built-in agent: `ralph.builtin_agent`, a separate program that works with any model.
+
+It prints what Claude Code prints. `PROVIDER:NAME` and the settings resolve to one endpoint; prices are looked up here.
+"""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -24,8 +25,10 @@ Wire = Literal["chat", "responses", "messages", "google"]
 
 
 class Provider(Struct, frozen=True):
-    """Somebody who serves models. `keys`: the variables that may hold the key, the first one found counts; with none
-    the model is the user's own, needs no key and costs nothing."""
+    """A service with models. `keys` are the variables that may hold its key; the first one set counts.
+
+    Without keys the model is the user's own, needs no key and costs nothing.
+    """
 
     wire: Wire
     url: str
@@ -50,11 +53,11 @@ PROVIDERS: dict[str, Provider] = {
     "vllm": Provider("chat", "http://127.0.0.1:8000/v1"),
     "lmstudio": Provider("chat", "http://127.0.0.1:1234/v1"),
 }
-OWN = "server"  # the provider of a model that was named by its address alone
+OWN = "server"  # the provider of a model that is given by its address alone
 
 
 class Endpoint(Struct, frozen=True):
-    """A model, where it is asked, how, and which variable holds the key ("": none is needed)."""
+    """A model, its address and protocol, and the variable with its key ("" if it needs none)."""
 
     provider: str
     model: str
@@ -64,7 +67,7 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether the model is the user's own, and so costs nothing: no key, on a server that one runs oneself."""
+        """Whether the model runs on the user's own server, without a key, and costs nothing."""
         own = self.provider in PROVIDERS or self.host in ("127.0.0.1", "::1", "localhost")
         return own and not self.key_env
 
@@ -74,7 +77,7 @@ class Endpoint(Struct, frozen=True):
 
 
 def endpoint(model: str, url: str = "", wire: str = "", key_env: str = "") -> Endpoint:
-    """The model that is meant. With a `url` of its own it may be called by its bare name."""
+    """Resolve a model name. With a `url`, a bare name is enough."""
     before, colon, after = model.partition(":")
     provider = before if colon and before in PROVIDERS else ""
     name = (after if provider else model).strip()
@@ -92,7 +95,7 @@ def endpoint(model: str, url: str = "", wire: str = "", key_env: str = "") -> En
 
 
 def with_key(asked: Endpoint, env: Mapping[str, str]) -> tuple[Endpoint, str]:
-    """The endpoint with the variable that really holds its key, and the key. A missing one is said by its name."""
+    """Return the endpoint with the variable that holds its key, and the key; raise if it is not set."""
     usual = PROVIDERS[asked.provider].keys if asked.provider in PROVIDERS else ()
     for variable in usual if asked.key_env in usual else (asked.key_env,):
         if key := env.get(variable, "").strip():
@@ -119,27 +122,29 @@ BOX = BoxNeeds(state="~/.local/state/ralph-agent", variable="XDG_STATE_HOME", wi
 
 
 _WHERE = ("--model", "--url", "--wire", "--key-env")
-_PRICED_AS = {"xai": "x-ai", OWN: ""}  # who is called otherwise where the prices are
+_PRICED_AS = {"xai": "x-ai", OWN: ""}  # providers with another name in the price table
 
 
 def options(wish: Description | None, asked: str, flags: tuple[str, ...]) -> tuple[str, ...]:
-    """All that is said about the model, as words for the agent: where it is asked stands there too, whoever said so.
-    What the settings wish for the model that they name does not hold for one of another provider."""
+    """Return everything about the model as words for the agent, its address included.
+
+    Settings for one model do not apply to a model of another provider.
+    """
     own = wish.model if wish and isinstance(wish.model, str) else ""
-    name = _said(flags, "--model") or asked or own
+    name = _option_value(flags, "--model") or asked or own
     words: dict[str, object] = {"--model": name}
     if wish and (not own or name.partition(":")[0] == own.partition(":")[0]):
         words |= {"--url": wish.url, "--wire": wish.wire, "--key-env": wish.key_env, "--tools": wish.tools}
         words |= {"--context": wish.context, "--max-output": wish.max_output}
-    words |= {option: said for option in _WHERE if (said := _said(flags, option))}
+    words |= {option: said for option in _WHERE if (said := _option_value(flags, option))}
     found = endpoint(*(str(words.get(option) or "") for option in _WHERE))
     words |= {"--url": found.url, "--wire": found.wire, "--key-env": found.key_env}
-    pairs = [(option, str(value)) for option, value in words.items() if value and not _said(flags, option)]
+    pairs = [(option, str(value)) for option, value in words.items() if value and not _option_value(flags, option)]
     return (*(word for pair in pairs for word in pair), *flags)
 
 
 def refuse_unready(flags: tuple[str, ...], env: Mapping[str, str], is_limited: bool) -> None:
-    """Says before anything is spent what keeps the agent from working. `is_limited`: its cost must be known."""
+    """Raise before anything is spent if the agent cannot work. `is_limited`: its price must be known."""
     if find_spec("pydantic_ai") is None:
         raise UserError("the built-in agent is not installed", f"install it: {INSTALL.partition(' (')[0]}")
     asked = _endpoint(flags)
@@ -152,8 +157,8 @@ def refuse_unready(flags: tuple[str, ...], env: Mapping[str, str], is_limited: b
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """`-P` keeps the workspace's own modules out of the program. It has no permissions to ask for: its tools run."""
-    argv = [sys.executable, "-P", "-m", "ralph.agent", *model(request, "--model")]
+    """Build the command line. `-P` keeps modules of the workspace out. It asks for no permissions: its tools run."""
+    argv = [sys.executable, "-P", "-m", "ralph.builtin_agent", *model(request, "--model")]
     if not request.stream:
         argv += ["--output-format", "text"]
     if request.max_turns and not given(request, "--max-turns"):
@@ -174,8 +179,7 @@ class _Builtin(BlockReader):
             self._asked = None
 
     def _assistant(self, said: StreamLine) -> Iterable[AgentEvent]:
-        """Each reply is a call of the model, and is paid for as such: some are dearer when they are long. One without
-        a tool call is the last, and an answer counts whatever it has cost."""
+        """Price each reply as one call of the model. A reply without a tool call is the last and always counts."""
         events = [*super()._assistant(said)]
         message = said.message
         if isinstance(message, StreamMessage) and message.usage is not None:
@@ -192,9 +196,9 @@ class _Builtin(BlockReader):
         return self.usage
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """With exit code 2 it says that it cannot work with what it was told: so would it be the next time."""
+        """Treat exit code 2 as fatal: the configuration is wrong, and would be next time."""
         if ended.code == 2 and self.trouble is None:
-            said = ended.stderr.strip().rpartition("\n")[2].removeprefix("ralph.agent: ")
+            said = ended.stderr.strip().rpartition("\n")[2].removeprefix("ralph.builtin_agent: ")
             return Trouble(said or "exit code 2", kind="fatal")
         return self.trouble
 
@@ -207,16 +211,16 @@ class _Builtin(BlockReader):
 
 
 def _endpoint(flags: tuple[str, ...]) -> Endpoint:
-    return endpoint(*(_said(flags, option) for option in _WHERE))
+    return endpoint(*(_option_value(flags, option) for option in _WHERE))
 
 
 def _price(usage: Usage, asked: Endpoint) -> float | None:
-    """What a call costs, in dollars; None: nobody knows."""
+    """Return the price of a call in dollars; None if it is unknown."""
     return 0.0 if asked.is_local else estimate(usage, asked.model, _PRICED_AS.get(asked.provider, asked.provider))
 
 
-def _said(flags: tuple[str, ...], option: str) -> str:
-    """The value of an option among the words."""
+def _option_value(flags: tuple[str, ...], option: str) -> str:
+    """Return the value of an option among the words."""
     for at, flag in enumerate(flags):
         if flag == option:
             return "".join(flags[at + 1 : at + 2])

@@ -1,4 +1,4 @@
-"""How is Claude Code run without a person, and what does its stream say?"""
+"""Claude Code: how to run it headless, and how to read its stream."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ from ralph.agents.wire import TABLE, Arguments, Table, read, todo_item
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
 from ralph.core.model import Exit, Turn, Usage
 
-Number = float | None  # as a float, no sum of absurd numbers can fail
+Number = float | None  # as floats, even absurd numbers can be added up
 
 
 class Tokens(Struct, gc=False):
@@ -44,7 +44,7 @@ class StreamMessage(Struct, gc=False):
 
 
 class StreamLine(Struct, gc=False):
-    """What is asked of every line; the rest is skipped unread. `parent_tool_use_id`: a sub-agent speaks."""
+    """The fields that are decoded of every line. `parent_tool_use_id` is set if a sub-agent speaks."""
 
     type: str = ""
     message: StreamMessage | str | None = None
@@ -64,7 +64,7 @@ _MOST_TASKS = 200
 
 
 class BlockReader(Reader):
-    """A parser of content blocks. An accent overrides how the result line states usage and trouble."""
+    """A parser of content blocks. A dialect overrides how its result line states usage and errors."""
 
     SILENT = frozenset({"stream_event", "keep_alive", "tool_progress"})
 
@@ -72,7 +72,7 @@ class BlockReader(Reader):
         super().__init__(request)
         self.resets_at: float | None = None
         self._message: str | None = None
-        self._seen = Tokens()  # of all replies so far, for a turn that is cut off before its result
+        self._seen = Tokens()  # of all replies so far, if the turn is cut off before its result
         self._tasks: dict[str, TodoItem] = {}
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
@@ -100,19 +100,19 @@ class BlockReader(Reader):
         return super().turn(ended)
 
     def usage_in(self, result: Table) -> Usage:
-        """What the turn used, by its result line."""
+        """Return the usage of the turn from its result line."""
         return tokens_in(wire.table(result, "usage"), wire.amount(result, "total_cost_usd"))
 
     def trouble_in(self, result: Table) -> Trouble:
-        """Why the result line reports an error."""
+        """Return why the result line reports an error."""
         return Trouble(error_in(result) or wire.text(result, "result"))
 
     def is_notice(self, text: str) -> bool:
-        """Whether what comes as the agent's text was written by its program."""
+        """Whether a text was written by the program, not by the model."""
         return False
 
     def is_denial(self, text: str) -> bool:
-        """Whether a tool gave this error because the agent was not allowed to use it."""
+        """Whether this tool error means that the agent was not allowed to use the tool."""
         return False
 
     def _assistant(self, said: StreamLine) -> Iterable[AgentEvent]:
@@ -147,14 +147,14 @@ class BlockReader(Reader):
             return self.starts(block.id or "", block.name or "", block.input, parent)
         if block.type != "text" or not block.text:
             return ()
-        if parent or notice or self.is_notice(block.text):  # what a sub-agent says is no answer of the agent's
+        if parent or notice or self.is_notice(block.text):  # a sub-agent's text is not the agent's answer
             return (AgentProgress(block.text),)
         return self.says(block.text)
 
     def _count(self, name: str | None, used: Tokens) -> None:
-        """Every line of a reply repeats the usage of the reply as it began."""
+        """Count the usage of a reply once: every line of it repeats the usage at its start."""
         if name is None or name != self._message:
-            self._message, seen = name, self._seen  # one by one: there may be thousands of replies a second
+            self._message, seen = name, self._seen  # field by field: there may be thousands of replies a second
             seen.input_tokens = (seen.input_tokens or 0) + (used.input_tokens or 0)
             seen.output_tokens = (seen.output_tokens or 0) + (used.output_tokens or 0)
             seen.cache_read_input_tokens = (seen.cache_read_input_tokens or 0) + (used.cache_read_input_tokens or 0)
@@ -181,7 +181,7 @@ class BlockReader(Reader):
         return events
 
     def _task(self, line: bytes) -> Iterable[AgentEvent]:
-        """The to-do list is told one task at a time, by what a tool returned."""
+        """Update the todo list, which arrives one task at a time in tool results."""
         result = wire.table(read(line, TABLE) or {}, "tool_use_result")
         task, change = wire.table(result, "task"), wire.table(result, "statusChange")
         name = (wire.text(task, "id") or wire.text(result, "taskId"))[:100]
@@ -216,7 +216,7 @@ class BlockReader(Reader):
 
     def _retry(self, table: Table) -> Iterable[AgentEvent]:
         if table.get("subtype") == "retry":
-            self._said = ""  # only where a reply is asked for anew has the old one been shown
+            self._said = ""  # only a repeated request means that the old reply was shown
         told = table if table.get("attempt") else wire.table(table, "data")
         words = (table.get("error_status"), wire.text(table, "error"))
         reason = " ".join(str(word) for word in words if word)
@@ -238,11 +238,11 @@ class BlockReader(Reader):
         if table.get("is_error") is True or wire.text(table, "subtype").startswith("error"):
             self.trouble = self.trouble_in(table)
         else:
-            # An empty result behind a refused stop leaves the last words standing.
+            # An empty result after a refused stop: the last text remains the answer.
             self.final = wire.text(table, "result") or ("" if self._working else self._said)
             self.trouble = None
         events: list[AgentEvent] = []
-        for denial in wire.rows(table, "permission_denials"):  # older versions say so only at the end
+        for denial in wire.rows(table, "permission_denials"):  # older versions report it only at the end
             events += self.denied(wire.text(denial, "tool_use_id"), wire.text(denial, "tool_name"))
         return [*events, *self.pays(self.usage_in(table))]
 
@@ -253,7 +253,7 @@ def tokens_in(usage: Table, cost: float | None = None) -> Usage:
 
 
 def error_in(result: Table) -> str:
-    """The error of a result line: a string in one accent, an object in another."""
+    """Return the error of a result line: a string in one dialect, an object in another."""
     return wire.text(result, "error") or wire.text(wire.table(result, "error"), "message")
 
 
@@ -277,7 +277,7 @@ BOX = BoxNeeds(
     fixed=(
         *("settings.json", "settings.local.json", "remote-settings.json", "CLAUDE.md", "rules", "keybindings.json"),
         *("agents", "commands", "hooks", "output-styles", "plugins", "skills", "workflows", "local", "ide"),
-        ".claude.json",  # there where CLAUDE_CONFIG_DIR is set; elsewhere it is the one at home, which is copied
+        ".claude.json",  # in CLAUDE_CONFIG_DIR if that is set, else in the home folder, from where it is copied
     ),
     shown=("~/.local/share/claude",),
     copied=("~/.claude.json",),
@@ -303,7 +303,7 @@ def invocation(request: TurnRequest) -> Invocation:
     if request.session:
         argv += ["--resume", request.session]
     if not given(request, _BYPASS, "--permission-mode"):
-        # Without yolo edits in the workspace go through, and other commands where the user's settings allow them; in
+        # Without yolo, allow edits in the workspace and the commands that the user's settings allow; in
         # its default mode it could not even write a file.
         mode = "plan" if request.looks_only else "acceptEdits"
         argv += [_BYPASS] if request.yolo else optional(request, "--permission-mode", mode)
@@ -320,8 +320,7 @@ class _Claude(BlockReader):
     ALLOW_LIST = "permissions.allow in .claude/settings.json"
 
     def usage_in(self, result: Table) -> Usage:
-        """`usage` leaves sub-agents out, and `total_cost_usd` counts a resumed session from its beginning: newer
-        versions say by model what was used since the last result."""
+        """Prefer the usage by model: `usage` omits sub-agents, `total_cost_usd` includes earlier turns of a session."""
         since = result.get("model_usage_since_last_result")
         if not isinstance(since, dict):
             return tokens_in(wire.table(result, "usage"), wire.amount(result, "total_cost_usd"))

@@ -1,4 +1,4 @@
-"""How is Cline run without a person, and what does its stream say?"""
+"""Cline: how to run it headless, and how to read its stream."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -27,13 +27,16 @@ BOX = BoxNeeds(
     hosts=("api.cline.bot",),
 )
 
-# It wants an argument of two words or more, and puts what it reads from stdin behind it.
+# It needs an argument of at least two words, and appends stdin to it.
 _LEAD = "This is the task:"
 _UNAPPROVED = "requires approval in a TTY session"
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """As a stream in text mode too: its plain text is full of tool output. It approves its own tools in every mode."""
+    """Build the command line. Ask for the stream even in text mode: its plain text is full of tool output.
+
+    It approves its own tools in every mode.
+    """
     argv = [*request.command, "--json", *model(request, "-m", "--model")]
     return Invocation((*argv, *extra(request, "--json"), _LEAD))
 
@@ -97,7 +100,7 @@ class _Cline(Reader):
 
 
 def _output(value: Any) -> tuple[str, bool]:
-    """What a tool returned, and whether all of it went well."""
+    """Return the output of a tool, and whether all of it succeeded."""
     if isinstance(value, str):
         return value, True
     items = value if isinstance(value, list) else [value]

@@ -1,4 +1,4 @@
-"""How is Codex run without a person, and what does its stream say?"""
+"""Codex: how to run it headless, and how to read its stream."""
 
 from collections.abc import Iterable
 
@@ -50,7 +50,7 @@ _TOOLS = {
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """All options stand before `resume`, which itself takes hardly any."""
+    """Build the command line. Options go before `resume`, which accepts hardly any itself."""
     argv = [*request.command, "exec", *_permissions(request), *lent(request, "--add-dir"), *optional(request, _NO_REPO)]
     answer_file = ""
     if request.stream:
@@ -73,7 +73,7 @@ def _permissions(request: TurnRequest) -> list[str]:
         return ["--sandbox", "danger-full-access"]
     if request.looks_only and knows(request, "--sandbox"):
         return ["--sandbox", "read-only"]
-    # It edits and runs what it likes inside the workspace, and its sandbox holds the rest back.
+    # It may edit and run anything inside the workspace; its own sandbox blocks the rest.
     return ["--sandbox", "workspace-write"] if knows(request, "--sandbox") else ["--full-auto"]
 
 
@@ -86,7 +86,7 @@ class _Codex(Reader):
         return (AgentProgress(f"session {self.session or '?'}", routine=True),)
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Where the exit code says that it went wrong, its last error is the reason; by itself that is but a notice."""
+        """Report its last error only if the exit code says that the turn failed; otherwise it was just a notice."""
         if self.trouble is None and ended.code and self.notice and not ended.ended_by:
             return Trouble(self.notice)
         return self.trouble
@@ -123,7 +123,7 @@ class _Codex(Reader):
         error = wire.text(wire.table(item, "error"), "message")
         ok = item.get("status") not in ("failed", "declined") and not error and not item.get("exit_code")
         output = wire.text(item, "aggregated_output") or error
-        # In the sandbox of its own, refusals look like those of a disk.
+        # Its own sandbox refuses with the errors of a read-only disk.
         is_held_back = not self.request.yolo and not self.request.boxed and _HELD_BACK in output
         if item.get("status") == "declined" or (not ok and is_held_back):
             events += self.denied(call, _tool(item))
@@ -134,14 +134,14 @@ class _Codex(Reader):
         return () if items is None else (TodoUpdated(items),)
 
     def on_error(self, table: Table) -> Iterable[AgentEvent]:
-        """An error is a notice, in runs that succeed too: only a failed turn is a failure."""
+        """Treat an error as a notice: successful turns print them too; only a failed turn is a failure."""
         self.notice = wire.text(table, "message")
         return (AgentProgress(self.notice),)
 
     def on_turn_completed(self, table: Table) -> Iterable[AgentEvent]:
         self.trouble, self.is_over = None, True
         names = ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_input_tokens")
-        # A resumed thread is counted from its beginning.
+        # A resumed thread reports the usage of all its turns.
         total = wire.usage(wire.table(table, "usage"), names, whole_input=True)
         return self.pays(priced(self.since(total), self.model))
 
@@ -160,7 +160,7 @@ def _arguments(item: Table) -> object:
 
 
 def _unwrapped(command: str) -> str:
-    """The command without the shell that Codex runs it by."""
+    """Return the command without the shell that Codex wraps around it."""
     if not command.startswith("/bin/bash -lc "):
         return command
     inner = command.removeprefix("/bin/bash -lc ")

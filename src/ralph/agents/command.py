@@ -1,4 +1,4 @@
-"""How is any other program run as an agent? By the user's own command line; its output says which dialect it speaks."""
+"""Any other program as an agent: the user's command line. Its output shows which dialect it speaks."""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -7,7 +7,7 @@ from os.path import expanduser, isfile
 from msgspec.structs import replace
 
 from ralph.agents import known, module, wire
-from ralph.agents.command_line import filled, needs_shell, script, split
+from ralph.agents.command_line import fill_placeholders, needs_shell, script, split
 from ralph.agents.protocol import AgentModule, BoxNeeds, Description, Invocation, Login, Parser, Trouble, TurnRequest
 from ralph.agents.reader import Reader
 from ralph.agents.wire import TABLE, Table, read
@@ -26,7 +26,7 @@ BOX = None
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """The prompt is on stdin unless the command line has a place for it."""
+    """Pass the prompt on stdin unless the command line has a placeholder for it."""
     line = request.command[0]
     if len(request.command) > 1:
         words = request.command
@@ -45,7 +45,7 @@ def invocation(request: TurnRequest) -> Invocation:
         words = split(line)
     words = (expanduser(words[0]), *words[1:], *request.flags)
     placed = any("{prompt}" in word or "{prompt_file}" in word for word in words)
-    argv = filled(words, request.prompt, request.prompt_file)
+    argv = fill_placeholders(words, request.prompt, request.prompt_file)
     return Invocation(argv, stdin="empty" if placed else "prompt")
 
 
@@ -54,21 +54,23 @@ def parser(request: TurnRequest) -> Parser:
 
 
 class Sniffer:
-    """Reads plain text (`text`), the stream of a known agent (its name), or the one until the other begins (`auto`).
-    Who prints more plain lines after that than others has merely shown a line of such a stream: all of it is text."""
+    """Reads plain text (`text`), the stream of a known agent (its name), or plain text until a stream begins (`auto`).
+
+    If more plain lines than stream lines follow, the program only showed such a line: everything is plain text.
+    """
 
     def __init__(self, request: TurnRequest, agent: str, stream: str = "auto") -> None:
         self._request, self._agent = request, agent
         self._sniffing = stream == "auto"
         self._reader: Parser = _Text(request) if stream in ("auto", "text") else module(stream).parser(request)
-        self._text: Parser | None = None  # what would be, were all of it plain text
+        self._text: Parser | None = None  # the result if all of it is plain text
         self._balance = 0
         self.skipped = self.tool_errors = 0
         self.spent: Usage | None = None
 
     @cached_property
     def _asked(self) -> frozenset[str]:
-        """The lines of the prompt: an issue, a diff or a log in it may look like an agent's stream."""
+        """Return the lines of the prompt: an issue, a diff or a log in it may look like an agent's stream."""
         return frozenset(map(str.strip, self._request.prompt.split("\n")))
 
     @property
@@ -120,14 +122,14 @@ class _Text(Reader):
         return self._plain.feed_all(lines)
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """A shell says by its exit code that a program is not there, or cannot be run."""
+        """Read the exit codes of the shell: 127 not found, 126 not executable."""
         if ended.code in (126, 127) and len(self.request.command) == 1 and needs_shell(self.request.command[0]):
             return Trouble(ended.stderr.strip() or f"exit code {ended.code}", kind="fatal")
         return None
 
 
 def dialect_of(table: Table) -> str | None:
-    """The known agent in whose stream such a line stands."""
+    """Return the known agent whose stream contains such a line."""
     kind = wire.text(table, "type")
     if kind in ("assistant", "user") and "content" in wire.table(table, "message"):
         return "claude"
@@ -147,7 +149,7 @@ def dialect_of(table: Table) -> str | None:
 
 
 def described(name: str, description: Description) -> AgentModule:
-    """The agent called `name`, as good as a module."""
+    """Return an object like an agent module for the agent `name` of the settings."""
     if description.stream not in ("text", "auto", *known()):
         raise UserError(
             f'the agent "{name}" speaks an unknown stream: "{description.stream}"',
@@ -181,7 +183,7 @@ class _Described:
         if not placed and own.prompt != "stdin":
             words.append("{prompt}" if own.prompt == "argument" else "{prompt_file}")
             placed = True
-        argv = filled(tuple(words), request.prompt, request.prompt_file)
+        argv = fill_placeholders(tuple(words), request.prompt, request.prompt_file)
         return Invocation(argv, stdin="empty" if placed else "prompt")
 
     def parser(self, request: TurnRequest) -> Parser:

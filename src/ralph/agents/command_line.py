@@ -1,5 +1,6 @@
-"""How is a command line of the user's read and filled in? As a shell would, and by one where only a shell can."""
+"""Split the user's command line and fill in its placeholders; use a shell only for shell syntax."""
 
+import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -10,9 +11,9 @@ _OPERATORS = set("|&;<>`\n")
 _LONGEST_WORD = (1 << 17) - 1  # Linux refuses a longer argument
 
 
-@cache  # as with the next one: every turn asks the same
+@cache  # cached like the next one: every turn asks the same
 def split(line: str) -> tuple[str, ...]:
-    """The words of `line`, as a shell would see them."""
+    """Split `line` into words as a shell would."""
     try:
         return shell_words(line)
     except ValueError as error:
@@ -22,7 +23,7 @@ def split(line: str) -> tuple[str, ...]:
 
 @cache
 def needs_shell(line: str) -> bool:
-    """Whether `line` holds syntax that only a shell understands, outside quotes."""
+    """Whether `line` has shell syntax outside quotes."""
     first = line.split(maxsplit=1)[0] if line.strip() else ""
     if "=" in first and first.partition("=")[0].isidentifier():
         return True
@@ -37,15 +38,15 @@ def needs_shell(line: str) -> bool:
     return False
 
 
-def filled(words: tuple[str, ...], prompt: str, prompt_file: str) -> tuple[str, ...]:
-    """`words` with the prompt, or the path of its file, in place of the placeholders."""
+def fill_placeholders(words: tuple[str, ...], prompt: str, prompt_file: str) -> tuple[str, ...]:
+    """Return `words` with the prompt or the path of its file in place of the placeholders."""
     if any("{prompt}" in word for word in words):
         _must_fit(prompt)
     return tuple(_each(word, {"{prompt}": prompt, "{prompt_file}": prompt_file}) for word in words)
 
 
 def script(line: str, prompt: str, prompt_file: str) -> tuple[str, ...]:
-    """The argv of a shell that runs `line`. Prompt and file are its arguments, so nothing in them can be code."""
+    """Return the argv of a shell that runs `line`. Prompt and file are arguments, so they cannot become code."""
     if "{prompt}" in line:
         _must_fit(prompt)
     quotes = {index: quote for index, _, quote in _unescaped(line)}
@@ -75,14 +76,13 @@ def _must_fit(prompt: str) -> None:
 
 
 def _each(word: str, values: dict[str, str]) -> str:
-    """Every placeholder replaced once: what stands in a value is not looked at again."""
-    import re
+    """Replace every placeholder once; values are not searched again."""
 
     return re.sub(r"\{prompt(?:_file)?\}", lambda found: values[found[0]], word)
 
 
 def _unescaped(line: str) -> Iterator[tuple[int, str, str]]:
-    """The characters of `line` that are not escaped, each with the kind of quotes that it stands in."""
+    """Yield the unescaped characters of `line`, each with the quotes around it."""
     quote = ""
     escaped = False
     for index, char in enumerate(line):

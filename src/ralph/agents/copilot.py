@@ -1,4 +1,4 @@
-"""How is GitHub Copilot CLI run without a person, and what does its stream say?"""
+"""GitHub Copilot CLI: how to run it headless, and how to read its stream."""
 
 from collections.abc import Iterable
 
@@ -37,7 +37,7 @@ _USAGE_FILE = "--usage-output-file"
 def invocation(request: TurnRequest) -> Invocation:
     argv = [*request.command, *optional(request, "--no-auto-update")]
     argv += ["--output-format", "json"] if request.stream else ["-s"]
-    # Any tool runs in both modes, for there is no one to ask; short of yolo, paths and addresses stay restricted.
+    # Any tool runs in both modes, because nobody can be asked; without yolo, paths and addresses stay restricted.
     argv.append("--allow-all" if request.yolo and knows(request, "--allow-all") else "--allow-all-tools")
     if request.looks_only:
         argv += optional(request, "--deny-tool", "write")
@@ -45,7 +45,7 @@ def invocation(request: TurnRequest) -> Invocation:
     if request.session:
         argv.append(f"--resume={request.session}")
     if request.scratch:
-        argv += optional(request, _USAGE_FILE, _usage_file(request))  # there are no tokens in the stream
+        argv += optional(request, _USAGE_FILE, _usage_file(request))  # the stream has no token counts
     return Invocation((*argv, *request.flags))
 
 

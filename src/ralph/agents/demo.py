@@ -1,6 +1,6 @@
-"""What does an agent look like that follows a script? A newcomer can watch it: wrong fix, empty claim, right fix.
+"""A scripted agent for `ralph demo`: a wrong fix, a false claim, the right fix.
 
-It is a real child process that reads its prompt on stdin, edits files and streams what it does, as agents do.
+It is a real child process that reads its prompt on stdin, edits files and streams what it does.
 """
 
 import json

@@ -1,12 +1,12 @@
-"""Why did a turn fail? What an agent says of its own trouble, its exit code and its error output become one Failure;
-and when does a stated limit end, in every wording that agents use for it?
+"""Why a turn failed: the agent's own error, its exit code and its error output become one `Failure`.
 
-Every expression here reads a line of at most `_LINE` characters and cannot try again from the middle of what it has
-matched: `*+` and `++` give nothing back.
+Also reads when a stated limit ends. Expressions read a line of at most `_LINE` characters and do not backtrack.
 """
 
 import re
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta, tzinfo
+from email.utils import parsedate_to_datetime
+from zoneinfo import ZoneInfo
 
 from ralph.agents.protocol import Trouble
 from ralph.agents.wire import TABLE, read, text
@@ -14,14 +14,10 @@ from ralph.agents.wire import table as tables
 from ralph.core.model import Exit, Failure, FailureKind
 from ralph.core.text import clean, head, one_line, tail
 
-if TYPE_CHECKING:
-    from datetime import tzinfo
-
-
 _REASON = 300
-_LAST_LINES, _LAST_FATAL = 200, 10  # lines at the end of an output that may say why a process failed
-_LINE = 1000  # characters of one that are looked at
-_LONGEST = 4000  # of a message that is known to be one
+_LAST_LINES, _LAST_FATAL = 200, 10  # lines at the end of an output that may state why a process failed
+_LINE = 1000  # characters of a line that are searched
+_LONGEST = 4000  # characters of a known error message
 
 _STATUS = re.compile(
     r"(?:^|\bstatus(?: code)?[:=]? ?|\bAPI Error: |\bHTTP(?:/[\d.]{1,3})? |\"code\": ?|\bcode[:=]? |\berror:? "
@@ -29,8 +25,8 @@ _STATUS = re.compile(
     re.IGNORECASE,
 )
 
-# Words of error messages. They are looked for in what is known to be an error: a field of the agent's stream, or a line
-# of the output of a process that failed, if it begins like an error or states a limit or an overload. Never in answers.
+# Words of error messages. They are searched only in known errors: a field of the agent's stream, or an output line of
+# a failed process that begins like an error or states a limit or an overload. Never in answers.
 _COUNTED = (
     r"(?:rate|usage|session|hour|hourly|daily|weekly|monthly|requests?|tokens?|api|minute|day|messages?|spend(?:ing)?"
     r"|concurrency)"
@@ -86,12 +82,12 @@ _ERROR_LINE = (
     r"(?:quota|too many|not|no|credit|rate|session|model|please set)",
     r"you.ve hit|[\w-]{1,40} cannot be used|request failed with status",
 )
-# A passing fault also stands at the beginning of a line without the word "error": "503 Service Unavailable".
+# A transient fault may begin a line without the word "error": "503 Service Unavailable".
 _BEFORE_FAULT = (
     r"(?:HTTP |[45]\d\d |connect |read |write |dial tcp \S{1,80}+ |getaddrinfo "
     r"|the (?:\w{1,20} )?(?:model|server|service|API) is (?:currently )?){0,4}"
 )
-# Lines that are about limits and state none: code, a change, a test; a package, or what somebody says of their work.
+# Lines that mention limits without reporting one: code, diffs, tests, package names, descriptions of work.
 _CODE = re.compile(
     r"^[ \t]*+(?:[-+](?=\S|  )|@@|#|//|diff |index |\d+[:|]|ok\b|not ok\b|E  |(?:import|from|def|class|const) "
     r"|(?:return|raise|assert) )"
@@ -124,7 +120,7 @@ _ONLY_AN_ERROR = re.compile(r"(?:(?:API )?Error: |Prompt is too long\b)[^\n]*+\Z
 
 
 def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
-    """Why a turn did not end well: because ralph ended it, unless the agent had already said something worse."""
+    """Return why a turn failed: ralph ended it, unless the agent had already reported something worse."""
     told = _of(trouble, ended.at) if trouble else None
     if told and (told.kind != "ordinary" or not ended.ended_by):
         return told
@@ -138,15 +134,18 @@ def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
 
 
 def stated_in(output: str) -> Trouble | None:
-    """The trouble that the last lines of a failed process's output state, if any: what is hopeless near the end only,
-    a limit or a passing fault also further up, since agents go on for a while after one."""
+    """Return the error in the last lines of a failed process's output, if any.
+
+    A fatal error counts only near the end; a limit or a transient fault also further up, because agents continue for a
+    while after one.
+    """
     lines = clean(tail(output, _LAST_LINES * _LINE)).strip().split("\n")
     first = lines[0]
     for nearness, line in enumerate(reversed(lines[-_LAST_LINES:])):
         if _states_trouble(head(line, _LINE), nearness < _LAST_FATAL):
             return _with_time(line, lines[len(lines) - nearness :])
     if _REFUSED.match(first):
-        return Trouble(first)  # a page of help is behind it
+        return Trouble(first)  # a page of help follows
     return Trouble(first) if len(lines) == 1 and _ONLY_AN_ERROR.match(first) else None
 
 
@@ -160,19 +159,19 @@ def _states_trouble(line: str, is_near: bool) -> bool:
 
 
 def _with_time(line: str, below: list[str]) -> Trouble:
-    """The line, with the next one where only that says when to come back."""
+    """Return the line, joined with the next one if only that states when the limit ends."""
     follows = head(below[0], _LINE).strip() if below else ""
     says_when = _WHEN.match(follows) and not _WHEN.search(line)
     return Trouble(f"{line.strip()} {follows}" if says_when else line.strip())
 
 
 def kind_of(message: str, status: int | None = None) -> FailureKind:
-    """The kind of failure that an error message, or its HTTP status, stands for."""
+    """Return the kind of failure that an error message or its HTTP status means."""
     message = head(message, _LONGEST)
     found = None if status else _STATUS.search(message)
     named: FailureKind = next((kind for kind, words in _KINDS if words.search(message)), "ordinary")
     if found and found[1] == "404" and "model" not in message.lower():
-        return "ordinary"  # some page was not found: only a missing model is hopeless
+        return "ordinary"  # any page may be missing: only a missing model is fatal
     status = int(found[1]) if found else status
     if status is None:
         return named
@@ -183,7 +182,7 @@ def kind_of(message: str, status: int | None = None) -> FailureKind:
     return "transient" if status >= 500 or status == 408 else "ordinary"
 
 
-_EPOCH = re.compile(r"\|\d{9,13}\b")  # behind a limit: nobody reads a moment in seconds, and it is said in words
+_EPOCH = re.compile(r"\|\d{9,13}\b")  # after a limit: the time follows in words, so drop the seconds
 
 
 def _of(trouble: Trouble, now: float) -> Failure:
@@ -194,7 +193,7 @@ def _of(trouble: Trouble, now: float) -> Failure:
 
 
 def _inner(message: str) -> str:
-    """The words in an error that is JSON, or has JSON at its end."""
+    """Return the message inside an error that is JSON or ends with JSON."""
     before, brace, rest = message.partition("{")
     table = read((brace + rest[: rest.rfind("}") + 1]).encode(errors="replace"), TABLE) if brace else None
     words = text(tables(table, "error"), "message") or text(table, "message") if table else ""
@@ -230,7 +229,7 @@ _SECONDS = re.compile(
     re.IGNORECASE,
 )
 _MILLISECONDS = re.compile(r"\bretry-after-ms\"?\s*+[:=]\s*+\"?(\d{1,12})\b", re.IGNORECASE)
-# What stands before a span of time, however it is put: "retry-after: 60s", "wait 2 minutes", "try again in an hour".
+# Words before a duration: "retry-after: 60s", "wait 2 minutes", "try again in an hour".
 _BEFORE_SPAN = re.compile(
     r"\b(?:try again|retry|retrying|resets?|reset|renews?|available|wait|come back|back off)(?: (?:again|it|now))?"
     r"(?:[ _-](?:in|after|for|time))?\"?\s*+[:=]?\s*+\"?(?:(?:about|at least|approximately|another|~) ?)?",
@@ -255,12 +254,12 @@ _HTTP_DATE = re.compile(
     r"\bretry-after\"?\s*+[:=]\s*+\"?((?:mon|tue|wed|thu|fri|sat|sun), \d.{20,26}?GMT)", re.IGNORECASE
 )
 
-JUST_PASSED = 600.0  # a time of day that is over by less was meant: the limit has just ended
+JUST_PASSED = 600.0  # a time of day in the recent past is meant as such: the limit has just ended
 _LONGEST_WAIT = 62 * 86400.0
 
 
 def resets_at(text: str, now: float) -> float | None:
-    """The moment at which the limit that `text` states ends, seen from the moment `now`."""
+    """Return when the limit stated in `text` ends, in epoch seconds; `now` is the current time."""
     for moment in (_epoch(text), _after(text, now), _date(text), _clock(text, now)):
         if moment is not None and now - 86400 <= moment <= now + _LONGEST_WAIT:
             return moment
@@ -287,7 +286,7 @@ def _after(text: str, now: float) -> float | None:
 
 
 def _span(text: str, at: int) -> float:
-    """The time that is stated from `at` on: `1h30m`, `2 days, 3 hours and 4 minutes`."""
+    """Return the duration that begins at `at`: `1h30m`, `2 days, 3 hours and 4 minutes`."""
     total = 0.0
     while part := _PART.match(text, at):
         number, unit = (1.0 if part[1].lower().startswith("a") else float(part[1])), part[2].lower()
@@ -297,14 +296,11 @@ def _span(text: str, at: int) -> float:
 
 
 def _date(text: str) -> float | None:
-    from datetime import datetime
 
     try:
         if found := _ISO.search(text):
             return datetime.fromisoformat(found[1].replace(" UTC", "+00:00").replace("UTC", "+00:00")).timestamp()
         if found := _HTTP_DATE.search(text):
-            from email.utils import parsedate_to_datetime
-
             return parsedate_to_datetime(found[1]).timestamp()
     except (ValueError, OverflowError):
         pass
@@ -312,7 +308,6 @@ def _date(text: str) -> float | None:
 
 
 def _clock(text: str, now: float) -> float | None:
-    from datetime import datetime, timedelta
 
     found = _MOMENT.search(text)
     if not found or not 1 <= int(found["hour"]) <= 12:
@@ -339,7 +334,6 @@ def _clock(text: str, now: float) -> float | None:
 def _zone(name: str | None) -> "tzinfo | None":
     if not name:
         return None
-    from zoneinfo import ZoneInfo
 
     try:
         return ZoneInfo(name)

@@ -1,4 +1,4 @@
-"""How is Gemini CLI run without a person, and what does its stream say?"""
+"""Gemini CLI: how to run it headless, and how to read its stream."""
 
 from collections.abc import Iterable
 
@@ -44,7 +44,7 @@ _REFUSED, _LOOPING = "Agent execution blocked", "Loop detected"
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """As a stream in text mode too: its plain text runs all that it said in a turn together."""
+    """Build the command line. Ask for the stream even in text mode: its plain text joins all messages of a turn."""
     argv = [*request.command]
     if not given(request, "-o", "--output-format"):
         argv += ["-o", "stream-json"]
@@ -56,13 +56,13 @@ def invocation(request: TurnRequest) -> Invocation:
     argv += [*model(request, "-m", "--model"), *lent(request, "--include-directories")]
     if request.session:
         argv += ["--resume", request.session]
-    # The user chose the folder by running ralph in it. Older versions do not know the option for this.
+    # The user trusts the folder by running ralph in it. Older versions lack the option.
     env = {"GEMINI_CLI_TRUST_WORKSPACE": "true"}
     return Invocation((*argv, *request.flags), env=env | {"GEMINI_SANDBOX": "false"} if request.boxed else env)
 
 
 class _Gemini(Reader):
-    """The deltas of a reply that broke off are not taken back, and nothing in the stream marks them: they stay."""
+    """Reads deltas. Those of a reply that broke off stay, because nothing in the stream marks them."""
 
     AGENT = NAME
     ALLOW_LIST = "tools.allowed in .gemini/settings.json"
@@ -70,10 +70,10 @@ class _Gemini(Reader):
     def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
         self._reply = Clipping()
-        self._line = Clipping()  # the end of what it said, until the line is whole
+        self._line = Clipping()  # the unfinished last line
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """A signal ends it with exit code 0 and no result; after an API error the code is its status, modulo 256."""
+        """Read the exit code: 0 without a result after a signal; the HTTP status modulo 256 after an API error."""
         if self.trouble is None and ended.code in _EXITS:
             return Trouble(_EXITS[ended.code][0], kind=_EXITS[ended.code][1])
         if self.trouble is None and not self.is_over and ended.code is not None and 144 <= ended.code < 256:
@@ -100,7 +100,7 @@ class _Gemini(Reader):
         return () if told is None else (AgentText(told),)
 
     def _rest(self) -> list[AgentEvent]:
-        """What it said since the last whole line, once it is known that nothing more comes."""
+        """Return the text since the last whole line, once nothing more can come."""
         rest = self._line.text
         self._line.clear()
         return [AgentText(rest)] if rest else []
@@ -114,7 +114,7 @@ class _Gemini(Reader):
         call, error = wire.text(table, "tool_id"), wire.table(table, "error")
         tool, output = self._open.get(call, ""), wire.text(table, "output") or wire.text(error, "message")
         kind = wire.text(error, "type")
-        # Short of yolo its shell is not even there; nothing outside the workspace is within its reach.
+        # Without yolo it has no shell tool and cannot reach anything outside the workspace.
         is_withheld = kind == "tool_not_registered" and tool == "run_shell_command"
         is_outside = bool(kind) and output.startswith("Path not in workspace")
         is_denied = is_withheld or is_outside or kind == "policy_violation"
@@ -124,7 +124,7 @@ class _Gemini(Reader):
     def on_error(self, table: Table) -> Iterable[AgentEvent]:
         message = wire.text(table, "message")
         if message.startswith(_REFUSED):
-            self._reply.clear()  # a hook sent it back to work
+            self._reply.clear()  # a hook made it continue
             self.trouble = None
         elif message.startswith(_LOOPING):
             self.trouble = Trouble(message, kind="ordinary")

@@ -1,6 +1,7 @@
-"""How is opencode run without a person, and what does its stream say?"""
+"""opencode: how to run it headless, and how to read its stream."""
 
 from collections.abc import Iterable
+from json import dumps
 from os import environ
 
 from ralph.agents import keys, wire
@@ -23,7 +24,7 @@ BOX = BoxNeeds(
     within="opencode",
     fixed=("bin",),
     shown=("~/.opencode",),
-    # Copies: it writes into this folder at every start, and would end there if it could not.
+    # Copies: it writes into this folder at every start, and exits if it cannot.
     copied=tuple(
         f"~/.config/opencode/{name}" for name in ("opencode.json", "opencode.jsonc", "config.json", "AGENTS.md")
     ),
@@ -36,9 +37,9 @@ _MAY = "OPENCODE_PERMISSION"
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """As a stream in text mode too: its plain text runs all that it said in a turn together."""
+    """Build the command line. Ask for the stream even in text mode: its plain text joins all messages of a turn."""
     argv = [*request.command, "run", "--format", "json"]
-    # Edits and commands in the workspace are allowed anyway; what it would ask about is refused and ends the run.
+    # Edits and commands in the workspace are allowed anyway; anything it would ask about is refused and ends the run.
     if request.yolo and not given(request, "--auto"):
         argv += optional(request, "--auto")
     if request.looks_only and not given(request, "--agent"):
@@ -50,10 +51,9 @@ def invocation(request: TurnRequest) -> Invocation:
 
 
 def _lent(request: TurnRequest) -> dict[str, str]:
-    """It has no option for this; who has said by this variable what it may do is not talked over."""
+    """Return the environment that lets it write in other folders. No CLI flag; keep the variable if the user set it."""
     if not request.folders or environ.get(_MAY):
         return {}
-    from json import dumps
 
     return {_MAY: dumps({"external_directory": {f"{folder}/**": "allow" for folder in request.folders}})}
 
@@ -76,8 +76,7 @@ class _OpenCode(Reader):
         self._reason = ""
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """A tool that was refused ends the run with exit code 0, in the middle of its work. An option that it does not
-        know makes it print its help, and nothing else."""
+        """Detect a refused tool, which ends the run with exit code 0, and an unknown option, which only prints help."""
         self._said = self._reply.text.removesuffix("\n")
         if self.trouble is None and ended.code == 0 and self._reason == "tool-calls":
             return Trouble("it ended after a tool call, without an answer", kind="ordinary")
@@ -102,7 +101,7 @@ class _OpenCode(Reader):
         return events
 
     def on_tool_use(self, table: Table) -> Iterable[AgentEvent]:
-        """It comes when the tool has ended; there is no word of its start."""
+        """Report start and end together: the line comes when the tool has finished."""
         part = wire.table(table, "part")
         state = wire.table(part, "state")
         call, tool = wire.text(part, "callID"), wire.text(part, "tool")
@@ -126,7 +125,7 @@ class _OpenCode(Reader):
             cache_write_tokens=wire.count(cache, "write"),
         )
         self.usage = self.usage.plus(spent).plus(Usage(cost_usd=wire.amount(part, "cost")))
-        return self.pays(self.usage)  # after each step: nothing says which is the last
+        return self.pays(self.usage)  # after each step, because no line says which one is the last
 
     def on_error(self, table: Table) -> Iterable[AgentEvent]:
         self.session = wire.text(table, "sessionID") or self.session

@@ -1,4 +1,4 @@
-"""How is pi run without a person, and what does its stream say?"""
+"""pi: how to run it headless, and how to read its stream."""
 
 from collections.abc import Iterable
 
@@ -27,7 +27,7 @@ BOX = BoxNeeds(
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """It has no permissions to ask for: its tools always run."""
+    """Build the command line. pi asks for no permissions: its tools always run."""
     argv = [*request.command, "-p", "--mode", "json" if request.stream else "text"]
     argv += model(request, "--model")
     if request.session:
@@ -37,7 +37,7 @@ def invocation(request: TurnRequest) -> Invocation:
 
 class _Pi(Reader):
     AGENT = NAME
-    # Each update repeats the whole message so far: to skip them unread keeps a long reply from taking for ever.
+    # Each update repeats the whole message so far; reading them all would be quadratic.
     SILENT = frozenset(
         {"agent_start", "turn_start", "turn_end", "message_start", "message_update", "tool_execution_update"}
         | {"queue_update"}
@@ -58,7 +58,7 @@ class _Pi(Reader):
         ended = wire.text(message, "stopReason")
         self.is_over = ended == "stop"
         if ended in ("error", "aborted"):
-            # It ends with exit code 0 all the same, and a reply that broke off is not an answer.
+            # It exits with 0 anyway, and an aborted reply is not an answer.
             said = wire.text(message, "errorMessage")
             self.trouble = Trouble(said or ended, kind="ordinary" if ended == "aborted" else None)
             return ()
@@ -75,7 +75,7 @@ class _Pi(Reader):
         return self.ends(wire.text(table, "toolCallId"), table.get("isError") is not True, output)
 
     def on_agent_end(self, table: Table) -> Iterable[AgentEvent]:
-        """It comes before each automatic retry too."""
+        """Note the end of the turn; the line also comes before each automatic retry."""
         self.is_over = True
         return () if self.trouble else self.pays(self.usage)
 

@@ -1,6 +1,7 @@
-"""What must an agent's module offer? Its argv for a turn, and a parser that makes events and one Turn of its stream."""
+"""The interface of an agent module: the argv for a turn, and a parser that makes events and one Turn of its stream."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, Protocol
@@ -17,11 +18,11 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     """What one turn asks of an agent.
 
     `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line);
-    `flags` are the user's own extra words; `understands` are the options that the installed version lists in its help
+    `flags` are the user's extra words; `understands` are the options that the installed version lists in its help
     (None: not asked); `scratch` is a private folder for files the agent writes for us; `usage_before` is what the
-    earlier turns of `session` cost together, for agents that report the session's total; `boxed`: it is started in a
-    box, where a sandbox of its own would only be in its way; `looks_only`: it is to look and to answer, and to change
-    nothing, as far as it has a mode for that; `folders` are those outside the workspace where it is to write.
+    earlier turns of `session` used, for agents that report the session's total; `boxed`: it runs in ralph's sandbox, so
+    its own sandbox should be off; `looks_only`: it should answer without changing anything, if it has a mode for that;
+    `folders` are folders outside the workspace where it must be able to write.
     """
 
     prompt: str
@@ -43,7 +44,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
 
 class Trouble(Struct, frozen=True):
-    """What the agent itself says went wrong. `kind` only where its own signals leave no doubt."""
+    """An error as the agent reports it. `kind` is set only if the agent's own signals leave no doubt."""
 
     message: str
     status: int | None = None
@@ -52,8 +53,10 @@ class Trouble(Struct, frozen=True):
 
 
 class Invocation(Struct, frozen=True):
-    """How to start the agent. `stdin`: the prompt (exact bytes, then end of file) or nothing.
-    `answer_file`: where the agent itself writes its final answer, if anywhere."""
+    """How to start the agent. `stdin` gets the prompt (exact bytes, then EOF) or nothing.
+
+    `answer_file` is where the agent itself writes its final answer, if anywhere.
+    """
 
     argv: tuple[str, ...]
     stdin: Literal["prompt", "empty"] = "prompt"
@@ -62,8 +65,11 @@ class Invocation(Struct, frozen=True):
 
 
 class Login(Struct, frozen=True):
-    """How a person logs in, and what shows that somebody did: `files` in the folder that `variable` names (by default
-    `home`), or one of the `others`, variables that stand for a login besides the module's KEYS."""
+    """How to log in, and what shows that someone did.
+
+    That is one of `files` in the folder that `variable` names (default: `home`), or one of `others`: variables that
+    count as a login in addition to the module's KEYS.
+    """
 
     how: str
     variable: str
@@ -73,14 +79,17 @@ class Login(Struct, frozen=True):
 
 
 class BoxNeeds(Struct, frozen=True, kw_only=True):
-    """What an agent needs to work in a box. Its `state` (login, sessions) is in a folder at home, or in the one that
-    `variable` names; the names in it that are `fixed` make it run something or tell it what to do, so it may only read
-    them. `shown` are other paths at home that it reads, `copied` files of which it gets copies. `hosts` are where its
-    models are, beside those that `urls`, variables of the environment, and its `fixed` settings name."""
+    """What an agent needs to work in the sandbox.
+
+    Its `state` (login, sessions) is in a folder at home, or in the one that `variable` names. Names in it that are
+    `fixed` make it run something or instruct it, so they are read-only. `shown` are other paths at home that it
+    reads, `copied` files of which it gets copies. `hosts` serve its models, as do the hosts named by the environment
+    variables `urls` and by its `fixed` settings.
+    """
 
     state: str
     variable: str = ""
-    within: str = ""  # where the state is in the folder that the variable names
+    within: str = ""  # path of the state in the folder that the variable names
     fixed: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()
@@ -89,9 +98,10 @@ class BoxNeeds(Struct, frozen=True, kw_only=True):
 
 
 class Description(Protocol):
-    """What the settings say about an agent. `resume` and `model` are words that are added when there is a session
-    or a model to name; `stream` is `text`, `auto`, or the known agent whose stream it speaks. What follows is about the
-    model of the built-in agent."""
+    """An agent as the settings describe it. `resume` and `model` are words added if there is a session or a model.
+
+    `stream` is `text`, `auto`, or the known agent whose format it prints. The rest is for the built-in agent's model.
+    """
 
     @property
     def argv(self) -> tuple[str, ...]: ...
@@ -118,9 +128,11 @@ class Description(Protocol):
 
 
 class Parser(Protocol):
-    """Reads one turn's stdout. Never raises on bad input: a line it cannot read is counted in `skipped`. `spent` is
-    what the turn has used so far, of an agent that tells while it still works; it `is_heard` if its stream tells of all
-    that it does, and `is_waiting` while a tool call of its own is under way."""
+    """Reads one turn's stdout. Never raises on bad input: a line it cannot read is counted in `skipped`.
+
+    `spent` is the usage so far, if the agent reports it during the turn. It `is_heard` if its stream reports everything
+    it does, and `is_waiting` while one of its tool calls is running.
+    """
 
     skipped: int
     tool_errors: int
@@ -133,15 +145,15 @@ class Parser(Protocol):
     def is_waiting(self) -> bool: ...
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
-        """The events in one line of stdout (without its newline)."""
+        """Return the events in one line of stdout (without its newline)."""
         ...
 
     def feed_all(self, lines: Sequence[bytes]) -> Sequence[AgentEvent]:
-        """The events in lines that came at once."""
+        """Return the events in lines that arrived together."""
         ...
 
     def turn(self, ended: Exit) -> Turn:
-        """The whole turn, once the process has ended: final answer, tool calls, usage, session, failure."""
+        """Return the turn once the process has ended: final answer, tool calls, usage, session, failure."""
         ...
 
 
@@ -152,7 +164,7 @@ class AgentModule(Protocol):
     INSTALL: str  # what to type to install it
     KEYS: tuple[str, ...]  # environment variables that hold its own credentials
     RESUMES: bool  # whether a session can be continued headless
-    CONFINED: bool  # whether, short of yolo, it writes nowhere but in the workspace and in folders that it is given
+    CONFINED: bool  # whether, without yolo, it writes only in the workspace and in folders that it is given
     HELP: tuple[str, ...]  # arguments that print the options of its headless mode
     LOGIN: Login | None
     BOX: BoxNeeds | None
@@ -163,37 +175,37 @@ class AgentModule(Protocol):
 
 
 def given(request: TurnRequest, *names: str) -> bool:
-    """Whether one of the options `names` stands in the user's flags."""
+    """Whether the user's flags contain one of the options `names`."""
     return any(flag.partition("=")[0] in names for flag in request.flags)
 
 
 def model(request: TurnRequest, *names: str) -> list[str]:
-    """The words that choose the model, by the first of the option's `names`."""
+    """Return the words that choose the model, with the first of the option's `names`."""
     return [names[0], request.model] if request.model and not given(request, *names) else []
 
 
 def extra(request: TurnRequest, *own: str) -> tuple[str, ...]:
-    """The user's flags without the words that are said anyway: he may call his agent `codex exec --json`."""
+    """Return the user's flags without words that ralph adds anyway (an agent may be given as `codex exec --json`)."""
     return tuple(flag for flag in request.flags if flag not in own)
 
 
 def knows(request: TurnRequest, name: str) -> bool:
-    """Whether the installed version takes the option `name`, as far as anyone has asked it."""
+    """Whether the installed version accepts the option `name`; True if it was never asked."""
     return request.understands is None or name in request.understands
 
 
 def optional(request: TurnRequest, name: str, *values: str) -> list[str]:
-    """An option and its values, unless the installed version does not take it: the turn can do without."""
+    """Return an option that the turn can do without, or nothing if the installed version lacks it."""
     return [name, *values] if knows(request, name) else []
 
 
 def lent(request: TurnRequest, name: str) -> list[str]:
-    """The words that let it write in other folders, by the option of that `name`."""
+    """Return the words that let it write in other folders, with the option `name`."""
     return [word for folder in request.folders for word in optional(request, name, folder)]
 
 
 def reaches(module: AgentModule, request: TurnRequest) -> bool:
-    """Whether the agent may write in all the folders outside the workspace that it needs."""
+    """Whether the agent may write in all folders outside the workspace that it needs."""
     if request.yolo or request.boxed or not module.CONFINED:
         return True
     started = module.invocation(request)
@@ -205,38 +217,38 @@ Words = tuple[str, ...]
 
 
 class _Answer(Struct):
-    """What a program answered, and which program that was, and what the question."""
+    """The cached answer of a program to the question for its options."""
 
     asked: str
     options: list[str]
 
 
-def worth_asking(failure: Failure | None) -> bool:
-    """Whether a turn failed in a way that knowing the options would mend."""
+def is_unknown_option(failure: Failure | None) -> bool:
+    """Whether a turn failed because of an unknown option."""
     refusals = ("unknown", "unexpected", "unrecognized", "no such")
     words = [f"{refusal} {thing}" for refusal in refusals for thing in ("option", "argument", "flag")]
     return failure is not None and any(word in failure.reason.lower() for word in words)
 
 
-def understood(program: str, question: Words, printed: Callable[[Words], str]) -> frozenset[str] | None:
-    """The options that the program at this path lists when it is asked `question`, or None where there is no telling.
-    `printed` gives what a command prints."""
-    known = remembered(program, question)
-    if known is None:
-        import re
+def ask_options(program: str, question: Words, printed: Callable[[Words], str]) -> frozenset[str] | None:
+    """Return the options that the program lists when called with `question`; None if it lists none.
 
+    `printed` runs a command and returns its output. The answer is cached.
+    """
+    known = cached_options(program, question)
+    if known is None:
         options = sorted(set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", printed((program, *question)))))
         if not options:
             return None
         known, path = frozenset(options), _memory(program)
-        with suppress(OSError):  # to keep the answer is a comfort: where it cannot be kept, the next run asks again
+        with suppress(OSError):  # the cache is optional: without it the next run asks again
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             replace_file(path, json.encode(_Answer(_identity(program, question), options)))
     return known
 
 
-def remembered(program: str, question: Words) -> frozenset[str] | None:
-    """What this very version has answered before, here or in an earlier run."""
+def cached_options(program: str, question: Words) -> frozenset[str] | None:
+    """Return the cached options of this version of the program; None if it was never asked."""
     try:
         answer = json.decode(read_given(_memory(program), 1 << 20), type=_Answer)
         return frozenset(answer.options) if answer.asked == _identity(program, question) else None
@@ -245,7 +257,7 @@ def remembered(program: str, question: Words) -> frozenset[str] | None:
 
 
 def _identity(program: str, question: Words) -> str:
-    """Which file, put there when? Packages come with made-up times of change, and a new version with an old size."""
+    """Identify the installed file. Packages come with made-up mtimes, so use inode, ctime and size."""
     facts = os.stat(program)
     numbers = (facts.st_ino, facts.st_ctime_ns, facts.st_size)
     return "\0".join((os.path.abspath(program), *map(str, numbers), *question))

@@ -1,4 +1,4 @@
-"""How is Qwen Code run without a person, and what does its stream say?"""
+"""Qwen Code: how to run it headless, and how to read its stream."""
 
 from msgspec.structs import replace
 
@@ -37,7 +37,7 @@ def invocation(request: TurnRequest) -> Invocation:
     if not given(request, "-o", "--output-format"):
         argv += ["-o", "stream-json" if request.stream else "text"]
     if not given(request, "-y", "--yolo", "--approval-mode"):
-        # Without yolo edits go through and commands do not: the next mode up allows everything.
+        # Without yolo, edits are approved and commands are not: the next mode up allows everything.
         mode = "plan" if request.looks_only else "auto-edit"
         argv += ["-y"] if request.yolo else optional(request, "--approval-mode", mode)
     argv += model(request, "-m", "--model")
@@ -59,13 +59,13 @@ class _Qwen(BlockReader):
         return text.startswith(_ERROR)
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Its own limits leave no result line, only an exit code."""
+        """Read the exit code: its own limits leave no result line."""
         if self.trouble is None and ended.code in _LIMITS:
             return Trouble(_LIMITS[ended.code], kind="ordinary")
         return self.trouble
 
     def usage_in(self, result: Table) -> Usage:
-        """A resumed session is counted from its beginning, and the input includes what came from the cache."""
+        """Subtract earlier turns of a resumed session; its input tokens include cached ones."""
         total = tokens_in(wire.table(result, "usage"))
         fresh = replace(total, input_tokens=max(total.input_tokens - total.cache_read_tokens, 0))
         return priced(self.since(fresh), self.model)

@@ -1,12 +1,16 @@
-"""What does every parser keep while a turn goes on? The agent's last words, its tool calls, its usage, its trouble. Of
-an agent that prints plain text: all of its stdout, less an echo of the prompt, in bounded memory."""
+"""The base of all parsers: it keeps the agent's last message, tool calls, usage and error during a turn.
 
+For agents that print plain text: all of stdout without an echo of the prompt, in bounded memory.
+"""
+
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from msgspec.structs import asdict, replace
 
+from ralph.agents.failures import failure, stated_in
 from ralph.agents.protocol import Trouble, TurnRequest
 from ralph.agents.wire import HEAD, TABLE, TODO_TOOLS, Table, arguments, edit, measured, read, summary, todo_items
 from ralph.core.events import (
@@ -25,7 +29,7 @@ LIMIT = 1 << 20
 
 
 class Clipping:
-    """Text of any length, of which the two ends are kept."""
+    """Keeps both ends of a text of any length."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._half = limit // 2
@@ -63,12 +67,14 @@ class Clipping:
 
 
 class PlainText:
-    """Reads plain text line by line. A block of lines that repeats the whole prompt is an echo and is dropped. A label
-    may stand before it (`Prompt: …`), or a mark before each line (`> …`)."""
+    """Reads plain text line by line, and drops a block of lines that repeats the whole prompt.
+
+    The echo may have a label in front (`Prompt: …`), or a mark before each line (`> …`).
+    """
 
     def __init__(self, prompt: str) -> None:
         self._whole_prompt = prompt
-        self._held: list[str] = []  # lines of output that are the first lines of the prompt, and may become an echo
+        self._held: list[str] = []  # output lines equal to the first lines of the prompt: perhaps an echo
         self._label = ""
         self._lines = 0
         self._prompt: list[str] = []
@@ -82,8 +88,7 @@ class PlainText:
         return [AgentText(text) for text in kept]
 
     def feed_all(self, lines: Sequence[bytes]) -> list[AgentEvent]:
-        """The same for lines that came at once, five times as fast: none of them can begin an echo if the beginning of
-        the prompt stands nowhere in them."""
+        """Read lines that arrived together, quickly if none of them can begin an echo of the prompt."""
         text = b"\n".join(lines).decode(errors="replace")
         start = self._prompt[0].rstrip() if self._prompt else ""
         if not self._lines or self._held or (self._prompt and (not start or start in text)):
@@ -101,7 +106,7 @@ class PlainText:
         return (self._kept.text + "".join(f"{line}\n" for line in self._held)).rstrip("\n")
 
     def _without_echo(self, line: str) -> list[str]:
-        if not self._lines:  # a prompt may be long, and of most agents no line ever comes here
+        if not self._lines:  # split late: a prompt may be long, and most agents never get here
             prompt = self._whole_prompt.replace("\r\n", "\n").rstrip("\n")
             self._prompt = prompt.split("\n") if prompt.strip() else []
         if not self._prompt:
@@ -116,13 +121,37 @@ class PlainText:
                 self._held.clear()
             return []
         if last and expected and line.startswith(expected) and len(self._held) == self._lines:
-            # A prompt that ends without a newline: what follows on the line is the agent's own.
+            # A prompt without a final newline: the rest of the line is the agent's text.
             self._held.clear()
             return [line[len(expected) :]]
         if not self._held:
             return [line]
         released, self._held = self._held, []
         return [*released, *self._without_echo(line)]
+
+
+# Lines about tokens, cost and time that CLIs print after the answer: Codex, aider, Claude Code, Copilot.
+_SUMMARY = re.compile(
+    r"\s*(?:tokens used:?\s*[\d,.]*|Tokens: .+ sent, .+ received\..*|Total cost:\s+\$[\d.]+"
+    r"|Total (?:duration|usage est|session time|code changes)\b[^:]*:.+|API time spent:.+"
+    r"|(?:Usage by model|Breakdown by AI model):.*|\s+\S+\s+[\d.]+[kM]? (?:input|in), .+)\s*"
+)
+_LONGEST_SUMMARY = 200  # characters of a line
+_NUMBER = re.compile(r"\s*[\d,.]+\s*")
+
+
+def without_summary(text: str) -> str:
+    """Return an answer without the summary of tokens, cost or time that a CLI printed after it."""
+    lines = text.split("\n")
+    kept = len(lines)
+    for at in range(len(lines) - 1, 0, -1):
+        line = lines[at][:_LONGEST_SUMMARY]
+        is_count = _NUMBER.fullmatch(line) and lines[at - 1].strip().lower() == "tokens used"
+        if is_count or _SUMMARY.fullmatch(line):
+            kept = at
+        elif lines[at].strip():
+            break
+    return "\n".join(lines[:kept]).rstrip("\n") if kept < len(lines) else text
 
 
 _OPEN_CALLS = 1000
@@ -134,12 +163,14 @@ Handler = Callable[[Table], Iterable[AgentEvent] | None]
 
 
 class Reader:
-    """A parser of line-delimited JSON. A dialect has a method for each `type` of line (`on_turn_failed` is for
-    "turn.failed"), and names the types that say nothing."""
+    """A parser of line-delimited JSON. A dialect has a method per `type` of line (`on_turn_failed` for "turn.failed").
+
+    Types in SILENT are skipped.
+    """
 
     AGENT: ClassVar[str] = ""
-    ALLOW_LIST: ClassVar[str] = ""  # where it keeps what it may do without asking
-    TELLS_TOOLS: ClassVar[bool] = True  # that one is at work, not only that it was
+    ALLOW_LIST: ClassVar[str] = ""  # where the user can allow tools
+    TELLS_TOOLS: ClassVar[bool] = True  # reports when a tool starts, not only when it has ended
     SILENT: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, request: TurnRequest) -> None:
@@ -150,26 +181,26 @@ class Reader:
         self.spent: Usage | None = None
         self.session: str | None = None
         self.model = request.model
-        self.final: str | None = None  # what the agent itself calls its answer
+        self.final: str | None = None  # the final answer, if the agent marks one
         self.trouble: Trouble | None = None
-        self.is_over = False  # whether it has said that its turn ended: until then it may not have been its last word
-        self.notice = ""  # the last thing it said about a fault that it is still retrying
+        self.is_over = False  # whether it has reported the end of its turn
+        self.notice = ""  # the last fault that it reported while retrying
         self._said = ""
-        self._working = False  # whether a tool was called since it last said something
+        self._working = False  # whether a tool was called since its last text
         self._open: dict[str, str] = {}
-        self._denied: dict[str, str] = {}  # by call: the tool that was not allowed
+        self._denied: dict[str, str] = {}  # tool by call id
         self._understood = False
         self._unread = 0
         self._plain = PlainText(request.prompt)
 
     @property
     def is_heard(self) -> bool:
-        """Whether it would be heard if it did anything: its stream is structured, and tells of every tool call."""
+        """Whether its stream reports everything it does: structured, with every tool call."""
         return self.request.stream and self.TELLS_TOOLS
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a tool call of its own is under way: until that ends there is nothing to say."""
+        """Whether one of its tool calls is running, so that silence is normal."""
         return bool(self._open)
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
@@ -189,19 +220,19 @@ class Reader:
         return handler(table) or ()
 
     def handler(self, kind: str, prefix: str = "on") -> Handler | None:
-        """What to do with the lines of this `type`."""
+        """Return the method for lines of this `type`."""
         return getattr(self, f"{prefix}_{kind.replace('.', '_')}", None)
 
     def feed_all(self, lines: Sequence[bytes]) -> list[AgentEvent]:
         return [event for line in lines for event in self.feed(line)]
 
     def unread(self, line: bytes) -> Iterable[AgentEvent]:
-        """A line that is not JSON: none is skipped as long as the agent may be one that prints plain text."""
+        """Handle a line that is not JSON: it counts as plain text until the stream has been recognised."""
         blank = not line.strip()
         self._unread += not blank
         is_tail = line.rstrip().endswith((b'"}', b"]}", b"}}")) or (b'":' in line and line.rstrip().endswith(b"}"))
         if self.request.stream and (line.startswith(b'{"') or is_tail):
-            return ()  # a broken line of the stream, or its end: whatever stands in it, the agent did not say it
+            return ()  # a broken line of the stream, not text of the agent
         if not self._understood:
             return self._plain.feed(line)
         self.skipped = self._unread
@@ -210,11 +241,11 @@ class Reader:
         return ()
 
     def unknown(self, kind: str, line: bytes) -> Iterable[AgentEvent]:
-        """A line of JSON that no handler is for. Only an agent that was asked for plain text may have said it."""
+        """Handle a line of JSON without a handler. Only an agent in text mode may have meant it as text."""
         return (AgentUnknown(kind[:100]),) if self.request.stream else self._plain.feed(line)
 
     def says(self, text: str) -> Iterable[AgentEvent]:
-        """The agent's own words."""
+        """Report text of the agent itself."""
         if not text:
             return ()
         self._said, self._working = text, False
@@ -241,7 +272,7 @@ class Reader:
         return [ToolFinished(id=call, name=name, ok=ok, output=text, lines=lines, chars=chars)]
 
     def denied(self, call: str, tool: str) -> list[AgentEvent]:
-        """It was not allowed to use a tool. An agent may say so twice, in a line of its own and at the end."""
+        """Report that a tool was denied, once: some agents repeat it at the end."""
         call, tool = call[:_LONGEST_NAME], tool[:_LONGEST_NAME] or "a tool"
         if call in self._denied or len(self._denied) >= _MOST_DENIALS:
             return []
@@ -249,12 +280,12 @@ class Reader:
         return [PermissionDenied(tool, self.ALLOW_LIST)]
 
     def pays(self, usage: Usage) -> Iterable[AgentEvent]:
-        """The usage of the whole turn so far."""
+        """Report the usage of the whole turn so far."""
         self.usage = usage
         return (AgentResult(**asdict(usage)),)
 
     def since(self, total: Usage) -> Usage:
-        """What of a session's total belongs to this turn."""
+        """Return this turn's share of a session's total."""
         names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
         left = {name: getattr(total, name) - getattr(self.request.usage_before, name) for name in names}
         return replace(Usage(), **left) if self.request.session and min(left.values()) >= 0 else total
@@ -278,14 +309,14 @@ class Reader:
         )
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """What went wrong by the agent's own account, with all that its exit code adds."""
+        """Return the agent's own error, completed by its exit code."""
         return self.trouble
 
     def _answer(self, failure: Failure | None) -> str:
         if self.trouble is not None or (failure and failure.kind != "ordinary"):
-            return ""  # it did not end its turn, so whatever it said was not its final answer
+            return ""  # the turn did not end, so its last text is not a final answer
         if not self._understood:
-            return self._plain.text
+            return without_summary(self._plain.text)
         if self.final is not None:
             return self.final
         return self._said if failure is None or not self._working else ""
@@ -296,7 +327,6 @@ class Reader:
             self.trouble = Trouble("it ended in the middle of a turn", kind="ordinary")
         if self.trouble is None and not ended.ended_by and ended.code == 0:
             return None
-        from ralph.agents.failures import failure, stated_in
 
         if self.trouble is None and ended.code:
             self.trouble = stated_in(self._plain.text)
@@ -304,7 +334,7 @@ class Reader:
 
 
 def priced(usage: Usage, model: str) -> Usage:
-    """`usage` with an estimated cost, where the agent stated none. A cost of nothing for some tokens is none stated."""
+    """Return `usage` with an estimated cost if the agent stated none. A cost of 0 for some tokens counts as none."""
     if usage.cost_usd or not usage.tokens:
         return usage
     provider, _, name = model.rpartition("/")
@@ -313,7 +343,7 @@ def priced(usage: Usage, model: str) -> Usage:
 
 
 def estimate(usage: Usage, model: str, provider: str = "") -> float | None:
-    """What so many tokens cost in dollars, where somebody knows."""
+    """Return the price of these tokens in dollars; None if it is unknown."""
     try:
         from genai_prices import Usage as Tokens
         from genai_prices import calc_price

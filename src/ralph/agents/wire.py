@@ -1,5 +1,6 @@
-"""How is a line read that may be broken? Typed where it is hot, lenient where it is rare, never with an exception."""
+"""Lenient readers for lines and tables of agents' streams: they never raise."""
 
+import json
 from typing import Any, TypeVar
 
 from msgspec import Struct, convert
@@ -15,7 +16,7 @@ Table = dict[str, Any]
 
 
 class Head(Struct):
-    """The one thing that all dialects have in common. Decoding it alone skips the rest of the line."""
+    """The one field that all dialects share. Decoding it alone skips the rest of the line."""
 
     type: str = ""
 
@@ -25,7 +26,7 @@ TABLE: Decoder[Table] = Decoder(Table)
 
 
 def read(line: bytes, decoder: Decoder[T]) -> T | None:
-    """What `line` says, or None where it cannot be read."""
+    """Decode `line`; None if it cannot be read."""
     try:
         return decoder.decode(line)
     except (ValueError, RecursionError):
@@ -37,11 +38,9 @@ def read(line: bytes, decoder: Decoder[T]) -> T | None:
 
 
 def _repaired(line: bytes) -> bytes:
-    """The line with what JSON itself allows and strict readers refuse: Node escapes half an emoji as a lone surrogate,
-    and tool output brings bytes that are no UTF-8."""
+    """Replace what strict readers refuse: lone surrogates (Node's half emoji) and bytes that are not UTF-8."""
     if b"\\u" not in line and line.isascii():
         raise ValueError("nothing to repair")
-    import json
 
     value = json.loads(line.decode(errors="replace"), strict=False)
     return json.dumps(value, ensure_ascii=False).encode(errors="replace")
@@ -58,13 +57,13 @@ def table(table: Table, key: str) -> Table:
 
 
 def rows(table: Table, key: str) -> list[Table]:
-    """The objects in the list at `key`."""
+    """Return the objects in the list at `key`."""
     value = table.get(key)
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def count(table: Table, key: str) -> int:
-    """A number of things: what is negative, absurd or no number counts as none."""
+    """Return a count; 0 if the value is negative, absurd or not a number."""
     value = table.get(key)
     if isinstance(value, float) and value == value and abs(value) < 1 << 53:
         value = int(value)
@@ -72,21 +71,23 @@ def count(table: Table, key: str) -> int:
 
 
 def amount(table: Table, key: str) -> float | None:
-    """A sum of money, or a part of something, if there is one."""
+    """Return a non-negative number; None if there is none."""
     value = table.get(key)
     sane = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
     return float(value) if sane and value is not None else None
 
 
 def moment(table: Table, key: str) -> float | None:
-    """A moment in epoch seconds, whether it is stated in seconds or in milliseconds."""
+    """Return a time in epoch seconds, whether it is stated in seconds or in milliseconds."""
     value = amount(table, key)
     return value / 1000 if value is not None and value > 1e11 else value
 
 
 def usage(table: Table, names: tuple[str, ...], cost: float | None = None, *, whole_input: bool = False) -> Usage:
-    """Tokens under the names for input, output, cache read and cache written; what has no name is none. A `whole_input`
-    is stated with what came from the cache and went into it."""
+    """Return the tokens under the `names` for input, output, cache read and cache write; missing names count as 0.
+
+    `whole_input`: the input includes cached tokens, so subtract them.
+    """
     numbers = [count(table, name) for name in names] + [0] * (4 - len(names))
     if whole_input:
         numbers[0] = max(numbers[0] - numbers[2] - numbers[3], 0)
@@ -100,13 +101,13 @@ def usage(table: Table, names: tuple[str, ...], cost: float | None = None, *, wh
 
 
 def status(table: Table, key: str) -> int | None:
-    """An HTTP status, if there is one."""
+    """Return an HTTP status; None if there is none."""
     value = table.get(key)
     return value if isinstance(value, int) and 100 <= value < 600 else None
 
 
 def file(path: str) -> str:
-    """The beginning of a file that an agent may have written for us."""
+    """Return the beginning of a file that the agent may have written; empty if there is none."""
     try:
         return read_head(path, 1 << 20).decode(errors="replace")
     except OSError:
@@ -121,7 +122,7 @@ _STATES = {"in_progress": "active", "active": "active", "completed": "done", "do
 
 
 class Arguments(Struct, gc=False, kw_only=True):
-    """What a person wants to read of a tool's arguments, the most telling first; then of to-do lists and of edits."""
+    """Tool arguments worth showing, the most telling first; then those of todo lists and edits."""
 
     command: Any = None
     file_path: Any = None
@@ -163,26 +164,26 @@ _TELLING = tuple(name for name in Arguments.__struct_fields__ if name not in _UN
 
 
 def arguments(value: Any) -> Arguments | str:
-    """What can be told of the arguments in `value`, whatever it is."""
+    """Return the known arguments in `value`, whatever it is."""
     if isinstance(value, _TOLD):
         return value
     return convert(value, Arguments) if isinstance(value, dict) and all(isinstance(key, str) for key in value) else ""
 
 
 def summary(given: Arguments | str) -> str:
-    """The path, the command or the pattern, in one short line."""
+    """Return the path, the command or the pattern in one short line."""
     if isinstance(given, str):
         return one_line(whole_words(given, 1000))
     for name in _TELLING:
         value = getattr(given, name)
         if value:
-            told = _told(value)
+            told = _value_text(value)
             if told:
                 return one_line(told)
     return ""
 
 
-def _told(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, str):
         return whole_words(value, 1000)
     if not isinstance(value, list):
@@ -194,20 +195,22 @@ def _told(value: Any) -> str:
 
 
 def measured(output: str) -> tuple[str, int, int]:
-    """A tool's output, of a long one both ends, and how many lines and characters there are in all. The mark is ASCII,
-    as most output is: one other sign, and each character takes twice the room and time."""
+    """Return a tool's output (both ends if it is long) and its number of lines and characters.
+
+    The cut mark is ASCII, because another character would double the memory of an ASCII text.
+    """
     lines = output.count("\n") + (not output.endswith("\n")) if output else 0
     return both_ends(output, OUTPUT, "\n... [cut] ...\n"), lines, len(output)
 
 
 def edit(given: Arguments | str) -> FileEdit | None:
-    """What an editing tool takes out and puts in, less the lines around it that stay."""
+    """Return what an editing tool removes and adds, without unchanged lines around it."""
     if isinstance(given, str) or not (given.file_path or given.filePath or given.path):
         return None
-    new = _said(given, _NEW)
+    new = _first_text(given, _NEW)
     if new is None and not isinstance(given.content, str):  # as for most tools
         return None
-    old = _said(given, _OLD)
+    old = _first_text(given, _OLD)
     if old is None and new is None:
         new = given.content
     if new is None or new == old:
@@ -221,7 +224,7 @@ def edit(given: Arguments | str) -> FileEdit | None:
     return FileEdit(removed, added, len(before), len(after))
 
 
-def _said(given: Arguments, names: tuple[str, ...]) -> str | None:
+def _first_text(given: Arguments, names: tuple[str, ...]) -> str | None:
     for name in names:
         if isinstance(said := getattr(given, name), str):
             return said
@@ -229,7 +232,7 @@ def _said(given: Arguments, names: tuple[str, ...]) -> str | None:
 
 
 def todo_items(given: Arguments | str) -> tuple[TodoItem, ...] | None:
-    """The list that a to-do tool was given."""
+    """Return the list that a todo tool was given."""
     for name in ("todos", "plan", "items"):
         listed = getattr(given, name, None)
         if isinstance(listed, list):

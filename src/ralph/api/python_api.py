@@ -1,8 +1,5 @@
-"""How is a loop run, and a task supervised, from Python? A configuration, a factory that makes a fresh agent per
-iteration, and a result; or a function that is called until a task is done.
-
-The loop is the same as the command's: the same rules, checks, worktree and progress file.
-"""
+"""The Python API: `RalphLoop` runs a loop with a fresh agent per iteration, `Supervisor` restarts a function until a
+task is done. It is the same loop as the command's, with the same rules, checks, worktree and progress file."""
 
 import inspect
 import os
@@ -11,7 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Event
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,25 +19,23 @@ from ralph.core import events
 from ralph.core.claims import Claim, Reading, stated
 from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Stop, Turn, Usage
 from ralph.errors import UserError
-from ralph.processes.interrupt import Cancellation
-from ralph.processes.keeper import Keeper
-from ralph.processes.spawning import occupy_standard_streams
-from ralph.records.folder import write
+from ralph.process.interrupt import Cancellation
+from ralph.process.keeper import Keeper
+from ralph.process.this_process import open_standard_streams
 from ralph.run.context import Context
 from ralph.run.order import Order
 from ralph.run.session import Session
 from ralph.settings import load
+from ralph.store.folder import write
 from ralph.supervise.bus import MessageBus
 from ralph.supervise.supervision import TaskPlace
-from ralph.supervise.task_folder import TaskFolder, keep_prompt
-
-if TYPE_CHECKING:
-    from threading import Event
+from ralph.supervise.task import TaskFolder
 
 
 @dataclass
 class RalphConfig:
-    """What to achieve, how it is verified, and what it may cost."""
+    """The task, the checks that verify it, and the limits. `baseline`: run the checks before the first turn;
+    `green_is_enough`: green checks count as the tag once the agent has nothing to add."""
 
     task: str
     checks: list[str]
@@ -51,11 +47,13 @@ class RalphConfig:
     agent: str = "build"
     model: str | None = None
     use_worktree: bool = False
+    baseline: bool = False
+    green_is_enough: bool = False
 
 
 @dataclass
 class LoopIteration:
-    """One iteration as the caller sees it."""
+    """One iteration, for the caller."""
 
     iteration: int
     steps_taken: int
@@ -95,8 +93,8 @@ STOP_REASONS = {
 class RalphLoop:
     """Runs `agent_factory(...).run(prompt)` in a loop until every check passes and the agent says the tag.
 
-    Instead of a factory, `agent` names an agent as `--agent` does: "claude", say. `rules` are asked beside ralph's own;
-    `cancel` ends the loop when it is set, and signals are left to you then.
+    Instead of a factory, `agent` names an agent as `--agent` does, for example "claude". `rules` are added to ralph's
+    own. `cancel` ends the loop when it is set; the caller then handles signals itself.
     """
 
     def __init__(
@@ -118,13 +116,19 @@ class RalphLoop:
         self._session: Session | None = None
 
     def run(self) -> RalphLoopResult:
-        occupy_standard_streams()
+        open_standard_streams()
         settings = load(self.workspace_root, self._said(), env=os.environ, source="RalphConfig").settings
         if not self.config.task.strip() and not self.config.spec_file:
             raise UserError("the task is empty", "say what to achieve, or give a spec_file")
         spec = str(self.workspace_root / self.config.spec_file) if self.config.spec_file else ""
-        order = Order(settings=settings, workspace=str(self.workspace_root), goal_text=self.config.task, goal_file=spec)
-        order.goal()  # a specification that cannot be read is said before anything is made
+        order = Order(
+            settings=settings,
+            workspace=str(self.workspace_root),
+            goal_text=self.config.task,
+            goal_file=spec,
+            green_is_enough=self.config.green_is_enough,
+        )
+        order.goal()  # report a specification that can't be read before anything is created
         interrupt = Cancellation(self._cancel) if self._cancel else None
         self._session = Session(
             order,
@@ -139,25 +143,26 @@ class RalphLoop:
         return self._result(run, stop)
 
     def _said(self) -> dict[str, Any]:
-        """The configuration as settings."""
+        """Return the configuration as settings."""
         config = self.config
         if isinstance(config.checks, str):
             raise UserError(f"checks: expected a list of commands, got {config.checks!r}", "put it into a list")
         said: dict[str, Any] = {
             "preset": "checks",
-            "guardrails": [{"command": command} for command in config.checks],
+            "checks": [{"command": command} for command in config.checks],
             "until": [f"tag:{config.completion_tag}"],
             "maximumIterations": config.max_iterations,
             "maxCost": config.max_cost,
             "maxTime": config.max_time,
             "worktree": config.use_worktree,
+            "baseline": config.baseline,
         }
         if self._agent:
             said["agent"] = {"command": self._agent, **({"model": config.model} if config.model else {})}
         return said
 
     def _factory_agent(self, context: Context) -> "PythonAgent":
-        """An agent that is made anew for each turn, so that no context is carried over."""
+        """Return an agent that calls the factory for each turn, so that no context is carried over."""
         factory = self.agent_factory
         assert factory is not None
         offered = {"agent": self.config.agent, "model": self.config.model, "workspace_root": str(context.root)}
@@ -185,7 +190,7 @@ class RalphLoop:
         )
 
     def cleanup_worktree(self) -> bool:
-        """Removes the worktree; False if there is none, or if it holds work that is nowhere else."""
+        """Remove the worktree; return False if there is none, or if it contains work that exists nowhere else."""
         return self._session is not None and bool(self._session.remove_worktree())
 
     def cleanup_progress(self) -> None:
@@ -231,12 +236,12 @@ class PythonAgent:
 
 
 def _turn(answer: Any) -> Turn:
-    """What the agent's `run` returned, as the loop knows it."""
+    """Convert what the agent's `run` returned."""
     if isinstance(answer, str):
         return Turn(text=answer)
     if not hasattr(answer, "final_output"):
         raise TypeError(f"run() returned {type(answer).__name__}, neither text nor an object with final_output")
-    # Programs that keep accounts of their own say it there.
+    # Some agents keep track of their cost and steps in these attributes.
     cost = getattr(answer, "cost", getattr(getattr(answer, "cost_tracker", None), "total_cost_usd", None))
     steps: Any = getattr(answer, "steps", getattr(answer, "current_step", None))
     if not isinstance(steps, int):
@@ -249,7 +254,7 @@ def _turn(answer: Any) -> Turn:
 
 
 def _accepted(factory: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
-    """Those of the offered arguments that the factory takes by name."""
+    """Return those of the offered arguments that the factory takes by name."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
@@ -277,12 +282,12 @@ class Supervision(Struct, frozen=True):
 
 
 class Supervisor:
-    """Starts a root agent again and again until the file DONE is in `run_dir`.
+    """Restarts a root agent until the file DONE is in `run_dir`.
 
     `run_root(attempt)` is one attempt, counted from 0: it succeeds if it returns None, 0 or text; another number is an
-    exit code; what it raises is a failure, and FileNotFoundError, PermissionError and UserError are fatal. Without
-    it, `agent` is started as `ralph task` would, with `prompt` or the task's TASK.md. What happens is told on `bus`,
-    in `run_dir` unless you have one. `cancel` ends the supervision; signals are left to you.
+    exit code; an exception is a failure, and FileNotFoundError, PermissionError and UserError are fatal. Without
+    it, `agent` is started as `ralph task` would, with `prompt` or the task's TASK.md. Messages go to `bus`, by default
+    the one in `run_dir`. `cancel` ends the supervision; the caller handles signals itself.
     """
 
     def __init__(
@@ -305,13 +310,7 @@ class Supervisor:
         cancel: "Event | None" = None,
     ) -> None:
         path = Path(os.path.abspath(run_dir))
-        self.task = TaskFolder(
-            root=path.parent.parent,
-            project=project_id or path.parent.name,
-            task=task_id or path.name,
-            at=path,
-            bus_at=Path(bus.path) if bus else None,
-        )
+        self.task = TaskFolder(path, project_id or path.parent.name, task_id or path.name, bus=bus)
         self._run_root, self._prompt, self._cancel = run_root, prompt, cancel
         self._workspace = Path(workspace).resolve()
         said: dict[str, Any] = {
@@ -328,15 +327,15 @@ class Supervisor:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the processes of the current attempt should find in their environment: pass it on to what you start."""
+        """The environment for the processes of the current attempt: pass it to what you start."""
         env = dict(self._context.folder.env) if self._context else {}
         return {**os.environ, **env}
 
     def run(self) -> Supervision:
-        occupy_standard_streams()
+        open_standard_streams()
         settings = load(self._workspace, self._said, env=os.environ, source="Supervisor").settings
         needs_prompt = self._prompt is not None or self._run_root is None
-        goal = keep_prompt(self.task, self._prompt) if needs_prompt else ""
+        goal = self.task.save_prompt(self._prompt) if needs_prompt else ""
         self.task.path.mkdir(parents=True, exist_ok=True)
         order = Order(
             settings=settings,
@@ -366,7 +365,7 @@ class Supervisor:
 
 
 def _attempt(run_root: RunRoot, number: int) -> Turn:
-    """What one call of the function was, as the loop knows it."""
+    """Call the function and convert its result."""
     try:
         said = run_root(number)
     except (FileNotFoundError, PermissionError, UserError) as error:

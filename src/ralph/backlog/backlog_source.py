@@ -20,7 +20,7 @@ from ralph.core.backlog import SETTLED, Board, Item, Job
 from ralph.core.work_events import ItemListed, ItemQueued, ItemWithdrawn, WorkEvent
 from ralph.errors import UserError
 from ralph.files import read_given, replace_file
-from ralph.repository.git import Repository
+from ralph.git.client import Git
 
 FORMATS = {
     "boxes": Format(read_boxes, tick_boxes),
@@ -142,10 +142,10 @@ def find(word: str, workspace: Path, root: Path | None) -> BacklogSource:
     return BacklogSource(word=word, name=name, format=format_, place=str(place), paths=paths)
 
 
-def source_of(word: str, workspace: Path, home: Repository) -> BacklogSource:
+def source_of(word: str, workspace: Path, home: Git) -> BacklogSource:
     source = find(word, workspace, Path(home.root))
     # A list that the last commit does not hold is not in git: no landing can tick it.
-    paths = tuple(path for path in source.paths if not home.ask("cat-file", "-e", f"HEAD:{path}").code)
+    paths = tuple(path for path in source.paths if not home.try_run("cat-file", "-e", f"HEAD:{path}").code)
     return replace(source, paths=paths)
 
 
@@ -156,11 +156,11 @@ def read_list(source: BacklogSource, workspace: Path) -> ListContent:
     return sound(PROGRAMS[source.program].answer(source.wanted, str(workspace)), source.name)
 
 
-def read_list_at(commit: str, source: BacklogSource, home: Repository) -> ListContent:
+def read_list_at(commit: str, source: BacklogSource, home: Git) -> ListContent:
     """What a list in git says at a commit: so much of it is seen from every clone."""
-    listed = home.git("ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
+    listed = home.run("ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
     names = [name for name in listed.decode("utf-8", "replace").split("\0") if name]
-    files = {name: home.git("cat-file", "blob", f"{commit}:{name}") for name in names}
+    files = {name: home.run("cat-file", "blob", f"{commit}:{name}") for name in names}
     return sound(source.read_from(files), source.name)
 
 

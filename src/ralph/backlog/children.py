@@ -1,12 +1,17 @@
-"""How does the coordinator run its loops and landings? As processes of their own, each held by a leash and with a pipe
-for the one line that it says at its end; nothing is waited for but by one `poll`."""
+"""Child processes of the backlog coordinator: one per running task, one for the merge gate, one to read the list again.
+
+A child prints its result as one JSON line when it finishes; its stderr goes to a log file. It gets SIGHUP when the
+coordinator dies. The coordinator waits for all children with a single `poll`.
+"""
 
 import os
 import select
 import signal
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import IntEnum
 from typing import TypeVar
 
 import msgspec
@@ -14,136 +19,143 @@ import msgspec
 from ralph.core.text import one_line, tail
 from ralph.errors import UNREADABLE, complaint_in
 from ralph.files import open_file, open_fresh
-from ralph.processes.descendants import below, handle, is_held, press, start_of
-from ralph.processes.nursery import Nursery
-from ralph.processes.reaper import NAME
+from ralph.process.descendants import open_pidfd
+from ralph.process.process import Process
 
-LONGEST = 8 << 20
-AT_ONCE = 3
-Kind = TypeVar("Kind")
-GLANCE = 0.05  # seconds, where the system cannot tell of the end of a process, or of its being held
+T = TypeVar("T")
+
+MAX_OUTPUT = 8 << 20  # bytes kept of a child's stdout; only the last line matters
+LOG_TAIL = 20_000  # bytes read back from a child's log for its error message
+POLL_INTERVAL = 0.05  # seconds, on systems that have no descriptor for a process
 
 
-class Child:
-    """A process at work for an item; for the gate if `key` is empty. `said` is all that it printed."""
+class StopLevel(IntEnum):
+    AFTER_TURN = 1  # finish the current turn
+    NOW = 2  # end the turn, clean up
+    AT_ONCE = 3  # no grace period, like a second Ctrl-C
 
-    def __init__(self, key: str, log: str) -> None:
-        self.key, self.log, self.began = key, log, time.monotonic()
-        self.said = b""
-        self.code: int | None = None
-        self.asked = 0  # how urgently it was asked to end
 
-    def start(self, words: Sequence[str], nursery: Nursery) -> None:
-        self.out, writer = os.pipe()
-        errors = open_fresh(self.log)
+STOP_SIGNALS = {
+    StopLevel.AFTER_TURN: (signal.SIGINT,),
+    StopLevel.NOW: (signal.SIGHUP,),
+    StopLevel.AT_ONCE: (signal.SIGTERM, signal.SIGINT),
+}
+
+
+class TaskProcess:
+    """A running task, or the merge gate if `key` is empty."""
+
+    def __init__(self, key: str, log_path: str) -> None:
+        self.key = key
+        self.log_path = log_path
+        self.started_at = time.monotonic()
+        self.output = b""
+        self.exit_code: int | None = None
+        self.stop_level = 0
+
+    def start(self, words: Sequence[str], env: Mapping[str, str]) -> None:
+        """Run `ralph` with these words. Its stdin is a pipe that only we hold open: it tells when we die."""
+        stdin, self._lifeline = os.pipe()
+        self._stdout, stdout = os.pipe()
+        stderr = open_fresh(self.log_path)
         try:
-            self.pid, self._leash = nursery.start(words, (writer, errors))
-            with suppress(BrokenPipeError):  # killed already
-                os.write(self._leash, b"\n")
+            # -P: don't take a folder named `ralph` in the current directory for the program.
+            argv = (sys.executable, "-P", "-m", "ralph", *words)
+            self._process = Process.start(argv, env, (stdin, stdout, stderr))
         finally:
-            for fd in (writer, errors):
+            for fd in (stdin, stdout, stderr):
                 os.close(fd)
-        os.set_blocking(self.out, False)
-        self.handle = handle(self.pid)
+        os.set_blocking(self._stdout, False)
+        self._pidfd = open_pidfd(self._process.pid)
 
-    def ask_to_end(self, level: int) -> None:
-        """1: after what it does; 2: now; `AT_ONCE`: without any patience, as two Ctrl-C would. Each is asked once."""
-        if level <= self.asked:
+    def request_stop(self, level: int) -> None:
+        """Signal the child to stop. Repeated or weaker requests are ignored."""
+        if level <= self.stop_level:
             return
-        numbers = {1: (signal.SIGINT,), 2: (signal.SIGHUP,)}.get(level, (signal.SIGTERM, signal.SIGINT))
-        before, self.asked = self.asked, level
-        with suppress(ProcessLookupError):
-            for number in (*numbers[: 1 if before else None], signal.SIGCONT):
-                os.kill(self.pid, number)
+        numbers = STOP_SIGNALS[StopLevel(level)]
+        if self.stop_level:  # each signal raises the level in the child by one
+            numbers = numbers[:1]
+        self.stop_level = level
+        for number in (*numbers, signal.SIGCONT):
+            self._process.send(number)
+
+    def poll_fds(self) -> list[int]:
+        return [fd for fd in (self._stdout, self._pidfd) if fd >= 0]
 
     @property
-    def has_to_end_now(self) -> bool:
-        return self.asked > 1
+    def has_pidfd(self) -> bool:
+        return self._pidfd >= 0
 
-    def end_if_held(self) -> None:
-        """One that a debugger holds, or that somebody stops again and again, hears nothing: it is killed with all that
-        it has started. Its keeper finds nobody left then, and goes too."""
-        if self.has_to_end_now and is_held(self.pid):
-            press([one for one in below(self.pid) if one.name != NAME.encode()], set(), kill=True)
-            os.kill(self.pid, signal.SIGKILL)
-
-    def listen(self) -> None:
+    def read_output(self) -> None:
         with suppress(BlockingIOError):
-            while piece := os.read(self.out, 1 << 16):
-                self.said = (self.said + piece)[-LONGEST:]
+            while piece := os.read(self._stdout, 1 << 16):
+                self.output = (self.output + piece)[-MAX_OUTPUT:]
 
-    def collect(self) -> bool:
-        """Takes note of its end, and of all that it had said; False while it is at work."""
-        is_dead = self.has_to_end_now and start_of(self.pid) is None  # though a debugger may hold on to it
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        if not pid and not is_dead:
+    def poll_exit(self) -> bool:
+        """Read pending output; return True once the child has exited."""
+        self.read_output()
+        if self._process.wait(0) is None:
             return False
-        self.code = os.waitstatus_to_exitcode(status) if pid else -signal.SIGKILL
-        self.listen()
-        os.close(self.out)
-        os.close(self._leash)
-        if self.handle >= 0:
-            os.close(self.handle)
+        self.exit_code = self._process.code
+        self.read_output()
+        for fd in (*self.poll_fds(), self._lifeline):
+            os.close(fd)
         return True
 
-    def answer(self, kind: type[Kind]) -> Kind | None:
-        """The last line that it printed, if it came to that."""
-        line = self.said.strip().rsplit(b"\n", 1)[-1]
+    def result(self, type_: type[T]) -> T | None:
+        """Decode the last line of output; None if there is none or it is malformed."""
+        last_line = self.output.strip().rsplit(b"\n", 1)[-1]
         try:
-            return msgspec.json.decode(line, type=kind) if line else None
+            return msgspec.json.decode(last_line, type=type_) if last_line else None
         except UNREADABLE:
             return None
 
     @property
-    def has_answered(self) -> bool:
-        return self.said.endswith(b"\n")
+    def has_result(self) -> bool:
+        return self.output.endswith(b"\n")
 
-    def last_words(self) -> str:
-        """What it said to people, in one line."""
+    def error_message(self) -> str:
+        """Return the error and hint at the end of the log as one line."""
         try:
-            with open(open_file(self.log), "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - 20_000))
-                message, hint = complaint_in(file.read(20_000).decode("utf-8", "replace"))
+            with open(open_file(self.log_path), "rb") as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_TAIL))
+                message, hint = complaint_in(log.read(LOG_TAIL).decode("utf-8", "replace"))
         except OSError:
             return ""
         return one_line(tail(f"{message} · hint: {hint}" if hint else message, 2000), 500)
 
 
-class Children:
-    """All that are at work."""
+class TaskProcesses:
+    """The children that are currently running."""
 
     def __init__(self) -> None:
-        self.all: list[Child] = []
+        self._running: list[TaskProcess] = []
 
-    def __iter__(self) -> Iterator[Child]:
-        return iter(self.all)
+    def __iter__(self) -> Iterator[TaskProcess]:
+        return iter(self._running)
 
-    def of(self, key: str) -> Child | None:
-        return next((child for child in self.all if child.key == key), None)
+    def add(self, child: TaskProcess) -> None:
+        self._running.append(child)
 
-    def wait(self, seconds: float, *others: int) -> None:
-        """Until one of them says something or ends, one of the other descriptors has news, or so much time passed."""
-        ready = select.poll()
-        for other in others:
-            if other >= 0:
-                ready.register(other, select.POLLIN)
-        for child in self.all:
-            ready.register(child.out, select.POLLIN)
-            if child.handle >= 0:
-                ready.register(child.handle, select.POLLIN)
-            if child.handle < 0 or child.has_to_end_now:
-                seconds = min(seconds, GLANCE)
-        ready.poll(seconds * 1000)
+    def find(self, key: str) -> TaskProcess | None:
+        return next((child for child in self._running if child.key == key), None)
 
-    def take_ended(self) -> list[Child]:
-        """Those that have ended since the last look, which are at work no more."""
-        for child in self.all:
-            child.listen()
-            child.end_if_held()
-        gone = [child for child in self.all if child.collect()]
-        self.all = [child for child in self.all if child not in gone]
-        return gone
+    def wait(self, timeout: float, *fds: int) -> None:
+        """Block until a child prints or exits, one of `fds` is readable, or `timeout` seconds have passed."""
+        poll = select.poll()
+        for fd in (*fds, *(fd for child in self._running for fd in child.poll_fds())):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        if not all(child.has_pidfd for child in self._running):
+            timeout = min(timeout, POLL_INTERVAL)
+        poll.poll(timeout * 1000)
 
-    def ask_to_end(self, level: int) -> None:
-        for child in self.all:
-            child.ask_to_end(level)
+    def reap(self) -> list[TaskProcess]:
+        """Remove and return the children that have exited."""
+        exited = [child for child in self._running if child.poll_exit()]
+        self._running = [child for child in self._running if child not in exited]
+        return exited
+
+    def request_stop(self, level: int) -> None:
+        for child in self._running:
+            child.request_stop(level)

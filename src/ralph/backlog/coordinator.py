@@ -9,11 +9,12 @@ from contextlib import suppress
 
 from ralph.backlog import item_worktrees
 from ralph.backlog.backlog_source import ListWatch, differences
-from ralph.backlog.children import AT_ONCE, Child, Children
+from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import LandingRequest
 from ralph.backlog.item_worktrees import clear_remote
 from ralph.backlog.ledger import Ledger
 from ralph.backlog.lists import ListContent
+from ralph.backlog.retries import MAX_CHILD_DEATHS
 from ralph.backlog.wishes import WISH, Wish, granted
 from ralph.backlog.work_order import (
     ITEMS,
@@ -22,7 +23,6 @@ from ralph.backlog.work_order import (
     Looped,
     WorkOrder,
     assignment_of,
-    digest_of,
     make_target,
     put,
 )
@@ -44,20 +44,18 @@ from ralph.core.model import Outcome
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkEvent
 from ralph.errors import UserError
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.nursery import Nursery
-from ralph.records.folder import RunFolder, new_run_id
-from ralph.records.register import facts_in
-from ralph.repository import landing
-from ralph.repository.configuration import configuration_of
-from ralph.repository.git import Repository, commit_of, obeying, repository
-from ralph.repository.landing import Branch
-from ralph.steering.mailbox import Mailbox
+from ralph.git import merging
+from ralph.git.client import Git, require_git
+from ralph.git.configuration import GitSettings, push_settings, read_settings
+from ralph.git.merging import Branch
+from ralph.process.interrupt import Interrupt
+from ralph.store.folder import RunFolder, new_run_id
+from ralph.store.mailbox import Mailbox
+from ralph.store.register import facts_in
 
 TICK = 1.0
 REREADER, CLEARING = "*", "-"  # no item's keys
 SEEN = 2.0  # seconds between two looks at what the loops spend
-DEATHS = 3  # so often a process may die without a word before a person has to look
 
 
 class Coordinator:
@@ -75,8 +73,9 @@ class Coordinator:
     ) -> None:
         self.order, self.ledger = order, ledger
         self._folder, self._interrupt, self._tick = folder, interrupt, tick
-        self._home: Repository
-        self._children, self._nursery = Children(), Nursery(str(folder.path), env)
+        self._home: Git
+        self._push_settings: GitSettings | None = None
+        self._children, self._env = TaskProcesses(), env
         self._mailbox = Mailbox(folder.path)
         self._began = time.monotonic() - ledger.elapsed
         self._list = ListWatch(order.source, order.workspace)
@@ -90,23 +89,22 @@ class Coordinator:
 
     def run(self, reading: ListContent | None) -> int:
         """Until everything has landed or stands aside, or somebody ends it. The exit code."""
-        self._home = repository(self._folder.path.parents[2])
-        with obeying(configuration_of(self._home, self.order.id)):
-            (self._folder.path / ITEMS).mkdir(exist_ok=True)
-            self._nursery.open()
-            try:
-                self._begin(reading)
-                while not self._is_over():
-                    self._act()
-                    if self._is_over():
-                        break
-                    self._tick()
-                    self._rest()
-                    self._hear()
-            finally:
-                self._leave()
-                self._nursery.close()
-            return self._finish()
+        self._home = require_git(self._folder.path.parents[2])
+        if self.order.remote:
+            self._push_settings = push_settings(read_settings(self._home)[0])
+        (self._folder.path / ITEMS).mkdir(exist_ok=True)
+        try:
+            self._begin(reading)
+            while not self._is_over():
+                self._act()
+                if self._is_over():
+                    break
+                self._tick()
+                self._rest()
+                self._hear()
+        finally:
+            self._leave()
+        return self._finish()
 
     def _begin(self, reading: ListContent | None) -> None:
         self._list.begin()
@@ -124,7 +122,7 @@ class Coordinator:
 
     def _was_opened(self) -> bool:
         """Whether the target is as it was when it was last seen green: every landing is."""
-        now = commit_of(self._home.root, self.order.target_ref)
+        now = self._home.resolve(self.order.target_ref)
         return bool(now) and now == self.ledger.opened
 
     def _is_over(self) -> bool:
@@ -140,7 +138,7 @@ class Coordinator:
         """Starts what comes next: the gate first, for what it lets in frees others."""
         if self._end or self.ledger.finished:
             return
-        is_free = self._children.of("") is None and not self.ledger.board.is_held and self.ledger.has_gate()
+        is_free = self._children.find("") is None and not self.ledger.board.is_held and self.ledger.has_gate()
         if is_free and not self._is_open:
             self._start_gate(LandingRequest(), ())
         elif is_free and (batch := next_batch(self.ledger.board)):
@@ -150,11 +148,11 @@ class Coordinator:
                 self._start_loop(self.ledger.board.jobs[key])
 
     def _start_gate(self, request: LandingRequest, batch: tuple[str, ...]) -> None:
-        asked = put(self._folder, REQUEST, request)
+        put(self._folder, REQUEST, request)
         self._batch = batch
         if batch:
             self.ledger.tell(work_events.GateStarted(batch))
-        self._start("", ("land", str(self._folder.path), digest_of(self.order), asked), "gate.log")
+        self._start("", ("land", str(self._folder.path)), "gate.log")
 
     def _request(self, batch: tuple[str, ...]) -> LandingRequest:
         jobs = [self.ledger.board.jobs[key] for key in batch]
@@ -166,6 +164,7 @@ class Coordinator:
             own={job.item.key: job.item.checks for job in jobs if job.item.checks},
             conflicted={job.item.key: job.files for job in jobs if job.returns},
             probed={job.item.key: self.order.branch_of(job.item.key) for job in working},
+            push_settings=self._push_settings,
         )
 
     def _start_loop(self, job: Job) -> None:
@@ -178,87 +177,95 @@ class Coordinator:
         if goes_on:  # it may have ended while the work was paused
             Mailbox(str(self._folder.path.parent / run)).unpause()
         before = self._worker if job.rounds else ""
-        asked = put(self._folder, assignment_of(key), Assignment(job.item, run, job.note, job.is_returned, before))
+        assigned = Assignment(
+            item=job.item,
+            run=run,
+            note=job.note,
+            is_returned=job.is_returned,
+            worker=before,
+            push_settings=self._push_settings,
+        )
+        put(self._folder, assignment_of(key), assigned)
         self.ledger.tell(work_events.ItemStarted(key, rounds, run, self._worker))
         if self.ledger.board.jobs[key].run == run:  # else somebody was faster
-            words = ("item", str(self._folder.path), key, digest_of(self.order), asked)
-            self._start(key, words, f"{ITEMS}/{key}.log")
+            self._start(key, ("item", str(self._folder.path), key), f"{ITEMS}/{key}.log")
 
-    def _start(self, key: str, words: tuple[str, ...], log: str) -> Child:
-        child = Child(key, str(self._folder.path / log))
-        child.start(words, self._nursery)
-        self._children.all.append(child)
+    def _start(self, key: str, words: tuple[str, ...], log: str) -> TaskProcess:
+        child = TaskProcess(key, str(self._folder.path / log))
+        child.start(words, self._env)
+        self._children.add(child)
         return child
 
     def _hear(self) -> None:
         """All that has happened since the last look."""
         self._interrupt.acknowledge()
-        for child in self._children.take_ended():
-            self._took_leave(child)
-        if (gate := self._children.of("")) and gate.has_answered:  # what has landed it clears away by itself
+        for child in self._children.reap():
+            self._on_child_exit(child)
+        if (gate := self._children.find("")) and gate.has_result:  # what has landed it clears away by itself
             gate.key = CLEARING
             self._landed(gate)
         if self._interrupt.level:
-            urgency = AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2)
+            urgency = StopLevel.AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2)
             self._stop(Outcome.INTERRUPTED.value, f"stopped by {self._mailbox.read().stopped_by or 'you'}", urgency)
         self._obey()
         self._read_again()
         self._watch_limits()
 
-    def _took_leave(self, child: Child) -> None:
+    def _on_child_exit(self, child: TaskProcess) -> None:
         if child.key == REREADER:
-            if reading := child.answer(ListContent):
+            if reading := child.result(ListContent):
                 self._take(reading)
-            elif not self._end and not child.asked:  # the keeper is away now, and may be there in a minute
-                self._keep_list(child.last_words())
+            elif not self._end and not child.stop_level:  # the keeper is away now, and may be there in a minute
+                self._keep_list(child.error_message())
         elif not child.key:
             self._landed(child)
         elif child.key != CLEARING:
             self._looped(child)
 
-    def _looped(self, child: Child) -> None:
+    def _looped(self, child: TaskProcess) -> None:
         """What came of a loop."""
-        seen, key = child.answer(Looped), child.key
+        seen, key = child.result(Looped), child.key
         if not self.ledger.is_mine(key):  # withdrawn meanwhile: its branch stays
             return
         if seen is None:
-            said = child.last_words()
-            if child.code == 2 and not child.asked:
+            said = child.error_message()
+            if child.exit_code == 2 and not child.stop_level:
                 self.ledger.tell(work_events.ItemQueued(key, said))
                 self._stop(Outcome.FATAL.value, f"{key}: {said}", 1)
-            elif self._count_death(child) < DEATHS:
+            elif self._count_death(child) < MAX_CHILD_DEATHS:
                 self.ledger.tell(work_events.ItemQueued(key, "its process died"))
             else:
                 self._deaths.pop(key)
-                reason = f"its process died {DEATHS} times: {said or child.code}"
+                reason = f"its process died {MAX_CHILD_DEATHS} times: {said or child.exit_code}"
                 self.ledger.tell(work_events.ItemParked(key, reason))
             return
         self._deaths.pop(key, None)
-        self.ledger.tell(after_loop(key, seen, bool(self._end or child.asked)))
+        self.ledger.tell(after_loop(key, seen, bool(self._end or child.stop_level)))
         if seen.outcome == Outcome.FATAL.value:
             self._stop(Outcome.FATAL.value, f"{key}: {seen.reason}", 1)
 
-    def _count_death(self, child: Child) -> int:
+    def _count_death(self, child: TaskProcess) -> int:
         """How often in a row it has died, unless somebody wanted that."""
-        self._deaths[child.key] = self._deaths.get(child.key, 0) + (not child.asked)
+        self._deaths[child.key] = self._deaths.get(child.key, 0) + (not child.stop_level)
         return self._deaths[child.key]
 
-    def _landed(self, child: Child) -> None:
+    def _landed(self, child: TaskProcess) -> None:
         """What the gate saw, and what follows from it, unless it is another's by now."""
         if not self.ledger.has_gate():
             return
-        seen, batch, self._batch = child.answer(GateVerdict), self._batch, ()
-        if seen is None and child.code == 2:
-            seen = GateVerdict(stuck=child.last_words())
-        is_hopeless = seen is None and self._count_death(child) >= DEATHS
+        seen, batch, self._batch = child.result(GateVerdict), self._batch, ()
+        if seen is None and child.exit_code == 2:
+            seen = GateVerdict(stuck=child.error_message())
+        is_hopeless = seen is None and self._count_death(child) >= MAX_CHILD_DEATHS
         if seen is not None or is_hopeless:  # in a row is what counts
             self._deaths.pop("", None)
         if seen is None:
-            seen = GateVerdict(stuck=f"the gate's process died {DEATHS} times; see gate.log" if is_hopeless else "")
+            died = f"the gate's process died {MAX_CHILD_DEATHS} times; see gate.log"
+            seen = GateVerdict(stuck=died if is_hopeless else "")
         if not batch:
             self._opened(seen)
             return
-        self.ledger.tell(*after_landing(self.ledger.board, seen, time.monotonic() - child.began))
+        self.ledger.tell(*after_landing(self.ledger.board, seen, time.monotonic() - child.started_at))
         for key, conflict in seen.probed.items():  # items at work that will conflict with what has just landed
             job = self.ledger.board.jobs.get(key)
             if job is not None and job.state == "working" and job.run:
@@ -278,7 +285,7 @@ class Coordinator:
 
     def _tell_agent(self, key: str, files: Sequence[str]) -> None:
         """Only where its loop is at work here."""
-        if self._children.of(key):
+        if self._children.find(key):
             text = f"Something else has landed that changes {', '.join(files[:20])}: keep your change there small."
             with suppress(UserError):
                 Mailbox(str(self._folder.path.parent / self.ledger.board.jobs[key].run)).tell(text)
@@ -287,7 +294,7 @@ class Coordinator:
         """Nothing new begins; what is at work ends after its turn, or now."""
         if not self._end:
             self._end, self._reason = end, reason
-        self._children.ask_to_end(level)
+        self._children.request_stop(level)
 
     def _obey(self) -> None:
         """What people have left in the work's mailbox."""
@@ -311,7 +318,7 @@ class Coordinator:
         for child in self._children:
             job = self.ledger.board.jobs.get(child.key)
             if job is not None and job.state == "withdrawn":
-                child.ask_to_end(1)
+                child.request_stop(1)
 
     def _hold_loops(self, is_paused: bool) -> None:
         for child in self._children:
@@ -325,8 +332,8 @@ class Coordinator:
         """Takes note of what a person has changed in the list. One that is broken changes nothing."""
         if self._end or not self.ledger.has_list():
             return
-        if self._list.take_due() and self._children.of(REREADER) is None:
-            self._start(REREADER, ("reread", str(self._folder.path), digest_of(self.order)), "list.log")
+        if self._list.take_due() and self._children.find(REREADER) is None:
+            self._start(REREADER, ("reread", str(self._folder.path)), "list.log")
         try:
             if reading := self._list.reread():
                 self._take(reading)
@@ -367,10 +374,10 @@ class Coordinator:
         if not ready:
             return
         try:
-            left = landing.unlanded(self._home, self.order.target_ref, [*ready])
+            left = merging.unmerged(self._home, self.order.target_ref, [*ready])
         except UserError:
             return  # the gate will say what is wrong
-        now = commit_of(self._home.root, self.order.target_ref)
+        now = self._home.resolve(self.order.target_ref)
         for tip, key in ready.items():
             if tip not in left:
                 self.ledger.tell(work_events.ItemLanded(key, tip, now))
@@ -381,14 +388,14 @@ class Coordinator:
 
     def _leave(self) -> None:
         """Whatever happens, nothing stays at work."""
-        self._children.ask_to_end(2)
+        self._children.request_stop(2)
         while list(self._children):
             self._children.wait(TICK, self._interrupt.fileno())
             self._interrupt.acknowledge()
             if self._interrupt.is_repeated:
-                self._children.ask_to_end(AT_ONCE)
-            for child in self._children.take_ended():
-                self._took_leave(child)
+                self._children.request_stop(StopLevel.AT_ONCE)
+            for child in self._children.reap():
+                self._on_child_exit(child)
 
     def _tidy(self) -> None:
         """Removes what landings have left that were killed before they could; all of the gate, once all is done."""

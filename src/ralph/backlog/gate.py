@@ -2,7 +2,6 @@
 a process of its own, which holds the gate alone and says what it saw."""
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,30 +10,28 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.backlog import item_worktrees
-from ralph.backlog.item_worktrees import PATIENCE, Charge
+from ralph.backlog.item_worktrees import Charge
+from ralph.backlog.retries import CHECK_RUNS, LOCKED_REMOTE, MERGE_RACE, REMOTE_TIMEOUT
 from ralph.backlog.work_order import ORDER, REQUEST, WorkOrder, folder_of, read
 from ralph.core.backlog import Conflict, GateVerdict, Red
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, tail
 from ralph.errors import UserError
-from ralph.files import hold, open_file
-from ralph.processes.descendants import sweep_marked
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper
-from ralph.processes.program import seconds_left
-from ralph.records.folder import RunFolder, prepare
-from ralph.records.register import on_record
-from ralph.repository import landing, worktrees
-from ralph.repository.configuration import configuration_of
-from ralph.repository.git import Repository, commit_of, obeying, repository
-from ralph.repository.landing import Branch, Candidate, Remote, refused_because
+from ralph.files import acquire_lock, open_file
+from ralph.git import merging, worktrees
+from ralph.git.client import Git, require_git
+from ralph.git.configuration import GitSettings, refuse_changed_push
+from ralph.git.merging import Branch, Candidate
+from ralph.git.remote import Remote, push_refusal
+from ralph.process.deadline import Deadline, remaining_time
+from ralph.process.descendants import kill_run
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
 from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
-from ralph.settings import Guardrail
-
-LOCKED = (0.2, 0.5, 1.0, 2.0, 0.0)  # seconds to wait for a lock on the remote before it counts as left behind
-RACES = 5  # so often somebody else may move the target while a candidate is checked
+from ralph.settings import CheckCommand
+from ralph.store.folder import RunFolder, prepare
 
 GateCheck = Callable[[str], Red | None]
 """Runs one command in the gate's working tree; what went wrong, if it did."""
@@ -43,13 +40,14 @@ GateCheck = Callable[[str], Red | None]
 class LandingRequest(Struct, frozen=True, kw_only=True):
     """What is to land. `passed` is the commit at which the target was last seen green; `own` are the checks of single
     items; `conflicted` are files in which each had conflicts that its agent was to solve; `probed` are the branches of
-    items at work."""
+    items at work; `push_settings` are git's settings for pushing when the work began."""
 
     branches: tuple[Branch, ...] = ()
     passed: str = ""
     own: dict[str, tuple[str, ...]] = {}
     conflicted: dict[str, tuple[str, ...]] = {}
     probed: dict[str, str] = {}
+    push_settings: GitSettings | None = None
 
 
 class Gate(Struct, frozen=True, kw_only=True):
@@ -57,7 +55,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     `await_charge` returns once the gate may push, where others might have taken it over meanwhile."""
 
     order: WorkOrder
-    repository: Repository
+    repository: Git
     check: GateCheck
     furnish: Callable[[], None]
     await_charge: Callable[[], None] = lambda: None
@@ -66,9 +64,9 @@ class Gate(Struct, frozen=True, kw_only=True):
         """The commit at which the target is."""
         order = self.order
         if order.remote:
-            patience = PATIENCE if order.is_shared else 1.0
-            order.remote.fetch(self.repository, order.branch_of(""), patience)
-        found = commit_of(self.repository.root, order.target_ref)
+            timeout = REMOTE_TIMEOUT if order.is_shared else 0.0
+            order.remote.fetch(self.repository, order.branch_of(""), timeout)
+        found = self.repository.resolve(order.target_ref)
         if not found:
             raise UserError(f"the target {order.shown_target} is gone", "put it back, then go on with `ralph resume`")
         return found
@@ -76,24 +74,24 @@ class Gate(Struct, frozen=True, kw_only=True):
     def opened(self) -> GateVerdict:
         """Whether the target itself is green."""
         target = self.now()
-        return GateVerdict(commit=target, red=self.tested(target, self.order.checks, tries=2))
+        return GateVerdict(commit=target, red=self.tested(target, self.order.checks, tries=CHECK_RUNS))
 
     def land(self, request: LandingRequest) -> GateVerdict:
         """What came of it. May be repeated at any point, whatever an earlier one had done before it was killed."""
         asked = {branch.tip: branch for branch in request.branches}
         kept = self.order.reserved(self.repository)
         passed = request.passed
-        for _ in range(RACES):
+        for _ in MERGE_RACE.tries():
             base = self.now()
             if passed and base != passed and not self.order.remote:  # an agent in a box can move this branch, too
-                if red := self.tested(base, self.order.checks, tries=2):
+                if red := self.tested(base, self.order.checks, tries=CHECK_RUNS):
                     was = f"somebody else has moved {self.order.target} to {base[:12]}, where `{red.check}` fails"
                     return GateVerdict(stuck=f"{was} ({red.ending}); the gate had left it at {passed[:12]}")
                 passed = base
-            there = {*asked} - landing.unlanded(self.repository, base, asked)
+            there = {*asked} - merging.unmerged(self.repository, base, asked)
             before = tuple(asked[tip].key for tip in there)
             wanted = [branch for branch in request.branches if branch.tip not in there]
-            made = landing.candidate(self.repository, base, wanted, kept, self.order.name)
+            made = merging.make_candidate(self.repository, base, wanted, kept, self.order.name)
             tried = tuple(branch.key for branch in made.tried)
             seen = GateVerdict(tried=tried, landed=before, conflicts=made.conflicts, empty=made.empty)
             if not made.commit:
@@ -101,23 +99,23 @@ class Gate(Struct, frozen=True, kw_only=True):
             red, stuck = self._judged(made, request)
             if red or stuck:
                 return replace(seen, red=red, stuck=stuck)
-            refused = self._moved(made)
+            refused = self._moved(made, request.push_settings)
             if refused:
                 return replace(seen, stuck=refused)
             if refused is not None:
                 probed = self._probed(made.commit, request.probed)
                 return replace(seen, landed=(*before, *tried), commit=made.commit, probed=probed)
         return GateVerdict(
-            stuck=f"{self.order.shown_target} was moved by somebody else {RACES} times while it was checked"
+            stuck=f"{self.order.shown_target} was moved by someone else {MERGE_RACE.attempts} times during the checks"
         )
 
     def _judged(self, made: Candidate, request: LandingRequest) -> tuple[Red | None, str]:
         """What failed on the candidate; or that the target itself fails, which is the fault of nobody in it."""
         files = tuple({name for branch in made.tried for name in request.conflicted.get(branch.key, ())})
-        if left := landing.markers_in(self.repository, made.commit, files):
+        if left := merging.files_with_markers(self.repository, made.commit, files):
             return Red("no marks of a conflict", f"they were left in {', '.join(left)}"), ""
         own = [command for branch in made.tried for command in request.own.get(branch.key, ())]
-        red = self.tested(made.commit, (*self.order.checks, *own), tries=2 if len(made.tried) == 1 else 1)
+        red = self.tested(made.commit, (*self.order.checks, *own), tries=CHECK_RUNS if len(made.tried) == 1 else 1)
         if red and len(made.tried) == 1 and red.check in self.order.checks:
             itself = self.tested(made.base, (red.check,), tries=1)
             if itself:
@@ -125,46 +123,44 @@ class Gate(Struct, frozen=True, kw_only=True):
         return red, ""
 
     def tested(self, commit: str, commands: Sequence[str], tries: int) -> Red | None:
-        """The first command that fails on this commit, each of them on exactly its files."""
-        laid = worktrees.tree_at(self.order.gate_in(self.repository), commit)
-        if laid.is_new:
-            self.furnish()
-        for number, command in enumerate(dict.fromkeys(commands)):
-            if number:
-                worktrees.restore(laid)
+        """Return the first command that fails `tries` times on this commit, each time on exactly its files."""
+        tree = self.order.gate_in(self.repository)
+        for command in dict.fromkeys(commands):
             for _ in range(tries):
+                if worktrees.check_out(tree, commit):
+                    self.furnish()
                 if not (red := self.check(command)):
                     break
-                worktrees.restore(laid)
             else:
                 return red
-        with suppress(UserError):  # what is spoilt is made anew the next time
-            worktrees.put_back(laid)
+        with suppress(UserError):  # a check broke it: it is made from scratch next time
+            worktrees.pin_head(tree, commit)
         return None
 
-    def _moved(self, made: Candidate) -> str | None:
+    def _moved(self, made: Candidate, push_settings: GitSettings | None) -> str | None:
         """Moves the target to what was checked: nothing where it is there, why it cannot be, None for a lost race."""
         order = self.order
         if order.remote:
+            refuse_changed_push(self.repository, push_settings)
             return self._pushed(made, order.remote)
-        if held := worktrees.holder_of(self.repository, order.target):
+        if held := worktrees.checked_out_at(self.repository, order.target):
             return f"{order.target} is checked out in {held}, and a branch that is checked out is never moved"
-        return "" if landing.advance(self.repository, order.target_ref, made.commit, made.base) == "moved" else None
+        return "" if merging.move_target(self.repository, order.target_ref, made.commit, made.base) == "moved" else None
 
     def _pushed(self, made: Candidate, remote: Remote) -> str | None:
         tips = {self.order.branch_of(branch.key): branch.tip for branch in made.tried}
         self.await_charge()
         items = remote.last_known(self.repository, tips)  # the leases will tell whether it is so
         removes = True
-        for pause in LOCKED:
+        for _ in LOCKED_REMOTE.tries():
             if any(not self._is_ours(there, tips[name]) for name, there in items.items()):
                 items = remote.known(self.repository, tips)
             if foreign := [name for name, there in items.items() if not self._is_ours(there, tips[name])]:
                 return f"{foreign[0]} on {remote.name} is not what was checked: somebody else works on it"
             answer = remote.push(self.repository, made.commit, made.base, items, removes=removes)
             now = self.now() if answer.code else made.commit
-            if not answer.code or not landing.unlanded(self.repository, now, {made.commit}):  # it may have got lost
-                remote.drop(self.repository, {name: made.commit for name in items if not (items[name] and removes)})
+            if not answer.code or not merging.unmerged(self.repository, now, {made.commit}):  # it may have got lost
+                remote.delete(self.repository, {name: made.commit for name in items if not (items[name] and removes)})
                 return ""
             if now != made.base:
                 return None
@@ -173,24 +169,22 @@ class Gate(Struct, frozen=True, kw_only=True):
                 continue
             if removes and "delet" in answer.error:
                 removes = False
-            elif "lock" in answer.error:
-                time.sleep(pause)  # somebody else is just pushing there, or was killed: they look alike
-            else:
+            elif "lock" not in answer.error:
                 break
-        return f"{remote.name} refuses {remote.branch}: {refused_because(answer)}"
+        return f"{remote.name} refuses {remote.branch}: {push_refusal(answer)}"
 
     def _is_ours(self, there: str, tip: str) -> bool:
         """Whether an item's branch on the remote is what was checked. A push that was torn there may have moved it to
         a candidate of ours without moving the target."""
-        return there in ("", tip) or landing.is_landing_of(self.repository, there, tip)
+        return there in ("", tip) or merging.is_merge_of(self.repository, there, tip)
 
     def _probed(self, target: str, working: Mapping[str, str]) -> dict[str, Conflict]:
         """Which items at work will conflict with what has just landed."""
         places = ["refs/heads", *([f"refs/remotes/{self.order.remote.name}"] if self.order.remote else [])]
         refs = {f"{place}/{branch}": key for place in reversed(places) for key, branch in working.items()}
-        tips = landing.tips_apart(self.repository, target, refs)
+        tips = merging.unmerged_refs(self.repository, target, refs)
         own = {refs[ref]: tips[ref] for ref in refs if ref in tips}  # where there are both, what is here
-        seen = {key: landing.merged(self.repository, target, tip).conflict for key, tip in own.items()}
+        seen = {key: merging.merge_commits(self.repository, target, tip).conflict for key, tip in own.items()}
         return {key: conflict for key, conflict in seen.items() if conflict}
 
 
@@ -202,17 +196,13 @@ class Interrupted(Exception):
     """A person asked to stop before the gate had seen all."""
 
 
-def attend(
-    path: str, order: str, asked: str, keeper: Keeper, interrupt: Interrupt
-) -> tuple[GateVerdict, Callable[[], None]]:
-    """One landing, or (without branches) a look at the target itself; and what is left to do when the next one may
-    already be at the gate: worktrees and branches of those that have landed go. `order` and `asked` are the digests of
-    what is to be read."""
+def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict, Callable[[], None]]:
+    """Merge what is requested, or (without branches) check the target itself. Return the verdict, and a function that
+    removes the worktrees and branches of what was merged: the next request may be at the gate by then."""
     folder = folder_of(path)
-    work, request = read(folder, ORDER, WorkOrder, order), read(folder, REQUEST, LandingRequest, asked)
-    home = repository(Path(work.workspace))
-    settled = configuration_of(home, work.id)
-    with obeying(settled), _alone(folder), on_record(_mark(folder), keeper, work.workspace, os.environ):
+    work, request = read(folder, ORDER, WorkOrder), read(folder, REQUEST, LandingRequest)
+    home = require_git(Path(work.workspace), Deadline(interrupt))
+    with _alone(folder):
         gate = _gate(work, home, folder, keeper, interrupt)
         try:
             verdict = gate.land(request) if request.branches else gate.opened()
@@ -221,7 +211,7 @@ def attend(
     tips = {branch.key: branch.tip for branch in request.branches}
 
     def clear() -> None:
-        with obeying(settled), suppress(UserError):  # what is left goes when all is done
+        with suppress(UserError):  # what is left goes when all is done
             item_worktrees.clear(work, home, {key: tips[key] for key in verdict.landed})
 
     return verdict, clear
@@ -235,9 +225,9 @@ def _alone(folder: RunFolder) -> Iterator[None]:
     lock = open_file(folder.path / "gate.lock", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(lock, True)
     try:
-        hold(lock, folder.path / "gate.lock", _LONGEST_CHECKS)
+        acquire_lock(lock, folder.path / "gate.lock", _LONGEST_CHECKS)
         if os.read(lock, 1) != LEFT:
-            sweep_marked(_mark(folder), left=seconds_left)
+            kill_run(_mark(folder), time_left=remaining_time)
         os.ftruncate(lock, 0)
         yield
         with suppress(OSError):  # the disk is full: then the next one looks
@@ -250,7 +240,7 @@ def _mark(folder: RunFolder) -> str:
     return f"{folder.id}-gate"
 
 
-def _gate(work: WorkOrder, home: Repository, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
+def _gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
     made = work.gate_in(home)
     marked = RunFolder(folder.path.parent.parent, _mark(folder))
     marked.path = folder.path / "gate"
@@ -279,7 +269,7 @@ def _gate(work: WorkOrder, home: Repository, folder: RunFolder, keeper: Keeper, 
         prepare(Path(made.workspace))
         # One at a time, whatever loops do: each is run on exactly the candidate's files, as no other has left them.
         with enclosed(context, work.settings, work.workspace) as inside:
-            seen = Checks(inside, [Guardrail(command)], work.settings).run(next(numbers))
+            seen = Checks(inside, [CheckCommand(command)], work.settings).run(next(numbers))
         if seen is None:
             raise Interrupted
         (one,) = seen

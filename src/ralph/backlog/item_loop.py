@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__
@@ -16,21 +15,20 @@ from ralph.backlog.work_order import ORDER, Assignment, Looped, WorkOrder, assig
 from ralph.core import events
 from ralph.core.model import Iteration, Note, Outcome, Run, Stop
 from ralph.errors import UserError
+from ralph.git import merging, worktrees
+from ralph.git.client import Git, require_git
+from ralph.git.worktrees import Astray, Worktree, commit_all
 from ralph.loop import Parts
-from ralph.processes.descendants import sweep_marked
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper
-from ralph.processes.program import seconds_left
-from ralph.records.folder import RunFolder, prepare
-from ralph.records.journal import recall
-from ralph.repository import landing, worktrees
-from ralph.repository.configuration import configuration_of
-from ralph.repository.git import Repository, commit_of, obeying, repository
-from ralph.repository.worktrees import Astray, Worktree, commit_all
+from ralph.process.deadline import remaining_time
+from ralph.process.descendants import kill_run
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
 from ralph.run.context import Context, Place
 from ralph.run.order import Order
 from ralph.run.session import Session
-from ralph.settings import Settings, amended
+from ralph.settings import Settings, override
+from ralph.store.folder import RunFolder, prepare
+from ralph.store.stored_run import load_run
 
 RETURNED = (
     "The merge gate did not take the work on this task as it was: what it saw stands below. Since then the target, "
@@ -51,16 +49,16 @@ class ItemPlace(Place):
         self.publisher: Publisher | None = None
 
     def move_to_worktree(self, context: Context, resumed: Run | None, stack: ExitStack) -> Worktree:
-        home, work, key = repository(self.workspace), self._work, self._assigned.item.key
+        home, work, key = require_git(self.workspace, context.deadline), self._work, self._assigned.item.key
         if work.is_shared:
             is_new = not self._assigned.worker and not self._assigned.item.after
-            self.publisher = _publisher(work, home, key, context.interrupt, RECENT if is_new else 0.0)
+            self.publisher = _publisher(work, home, self._assigned, context.interrupt, RECENT if is_new else 0.0)
         made = item_worktrees.item_place(
             work, home, key, lambda folder: self.occupy(folder, context.folder.id, stack), context
         )
         if self._assigned.is_returned and not (resumed and resumed.iterations):
-            reserved, target = work.reserved(home), commit_of(home.root, work.target_ref)
-            self._conflicts = worktrees.bring_target(made.path, target, (*reserved.lists, *reserved.settings))
+            reserved, target = work.reserved(home), home.resolve(work.target_ref)
+            self._conflicts = worktrees.merge_target(made.git, target, (*reserved.lists, *reserved.settings))
         if self.publisher and self._assigned.worker:
             self.publisher.fence(self._assigned.worker)
         context.root = Path(made.workspace)
@@ -90,50 +88,41 @@ class ItemPlace(Place):
         parts.followups = (*parts.followups, publish)
 
 
-class Part(Struct, frozen=True):
-    """Of which work, which item; and the digests of what is to be read about them."""
-
-    path: str
-    key: str
-    order: str
-    asked: str
-
-
-def play(part: Part, keeper: Keeper, interrupt: Interrupt) -> Looped:
-    """Plays the run that an item is assigned to, or the rest of it, and says what came of it."""
-    folder, key = folder_of(part.path), part.key
-    work = read(folder, ORDER, WorkOrder, part.order)
-    assigned = read(folder, assignment_of(key), Assignment, part.asked)
+def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
+    """Play the run that a task of the backlog is assigned to, or the rest of it, and return what came of it."""
+    folder = folder_of(path)
+    work = read(folder, ORDER, WorkOrder)
+    assigned = read(folder, assignment_of(key), Assignment)
     order = Order(
         settings=settings_for(work, assigned),
         workspace=work.workspace,
         goal_text=assigned.item.text or assigned.item.title,
-        agent_args=work.agent_args,
         version=__version__,
         work=work.id,
         item=key,
     )
     own = RunFolder(prepare(Path(work.workspace)), assigned.run)
-    story = recall(own.journal) if os.path.exists(own.journal) else None
+    story = load_run(own.journal) if os.path.exists(own.journal) else None
     story = story if story and story.started else None
-    home = repository(Path(work.workspace))
-    with obeying(configuration_of(home, work.id)):
-        if story and story.finished and story.is_done:
-            publisher = _publisher(work, home, key, interrupt) if work.is_shared else None
-            return _published(publisher, _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
-        if os.path.exists(own.path) and not order.settings.keep_children:  # it was cut off
-            sweep_marked(assigned.run, left=seconds_left)
-        where = ItemPlace(work, assigned)
-        try:
-            run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()
-        except Astray as error:
-            run, stop = story.run if story else Run(id=assigned.run), Stop(Outcome.FAILED, error.advice)
-        return _published(where.publisher, _looped(work, home, key, run, stop))
+    home = require_git(Path(work.workspace))
+    if story and story.finished and story.is_done:
+        publisher = _publisher(work, home, assigned, interrupt) if work.is_shared else None
+        return _published(publisher, _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
+    if os.path.exists(own.path) and not order.settings.keep_children:  # it was cut off
+        kill_run(assigned.run, time_left=remaining_time)
+    where = ItemPlace(work, assigned)
+    try:
+        run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()
+    except Astray as error:
+        run, stop = story.run if story else Run(id=assigned.run), Stop(Outcome.FAILED, error.advice)
+    return _published(where.publisher, _looped(work, home, key, run, stop))
 
 
-def _publisher(work: WorkOrder, home: Repository, key: str, interrupt: Interrupt, age: float = 0.0) -> Publisher:
+def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Interrupt, age: float = 0.0) -> Publisher:
     folder = RunFolder(prepare(Path(work.workspace)), work.id)
-    made = Publisher(work, home, key, Charge(folder.path), interrupt)
+    made = Publisher(
+        work, home, assigned.item.key, Charge(folder.path), interrupt, push_settings=assigned.push_settings
+    )
     made.prepare(age)
     return made
 
@@ -161,12 +150,12 @@ def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
         said["maxCost"] = item.max_cost
     if item.checks:
         own = [{"command": command} for command in item.checks]
-        said["guardrails"] = [*({"command": g.command, "hint": g.hint} for g in work.settings.guardrails), *own]
-    settings = amended(work.settings, said) if said else work.settings
-    return replace(settings, worktree=True, scm=None)
+        said["checks"] = [*({"command": g.command, "hint": g.hint} for g in work.settings.checks), *own]
+    settings = override(work.settings, said) if said else work.settings
+    return replace(settings, worktree=True, scm=None, baseline=False)
 
 
-def _looped(work: WorkOrder, home: Repository, key: str, run: Run, stop: Stop) -> Looped:
+def _looped(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> Looped:
     seen = Looped(
         outcome=stop.outcome.value,
         reason=stop.reason,
@@ -185,20 +174,20 @@ def _looped(work: WorkOrder, home: Repository, key: str, run: Run, stop: Stop) -
     return replace(seen, tip=tip, files=files)
 
 
-def _work_on(work: WorkOrder, home: Repository, key: str) -> tuple[str, tuple[str, ...]]:
+def _work_on(work: WorkOrder, home: Git, key: str) -> tuple[str, tuple[str, ...]]:
     """The tip of an item's branch, with all that is in its worktree, and the files that it changes."""
     made = work.worktree_of(home, key)
-    tip = commit_of(home.root, f"refs/heads/{made.branch}")
+    tip = home.resolve(f"refs/heads/{made.branch}")
     if os.path.isdir(made.path):
         worktrees.refuse_another(made)
-        if not worktrees.is_clean(made.path, tip):
+        if not worktrees.is_clean(made.git, tip):
             commit_all(made, f"ralph: the work on {key}")
-            tip = commit_of(home.root, f"refs/heads/{made.branch}")
-            if not worktrees.is_clean(made.path, tip):
+            tip = home.resolve(f"refs/heads/{made.branch}")
+            if not worktrees.is_clean(made.git, tip):
                 raise Astray(f"not all of the work can be committed in {made.path}", "look at `git status` there")
     try:
-        return tip, landing.changed_files(home, work.target_ref, tip)
+        return tip, merging.changed_files(home, work.target_ref, tip)
     except UserError:
-        if home.ask("merge-base", work.target_ref, tip).code != 1:
+        if home.try_run("merge-base", work.target_ref, tip).code != 1:
             raise
         raise Astray(f"{made.branch} has nothing in common with {work.shown_target}", f"look at {made.path}") from None

@@ -10,18 +10,21 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ralph.backlog.retries import CLAIM_BRANCH, REMOTE_TIMEOUT
 from ralph.backlog.work_order import WorkOrder
 from ralph.core.text import tail
 from ralph.errors import UserError
 from ralph.files import read_given, replace_file
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.process import Limits, run_command
-from ralph.processes.program import Command
-from ralph.processes.spawning import MARK
-from ralph.repository import landing, worktrees
-from ralph.repository.git import Repository, commit_of, know_worktree
-from ralph.repository.landing import Remote, refused_because
-from ralph.repository.worktrees import Worktree, alone, carry_over
+from ralph.git import merging, worktrees
+from ralph.git.client import Git
+from ralph.git.configuration import GitSettings, refuse_changed_push
+from ralph.git.locks import remove_stale_locks, remove_stale_packed_refs_lock, remove_stale_ref_locks
+from ralph.git.remote import Remote, push_refusal
+from ralph.git.worktrees import Worktree, copy_included_files, worktree_lock
+from ralph.process.descendants import MARK
+from ralph.process.interrupt import Interrupt
+from ralph.process.program import Command
+from ralph.process.program_run import Limits, capture_program
 from ralph.run.checks import enclosed
 from ralph.run.context import Context
 
@@ -31,92 +34,91 @@ KEPT = 4000
 
 
 def item_place(
-    order: WorkOrder, repository: Repository, key: str, occupy: Callable[[Path], None], context: Context
+    order: WorkOrder, repository: Git, key: str, occupy: Callable[[Path], None], context: Context
 ) -> Worktree:
     """The worktree of an item, on its branch: as it was left, or from the target as it is now."""
     made = order.worktree_of(repository, key)
-    with alone(repository):
-        kept = worktrees.kept_for(made)
+    with worktree_lock(repository):
+        kept = worktrees.registered_git_dir(made)
         is_new = not (kept and os.path.exists(os.path.join(kept, FURNISHED)) and os.path.lexists(made.path))
         if is_new:
             _make(order, repository, made)
-            know_worktree(repository, made.path)
         worktrees.refuse_another(made)
         occupy(Path(made.workspace))
     if is_new:
         furnish(order, repository, made, context)
-        Path(worktrees.kept_for(made), FURNISHED).touch()
-    worktrees.heal(made.path, f"refs/heads/{made.branch}")
+        Path(worktrees.registered_git_dir(made), FURNISHED).touch()
+    remove_stale_locks(made.git, made.ref)
     return made
 
 
-def align(order: WorkOrder, repository: Repository, key: str, tip: str) -> None:
+def align(order: WorkOrder, repository: Git, key: str, tip: str) -> None:
     """Makes the item's branch here what it is on the remote, unless it has only gone on from there. What others have
     done since counts, and what was never pushed does not."""
     made = order.worktree_of(repository, key)
-    here = commit_of(repository.root, f"refs/heads/{made.branch}")
-    if here == tip or (here and not repository.ask("merge-base", "--is-ancestor", tip, here).code):
+    here = repository.resolve(f"refs/heads/{made.branch}")
+    if here == tip or (here and not repository.try_run("merge-base", "--is-ancestor", tip, here).code):
         return
-    with alone(repository):
+    with worktree_lock(repository):
         _remove(made)
-        repository.git("update-ref", "--no-deref", f"refs/heads/{made.branch}", tip)
+        repository.run("update-ref", "--no-deref", f"refs/heads/{made.branch}", tip)
 
 
-def _make(order: WorkOrder, repository: Repository, made: Worktree) -> None:
+def _make(order: WorkOrder, repository: Git, made: Worktree) -> None:
     if os.path.lexists(made.path):
         _remove(made)
-    worktrees.heal_refs(repository.root, f"refs/heads/{made.branch}")  # of one that was killed while it made this
+    remove_stale_ref_locks(repository, made.ref)  # of one that was killed while it made this
     words = ["worktree", "add", "-q", "--force", "--force"]  # what git remembers of one that is gone is in nobody's way
-    if commit_of(repository.root, f"refs/heads/{made.branch}"):
+    if repository.resolve(f"refs/heads/{made.branch}"):
         words += ["--", made.path, made.branch]
     else:
-        words += ["--no-track", "-b", made.branch, "--", made.path, commit_of(repository.root, order.target_ref)]
-    repository.git(*words)
+        words += ["--no-track", "-b", made.branch, "--", made.path, repository.resolve(order.target_ref)]
+    repository.run(*words)
     os.makedirs(made.workspace, exist_ok=True)
 
 
-def furnish(order: WorkOrder, repository: Repository, made: Worktree, context: Context) -> None:
+def furnish(order: WorkOrder, repository: Git, made: Worktree, context: Context) -> None:
     """Brings the files of `.worktreeinclude`, then runs `--setup`: in a box, where there are boxes, for it may execute
     what an agent wrote."""
-    carry_over(repository, made)
+    copy_included_files(made)
     if not order.setup:
         return
     command = Command(argv=("sh", "-c", order.setup), cwd=made.workspace, env={**os.environ, MARK: context.folder.id})
     here = replace(context, root=Path(made.workspace))
     with enclosed(here, order.settings, order.workspace) as inside:
         command, interrupt = inside.boxed(command), context.interrupt
-        output = run_command(context.keeper, command, head=0, tail=KEPT, limits=Limits(), interrupt=interrupt)
+        output = capture_program(context.keeper, command, head=0, tail=KEPT, limits=Limits(), interrupt=interrupt)
     if output.exit.code or output.exit.ended_by:
         said = tail(output.tail.strip(), 500, "…") or f"exit code {output.exit.code}"
         raise UserError(f"--setup failed in {made.workspace}: {order.setup}: {said}", "mend it, then start again")
 
 
-def clear(order: WorkOrder, repository: Repository, landed: dict[str, str]) -> None:
+def clear(order: WorkOrder, repository: Git, landed: dict[str, str]) -> None:
     """Removes worktrees and branches of items that are in the target, unless somebody has put them to another use."""
     gone: dict[str, str] = {}
     for key, tip in landed.items():
         made = order.worktree_of(repository, key)
-        if os.path.isdir(made.path) and not (worktrees.is_own(made) and worktrees.is_clean(made.path, tip)):
+        if os.path.isdir(made.path) and not (worktrees.is_own(made) and worktrees.is_clean(made.git, tip)):
             continue
         _remove(made)
         gone[made.branch] = tip
-    landing.drop_branches(repository, gone)
+    merging.delete_branches(repository, gone)
 
 
 def _remove(made: Worktree) -> None:
     with suppress(OSError):
-        worktrees.take_down(made)
+        worktrees.delete_folder(made)
 
 
-def clear_leftovers(order: WorkOrder, repository: Repository, landed: dict[str, str], is_done: bool) -> None:
+def clear_leftovers(order: WorkOrder, repository: Git, landed: dict[str, str], is_done: bool) -> None:
     """Removes what is left of items that have landed, and the gate's own worktree where all of them have."""
     prefix = order.branch_of("")
     for _ in range(3):  # a git may be killed, and leave its lock
-        answer = repository.ask("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
+        answer = repository.try_run("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
         left = {name.removeprefix(prefix) for name in answer.out.decode("utf-8", "replace").split()} & {*landed}
         if not left and not answer.code:
             break
-        worktrees.heal_packed_refs(repository.root)
+        remove_stale_packed_refs_lock(repository)
         clear(order, repository, {key: landed[key] for key in left})
     if is_done:
         _remove(order.gate_in(repository))
@@ -124,8 +126,6 @@ def clear_leftovers(order: WorkOrder, repository: Repository, landed: dict[str, 
 
 CHARGE = "charge"
 LOOK = 0.2  # seconds between two looks at whether we are in charge again
-PATIENCE = 60.0  # seconds for a remote that is away
-TRIES = 5
 RECENT = 3.0  # seconds: so old may the target be from which an item begins that waits for no other
 TAKEN = "another worker has this item"
 
@@ -159,16 +159,16 @@ class Charge:
         return True
 
 
-def clear_remote(work: WorkOrder, home: Repository) -> None:
+def clear_remote(work: WorkOrder, home: Git) -> None:
     """Removes the branches of items that are in the target, where whoever landed them was killed before."""
     if work.remote is None:
         return
     prefix = f"refs/remotes/{work.remote.name}/"
     work.remote.fetch(home, work.branch_of(""))
-    out = home.git("for-each-ref", "--format=%(objectname) %(refname)", f"{prefix}{work.branch_of('')}")
+    out = home.run("for-each-ref", "--format=%(objectname) %(refname)", f"{prefix}{work.branch_of('')}")
     tips = {ref.removeprefix(prefix): tip for tip, ref in map(str.split, out.decode("utf-8", "replace").splitlines())}
-    left = landing.unlanded(home, work.target_ref, {*tips.values()})
-    work.remote.drop(home, {branch: tip for branch, tip in tips.items() if tip not in left})
+    left = merging.unmerged(home, work.target_ref, {*tips.values()})
+    work.remote.delete(home, {branch: tip for branch, tip in tips.items() if tip not in left})
 
 
 class Taken(Exception):
@@ -180,11 +180,20 @@ class Publisher:
     git knows of the remote's branches changes with every fetch, also by others in this clone, and a lease on that
     would prove nothing."""
 
-    def __init__(self, work: WorkOrder, home: Repository, key: str, charge: Charge, interrupt: Interrupt) -> None:
+    def __init__(
+        self,
+        work: WorkOrder,
+        home: Git,
+        key: str,
+        charge: Charge,
+        interrupt: Interrupt,
+        *,
+        push_settings: GitSettings | None = None,
+    ) -> None:
         assert work.remote is not None
         self._work, self._home, self._key = work, home, key
         self._remote: Remote = work.remote
-        self._charge, self._interrupt = charge, interrupt
+        self._charge, self._interrupt, self._push_settings = charge, interrupt, push_settings
         self._branch = work.branch_of(key)
         self._left = ""
 
@@ -192,17 +201,17 @@ class Publisher:
         """Brings the target and the item's branch here as the remote has them; what was done here since and was never
         pushed counts only where it grew from that. Nobody has been on the branch of an item that may begin with a
         target of so much `age`."""
-        self._remote.fetch(self._home, self._branch, PATIENCE, age)
-        self._left = commit_of(self._home.root, f"refs/remotes/{self._remote.name}/{self._branch}")
+        self._remote.fetch(self._home, self._branch, REMOTE_TIMEOUT, age)
+        self._left = self._home.resolve(f"refs/remotes/{self._remote.name}/{self._branch}")
         if self._left:
             align(self._work, self._home, self._key, self._left)
 
     def fence(self, worker: str) -> None:
         """Moves the branch before anything is done on it: whoever had the item before us can push no more."""
-        for _ in range(TRIES):
-            tip = commit_of(self._home.root, f"refs/heads/{self._branch}")
-            fence = landing.on_top_of(self._home, tip, f"ralph: {worker} goes on with {self._key}")
-            self._home.git("update-ref", "--no-deref", f"refs/heads/{self._branch}", fence, tip)
+        for _ in CLAIM_BRANCH.tries():
+            tip = self._home.resolve(f"refs/heads/{self._branch}")
+            fence = merging.commit_nothing(self._home, tip, f"ralph: {worker} goes on with {self._key}")
+            self._home.run("update-ref", "--no-deref", f"refs/heads/{self._branch}", fence, tip)
             with suppress(Taken):
                 if self.push():
                     return
@@ -211,11 +220,12 @@ class Publisher:
 
     def push(self) -> bool:
         """Pushes what is committed; whether it is there now. Not being in charge is no reason to stop working."""
-        tip = commit_of(self._home.root, f"refs/heads/{self._branch}")
+        tip = self._home.resolve(f"refs/heads/{self._branch}")
         if tip == self._left:
             return True
         if not self._charge.holds():
             return False
+        refuse_changed_push(self._home, self._push_settings)
         answer = self._remote.push_branch(self._home, self._branch, tip, self._left)
         if answer.code:
             try:
@@ -225,7 +235,7 @@ class Publisher:
             if now != tip and now != self._left:
                 raise Taken
             if now != tip:
-                said = refused_because(answer)
+                said = push_refusal(answer)
                 raise UserError(f"{self._remote.name} refuses {self._branch}: {said}", "may it be pushed to?")
         self._left = tip
         return True

@@ -7,23 +7,21 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import events, work_events
 from ralph.core.backlog import Board, shown
-from ralph.core.model import RunFacts
 from ralph.core.secrets import Redactor
-from ralph.records.folder import RunFolder
-from ralph.records.journal import Journal, Seal, read
-from ralph.records.register import facts_in
-from ralph.records.writer import OFTEN_ENOUGH, LineSink, Registration, Writer
+from ralph.core.state import RunSummary
+from ralph.run.notify import Notification, Notifier
 from ralph.show.works import Row, WorkScreen, counted, last_line, rows
-
-if TYPE_CHECKING:
-    from ralph.run.notify import Notifier
+from ralph.store.folder import RunFolder
+from ralph.store.journal import Journal, read_entries
+from ralph.store.register import facts_in
+from ralph.store.writer import OFTEN_ENOUGH, LineSink, Registration, Writer
 
 WorkTold = work_events.WorkEvent | events.Notice
 Listener = Callable[..., None]
@@ -67,17 +65,14 @@ class Ledger(Protocol):
 class JournalLedger:
     """One machine, one coordinator: every item is ours, and so is the gate."""
 
-    def __init__(
-        self, folder: RunFolder, sinks: Sequence[LineSink], redact: Redactor, seal: Seal | None = None
-    ) -> None:
+    def __init__(self, folder: RunFolder, sinks: Sequence[LineSink], redact: Redactor) -> None:
         self.board, self.opened, self.elapsed = Board(), "", 0.0
         self.finished: work_events.WorkFinished | None = None
         self.spent_elsewhere = 0.0
         self.is_resumed = False
         self._folder, self._redact = folder, redact
         self._seq = 0
-        self._seal = seal
-        self._journal = Journal(folder.journal, seal=seal, confirm=seal.confirm) if seal else Journal(folder.journal)
+        self._journal = Journal(folder.journal)
         self._listeners: tuple[Listener, ...] = ()
         self._sinks: tuple[LineSink, ...] = (self._journal, *sinks)
         self._writer: Writer
@@ -85,13 +80,11 @@ class JournalLedger:
     def open(self) -> None:
         """Knows what the journal says, and goes on with it."""
         if os.path.exists(self._folder.journal):
-            for entry in read(self._folder.journal):
+            for entry in read_entries(self._folder.journal):
                 self._seq = max(self._seq, entry.seq)
                 self._know(entry.event(), entry.at)
         self.is_resumed = self._seq > 0
         self._journal.open()
-        if self._seal:
-            self._seal.begin()
         self._writer = Writer(self._folder.id, self._sinks, seq=self._seq, redact=self._redact, names=NAMES)
 
     def tell(self, *happened: WorkTold) -> None:
@@ -126,8 +119,6 @@ class JournalLedger:
 
     def close(self) -> None:
         self._journal.close()
-        if self._seal:
-            self._seal.close()
 
     def _keep_apart(self) -> None:
         """Whoever has been given the board may still look at it: it stays as it was."""
@@ -181,7 +172,7 @@ class WorkRegistration(Registration):
             self._facts,
             changed=now,
             checks=len(states) - states.count("withdrawn"),
-            passed=states.count("landed"),
+            checks_passed=states.count("landed"),
             cost_usd=board.spent if board.costs else None,
             paused="paused by a person" if board.is_held else "",
             doing=counted(counts),
@@ -195,7 +186,7 @@ class WorkRegistration(Registration):
                     self._facts,
                     outcome=event.outcome,
                     reason=event.reason,
-                    duration_s=event.duration_s,
+                    seconds=event.duration_s,
                     exit_code=event.exit_code,
                 )
         self._write_now()
@@ -217,7 +208,7 @@ class WorkRegistration(Registration):
         return rows(board, item_facts(self._folder, board))
 
 
-def item_facts(folder: RunFolder, board: Board) -> dict[str, RunFacts | None]:
+def item_facts(folder: RunFolder, board: Board) -> dict[str, RunSummary | None]:
     """Where the loops stand that are at work."""
     return {job.item.key: facts_in(str(folder.path.parent / job.run)) for job in board.of("working") if job.run}
 
@@ -252,7 +243,6 @@ class Audience:
 
 def _notifier(order: WorkOrder, folder: RunFolder) -> "Notifier":
     """Tells somebody who is elsewhere of items that stand aside, and of the end."""
-    from ralph.run.notify import Notification, Notifier
 
     def about(event: object) -> Notification | None:
         match event:

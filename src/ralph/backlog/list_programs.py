@@ -8,6 +8,7 @@ from its text. A landing says `Closes #12`, so that GitHub closes the issue when
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,8 +18,10 @@ from ralph.core.backlog import Item
 from ralph.core.text import one_line
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
-from ralph.processes.program import AskedProgram, own_program
-from ralph.repository.git import environment
+from ralph.forge.issue import fenced, readable
+from ralph.git.client import user_environment
+from ralph.process.process import CapturedProcess
+from ralph.process.program import own_program
 
 ANSWER = 60.0  # seconds
 HARMLESS = ("after", "touches")
@@ -40,7 +43,7 @@ class ListProgram(Struct, frozen=True):
         if not own_program(self.program):
             raise UserError(f"{self.program} is not installed", self.hint)
         try:
-            with AskedProgram(self.command(wanted), environment(), cwd=workspace) as asked:
+            with CapturedProcess(self.command(wanted), user_environment(), cwd=workspace) as asked:
                 said = asked.output(ANSWER, latest=MOST_BYTES)
         except TimeoutError:
             raise UserError(f"{self.program} gave no answer within {ANSWER:.0f} seconds", "try again") from None
@@ -53,7 +56,6 @@ def issues_wanted(wanted: str) -> tuple[str, ...]:
     """What is asked for `github:WANTED`, such as `label=ready` or the number of one issue."""
     if wanted.isascii() and wanted.isdigit():
         return ("gh", "api", f"{ISSUES}/{wanted}")
-    from urllib.parse import quote
 
     labels = []
     for part in filter(None, wanted.split(",")):
@@ -87,7 +89,6 @@ def _pages(said: str) -> Iterator[dict[str, Any]]:
 
 
 def _issue(issue: dict[str, Any]) -> Item:
-    from ralph.forge.issue import fenced, readable
 
     number, title, body = issue["number"], str(issue["title"]), str(issue.get("body") or "")
     place = f"#{number}"
@@ -144,7 +145,7 @@ def close_bead(key: str, commit: str, workspace: str) -> str:
     """Settles a bead that has landed; what stands in the way of that, if anything."""
     try:
         words = ("bd", "close", key, "--reason", f"landed as {commit[:12]}")
-        with AskedProgram(words, environment(), cwd=workspace) as asked:
+        with CapturedProcess(words, user_environment(), cwd=workspace) as asked:
             asked.output(ANSWER, latest=MOST_BYTES)
     except OSError:  # it is gone, or takes too long
         return f"bd did not close {key}"

@@ -7,6 +7,7 @@ must be answered; in spec-kit's phases, whatever bears no `[P]` comes in order.
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from textwrap import dedent
 from typing import Any
 
 from msgspec import Struct
@@ -108,7 +109,6 @@ def _own(entry: ListedBox, name: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _boxed(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> Item:
-    from textwrap import dedent
 
     box, own = entry.box, [*_own(entry, name)]
     first, _, rest = box.words.partition(" ")
@@ -207,7 +207,6 @@ def _order(name: str) -> tuple[int, str]:
 
 def _parts(data: bytes, name: str, problems: list[str]) -> tuple[dict[str, Any], str]:
     """The front matter of a task, and what follows it."""
-    import yaml
 
     text = decoded(data)
     found = FRONT.match(text)
@@ -216,6 +215,8 @@ def _parts(data: bytes, name: str, problems: list[str]) -> tuple[dict[str, Any],
     if len(found[1]) > LARGEST_FRONT:
         problems.append(f"{name}:1: its front matter is too long: at most {LARGEST_FRONT >> 10} KB are read")
         return {}, text
+    import yaml  # only lists with front matter need it
+
     try:
         if "*" in found[1] and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(found[1])):
             raise ValueError("an alias")  # ten of ten of ten others are few characters, and no memory holds them

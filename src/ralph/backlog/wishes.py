@@ -8,10 +8,11 @@ from msgspec import Struct
 from ralph.core.backlog import Board, GateVerdict, Job
 from ralph.core.work_events import GateFinished, ItemQueued, ItemWithdrawn, WorkEvent
 from ralph.errors import UserError
-from ralph.records.register import Listed
-from ralph.steering.control import nudge
-from ralph.steering.mailbox import Mailbox
-from ralph.steering.which_run import which_run, workspace_around
+from ralph.history.work_history import work_history
+from ralph.run.control import wake
+from ralph.store.find_run import find_run, find_workspace
+from ralph.store.mailbox import Mailbox
+from ralph.store.register import Listed
 
 WISH = ".wish"
 
@@ -55,12 +56,11 @@ def item_meant(board: Board, key: str, work: str) -> Job:
 
 def work_meant(name: str, here: Path) -> Listed:
     """The work that is named, or the one that makes sense here."""
-    return which_run(name, workspace_around(here), lambda run: "" if run.facts.kind == "work" else "is no work")
+    return find_run(name, find_workspace(here), lambda run: "" if run.facts.kind == "work" else "is no work")
 
 
 def make(kind: str, key: str, note: str, here: Path) -> str:
     """Leaves a wish about an item with its work, and says what comes of it."""
-    from ralph.history.work_history import work_history
 
     run = work_meant("", here)
     board = work_history(run).board
@@ -72,14 +72,13 @@ def make(kind: str, key: str, note: str, here: Path) -> str:
     Mailbox(run.folder.path).leave(WISH, wish)
     done = "tried again" if kind == "retry" else "left alone"
     if run.is_alive:
-        nudge(run)
+        wake(run)
         return f"{wish.key} is {done}"
     return f"{wish.key} will be {done}: go on with `ralph resume {run.id}`"
 
 
 def tell_item(key: str, text: str, here: Path) -> str:
     """Keeps words for the next loop of an item; nothing where one is at work, which can be told itself."""
-    from ralph.history.work_history import work_history
 
     try:
         job = work_history(work_meant("", here)).board.jobs.get(key.removeprefix("#"))

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph import __version__
 from ralph.backlog.backlog_source import BacklogSource
@@ -17,13 +18,16 @@ from ralph.core.backlog import Item
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkStarted
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import new_hash, read_file
-from ralph.records.folder import RunFolder, new_run_id
-from ralph.repository import landing
-from ralph.repository.git import Repository, commit_of, repository
-from ralph.repository.landing import Remote, Reserved
-from ralph.repository.worktrees import Worktree, holder_of, named
-from ralph.settings import Settings, amended
+from ralph.git import merging
+from ralph.git.client import Git, require_git
+from ralph.git.configuration import GitSettings
+from ralph.git.merging import Reserved
+from ralph.git.remote import Remote
+from ralph.git.worktrees import Worktree, checked_out_at, worktree_named
+from ralph.run.sandboxing import validate_sandbox
+from ralph.settings import Settings, override
+from ralph.store.folder import RunFolder, new_run_id
+from ralph.store.orders import backlog_order_folder, read_order, write_order
 
 ORDER, REQUEST, ITEMS = "work.json", "gate.json", "items"
 SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")
@@ -42,7 +46,6 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     target: str
     base: str
     remote: Remote | None = None
-    agent_args: tuple[str, ...] = ()
     slots: int = 1
     returns: int = 3
     max_cost: float | None = None
@@ -53,7 +56,7 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
 
     @property
     def checks(self) -> tuple[str, ...]:
-        return tuple(guardrail.command for guardrail in self.settings.guardrails)
+        return tuple(check.command for check in self.settings.checks)
 
     @property
     def shown_target(self) -> str:
@@ -89,27 +92,29 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     def branch_of(self, key: str) -> str:
         return f"ralph/{self.name}/{key}"
 
-    def worktree_of(self, repository: Repository, key: str) -> Worktree:
-        return named(repository, f"-{self.name}-{key}", self.branch_of(key))
+    def worktree_of(self, repository: Git, key: str) -> Worktree:
+        return worktree_named(repository, f"-{self.name}-{key}", self.branch_of(key))
 
-    def gate_in(self, repository: Repository) -> Worktree:
+    def gate_in(self, repository: Git) -> Worktree:
         """The gate's own working tree: no item's key begins with a dot."""
-        return named(repository, f"-{self.name}.gate", "")
+        return worktree_named(repository, f"-{self.name}.gate", "")
 
-    def reserved(self, repository: Repository) -> Reserved:
+    def reserved(self, repository: Git) -> Reserved:
         settings = tuple(os.path.join(repository.prefix, name) for name in SETTINGS)
         return Reserved(self.source.paths, settings, self.source.ticked)
 
 
-class Assignment(Struct, frozen=True):
+class Assignment(Struct, frozen=True, kw_only=True):
     """What one loop is for. `note` is what the gate saw, or what a person said, `is_returned` which of them. `worker`
-    is set where it was somebody else's before, who may not know that yet."""
+    is set where it was somebody else's before, who may not know that yet. `push_settings` are git's settings for
+    pushing when the work began."""
 
     item: Item
     run: str
     note: str = ""
     is_returned: bool = False
     worker: str = ""
+    push_settings: GitSettings | None = None
 
 
 class Looped(Struct, frozen=True, kw_only=True):
@@ -134,20 +139,15 @@ def folder_of(path: str) -> RunFolder:
 Known = TypeVar("Known")
 
 
-def read(folder: RunFolder, name: str, kind: type[Known], digest: str = "") -> Known:
-    """What such a file holds. Who started this process has given it the `digest`: the agents of other items could
-    write another order, with other checks, before it is read."""
-    path = folder.path / name
+def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
+    """Return what a file of the backlog's order folder holds; a UserError says what is wrong with it."""
+    path = f"{backlog_order_folder(folder.path)}/{name}"
+    data = read_order(path, folder.id)
     try:
-        data = read_file(path)
-        if digest and _digest(data) != digest:
-            raise UserError(f"{path} is not as ralph wrote it", "see what happened to it; then start the work anew")
         return msgspec.json.decode(data, type=kind)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", "start the work anew") from None
     except UNREADABLE as error:
         said = one_line(str(error))
-        raise UserError(f"cannot understand {path}: {said}", "was it written by another version of ralph?") from None
+        raise UserError(f"cannot parse {path}: {said}", "was it written by another version of ralph?") from None
 
 
 def order_in(text: str) -> WorkOrder:
@@ -158,49 +158,46 @@ def order_in(text: str) -> WorkOrder:
         raise UserError(f"its order makes no sense: {one_line(str(error))}", "is it of a newer ralph?") from None
 
 
-def put(folder: RunFolder, name: str, value: object) -> str:
-    """Writes it down, and gives the digest by which it is known."""
-    folder.write(name, msgspec.json.encode(value))
-    return digest_of(value)
+def put(folder: RunFolder, name: str, value: object) -> None:
+    """Write a file of the backlog's order folder, from which its processes read what to do."""
+    write_order(f"{backlog_order_folder(folder.path)}/{name}", msgspec.json.encode(value))
 
 
-def digest_of(value: object) -> str:
-    return _digest(msgspec.json.encode(value))
-
-
-def _digest(data: bytes) -> str:
-    return new_hash(data, size=20).hexdigest()
+def put_order(folder: RunFolder, order: WorkOrder) -> None:
+    """Keep the order of a backlog, with a copy for people."""
+    put(folder, ORDER, order)
+    folder.write(ORDER, msgspec.json.encode(order))
 
 
 def assignment_of(key: str) -> str:
     return f"{ITEMS}/{key}.json"
 
 
-def home_of(workspace: Path) -> Repository:
+def home_of(workspace: Path) -> Git:
     """The repository around the workspace, if a backlog can be worked off in it."""
-    home = repository(workspace)
-    landing.refuse_old_git(home.root)
-    if not commit_of(home.root, "HEAD"):
+    home = require_git(workspace)
+    merging.refuse_old_git(home.root)
+    if not home.resolve("HEAD"):
         raise UserError("there is no commit yet to start from", "commit once, then start again")
-    if commit_of(home.root, "refs/heads/ralph"):
+    if home.resolve("refs/heads/ralph"):
         raise UserError("a branch named ralph is in the way of ralph/…", "rename it: git branch -m ralph my-ralph")
     return home
 
 
 def with_checks(settings: Settings, reading: ListContent) -> Settings:
     """The settings with the checks that a plan brings; without any nothing could be verified."""
-    own = [check for check in reading.checks if check not in {one.command for one in settings.guardrails}]
+    own = [check for check in reading.checks if check not in {one.command for one in settings.checks}]
     if own:
-        known = [{"command": g.command, "hint": g.hint, "failAction": g.fail_action} for g in settings.guardrails]
-        settings = amended(settings, {"guardrails": [*known, *({"command": command} for command in own)]})
-    if not settings.guardrails:
+        known = [{"command": g.command, "hint": g.hint, "failAction": g.fail_action} for g in settings.checks]
+        settings = override(settings, {"checks": [*known, *({"command": command} for command in own)]})
+    if not settings.checks:
         raise UserError("no checks given", 'the gate needs at least one: --check "CMD"')
     return settings
 
 
 def new_order(
     workspace: Path,
-    home: Repository,
+    home: Git,
     source: BacklogSource,
     settings: Settings,
     *,
@@ -210,19 +207,17 @@ def new_order(
     """The order of a new work, under a name that no branch bears, with its target: a branch here, or the one on a
     remote that `push` names."""
     if settings.sandbox.enabled:
-        from ralph.run.belongings import refuse_what_has_no_box
-
-        refuse_what_has_no_box(settings, str(workspace), os.environ, is_in_process=False)
+        validate_sandbox(settings, str(workspace), os.environ, is_in_process=False)
     run_id = new_run_id(time.time())
     name = run_id[-4:]
-    while home.git("for-each-ref", "--count=1", f"refs/heads/ralph/{name}", f"refs/heads/ralph/{name}/").strip():
+    while home.run("for-each-ref", "--count=1", f"refs/heads/ralph/{name}", f"refs/heads/ralph/{name}/").strip():
         run_id = new_run_id(time.time())  # `ralph/x` and `ralph/x/y` cannot both be branches
         name = run_id[-4:]
-    remote = None if push is None else _remote(home, push)
+    remote = None if push is None else replace(_remote(home, push), runs_hooks=not settings.sandbox.enabled)
     target = target or f"ralph/{name}/merged"
     if remote:
         remote.fetch(home)
-        base = commit_of(home.root, remote.ref)
+        base = home.resolve(remote.ref)
     else:
         base = _target(home, target)
     return WorkOrder(
@@ -238,40 +233,40 @@ def new_order(
     )
 
 
-def _target(home: Repository, target: str) -> str:
+def _target(home: Git, target: str) -> str:
     """The commit from which the branch will grow; one that is checked out is never moved."""
-    if home.ask("check-ref-format", "--branch", target).code:
+    if home.try_run("check-ref-format", "--branch", target).code:
         raise UserError(f"{target!r} is no name for a branch", "name one with --target BRANCH")
-    if held := holder_of(home, target):
+    if held := checked_out_at(home, target):
         raise UserError(
             f"{target} is checked out in {held}, and a branch that is checked out is never moved",
             f"leave --target out and merge afterwards, or land on the remote's branch with --push=REMOTE/{target}",
         )
     parts = target.split("/")
     above = ["/".join(parts[:size]) for size in range(1, len(parts))]
-    below = home.git("for-each-ref", "--count=1", "--format=%(refname:lstrip=2)", f"refs/heads/{target}/")
+    below = home.run("for-each-ref", "--count=1", "--format=%(refname:lstrip=2)", f"refs/heads/{target}/")
     for name in (*above, below.decode("utf-8", "replace").strip()):
-        if name and commit_of(home.root, f"refs/heads/{name}"):
+        if name and home.resolve(f"refs/heads/{name}"):
             raise UserError(f"the branch {name} is in the way of {target}", "name another with --target BRANCH")
-    return commit_of(home.root, f"refs/heads/{target}") or commit_of(home.root, "HEAD")
+    return home.resolve(f"refs/heads/{target}") or home.resolve("HEAD")
 
 
-def make_target(order: WorkOrder, home: Repository) -> None:
+def make_target(order: WorkOrder, home: Git) -> None:
     """Makes the branch that will grow, unless it is there. Not before the work is on record: else nobody would know
     whose it is."""
     ref = f"refs/heads/{order.target}"
-    if order.remote is None and not commit_of(home.root, ref):
-        landing.advance(home, ref, order.base, "")
+    if order.remote is None and not home.resolve(ref):
+        merging.move_target(home, ref, order.base, "")
 
 
-def _remote(home: Repository, asked: str) -> Remote:
+def _remote(home: Git, asked: str) -> Remote:
     """`REMOTE/BRANCH`, or the upstream of the branch that is checked out."""
     if not asked:
-        answer = home.ask("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
+        answer = home.try_run("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
         asked = answer.out.decode("utf-8", "replace").strip()
         if answer.code or not asked:
             raise UserError("this branch has no upstream to push to", "name one with --push=REMOTE/BRANCH")
-    remotes = home.git("remote").decode("utf-8", "replace").split()
+    remotes = home.run("remote").decode("utf-8", "replace").split()
     for name in sorted(remotes, key=len, reverse=True):
         if asked.startswith(f"{name}/") and asked != f"{name}/":
             return Remote(name, asked.removeprefix(f"{name}/"))
@@ -279,9 +274,9 @@ def _remote(home: Repository, asked: str) -> Remote:
     raise UserError(f"--push={asked} names no remote's branch", f"write REMOTE/BRANCH; remotes here: {known}")
 
 
-def unsaved(home: Repository) -> str:
+def unsaved(home: Git) -> str:
     """A notice where the tree is not as committed."""
-    out = home.git("--no-optional-locks", "status", "--porcelain", "-z", "--untracked-files=no")
+    out = home.run("--no-optional-locks", "status", "--porcelain", "-z", "--untracked-files=no")
     count = len([line for line in out.split(b"\0") if line])
     if not count:
         return ""

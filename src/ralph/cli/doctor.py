@@ -18,10 +18,9 @@ from ralph.doctor import machine
 from ralph.doctor.machine import Finding, presence, probed
 from ralph.errors import UNREADABLE, UserError, to_install
 from ralph.files import read_given
-from ralph.hooks.hosts import HOSTS, Host, Scope, changes, command_line, silenced
-from ralph.processes.keeper import Keeper
-from ralph.processes.spawning import MARK
-from ralph.records.register import on_record
+from ralph.hooks.hosts import HOSTS, Host, Scope, command_line, has_hooks, muted_by
+from ralph.process.descendants import MARK
+from ralph.process.keeper import Keeper
 from ralph.run.agents import SIDE, Choice, choices, duties, workers
 from ralph.run.options import Option
 from ralph.settings import AgentChoice, Settings, load
@@ -33,15 +32,15 @@ _TONES = {"ok": "green", "note": "dim", "warn": "yellow", "fail": "red"}
 
 
 @command(
-    Option("--agent NAME|COMMAND", "Look at this agent only."),
-    Option("--probe", "Ask the agent for one word, and say what was understood of it."),
+    Option("--agent NAME|COMMAND", "Check only this agent."),
+    Option("--probe", "Ask the agent for one word, and show what ralph read."),
     DIRECTORY,
     Option("--json", "For programs: one JSON object."),
 )
 def doctor(values: Values, words: list[str]) -> int:
-    """Say whether everything is here that a run needs: agents and their logins, settings, git, terminal, hooks.
+    """Check what a run needs: agents and their logins, settings, git, terminal, hooks.
 
-    Nothing is spent, unless --probe is given. Exit code 1 if something would make runs fail."""
+    It costs nothing unless --probe is given. Exit code 1 if something would make runs fail."""
     no_words(words, "name an agent with --agent, a workspace with -C")
     agent, probe, json = values.get("agent", ""), bool(values.get("probe")), bool(values.get("json"))
     folder = folder_of(values)
@@ -49,7 +48,7 @@ def doctor(values: Values, words: list[str]) -> int:
     style = choose(sys.stdout)
     found = []
     env = {**os.environ, MARK: f"doctor-{os.getpid()}"}
-    with Keeper.start() as keeper, on_record(env[MARK], keeper, str(folder), env):
+    with Keeper.start() as keeper:
         for finding in findings(keeper, folder, env, agent, probe):
             found.append(replace(finding, detail=redact(finding.detail), advice=redact(finding.advice)))
             if not json:
@@ -80,7 +79,7 @@ def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str, p
     yield machine.processes(keeper, folder, env)
     yield machine.leftovers(env)
     yield machine.control_groups()
-    yield machine.boxes(keeper, folder, env, is_wanted=settings.sandbox.enabled)
+    yield machine.sandbox_finding(keeper, folder, env, is_wanted=settings.sandbox.enabled)
     if probe and choice:
         yield from probed(choice, settings, keeper, folder, env)
 
@@ -108,7 +107,7 @@ def _agents(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) ->
 def _chosen(settings: Settings, folder: Path, env: Mapping[str, str]) -> tuple[Choice | None, Finding]:
     """The agent that a run here would have."""
     try:
-        first, *others = choices(settings, (), env, str(folder))
+        first, *others = choices(settings, env, str(folder))
     except UserError as error:
         return None, Finding("agent", "fail", error.message, error.hint)
     why = "" if settings.agent.command else ", the first one installed"
@@ -140,21 +139,18 @@ def _hooks(folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
 
 def _hook(host: Host, scope: Scope, folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
     """Whether a host has our hooks, and whether they call this ralph."""
-    settings = next(changes(host, scope, folder, env))
+    path = host.settings_file(scope, folder, env)
     try:
-        data = read_given(settings.path)
-        if not settings.is_ours(data):
+        if not has_hooks(host, scope, folder, env):
             return
-        is_current = encode(command_line(host, "stop")) in encode(decode(data))
-    except FileNotFoundError:
+        is_current = encode(command_line(host, "stop")) in encode(decode(read_given(path)))
+    except (OSError, UserError, *UNREADABLE) as error:
+        yield Finding("hooks", "warn", f"{path} cannot be read: {error}", "fix the file")
         return
-    except (OSError, *UNREADABLE) as error:
-        yield Finding("hooks", "warn", f"{settings.path} cannot be read: {error}", "mend the file")
-        return
-    where = f"{host.name}: {settings.path}"
+    where = f"{host.name}: {path}"
     again = f"ralph hook install {host.name}{'' if scope == 'project' else f' --{scope}'}"
     stale = Finding("hooks", "warn", f"{where} has hooks of another ralph", f"renew them: `{again}`")
-    if why := silenced(host, folder, env):
+    if why := muted_by(host, folder, env):
         yield Finding("hooks", "warn", why, "take that out, or loop from outside: `ralph run --preset promise`")
         return
     yield Finding("hooks", "ok", where) if is_current else stale

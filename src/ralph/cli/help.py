@@ -1,262 +1,173 @@
-"""How are commands explained? click makes the help and the errors from the table, and what a shell offers when Tab is
-pressed behind `ralph`."""
+"""The root command: it loads a command when it is used, lists commands, suggests one for a wrong name, and completes
+words for shells."""
 
-import os
-from collections.abc import Sequence
+import difflib
 from typing import Any
 
 import click
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    add_completion_class,
+    get_completion_class,
+)
 
 from ralph import __version__
 from ralph.cli import table
-from ralph.cli.table import CliCommand, Values, command
-from ralph.errors import UserError, complain
+from ralph.cli.table import CONTEXT, Values, command
+from ralph.errors import UserError
 from ralph.run.options import Option
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-MANY = 20  # options: more than anybody reads who only wants to begin
-COMMON = frozenset(
-    {"prompt_file", "agent", "model", "yolo", "check", "until", "tasks", "protect", "worktree", "sandbox"}
-    | {"maximum_iterations", "max_restarts", "max_cost", "max_time", "dry_run", "root", "project", "task", "jobs"}
-)
-"""The options that matter to most: `-h` shows these, `--help` all."""
+# What people call commands, and the command that does it.
+SYNONYMS = {
+    **dict.fromkeys(("status", "stats", "list", "ls", "jobs", "top"), "ps"),
+    **dict.fromkeys(("cancel", "kill", "abort", "end", "quit"), "stop"),
+    **dict.fromkeys(("merge", "apply", "land"), "accept"),
+    **dict.fromkeys(("undo", "restore", "rollback", "reset"), "rewind"),
+    **dict.fromkeys(("continue", "restart", "retry"), "resume"),
+    **dict.fromkeys(("config", "setup", "settings"), "init"),
+    **dict.fromkeys(("check", "diagnose"), "doctor"),
+    **dict.fromkeys(("log", "tail", "follow"), "logs"),
+    **dict.fromkeys(("web", "server", "dashboard"), "serve"),
+    **dict.fromkeys(("start", "exec"), "run"),
+    **dict.fromkeys(("rm", "remove", "reject", "drop"), "discard"),
+    **dict.fromkeys(("gc", "prune"), "clean"),
+    **dict.fromkeys(("tui", "screen"), "ui"),
+    **dict.fromkeys(("answer", "say", "note"), "tell"),
+    "example": "demo",
+}
+COMPLETE_VARIABLE = "_RALPH_COMPLETE"  # set by the shell that asks for completions
+BASH_BREAKS = ("=", ":")  # bash splits words here, other shells don't
 
 
-class Grouped(click.Command):
-    """A command whose help shows options in groups, then examples."""
+class Root(click.Group):
+    """The command `ralph`. Without arguments it lists the everyday commands, with `--help` all of them."""
 
-    groups: dict[str, str]
-    examples: Sequence[str] = ()
-    is_short = False
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record and (not self.is_short or param.name in COMMON):
-                rows.setdefault(self.groups.get(param.name or "", "Other"), []).append(record)
-        for title, records in rows.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if self.examples:
-            with formatter.section("Examples"):
-                for example in self.examples:
-                    formatter.write_text(example)
-        if self.is_short:
-            formatter.write_paragraph()
-            formatter.write_text(f"These are the ones that matter to most; all of them: {ctx.command_path} --help")
-
-
-def _show_short(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and isinstance(ctx.command, Grouped):
-        ctx.command.is_short = True
-        click.echo(ctx.get_help())
-        ctx.exit()
-
-
-class Lazy(click.Group):
-    """The commands, each loaded when it is called."""
+    shows_all = True
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(table.SUMMARIES)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return click_command(table.find(name)) if name in table.SUMMARIES else None
+        return table.find(name) if name in table.SUMMARIES else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in table.SUMMARIES:
-            import difflib
-
-            near = difflib.get_close_matches(name, table.SUMMARIES, 1)
-            raise click.UsageError(f"no command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""), ctx)
+            raise unknown_command(name)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         wide = max(map(len, table.SUMMARIES))
-        for title, section in table.SECTIONS.items():
+        sections = table.SECTIONS
+        if not self.shows_all:
+            sections = {"Everyday commands": {name: table.SUMMARIES[name] for name in table.EVERYDAY}}
+        for title, section in sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(wide), summary) for name, summary in section.items()])
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
 
-def click_command(command: CliCommand) -> click.Command:
-    if command.commands:
-        group = click.Group(command.name, help=command.help, context_settings=CONTEXT, no_args_is_help=False)
-        for inner in command.commands:
-            group.add_command(click_command(inner))
-        return group
-
-    def callback(words: tuple[str, ...], **given: Any) -> int:
-        said = {
-            name: value for name, value in given.items() if value is not None and value is not False and value != ()
-        }
-        values = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
-        assert command.answer is not None
-        return command.answer(values, list(words))
-
-    params: list[click.Parameter] = [_click_option(row) for row in command.options]
-    context: dict[str, Any] = CONTEXT
-    if len(params) > MANY:
-        params.append(
-            click.Option(
-                ["-h"],
-                is_flag=True,
-                is_eager=True,
-                expose_value=False,
-                callback=_show_short,
-                help="The options that matter to most.",
-            )
-        )
-        context = {**CONTEXT, "help_option_names": ["--help"]}
-    known = run_names if "RUN" in command.words.replace("[", " ").replace("]", " ").split() else None
-    params.append(click.Argument(["words"], nargs=-1, metavar=command.words, shell_complete=known))
-    made = Grouped(command.name, params=params, callback=callback, help=command.help, context_settings=context)
-    made.groups = {row.name: row.group for row in command.options}
-    made.examples = command.examples
-    return made
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        more = "ralph help COMMAND explains one" + ("" if self.shows_all else ", ralph help --all lists the rest")
+        formatter.write_text(f"{more}.")
 
 
-def _click_option(row: Option) -> click.Option:
-    if row.kind in ("flag", "maybe"):
-        return click.Option([*row.names, row.name], is_flag=True, help=row.help)
-    kind: Any = {"int": click.INT, "float": click.FLOAT}.get(row.kind, click.STRING)
-    if row.metavar in ("FILE", "DIR"):
-        kind = click.Path()  # for the shell's completion; whether it is there is seen later
-    if row.choices:
-        kind = click.Choice(row.choices)
-    return click.Option(
-        [*row.names, row.name],
-        type=kind,
-        multiple=row.kind == "list" or row.once,
-        callback=_only_one if row.once else None,
-        metavar=None if row.choices else row.metavar,
-        help=row.help,
-        shell_complete=OF_OPTIONS.get(row.name),
-    )
+def unknown_command(name: str) -> UserError:
+    """Return the error for a command that doesn't exist, with the one that was probably meant."""
+    near = SYNONYMS.get(name) or next(iter(difflib.get_close_matches(name, table.SUMMARIES, 1)), "")
+    suggestion = f"did you mean `ralph {near}` ({table.SUMMARIES[near]})?" if near else ""
+    return UserError(f"no such command: {name}", suggestion or "`ralph help --all` lists the commands")
 
 
-def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
-    if len(values) > 1:
-        raise click.UsageError(f"two goals: {param.opts[-1]} is given more than once.", ctx)
-    return values[0] if values else None
+@click.group(cls=Root, context_settings=CONTEXT)
+@click.version_option(__version__, "-v", "-V", "--version", message="ralph %(version)s")
+def root() -> None:
+    """Run a coding agent in a loop until the work is verifiably done.
 
-
-@click.group(cls=Lazy, context_settings=CONTEXT)
-@click.version_option(__version__, "-v", "--version", message="ralph %(version)s")
-def cli() -> None:
-    """Runs a coding agent in a loop until the work is verifiably done.
-
-    Start with `ralph demo`. Then, in your repository:
-
-        ralph loop "Make the tests pass" --check "pytest -q"
+    Try `ralph demo`. Then, in your repository: ralph loop "Make the tests pass" --check "pytest -q"
     """
 
 
-def click_main(argv: list[str]) -> int:
-    """Runs a command through click; bad usage is one line, a hint, and exit code 2."""
-    if COMPLETING in os.environ:
-        understand_attached_values()
-    elif not argv:
-        click.echo(cli.get_help(click.Context(cli, info_name="ralph", help_option_names=["-h", "--help"])))
-        return 0
-    try:
-        result = cli.main(argv, prog_name="ralph", standalone_mode=False)
-    except click.UsageError as error:
-        name = error.ctx.command_path if error.ctx else "ralph"
-        complain(" ".join(error.format_message().split()), f"see `{name} --help`")
-        return 2
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except click.Abort:
-        return 130
-    return result if isinstance(result, int) else 0
+def show_help(*words: str, shows_all: bool = False) -> None:
+    """Print the help of a command, or the list of commands."""
+    context = click.Context(root, info_name="ralph")
+    found: click.Command = root
+    for word in words:
+        inner = found.get_command(context, word) if isinstance(found, click.Group) else None
+        if inner is None:
+            raise unknown_command(" ".join(words))
+        found, context = inner, click.Context(inner, info_name=word, parent=context)
+    if found is root:
+        root.shows_all = shows_all
+    click.echo(found.get_help(context))
 
 
-COMPLETING = "_RALPH_COMPLETE"  # set by the shell that asks
-BREAKS = ("=", ":")  # where bash, and bash alone, takes a word apart
+@command(Option("--all", "List every command."), words="[COMMAND]")
+def help(values: Values, words: list[str]) -> int:  # noqa: A001 (the command's name)
+    """Show the help of a command, or list the commands."""
+    show_help(*words, shows_all=bool(values.get("all")))
+    return 0
 
 
-def agent_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    from ralph.agents import known
+class _WholeWords(ShellComplete):
+    """click completes `--until=pr` to the value alone; zsh and fish would lose the option."""
 
-    return [name for name in known() if name.startswith(begun)]
-
-
-def claim_kinds(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    kinds = ("checks", "word:STOP", "response:DONE", "suffix:DONE", "promise:DONE", "tag:COMPLETE", "file:DONE")
-    return [kind for kind in kinds if kind.startswith(begun)]
-
-
-def run_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    """Newest first, by the short name and by the whole."""
-    from ralph.core.text import nickname
-    from ralph.records.register import runs
-
-    names = [name for run in reversed(runs()) for name in (nickname(run.id), run.id)]
-    return [name for name in names if name.startswith(begun)]
+    def get_completions(self, args: list[str], incomplete: str) -> "list[CompletionItem[Any]]":
+        option, attached, _ = incomplete.partition("=")
+        found = super().get_completions(args, incomplete)
+        for item in found if attached and option.startswith("--") else ():
+            item.value = f"{option}={item.value}"
+        return found
 
 
-OF_OPTIONS = {"agent": agent_names, "fallback_agent": agent_names, "until": claim_kinds}
+class _Zsh(_WholeWords, ZshComplete):
+    pass
 
 
-def understand_attached_values() -> None:
-    """click offers the value alone for `--until=pr`, and a shell puts it where its word was: zsh and fish would lose
-    the option, and bash, whose word is what follows the last break, what stands before that."""
-    from click.shell_completion import (
-        BashComplete,
-        CompletionItem,
-        FishComplete,
-        ShellComplete,
-        ZshComplete,
-        add_completion_class,
-    )
-
-    class WholeWords(ShellComplete):
-        def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-            option, attached, _ = incomplete.partition("=")
-            found = super().get_completions(args, incomplete)
-            for item in found if attached and option.startswith("--") else ():
-                item.value = f"{option}={item.value}"
-            return found
-
-    class OfZsh(WholeWords, ZshComplete):
-        pass
-
-    class OfFish(WholeWords, FishComplete):
-        pass
-
-    class OfBash(BashComplete):
-        def get_completion_args(self) -> tuple[list[str], str]:
-            args, incomplete = super().get_completion_args()
-            *whole, self.word = _mended([*args, incomplete])
-            self.part = "" if incomplete in BREAKS else incomplete
-            return whole, self.word
-
-        def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-            value = incomplete.partition("=")[2] if incomplete.startswith("--") else incomplete
-            found = super().get_completions(args, incomplete)
-            for item in found if self.word != self.part else ():
-                item.value = item.value[len(value) - len(self.part) :]
-            return found
-
-    for kind in (OfBash, OfZsh, OfFish):
-        add_completion_class(kind)
+class _Fish(_WholeWords, FishComplete):
+    pass
 
 
-def _mended(words: list[str]) -> list[str]:
-    """The words as they were before bash took them apart."""
+class _Bash(BashComplete):
+    """bash replaces only what follows the last `=` or `:`."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        args, incomplete = super().get_completion_args()
+        *whole, self.word = _join_words([*args, incomplete])
+        self.part = "" if incomplete in BASH_BREAKS else incomplete
+        return whole, self.word
+
+    def get_completions(self, args: list[str], incomplete: str) -> "list[CompletionItem[Any]]":
+        value = incomplete.partition("=")[2] if incomplete.startswith("--") else incomplete
+        found = super().get_completions(args, incomplete)
+        for item in found if self.word != self.part else ():
+            item.value = item.value[len(value) - len(self.part) :]
+        return found
+
+
+def register_shells() -> None:
+    for shell in (_Bash, _Zsh, _Fish):
+        add_completion_class(shell)
+
+
+def _join_words(words: list[str]) -> list[str]:
+    """Return the words as they were before bash split them."""
     whole: list[str] = []
     is_open = False
     for word in words:
-        if whole and (is_open or word in BREAKS):
+        if whole and (is_open or word in BASH_BREAKS):
             whole[-1] += word
         else:
             whole.append(word)
-        is_open = word in BREAKS
+        is_open = word in BASH_BREAKS
     return whole
 
 
@@ -266,15 +177,13 @@ def completion(values: Values, words: list[str]) -> int:
 
     eval "$(ralph completion bash)"   # in ~/.bashrc
 
-    eval "$(ralph completion zsh)"    # in ~/.zshrc, behind compinit
+    eval "$(ralph completion zsh)"    # in ~/.zshrc, after compinit
 
     ralph completion fish > ~/.config/fish/completions/ralph.fish
     """
     if len(words) != 1 or words[0] not in ("bash", "zsh", "fish"):
-        raise UserError("the completion script for which shell?", "say bash, zsh, fish")
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(words[0])
-    assert kind is not None
-    print(kind(click.Command("ralph"), {}, "ralph", COMPLETING).source())
+        raise UserError("the completion script for which shell?", "name one: bash, zsh or fish")
+    shell = get_completion_class(words[0])
+    assert shell is not None
+    print(shell(click.Command("ralph"), {}, "ralph", COMPLETE_VARIABLE).source())
     return 0

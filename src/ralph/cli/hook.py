@@ -1,4 +1,4 @@
-"""`ralph hook`: how is an agent kept from stopping in its own session, until its promise is kept?"""
+"""`ralph hook`: keep an agent in its own session until its promise is kept."""
 
 import os
 import sys
@@ -6,63 +6,64 @@ from pathlib import Path
 
 import msgspec
 
-from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values, folder_of, no_words
+from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values, command_group, folder_of, no_words
 from ralph.core.text import clean, escaped, one_line
 from ralph.errors import UserError
 from ralph.files import locked
 from ralph.hooks import hosts, loops, starting
 from ralph.hooks.hosts import Host, Scope
-from ralph.run.options import Option, layer
+from ralph.hooks.stop import main
+from ralph.run.options import Option, as_settings
 
 HELP = """Keep an agent in its session until its promise is kept.
 
 `ralph hook install claude` gives Claude Code /ralph-loop, /ulw-loop and /cancel-ralph; likewise codex, gemini, qwen and
-copilot. The other commands are for scripts, and for looking in from another terminal."""
+copilot. The other commands are for scripts and other terminals."""
 
 
 def install(values: Values, words: list[str]) -> int:
-    host, scope, workspace = _addressed(values, words)
+    host, scope, workspace = _host_and_scope(values, words)
     written = hosts.install(host, scope, workspace, os.environ)
     for path in written:
         print(f"wrote {path}")
     if not written:
-        print(f"{host.name} has its hooks already")
+        print(f"{host.name} already has its hooks")
     for note in host.notes:
         print(f"note: {note}", file=sys.stderr)
-    _say_if_silenced(host, workspace)
+    _note_if_muted(host, workspace)
     return 0
 
 
 def uninstall(values: Values, words: list[str]) -> int:
-    host, scope, workspace = _addressed(values, words)
+    host, scope, workspace = _host_and_scope(values, words)
     done = hosts.uninstall(host, scope, workspace, os.environ)
     for path, what in done:
         print(f"{path}: {what}")
     if not done:
-        print(f"{host.name} has no hooks of ralph's here")
+        print(f"{host.name} has no hooks from ralph here")
     return 0
 
 
-def _addressed(values: Values, words: list[str]) -> tuple[Host, Scope, Path]:
-    """Whose hooks are meant, and for whom."""
+def _host_and_scope(values: Values, words: list[str]) -> tuple[Host, Scope, Path]:
+    """Return the host that is named, the scope and the workspace."""
     if len(words) != 1:
-        raise UserError("the hooks of which agent?", "name one, for example claude")
+        raise UserError("which agent?", "name one, for example: ralph hook install claude")
     host = hosts.find_host(words[0])
     scope: Scope = "user" if values.get("user") else "shared" if values.get("shared") else "project"
     return host, scope if scope in host.scopes() else "project", folder_of(values)
 
 
 def start(values: Values, words: list[str]) -> int:
-    """The contract goes to stdout: whoever starts a loop by hand gives it to the agent."""
+    """Start a loop and print what the agent has to be told."""
     if not words:
-        raise UserError("no task", "say what is to be done")
+        raise UserError("no task", 'say what to do: ralph hook start --session ID "TASK"')
     no_words(words[1:], "quote a task of several words")
     session, agent = _session(values), values.get("agent", "")
     loop, contract = starting.start(
         folder_of(values),
         session,
         words[0],
-        layer(starting.OPTIONS, values),
+        as_settings(starting.OPTIONS, values),
         agent=agent,
         transcript=values.get("transcript") or starting.transcript_of(session, agent, os.environ),
         force=bool(values.get("force")),
@@ -73,15 +74,13 @@ def start(values: Values, words: list[str]) -> int:
 
 
 def stop(values: Values, words: list[str]) -> int:
-    from ralph.hooks.stop import main
-
     return main(["stop", *words])
 
 
 def cancel(values: Values, words: list[str]) -> int:
     no_words(words, "name a session with --session")
     root, everything = str(folder_of(values)), bool(values.get("all"))
-    active = [loop for loop in loops.recorded(root) if loop.status == loops.ACTIVE]
+    active = [loop for loop in loops.list_loops(root) if loop.status == loops.ACTIVE]
     named = _session(values)
     chosen = active if everything else [loop for loop in active if loop.session == named]
     if not chosen and not named and not everything:
@@ -94,7 +93,7 @@ def cancel(values: Values, words: list[str]) -> int:
         )
     for loop in chosen:
         with locked(Path(root, loops.FOLDER)):
-            if loop.goes_on():
+            if loop.is_active():
                 starting.cancel(loop)
                 print(f"{one_line(loop.session)}  {one_line(loop.status)}")
     return 0
@@ -103,23 +102,23 @@ def cancel(values: Values, words: list[str]) -> int:
 def status(values: Values, words: list[str]) -> int:
     no_words(words, "name a session with --session")
     workspace, session, json = folder_of(values), values.get("session", ""), values.get("json")
-    shown = [loop for loop in loops.recorded(str(workspace)) if session in ("", loop.session)]
+    shown = [loop for loop in loops.list_loops(str(workspace)) if session in ("", loop.session)]
     for loop in shown:
         print(escaped(msgspec.json.encode(loop.facts)).decode() if json else _summary(loop))
     if not shown and not json:
         print("no loop here" + (f" in session {session}" if session else ""), file=sys.stderr)
-    for host in hosts.installed(workspace, os.environ):
-        _say_if_silenced(host, workspace)
+    for host in hosts.installed_hosts(workspace, os.environ):
+        _note_if_muted(host, workspace)
     return 0
 
 
-def _say_if_silenced(host: Host, workspace: Path) -> None:
-    if why := hosts.silenced(host, workspace, os.environ):
+def _note_if_muted(host: Host, workspace: Path) -> None:
+    if why := hosts.muted_by(host, workspace, os.environ):
         print(f"note: {clean(why)}", file=sys.stderr)
 
 
 def _session(values: Values) -> str:
-    """The session that is meant: the one named, else that of the agent around us."""
+    """Return the session that is named, else that of the agent that calls this."""
     return values.get("session") or loops.session_of({})
 
 
@@ -128,11 +127,11 @@ def _summary(loop: loops.Loop) -> str:
     return f"{one_line(loop.session)}  {one_line(loop.status)}  {place}  {one_line(loop.task, 80)}"
 
 
-_SESSION = Option("--session ID", "The session; by default the one around us.")
+_SESSION = Option("--session ID", "The session (default: that of the calling agent).")
 _SCOPES = (
     Option("--project", "For you in this project (default)."),
-    Option("--shared", "For all who work in this project, by git."),
-    Option("--user", "For all projects of yours."),
+    Option("--shared", "For everyone in this project, shared by git."),
+    Option("--user", "For all your projects."),
     DIRECTORY,
 )
 _START = (
@@ -142,17 +141,15 @@ _START = (
     Option("--transcript FILE", "The session's transcript so far."),
     *starting.OPTIONS,
 )
-_ALL = Option("--all", "Every loop of the workspace.")
+_ALL = Option("--all", "Every loop in the workspace.")
 
-hook = CliCommand(
+hook = command_group(
     "hook",
     HELP,
-    commands=(
-        CliCommand("install", "Put hooks and commands into an agent.", install, _SCOPES, words="AGENT"),
-        CliCommand("uninstall", "Take them out again.", uninstall, _SCOPES, words="AGENT"),
-        CliCommand("start", "Start a loop in a session.", start, _START, words="TASK"),
-        CliCommand("stop", "Answer a host whose agent wants to stop (JSON on stdin).", stop, words="[AGENT]"),
-        CliCommand("cancel", "End a loop at once.", cancel, (_SESSION, _ALL, DIRECTORY)),
-        CliCommand("status", "Show the loops of the workspace.", status, (_SESSION, DIRECTORY, JSON)),
-    ),
+    CliCommand("install", "Add hooks and slash commands to an agent.", install, _SCOPES, "AGENT"),
+    CliCommand("uninstall", "Remove them.", uninstall, _SCOPES, "AGENT"),
+    CliCommand("start", "Start a loop in a session.", start, _START, "TASK"),
+    CliCommand("stop", "Answer an agent that wants to stop (JSON on stdin).", stop, (), "[AGENT]"),
+    CliCommand("cancel", "End a loop at once.", cancel, (_SESSION, _ALL, DIRECTORY)),
+    CliCommand("status", "List the loops of the workspace.", status, (_SESSION, DIRECTORY, JSON)),
 )

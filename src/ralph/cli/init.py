@@ -2,22 +2,41 @@
 test and an agent that first gets it wrong; asks the questions that make a project's settings, and writes them."""
 
 import os
+import shlex
 import sys
+import tempfile
+import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from shutil import which
 from typing import Any, TextIO, get_args
 
 import msgspec
 
+from ralph.agents import programs
+from ralph.cli.run import run_command
 from ralph.cli.table import Values, command, no_words
 from ralph.core.model import FailAction
-from ralph.core.text import clean, escaped
+from ralph.core.text import clean, escaped, one_line
 from ralph.errors import UserError
+from ralph.files import DEMO, replace_file
+from ralph.git.client import GitPolicy
+from ralph.planning.plan import Trials
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
+from ralph.process.process import CapturedProcess
 from ralph.run.options import Option
+from ralph.sandbox.bubblewrap import find_bubblewrap
+from ralph.settings.detect_checks import detect_checks
+from ralph.settings.json_schema import events_schema, settings_schema
+from ralph.settings.load import load, merge, normalize, resolve
+from ralph.settings.read import read_json
+from ralph.show.outlet import terminal_size
+from ralph.store.folder import cannot_write, prepare
 
 ACTIONS = get_args(FailAction)
-NONE = "-"  # no guardrail, though one was found
+NONE = "-"  # no check, even though one was found
 TEST_FOLDERS = ("tests", "test", "spec", "__tests__", "e2e")
 SCHEMA_FILE = "settings.schema.json"
 DEFAULTS: dict[str, Any] = {
@@ -26,11 +45,11 @@ DEFAULTS: dict[str, Any] = {
     "streamAgentOutput": True,
     "includeIterationCountInPrompt": False,
     "agent": {"command": "", "flags": []},
-    "guardrails": [],
+    "checks": [],
 }
 
 
-@command(Option("-y --yes", "Ask nothing: take what is found."))
+@command(Option("-y --yes", "Ask nothing: use what is detected."))
 def init(values: Values, words: list[str]) -> int:
     """Write .ralph/settings.json by answering a few questions."""
     no_words(words, "go to the project, and say `ralph init` there")
@@ -102,9 +121,6 @@ class Silence(Dialog):
 
 def initialize(workspace: Path, dialog: Dialog) -> None:
     """The whole conversation: shows what is there, asks, and writes once every answer is in."""
-    from ralph.files import replace_file
-    from ralph.processes.box import find_bubblewrap
-    from ralph.records.folder import cannot_write, prepare
 
     settings = workspace / ".ralph" / "settings.json"
     if os.path.lexists(settings):
@@ -121,17 +137,14 @@ def initialize(workspace: Path, dialog: Dialog) -> None:
         except OSError as error:
             raise cannot_write(path, error) from None
     dialog.say("\nSettings written to .ralph/settings.json")
-    dialog.say(f'Next: ralph {"loop" if said["guardrails"] else "run"} "what shall be true in the end"')
-    with suppress(UserError):  # where there is no box, none is offered
+    dialog.say(f'Next: ralph {"loop" if said["checks"] else "run"} "what shall be true in the end"')
+    with suppress(UserError):  # without bubblewrap, --sandbox is not offered
         if find_bubblewrap(os.environ, str(workspace)):
             dialog.say("To keep the agent away from your home and keys, add --sandbox.")
 
 
 def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
     """The settings that the answers make."""
-    from shutil import which
-
-    from ralph.agents import programs
 
     said: dict[str, Any] = {"$schema": f"./{SCHEMA_FILE}", **DEFAULTS}
     agents = [name for name in programs() if which(name)]
@@ -158,7 +171,7 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
         "Completion response [DONE]: ", is_odd=lambda said: _is_choice(said) or " " in said or said.startswith("-")
     )
     said["completionResponse"] = answer or "DONE"
-    said["guardrails"] = _ask_guardrails(workspace, dialog)
+    said["checks"] = _ask_checks(workspace, dialog)
     dialog.explain("After green checks the work can be committed, with a message by the agent.")
     if dialog.agrees("Configure SCM? (y/N): "):
         while not (scm := dialog.ask("  SCM command (e.g., git): ")):
@@ -167,7 +180,7 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
             dialog.say("  Please name at least one task.")
         said["scm"] = {"command": scm, "tasks": tasks}
     tests = next((name for name in TEST_FOLDERS if (workspace / name).is_dir()), "")
-    if said["guardrails"] and tests:
+    if said["checks"] and tests:
         dialog.explain("An agent can make checks pass by changing the tests; what is protected is\nput back.")
         if dialog.agrees(f"Protect {tests}/** from the agent? (Y/n): ", unless_said=True):
             said["protect"] = [f"{tests}/**"]
@@ -184,10 +197,10 @@ def _parts(answer: str) -> list[str]:
     return [part.strip() for part in answer.split(",") if part.strip()]
 
 
-def _ask_guardrails(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
+def _ask_checks(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
     dialog.explain("What must pass before the work is believed to be done: your tests, a linter.")
     found = _found_checks(workspace, dialog)
-    guardrails = []
+    checks = []
     question = "Add guardrail command (leave blank to finish): "
     while command := dialog.ask_about(question, next(iter(found), ""), _is_choice):
         if command == NONE:
@@ -196,25 +209,20 @@ def _ask_guardrails(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
         while (action := dialog.ask("  Fail action (APPEND|PREPEND|REPLACE): ", "APPEND").upper()) not in ACTIONS:
             dialog.say("  Please answer APPEND, PREPEND or REPLACE.")
         hint = dialog.ask("  Hint (optional, guidance for agent on failure): ")
-        guardrails.append({"command": command, "failAction": action, **({"hint": hint} if hint else {})})
-    return guardrails
+        checks.append({"command": command, "failAction": action, **({"hint": hint} if hint else {})})
+    return checks
 
 
 def _found_checks(workspace: Path, dialog: Dialog) -> list[str]:
     """The checks that the project has already and that can be run here, each tried once."""
-    from ralph.settings.proposed import proposed_checks
 
-    proposals = proposed_checks(workspace)
+    proposals = detect_checks(workspace)
     if not proposals:
         return []
-    from ralph.planning.plan import Trials
-    from ralph.processes.interrupt import Interrupt
-    from ralph.processes.keeper import Keeper
-    from ralph.settings.layers import settled
 
     usable = []
     with Keeper.start() as keeper, Interrupt() as interrupt:
-        trials = Trials(workspace, settled([]), keeper)
+        trials = Trials(workspace, resolve([]), keeper)
         for proposal in proposals:
             dialog.say(f"Found in {proposal.source}, and tried: {proposal.command}", end=" ")
             (trial,) = trials.of([proposal.command], interrupt)
@@ -227,15 +235,13 @@ def _found_checks(workspace: Path, dialog: Dialog) -> list[str]:
 
 def _show(workspace: Path, dialog: Dialog) -> None:
     """The settings that are there, as they work together; or what is wrong with them."""
-    from ralph.settings.layers import load, merged
-    from ralph.settings.source import json_source
 
     try:
         sources = load(workspace, {}, env={}).sources
     except UserError as error:
         dialog.say(clean(error.message))
         return
-    effective = merged(DEFAULTS, *(json_source(path).said for path in sources))
+    effective = merge(DEFAULTS, *(normalize(read_json(path)).document for path in sources))
     dialog.say(escaped(msgspec.json.format(msgspec.json.encode(effective), indent=2)).decode())
     overlay = " (with local overlay from settings.local.json)" if len(sources) > 1 else ""
     dialog.say(f"Loaded from .ralph/settings.json{overlay}")
@@ -259,7 +265,6 @@ def schema(values: Values, words: list[str]) -> int:
 
 def schema_text(kind: str) -> str:
     """The JSON Schema of `settings` or `events`, indented for people, with a newline at its end."""
-    from ralph.settings.shape import events_schema, settings_schema
 
     if kind not in KINDS:
         raise UserError(f'there is no schema of "{kind}"', f"known are {' and '.join(KINDS)}")
@@ -312,12 +317,6 @@ Then, in a repository of your own, with an agent that you have installed (claude
 def demo(values: Values, words: list[str]) -> int:
     """Watch a run on a small example, with a scripted agent. Takes a few seconds."""
     no_words(words, "`ralph demo` takes none")
-    import shlex
-    import tempfile
-    from shutil import which
-
-    from ralph.cli.run import run_command
-    from ralph.files import DEMO
 
     folder = Path(tempfile.mkdtemp(prefix=DEMO))
     for name, text in {"cart.py": CART, "test_cart.py": TEST, ".gitignore": "__pycache__/\n"}.items():
@@ -341,23 +340,17 @@ def demo(values: Values, words: list[str]) -> int:
 
 
 def _make_repository(folder: Path) -> None:
-    from ralph.core.text import one_line
-    from ralph.processes.program import AskedProgram
-    from ralph.repository.git import PATIENCE
 
     git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
     for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A cart with a bug")):
-        with AskedProgram((*git, *made), os.environ) as asked:
-            asked.output(PATIENCE)
+        with CapturedProcess((*git, *made), os.environ) as asked:
+            asked.output(GitPolicy.OWN.value)
         if asked.code:
             raise UserError(f"git {made[0]} failed: {one_line(asked.error, 300)}", "mend it, then try again")
 
 
 def _say(text: str) -> None:
     """In lines that fit the terminal; what is to be copied stays in one."""
-    import textwrap
-
-    from ralph.show.outlet import terminal_size
 
     columns = min(terminal_size(sys.stderr, WIDEST)[0], WIDEST)
     for line in text.splitlines():

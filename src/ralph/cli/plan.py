@@ -4,24 +4,28 @@ import os
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ralph import __version__
 from ralph.cli.init import Dialog
-from ralph.cli.request import Request, no_goal, understood
+from ralph.cli.request import Request, no_goal, parse_request
+from ralph.cli.results import edited
+from ralph.cli.run import Shown, play
 from ralph.cli.table import command
 from ralph.core.model import Outcome, Stop
 from ralph.core.text import clean, nickname, one_line
 from ralph.errors import UserError
+from ralph.forge.issue import Issue
 from ralph.planning.plan import Plan, PlanRequest, Trials, is_plan, load, plan_in, planned, planning, save
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper
-from ralph.records.folder import cannot_write, prepare, remember_red, seen_red
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
 from ralph.run import options
+from ralph.run.order import Order
 from ralph.settings import Settings
 from ralph.settings import load as load_settings
-
-if TYPE_CHECKING:
-    from ralph.forge.issue import Issue
+from ralph.settings.detect_checks import detect_checks
+from ralph.store.folder import cannot_write, prepare, remember_red, seen_red
+from ralph.store.register import recorded_in
 
 OUTPUT = "PLAN.md"
 DRAFT = "plan.md"
@@ -39,11 +43,11 @@ CHOICES = "[a]ccept, [e]dit, [t]ell it what to change, [l]eave: "
     ),
 )
 def plan(values: dict[str, Any], words: list[str]) -> int:
-    """Make a plan of a wish: an agent that may only look at the repository cuts it into tasks with checks.
+    """Turn a goal into a plan: an agent that may only read the repository splits it into tasks with checks.
 
-    GOAL is text, or a file that says what is wanted; a plan that is there already is looked at again. Each check is
-    tried once, and shown as it is today. You answer what it asks, then accept, edit, or say what shall change. The
-    plan is what `ralph work` and `--tasks` read."""
+    GOAL is text, or a file that describes it; an existing plan is reviewed again. Each check is tried once, and its
+    result shown. You answer the agent's questions, then accept the plan, edit it, or say what to change. `ralph work`
+    and `--tasks` read the plan."""
     if not values.get("yes") and not (sys.stdin and sys.stdin.isatty()):
         raise UserError("plan asks questions and needs a terminal", "run it in one, or accept what comes with --yes")
     with Keeper.start() as keeper, ExitStack() as stack:
@@ -54,18 +58,17 @@ class Planning:
     """One plan, from the wish to the file."""
 
     def __init__(self, values: dict[str, Any], words: list[str], keeper: Keeper, stack: ExitStack) -> None:
-        from ralph.settings.proposed import proposed_checks
 
         if words and not {"prompt", "prompt_file"}.intersection(values) and os.path.isfile(words[0]):
             values["prompt_file"], *words = words  # be it a plan or a description of what is wanted
-        self.asked: Request = understood("plan", values, words)
+        self.asked: Request = parse_request("plan", values, words)
         self.workspace = self.asked.workspace
         self.settings: Settings = load_settings(self.workspace, self.asked.overrides, env=os.environ).settings
         self.keeper, self.stack = keeper, stack
         self.path = self.workspace / values.get("output", OUTPUT)
         self.is_attended = not values.get("yes")
-        found = [one.command for one in proposed_checks(self.workspace)]
-        given = [one.command for one in self.settings.guardrails]
+        found = [one.command for one in detect_checks(self.workspace)]
+        given = [one.command for one in self.settings.checks]
         self.known = tuple(dict.fromkeys((*given, *found)))
         self.dialog = Dialog(sys.stdin, sys.stderr)
         self.wish: PlanRequest | None = None
@@ -87,7 +90,6 @@ class Planning:
 
     def _first(self) -> tuple[Plan | None, Stop | None]:
         """The plan to look at: one that is there, or one that an agent makes."""
-        from ralph.records.register import recorded_in
 
         given = Path(self.asked.goal_file) if self.asked.goal_file else None
         text = load(given).text if given else self.asked.goal_text
@@ -126,15 +128,11 @@ class Planning:
 
     def _ask(self, prompt: str) -> tuple[Plan | None, Stop]:
         """Has an agent make a plan, in a run of its own."""
-        from ralph import __version__
-        from ralph.cli.run import Shown, play
-        from ralph.run.order import Order
 
         order = Order(
             settings=planning(self.settings),
             workspace=str(self.workspace),
             goal_text=prompt,
-            agent_args=self.asked.agent_args,
             version=__version__,
             looks_only=True,
         )
@@ -159,8 +157,6 @@ class Planning:
                 self.dialog.say(f"Left; the plan is in {self._draft}")
                 return 1
             if choice.lower() in ("e", "edit"):
-                from ralph.cli.results import edited
-
                 editor, code = edited(self._draft)
                 if code:
                     self.dialog.say(f"! {editor} ended with exit code {code}; EDITOR says which one is used")

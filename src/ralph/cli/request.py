@@ -1,40 +1,48 @@
-"""What exactly is asked for? Turns the words of a command line into a goal, a workspace and settings, and says what
-would be run; or into the run that is meant: the one that is named, else the last one here."""
+"""Turn a command line into a request: a goal, a workspace and settings; or into the run that it names."""
 
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TextIO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from ralph import __version__
 from ralph.cli.table import folder_of
+from ralph.core.model import Run
+from ralph.core.secrets import Redactor, secret_values
+from ralph.core.text import clean, plural
 from ralph.errors import UserError
-from ralph.run.options import COMMANDS, layer, put_setting
+from ralph.forge.issue import Issue, fetch
+from ralph.git.client import require_git
+from ralph.run.agents import Choice, choices, workers
+from ralph.run.options import COMMANDS, as_settings, set_key
+from ralph.run.order import Order
+from ralph.run.policy import composer, policy, refuse_what_cannot_end
+from ralph.run.sandboxing import RunPlace, reachable_hosts, sandbox_request
+from ralph.sandbox.bubblewrap import find_bubblewrap
+from ralph.sandbox.discovery import find_view
+from ralph.sandbox.mounts import bubblewrap_command, mount_table
+from ralph.settings import LoadedSettings, format_duration
+from ralph.show.event_lines import WORDLESS
+from ralph.store.find_run import Objection, find_run, find_workspace, why_not_begun
+from ralph.store.register import Listed
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import TextIO
-
-    from ralph.forge.issue import Issue
-    from ralph.records.register import Listed
-    from ralph.run.agents import Choice
-    from ralph.run.order import Order
-    from ralph.settings import Loaded
-    from ralph.steering.which_run import Objection
-
-CEILING = 200  # what "unlimited" means: a stuck agent cannot run for ever
+MAX_ITERATIONS = 200  # what "unlimited" means: a stuck agent can't run for ever
+GOAL_OPTIONS = ("prompt", "prompt_file", "spec", "issue")
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """A command line, understood. `overrides` are in the words of settings.json."""
+    """A parsed command line. `overrides` are in the keys of settings.json."""
 
     goal_text: str
     goal_file: str
     workspace: Path
     overrides: dict[str, Any]
     config: Path | None = None
-    agent_args: tuple[str, ...] = ()
     one_shot: bool = False
     unlimited: bool = False
     json: bool = False
@@ -42,242 +50,260 @@ class Request(Struct, frozen=True, kw_only=True):
     verbose: bool = False
     dry_run: bool = False
     tells_claim: bool = False
-    issue: "Issue | None" = None
-    pr: str = ""
+    issue: Issue | None = None
 
 
-def understood(command: str, values: dict[str, Any], words: list[str]) -> Request:
-    """The request behind a command's options and positional words."""
-    words, is_goal = list(words), not {"prompt", "prompt_file", "print"}.intersection(values)
-    _no_blank_names(command, values)
-    text, file = _goal(values, words, required=command == "job")
-    workspace = _workspace(values, words)
+def parse_request(command: str, values: dict[str, Any], words: list[str]) -> Request:
+    """Return the request behind a command's options and words."""
+    words, is_plain = [values["print"], *words] if values.get("print") else list(words), "print" not in values
+    is_plain = is_plain and not {"prompt", "prompt_file"}.intersection(values)
+    _refuse_blank(command, values)
+    text, file = _parse_goal(values, words, required=command == "job")
+    workspace = _find_workspace(values, words)
     overrides = _overrides(command, values)
-    _name_from_here(overrides, workspace)
-    cap = values.get("ralph", 0 if values.get("print") else None)  # to print alone is one shot
-    pr = {None: "", True: "open", "": "open", "draft": "draft", "wait": "wait"}.get(values.get("pr"))
-    if pr is None:
-        raise UserError(f"--pr={values['pr']} means nothing", "write --pr, --pr=draft or --pr=wait")
-    issue = _issue(values, workspace)
+    _resolve_paths(overrides, workspace)
+    cap = iteration_cap(values)
+    issue = _fetch_issue(values, workspace)
     if issue:
         text = issue.goal()
     elif file == "-":
         text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if sys.stdin else ""
         if not text.strip():
-            raise UserError("the goal is empty", "standard input holds no text")
-    here, there = Path(file).absolute(), workspace / file  # named from here or, where there is none, from the workspace
-    located = str(there if there.exists() and not here.exists() else here)
+            raise UserError("the goal is empty", "standard input has no text")
     return Request(
         goal_text=text,
-        goal_file="" if file in ("", "-") else located,
+        goal_file="" if file in ("", "-") else _locate(file, workspace),
         workspace=workspace,
         overrides=overrides,
-        config=Path(values["config"]) if "config" in values else None,
-        agent_args=tuple(values.get("agent_arg", ())),
+        config=_config_file(values["config"]) if "config" in values else None,
         one_shot=cap == 0,
         unlimited=cap is not None and cap < 0,
-        tells_claim=is_goal and bool(text or "spec" in values) and file != "-",
+        tells_claim=is_plain and bool(text or "spec" in values) and file != "-",
         issue=issue,
-        pr=pr,
         **{name: bool(values.get(name)) for name in ("json", "quiet", "verbose", "dry_run")},
     )
 
 
-def _issue(values: dict[str, Any], workspace: Path) -> "Issue | None":
-    if "issue" not in values:
-        if values.get("comments"):
-            raise UserError("--comments belongs to --issue", "name the issue: --issue N")
-        return None
-    from ralph.forge.issue import fetch
-    from ralph.repository.git import repository
-
-    return fetch(values["issue"], repository(workspace), bool(values.get("comments")))
+def iteration_cap(values: dict[str, Any]) -> int | None:
+    """Return the cap of `--ralph N`; `--print` alone runs once. None if neither is given."""
+    cap: int | None = values.get("ralph", 0 if "print" in values else None)
+    return cap
 
 
-def about_loops(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """The workspace of a backlog, and what its options say about each loop, in the words of settings.json."""
-    _no_blank_names("work", values)
-    workspace = _workspace(values, [])
+def _locate(file: str, workspace: Path) -> str:
+    """Return a goal file's path: relative to here or, if there is none, to the workspace."""
+    here, there = Path(file).absolute(), workspace / file
+    return str(there if there.exists() and not here.exists() else here)
+
+
+def _config_file(name: str) -> Path:
+    if not name.endswith((".yaml", ".yml", ".json")) and "/" not in name and not Path(name).exists():
+        raise UserError(
+            f"-c {name}: not a YAML file", f"to end with a response of the agent: --completion-response {name}"
+        )
+    return Path(name)
+
+
+def _parse_pr(word: str) -> str:
+    if word not in ("", "draft", "wait"):
+        raise UserError(f"--pr={word} is not known", "write --pr, --pr=draft or --pr=wait")
+    return word or "open"
+
+
+def _fetch_issue(values: dict[str, Any], workspace: Path) -> Issue | None:
+    if "issue" in values:
+        return fetch(values["issue"], require_git(workspace), bool(values.get("comments")))
+    if values.get("comments"):
+        raise UserError("--comments belongs to --issue", "name the issue: --issue N")
+    return None
+
+
+def loop_settings(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Return the workspace of a backlog, and its options for each loop in the keys of settings.json."""
+    _refuse_blank("work", values)
+    workspace = _find_workspace(values, [])
     overrides = _overrides("work", {name: value for name, value in values.items() if name != "push"})
-    _name_from_here({**overrides, "worktree": True}, workspace)
+    _resolve_paths({**overrides, "worktree": True}, workspace)
     return workspace, overrides
 
 
 NAMES = frozenset(["FILE", "DIR", "NAME", "NAME|COMMAND", "TEXT", "BRANCH", "CMD"])
 
 
-def _no_blank_names(command: str, values: dict[str, Any]) -> None:
-    """A blank is no name: `--tasks "$UNSET"` must not quietly mean "no tasks". A goal has words of its own for that."""
+def _refuse_blank(command: str, values: dict[str, Any]) -> None:
+    """Refuse an empty name: `--tasks "$UNSET"` must not mean "no tasks". A blank goal is reported elsewhere."""
     for option in COMMANDS[command]:
         is_name = option.kind == "text" and option.metavar in NAMES and option.name != "prompt"
-        if is_name and not values.get(option.name, "-").strip():
+        if is_name and not values.get(str(option.name), "-").strip():
             raise UserError(f"{option.names[-1]} is empty", "give it a value, or leave it out")
+    response = values.get("completion_response", "")
+    if command == "run" and response.endswith((".yaml", ".yml")) and Path(response).is_file():
+        raise UserError(f"-c {response}: a YAML file is for `ralph loop`", f"ralph loop -c {response}")
 
 
-def _name_from_here(said: dict[str, Any], workspace: Path) -> None:
-    """What is named by a path means the one here, also when the work is done elsewhere."""
-    if workspace == Path().resolve() and not said.get("worktree"):
+def _resolve_paths(document: dict[str, Any], workspace: Path) -> None:
+    """Make relative paths absolute if the run works in another folder than this one."""
+    if workspace == Path().resolve() and not document.get("worktree") and "pr" not in document:
         return
-    agent = said.get("agent", {})
+    agent = document.get("agent", {})
     if "command" in agent:
-        agent["command"] = _located_program(agent["command"])
-    if "fallbackAgents" in said:
-        said["fallbackAgents"] = [_located_program(command) for command in said["fallbackAgents"]]
-    if "tasks" in said and not (workspace / said["tasks"]).exists() and Path(said["tasks"]).exists():
-        said["tasks"] = str(Path(said["tasks"]).absolute())
+        agent["command"] = _resolve_program(agent["command"])
+    if "fallbackAgents" in document:
+        document["fallbackAgents"] = [_resolve_program(command) for command in document["fallbackAgents"]]
+    tasks = document.get("tasks")
+    if tasks is not None and not (workspace / tasks).exists() and Path(tasks).exists():
+        document["tasks"] = str(Path(tasks).absolute())
 
 
-def _located_program(command: str) -> str:
-    """The command line with its program's whole path, if that is a relative one to a file here."""
+def _resolve_program(command: str) -> str:
+    """Return a command line with the absolute path of its program, if that is a relative path to a file here."""
     program, space, rest = command.partition(" ")
     if "/" not in program or program.startswith("/") or not Path(program).is_file():
         return command
-    from shlex import quote
-
-    return quote(str(Path(program).absolute())) + space + rest
+    return shlex.quote(str(Path(program).absolute())) + space + rest
 
 
 def no_goal() -> UserError:
     return UserError("no goal", 'say what to achieve: "GOAL", or -p TEXT, -f FILE, --spec FILE')
 
 
-def _goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str, str]:
-    """The goal's text, or the file that holds it. Takes a positional goal out of `words`."""
-    given: list[str] = [name for name in ("prompt", "prompt_file", "issue") if name in values]
-    if len(given) > 1:
-        named = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise UserError(f"two goals: {named}", "give exactly one")
+def _parse_goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str, str]:
+    """Return the goal's text, or the file that contains it. Removes a positional goal from `words`."""
+    named: list[str] = [name for name in ("prompt", "prompt_file", "issue") if name in values]
+    if len(named) > 1:
+        raise UserError(f"two goals: {' and '.join(map(_long_name, named))}", "give exactly one")
     spec = values.get("spec", "")
     if spec and "issue" in values:
         raise UserError("two goals: --issue and --spec", "give exactly one")
     text = values.get("prompt", "")
-    if not given and words and not (spec and len(words) == 1 and Path(words[0]).is_dir()):
-        given, text = ["word"], words.pop(0)
+    if not named and words and not (spec and len(words) == 1 and Path(words[0]).is_dir()):
+        named, text = ["word"], words.pop(0)
         if text == "-":
             return "", spec or "-"
         _refuse_missing_path(text)
     if spec:
-        return text, spec  # which is sent instead; the text is the run's title
-    if not given and not required:
+        return text, spec  # the file is sent, the text is the run's title
+    if not named:
+        if required:
+            raise no_goal()
         return "", ""
-    if not given:
-        raise no_goal()
-    if "prompt_file" in values:
-        return "", values["prompt_file"]
-    if "issue" in values:
-        return "", ""
+    if "prompt_file" in values or "issue" in values:
+        return "", values.get("prompt_file", "")
     if not text.strip():
         raise UserError("the goal is empty", "say what to achieve")
     return text, ""
 
 
+def _long_name(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _refuse_missing_path(word: str) -> None:
-    """Who means a folder or a file gets no agent that works on its name."""
+    """Refuse a single word that looks like a path: it was probably meant as a file or a folder."""
     if not word.strip() or any(char.isspace() for char in word.strip()):
         return
     if Path(word).is_file():
-        raise UserError(f"{word} is a file, not a goal", f"to send what it says: -f {word}")
+        raise UserError(f"{word} is a file, not a goal", f"to send its text: -f {word}")
     if Path(word).suffix[1:].isalnum():
         raise UserError(f"no such file: {word}", "name a file with -f FILE, or say in a few words what to achieve")
     if word.startswith((".", "~", "/")) or "/" in word:
         raise UserError(f"no such folder: {word}", "name a folder, or say in a few words what to achieve")
 
 
-def _workspace(values: dict[str, Any], words: list[str]) -> Path:
+def _find_workspace(values: dict[str, Any], words: list[str]) -> Path:
+    """Return the folder given with -C or as a word, or the current one."""
     named = [*words, *([values["directory"]] if "directory" in values else [])]
-    if len(words) > 1 or len(named) > 1:
+    if len(named) > 1:
         extra = words[0] if "directory" in values else words[1]
         raise UserError(f"too many words: {extra!r}", "one goal and one workspace; quote a goal of several words")
     folder = Path(named[0]) if named else Path()
-    if not folder.is_dir():
-        named_goals = ("prompt", "prompt_file", "spec", "issue")
-        goals = [f"--{name.replace('_', '-')}" for name in named_goals if name in values]
-        if goals and words:
-            raise UserError(
-                f"two goals: {goals[0]}, and {words[0]!r}, which is no folder",
-                f"give exactly one; beside {goals[0]} a word on its own is the workspace",
-            )
-        hint = "name a folder" + (", or quote a goal of several words" if words else "")
-        raise UserError(f"{'not a' if folder.exists() else 'no such'} folder: {named[0]}", hint)
-    return folder.resolve()
+    if folder.is_dir():
+        return folder.resolve()
+    goals = [_long_name(name) for name in GOAL_OPTIONS if name in values]
+    if goals and words:
+        raise UserError(
+            f"two goals: {goals[0]}, and {words[0]!r}, which isn't a folder",
+            f"give exactly one; next to {goals[0]} a word is the workspace",
+        )
+    hint = "name a folder" + (", or quote a goal of several words" if words else "")
+    raise UserError(f"{'not a' if folder.exists() else 'no such'} folder: {named[0]}", hint)
 
 
 PRESET_OF = {"loop": "checks", "task": "supervise", "job": "supervise", "work": "checks"}
 
 
 def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
-    """The options as a layer of settings."""
-    said = layer(COMMANDS[command], values)
+    """Return the options as a settings document."""
+    document = as_settings(COMMANDS[command], values)
     if "sandbox_net" in values:
-        put_setting(said, "sandbox.enabled", True)
+        set_key(document, "sandbox.enabled", True)
     if "commit" in values or "push" in values:
-        tasks, commit = ["commit", *([_push(values["push"])] if "push" in values else [])], values.get("commit", "")
-        if commit not in ("", True, "all"):
-            hint = "say --commit, or --commit=all for what was changed before, too"
-            raise UserError(f"--commit={commit} is not known", hint)
-        said["scm"] = {"command": "git", "tasks": tasks, "all": commit == "all"}
+        document["scm"] = _parse_scm(values)
     if "pr" in values:
-        said["worktree"] = True
+        document["pr"] = _parse_pr(str(values["pr"]))
     if command in PRESET_OF:
-        said.setdefault("preset", PRESET_OF[command])
-    cap = values.get("ralph", 0 if values.get("print") else None)
-    if cap is not None:  # the goal preset with that cap; `--max-iterations` then bounds the agent's own turns
-        said.setdefault("preset", "goal")
-        if "maximumIterations" in said:
-            put_setting(said, "agent.maxTurns", said.pop("maximumIterations"))
-        said["maximumIterations"] = CEILING if cap < 0 else max(cap, 1)
-    if command == "task":  # whatever else may count there: DONE does
-        said["until"] = ["file:DONE", *said.get("until", [])]
-    if command == "loop" and said.get("agent", {}).get("command") == "build":
-        del said["agent"]["command"]
-    return said
+        document.setdefault("preset", PRESET_OF[command])
+    cap = iteration_cap(values)
+    if cap is not None:  # `--max-iterations` then limits the agent's own turns
+        document.setdefault("preset", "goal")
+        if "maximumIterations" in document:
+            set_key(document, "agent.maxTurns", document.pop("maximumIterations"))
+        document["maximumIterations"] = MAX_ITERATIONS if cap < 0 else max(cap, 1)
+    if command == "task":  # DONE always counts
+        document["until"] = ["file:DONE", *document.get("until", [])]
+    if command == "loop" and document.get("agent", {}).get("command") == "build":
+        del document["agent"]["command"]
+    return document
 
 
-def _push(word: str | bool) -> str:
-    """The task of git that `--push` or `--push=REMOTE/BRANCH` stands for."""
+def _parse_scm(values: dict[str, Any]) -> dict[str, Any]:
+    commit = values.get("commit", "")
+    if commit not in ("", True, "all"):
+        hint = "write --commit, or --commit=all to include changes made before the run"
+        raise UserError(f"--commit={commit} is not known", hint)
+    tasks = ["commit", *([_push_command(values["push"])] if "push" in values else [])]
+    return {"command": "git", "tasks": tasks, "all": commit == "all"}
+
+
+def _push_command(word: str | bool) -> str:
+    """Return the git command of `--push` or `--push=REMOTE/BRANCH`."""
     if word in ("", True):
         return "push"
-    from shlex import quote
-
     remote, _, branch = str(word).partition("/")
     if not remote or not branch or remote.startswith("-"):
-        raise UserError(f"--push={word} names no remote's branch", "write REMOTE/BRANCH, for example origin/main")
-    return f"push {quote(remote)} {quote(f'HEAD:refs/heads/{branch}')}"
+        raise UserError(f"--push={word} names no remote branch", "write REMOTE/BRANCH, for example origin/main")
+    return f"push {shlex.quote(remote)} {shlex.quote(f'HEAD:refs/heads/{branch}')}"
 
 
-def one_run(values: dict[str, Any], words: list[str], objection: "Objection | None" = None) -> "Listed":
-    """The run that the words of a command mean."""
-    from ralph.steering.which_run import which_run, workspace_around
-
+def one_run(values: dict[str, Any], words: list[str], objection: Objection | None = None) -> Listed:
+    """Return the run that the words of a command name, or the last one here."""
     if len(words) > 1:
         raise UserError(f"too many words: {words[1]!r}", "name one run")
     folder = folder_of(values)
-    here = folder if "directory" in values else workspace_around(folder)
-    return which_run(words[0] if words else "", here, objection or (lambda run: ""))
+    here = folder if "directory" in values else find_workspace(folder)
+    return find_run(words[0] if words else "", here, objection or (lambda run: ""))
 
 
-LONGEST_NUMBER = 5  # more digits are a date: the beginning of a run's id
+MAX_DIGITS = 5  # more digits are a date: the beginning of a run's id
 
 
-def run_and_number(values: dict[str, Any], words: list[str]) -> "tuple[Listed, int | None]":
-    """The run (the last one where none is named) and the number of an iteration, if there is one."""
-    from ralph.steering.which_run import has_not_begun
-
-    numbers = [word for word in words if word.isdecimal() and len(word) <= LONGEST_NUMBER]
+def run_and_number(values: dict[str, Any], words: list[str]) -> tuple[Listed, int | None]:
+    """Return the run, and the number of an iteration if one is given."""
+    numbers = [word for word in words if word.isdecimal() and len(word) <= MAX_DIGITS]
     named = [word for word in words if word not in numbers]
     if len(named) > 1 or len(numbers) > 1:
         raise UserError(f"too many words: {' '.join(words)}", "give a run, the number of an iteration, or both")
-    return one_run(values, named, has_not_begun), int(numbers[0]) if numbers else None
+    return one_run(values, named, why_not_begun), int(numbers[0]) if numbers else None
 
 
-def read_run(values: dict[str, Any], words: list[str]) -> "Listed":
-    """The run that is meant, for a command that reads its journal."""
-    from ralph import __version__
-
+def read_run(values: dict[str, Any], words: list[str]) -> Listed:
+    """Return the run that is named, for a command that reads its journal."""
     run = one_run(values, words)
     if _numbers(run.facts.version) > _numbers(__version__):
-        said = f"run {run.id} was recorded by ralph {run.facts.version}, which is newer: some of it may be missing here"
-        print(f"ralph: {said}", file=sys.stderr)
+        newer = (
+            f"run {run.id} was recorded by ralph {run.facts.version}, which is newer: some of it may be missing here"
+        )
+        print(f"ralph: {newer}", file=sys.stderr)
     return run
 
 
@@ -285,23 +311,11 @@ def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdecimal()]
 
 
-def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
-    """Says what would be run, and runs nothing: the settings that matter, the command line, and the first prompt."""
-    import shlex
-
-    from msgspec.structs import replace
-
-    from ralph.core.model import Run
-    from ralph.core.secrets import Redactor, secret_values
-    from ralph.core.text import clean, plural
-    from ralph.run.agents import choices, workers
-    from ralph.run.policy import composer, policy, refuse_what_cannot_end
-    from ralph.settings import format_duration
-    from ralph.show.event_lines import WORDLESS
-
+def explain(order: Order, loaded: LoadedSettings, out: TextIO) -> int:
+    """Print what would be run, and run nothing: the important settings, the command line, the first prompt."""
     settings, goal = loaded.settings, order.goal()
     refuse_what_cannot_end(settings, order.one_shot)
-    chosen = choices(settings, order.agent_args, os.environ, str(order.workspace))
+    chosen = choices(settings, os.environ, str(order.workspace))
     plan = policy(settings, workers(chosen), order.one_shot)
     compose = composer(settings, plan, order.goal, diff=str, tells_claim=order.tells_claim)
     prompt, first = compose(Run(id="dry-run", goal=goal), ()), chosen[0]
@@ -322,9 +336,9 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
         ("done when", " or ".join(WORDLESS.get(claim.kind) or claim.marker for claim in plan.claims)),
         ("and", ", ".join(plan.gates) or "nothing else"),
         *(() if settings.verifies else (("verified", "by nothing: no check, no tasks file"),)),
-        *(("check", guardrail.command) for guardrail in settings.guardrails),
+        *(("check", check.command) for check in settings.checks),
         ("at most", ", ".join(filter(None, limits))),
-        *(_box(order, chosen) if settings.sandbox.enabled else ()),
+        *(_sandbox_rows(order, chosen) if settings.sandbox.enabled else ()),
     ]
     redact = Redactor(secret_values(os.environ)).text
     for name, text in rows:
@@ -333,21 +347,15 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
     return 0
 
 
-def _box(order: "Order", chosen: "Sequence[Choice]") -> list[tuple[str, str]]:
-    """What would stand before the agent's command line, and every check."""
-    import shlex
-
-    from ralph.processes import box
-    from ralph.processes.sandbox import look_around
-    from ralph.run.belongings import RunPlace, allowed, wanted_by
-
+def _sandbox_rows(order: Order, chosen: Sequence[Choice]) -> list[tuple[str, str]]:
+    """Return the sandbox's command line, and the hosts that it reaches."""
     place = RunPlace(str(order.workspace), str(order.workspace), "RUN")
-    around = look_around(wanted_by(order.settings, chosen, os.environ, place))
-    reached = allowed(order.settings, chosen, os.environ)
-    seen = box.places(around, os.path.isdir)
-    words = box.words(box.find_bubblewrap(os.environ), seen, around.workspace, reached is None)
-    rows = [("box", shlex.join(words))]
-    if reached is not None:
-        names = [f"{one.name}:{one.port}" if one.port else one.name for one in reached]
+    view = find_view(sandbox_request(order.settings, chosen, os.environ, place))
+    hosts = reachable_hosts(order.settings, chosen, os.environ)
+    mounts = mount_table(view, os.path.isdir)
+    words = bubblewrap_command(find_bubblewrap(os.environ), mounts, view.workspace, hosts is None)
+    rows = [("sandbox", shlex.join(words))]
+    if hosts is not None:
+        names = [f"{one.name}:{one.port}" if one.port else one.name for one in hosts]
         rows.append(("network", ", ".join(names) or "none"))
     return rows

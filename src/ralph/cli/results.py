@@ -3,29 +3,41 @@ of it, and what may later runs make of it?"""
 
 import os
 import sys
+import webbrowser
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ralph.cli.request import one_run, read_run, run_and_number
+from ralph.cli.run import readable, refuse_untrusted
 from ralph.cli.table import DIRECTORY, JSON, Values, command, folder_of, no_words
+from ralph.cli.watch import paged
+from ralph.cli.work import ends_of_item, ends_of_work, work_report
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean as cleaned
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError, complain
-from ralph.processes.interrupt import Interrupt
-from ralph.records.folder import is_occupied
-from ralph.records.journal import accept as accept_run
-from ralph.records.register import Listed, end_left_behind, recorded_in, remark
-from ralph.repository.git import Repository
+from ralph.git.checkpoints import Checkpoints, changed_files, patch
+from ralph.git.client import Git
+from ralph.git.index import tree_of
+from ralph.history.evidence import evidence_of, lines_in
+from ralph.history.feed import history_now
+from ralph.history.repositories import repository_with_checkpoints
+from ralph.process.deadline import Deadline, use_deadline
+from ralph.process.interrupt import Interrupt, leaving_ctrl_c
+from ralph.process.keeper import Keeper
+from ralph.process.process import GRACE, Process
+from ralph.run import afterwards
+from ralph.run.afterwards import NotTaken, Remains, has_no_branch, remains, take_away, take_over, throw_away
+from ralph.run.followups import LARGEST_NOTES, NOTES_FILE, added, read_notes, write_notes
 from ralph.run.options import Option
-from ralph.settings.shape import parse_duration
+from ralph.settings import load, parse_duration
 from ralph.settings.trust import difference_in
 from ralph.settings.trust import trust as accept_settings
-from ralph.steering.which_run import saved_in
-
-if TYPE_CHECKING:
-    from ralph.run.afterwards import Remains
+from ralph.show.report import REPORT_FILE, ReportForm, written
+from ralph.show.screen import make_screen
+from ralph.store.orphans import kill_orphans
+from ralph.store.register import Listed
 
 
 @command(
@@ -38,19 +50,13 @@ if TYPE_CHECKING:
     examples=("ralph report --open", "ralph report -o night.html", "ralph report --markdown | gh pr comment -F -"),
 )
 def report(values: Values, words: list[str]) -> int:
-    """Say what one run or several did and what needs you, as one HTML page that needs nothing but itself. On a
-    terminal, without -o, it is written into the run's folder, and its path is printed."""
-    from ralph.history.evidence import evidence_of
-    from ralph.history.feed import history_now
-    from ralph.show.report import REPORT_FILE, ReportForm, written
-
+    """Write a page about what one run or several did and what needs you: one HTML file without other resources. On a
+    terminal, without -o, it goes into the run's folder, and its path is printed."""
     if values.get("markdown") and values.get("json"):
         raise UserError("--markdown and --json at once", "choose one")
     runs = [read_run(values, [word]) for word in words] or [read_run(values, [])]
     form: ReportForm = "markdown" if values.get("markdown") else "json" if values.get("json") else "html"
     if runs[0].facts.kind == "work":
-        from ralph.cli.work import work_report
-
         data = work_report(runs[0], form)
     else:
         histories = [history_now(run) for run in runs]
@@ -72,11 +78,8 @@ def report(values: Values, words: list[str]) -> int:
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "name another file with -o FILE") from None
     print(path)
-    if values.get("open"):
-        import webbrowser
-
-        if not webbrowser.open(path.absolute().as_uri()):
-            raise UserError("no browser could be started here", f"open {path} yourself, or set BROWSER")
+    if values.get("open") and not webbrowser.open(path.absolute().as_uri()):
+        raise UserError("no browser could be started here", f"open {path} yourself, or set BROWSER")
     return 0
 
 
@@ -92,15 +95,14 @@ def _write_given(path: Path, data: bytes) -> None:
 COLORS = {"+": "32", "-": "31", "@": "36"}  # green, red, cyan
 
 
-@command(Option("--stat", "The files alone, with the lines added and deleted."), DIRECTORY, words="[RUN] [N]")
+@command(
+    Option("--stat", "List only the files, with the numbers of added and deleted lines."), DIRECTORY, words="[RUN] [N]"
+)
 def diff(values: Values, words: list[str]) -> int:
-    """Show what a run changed, or what iteration N of it changed; new files included.
+    """Show what a run changed, or what its iteration N changed, including new files.
 
-    RUN is the last one here unless it is named; any unambiguous part of its id will do. Into a file or a pipe goes a
-    patch that `git apply` takes."""
-    from ralph.repository.checkpoints import changed_files, patch
-    from ralph.repository.index import tree_of
-
+    RUN is the last run here unless given; any unambiguous part of its id works. In a file or a pipe the output is a
+    patch for `git apply`."""
     run, number = run_and_number(values, words)
     repository, before, after = _ends(run, number)
     if tree_of(before) == tree_of(after):
@@ -114,20 +116,14 @@ def diff(values: Values, words: list[str]) -> int:
     return 0
 
 
-def _ends(run: Listed, number: int | None) -> tuple[Repository, str, str]:
+def _ends(run: Listed, number: int | None) -> tuple[Git, str, str]:
     """The two states between which a work, an item of one that has landed, or a run has changed something."""
-    from ralph.repository.checkpoints import Checkpoints
 
     if run.facts.kind == "work":
-        from ralph.cli.work import ends_of_work
-
         return ends_of_work(run)
-    repository = saved_in(run)
-    if run.facts.item and number is None:
-        from ralph.cli.work import ends_of_item
-
-        if ends := ends_of_item(run, repository):
-            return repository, *ends
+    repository = repository_with_checkpoints(run)
+    if run.facts.item and number is None and (ends := ends_of_item(run, repository)):
+        return repository, *ends
     saved = Checkpoints(repository, run.id)
     before, after = saved.ends() if number is None else saved.around(number)
     return repository, before, after
@@ -140,8 +136,6 @@ def _print(chunks: Iterable[bytes]) -> None:
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
         return
-    from ralph.cli.watch import paged
-    from ralph.history.evidence import lines_in
 
     redact = Redactor(secret_values(os.environ)).text
     with paged() as out:
@@ -153,24 +147,17 @@ def _print(chunks: Iterable[bytes]) -> None:
 
 @command(DIRECTORY, words="[RUN]", examples=("ralph accept", "ralph accept k3fa"))
 def accept(values: Values, words: list[str]) -> int:
-    """Take over the work that a run did with --worktree.
+    """Merge the work that a run did with --worktree.
 
-    Its checks run once more on exactly what the merge would bring; only if all pass, your branch gets it, and the
-    worktree and the run's branch go. Where it no longer merges, where a check is red or where your own changes are in
-    the way, that is said and nothing is changed. RUN is the last one here with a branch of its own unless it is
-    named."""
-    from ralph.processes.keeper import Keeper
-
+    ralph runs the checks once more on exactly the merged tree. If all of them pass, it merges into your branch and
+    removes the worktree and the run's branch. If the work no longer merges, a check fails, or your own changes are in
+    the way, ralph says so and changes nothing. RUN is the last run here with its own branch unless given."""
     with Keeper.start() as keeper:
-        from ralph.processes.program import GRACE, Asker, asked_by
-        from ralph.run.afterwards import NotTaken, has_no_branch, take_over
-        from ralph.show.screen import make_screen
-
         run = one_run(values, words, has_no_branch)
         screen = make_screen(sys.stderr, live=False)
         try:
             # Who presses Ctrl-C here wants no merge; git has a moment to put the worktree back, unless it hangs.
-            with Interrupt(lambda: None) as interrupt, asked_by(Asker(interrupt, grace=GRACE)):
+            with Interrupt(lambda: None) as interrupt, use_deadline(Deadline(interrupt, grace=GRACE)):
                 taken = take_over(run, keeper, interrupt, screen)
         except NotTaken as refused:
             complain(refused.message, refused.hint)
@@ -187,12 +174,10 @@ def accept(values: Values, words: list[str]) -> int:
 
 @command(DIRECTORY, words="[RUN]", examples=("ralph discard k3fa",))
 def discard(values: Values, words: list[str]) -> int:
-    """Throw away the work that a run did with --worktree: the worktree and the branch are removed.
+    """Throw away the work that a run did with --worktree: remove the worktree and the branch.
 
-    What was there is kept under a name of its own, which is said, until `ralph clean` takes the run away. RUN is the
-    last one here with a branch of its own unless it is named."""
-    from ralph.run.afterwards import has_no_branch, throw_away
-
+    The last state is kept under a ref, which is printed, until `ralph clean` removes the run. RUN is the last run here
+    with its own branch unless given."""
     run = one_run(values, words, has_no_branch)
     kept_as = throw_away(run)
     print(f"{run.facts.branch} and its worktree are gone.")
@@ -202,14 +187,12 @@ def discard(values: Values, words: list[str]) -> int:
 
 @command(DIRECTORY, words="[RUN] N")
 def rewind(values: Values, words: list[str]) -> int:
-    """Make the files what they were after iteration N of a run (0: before the first).
+    """Restore the files as they were after iteration N of a run (0: before the first).
 
-    The present state is saved first, and what cannot be saved is not overwritten: rewinding can itself be undone.
-    Branch, commits and the staged changes stay as they are; files that git ignores are left alone. Files are written
-    by git's settings and filters as they were when the run started; what could not be made as it was is said. RUN is
-    the last one here unless it is named."""
-    from ralph.run import afterwards
-
+    ralph saves the current state first and overwrites nothing that it can't save, so a rewind can be undone. Branches,
+    commits and staged changes stay as they are, and so do files that git ignores. Files are written with git's settings
+    and filters from the start of the run; ralph lists any file that it could not restore exactly. RUN is the last run
+    here unless given."""
     run, number = run_and_number(values, words)
     if number is None:
         raise UserError("rewind to which iteration?", "give its number, 0 for the state before the first")
@@ -229,22 +212,20 @@ OLDER = "14d"
 
 @command(
     Option("--older-than TIME", f"How long ago they ended (default: {OLDER})."),
-    Option("-y --yes", "Do it without asking."),
+    Option("-y --yes", "Don't ask."),
     DIRECTORY,
     examples=("ralph clean", "ralph clean --older-than 2d --yes"),
 )
 def clean(values: Values, words: list[str]) -> int:
-    """Take away what is left of runs that ended long ago: their records, checkpoints, merged worktrees and branches,
-    the folders of demonstrations, and what a kill left among the temporary files. Processes of runs that were killed
-    together with their keeper are ended at once; every start of a run does so, too.
+    """Delete what is left of runs that ended long ago: their records, checkpoints, merged worktrees and branches, the
+    folders of demos, and temporary files of killed runs. Processes that killed runs left running are killed at once;
+    every start of a run does the same.
 
-    What would go is said first: on a terminal you are asked, elsewhere nothing is done without --yes. Work that is
-    merged nowhere stays, and so does all of a run that is at work."""
-    from ralph.run.afterwards import remains, take_away
-
+    ralph lists what it would delete. On a terminal it then asks; elsewhere it deletes nothing without --yes. Unmerged
+    work stays, and so does everything of a run that is running."""
     no_words(words, "`ralph clean` looks after all runs of this user; -C DIR: those of one folder")
-    for left in end_left_behind():
-        print(cleaned(remark(left, "was ended")))
+    for orphan in kill_orphans():
+        print(cleaned(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}"))
     below = os.path.abspath(values["directory"]) if "directory" in values else ""
     found = remains(parse_duration(values.get("older_than", OLDER)), below=below)
     going = [one for one in found if not one.kept]
@@ -285,14 +266,12 @@ def _size(number: int) -> str:
 
 def edited(path: Path) -> tuple[str, int]:
     """Has a person edit the file: by what, and its exit code."""
-    from ralph.processes.interrupt import leaving_ctrl_c
-    from ralph.processes.spawning import UnkeptProcess
 
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     # As git; but where Ctrl-C is the editor's, it is not for a shell in between either.
     words = ("/bin/sh", "-c", f'trap : INT; {editor} "$@"', editor, str(path))
     with leaving_ctrl_c():
-        return editor, UnkeptProcess.start(words, os.environ, (0, 1, 2), apart=False).wait() or 0
+        return editor, Process.start(words, os.environ, (0, 1, 2), new_session=False).wait() or 0
 
 
 @command(
@@ -302,12 +281,9 @@ def edited(path: Path) -> tuple[str, int]:
     examples=("ralph learn", 'ralph learn "The tests need a database: make db"', "ralph learn --edit"),
 )
 def learn(values: dict[str, Any], words: list[str]) -> int:
-    """Show what earlier runs learned in this repository, one note a line; with words, add a note of your own.
+    """Show what earlier runs learned in this repository, one note per line; with words, add your own note.
 
-    A run with --learn carries the notes in its prompts, and leaves one more when it ends done."""
-    from ralph.cli.run import refuse_untrusted
-    from ralph.run.followups import LARGEST_NOTES, NOTES_FILE, added, read_notes, write_notes
-    from ralph.settings import load
+    A run with --learn includes the notes in its prompts, and adds one when it is done."""
 
     workspace = folder_of(values)
     refuse_untrusted(str(workspace))  # they say which file the notes are
@@ -333,32 +309,15 @@ def learn(values: dict[str, Any], words: list[str]) -> int:
     return 0
 
 
-@command(DIRECTORY, words="[RUN]", examples=("ralph trust", "ralph trust 20260101-120000-k3fa"))
+@command(DIRECTORY, examples=("ralph trust",))
 def trust(values: Values, words: list[str]) -> int:
-    """Show which settings were changed while a run was at work here, and accept them. Until then no run obeys them.
-
-    With RUN: accept a run whose files are not as ralph left them, so that it can be resumed."""
-    if words:  # a run as it is: its journal, its order and its protected files are no longer compared
-        run = one_run(values, words)
-        _refuse_who_is_at_work(run.folder.path.parents[2], "this run")
-        accept_run(run.id, os.environ)
-        print(f"run {run.id} is accepted as it is")
-        return 0
+    """Show which settings changed while a run was running here, and accept them. Until then no run obeys them."""
     workspace = folder_of(values)
     difference = difference_in(workspace, os.environ)
     if not difference:
         print("no settings have changed while a run was at work here")
         return 0
-    from ralph.cli.run import readable
-
     print(readable(difference))
-    _refuse_who_is_at_work(workspace, "these settings")
     accept_settings(workspace, os.environ)
     print("accepted: the next run obeys these settings")
     return 0
-
-
-def _refuse_who_is_at_work(workspace: Path, what: str) -> None:
-    """Who accepts something in the middle of a run may be its agent, which wrote it."""
-    if is_occupied(workspace) or any(run.is_alive for run in recorded_in(workspace / ".ralph")):
-        raise UserError(f"a run is at work here, and may have written {what}", "accept it when it has ended")

@@ -1,6 +1,5 @@
 """How does a run go on that was killed, interrupted, exhausted or left waiting? From its journal, under the same id."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +8,19 @@ from msgspec.structs import replace
 from ralph.cli.request import one_run
 from ralph.cli.run import Shown, play
 from ralph.cli.table import DIRECTORY, Values, command
+from ralph.cli.work import resume as go_on_with_work
 from ralph.core.events import Notice
 from ralph.core.model import Run
 from ralph.core.secrets import MARK
 from ralph.errors import UserError
-from ralph.processes.keeper import Keeper
-from ralph.records.journal import Seal, Story, recall, unreadable
-from ralph.run import options
+from ralph.process.keeper import Keeper
+from ralph.run import control, options
 from ralph.run import order as orders
-from ralph.run.options import Option
 from ralph.run.order import Order
-from ralph.settings import amended
-from ralph.steering import control
-from ralph.steering.mailbox import Mailbox
+from ralph.settings import override
+from ralph.store.mailbox import Mailbox
+from ralph.store.stored_run import StoredRun, load_run
+from ralph.supervise.supervision import TaskPlace
 
 SPENT = {
     "exhausted": ("all its iterations", ("max_iterations",), "-m N"),
@@ -29,54 +28,46 @@ SPENT = {
     "timeout": ("its time", ("max_time",), "--max-time TIME"),
 }
 """What a limit that ended the run has used up: without a new one it could not take another turn."""
-_AFRESH = "A new limit for all of the run."
+_NEW_LIMIT = "A new limit for the whole run."
 LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo")
 
 
 @command(
-    Option("-m --max-iterations N", "N iterations more."),
-    Option("--max-cost USD", _AFRESH),
-    Option("--max-tokens N", _AFRESH),
-    Option("--max-time TIME", _AFRESH),
-    Option("--until KIND:TEXT ...", "One more thing that counts as a claim, be it `checks`."),
-    Option("--yolo", "From here on the agent may do everything without asking."),
+    options.setting("maximumIterations", "-m --max-iterations", "N more iterations."),
+    options.setting("maxCost", text=_NEW_LIMIT),
+    options.setting("maxTokens", text=_NEW_LIMIT),
+    options.setting("maxTime", text=_NEW_LIMIT),
+    options.setting("until", text="Another claim that counts from now on, for example `checks`."),
+    options.setting("yolo", text="Let the agent use its tools without asking from now on."),
     DIRECTORY,
     *options.only(options.OUTPUT, "json", "quiet", "verbose"),
     words="[RUN]",
 )
 def resume(values: Values, words: list[str]) -> int:
-    """Go on with a run: one that is paused, the last unfinished one here, or RUN.
+    """Continue a run: a paused one, the last unfinished one here, or RUN.
 
-    Numbers go on where they were, nothing that was recorded as done is done again, and a usage limit that was being
-    waited out is waited out further."""
-    found = one_run(values, words, control.cannot_go_on)
+    Iteration numbers continue, nothing that was recorded as done is repeated, and a run that waited for a usage limit
+    waits for the rest of it."""
+    found = one_run(values, words, control.why_not_resume)
     if found.is_alive:
         # The end of a pause: the process that plays the run goes on with it.
         if any(name in values for name in LIMITS):
             raise UserError(f"run {found.id} is at work: its limits are fixed", "stop it first: ralph stop")
-        print(f"run {found.id} goes on" + (" without an answer" if control.go_on(found) else ""))
+        print(f"run {found.id} goes on" + (" without an answer" if control.unpause(found) else ""))
         return 0
-    Seal(found.id, found.folder.path, os.environ).refuse_what_was_changed()
     mailbox = Mailbox(found.place)
     mailbox.unpause()
     mailbox.sign_stop()
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
     if found.facts.kind == "work":
-        from ralph.cli.work import resume as go_on_with_work
-
         return go_on_with_work(found, shown)
-    try:
-        story = recall(found.folder.journal)
-    except OSError as error:
-        raise unreadable(found.folder.journal, error) from None
-    order = orders.read(found.folder.path / "run.json")
+    story = load_run(found.folder.journal)
+    order = orders.read(found.id)
     notices = refuse_what_was_struck_out(order)
     order, place = where_it_is_now(order, found.folder.path), None
     if order.task:
-        from ralph.supervise.supervision import TaskPlace
-
         # A task begins anew: its marks are taken off, and its attempts are counted from one.
-        order = with_limits(order, Story(run=Run(id="")), values)
+        order = with_limits(order, StoredRun(run=Run(id="")), values)
         place = TaskPlace(order, reopens=True)
     else:
         refuse_what_cannot_go_on(story)
@@ -98,12 +89,13 @@ def where_it_is_now(order: Order, folder: Path) -> Order:
     return replace(order, task=str(found)) if order.task else replace(order, workspace=str(found))
 
 
-def refuse_what_cannot_go_on(story: Story) -> None:
+def refuse_what_cannot_go_on(story: StoredRun) -> None:
     if story.is_done:
         raise UserError(f"run {story.run.id} is done", "start a new one with `ralph run`")
-    if story.missing:
+    if story.missing or story.started is None:
+        lost = f"iteration {story.missing}" if story.missing else "its start"
         raise UserError(
-            f"the journal of run {story.run.id} is damaged: iteration {story.missing} cannot be read",
+            f"the journal of run {story.run.id} is damaged: {lost} cannot be read",
             "start a new run: the work is in the workspace, and in refs/ralph/ of its repository",
         )
 
@@ -121,7 +113,7 @@ def refuse_what_was_struck_out(order: Order) -> tuple[Notice, ...]:
     return ()
 
 
-def with_limits(order: Order, story: Story, values: Values) -> Order:
+def with_limits(order: Order, story: StoredRun, values: Values) -> Order:
     """The order with what is new; refused where the run could not take another turn, nor be done without."""
     for name in ("max_iterations", "max_tokens"):
         if values.get(name, 1) < 1:
@@ -135,7 +127,7 @@ def with_limits(order: Order, story: Story, values: Values) -> Order:
         said["until"] = [*order.settings.until, *values["until"]]
     if values.get("yolo"):
         said["yolo"] = True
-    settings = amended(order.settings, said) if said else order.settings
+    settings = override(order.settings, said) if said else order.settings
     outcome = story.finished.outcome if story.finished else ""
     if outcome in SPENT and "until" not in values:  # by which what is there may be done already
         what, names, option = SPENT[outcome]

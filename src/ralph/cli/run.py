@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
+from ralph import __version__
+from ralph.cli.request import Request, explain, no_goal, parse_request
 from ralph.cli.table import command
+from ralph.cli.ui import instead_of_a_goal
+from ralph.core.events import Notice
+from ralph.core.model import Rule, Run, Stop
+from ralph.core.secrets import Redactor, secret_values
+from ralph.core.text import clean, listed, nickname
 from ralph.errors import UserError, complain
-from ralph.processes.spawning import import_leanly
+from ralph.files import state_folder
+from ralph.planning.plan import carried_out
+from ralph.process.interrupt import ANNOUNCEMENT, Interrupt
+from ralph.process.keeper import Keeper
+from ralph.process.this_process import interrupt_on_signals
 from ralph.run import options
-
-# Nothing is imported before the keeper is forked that its copy need not hold.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from typing import Any
-
-    from ralph.cli.request import Request
-    from ralph.core.events import Notice
-    from ralph.core.model import Rule, Run, Stop
-    from ralph.processes.keeper import Keeper
-    from ralph.records.journal import Story
-    from ralph.run.context import Place
-    from ralph.run.order import Order
-    from ralph.settings import Loaded, Settings
-    from ralph.show.screen import Screen
+from ralph.run.context import Place
+from ralph.run.launch import Launched
+from ralph.run.order import Order
+from ralph.run.session import Session
+from ralph.settings import PRESETS, LoadedSettings, Settings, load, override
+from ralph.settings.detect_checks import detect_checks
+from ralph.settings.trust import Untrusted, difference_in, trust
+from ralph.show.outlet import Ndjson
+from ralph.show.screen import Screen, make_screen
+from ralph.store.register import recorded_in, runs
+from ralph.store.stored_run import StoredRun
+from ralph.supervise.supervision import WorkspaceTask
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
@@ -33,21 +46,14 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     if values.get("detach"):
         return _detach(command, values, words)
     if command == "run" and is_place_alone(values, words):
-        from ralph.cli.ui import instead_of_a_goal
-
         return instead_of_a_goal(values, words[0])
-    from ralph.processes.keeper import Keeper
 
     with Keeper.start(adopts=True) as keeper:
-        import_leanly("msgspec", "pathlib")
-        from ralph.cli.request import understood
-
-        asked = understood(command, values, words)
+        interrupt_on_signals()
+        asked = parse_request(command, values, words)
         order, loaded = _ordered(command, asked)
         order.goal()  # a goal that cannot be read is said before anything is made
         if asked.dry_run:
-            from ralph.cli.request import explain
-
             return explain(order, loaded, sys.stderr if asked.json else sys.stdout)
         notices = [*(spoken(loaded) if asked.verbose else ()), *_asides(order, loaded)]
         shown = Shown(asked.json, asked.quiet, asked.verbose)
@@ -55,56 +61,49 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         return stop.outcome.exit_code
 
 
-def _ordered(command: str, asked: Request) -> tuple[Order, Loaded]:
+def _ordered(command: str, asked: Request) -> tuple[Order, LoadedSettings]:
     """What was asked for, with what the settings, a plan and the project add to it."""
-    from ralph import __version__
-    from ralph.cli.request import no_goal
-    from ralph.run.order import Order
-    from ralph.settings import load
 
     loaded = load(
-        asked.workspace, asked.overrides, env=os.environ, config=asked.config, options=options.spelling(command)
+        asked.workspace, asked.overrides, env=os.environ, config=asked.config, options=options.option_names(command)
     )
     spec = loaded.settings.spec and str(asked.workspace / loaded.settings.spec)
     goal = asked.goal_text
     if loaded.settings.tasks:
-        from msgspec.structs import replace
-
-        from ralph.planning.plan import carried_out
-
         settings, plan = carried_out(loaded.settings, asked.workspace)
         loaded, goal = replace(loaded, settings=settings), goal or plan
     if not (goal or asked.goal_file or spec):
         raise no_goal()
-    if loaded.settings.preset == "checks" and not loaded.settings.guardrails:
+    if loaded.settings.preset == "checks" and not loaded.settings.checks:
         loaded = _with_found_checks(loaded, asked.workspace)
     order = Order(
         settings=loaded.settings,
         workspace=str(asked.workspace),
         goal_text=goal,
         goal_file=asked.goal_file or spec,
-        agent_args=asked.agent_args,
         one_shot=asked.one_shot,
         unlimited=asked.unlimited,
         version=__version__,
         tells_claim=asked.tells_claim,
         issue=asked.issue.reference if asked.issue else "",
         issue_title=asked.issue.heading if asked.issue else "",
-        pr=asked.pr,
+        pr="" if loaded.settings.pr == "off" else loaded.settings.pr,
         config=str(asked.config.absolute()) if asked.config else "",
+        green_is_enough=command == "loop" and _has_default_claim(asked, loaded),
     )
     return order, loaded
 
 
-def _with_found_checks(loaded: Loaded, workspace: Path) -> Loaded:
+def _has_default_claim(asked: Request, loaded: LoadedSettings) -> bool:
+    """Whether nobody has said what counts as a claim; an explicit one is taken literally."""
+    default = PRESETS[loaded.settings.preset]["until"]
+    return "until" not in asked.overrides and [*loaded.settings.until] == default
+
+
+def _with_found_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSettings:
     """A loop needs a check. What the project has is offered: on a terminal Enter takes it, elsewhere it is named."""
-    from msgspec.structs import replace
 
-    from ralph.core.text import listed
-    from ralph.settings import amended
-    from ralph.settings.proposed import proposed_checks
-
-    found = proposed_checks(workspace)
+    found = detect_checks(workspace)
     if not found:
         raise UserError(
             "no checks given, and none found in this project",
@@ -118,19 +117,18 @@ def _with_found_checks(loaded: Loaded, workspace: Path) -> Loaded:
     if sys.stdin.readline() != "\n":
         raise UserError("no checks given", f"name yours: {words}")
     checks = [{"command": one.command} for one in found]
-    return replace(loaded, settings=amended(loaded.settings, {"guardrails": checks}))
+    return replace(loaded, settings=override(loaded.settings, {"checks": checks}))
 
 
-def _asides(order: Order, loaded: Loaded) -> list[Notice]:
+def _asides(order: Order, loaded: LoadedSettings) -> list[Notice]:
     """What is left aside is said: other sections of a larger file, and a goal beside a specification."""
     texts = []
-    if loaded.left_alone:
-        texts.append(f"{loaded.sources[-1]}: read ralph_loop, left alone: {', '.join(loaded.left_alone)}")
+    if loaded.ignored:
+        texts.append(f"{loaded.sources[-1]}: read ralph_loop, left alone: {', '.join(loaded.ignored)}")
     if order.goal_text and order.goal_file:
         texts.append(f"{order.goal_file} is sent instead of the goal, which is only the title of this run")
     if not texts:
         return []
-    from ralph.core.events import Notice
 
     return [Notice(text, "info") for text in texts]
 
@@ -154,9 +152,6 @@ class Shown:
 def refuse_untrusted(workspace: str) -> None:
     """Settings that were changed while a run was at work here are obeyed once a person has accepted them: what has
     changed is shown, and asked about, where there is somebody to ask."""
-    from pathlib import Path
-
-    from ralph.settings.trust import Untrusted, difference_in, trust
 
     difference = difference_in(Path(workspace), os.environ)
     if not difference:
@@ -172,8 +167,6 @@ def refuse_untrusted(workspace: str) -> None:
 
 def readable(difference: str) -> str:
     """Line by line: none can hide another from the person who is to accept them."""
-    from ralph.core.secrets import Redactor, secret_values
-    from ralph.core.text import clean
 
     redact = Redactor(secret_values(os.environ)).text
     return "\n".join(redact(clean(line)) for line in difference.split("\n"))
@@ -185,18 +178,14 @@ def play(
     shown: Shown,
     *,
     place: Place | None = None,
-    story: Story | None = None,
+    story: StoredRun | None = None,
     notices: Sequence[Notice] = (),
     rules: Sequence[Rule] = (),
     answers: bool = False,
 ) -> tuple[Run, Stop]:
     """Plays a run in front of a person. It `answers`: somebody still waits for what its agent has said."""
-    from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
-    from ralph.run.session import Session
 
     if place is None and order.settings.preset == "supervise":
-        from ralph.supervise.supervision import WorkspaceTask
-
         place = WorkspaceTask(order)
     if story is None:
         refuse_untrusted(order.workspace)
@@ -205,8 +194,6 @@ def play(
         with Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
             sinks = []
             if shown.json:
-                from ralph.show.outlet import Ndjson
-
                 sinks.append(Ndjson(lambda: interrupt.wants_end() or session.is_late()))
             session = Session(
                 order,
@@ -231,7 +218,6 @@ def play(
 
 
 def _screen(settings: Settings, shown: Shown) -> Screen:
-    from ralph.show.screen import make_screen
 
     return make_screen(
         sys.stderr,
@@ -247,26 +233,21 @@ def _screen(settings: Settings, shown: Shown) -> Screen:
     )
 
 
-def spoken(loaded: Loaded) -> list[Notice]:
+def spoken(loaded: LoadedSettings) -> list[Notice]:
     """What `--verbose` says before the first turn."""
-    import msgspec
 
-    from ralph.core.events import Notice
-    from ralph.settings.source import readable
+    from ralph.settings.read import display_path
 
     merged = msgspec.json.encode(loaded.settings).decode()
-    texts = [*(f"Loading settings from {readable(path)}" for path in loaded.sources), f"Merged configuration: {merged}"]
+    texts = [
+        *(f"Loading settings from {display_path(path)}" for path in loaded.sources),
+        f"Merged configuration: {merged}",
+    ]
     return [Notice(text, "debug") for text in texts]
 
 
 def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
     """The run goes on as a process of its own, let go once it is found on record; or says why it cannot begin."""
-    import time
-
-    from ralph.core.text import nickname
-    from ralph.files import state_folder
-    from ralph.records.register import recorded_in, runs
-    from ralph.run.launch import Launched, words_of
 
     if values.get("json") or values.get("dry_run"):
         other = "--json" if values.get("json") else "--dry-run"
@@ -283,7 +264,7 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
         raise UserError(f"cannot write to {place}: {error.strerror}", hint) from None
     given = {name: value for name, value in values.items() if name not in ("detach", "verbose", "quiet")}
     launched = Launched.start(
-        [command, "--quiet", *words_of(given, options.COMMANDS[command]), "--", *words], os.environ
+        [command, "--quiet", *options.words_of(given, options.COMMANDS[command]), "--", *words], os.environ
     )
     here = os.path.join(values.get("directory", "."), ".ralph")
     while not (found := next((run for run in (*runs(), *recorded_in(here)) if launched.plays(run)), None)):
@@ -309,7 +290,7 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
     ),
 )
 def run(values: dict[str, Any], words: list[str]) -> int:
-    """Loop an agent on a goal until it is verifiably done.
+    """Run an agent on a goal until it is verifiably done.
 
     Exactly one goal: GOAL (-: standard input), -p, -f, or --spec. Done means: the agent claims it, and every gate
     (checks, tasks, work, protected files) holds. PATH is the folder to work in.
@@ -334,5 +315,5 @@ def run(values: dict[str, Any], words: list[str]) -> int:
     ),
 )
 def loop(values: dict[str, Any], words: list[str]) -> int:
-    """Give the agent a fresh context each time until every --check passes and it says COMPLETE."""
+    """Run an agent, with a fresh context in each iteration, until every --check passes and it says COMPLETE."""
     return run_command("loop", values, words)

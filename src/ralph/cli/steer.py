@@ -5,24 +5,24 @@ import sys
 import time
 from pathlib import Path
 
+from ralph.backlog.wishes import tell_item
 from ralph.cli.request import one_run
 from ralph.cli.table import DIRECTORY, Values, command, folder_of
 from ralph.core.text import one_line
 from ralph.errors import UserError
+from ralph.run import control
 from ralph.run.options import Option
+from ralph.store.find_run import find_workspace
+from ralph.store.mailbox import Mailbox, ask_by_file
+from ralph.store.register import listed, recorded_in
 
 
 @command(
     DIRECTORY, words="[RUN] TEXT", examples=('ralph tell "The API moved to port 8080"', "ralph tell k3fa - < advice.md")
 )
 def tell(values: Values, words: list[str]) -> int:
-    """Leave a note for the next prompt of a run. Several notes queue up. While the agent asks something, what you tell
-    is the answer to its oldest question."""
-    from ralph.records.register import recorded_in
-    from ralph.steering import control
-    from ralph.steering.mailbox import Mailbox
-    from ralph.steering.which_run import workspace_around
-
+    """Leave a note for the next prompt of a run. Several notes queue up. If the agent has asked something, the note
+    answers its oldest question."""
     *named, text = words or [""]
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     if not text.strip():
@@ -30,14 +30,12 @@ def tell(values: Values, words: list[str]) -> int:
     if len(named) > 1:
         raise UserError(f"too many words: {' '.join(words)}", "put the text in quotes")
     folder = folder_of(values)
-    here = workspace_around(folder)
-    if named and any(run.facts.kind == "work" for run in recorded_in(here / ".ralph")):
-        from ralph.backlog.wishes import tell_item
-
-        if said := tell_item(named[0], text, folder):  # of an item whose loop is not at work: for its next one
-            print(said)
-            return 0
-    run = one_run(values, named, control.cannot_be_told)
+    here = find_workspace(folder)
+    has_works = any(run.facts.kind == "work" for run in recorded_in(here / ".ralph"))
+    if named and has_works and (said := tell_item(named[0], text, folder)):  # the item's loop is not running
+        print(said)
+        return 0
+    run = one_run(values, named, control.why_not_tell)
     questions = control.tell(run, text)
     if questions:
         print(f"answered: {one_line(questions[0].text)}")
@@ -52,11 +50,9 @@ def tell(values: Values, words: list[str]) -> int:
 
 @command(DIRECTORY, words="[RUN]", examples=("ralph pause", "ralph pause k3fa"))
 def pause(values: Values, words: list[str]) -> int:
-    """Hold a run: the turn that is under way is finished, and no other begins until `ralph resume`. The time of a pause
-    does not count against --max-time."""
-    from ralph.steering import control
-
-    run = one_run(values, words, control.not_at_work)
+    """Pause a run: the current turn finishes, and no other starts until `ralph resume`. A pause doesn't count against
+    --max-time."""
+    run = one_run(values, words, control.why_not_running)
     control.pause(run)
     print(f"run {run.id} pauses before its next turn; go on with `ralph resume {run.id}`")
     return 0
@@ -66,19 +62,16 @@ _GLANCE = 0.05
 
 
 @command(
-    Option("--now", "End the turn too, with everything that it started."),
+    Option("--now", "Kill the current turn as well, with everything that it started."),
     Option("--wait", "Return when the run has ended."),
     DIRECTORY,
     words="[RUN]",
     examples=("ralph stop", "ralph stop --now k3fa"),
 )
 def stop(values: Values, words: list[str]) -> int:
-    """End a run as Ctrl-C would: what it does at this moment may be finished, within the run's --grace. A run that is
-    stopped can go on later, with `ralph resume`."""
-    from ralph.records.register import listed
-    from ralph.steering import control
-
-    run = one_run(values, words, control.not_at_work)
+    """Stop a run as Ctrl-C would: the current step may finish, within the run's --grace. `ralph resume` continues a
+    stopped run."""
+    run = one_run(values, words, control.why_not_running)
     gently = "ends once what it does at this moment is finished; `ralph stop` again ends it now"
     print(f"run {run.id} {'ends now' if control.stop(run, bool(values.get('now'))) else gently}")
     while values.get("wait") and (seen := listed(run.place)) and seen.is_alive:
@@ -89,11 +82,7 @@ def stop(values: Values, words: list[str]) -> int:
 @command(words="QUESTION", examples=('ralph ask "Which of the two APIs shall I keep?"',))
 def ask(values: Values, words: list[str]) -> int:
     """For agents inside a run: ask the person who started it. With --on-question wait the run waits for the answer;
-    either way the next prompt carries it."""
-    from ralph.records.register import listed
-    from ralph.steering import control
-    from ralph.steering.mailbox import Mailbox, left
-
+    either way it is in the next prompt."""
     text = " ".join(words)
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     if not text.strip():
@@ -103,10 +92,10 @@ def ask(values: Values, words: list[str]) -> int:
         raise UserError("this is not inside a run", "an agent asks; a person says `ralph tell`")
     if not Path(folder).is_dir():
         raise UserError(f"the run's folder is gone: {folder}", "there is nobody to ask")
-    if not left(text):
+    if not ask_by_file(text):
         Mailbox(Path(folder)).ask(text)
         run = listed(folder)
         if run and run.is_alive:
-            control.nudge(run)
+            control.wake(run)
     print("The question is passed on. End your turn: an answer, if there is one, comes with the next prompt.")
     return 0

@@ -1,112 +1,188 @@
-"""Which commands are there? One row for each, and one type for all: a new command is a function of its name, below
-`@command`, in the file of its name, or in one that `FILES` names, and a line here. From that come the quick parser, the
-help, shell completion and the reference."""
+"""The table of commands, and the pieces that all of them are made of.
 
-from __future__ import annotations
+A command is a function below `@command`, in the module of its name or in the one that `MODULES` names, and a row of
+`SECTIONS`. Its module is imported when the command is used.
+"""
 
 import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
+import click
+from msgspec.json import encode
+
+from ralph.core.text import escaped, nickname
 from ralph.errors import UserError
-from ralph.run.options import Option
+from ralph.run.options import COMPATIBILITY, DIRECTORY, Option, OptionCommand, Values, given
 
-# Read before the keeper is forked: nothing is imported here that its copy need not hold.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-    from typing import Any
+__all__ = ["DIRECTORY", "Values"]  # for the commands
 
-    Values = dict[str, Any]
-    Answer = Callable[[Values, list[str]], int]
-else:
-    Values = dict
+CommandHandler = Callable[[Values, list[str]], int]
+
+DB = Option("--db URL", "The backlogs shared in this database: postgresql://HOST/NAME (empty: $RALPH_DB).")
+JSON = Option("--json", "Print one JSON object per line.")
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+MANY_OPTIONS = 20  # with more, `-h` shows only the common ones
+COMMON = frozenset(
+    {"prompt_file", "agent", "model", "yolo", "check", "until", "tasks", "protect", "worktree", "sandbox"}
+    | {"maximum_iterations", "max_restarts", "max_cost", "max_time", "dry_run", "root", "project", "task", "jobs"}
+)
+"""The options that `-h` shows; `--help` shows all of them."""
+ALIASES = {"--maximum-iterations": "The same as --max-iterations."}
+"""Names that help lists apart from their option."""
 
 
-class CliCommand:
-    """A command. `answer` gets the options that were given, by name, and the other words, and gives the exit code;
-    `words` says in the help what those are; `commands` are commands of a command, which then answers nothing."""
+HELP_ROW = ("-h, --help", "This help.")
+
+
+class CliCommand(OptionCommand):
+    """A command. Its handler gets the given options by name and the other words, and returns the exit code."""
 
     def __init__(
         self,
         name: str,
-        help: str,  # noqa: A002 (what everybody calls it)
-        answer: Answer | None = None,
+        text: str,
+        handler: CommandHandler,
         options: tuple[Option, ...] = (),
-        *,
         words: str = "",
-        examples: tuple[str, ...] = (),
-        commands: tuple[CliCommand, ...] = (),
+        *examples: str,
     ) -> None:
-        self.name, self.help, self.answer, self.options = name, help, answer, options
-        self.words, self.examples, self.commands = words, examples, commands
+        more: list[click.Option] = []
+        context: dict[str, Any] = CONTEXT
+        if len(options) > MANY_OPTIONS:
+            more = [click.Option(["-h"], is_flag=True, is_eager=True, expose_value=False, callback=_show_short_help)]
+            context = {**CONTEXT, "help_option_names": ["--help"]}
+        takes_run = "RUN" in words.replace("[", " ").replace("]", " ").split()
+        complete = complete_run if takes_run else None
+        super().__init__(name, options, words=words, complete=complete, more=more, help=text, context_settings=context)
+        self.handler, self.examples, self.is_short = handler, examples, False
+
+    def invoke(self, ctx: click.Context) -> int:
+        return self.handler(*given(ctx))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options in groups, the ones for compatibility last."""
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for option in self.options:
+            record = option.get_help_record(ctx)
+            if not record or (self.is_short and option.name not in COMMON):
+                continue
+            names, text = record
+            for alias in ALIASES.keys() & set(option.names):
+                names = names.replace(f", {alias}", "")
+                if not self.is_short:
+                    rows.setdefault(COMPATIBILITY, []).append((f"{alias} {option.metavar}", ALIASES[alias]))
+            rows.setdefault(option.group, []).append((names, text))
+        if COMPATIBILITY in rows:
+            rows[COMPATIBILITY] = rows.pop(COMPATIBILITY)
+        if not self.is_short:
+            has_short = len(self.options) > MANY_OPTIONS
+            rows["Help"] = [("-h", "The common options."), ("--help", "All options.")] if has_short else [HELP_ROW]
+        for title, records in rows.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write_text(example)
+        if self.is_short:
+            formatter.write_paragraph()
+            formatter.write_text(f"These are the common options; all of them: {ctx.command_path} --help")
 
 
-def command(*options: Option, words: str = "", examples: tuple[str, ...] = ()) -> Callable[[Answer], CliCommand]:
-    """Makes a command of the function below: it bears its name, and what the function says of itself is the help."""
-
-    def made(answer: Answer) -> CliCommand:
-        return CliCommand(answer.__name__, answer.__doc__ or "", answer, options, words=words, examples=examples)
-
-    return made
+def _show_short_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and isinstance(ctx.command, CliCommand):
+        ctx.command.is_short = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
-DIRECTORY = Option("-C --directory DIR", "The workspace (default: the current folder).")
-DB = Option("--db URL", "Of the fleet at this database: postgresql://HOST/NAME (empty: $RALPH_DB).")
-JSON = Option("--json", "For programs: an object a line.")
+def command(
+    *options: Option, words: str = "", examples: tuple[str, ...] = ()
+) -> Callable[[CommandHandler], CliCommand]:
+    """Make a command of a function: its name is the command's, its docstring the help."""
 
+    def decorate(handler: CommandHandler) -> CliCommand:
+        return CliCommand(handler.__name__, handler.__doc__ or "", handler, options, words, *examples)
+
+    return decorate
+
+
+def command_group(name: str, text: str, *commands: CliCommand) -> click.Group:
+    """Make a command that has commands of its own."""
+    group = click.Group(name, help=text, context_settings=CONTEXT, no_args_is_help=False)
+    for one in commands:
+        group.add_command(one)
+    return group
+
+
+def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the runs, newest first, by short name and by id."""
+    from ralph.store.register import runs
+
+    names = [name for run in reversed(runs()) for name in (nickname(run.id), run.id)]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+EVERYDAY = ("demo", "init", "doctor", "loop", "run", "plan", "work", "ps", "show", "stop", "resume", "accept")
 SECTIONS = {
-    "Begin": {
+    "Start": {
         "demo": "watch a run on a small example, with a scripted agent",
-        "doctor": "say what is missing here, and what to do about it",
-        "init": "write the project's settings, by questions",
+        "init": "write the project's settings by answering questions",
+        "doctor": "check what a run needs here, and say what is missing",
     },
     "Run an agent": {
-        "run": "loop an agent on a goal",
-        "loop": "fresh context until every check passes",
-        "plan": "make a plan of a wish: tasks, and checks that verify them",
-        "work": "work off a backlog: many loops behind a merge gate",
-        "worker": "lend a hand with the backlogs of many machines",
-        "resume": "go on with a run that was paused, stopped, killed or exhausted",
-        "ui": "watch, steer and start runs in a full screen",
+        "loop": "run an agent until every check passes",
+        "run": "run an agent with your own prompts and presets",
+        "plan": "turn a goal into tasks with checks",
+        "work": "work off a backlog: many runs behind a merge gate",
+        "worker": "work on the backlogs that several machines share",
+        "resume": "continue a run that was paused, stopped, killed or exhausted",
+        "ui": "watch, steer and start runs in the terminal",
     },
-    "Watch and steer, from any terminal": {
-        "ps": "the runs on this machine: what they do, and want of you",
-        "show": "what a run did, iteration by iteration",
-        "logs": "what a run said and did, as it was on the screen",
-        "tell": "say a word to a run, or answer what its agent asks",
-        "pause": "hold a run before its next turn",
-        "stop": "end a run, after its current turn or now",
-        "serve": "a page to see and steer all runs, also from a phone",
+    "Watch and steer": {
+        "ps": "list the runs on this machine, and what they need from you",
+        "show": "show what a run did, iteration by iteration",
+        "logs": "show what a run printed",
+        "tell": "leave a note for a run, or answer its agent's question",
+        "pause": "pause a run before its next turn",
+        "stop": "stop a run, after its current turn or now",
+        "serve": "watch and steer runs in a browser or on a phone",
     },
-    "The morning after": {
-        "report": "a page that says what a run did and what needs you",
+    "Afterwards": {
+        "accept": "check the work of a run once more, merge it, clean up",
+        "report": "write a page about what a run did and what needs you",
         "diff": "show what a run changed, or one iteration of it",
-        "accept": "check the work of a run once more, merge it, tidy up",
         "discard": "throw the work of a run away",
-        "clean": "take away what is left of old runs",
-        "learn": "what earlier runs learned here, for later ones",
-        "rewind": "make the files what they were after an earlier iteration",
-        "trust": "accept settings that were changed while a run was at work",
+        "rewind": "restore the files of an earlier iteration",
+        "clean": "delete what is left of old runs",
+        "learn": "show or add notes for later runs",
+        "trust": "accept settings that changed during a run",
     },
-    "Inside the agent": {
+    "Inside an agent": {
         "hook": "keep an agent in its session until its promise is kept",
         "ask": "ask the person who started the run",
     },
     "Root agents and their children": {
-        "task": "supervise a root agent until its DONE file is there",
-        "tasks": "how the tasks of a root stand",
+        "task": "supervise a root agent until its DONE file exists",
+        "tasks": "list the tasks of a root",
         "job": "run an agent once, as a child of a supervised one",
         "bus": "post to a message bus, read it, follow it",
     },
     "For programs and shells": {
         "schema": "print the JSON Schema of events or settings",
         "completion": "print the completion script for your shell",
+        "help": "show help for a command, or list every command: help --all",
     },
 }
 SUMMARIES = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
-
-FILES = {
+MODULES = {
     "loop": "run",
     **dict.fromkeys(("ps", "show", "logs"), "watch"),
     **dict.fromkeys(("tell", "pause", "stop", "ask"), "steer"),
@@ -116,36 +192,31 @@ FILES = {
     **dict.fromkeys(("job", "tasks", "bus"), "task"),
     "completion": "help",
 }
-"""Where a command stands that shares a file with its like."""
+"""The module of a command that shares one with others."""
 
 
-def find(name: str) -> CliCommand:
-    module = __import__(f"ralph.cli.{FILES.get(name, name)}", fromlist=[""])
-    found: CliCommand = getattr(module, name)
+def find(name: str) -> click.Command:
+    """Import a command of the table."""
+    module = import_module(f"ralph.cli.{MODULES.get(name, name)}")
+    found: click.Command = getattr(module, name)
     return found
 
 
 def folder_of(values: Values) -> Path:
-    """The folder that is named with -C, or the current one."""
-    from pathlib import Path
-
+    """Return the folder given with -C, or the current one."""
     folder = Path(values.get("directory", "."))
     if not folder.is_dir():
         raise UserError(f"no such folder: {folder}", "name a workspace with -C DIR")
     return folder.resolve()
 
 
-def no_words(words: list[str], instead: str) -> None:
-    """For commands that take none."""
+def no_words(words: list[str], hint: str) -> None:
+    """Refuse words, for commands that take none."""
     if words:
-        raise UserError(f"too many words: {words[0]!r}", instead)
+        raise UserError(f"too many words: {words[0]!r}", hint)
 
 
 def print_objects(objects: Iterable[object]) -> int:
-    """For programs: an object a line."""
-    from msgspec.json import encode
-
-    from ralph.core.text import escaped
-
+    """Print one JSON object per line."""
     sys.stdout.buffer.write(escaped(b"".join(encode(one) + b"\n" for one in objects)))
     return 0

@@ -11,19 +11,19 @@ from ralph.errors import UserError, to_install
 from ralph.run.options import Option
 
 OLDEST = 8  # the first textual that leaves the colours to the terminal
+WEB_PACKAGES = ("anyio", "h11", "segno", "starlette", "uvicorn")
 
 
 @command(DB, words="[PATH]")
 def ui(values: Values, words: list[str]) -> int:
-    """Watch and steer runs in a full screen, and start new ones in PATH.
+    """Watch and steer runs in the terminal, and start new ones in PATH.
 
-    Type a goal, or a command such as /ralph 5, /check CMD, /help. A run that was started here ends with the screen,
-    unless you say on leaving that it shall go on.
+    Type a goal, or a command such as /ralph 5, /check CMD, /help. A run that was started here ends with the TUI, unless
+    you choose to keep it when you leave.
 
-    With --db the works of a fleet are there too: what you ask of one is asked of all its machines.
+    With --db the TUI also shows the backlogs of that database; requests reach all machines that work on them.
 
-    `ralph run PATH` opens it too, and takes options (--agent, --max-cost, ...) that hold for every run started
-    there."""
+    `ralph run PATH` opens it as well, with options (--agent, --max-cost, ...) for every run that you start there."""
     no_words(words[1:], "name one folder")
     path = words[0] if words else "."
     place = Path(path)
@@ -63,12 +63,12 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     if int(version.partition(".")[0]) < OLDEST:
         raise UserError(f"the full screen needs textual {OLDEST}, not {version}", "pip install --upgrade textual")
     from ralph.show.words import nickname
-    from ralph.ui.app import FullScreen
-    from ralph.ui.draw import look_for
-    from ralph.ui.screen_state import ScreenState
+    from ralph.tui.app import RalphApp
+    from ralph.tui.draw import look_for
+    from ralph.tui.tui_state import TuiState
 
-    state = ScreenState(place.resolve(), given)
-    app = FullScreen(state, look_for(sys.stdout))
+    state = TuiState(place.resolve(), given)
+    app = RalphApp(state, look_for(sys.stdout))
     try:
         kept = app.run() or []
     finally:
@@ -80,41 +80,47 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
 
 
 @command(
-    Option("--port N", "Default: 8787; 0: any."),
+    Option("--port N", "Default: 8787; 0: any free port."),
     Option("--socket PATH", "Listen on a Unix socket (mode 0600) instead of a port."),
-    Option("--name HOST ...", "A name by which a proxy or VPN is reached; repeatable."),
-    Option("--bind ADDR", "Another address; beyond loopback with --plain."),
-    Option("--plain", "Accept that others on the network can read along: no TLS."),
+    Option("--name HOST ...", "A name that browsers use, through a proxy or VPN; repeatable."),
+    Option("--bind ADDR", "Another address; beyond loopback it needs --plain."),
+    Option("--plain", "Serve without TLS: others on the network can read the traffic."),
     Option("--allow look|steer|start", "The most that any link allows (default: start)."),
-    Option("--remember", "Browsers stay let in when the server is started anew."),
+    Option("--remember", "Browsers keep their access when the server restarts."),
     DB,
-    Option("--link[=WORD]", "Print another link to the page that is served."),
+    Option("--link[=WORD]", "Print another link to the running web UI."),
     words="[DIR]...",
     examples=("ralph serve", "ralph serve ~/src/shop --allow steer", "ralph serve --link look"),
 )
 def serve(values: Values, words: list[str]) -> int:
-    """Serve a page with all runs of this user, to see and steer them from a browser.
+    """Serve a web UI that shows and steers all your runs.
 
-    It prints a link that can be used once, within ten minutes; `ralph serve --link` prints another from any terminal.
-    A link lets a browser look, steer (tell, answer, pause, resume, stop) or start runs; --allow caps them all. The
-    page is served to this machine alone: from elsewhere it is reached by an ssh tunnel, a mesh VPN or a proxy
-    (--name). Runs do not depend on it. Each DIR is a workspace in which runs may be started, beside those that are on
-    record. With --db the works of a fleet are there too."""
-    from ralph.web import listening
+    It prints a link that works once, within ten minutes; `ralph serve --link` prints another from any terminal. A link
+    allows a browser to look, steer (tell, answer, pause, resume, stop) or start runs; --allow caps all links. Only this
+    machine can connect: from elsewhere use an ssh tunnel, a mesh VPN or a proxy (--name). Runs continue without the web
+    UI. New runs can be started in each DIR and in the workspaces of earlier runs. With --db it also shows the backlogs
+    of a fleet."""
+    try:
+        from ralph.web import listening
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in WEB_PACKAGES:
+            raise
+        raise UserError(f"the web UI needs {missing}, which is not installed", to_install("web")) from None
 
     port, socket, bind = values.get("port"), values.get("socket"), values.get("bind", "127.0.0.1")
     if port is not None and not 0 <= port <= 65535:
-        raise UserError(f"--port {port} is no port", "give a number from 0 (any) to 65535")
+        raise UserError(f"--port expects 0 (any free port) to 65535, got {port}", "ralph serve --port 8787")
     if "link" in values:
         level = values["link"] or "".join(words[:1])
         print(listening.another_link(level, bind, port, socket))
         return 0
-    places = [os.path.abspath(place) for place in words]
-    for place in places:
-        if not os.path.isdir(place):
-            raise UserError(f"no such folder: {place}", "name a workspace in which runs may be started")
-    asked = listening.Asked(
-        places=tuple(places),
+    workspaces = [os.path.abspath(folder) for folder in words]
+    for folder in workspaces:
+        if not os.path.isdir(folder):
+            raise UserError(f"folder not found: {folder}", "name folders in which runs may be started")
+    options = listening.ServeOptions(
+        workspaces=tuple(workspaces),
         port=port,
         socket=socket,
         names=tuple(values.get("name", ())),
@@ -124,8 +130,8 @@ def serve(values: Values, words: list[str]) -> int:
         remember=bool(values.get("remember")),
     )
     if "db" not in values:
-        return listening.serve(asked, sys.stdout)
+        return listening.serve(options, sys.stdout)
     from ralph.cli.worker import mirrored
 
     with mirrored(values["db"], follows=True):
-        return listening.serve(asked, sys.stdout)
+        return listening.serve(options, sys.stdout)

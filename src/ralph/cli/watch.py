@@ -1,40 +1,49 @@
 """`ralph ps`, `show`, `logs`: which runs are at work, what did one of them do, and what does it say?"""
 
 import os
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
+from ralph.cli.request import read_run
 from ralph.cli.table import DB, DIRECTORY, JSON, Values, command, print_objects
+from ralph.cli.work import log_of_work, show_work
+from ralph.cli.worker import mirrored
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
+from ralph.history.feed import history_now
+from ralph.history.overview import RunNow, loops_at_work, runs_now
+from ralph.process.interrupt import leaving_ctrl_c
+from ralph.process.process import Process
 from ralph.run.options import Option
-
-if TYPE_CHECKING:
-    from ralph.history.overview import RunNow
-    from ralph.records.register import Listed
+from ralph.show.outlet import GLYPHS, choose, terminal_size
+from ralph.show.report import written
+from ralph.show.screen import make_screen
+from ralph.show.summary import run_list, told
+from ralph.store.journal import JournalReader, decode_entry
+from ralph.store.orphans import find_orphans
+from ralph.store.register import Listed, listed
 
 
 @command(
-    Option("-a --all", "Finished and killed ones too."),
+    Option("-a --all", "Include runs that have ended."),
     JSON,
     DB,
     examples=("ralph ps", "ralph ps -a --json", "ralph ps --db postgresql://db.example/ralph"),
 )
 def ps(values: Values, words: list[str]) -> int:
-    """List the runs of this user on this machine, in any workspace: what they do, and what they want of you."""
-    from ralph.history.overview import loops_at_work, runs_now
-    from ralph.records.register import left_behind, remark
-
+    """List the runs of this user on this machine, in any workspace: what they do, and what they need from you."""
     if words:
         raise UserError(f"too many words: {words[0]!r}", "`ralph ps` lists all runs; `ralph show RUN` is about one")
     if "db" in values:
         return _show_fleet(values)
     seen = runs_now(bool(values.get("all")))
     if values.get("json"):
-        return print_objects([*seen, *left_behind()])
+        return print_objects([*seen, *find_orphans()])
     if not seen:
         nothing = (
             "nothing has been run on this machine" if values.get("all") else "no run is at work; see `ralph ps -a`"
@@ -45,15 +54,13 @@ def ps(values: Values, words: list[str]) -> int:
     for workspace, number in loops_at_work().items():  # no runs of ralph's: only where they are is said
         loops = "a loop inside a session goes" if number == 1 else f"{number} loops inside sessions go"
         print(f"{loops} on in {clean(workspace)}: see `ralph hook status` there")
-    for left in left_behind():
-        print(f"{clean(remark(left, 'lives on'))}; `ralph clean` ends it")
+    for orphan in find_orphans():
+        print(clean(f"run {orphan.run} was killed; still running: {orphan}; `ralph clean` ends it"))
     return 0
 
 
 def _show_fleet(values: Values) -> int:
     """The works of a fleet, and its workers."""
-    from ralph.cli.worker import mirrored
-    from ralph.history.overview import runs_now
 
     with mirrored(values["db"]) as mirror:
         seen = [run for run in runs_now(bool(values.get("all"))) if run.run in mirror]
@@ -69,8 +76,6 @@ def _show_fleet(values: Values) -> int:
 
 
 def _show_runs(seen: "list[RunNow]") -> None:
-    from ralph.show.outlet import choose, terminal_size
-    from ralph.show.summary import run_list
 
     columns, _ = terminal_size(sys.stdout, 0)
     style = choose(sys.stdout)
@@ -79,23 +84,14 @@ def _show_runs(seen: "list[RunNow]") -> None:
 
 @command(JSON, DIRECTORY, words="[RUN]", examples=("ralph show", "ralph show k3fa --json"))
 def show(values: Values, words: list[str]) -> int:
-    """What a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you."""
-    from ralph.cli.request import read_run
-    from ralph.history.feed import history_now
-
+    """Show what a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you."""
     run = read_run(values, words)
     if run.facts.kind == "work":
-        from ralph.cli.work import show_work
-
         return show_work(run, bool(values.get("json")))
     history = history_now(run)
     if values.get("json"):
-        from ralph.show.report import written
-
         sys.stdout.buffer.write(written([history], "json"))
         return 0
-    from ralph.show.outlet import choose
-    from ralph.show.summary import told
 
     style = choose(sys.stdout)
     with paged() as out:
@@ -108,56 +104,47 @@ _GLANCE = 0.1
 
 
 @command(
-    Option("-f --follow", "Go on until the run ends."),
-    Option("-t --timestamps", "The time of day in front of every line."),
-    Option("-V --verbose", "Say more."),
-    Option("--json", "The lines that `ralph run --json` gave."),
-    Option("--no-color", "No colours."),
+    Option("-f --follow", "Keep printing until the run ends."),
+    Option("-t --timestamps", "Print the time of day in front of every line."),
+    Option("-v -V --verbose", "Print more."),
+    Option("--json", "Print the lines that `ralph run --json` printed."),
+    Option("--no-color", "Use no colours."),
     DIRECTORY,
     words="[RUN]",
     examples=("ralph logs -f", "ralph logs k3fa --json | jq .type"),
 )
 def logs(values: Values, words: list[str]) -> int:
-    """Print what a run said and did, as it was on the screen; with -f also what is still to come."""
-    from ralph.cli.request import read_run
-
+    """Print what a run printed on its screen; with -f, continue with what it prints next."""
     run = read_run(values, words)
     follows = bool(values.get("follow"))
     lines = _lines(run, follows)
     if values.get("json"):
-        from ralph.records.journal import decoded
-
         out = sys.stdout.buffer
         for line in lines:
-            if decoded(line) is not None:  # one that was cut off is none
+            if decode_entry(line) is not None:  # one that was cut off is none
                 out.write(escaped(line))  # ralph wrote it so; but an agent can write there, too
                 if follows:
                     out.flush()
         out.flush()
         return 0
     if run.facts.kind == "work":
-        from ralph.cli.work import log_of_work
-
         return log_of_work(lines, bool(values.get("timestamps")))
     return _render(run, lines, values)
 
 
 def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
     """The journal, line by line; where it is followed, until the run is over."""
-    from ralph.records.journal import Following
-    from ralph.records.register import listed
 
-    following = Following.open(run.folder.journal)
-    yield from following.lines()
+    reader = JournalReader.open(run.folder.journal)
+    yield from reader.lines()
     while follows:
         now = listed(run.place)
         follows = now is not None and now.is_alive
-        yield from following.lines()
+        yield from reader.lines()
         time.sleep(_GLANCE if follows else 0)
 
 
 def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
-    from ralph.records.register import listed
 
     with nullcontext(sys.stdout) if values.get("follow") else paged() as out:
         read = _written(run, lines, values, out)
@@ -174,9 +161,6 @@ def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
 
 def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]) -> int:
     """Writes the lines of a run; how many of its journal could be read."""
-    from ralph.records.journal import decoded
-    from ralph.show.outlet import GLYPHS, choose, terminal_size
-    from ralph.show.screen import make_screen
 
     now = 0.0
     is_terminal = sys.stdout.isatty()
@@ -196,7 +180,7 @@ def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]
     screen.belongs_to(run.id)
     read = 0
     for line in lines:
-        entry = decoded(line)
+        entry = decode_entry(line)
         event = entry.event() if entry else None
         if entry and event is not None:
             now = entry.at if values.get("timestamps") else now
@@ -215,11 +199,6 @@ def paged() -> Iterator[IO[str]]:
     if not sys.stdout.isatty():
         yield sys.stdout
         return
-    import shlex
-    import shutil
-
-    from ralph.processes.interrupt import leaving_ctrl_c
-    from ralph.processes.spawning import UnkeptProcess
 
     words: list[str] = []
     with suppress(ValueError):  # a quotation without an end
@@ -232,7 +211,7 @@ def paged() -> Iterator[IO[str]]:
     env = {"LESS": "FRX", "LV": "-c", **os.environ}
     with leaving_ctrl_c():
         try:
-            pager = UnkeptProcess.start((program, *words[1:]), env, (reader, 1, 2), apart=False)
+            pager = Process.start((program, *words[1:]), env, (reader, 1, 2), new_session=False)
         except OSError:
             os.close(writer)
             yield sys.stdout

@@ -6,32 +6,52 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from ralph.backlog import wishes
+from ralph.backlog.backlog_source import read_list, source_of
+from ralph.backlog.coordinator import Coordinator
+from ralph.backlog.ledger import Audience, JournalLedger, item_facts
+from ralph.backlog.lists import ListContent
+from ralph.backlog.work_order import ORDER, WorkOrder, home_of, new_order, put_order, read, unsaved, with_checks
+from ralph.cli.request import loop_settings
+from ralph.cli.run import Shown, refuse_untrusted
 from ralph.cli.table import command, folder_of, print_objects
+from ralph.cli.worker import act_on_shared, play_shared
+from ralph.core import events
+from ralph.core.backlog import Board
+from ralph.core.secrets import Redactor, secret_values
+from ralph.core.text import escaped, one_line
 from ralph.errors import UserError
+from ralph.git.client import Git, require_git
+from ralph.git.merging import contribution
+from ralph.git.remote import skipped_push_hook
+from ralph.history.work_history import WorkHistory, folded, work_history
+from ralph.process.deadline import Deadline, use_deadline
+from ralph.process.interrupt import ANNOUNCEMENT, Interrupt
 from ralph.run import options
+from ralph.run.agents import choices
+from ralph.settings import load, parse_duration
+from ralph.show.outlet import Ndjson, choose, terminal_size
+from ralph.show.works import Row, html, lines, markdown, rows, sentence, summary, table
+from ralph.store.folder import RunFolder, prepare, work_lock
+from ralph.store.journal import decode_entry, read_entries
+from ralph.store.register import Listed
+from ralph.store.writer import enlist
 
-# `ralph work --help` needs none of it, nor `typing`.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
-
-    from ralph.backlog.lists import ListContent
-    from ralph.backlog.work_order import WorkOrder
-    from ralph.cli.run import Shown
-    from ralph.core.backlog import Board
+if TYPE_CHECKING:  # the fleet is an optional extra
     from ralph.fleet.steering import Seen
-    from ralph.history.work_history import WorkHistory
-    from ralph.records.folder import RunFolder
-    from ralph.records.register import Listed
-    from ralph.repository.git import Repository
-    from ralph.show.works import Row
 
 ACTIONS = ("status", "retry", "withdraw")
 SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop", "show", "report")
 """Those that reach a work of many machines from any of them."""
-JOBS, RETURNS = 2, 3
 
 
 @command(
@@ -45,26 +65,24 @@ JOBS, RETURNS = 2, 3
     ),
 )
 def work(values: dict[str, Any], words: list[str]) -> int:
-    """Work off a backlog: each item is a loop in a worktree of its own, and a merge gate decides what lands.
+    """Work off a backlog: each task is a loop in its own worktree, and a merge gate decides what is merged.
 
-    BACKLOG is a file (Markdown boxes, prd.json, tasks.json), a folder (Backlog.md), github:, github:label=NAME or
-    beads:. Every commit on the target has passed every check, exactly as it stands there.
-
-    \b
-    ralph work status [WORK]      how the items stand
-    ralph work retry KEY [NOTE]   try an item again that stands aside
-    ralph work withdraw KEY       leave an item alone; its branch stays
-
-    With --db many machines work on it (see ralph worker); from any of them:
+    BACKLOG is a file (Markdown checkboxes, prd.json, tasks.json), a folder (Backlog.md), github:, github:label=NAME or
+    beads:. Every commit on the target branch has passed every check.
 
     \b
-    ralph work status|retry|withdraw … --db URL    as above; status also says who does what
-    ralph work pause|resume|stop [WORK] --db URL   hold it, let it go on, end it
-    ralph work show|report [WORK] --db URL         what happened when, as lines or as Markdown"""
+    ralph work status [WORK]      show the state of each task
+    ralph work retry KEY [NOTE]   try a parked task again
+    ralph work withdraw KEY       drop a task; its branch stays
+
+    With --db several machines work on it (see ralph worker); from any of them:
+
+    \b
+    ralph work status|retry|withdraw … --db URL    as above; status also shows the workers
+    ralph work pause|resume|stop [WORK] --db URL   pause it, continue it, end it
+    ralph work show|report [WORK] --db URL         what happened, as lines or as Markdown"""
     is_shared = "db" in values or "RALPH_DB" in os.environ  # by the environment where nothing here is meant
     if words and words[0] in SHARED_ACTIONS and is_shared and not os.path.exists(words[0]):
-        from ralph.cli.worker import act_on_shared
-
         seen = act_on_shared(words[0], values, words[1:])
         return _show_shared(seen, words[0], bool(values.get("json"))) if seen else 0
     if words and words[0] in ACTIONS and not os.path.exists(words[0]):
@@ -83,33 +101,23 @@ def work(values: dict[str, Any], words: list[str]) -> int:
 
 def start(values: dict[str, Any], word: str) -> int:
     """Takes on a backlog, and works it off."""
-    from msgspec.structs import replace
-
-    from ralph.backlog.backlog_source import read_list, source_of
-    from ralph.backlog.work_order import home_of, new_order, unsaved, with_checks
-    from ralph.cli.request import about_loops
-    from ralph.cli.run import Shown, refuse_untrusted
-    from ralph.run.agents import choices
-    from ralph.settings import load
 
     limits = _limits(values)
     if "db" in values and "push" not in values:
         raise UserError("--db needs --push", "machines meet at a remote's branch: --push=REMOTE/BRANCH")
-    workspace, overrides = about_loops(values)
+    workspace, overrides = loop_settings(values)
     home = home_of(workspace)
     source = source_of(word, workspace, home)
     reading = read_list(source, workspace)
-    loaded = load(workspace, overrides, env=os.environ, options=options.spelling("work"))
+    loaded = load(workspace, overrides, env=os.environ, options=options.option_names("work"))
     refuse_untrusted(str(workspace))
     settings = with_checks(loaded.settings, reading)
-    choices(settings, tuple(values.get("agent_arg", ())), os.environ, str(workspace))  # one that is missing is said now
+    choices(settings, os.environ, str(workspace))  # fail now if an agent is missing
     if all(item.done for item in reading.items):
         print(f"ralph: nothing to do: every item of {source.name} is done", file=sys.stderr)
         return 0
     if values.get("dry_run"):
-        from ralph.core.text import one_line
-
-        for check in settings.guardrails:
+        for check in settings.checks:
             print(f"check: {one_line(check.command, 1000)}")
         for item in reading.items:
             after = f" (after {', '.join(item.after)})" if item.after else ""
@@ -118,28 +126,24 @@ def start(values: dict[str, Any], word: str) -> int:
     push = str(values["push"]) if "push" in values else None
     order = replace(
         new_order(workspace, home, source, settings, target=values.get("target", ""), push=push),
-        agent_args=tuple(values.get("agent_arg", ())),
-        setup=values.get("setup", ""),
+        slots=settings.work.jobs,
+        returns=settings.work.returns,
+        setup=settings.work.setup,
         **limits,
     )
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
+    skipped = skipped_push_hook(home) if order.remote and not order.remote.runs_hooks else ""
+    notice = "; ".join(filter(None, (unsaved(home), skipped)))
     if "db" in values:
-        from ralph.cli.worker import play_shared
-
-        notice = unsaved(home)
         return play_shared(values["db"], order, reading, notice, json=shown.json, quiet=shown.quiet)
-    return play(order, reading, shown, notice=unsaved(home))
+    return play(order, reading, shown, notice=notice)
 
 
 def _limits(values: dict[str, Any]) -> dict[str, Any]:
-    from ralph.settings.shape import parse_duration
-
-    for name, option in (("jobs", "-j"), ("returns", "--returns"), ("max_cost", "--max-cost")):
-        if name in values and values[name] <= 0:
-            raise UserError(f"{option} {values[name]} is too little", "give a number above 0")
+    """Return the limits of the whole backlog; those of each run are settings."""
+    if values.get("max_cost", 1) <= 0:
+        raise UserError(f"--max-cost {values['max_cost']} is too little", "give a number above 0")
     return {
-        "slots": values.get("jobs", JOBS),
-        "returns": values.get("returns", RETURNS),
         "max_cost": values.get("max_cost"),
         "max_time": parse_duration(values["max_time"]) if "max_time" in values else None,
     }
@@ -147,31 +151,17 @@ def _limits(values: dict[str, Any]) -> dict[str, Any]:
 
 def play(order: WorkOrder, reading: ListContent, shown: Shown, notice: str = "") -> int:
     """Works a backlog off in front of a person; the rest of it where it was begun before."""
-    from contextlib import ExitStack
-    from pathlib import Path
-
-    from ralph.backlog.work_order import ORDER, put
-    from ralph.records.folder import RunFolder, prepare, work_lock
 
     with ExitStack() as stack:
         ralph = prepare(Path(order.workspace))
         stack.enter_context(work_lock(ralph, order.id))
         folder = RunFolder(ralph, order.id)
         folder.make()
-        put(folder, ORDER, order)
+        put_order(folder, order)
         return _played(order, folder, reading=reading, shown=shown, notice=notice, stack=stack)
 
 
 def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown: Shown, notice: str, stack: Any) -> int:
-    from ralph.backlog.coordinator import Coordinator
-    from ralph.backlog.ledger import Audience, JournalLedger
-    from ralph.core import events
-    from ralph.core.secrets import Redactor, secret_values
-    from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
-    from ralph.processes.program import Asker, asked_by
-    from ralph.records.journal import Seal
-    from ralph.records.writer import enlist
-    from ralph.show.outlet import Ndjson
 
     audience = Audience(order, folder, is_quiet=shown.quiet)
     interrupt = stack.enter_context(Interrupt(lambda: audience.screen.announce(ANNOUNCEMENT)))
@@ -182,11 +172,10 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     def is_late() -> bool:
         return interrupt.wants_end() or order.is_overdue(ledger.elapsed + time.monotonic() - began)
 
-    seal = Seal(order.id, folder.path, os.environ)
-    ledger = JournalLedger(folder, [Ndjson(is_late)] if shown.json else [], redact, seal)
+    ledger = JournalLedger(folder, [Ndjson(is_late)] if shown.json else [], redact)
     ledger.open()
     stack.callback(ledger.close)
-    stack.enter_context(asked_by(Asker(interrupt, order.id, order.settings.grace)))
+    stack.enter_context(use_deadline(Deadline(interrupt, order.id, order.settings.grace)))
     audience.attend(ledger, stack)
     ledger.tell(order.started(resumed=ledger.is_resumed))
     for text in filter(None, (notice, enlist(folder, os.environ))):
@@ -198,10 +187,6 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
 
 def resume(run: Listed, shown: Shown) -> int:
     """Goes on with a work that was stopped, killed, or has items that stand aside."""
-    from pathlib import Path
-
-    from ralph.backlog.backlog_source import read_list
-    from ralph.backlog.work_order import ORDER, WorkOrder, read
 
     order = read(run.folder, ORDER, WorkOrder)
     if order.is_shared:
@@ -212,7 +197,6 @@ def resume(run: Listed, shown: Shown) -> int:
 
 def act(action: str, values: dict[str, Any], words: list[str]) -> int:
     """`ralph work status`, `retry` and `withdraw`."""
-    from ralph.backlog import wishes
 
     folder = folder_of(values)
     if action == "status":
@@ -225,9 +209,6 @@ def act(action: str, values: dict[str, Any], words: list[str]) -> int:
 
 def _status(run: Listed, as_json: bool) -> int:
     """How the items of a work stand."""
-    from ralph.backlog.ledger import item_facts
-    from ralph.history.work_history import work_history
-    from ralph.show.works import rows
 
     board = work_history(run).board
     made = rows(board, item_facts(run.folder, board))
@@ -239,17 +220,13 @@ def _status(run: Listed, as_json: bool) -> int:
 
 def _show_shared(seen: Seen, action: str, as_json: bool) -> int:
     """How a work of the fleet stands, what happened when, and who does what."""
-    from ralph.core.text import one_line
     from ralph.fleet.steering import doing, told_of
-    from ralph.show.works import markdown, rows, summary
 
     if action == "report":
         sys.stdout.write(markdown(seen.history))
         return 0
     made = rows(seen.board, {})
     if as_json:
-        from msgspec import to_builtins
-
         told = ({"worker": one.name, **to_builtins(one), "items": doing(one, seen.board)} for one in seen.workers)
         return print_objects([*made, *told])
     print(f"work {one_line(seen.row.name)}: {summary(seen.history)}")
@@ -261,8 +238,6 @@ def _show_shared(seen: Seen, action: str, as_json: bool) -> int:
 
 
 def _print_items(board: Board, made: Sequence[Row]) -> None:
-    from ralph.show.outlet import choose, terminal_size
-    from ralph.show.works import table
 
     columns, _ = terminal_size(sys.stdout, 200)
     print("\n".join(table(board, made, choose(sys.stdout), columns, most=len(made))))
@@ -270,8 +245,6 @@ def _print_items(board: Board, made: Sequence[Row]) -> None:
 
 def _print_story(history: WorkHistory) -> None:
     """What needs a person, and what happened when."""
-    from ralph.core.text import one_line
-    from ralph.show.works import lines
 
     for job, why in history.needing():
         key = one_line(job.item.key)
@@ -281,8 +254,6 @@ def _print_story(history: WorkHistory) -> None:
 
 def show_work(run: Listed, as_json: bool) -> int:
     """`ralph show` of a work: what needs you, each item, and what happened when."""
-    from ralph.history.work_history import work_history
-    from ralph.show.works import summary
 
     if as_json:
         return _status(run, as_json=True)
@@ -293,15 +264,9 @@ def show_work(run: Listed, as_json: bool) -> int:
 
 
 def work_report(run: Listed, form: str) -> bytes:
-    from ralph.history.work_history import work_history
-    from ralph.show.works import html, markdown
 
     history = work_history(run)
     if form == "json":
-        from msgspec.json import encode
-
-        from ralph.core.text import escaped
-
         return escaped(encode(history)) + b"\n"
     text = markdown(history) if form == "markdown" else html(history)
     return text.encode("utf-8", "replace")
@@ -309,13 +274,9 @@ def work_report(run: Listed, form: str) -> bytes:
 
 def log_of_work(lines: Iterator[bytes], stamped: bool) -> int:
     """`ralph logs` of a work: the lines that were on the screen."""
-    import time
-
-    from ralph.records.journal import decoded
-    from ralph.show.works import sentence
 
     for line in lines:
-        entry = decoded(line)
+        entry = decode_entry(line)
         text = sentence(entry.event())[0] if entry else ""
         if entry and text:
             at = time.strftime("[%H:%M:%S] ", time.localtime(entry.at)) if stamped else ""
@@ -323,28 +284,21 @@ def log_of_work(lines: Iterator[bytes], stamped: bool) -> int:
     return 0
 
 
-def ends_of_work(run: Listed) -> tuple[Repository, str, str]:
+def ends_of_work(run: Listed) -> tuple[Git, str, str]:
     """What the target was when a work began, and is now."""
-    from pathlib import Path
-
-    from ralph.backlog.work_order import ORDER, WorkOrder, read
-    from ralph.repository.git import commit_of, repository
 
     order = read(run.folder, ORDER, WorkOrder)
-    home = repository(Path(order.workspace))
-    now = commit_of(home.root, order.target_ref)
+    home = require_git(Path(order.workspace))
+    now = home.resolve(order.target_ref)
     if not now:
         raise UserError(f"the target {order.shown_target} is gone", "was the branch removed?")
     return home, order.base, now
 
 
-def ends_of_item(run: Listed, home: Repository) -> tuple[str, str] | None:
+def ends_of_item(run: Listed, home: Git) -> tuple[str, str] | None:
     """Where the work on an item began and what of it landed; None for one that has not landed."""
-    from ralph.history.work_history import folded
-    from ralph.records.folder import RunFolder
-    from ralph.records.journal import read
-    from ralph.repository.landing import contribution
-
     journal = RunFolder(run.folder.path.parents[1], run.facts.work).journal
-    job = folded(run.facts.work, read(journal)).board.jobs.get(run.facts.item) if os.path.exists(journal) else None
+    if not os.path.exists(journal):
+        return None
+    job = folded(run.facts.work, read_entries(journal)).board.jobs.get(run.facts.item)
     return contribution(home, job.tip, job.commit) if job and job.state == "landed" and job.tip and job.commit else None

@@ -7,36 +7,36 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ralph.backlog.lists import ListContent
+from ralph.backlog.work_order import WorkOrder
 from ralph.cli.table import Values, command, folder_of, no_words
 from ralph.errors import UserError, to_install
 from ralph.run.options import Option
 
-if TYPE_CHECKING:
-    from ralph.backlog.lists import ListContent
-    from ralph.backlog.work_order import WorkOrder
+if TYPE_CHECKING:  # the fleet is an optional extra
     from ralph.fleet.steering import Mirror, Seen
 
 
 @command(
     Option("--db URL", "The database: postgresql://HOST/NAME (default: $RALPH_DB)."),
-    Option("-j --jobs N", "How many items at once (default: 2)."),
-    Option("--name NAME", "What the others call it (default: HOST-PID)."),
-    Option("--once", "Leave when no work is open."),
-    Option("--migrate", "Bring the database of an older ralph up to date, and leave."),
+    Option("-j --jobs N", "How many tasks run at once (default: 2)."),
+    Option("--name NAME", "The name that other machines see (default: HOST-PID)."),
+    Option("--once", "Exit when no backlog is open."),
+    Option("--migrate", "Update the database of an older ralph, and exit."),
     Option("-C --directory DIR", "The clone (default: the current folder)."),
-    Option("--quiet", "Say only what is wrong."),
+    Option("--quiet", "Print only errors."),
     examples=(
         "ralph worker --db postgresql://db.example/ralph -j 4",
         "RALPH_DB=@/etc/ralph/db ralph worker --name build-7",
     ),
 )
 def worker(values: Values, words: list[str]) -> int:
-    """Take items of the works in a database, in this clone, until it is stopped.
+    """Work on the tasks of the backlogs in a database, in this clone, until stopped.
 
-    One worker holds the gate and lands what is ready; whoever falls silent is taken over from within seconds. The
-    password is kept in PGPASSWORD or a password file, or the whole URL in RALPH_DB (RALPH_DB=@FILE: in a file). A
-    machine that takes part runs the checks and agents that the works in the database name: let nobody write there
-    whom you would not let log in here."""
+    One worker at a time merges what is ready; if a worker goes silent, another one takes over within seconds. Keep the
+    password in PGPASSWORD or a password file, or the whole URL in RALPH_DB (RALPH_DB=@FILE: in a file). A worker runs
+    the checks and agents that the backlogs in the database name: write access to the database means shell access to
+    this machine."""
     no_words(words, "the works are in the database: name it with --db")
     database = engine()
     url = database.url_of(values.get("db"))
@@ -48,7 +48,7 @@ def worker(values: Values, words: list[str]) -> int:
     if jobs < 1:
         raise UserError(f"-j {jobs} is too little", "give a number above 0")
     from ralph.fleet.worker import Spectator, Worker
-    from ralph.records.folder import prepare, work_lock
+    from ralph.store.folder import prepare, work_lock
 
     workspace = folder_of(values)
     spectator = Spectator(is_quiet=bool(values.get("quiet")))
@@ -81,7 +81,7 @@ def mirrored(db: str, *, follows: bool = False) -> Mirror:
 
 def play_shared(db: str, order: WorkOrder, reading: ListContent, notice: str, *, json: bool, quiet: bool) -> int:
     """Brings a work to the fleet, and takes part in it until it is over."""
-    from ralph.records.folder import prepare, work_lock
+    from ralph.store.folder import prepare, work_lock
 
     url = engine().url_of(db or None)
     from ralph.fleet.worker import Spectator, Worker

@@ -5,7 +5,7 @@ from typing import Protocol, get_args
 
 from msgspec import Struct
 
-from ralph.core.model import Iteration, PersonNote, Turn, Usage
+from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
 
 # gc=False: no garbage is looked for in what there may be any number of. It holds no cycles, and is made in less time.
 
@@ -30,6 +30,12 @@ class RunStarted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     task: str = ""
     work: str = ""
     item: str = ""
+
+
+class Baseline(Struct, frozen=True):
+    """The results of the checks before the first turn."""
+
+    checks: tuple[Check, ...]
 
 
 class IterationStarted(Struct, frozen=True):
@@ -293,7 +299,7 @@ AgentEvent = (
 )
 
 TurnEvent = AgentStarted | AgentEvent | Unheard | AgentFinished | TurnNotCounted
-CheckEvent = CheckStarted | CheckFinished | ReviewStarted | ReviewFinished | ClaimRejected
+CheckEvent = Baseline | CheckStarted | CheckFinished | ReviewStarted | ReviewFinished | ClaimRejected
 PersonEvent = Waiting | Paused | Continued | QuestionAsked | PersonTold
 ResultEvent = Spent | ScmFinished | Notice | IterationFinished | Converged | Stalled | Exhausted | RunFinished
 Event = RunStarted | IterationStarted | TurnEvent | CheckEvent | PersonEvent | ResultEvent

@@ -84,7 +84,8 @@ class Exit(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class Turn(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One invocation of the agent. `text` is its own final answer, `echoes` the parts of it that repeat the prompt;
-    `tool_calls` is None where it reports none; `denials` names the tools that it was not allowed to use, each time."""
+    `earlier` are messages before it that contain the marker (only a host's session has them); `tool_calls` is None if
+    the agent reports none; `denials` names the tools that it was not allowed to use, each time."""
 
     text: str
     exit_code: int | None = 0
@@ -98,6 +99,7 @@ class Turn(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ended_by: str = ""
     agent: str = ""
     echoes: tuple[tuple[int, int], ...] = ()
+    earlier: tuple[str, ...] = ()
     denials: tuple[str, ...] = ()
 
     @property
@@ -239,6 +241,11 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.checked and all(check.passed for check in self.checks) and reviewed
 
     @property
+    def passes_checks(self) -> bool:
+        """Whether there are checks, all of them pass, and the turn succeeded."""
+        return bool(self.checks) and self.is_green and not self.turn.failure
+
+    @property
     def usage(self) -> Usage:
         total = self.turn.usage
         for turn in self.turns[1:]:
@@ -247,13 +254,15 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The history so far. `retries` are the turns since the last iteration that do not count as one; `limited` are
+    """The history so far. `baseline` are the results of the checks before the first turn, None if they were not run;
+    `retries` are the turns since the last iteration that do not count as one; `limited` are
     earlier ones in which other agents ran into a usage limit; `spent` is what all turns that count nowhere else have
     cost; `resumed` is how many iterations lie before the last resumption."""
 
     id: str
     goal: str = ""
     base_tree: str | None = None
+    baseline: tuple[Check, ...] | None = None
     iterations: tuple[Iteration, ...] = ()
     retries: tuple[Turn, ...] = ()
     limited: tuple[Turn, ...] = ()
@@ -282,6 +291,23 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
             total = total.plus(iteration.usage)
         return total
 
+    @property
+    def was_red(self) -> bool:
+        """Whether a check failed in this run, its baseline included."""
+        results = (self.baseline or (), *(iteration.checks for iteration in self.iterations))
+        return any(not check.passed for checks in results for check in checks)
+
+    @property
+    def has_nothing_to_add(self) -> bool:
+        """Whether the last turn, told that every check passes, succeeded and changed no file, was denied nothing and
+        asks nothing. At least one check was red earlier in this run."""
+        if len(self.iterations) < 2 or self.retries or self.seen.questions:
+            return False
+        before, last = self.iterations[-2:]
+        if not before.passes_checks or not last.passes_checks or last.turn.denials or last.tree is None:
+            return False
+        return tree_files(last.tree) == tree_files(before.tree) and self.was_red
+
     def tree_before(self, number: int) -> str | None:
         """The workspace's fingerprint before iteration `number`."""
         return self.iterations[number - 2].tree if number > 1 else self.base_tree
@@ -308,60 +334,16 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return replace(self, spent=self.spent.plus(usage))
 
 
+def tree_files(tree: str | None) -> str:
+    """The fingerprint `HEAD:files` without HEAD."""
+    head, _, files = (tree or "").partition(":")
+    return files or head
+
+
 def still_limited(turns: Iterable[Turn], iteration: Iteration) -> tuple[Turn, ...]:
     """The turns of other agents that ran into a usage limit, the latest of them."""
     others = [turn for turn in turns if turn.is_limited and turn.agent != iteration.turn.agent]
     return tuple(others[-MOST_LIMITED:])
-
-
-class RunFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The few facts that a list of runs shows, so that no journal need be read whole; core/state keeps them up to date.
-    `pid`, `start` and `host` say which process plays the run; it is `deaf` if signals are none of the run's
-    business there. Times are epoch seconds. `iterations` are finished ones; `checks` and `passed` are those of the
-    last, `shares` the percentages that passed in the latest ones. `waits` is what it waits for until `until`; `paused`
-    is why it stands still until a person speaks, `asks`: until that person answers; `stopping`: it was asked to end,
-    and finishes what it does; `given` are the person's notes in the prompt at work; `doing` is what it does since the
-    moment `since`. No `outcome`: the run goes on, or its process died. `kind` is "work" for the work on a backlog,
-    "plan" for a run that is to make a plan; `work` and `item` say which work, and which of its items, it is for."""
-
-    id: str
-    pid: int = 0
-    start: str = ""
-    host: str = ""
-    deaf: bool = False
-    workspace: str = ""
-    goal: str = ""
-    agent: str = ""
-    preset: str = ""
-    branch: str = ""
-    task: str = ""
-    kind: str = ""
-    work: str = ""
-    item: str = ""
-    version: str = ""
-    began: float = 0.0
-    changed: float = 0.0
-    cap: int | None = None
-    iterations: int = 0
-    checks: int = 0
-    passed: int = 0
-    shares: tuple[int, ...] = ()
-    cost_usd: float | None = None
-    tokens: int = 0
-    waits: str = ""
-    until: float = 0.0
-    paused: str = ""
-    asks: bool = False
-    stopping: bool = False
-    given: int = 0
-    doing: str = ""
-    since: float = 0.0
-    outcome: str = ""
-    reason: str = ""
-    interrupted_by: str = ""
-    verified: bool = True
-    duration_s: float = 0.0
-    exit_code: int | None = None
 
 
 STOP_REQUEST = "a request to stop"

@@ -4,15 +4,17 @@ A goal is never summarised, templated or expanded. Text from outside (check outp
 characters; where no seed fixes the format it stands inside a fence that it cannot close: it cannot know the nonce.
 """
 
-from collections.abc import Callable, Iterable
-from re import finditer
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, pairwise
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.claims import WROTE, Claim, promise_continuation, promise_contract, responses
+from ralph.core.claims import Claim, responses
 from ralph.core.model import Check, Iteration, Note, Run
 from ralph.core.text import clean, head, one_line, tail
+from ralph.core.wording import TextSpan, letters
 
 
 class Brief(Struct, frozen=True, kw_only=True):
@@ -33,8 +35,23 @@ class Brief(Struct, frozen=True, kw_only=True):
     tells_claim: bool = False
 
 
+WROTE = "You wrote"
+
+NO_WORK = (
+    "Promise detected, but no tool calls/work were performed; "
+    "you must actually complete the task before emitting the promise."
+)
+
+LOOK_AGAIN = (
+    "This is claim {said} of {times} that are needed in a row.\n"
+    "Read the whole task again, look at the result with fresh eyes, and try it out. If anything is missing or wrong, "
+    "fix it; if there is nothing to change, change nothing and claim again."
+)
+
 Compose = Callable[[Brief], str]
 
+LONGEST_COMPARED = 2000  # characters of a line that are compared with the prompt
+LONGEST_END = 1 << 16  # characters at each end of a long prompt
 ANSWER_LIMIT = 1500
 DIFF_LIMIT = 5000
 ERROR_LIMIT = 2000
@@ -56,25 +73,63 @@ def check_note(check: Check, truncate: int) -> Note:
 
 
 def asked(prompt: str, last: Iteration | None) -> str:
-    """What of a prompt is not the agent's own words, which it may well repeat."""
+    """The prompt without the agent's own words, which it may repeat."""
     answer = head(clean(last.turn.text), ANSWER_LIMIT) if last else ""
     lines = (prompt.replace(answer, "", 1) if answer.strip() else prompt).split("\n")
     return "\n".join(line for line in lines if not line.startswith(WROTE))
+
+
+def wording_message(marker: str, words: str, doubt: str) -> str:
+    """What the agent is told about a marker that was seen and doesn't count."""
+    return (
+        f'{WROTE} "{words}", which is not a claim: {doubt}. When the work is done, put {marker} alone on the last '
+        "line, after an empty line, and don't lead up to it with a colon."
+    )
+
+
+def blocked_message(marker: str, words: str, doubt: str) -> str:
+    """What the agent is told about a report of BLOCKED that was seen and doesn't count."""
+    return (
+        f'{WROTE} "{words}", which ends nothing: {doubt}. If you cannot continue, put this alone on the last line, '
+        f"after an empty line: {marker}"
+    )
+
+
+def echoes(text: str, prompt: str) -> tuple[TextSpan, ...]:
+    """The parts of an answer that repeat the prompt: two or more lines that are consecutive there as well, or all of
+    it. Punctuation, indentation and lines without words don't count."""
+    said = clean(text)
+    if len(prompt) > 2 * LONGEST_END:  # its instructions are at one of its ends
+        prompt = f"{prompt[:LONGEST_END]}\n{prompt[-LONGEST_END:]}"
+    asked = [words for _, words in _lines(prompt)]
+    if asked and asked == [words for _, words in islice(_lines(said), len(asked) + 1)]:
+        return ((0, len(text)),)
+    neighbours = {*pairwise(asked)}
+    pairs = pairwise(_lines(said))
+    repeated = ((one[0], other[0]) for one, other in pairs if (one[1], other[1]) in neighbours)
+    return tuple(dict.fromkeys(span for pair in repeated for span in pair))
+
+
+def _lines(text: str) -> Iterator[tuple[TextSpan, str]]:
+    """Each line with words in it: where it is, and its letters."""
+    for line in re.finditer(r"[^\n]++", text):
+        if words := letters(line[0][:LONGEST_COMPARED]):
+            yield line.span(), words
 
 
 def guardrails(brief: Brief) -> str:
     """The goal, changed by each note in turn: behind it, in front of it, or in its place, what checks print as it is.
     Whoever gave a goal, and no prompt of his own, need not know how an agent says that it is done."""
     told = brief.tells_claim and brief.claim and brief.claim.marker not in own_words(brief.goal)
-    closing = f"\n\nWhen all of it is done, {brief.claim.deed}." if told and brief.claim else ""
+    closing = f"\n\nWhen all of it is done, {brief.claim.request}." if told and brief.claim else ""
     return _counted(brief, _applied(brief.goal + closing, _told(brief, fences_checks=False)))
 
 
 def own_words(goal: str) -> str:
     """The goal without what somebody else says in it: who could say there how to claim would keep us from saying it."""
-    closing = {found[1]: found for found in finditer(r"\n</([0-9a-f]{16}) issue>", goal)}
+    closing = {found[1]: found for found in re.finditer(r"\n</([0-9a-f]{16}) issue>", goal)}
     kept, at = "", 0
-    for opening in finditer(r"<([0-9a-f]{16}) issue>\n", goal) if closing else ():
+    for opening in re.finditer(r"<([0-9a-f]{16}) issue>\n", goal) if closing else ():
         closes = closing.get(opening[1])
         if closes and at <= opening.start() and opening.end() <= closes.start():
             kept, at = kept + goal[at : opening.start()], closes.end()
@@ -123,7 +178,7 @@ def _instructions(brief: Brief) -> str:
         lines += ["All of these checks must pass (exit code 0); they are run for you after your turn:"]
         lines += [f"- {command}" for command in brief.checks]
     if brief.claim:
-        lines += [f"When the task is finished, {brief.claim.deed}. If it is not, do not."]
+        lines += [f"When the task is finished, {brief.claim.request}. If it is not, do not."]
     if brief.nonce:
         lines += [_about_fences(brief)]
     return "\n".join(lines)
@@ -146,6 +201,32 @@ def promise(brief: Brief) -> str:
         return _counted(brief, _noted(promise_contract(brief.goal, marker), brief))
     told = promise_continuation(brief.goal, marker, [note.text for note in _told(brief)], brief.ultrawork)
     return _counted(brief, told)
+
+
+def promise_contract(task: str, marker: str) -> str:
+    """The first prompt of a loop that ends with a promise."""
+    return (
+        f"{task}\n\n"
+        "Strict requirements for ending this task:\n"
+        f"- Only when the task is fully done, output exactly this, alone on the last line: {marker}\n"
+        "- It must match exactly: no white space inside the tag, no other wording, no variants.\n"
+        "- If the task is not fully done, do not output it. Do not output it to get out of the loop.\n"
+        "- You must do the work with your tools first: a promise without work is rejected.\n"
+    )
+
+
+def promise_continuation(task: str, marker: str, objections: Iterable[str], ultrawork: bool = False) -> str:
+    """The prompt after a turn that didn't end the loop; `objections` say why."""
+    why = "\n\n".join(objections)
+    opening, promise = f"{why}\n\n", f"promise {marker}"
+    if not why:
+        opening = f"You attempted to end the loop, but you did not output the completion promise {marker}. "
+        promise = "promise"
+    told = (
+        f"{opening}Continue working on the original task below. "
+        f"Only output the {promise} when the task is fully complete.\n\nOriginal task:\n{task}"
+    )
+    return f"ultrawork\n\n{told}" if ultrawork else told
 
 
 def supervise(brief: Brief) -> str:

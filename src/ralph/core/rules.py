@@ -9,9 +9,23 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ralph.core import claims as claiming
-from ralph.core.claims import LOOK_AGAIN, NO_WORK, Claim, Reading, blocked_message, sighted, wording_message
-from ralph.core.model import WAYS_OUT, Iteration, Note, Opinions, Outcome, Refusal, Rule, Run, Stop, Wait, configured
-from ralph.core.prompts import check_note
+from ralph.core.claims import Claim, Reading, sighted
+from ralph.core.model import (
+    WAYS_OUT,
+    Check,
+    Iteration,
+    Note,
+    Opinions,
+    Outcome,
+    Refusal,
+    Rule,
+    Run,
+    Stop,
+    Wait,
+    configured,
+    tree_files,
+)
+from ralph.core.prompts import LOOK_AGAIN, NO_WORK, blocked_message, check_note, wording_message
 from ralph.core.text import listed, money, one_line, plural
 
 # How the agent of a task asks for no restart.
@@ -79,34 +93,60 @@ def completed(
 
 @configured
 def unclaimed(run: Run, claims: Sequence[Claim], reading: Reading = Reading()) -> Opinions:
-    """The first time that every check passes and the agent does not say that it is done: it may not know how."""
-    owed = next((claim.deed for claim in claims if claim.text), "")
-    if not owed or run.retries or not run.last or not _every_check_passed(run.last):
+    """Tell the agent that every check passes, and how to claim: the first time that it doesn't claim or, if green
+    checks can count as a claim, every time."""
+    green_is_enough = Claim("green") in claims
+    owed = next((claim for claim in claims if claim.text), None)
+    if not owed or run.retries or not run.last or not run.last.passes_checks:
         return
-    if any(map(_every_check_passed, run.iterations[:-1])):
+    is_new = not any(iteration.passes_checks for iteration in run.iterations[:-1])
+    is_new = is_new and not any(sighted(claim, run, reading) for claim in claims)
+    if not green_is_enough and not is_new:
         return
-    if not any(sighted(claim, run, reading) for claim in claims):
-        yield Note(
-            f"Every check passes now. If all of the work is done, {owed}; if it is not, go on with it.",
-            about="claim",
-            notice=f"every check passes, but the agent did not {owed}: it is reminded. "
-            "With --until checks, green checks suffice",
-        )
+    way_out = "with --until checks, green checks suffice"
+    if green_is_enough and run.was_red:
+        way_out = "if it has nothing to add, the run is done"
+    yield Note(
+        f"Every check passes now. If all of the work is done, {owed.request}; if it is not, continue with it.",
+        about="claim",
+        notice=f"every check passes, but the agent did not {owed.deed}: it is reminded; {way_out}" if is_new else "",
+    )
 
 
-def _every_check_passed(iteration: Iteration) -> bool:
-    return bool(iteration.checks) and iteration.is_green and not iteration.turn.failure
+UNSTARTABLE = (126, 127)  # exit codes of a shell that cannot execute, or cannot find, the command
+
+
+def startup_problem(checks: Sequence[Check]) -> tuple[str, str] | None:
+    """Return the message and the hint for the first check of the baseline that could not start."""
+    for check in checks:
+        if check.exit_code in UNSTARTABLE and not check.timeout:
+            return _cannot_start(check), "fix --check, or add --no-baseline if the agent will create the command"
+    return None
+
+
+def never_started(run: Run) -> Opinions:
+    """End a run without a baseline if a check that has never started in it exits with 127 twice in a row."""
+    for check in run.recent[-1].checks if len(run.recent) > 1 and not run.retries else ():
+        codes = [one.exit_code for past in run.iterations for one in past.checks if one.name == check.name]
+        before = [one.exit_code for one in run.recent[-2].checks if one.name == check.name]
+        if before and set(codes) == {127}:
+            yield Stop(Outcome.FATAL, f"{_cannot_start(check)} twice in a row (fix --check)")
+
+
+def _cannot_start(check: Check) -> str:
+    why = "not executable" if check.exit_code == 126 else "command not found"
+    return f'the check "{one_line(check.name)}" cannot start: {why} (exit code {check.exit_code})'
 
 
 @configured
 def blocked(run: Run, word: str, reading: Reading = Reading()) -> Opinions:
-    """The agent says that it cannot go on. Once a person has let the run go on, it has to say so anew."""
+    """The agent reports that it cannot continue. After a resumption it has to report that again."""
     seen = claiming.blocked(word, run.recent[-1].turn, reading) if run.recent and not run.retries else None
     if seen is None:
         return
     found, why = seen
     if not found.doubt:
-        yield Stop(Outcome.BLOCKED, why or "the agent said that it cannot go on, and not why")
+        yield Stop(Outcome.BLOCKED, why or "the agent said that it cannot continue, but not why")
         return
     marker = f"<response>{word}: why</response>"
     yield Note(blocked_message(marker, found.words, found.doubt), about="wording")
@@ -114,13 +154,22 @@ def blocked(run: Run, word: str, reading: Reading = Reading()) -> Opinions:
 
 
 def _why_done(claim: Claim, run: Run) -> str:
-    said = {
-        "file": f"the file {claim.text} is there",
-        "checks": "every check passes",
-        "turn": "the agent finished its turn",
-    }.get(claim.kind, f"the agent said {claim.marker}")
-    count = len(run.last.checks) if run.last and claim.kind != "checks" else 0
-    return said + (f" and {plural(count, 'check')} passed" if count else "")
+    if claim.kind == "green":
+        return "the checks pass and the agent had nothing to add"
+    if claim.kind == "checks":
+        return f"every check passes{_red_before(run)}"
+    said = {"file": f"the file {claim.text} is there", "turn": "the agent finished its turn"}
+    reason = said.get(claim.kind, f"the agent said {claim.marker}")
+    count = len(run.last.checks) if run.last else 0
+    return f"{plural(count, 'check')} pass{'es' * (count == 1)}{_red_before(run)} and {reason}" if count else reason
+
+
+def _red_before(run: Run) -> str:
+    """What the baseline adds to "2 checks pass": a check that was green before proves nothing about this goal."""
+    if not run.baseline:
+        return ""
+    red = sum(not check.passed for check in run.baseline)
+    return f" ({red or 'no check'} {'were' if red > 1 else 'was'} red before)"
 
 
 @configured
@@ -158,7 +207,7 @@ def claimed_in_a_row(
         if not any((found := sighted(claim, then, reading)) and not found.doubt for claim in claims):
             break
         said += 1
-        if said == times or _files(last.tree) != _files(run.tree_before(last.number)):
+        if said == times or tree_files(last.tree) != tree_files(run.tree_before(last.number)):
             break
     if said < times:
         yield Note(LOOK_AGAIN.format(said=said, times=times), about="claims")
@@ -288,17 +337,11 @@ def stalled(run: Run, repeats: int = 1, commits: bool = False) -> Opinions:
 def _alike(one: Iteration, other: Iteration, commits: bool) -> bool:
     return (
         one.turn.text == other.turn.text
-        and (one.tree == other.tree or (commits and _files(one.tree) == _files(other.tree)))
+        and (one.tree == other.tree or (commits and tree_files(one.tree) == tree_files(other.tree)))
         and not one.turn.failure
         and not other.turn.failure
         and [c.passed for c in one.checks] == [c.passed for c in other.checks]
     )
-
-
-def _files(tree: str | None) -> str:
-    """The fingerprint `HEAD:files` without HEAD."""
-    head, _, files = (tree or "").partition(":")
-    return files or head
 
 
 @configured

@@ -1,11 +1,12 @@
-"""How does each event change where a run stands? Kept up to date as it happens, or read back from the run."""
+"""The summary of a run, and how each event changes it."""
 
-from typing import Any
+from typing import Any, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events as e
-from ralph.core.model import Iteration, Run, RunFacts, Usage
+from ralph.core.model import Iteration, Usage
 from ralph.core.text import one_line, short
 
 GOAL_SHOWN = 500
@@ -13,30 +14,72 @@ REASON_SHOWN = 500
 SHARES_SHOWN = 24
 
 
-def recalled(run: Run) -> RunFacts:
-    """The facts of a run that is read back."""
-    usage, last = run.usage, run.last
-    return RunFacts(
-        id=run.id,
-        goal=one_line(run.goal, GOAL_SHOWN),
-        iterations=len(run.iterations),
-        checks=len(last.checks) if last else 0,
-        passed=sum(check.passed for check in last.checks) if last else 0,
-        shares=tuple(map(_share, run.iterations[-SHARES_SHOWN:])),
-        cost_usd=usage.cost_usd,
-        tokens=usage.tokens,
-    )
+class RunSummary(Struct, omit_defaults=True, kw_only=True):
+    """Where a run is now, or how it ended: kept in its `state.json`, so that a list of runs reads no journal.
+
+    `pid`, `start` and `host` identify the process that plays the run; it is `deaf` if it ignores signals. Times are
+    epoch seconds. `finished` counts the iterations; `checks` and `checks_passed` are those of the last one, `shares`
+    the percentages that passed in the latest ones. `waits` is what it waits for until `until`; `paused` is why it waits
+    for a person, who must answer a question if it `asks`. `stopping`: it ends after its turn. `given` counts the
+    person's notes in the current prompt. `doing` is what it does since `since`. Without an `outcome` the run is
+    running, or its process died. `kind` is "work" for a backlog and "plan" for a run that makes a plan; `work` and
+    `item` name the backlog and the task that the run is for. `untouched`: it changed nothing in its worktree.
+    """
+
+    run: str
+    pid: int = 0
+    start: str = ""
+    host: str = ""
+    deaf: bool = False
+    workspace: str = ""
+    worktree: str = ""
+    branch: str = ""
+    goal: str = ""
+    agent: str = ""
+    preset: str = ""
+    task: str = ""
+    kind: str = ""
+    work: str = ""
+    item: str = ""
+    version: str = ""
+    began: float = 0.0
+    changed: float = 0.0
+    max_iterations: int | None = None
+    finished: int = 0
+    checks: int = 0
+    checks_passed: int = 0
+    shares: tuple[int, ...] = ()
+    cost_usd: float | None = None
+    tokens: int = 0
+    waits: str = ""
+    until: float = 0.0
+    paused: str = ""
+    asks: bool = False
+    stopping: bool = False
+    given: int = 0
+    doing: str = ""
+    since: float = 0.0
+    outcome: str = ""
+    reason: str = ""
+    interrupted_by: str = ""
+    verified: bool = True
+    untouched: bool = False
+    seconds: float = 0.0
+    exit_code: int | None = None
 
 
-_WITHOUT_EFFECT = frozenset({
+Summary = TypeVar("Summary", bound=RunSummary)
+
+
+_IRRELEVANT = frozenset({
     *(e.AgentText, e.ToolStarted, e.ToolFinished, e.AgentUnknown, e.Unheard, e.AgentFinished),
     *(e.IterationStarted, e.CheckStarted, e.CheckFinished, e.Notice),
 })  # fmt: skip
 
 
-def after(facts: RunFacts, event: e.Event, at: float) -> RunFacts:
-    """The facts once `event` has happened; the same object where it changes nothing that a list shows."""
-    if type(event) in _WITHOUT_EFFECT:  # most of them
+def after(facts: Summary, event: e.Event, at: float) -> Summary:
+    """Return the summary after `event`, the same object if the event changes nothing in it."""
+    if type(event) in _IRRELEVANT:  # most events
         return facts
     match event:
         case e.RunStarted():
@@ -45,9 +88,9 @@ def after(facts: RunFacts, event: e.Event, at: float) -> RunFacts:
             checks = event.record.checks
             return replace(
                 _spent(facts, event.record.usage),
-                iterations=event.iteration,
+                finished=event.iteration,
                 checks=len(checks),
-                passed=sum(check.passed for check in checks),
+                checks_passed=sum(check.passed for check in checks),
                 shares=(*facts.shares, _share(event.record))[-SHARES_SHOWN:],
                 waits="",
                 given=0,
@@ -73,10 +116,13 @@ def after(facts: RunFacts, event: e.Event, at: float) -> RunFacts:
                 reason=one_line(event.reason, REASON_SHOWN),
                 interrupted_by=event.interrupted_by,
                 verified=event.verified,
-                iterations=event.iterations,
+                finished=event.iterations,
                 cost_usd=event.cost_usd,
-                duration_s=event.duration_s,
+                seconds=event.duration_s,
                 exit_code=event.exit_code,
+                worktree=event.worktree or facts.worktree,
+                branch=event.branch or facts.branch,
+                untouched=event.untouched,
                 waits="",
                 paused="",
                 changed=at,
@@ -85,14 +131,14 @@ def after(facts: RunFacts, event: e.Event, at: float) -> RunFacts:
 
 
 def _share(iteration: Iteration) -> int:
-    """How many percent of its checks passed; of a failed turn none."""
+    """Return the percentage of its checks that passed; 0 for a failed turn."""
     if iteration.turn.failure is not None:
         return 0
     checks = iteration.checks
     return 100 * sum(check.passed for check in checks) // len(checks) if checks else 100
 
 
-def _started(facts: RunFacts, event: e.RunStarted, at: float) -> RunFacts:
+def _started(facts: Summary, event: e.RunStarted, at: float) -> Summary:
     return replace(
         facts,
         pid=event.pid,
@@ -100,6 +146,7 @@ def _started(facts: RunFacts, event: e.RunStarted, at: float) -> RunFacts:
         goal=one_line(event.goal, GOAL_SHOWN),
         agent=event.agent,
         preset=event.preset,
+        worktree=event.worktree,
         branch=event.branch,
         task=event.task,
         work=event.work,
@@ -107,7 +154,7 @@ def _started(facts: RunFacts, event: e.RunStarted, at: float) -> RunFacts:
         version=event.version,
         began=facts.began or at,
         changed=at,
-        cap=event.max_iterations,
+        max_iterations=event.max_iterations,
         waits="",
         paused="",
         outcome="",
@@ -117,8 +164,8 @@ def _started(facts: RunFacts, event: e.RunStarted, at: float) -> RunFacts:
     )
 
 
-def _spent(facts: RunFacts, usage: Usage) -> RunFacts:
-    if usage == Usage():  # as of an agent that reports nothing
+def _spent(facts: Summary, usage: Usage) -> Summary:
+    if usage == Usage():  # the agent reports nothing
         return facts
     total = Usage(cost_usd=facts.cost_usd).plus(usage)
     return replace(facts, cost_usd=total.cost_usd, tokens=facts.tokens + usage.tokens)
@@ -136,7 +183,7 @@ _ENDS = {e.AgentFinished, e.CheckFinished, e.ReviewFinished, e.Continued}
 
 
 class Activity:
-    """Listens to events, some thousand a second. `since` is the moment (epoch seconds) at which it began."""
+    """Listens to events, thousands per second, and knows what the run is doing, and `since` when (epoch seconds)."""
 
     def __init__(self) -> None:
         self.since = 0.0

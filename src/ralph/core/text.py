@@ -1,10 +1,8 @@
 """How is text from outside made safe to show and to quote? Control characters go, cuts never split a character."""
 
+import re
+import shlex
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import re
 
 # In UTF-8, which is looked through many times as fast as what it stands for. Of each expression the first byte is
 # looked for first.
@@ -46,8 +44,6 @@ def as_shown(data: bytes) -> bytes:
         for eight, seven in _EIGHT_BITS.items():
             data = data.replace(eight, seven)
     if b"\x1b" in data:
-        import re
-
         data = b"".join(re.split(_ESCAPES, data))  # in two thirds of the time that `sub` takes
     # To ask for each takes half the time of one `translate`, but not where there is little to look through.
     if len(data) < _LITTLE or any(code in data for code in _OBEYED):
@@ -70,7 +66,6 @@ def in_units(char: str) -> str:
 def _without_hidden(data: bytes, instead: "Callable[[re.Match[bytes]], bytes]") -> bytes:
     if data.isascii() and b"\x7f" not in data:
         return data
-    import re
 
     for hidden in _HIDDEN:  # one expression for all of them takes ten times as long
         if hidden[:1] in data and re.search(hidden, data):
@@ -125,7 +120,6 @@ LONGEST_COMMAND = 1 << 17  # Linux refuses a longer argument, and to split a tex
 
 def shell_words(line: str) -> tuple[str, ...]:
     """The words of a command line, as a shell would see them; a ValueError where it cannot be one."""
-    import shlex
 
     if len(line) > LONGEST_COMMAND:
         raise ValueError(f"it has {len(line):,} characters, and no system takes so many")

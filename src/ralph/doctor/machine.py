@@ -1,12 +1,14 @@
 """Is this machine fit for a run? Each look finds one thing, and says what to do about it. And does an agent do what
 ralph needs of one? It is asked to repeat a word, and what ralph understood of it is told."""
 
+import ctypes
 import os
 import re
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -15,23 +17,30 @@ from msgspec.structs import replace
 
 from ralph import __version__, agents
 from ralph.agents import known
+from ralph.agents.command import dialect_of
 from ralph.agents.protocol import AgentModule
+from ralph.agents.wire import TABLE, read
 from ralph.core import events
 from ralph.core.model import Run, Turn
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, one_line, plural
 from ralph.errors import UserError, to_install
 from ralph.files import PROBE, remove_tree
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper
-from ralph.processes.process import PATIENCE, Limits, heard, run_process
-from ralph.processes.program import CannotStart, Command, ProgramMissing, find_program
-from ralph.processes.spawning import MARK
-from ralph.records.folder import RunFolder, TurnFolder
+from ralph.git import client as git
+from ralph.process.descendants import MARK
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
+from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
+from ralph.process.program_run import ASK_TIMEOUT, Limits, ask_program, stream_program
 from ralph.run.agents import Choice, CliAgent
 from ralph.run.context import Context
+from ralph.sandbox.bubblewrap import find_bubblewrap, parse_version
+from ralph.sandbox.discovery import SandboxRequest
+from ralph.sandbox.sandbox import open_sandbox
 from ralph.settings import Settings
 from ralph.show.words import duration, money
+from ralph.store.folder import RunFolder, TurnFolder
+from ralph.store.orphans import find_orphans
 
 FindingState = Literal["ok", "note", "warn", "fail"]
 
@@ -89,14 +98,13 @@ def disk(folder: Path) -> Finding:
 
 def repository(folder: Path) -> Finding:
     """Whether git can help: it is what fingerprints, diffs, worktrees and rewinding are made of."""
-    from ralph.repository import git
 
     if not git.is_installed():
         return Finding("git", "warn", "not installed", "install git: worktrees, diffs, rewinding and commits need it")
     try:
-        version = git.run(str(folder), "version").decode(errors="replace").strip().removeprefix("git version ")
-        found = git.find_repository(folder)
-        has_commits = found is not None and bool(git.commit_of(found.root, "HEAD"))
+        version = git.version_line(str(folder))
+        found = git.find_git(folder)
+        has_commits = found is not None and bool(found.resolve("HEAD"))
     except UserError as error:
         return Finding("git", "warn", error.message, error.hint or "see what `git status` says")
     if found is None:
@@ -112,7 +120,7 @@ def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
     began = time.monotonic()
     words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)
     command = Command(argv=words, cwd=str(folder), env={**env, MARK: f"doctor-{os.getpid()}"})
-    ended = run_process(keeper, command, on_lines=lambda lines: None, limits=Limits(turn=20.0, leftovers=0.5))
+    ended = stream_program(keeper, command, on_lines=lambda lines: None, limits=Limits(turn=20.0, leftovers=0.5))
     taken = f"{1000 * (time.monotonic() - began):.0f} ms"
     kind = "supported" if _adopts() else "not supported"
     if ended.leftovers and not keeper.survivors:
@@ -122,35 +130,30 @@ def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
 
 
 def leftovers(env: Mapping[str, str]) -> Finding:
-    """Whether processes live on of runs that are dead: somebody has killed ralph together with its keeper."""
-    from ralph.records.register import left_behind, remark
-
-    found = left_behind(env)
-    if not found:
+    """Report processes of dead runs: somebody killed ralph together with its keeper."""
+    orphans = find_orphans(env)
+    if not orphans:
         return Finding("leftovers", "ok", "no dead run has left a process")
-    advice = "`ralph clean` ends them, and so does the next run"
-    return Finding("leftovers", "warn", "; ".join(remark(left, "lives on") for left in found), advice)
+    details = [f"run {orphan.run} was killed; still running: {orphan}" for orphan in orphans]
+    return Finding("leftovers", "warn", "; ".join(details), "`ralph clean` ends them, and so does the next run")
 
 
 def _adopts() -> bool:
     """Whether the kernel can give a process the orphans below it."""
     if sys.platform != "linux":
         return False
-    import ctypes
 
     return bool(ctypes.CDLL(None).prctl(_GET_CHILD_SUBREAPER, ctypes.byref(ctypes.c_int()), 0, 0, 0) == 0)
 
 
-def boxes(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool) -> Finding:
-    """Whether a real box can be made here, and holds: it is tried, with nothing of anybody's in it."""
-    from ralph.processes.box import find_bubblewrap, version_in
-    from ralph.processes.sandbox import Wanted, open_sandbox
+def sandbox_finding(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool) -> Finding:
+    """Create and test a sandbox in an empty folder."""
 
     began = time.monotonic()
     try:
         bubblewrap = find_bubblewrap(env, str(folder))
         with tempfile.TemporaryDirectory() as place:
-            wanted = Wanted(
+            wanted = SandboxRequest(
                 workspace=_made(f"{place}/workspace"),
                 env=env,
                 records=_made(f"{place}/records"),
@@ -161,10 +164,10 @@ def boxes(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool)
     except UserError as error:
         return Finding("sandbox", "fail" if is_wanted else "note", error.message, error.hint)
     taken = f"{1000 * (time.monotonic() - began):.0f} ms"
-    said, _ = heard(keeper, Command(argv=(bubblewrap, "--version"), cwd=str(folder), env=env))
-    version = ".".join(map(str, version_in(said)))
+    said, _ = ask_program(keeper, Command(argv=(bubblewrap, "--version"), cwd=str(folder), env=env))
+    version = ".".join(map(str, parse_version(said)))
     return Finding(
-        "sandbox", "ok", f"bubblewrap {version}; a box was made, and held ({taken})", facts={"version": version}
+        "sandbox", "ok", f"bubblewrap {version}; a sandbox was created and tested ({taken})", facts={"version": version}
     )
 
 
@@ -214,7 +217,6 @@ def presence(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str], pr
 
 def _own_agent(module: AgentModule, env: Mapping[str, str]) -> Finding:
     """How it stands with the built-in agent: it comes with an extra, and works with whoever has a key or none."""
-    from importlib.util import find_spec
 
     if find_spec("pydantic_ai") is None:
         return Finding(module.NAME, "note", "not installed", f"to use it: {module.INSTALL}")
@@ -229,12 +231,12 @@ def _own_agent(module: AgentModule, env: Mapping[str, str]) -> Finding:
 def _version(path: str, keeper: Keeper, folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
     """The version, or what went wrong."""
     try:
-        said, ended = heard(keeper, Command(argv=(path, "--version"), cwd=str(folder), env=env))
+        said, ended = ask_program(keeper, Command(argv=(path, "--version"), cwd=str(folder), env=env))
     except CannotStart as error:
         return "", error.message
     said = clean(said.strip() or ended.stderr.strip())
     if ended.ended_by or ended.code:
-        reason = f"no answer within {PATIENCE:.0f} s" if ended.ended_by else f"exit code {ended.code}"
+        reason = f"no answer within {ASK_TIMEOUT:.0f} s" if ended.ended_by else f"exit code {ended.code}"
         return "", one_line(": ".join(filter(None, (reason, said.rpartition("\n")[2]))))
     found = re.search(r"(?<!\d)\d++\.\d[\w.+-]*+", said)
     return found[0].rstrip(".") if found else one_line(said, 60) or "unknown version", ""
@@ -270,10 +272,10 @@ def probed(
     word = os.urandom(6).hex()
     folder = RunFolder(Path(tempfile.mkdtemp(prefix=PROBE)), env.get(MARK, "probe"))
     folder.make()
-    heard: list[events.Event] = []
+    ask_program: list[events.Event] = []
 
     def hear(*happened: events.Event) -> None:
-        heard.extend(happened)
+        ask_program.extend(happened)
 
     with Interrupt() as interrupt:
         context = Context(
@@ -293,7 +295,7 @@ def probed(
     answer = _answer(turn, word, folder.turn(1))
     yield answer
     if turn.failure is None:
-        yield _stream(choice, turn, heard, folder.turn(1))
+        yield _stream(choice, turn, ask_program, folder.turn(1))
         yield _tools(turn)
         yield _cost(turn)
         yield _session(choice, turn)
@@ -316,12 +318,12 @@ def _answer(turn: Turn, word: str, logs: TurnFolder) -> Finding:
     return Finding("answer", "fail", missing, f"does the prompt reach it? see {logs.prompt} and {logs.stdout}")
 
 
-def _stream(choice: Choice, turn: Turn, heard: list[events.Event], logs: TurnFolder) -> Finding:
+def _stream(choice: Choice, turn: Turn, ask_program: list[events.Event], logs: TurnFolder) -> Finding:
     if turn.tool_calls is None:
         advice = "if it can print a stream of JSON, ask for it: ralph will see tools, costs and sessions"
         return Finding("stream", "note", "plain text", advice)
-    unread = sum(event.skipped_lines for event in heard if isinstance(event, events.AgentFinished))
-    strange = sorted({event.kind for event in heard if isinstance(event, events.AgentUnknown)})
+    unread = sum(event.skipped_lines for event in ask_program if isinstance(event, events.AgentFinished))
+    strange = sorted({event.kind for event in ask_program if isinstance(event, events.AgentUnknown)})
     dialect = choice.module.NAME if choice.module.NAME in known() else _dialect(logs)
     detail = f"JSON, line by line, as {dialect} prints it"
     if unread or strange:
@@ -333,8 +335,6 @@ def _stream(choice: Choice, turn: Turn, heard: list[events.Event], logs: TurnFol
 
 def _dialect(logs: TurnFolder) -> str:
     """The known agent whose stream this is."""
-    from ralph.agents.command import dialect_of
-    from ralph.agents.wire import TABLE, read
 
     with open(logs.stdout, "rb") as stream:
         tables = (read(line, TABLE) for line in stream.read(_SAMPLE).split(b"\n"))

@@ -9,7 +9,7 @@ from shutil import which
 
 from ralph.backlog import item_worktrees
 from ralph.backlog.backlog_source import ListWatch, read_list_at
-from ralph.backlog.children import Child
+from ralph.backlog.children import TaskProcess
 from ralph.backlog.coordinator import TICK, Coordinator
 from ralph.backlog.lists import ListContent
 from ralph.backlog.work_order import WorkOrder
@@ -20,8 +20,8 @@ from ralph.errors import UserError
 from ralph.fleet.database import Database, GaveUp
 from ralph.fleet.shared_ledger import SharedLedger
 from ralph.fleet.steering import Pause
-from ralph.processes.interrupt import Interrupt
-from ralph.records.folder import RunFolder
+from ralph.process.interrupt import Interrupt
+from ralph.store.folder import RunFolder
 
 OFTEN = 0.1  # seconds: so often news are heard at most
 LOOK = 2.0  # seconds between two looks at who has fallen silent
@@ -87,7 +87,7 @@ class Member(Coordinator):
         has_to_wait = not next_starts(self.ledger.board) and not next_batch(self.ledger.board)
         return not self._brings and has_to_wait and self._is_wanted_elsewhere()
 
-    def _start(self, key: str, words: tuple[str, ...], log: str) -> Child:
+    def _start(self, key: str, words: tuple[str, ...], log: str) -> TaskProcess:
         if job := self.ledger.board.jobs.get(key):
             self._runs[key] = job.run
         return super()._start(key, words, log)
@@ -107,9 +107,9 @@ class Member(Coordinator):
         if time.monotonic() - self._watched > LOOK:
             self._watched = time.monotonic()
             self.ledger.take_over()
-        if (landing := self._children.of("")) and not self.ledger.has_gate():
+        if (landing := self._children.find("")) and not self.ledger.has_gate():
             self._is_open, self._batch = False, ()
-            landing.ask_to_end(2)
+            landing.request_stop(2)
         if self.ledger.takes_gate():  # whoever had it may have been at a landing: git says what came of it
             self._is_open = self._was_opened()
             if self.ledger.board.trying:
@@ -125,15 +125,21 @@ class Member(Coordinator):
         self.ledger.heard = []
         self._renew()
 
-    def _claim_back(self, child: Child) -> None:
+    def _claim_back(self, child: TaskProcess) -> None:
         """We were taken for dead. If nobody has begun with the item since, it is ours again; else its loop ends."""
         key, run = child.key, self._runs[child.key]
         job = self.ledger.board.jobs.get(key)
         is_free = job is not None and job.state == "queued" and job.run == run
-        if job is not None and is_free and not child.asked and not self.ledger.finished and self.ledger.claims(key):
+        if (
+            job is not None
+            and is_free
+            and not child.stop_level
+            and not self.ledger.finished
+            and self.ledger.claims(key)
+        ):
             self.ledger.tell(work_events.ItemStarted(key, job.rounds, run, self._worker))
         if not self.ledger.is_mine(key):
-            child.ask_to_end(2 if job is None or job.state != "withdrawn" else 1)
+            child.request_stop(2 if job is None or job.state != "withdrawn" else 1)
 
     def _follow(self, heard: Sequence[object]) -> None:
         board, landed = self.ledger.board, dict[str, str]()
@@ -152,7 +158,7 @@ class Member(Coordinator):
             self._list.hurry()  # the target has changed, and the list on it with it
             self._tick_on_disk()
         if self.ledger.finished:
-            self._children.ask_to_end(1)
+            self._children.request_stop(1)
 
     def _clear(self) -> None:
         """What is left here of items that have landed: once all that can begin has begun, for it takes its time."""
@@ -193,11 +199,11 @@ class Member(Coordinator):
         try:
             super()._leave()
         except GaveUp:  # the database is away, and nobody wants to wait: the others will take over
-            self._children.ask_to_end(2)
+            self._children.request_stop(2)
             while list(self._children):
                 self._children.wait(TICK, self._interrupt.fileno())
                 self._interrupt.acknowledge()
-                self._children.take_ended()
+                self._children.reap()
 
     def _finish(self) -> int:
         """Tells of the end of the work where we have the gate, or where nothing could ever begin for whoever brought

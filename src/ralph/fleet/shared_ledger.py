@@ -15,9 +15,9 @@ from ralph.core.backlog import SETTLED
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.fleet.database import STALLED, Database, Registered, Transaction, finished
-from ralph.records.folder import RunFolder
-from ralph.records.journal import decoded
-from ralph.records.writer import LineSink, Writer
+from ralph.store.folder import RunFolder
+from ralph.store.journal import decode_entry
+from ralph.store.writer import LineSink, Writer
 
 TASK = "ralph"
 GATE, LIST = ".gate", ".list"  # no item's key begins with a dot
@@ -126,7 +126,7 @@ class SharedLedger(JournalLedger):
             self._seq = seq
             for sink in self._sinks:
                 sink(line if line.endswith(b"\n") else line + b"\n")
-            entry = decoded(line)
+            entry = decode_entry(line)
             event: Any = entry.event() if entry else None
             if entry is None or event is None:  # of a version that knows more
                 continue

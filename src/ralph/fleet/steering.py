@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ralph.backlog.coordinator import summary
 from ralph.backlog.ledger import WorkRegistration, WorkTold
 from ralph.backlog.wishes import WISH, Wish, granted, in_vain, item_meant
-from ralph.backlog.work_order import ORDER, WorkOrder, order_in, put
+from ralph.backlog.work_order import WorkOrder, order_in, put_order
 from ralph.core import work_events
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor, secret_values
@@ -25,10 +25,10 @@ from ralph.files import state_folder
 from ralph.fleet.database import LAYOUT, Database, Present, Registered, Transaction, WorkRow, ready
 from ralph.fleet.shared_ledger import SharedLedger, encoded
 from ralph.history.work_history import WorkHistory, folded
-from ralph.records.folder import RunFolder, prepare
-from ralph.records.journal import decoded
-from ralph.records.writer import enlist
-from ralph.steering.mailbox import Mailbox
+from ralph.store.folder import RunFolder, prepare
+from ralph.store.journal import decode_entry
+from ralph.store.mailbox import Mailbox
+from ralph.store.writer import enlist
 
 NOBODY = Registered(0, "", 0)
 OFTEN = 1.0  # seconds between two looks
@@ -94,7 +94,7 @@ def _meant(transaction: Transaction, name: str) -> WorkRow:
 
 def _seen(transaction: Transaction, row: WorkRow) -> Seen:
     lines = transaction.lines_after(row.id, 0)
-    history = folded(row.id, filter(None, (decoded(line) for _, line in lines)))
+    history = folded(row.id, filter(None, (decode_entry(line) for _, line in lines)))
     history.state = "running" if row.is_open else history.finished.outcome if history.finished else "ended"
     return Seen(row, history, tuple(one for one in transaction.present() if one.work in ("", row.id)))
 
@@ -266,7 +266,7 @@ class Copy:
     def begin(self) -> None:
         self._pause.begin()
         self.folder.make()
-        put(self.folder, ORDER, self._order)
+        put_order(self.folder, self._order)
         self._registration.begin()
         self._ledger.open()
         self._registration(*filter(None, (self._ledger.finished,)))

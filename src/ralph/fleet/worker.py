@@ -15,11 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__
-from ralph.backlog.children import Children
+from ralph.backlog.children import TaskProcesses
 from ralph.backlog.item_worktrees import Charge
 from ralph.backlog.ledger import Audience, WorkRegistration, WorkTold
 from ralph.backlog.lists import ListContent
-from ralph.backlog.work_order import ORDER, WorkOrder, home_of, order_in, put
+from ralph.backlog.work_order import WorkOrder, home_of, order_in, put_order
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
 from ralph.core.work_events import ItemListed
@@ -39,12 +39,12 @@ from ralph.fleet.database import (
 )
 from ralph.fleet.member import Member
 from ralph.fleet.shared_ledger import POSTS, SharedLedger, encoded, keep_list, queue_up
-from ralph.processes.interrupt import Interrupt
-from ralph.records.folder import RunFolder, prepare
-from ralph.records.register import host
-from ralph.records.writer import enlist
-from ralph.repository.git import commit_of, repository
+from ralph.git.client import require_git
+from ralph.process.interrupt import Interrupt
 from ralph.show.outlet import Ndjson
+from ralph.store.folder import RunFolder, prepare
+from ralph.store.register import host
+from ralph.store.writer import enlist
 
 LOOK = 2.0  # seconds between two looks for a work
 SECRET = (VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
@@ -138,14 +138,14 @@ class Worker:
             return error.message
         if order.remote is None:
             return "it has no remote"
-        if order.remote.name not in self._home.git("remote").decode("utf-8", "replace").split():
+        if order.remote.name not in self._home.run("remote").decode("utf-8", "replace").split():
             return f"this clone has no remote {order.remote.name}; add it: git remote add {order.remote.name} URL"
-        if not commit_of(self._home.root, order.base):
+        if not self._home.resolve(order.base):
             try:
                 order.remote.fetch(self._home)
             except UserError as error:
                 return error.message
-            if not commit_of(self._home.root, order.base):
+            if not self._home.resolve(order.base):
                 return f"{self._home.root} is a clone of another repository: it lacks the commit {order.base[:12]}"
         return ""
 
@@ -159,7 +159,7 @@ class Worker:
             if not equipment.database.is_listening:
                 with suppress(Exception):  # behind a pooler the next look has to do
                     equipment.database.listen("ralph")
-            Children().wait(LOOK, equipment.interrupt.fileno(), equipment.database.fileno())
+            TaskProcesses().wait(LOOK, equipment.interrupt.fileno(), equipment.database.fileno())
             equipment.interrupt.acknowledge()
 
     def _take_part(
@@ -169,7 +169,7 @@ class Worker:
             ralph = prepare(Path(order.workspace))
             folder = RunFolder(ralph, order.id)
             folder.make()
-            put(folder, ORDER, order)
+            put_order(folder, order)
             equipment.heartbeat.charge(Charge(folder.path))
             stack.callback(equipment.heartbeat.charge, None)
             try:
@@ -259,7 +259,7 @@ def _take_leave(database: Database, me: Registered) -> None:
 def enter(database: Database, order: WorkOrder, reading: ListContent, me: Registered) -> WorkRow:
     """Puts a new work on record, with all its items: who sees it may begin. One list is worked off once at a time; one
     that is open, and whoever brought it is gone, is taken up again."""
-    prefix = repository(Path(order.workspace)).prefix
+    prefix = require_git(Path(order.workspace)).prefix
     stored = replace(order, is_shared=True, workspace=prefix, settings=replace(order.settings, notify=()))
 
     def write(transaction: Transaction) -> WorkRow:

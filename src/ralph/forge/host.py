@@ -14,8 +14,9 @@ from msgspec import Struct
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
-from ralph.processes.program import AskedProgram, CutOff
-from ralph.repository.git import Repository, environment
+from ralph.git.client import Git, user_environment
+from ralph.process.deadline import Cancelled
+from ralph.process.process import CapturedProcess
 
 PROGRAM = "gh"
 GITHUB = "github.com"
@@ -64,11 +65,11 @@ class Hosted(Struct, frozen=True):
         quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1", "GH_PAGER": "cat"}
         words += ("--input", "-") if body is not None else ()
         try:
-            with AskedProgram(words, environment() | quiet, stdin) as asked:
+            with CapturedProcess(words, user_environment() | quiet, stdin) as asked:
                 said = asked.output(PATIENCE, latest=MOST_BYTES)
         except FileNotFoundError:
             raise HostError("gh is not installed", INSTALL) from None
-        except CutOff as why:
+        except Cancelled as why:
             raise HostError(f"{self.host} was not waited for: {why}", "`ralph resume` tries again") from None
         except TimeoutError:
             raise HostError(f"{self.host} gave no answer within {PATIENCE:.0f} seconds", "try again") from None
@@ -103,7 +104,7 @@ def _details(said: bytes) -> str:
     return f": {told}" if told else ""
 
 
-def hosted_at(repository: Repository) -> Hosted:
+def hosted_at(repository: Git) -> Hosted:
     """Where the repository is pushed to, and under which name. Where it lies in a folder, only the remote is known."""
     remote = _remote(repository)
     urls = [
@@ -117,7 +118,7 @@ def hosted_at(repository: Repository) -> Hosted:
     return Hosted(host, owner, name, remote)
 
 
-def _remote(repository: Repository) -> str:
+def _remote(repository: Git) -> str:
     """The remote of the branch that is checked out, else the only one, else origin."""
     branch = _asked(repository, "symbolic-ref", "--short", "-q", "HEAD")
     own = _asked(repository, "config", "--get", f"branch.{branch[0]}.remote") if branch else []
@@ -133,8 +134,8 @@ def _remote(repository: Repository) -> str:
     raise UserError("this repository has no remote", "add one: git remote add origin URL")
 
 
-def _asked(repository: Repository, *words: str) -> list[str]:
-    answer = repository.ask(*words)
+def _asked(repository: Git, *words: str) -> list[str]:
+    answer = repository.try_run(*words)
     return answer.out.decode("utf-8", "replace").splitlines() if answer.code == 0 else []
 
 

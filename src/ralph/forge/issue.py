@@ -3,6 +3,7 @@ close, and nothing in it is ever run."""
 
 import re
 import unicodedata
+from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ from msgspec import Struct
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.forge.host import Hosted, HostError, hosted_at, parse
-from ralph.repository.git import Repository
+from ralph.git.client import Git
 
 LARGEST = 200_000  # characters
 GOAL = """\
@@ -55,7 +56,6 @@ class Issue(Struct, frozen=True, kw_only=True):
 def fenced(number: int | str, path: str, text: str) -> str:
     """The goal that an issue stands for. The nonce comes from the text itself: to write it into the text is to change
     it, and who reads the same issue again reads the same goal."""
-    from hashlib import sha256
 
     shown = readable(text)
     nonce = sha256(shown.encode("utf-8", "replace")).hexdigest()[:16]
@@ -68,7 +68,7 @@ def readable(text: str) -> str:
     return "".join(one for one in seen if one in "\n\t\u200d" or unicodedata.category(one) not in ("Cf", "Co", "Cn"))
 
 
-def fetch(word: str, repository: Repository, with_comments: bool = False) -> Issue:
+def fetch(word: str, repository: Git, with_comments: bool = False) -> Issue:
     """The issue that a number or an address names."""
     hosted, number = _named(word, repository)
     try:
@@ -105,7 +105,7 @@ def _comments(hosted: Hosted, number: int) -> list[str]:
     return told
 
 
-def _named(word: str, repository: Repository) -> tuple[Hosted, int]:
+def _named(word: str, repository: Git) -> tuple[Hosted, int]:
     number = word.strip().removeprefix("#")
     if number.isascii() and number.isdigit() and 0 < int(number) < 10**9:
         hosted = hosted_at(repository)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,15 +13,15 @@ from ralph.core import events as e
 from ralph.core.secrets import Redactor, redact_text, secret_values
 from ralph.core.text import both_ends, clean, nickname, short, tail
 from ralph.errors import UserError
+from ralph.git.checkpoints import Checkpoints, patch, patches_between
+from ralph.git.client import Git, require_git
 from ralph.history.feed import remembered
+from ralph.history.repositories import repository_with_checkpoints
 from ralph.history.run_history import RunHistory
-from ralph.records.archive import Logs
-from ralph.records.folder import RunFolder
-from ralph.records.journal import Following, decoded
-from ralph.records.register import Listed
-
-if TYPE_CHECKING:
-    from ralph.repository.git import Repository
+from ralph.store.archive import Logs
+from ralph.store.folder import RunFolder
+from ralph.store.journal import Entry, JournalReader, decode_entry
+from ralph.store.register import Listed
 
 MOST_LINES = 20_000
 LONGEST_LINE = 500
@@ -49,22 +48,19 @@ class Patch(Struct, frozen=True):
 
 
 def patch_of(run: Listed, number: int | None) -> Patch:
-    from ralph.steering.which_run import saved_in
 
-    return _patch(saved_in(run), run.id, number)
+    return _patch(repository_with_checkpoints(run), run.id, number)
 
 
 def patch_in(run: str, place: str, number: int | None) -> Patch:
     """The patch of a run that worked in `place`."""
     if not os.path.isdir(place):
         raise UserError(f"{place} is gone", "the run's work cannot be looked at")
-    from ralph.repository.git import repository
 
-    return _patch(repository(Path(place)), run, number)
+    return _patch(require_git(Path(place)), run, number)
 
 
-def _patch(repo: "Repository", run: str, number: int | None) -> Patch:
-    from ralph.repository.checkpoints import Checkpoints, patch
+def _patch(repo: "Git", run: str, number: int | None) -> Patch:
 
     saved = Checkpoints(repo, run)
     last = max((int(one.name) for one in saved.all() if one.name.isdigit()), default=0)
@@ -168,14 +164,11 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
 
 
 def _hear(journal: Path, found: dict[int, Evidence], room: int, redact: RedactText) -> None:
-    """Tool calls and failed checks, from the journal."""
-    following, at, opened = Following.open(journal), Evidence(), dict[str, ToolCall]()
+    """Add tool calls and failed checks from the journal."""
+    at, opened = Evidence(), dict[str, ToolCall]()
     most_calls = max(room // 300, 10)
-    for line in following.lines():
-        if not line.startswith(_TOLD) or (line.startswith(_RECORD) and _FAILED not in line):  # as most of them
-            continue
-        entry = decoded(line)
-        match entry.event() if entry else None:
+    for entry in _entries_with_evidence(journal):
+        match entry.event():
             case e.IterationStarted() as event:
                 at, opened = found.get(event.iteration, Evidence()), {}
             case e.ToolStarted() as event:
@@ -192,7 +185,15 @@ def _hear(journal: Path, found: dict[int, Evidence], room: int, redact: RedactTe
                 each = min(room // 6 // max(len(failed), 1), 3000)
                 one = found.get(event.iteration, Evidence())
                 one.tails = {short(check.name, 200): tail(_shown(check.tail, redact), each, "…") for check in failed}
-    following.close()
+
+
+def _entries_with_evidence(journal: Path) -> Iterator[Entry]:
+    """Skip most lines without decoding them."""
+    with JournalReader.open(journal) as reader:
+        for line in reader.lines():
+            is_green = line.startswith(_RECORD) and _FAILED not in line
+            if line.startswith(_TOLD) and not is_green and (entry := decode_entry(line)):
+                yield entry
 
 
 def _shown(text: str, redact: RedactText) -> str:
@@ -205,7 +206,6 @@ def _look(history: RunHistory, found: dict[int, Evidence], most: int, redact: Re
     trees.pop(0, None)
     if not trees:
         return
-    from ralph.repository.checkpoints import patches_between
 
     patches = remembered(history, trees, lambda repository, pairs: patches_between(repository, pairs, most))
     for number, (data, is_cut) in patches.items():

@@ -10,6 +10,7 @@ from msgspec import Struct
 from ralph.core.claims import Claim
 from ralph.core.text import listed
 from ralph.history.run_history import CheckResult, RunHistory
+from ralph.history.states import state_of
 
 
 class Action(Struct, frozen=True):
@@ -35,8 +36,6 @@ class Need(Struct, frozen=True, kw_only=True):
     check: CheckResult | None = None
 
 
-_STANDS_STILL = {"exhausted", "budget", "timeout", "stalled", "blocked", "failed", "interrupted", "killed", "fatal"}
-_STANDS_STILL |= {"paused"}
 _LIMITED = {"exhausted", "budget", "timeout", "stalled"}
 
 
@@ -64,8 +63,9 @@ def next_steps(history: RunHistory) -> list[Action]:
     """The two or three things that make sense once the run has ended, the likeliest first."""
     run = history.run
     look = [Action("diff", run)] if history.base_tree and not history.untouched and history.finished else []
-    if history.outcome in _STANDS_STILL:
-        go_on = Action("allow", run) if _is_held_back(history) else Action("resume", run, options=_room(history))
+    if history.outcome and state_of(history.outcome).needs_you:
+        options = (("until", "checks"),) if history.lacks_claim_alone else _room(history)
+        go_on = Action("allow", run) if _is_held_back(history) else Action("resume", run, options=options)
         resume = [go_on] if history.finished or history.iterations else []
         return [*resume, *look, Action("show", run)] if resume else []
     if history.branch and not history.untouched:
@@ -79,7 +79,7 @@ def _ending(history: RunHistory) -> Iterator[Need]:
         worded = next((claim.split(":", 1) for claim in history.claims if ":" in claim), None)
         deed = Claim(*worded).deed if worded else "say that it is done"  # what the agent should have done
         yield Need(kind="unclaimed", text=deed, actions=(Action("diff", history.run), suffice))
-    elif history.state in _STANDS_STILL:
+    elif history.state != "asking" and state_of(history.state).needs_you:  # a question is a need of its own
         tell = (Action("tell", history.run),) if history.state in ("stalled", "blocked") else ()
         resume = Action("resume", history.run, options=_room(history))
         text = history.reason if history.state == "blocked" else ""

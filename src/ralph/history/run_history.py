@@ -1,17 +1,18 @@
 """What came of a run? The one fold from its events to facts: the summary at its end, `ralph show`, reports, the full
 screen and the page all ask here, and only put into words what they get."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ralph.core import events as e
+from ralph.core.backlog import Board
 from ralph.core.model import Check, FileChange, Iteration, Refusal, Usage
+from ralph.core.state import RunSummary, after
 from ralph.core.text import clean, head, short
-
-if TYPE_CHECKING:
-    from ralph.core.backlog import Board
+from ralph.core.work_events import WorkStarted
+from ralph.history.work_history import board_after, todo_of
 
 ANSWER_SHOWN = 1500
 MOST_NOTICES = 100
@@ -103,6 +104,12 @@ class PastIteration(Struct, kw_only=True):
             return "not checked"
         return "review broke off" if any(review.failure for review in self.reviews) else None
 
+    @property
+    def lacks_claim_alone(self) -> bool:
+        """Whether it ended without a claim, or with a marker in the wrong place."""
+        is_misplaced = self.result == "refused" and all(one.gate == "wording" for one in self.refused)
+        return self.result == "no claim" or is_misplaced
+
     def judge(self) -> None:
         """Says what came of it, from what is known by now. What the run was done with is done, though it failed."""
         if not self.is_whole or self.is_accepted:
@@ -133,45 +140,26 @@ class AskedQuestion(Struct):
     answer: str = ""
 
 
-class RunHistory(Struct, kw_only=True):
-    """A run from its first event to its last. `state` is its outcome, or what it does; times are epoch seconds;
-    `red_before` are checks that some earlier run here has seen fail; `item` is what it is called in the list that it
-    belongs to; `finished` counts the iterations that were, those before its resumption too."""
+class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
+    """The summary of a run with everything that happened in it. `state` is its outcome, or what it does now;
+    `check_names` are the checks it was started with, `baseline` their results before the first turn, `red_before` those
+    that an earlier run here has seen fail."""
 
-    run: str
     state: str = "running"
-    goal: str = ""
-    agent: str = ""
-    preset: str = ""
-    workspace: str = ""
-    worktree: str = ""
-    branch: str = ""
-    item: str = ""
-    untouched: bool = False
+    ended: float = 0.0
+    resumed: int = 0
+    base_tree: str | None = None
     claims: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
-    checks: list[str] = []
-    max_iterations: int | None = None
-    began: float = 0.0
-    ended: float = 0.0
-    seconds: float = 0.0
-    resumed: int = 0
-    finished: int = 0
-    outcome: str = ""
-    reason: str = ""
-    interrupted_by: str = ""
-    verified: bool = True
-    exit_code: int | None = None
+    check_names: list[str] = field(default_factory=list)
+    baseline: list[CheckResult] = field(default_factory=list)
     usage: Usage = Usage()
-    cost_usd: float | None = None
-    version: str = ""
-    base_tree: str | None = None
-    iterations: list[PastIteration] = []
-    spans: list[Span] = []
-    questions: list[AskedQuestion] = []
-    notices: list[str] = []
+    iterations: list[PastIteration] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    questions: list[AskedQuestion] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
     files: list[FileChange] | None = None
-    red_before: list[str] = []
+    red_before: list[str] = field(default_factory=list)
 
     @property
     def whole(self) -> list[PastIteration]:
@@ -181,7 +169,8 @@ class RunHistory(Struct, kw_only=True):
     @property
     def proven(self) -> list[str]:
         """The checks that have been seen red, in this run or before: those that can fail."""
-        red = {check.name for one in self.iterations for check in one.checks if not check.passed}
+        results = (self.baseline, *(one.checks for one in self.iterations))
+        red = {check.name for checks in results for check in checks if not check.passed}
         known = red.union(self.red_before)
         return [name for name in self.checked if name in known]
 
@@ -203,8 +192,8 @@ class RunHistory(Struct, kw_only=True):
 
     @property
     def lacks_claim_alone(self) -> bool:
-        """Whether every check passed after the last iteration, and the agent did not say that it is done."""
-        return any(one.checks and one.result == "no claim" and self.claims for one in self.whole[-1:])
+        """Whether every check passed after the last iteration, and the agent made no claim, or none that counts."""
+        return any(one.checks and one.is_green and one.lacks_claim_alone for one in self.whole[-1:] if self.claims)
 
     @property
     def denied_tools(self) -> list[str]:
@@ -244,25 +233,26 @@ class Fold:
         self._asked: dict[str, AskedQuestion] = {}  # by the id of the question
         self._numbered: dict[int, PastIteration] = {}
         self._board: Board | None = None
+        self._goal = ""  # of the first start, and whole: the summary has only the beginning of it
 
     @property
     def last_results(self) -> dict[str, CheckResult | None]:
         """Each check as it stands: its latest result, None where it has none yet."""
-        known = {check.name: check for one in self.history.iterations for check in one.checks}
-        return {name: known.get(name) for name in (*self.history.checks, *known, *sorted(self.running))}
+        results = (self.history.baseline, *(one.checks for one in self.history.iterations))
+        known = {check.name: check for checks in results for check in checks}
+        return {name: known.get(name) for name in (*self.history.check_names, *known, *sorted(self.running))}
 
     def hear(self, event: e.Event, at: float) -> None:
         if type(event) in _COUNTED:
+            self.history = after(self.history, event, at)
             self._hear_of_iteration(event, at)
             if self.history.iterations:  # no event changes what came of those before the last one
                 self.history.iterations[-1].judge()
         elif type(event) not in e.NAMES and not isinstance(event, e.Unheard):
             # Of the work on a backlog, its items are what there is to do, and its checks those of the gate.
-            from ralph.core.work_events import WorkStarted
-            from ralph.history.work_history import board_after
 
             if isinstance(event, WorkStarted):
-                self.history.checks = [*event.checks]
+                self.history.check_names = [*event.checks]
             self._board = board_after(self._board, event, at)
         self._last = max(at, self._last)
 
@@ -271,7 +261,6 @@ class Fold:
         """What there is to do: the agent's own list, or the items of a backlog."""
         if self._board is None:
             return self._todo
-        from ralph.history.work_history import todo_of
 
         return todo_of(self._board)
 
@@ -289,15 +278,12 @@ class Fold:
         history = self.history
         self._close(self._last)
         history.resumed += event.resumed
-        if not history.began:
-            history.began, history.goal, history.base_tree = at, clean(event.goal), event.base_tree
-        history.agent, history.preset, history.workspace = event.agent, event.preset, event.workspace
+        if not history.base_tree:
+            history.base_tree = event.base_tree
+        self._goal = self._goal or clean(event.goal)
+        history.goal = self._goal
         history.claims, history.gates = event.claims, event.gates
-        history.checks = [short(name, 200) for name in event.checks]
-        history.max_iterations, history.version = event.max_iterations, event.version
-        history.worktree, history.branch, history.item = event.worktree, event.branch, event.item
-        history.outcome = history.reason = history.interrupted_by = ""
-        history.cost_usd, history.exit_code = history.usage.cost_usd, None
+        history.check_names = [short(name, 200) for name in event.checks]
         if history.iterations:
             history.iterations[-1].is_accepted = history.iterations[-1].is_unjudged = False
 
@@ -331,13 +317,14 @@ class Fold:
                     self._start(event.iteration, at)
                 _fill(iterations[-1], event.record, at)
                 self._spend(iterations[-1:], event.record.usage)
-                self.history.finished = event.iteration
             case e.TodoUpdated():
                 self._todo = event.items
             case e.TurnNotCounted():
                 for one in iterations[-1:]:
                     one.uncounted += 1
                 self._spend(iterations[-1:], event.turn.usage)
+            case e.Baseline():
+                self.history.baseline = [_check_result(check, check.duration) for check in event.checks]
             case e.CheckStarted():
                 self._begin("check", at, short(event.name, 200))
                 self.running.add(short(event.name, 200))
@@ -390,12 +377,7 @@ class Fold:
         history = self.history
         self._close(at)
         history.outcome = history.state = short(event.outcome, 40)
-        history.reason, history.interrupted_by = clean(event.reason), event.interrupted_by
-        history.verified, history.exit_code = event.verified, event.exit_code
-        history.ended, history.seconds, history.finished = at, event.duration_s, event.iterations
-        history.cost_usd = event.cost_usd
-        history.worktree, history.branch = event.worktree or history.worktree, event.branch or history.branch
-        history.untouched = event.untouched
+        history.reason, history.ended = clean(event.reason), at
         if history.iterations:
             history.iterations[-1].is_accepted = history.outcome == "done"
             history.iterations[-1].is_unjudged = history.outcome == "interrupted"
@@ -404,7 +386,6 @@ class Fold:
         for one in iterations:
             one.usage = one.usage.plus(usage)
         self.history.usage = self.history.usage.plus(usage)
-        self.history.cost_usd = self.history.usage.cost_usd
 
     def _begin(self, kind: str, at: float, what: str) -> None:
         self._close(at, what if kind == "check" and self.running else "")  # checks may run side by side

@@ -7,9 +7,8 @@ from msgspec import Struct, field
 from ralph.core import work_events
 from ralph.core.backlog import SHOWN, Board, Job, shown
 from ralph.core.events import TodoItem
-from ralph.errors import UserError
-from ralph.records.journal import Entry, read
-from ralph.records.register import Listed
+from ralph.store.journal import Entry, read_entries
+from ralph.store.register import Listed
 
 
 class WorkSpan(Struct):
@@ -52,10 +51,7 @@ class WorkHistory(Struct, kw_only=True):
 
 def work_history(run: Listed) -> WorkHistory:
     """The history of a work as its journal tells it now."""
-    try:
-        history = folded(run.id, read(run.folder.journal))
-    except OSError as error:
-        raise UserError(f"cannot read {run.folder.journal}: {error.strerror}", "is the work's folder there?") from None
+    history = folded(run.id, read_entries(run.folder.journal))
     history.state = run.state
     return history
 

@@ -1,13 +1,13 @@
-"""Which agents can be kept from stopping, what does each one want to be told, and how do ralph's hooks and commands get
-into its settings, and out again without a trace?
+"""The agents that have a stop hook, and how ralph's hooks and slash commands are added to their settings and removed.
 
-Settings are merged; a copy from before is kept beside each file that is changed. Whoever uninstalls gets that copy
-back, byte for byte, unless the file was edited meanwhile: then only ralph's own entries are taken out."""
+Settings are JSON: `install` merges ralph's entries into what is there, `uninstall` removes exactly those entries.
+"""
 
 import json
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -16,52 +16,57 @@ from msgspec import Struct
 
 from ralph.agents import module
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import read_given
-from ralph.hooks.loops import LIMIT
+from ralph.files import read_given, replace_file
+from ralph.hooks.loops import HOOK_TIMEOUT
 
-# Whose hooks they are: a person's own in this project, the project's, which git shares, or a person's own everywhere.
+# project: yours, in this project. shared: the project's, shared by git. user: yours, in every project.
 Scope = Literal["project", "shared", "user"]
+Json = dict[str, Any]
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """An agent whose stop hook can be answered.
-
-    `project` is its folder in a workspace. A person's own is `below` the one with its login, and `transcripts` says
-    where in that one a session's is. `settings` is the file that holds the hooks; `flat`: without
-    the level of matchers that others have; `named`: it shows people a hook's name, or else its whole command. `stop`,
-    `prompt` and `remind` are its names for: a turn ends, a person speaks, the context was compacted. `per_second`: its
-    unit of time. `env` lifts its own cap on how often a stop may be refused in a row. `mute` is the setting that keeps
-    it from calling any hook, and `local` the file in `project` that goes before `settings`. `commands`: the kind of
-    file that makes a slash command. `notes` are told at installation.
-    """
+    """An agent whose stop hook ralph can answer."""
 
     name: str
-    project: str
-    transcripts: str
-    settings: str = "settings.json"
-    stop: str = "Stop"
-    prompt: str = "UserPromptSubmit"
-    remind: str = "SessionStart"
-    below: str = ""
-    flat: bool = False
-    named: bool = False
-    per_second: int = 1
-    env: dict[str, str] = {}
-    mute: str = ""
-    local: str = ""
-    commands: Literal["", "md", "toml"] = ""
-    notes: tuple[str, ...] = ()
+    project: str  # its folder in a workspace
+    transcripts: str  # where a session's transcript is, below the user's own folder of this agent
+    settings: str = "settings.json"  # the file with the hooks
+    local: str = ""  # the file in `project` that isn't shared by git, if there is one
+    below: str = ""  # where `settings` is, below the user's own folder
+    stop: str = "Stop"  # its name for: a turn ends
+    prompt: str = "UserPromptSubmit"  # its name for: the user sends a prompt
+    remind: str = "SessionStart"  # its name for: the context was compacted
+    flat: bool = False  # hooks have no level of matchers
+    named: bool = False  # the user sees a hook's name (otherwise its command)
+    per_second: int = 1  # its unit of time
+    env: dict[str, str] = {}  # lifts its own limit on refusals in a row
+    mute: str = ""  # the setting that turns all hooks off
+    commands: Literal["", "md", "toml"] = ""  # the type of file that defines a slash command
+    notes: tuple[str, ...] = ()  # printed after the installation
 
     def scopes(self) -> tuple[Scope, ...]:
-        """Where its hooks may be. Without a local file, a project has but one."""
         return ("project", "shared", "user") if self.local else ("project", "user")
 
-    def folder(self, env: Mapping[str, str]) -> Path:
-        """The person's own folder of this agent."""
+    def user_folder(self, env: Mapping[str, str]) -> Path:
+        """Return the user's own folder of this agent."""
         own = module(self.name).BOX
         assert own is not None
         named, home = env.get(own.variable), env.get("HOME") or os.path.expanduser("~")
         return Path(named, own.within) if named else Path(own.state.replace("~", home, 1))
+
+    def folder(self, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Path:
+        return self.user_folder(env) / self.below if scope == "user" else workspace / self.project
+
+    def settings_file(self, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Path:
+        """Return the file with the hooks; if it is a link, the file that the link points to."""
+        name = self.local if self.local and scope == "project" else self.settings
+        return Path(os.path.realpath(self.folder(scope, workspace, env) / name))
+
+    def command_files(self, scope: Scope, workspace: Path, env: Mapping[str, str]) -> dict[Path, str]:
+        """Return the content of each file that defines a slash command."""
+        folder = self.folder(scope, workspace, env) / "commands"
+        names = COMMANDS if self.commands else ()
+        return {Path(os.path.realpath(folder / f"{name}.{self.commands}")): command_file(name, self) for name in names}
 
 
 HOSTS: dict[str, Host] = {
@@ -135,59 +140,42 @@ HOSTS: dict[str, Host] = {
     )
 }
 
-# Agents without a hook that could keep them: why, as it was found with the real programs.
+# Agents whose hooks can't keep them from stopping, and why, as found with the real programs.
 REFUSED = {
     "opencode": "its plugins hear that a session is idle only when `opencode run` has already ended",
-    "pi": "its extensions cannot make it go on: the answer to a message sent at the end of a turn is lost",
+    "pi": "its extensions cannot make it continue: the answer to a message sent at the end of a turn is lost",
     "cline": "its hooks are not called in headless runs",
-    "amp": "no hook of its own is known that could keep it from stopping",
+    "amp": "it has no known hook that could keep it from stopping",
 }
-
 
 OPTIONS = (
     "[--max-iterations N] [--completion-promise TEXT] [--min-tool-calls N] [--on-promise-no-work reject|warn|accept]"
 )
-
-# name: (what it does, what may follow it, what the agent reads)
-LOOP = (
+LOOP_TEXT = (
     "This is a loop of `ralph hook`. The task is the quoted text after the command below; "
     "the options after it are meant for the loop, not for you.\n"
     "Only when the task is fully done, output exactly <promise>TEXT</promise> alone on the last line, where TEXT is "
     "the completion promise: the value of --completion-promise, or DONE if there is none. If it is not fully done, "
     "do not."
 )
-TEXTS: dict[str, tuple[str, str, str]] = {
-    "ralph-loop": ("Work on a task until its promise is kept", f'"TASK" {OPTIONS}', LOOP),
-    "ulw-loop": ("The same in ultrawork mode", f'"TASK" {OPTIONS}', LOOP),
+# name: (what it does, its arguments, what the agent reads)
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "ralph-loop": ("Work on a task until its promise is kept", f'"TASK" {OPTIONS}', LOOP_TEXT),
+    "ulw-loop": ("The same in ultrawork mode", f'"TASK" {OPTIONS}', LOOP_TEXT),
     "cancel-ralph": ("End the loop of this session", "", "The loop of this session was cancelled by `ralph hook`."),
 }
 
 
 def command_file(name: str, host: Host) -> str:
-    """The file that makes `/name` known to a host."""
-    summary, hint, text = TEXTS[name]
+    """Return the file that defines the slash command `/name` for a host."""
+    summary, hint, text = COMMANDS[name]
     if host.commands == "toml":
         return f'description = "{summary}"\nprompt = """\n{text}\n"""\n'
     argument = f"argument-hint: '{hint}'\n" if hint else ""
     return f"---\ndescription: {summary}\n{argument}---\n{text}\n"
 
 
-BACKUP = ".before-ralph"
-Json = dict[str, Any]
-
-
-class Change(Struct, frozen=True):
-    """A file that is ours, wholly or in part. `merged` makes what it shall hold of what it holds, `cleared` takes our
-    part out of it (None: nothing is left)."""
-
-    path: Path
-    merged: Callable[[bytes | None], bytes]
-    cleared: Callable[[bytes], bytes | None]
-    is_ours: Callable[[bytes], bool]
-
-
 def find_host(name: str) -> Host:
-    """The host called `name`, or the reason why it is none."""
     if name in HOSTS:
         return HOSTS[name]
     if name in REFUSED:
@@ -199,107 +187,74 @@ def find_host(name: str) -> Host:
 
 
 def install(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> list[Path]:
-    """Puts the hooks in place; doing so again changes nothing more. The files that were written."""
+    """Add the hooks and slash commands; return the files that were written. Installing again changes nothing."""
     for other in host.scopes():
-        # Hooks of a project and of a person are all called: every stop would be judged twice.
-        if other != scope and (found := _with_hooks(host, other, workspace, env)):
+        # A host calls the hooks of every scope: each stop would be judged twice.
+        if other != scope and has_hooks(host, other, workspace, env):
             raise UserError(
-                f"{host.name} has ralph's hooks already: {found}",
-                f"they hold here too; to move them, first run `ralph hook uninstall {host.name} --{other}`",
+                f"{host.name} has ralph's hooks already: {host.settings_file(other, workspace, env)}",
+                f"they apply here too; to move them, first run `ralph hook uninstall {host.name} --{other}`",
             )
-    written = []
-    for change in changes(host, scope, workspace, env):
-        before = _read(change.path)
-        after = change.merged(before)
-        if before == after:
-            continue
-        if before is not None and not change.is_ours(before):
-            _write(_backup(change.path), before, like=change.path)
-        _write(change.path, after, like=change.path)
-        written.append(change.path)
-    return written
+    path = host.settings_file(scope, workspace, env)
+    before = _read(path)
+    settings = with_hooks(without_hooks(_decode(path, before), host), host)
+    files = {path: _encode(settings, before)}
+    for command, text in host.command_files(scope, workspace, env).items():
+        there = _read(command)
+        if there is not None and not _is_our_command(there):
+            raise UserError(f"{command} already exists and isn't ralph's", "rename it, then install again")
+        files[command] = text.encode()
+    changed = [file for file, data in files.items() if _read(file) != data]
+    for file in changed:
+        _write(file, files[file])
+    return changed
 
 
 def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> list[tuple[Path, str]]:
-    """Takes the hooks out; out of a project also those that it shares. Each file that was changed, and how."""
+    """Remove ralph's entries and commands, from a project also the shared ones; return each file and what was done."""
     done = []
-    scopes = [one for one in host.scopes() if one == scope or (scope == "project" and one == "shared")]
-    for change in (change for one in scopes for change in changes(host, one, workspace, env)):
-        now, before = _read(change.path), _read(_backup(change.path))
-        if now is None or not change.is_ours(now):
-            continue
-        if before is not None and now == change.merged(before):
-            _write(change.path, before, like=change.path)
-            _backup(change.path).unlink()
-            done.append((change.path, "restored"))
-            continue
-        rest = change.cleared(now)
-        if rest is None and before is None:
-            change.path.unlink()
-            _drop_empty(change.path.parent, host.folder(env) / host.below if scope == "user" else workspace)
-            done.append((change.path, "removed"))
-            continue
-        _write(change.path, rest if rest is not None else before or b"", like=change.path)
-        kept = f"; it was edited since: the copy from before is {_backup(change.path).name}" if before else ""
-        done.append((change.path, f"ralph's entries removed{kept}"))
+    for one in (scope, "shared") if scope == "project" and host.local else (scope,):
+        path, commands = host.settings_file(one, workspace, env), host.command_files(one, workspace, env)
+        if (data := _read(path)) is not None and _mentions_us(data):
+            rest = without_hooks(_decode(path, data), host)
+            if rest and rest != {"version": 1}:
+                _write(path, _encode(rest, data))
+                done.append((path, "ralph's entries removed"))
+            else:
+                _remove(path)
+                done.append((path, "removed"))
+        for command in commands:
+            if (data := _read(command)) is not None and _is_our_command(data):
+                _remove(command)
+                done.append((command, "removed"))
+        top = host.folder(one, workspace, env) if one == "user" else workspace
+        for path, _ in done:
+            _remove_empty_folders(path.parent, top)
     return done
 
 
-def silenced(host: Host, workspace: Path, env: Mapping[str, str]) -> str:
-    """Why the hooks in a host's settings are not called; empty where they are. What is said nearest to the work holds,
-    and what cannot be read is for the host to complain of."""
+def muted_by(host: Host, workspace: Path, env: Mapping[str, str]) -> str:
+    """Return why the host calls no hooks at all, or "". The settings closest to the project win."""
     own = workspace / host.project
-    layers = (own / host.local, own / host.settings, host.folder(env) / host.below / host.settings)
+    layers = (own / host.local, own / host.settings, host.folder("user", workspace, env) / host.settings)
     for path in layers if host.mute else ():
-        with suppress(UserError):
-            said = _decoded(path, _read(path)).get(host.mute)
-            if said is not None:
-                return f"{host.name} calls no hooks here: {path} sets {host.mute}" if said else ""
+        with suppress(UserError):  # the host itself complains about settings that it can't read
+            muted = _decode(path, _read(path)).get(host.mute)
+            if muted is not None:
+                return f"{host.name} calls no hooks here: {path} sets {host.mute}" if muted else ""
     return ""
 
 
-def installed(workspace: Path, env: Mapping[str, str]) -> Iterator[Host]:
-    """The hosts whose settings, for this project or for all of a person's, hold ralph's hooks."""
+def installed_hosts(workspace: Path, env: Mapping[str, str]) -> Iterator[Host]:
+    """Yield the hosts that have ralph's hooks, in this project or for the user."""
     for host in HOSTS.values():
         with suppress(UserError):
-            if any(_with_hooks(host, scope, workspace, env) for scope in host.scopes()):
+            if any(has_hooks(host, scope, workspace, env) for scope in host.scopes()):
                 yield host
 
 
-def _with_hooks(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Path | None:
-    """The settings that hold ralph's hooks."""
-    change = next(changes(host, scope, workspace, env))
-    data = _read(change.path)
-    return change.path if data is not None and change.is_ours(data) else None
-
-
-def changes(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Iterator[Change]:
-    folder = host.folder(env) / host.below if scope == "user" else workspace / host.project
-    settings = _real(folder / (host.local if host.local and scope == "project" else host.settings))
-
-    def merged(data: bytes | None) -> bytes:
-        return _encoded(with_hooks(without_hooks(_decoded(settings, data), host), host), data)
-
-    def cleared(data: bytes) -> bytes | None:
-        rest = without_hooks(_decoded(settings, data), host)
-        return _encoded(rest, data) if rest and rest != {"version": 1} else None
-
-    yield Change(settings, merged, cleared, lambda data: any(mark.encode() in data for mark in MARKS))
-    for name in TEXTS if host.commands else ():
-        yield _command(_real(folder / "commands" / f"{name}.{host.commands}"), command_file(name, host).encode())
-
-
-def _command(path: Path, text: bytes) -> Change:
-    return Change(path, lambda _: text, lambda _: None, lambda data: b"ralph hook" in data)
-
-
-def _real(path: Path) -> Path:
-    """Where a link leads: what is changed is the file that a person keeps there, not the link."""
-    return Path(os.path.realpath(path))
-
-
-def _backup(path: Path) -> Path:
-    return path.with_name(path.name + BACKUP)
+def has_hooks(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> bool:
+    return _mentions_us(_read(host.settings_file(scope, workspace, env)) or b"")
 
 
 def _read(path: Path) -> bytes | None:
@@ -311,60 +266,70 @@ def _read(path: Path) -> bytes | None:
         raise UserError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
 
 
-def _write(path: Path, data: bytes, like: Path) -> None:
-    fresh = path.with_name(f".{path.name}.new")
+def _write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(data)
-        if like.exists():
-            fresh.chmod(like.stat().st_mode & 0o777)
-        os.replace(fresh, path)
+        mode = path.stat().st_mode & 0o777 if path.exists() else None
+        replace_file(path, data)
+        if mode is not None:
+            path.chmod(mode)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "check its permissions") from None
 
 
-def _decoded(path: Path, data: bytes | None) -> Json:
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError as error:
+        raise UserError(f"cannot remove {path}: {error.strerror}", "check its permissions") from None
+
+
+def _remove_empty_folders(folder: Path, top: Path) -> None:
+    while folder != top and top in folder.parents and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
+
+
+def _decode(path: Path, data: bytes | None) -> Json:
     if data is None or not data.strip():
         return {}
     try:
         found = json.loads(data)
     except UNREADABLE as error:
-        raise UserError(
-            f"{path} is no plain JSON: {error}", "mend it, or take its comments out; it was not touched"
-        ) from None
+        hint = "fix it, or remove its comments; it was not changed"
+        raise UserError(f"{path} is not plain JSON: {error}", hint) from None
     if not isinstance(found, dict) or not isinstance(found.get("hooks") or {}, dict):
-        raise UserError(f"{path} does not look like settings", "mend it; it was not touched")
+        raise UserError(f"{path} does not look like settings", "fix it; it was not changed")
     return found
 
 
-def _encoded(settings: Json, like: bytes | None) -> bytes:
-    """In the manner of the file that was there: its indentation, and its last line's end."""
-    indent: str | int = 2
-    for line in (like or b"").split(b"\n"):
-        inner = line[: len(line) - len(line.lstrip(b" \t"))]
-        if inner:
-            indent = inner.decode()
-            break
-    end = "" if like and not like.endswith(b"\n") else "\n"
-    return (json.dumps(settings, indent=indent, ensure_ascii=False) + end).encode()
+def _encode(settings: Json, like: bytes | None) -> bytes:
+    """Return the settings as JSON, with the indentation of the file that was there."""
+    lines = (like or b"").split(b"\n")
+    indents = (line[: len(line) - len(line.lstrip(b" \t"))].decode() for line in lines)
+    indent = next((indent for indent in indents if indent), "  ")
+    return (json.dumps(settings, indent=indent, ensure_ascii=False) + "\n").encode()
 
 
-def _drop_empty(folder: Path, top: Path) -> None:
-    """Folders that were made for our files alone."""
-    while folder != top and top in folder.parents and not any(folder.iterdir()):
-        folder.rmdir()
-        folder = folder.parent
+MARK = "-I -m ralph hook "  # in each of our command lines, and in no other
 
 
-MARK = "ralph.hooks.stop import main"  # in every command line of ours, and in nobody else's
-MARKS = (MARK, "ralph.hook import main")  # as an earlier version wrote it
+def _mentions_us(data: bytes) -> bool:
+    return MARK.encode() in data
+
+
+def _is_our_command(data: bytes) -> bool:
+    return b"`ralph hook`" in data
 
 
 def with_hooks(settings: Json, host: Host) -> Json:
-    """The settings with ralph's hooks behind those that are there."""
+    """Return the settings with ralph's hooks after those that are there."""
     hooks = dict(settings.get("hooks") or {})
-    wanted = ((host.stop, "stop", ""), (host.prompt, "prompt", ""), (host.remind, "remind", "compact"))
-    for event, word, matcher in wanted:
+    for event, word, matcher in (
+        (host.stop, "stop", ""),
+        (host.prompt, "prompt", ""),
+        (host.remind, "remind", "compact"),
+    ):
         if event:
             hooks[event] = [*hooks.get(event, ()), _entry(host, word, matcher)]
     merged = {**settings, "hooks": hooks}
@@ -376,7 +341,7 @@ def with_hooks(settings: Json, host: Host) -> Json:
 
 
 def without_hooks(settings: Json, host: Host) -> Json:
-    """The settings less every entry of ralph's."""
+    """Return the settings without ralph's entries."""
     if not _is_ours(settings):
         return settings
     hooks = {event: left for event, entries in (settings.get("hooks") or {}).items() if (left := _others(entries))}
@@ -386,7 +351,7 @@ def without_hooks(settings: Json, host: Host) -> Json:
 
 
 def _others(entries: Any) -> Any:
-    """What is not ours, also where somebody has put it into one entry with ours."""
+    """Return the entries that aren't ours, even if someone put them into one entry with ours."""
     if not isinstance(entries, list):
         return entries
     left = []
@@ -399,20 +364,20 @@ def _others(entries: Any) -> Any:
 
 
 def _is_ours(value: Any) -> bool:
-    return any(mark in json.dumps(value) for mark in MARKS)
+    return MARK in json.dumps(value)
 
 
 def _entry(host: Host, word: str, matcher: str) -> Json:
     command = command_line(host, word)
     if host.flat:
-        return {"type": "command", "bash": command, "timeoutSec": int(LIMIT)}
-    hook: Json = {"type": "command", "command": command, "timeout": int(LIMIT) * host.per_second}
+        return {"type": "command", "bash": command, "timeoutSec": int(HOOK_TIMEOUT)}
+    hook: Json = {"type": "command", "command": command, "timeout": int(HOOK_TIMEOUT) * host.per_second}
     if host.named:
         hook = {"name": "ralph", **hook}
     return {**({"matcher": matcher} if matcher else {}), "hooks": [hook]}
 
 
-# Is there any loop in the project, or above it? Most often there is none, and a shell sees that in a millisecond.
+# Exits unless there is a loop in the project or above it. Usually there is none; a shell sees that in a millisecond.
 ANY_LOOP = (
     'for d in "$CLAUDE_PROJECT_DIR" "$PWD"; do while [ "$d" ]; do '
     'for f in "$d"/.ralph/hook/*.json; do [ -e "$f" ] && break 3; done; '
@@ -421,12 +386,8 @@ ANY_LOOP = (
 
 
 def command_line(host: Host, word: str) -> str:
-    """What a host runs for an event. It starts this very Python, without all that it does not need; on another machine
-    that shares the settings, it asks whatever `ralph` there is."""
-    import shlex
-
-    source = json.dumps(str(Path(__file__).resolve().parents[2]))
-    code = f'import sys; sys.path.insert(0, {source}); from {MARK}; sys.exit(main(["{word}", "{host.name}"]))'
-    here = f'p={shlex.quote(sys.executable)}; [ -x "$p" ] && exec "$p" -I -S -c {shlex.quote(code)}; '
+    """Return what the host runs for an event: this Python if it exists, else (the settings are shared by git) whatever
+    `ralph` there is."""
+    here = f'p={shlex.quote(sys.executable)}; [ -x "$p" ] && exec "$p" {MARK}{word} {host.name}; '
     elsewhere = f"command -v ralph >/dev/null && exec ralph hook {word} {host.name}; exit 0"
     return ("" if word == "prompt" else ANY_LOOP) + here + elsewhere

@@ -1,5 +1,5 @@
-"""What does the engine say about a stop? The run is read from its journal, the turn that the host's agent took is added
-to it, and the loop goes on until it wants another turn, which is the host's to take. Nothing here decides."""
+"""Judges a stop inside an agent's session. The run is read from its journal, the turn of the host's agent is added, and
+the loop continues until it needs another turn, which the host takes. The rules of the loop decide, nothing here."""
 
 import os
 import sys
@@ -18,25 +18,25 @@ from ralph.errors import UserError
 from ralph.files import add_to_file, locked
 from ralph.hooks import loops
 from ralph.hooks.loops import Loop
-from ralph.hooks.transcript import HostTurn, turn_of
+from ralph.hooks.transcript import HostTurn, host_turn
 from ralph.loop import Parts, conclude, ending, run_loop
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper
-from ralph.processes.program import Asker, asked_by
-from ralph.records.folder import RunFolder, prepare
-from ralph.records.journal import Journal, Seal, forget, recall
-from ralph.records.register import on_record
-from ralph.records.writer import Writer
+from ralph.process.deadline import Deadline, use_deadline
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
 from ralph.run import order as orders
 from ralph.run.context import Context
 from ralph.run.policy import Policy, composer, own_rules, parts_of, policy, trees_of, workspace_of
 from ralph.run.workspace import Trees
-from ralph.settings import Settings
-from ralph.settings.layers import settings_files
+from ralph.settings import Settings, settings_files
 from ralph.settings.trust import Watched
-from ralph.steering.mailbox import Mailbox, QuestionListener
+from ralph.store.folder import RunFolder, prepare
+from ralph.store.journal import Journal
+from ralph.store.mailbox import Mailbox, QuestionListener
+from ralph.store.orders import remove_orders
+from ralph.store.stored_run import load_run
+from ralph.store.writer import Writer
 
-SPARE = 60.0  # seconds that a host must leave for everything but the checks
+RESERVED_TIME = 60.0  # seconds of the hook's time that the checks do not get
 _TOO_LATE = "the loop ended while its checks were running"
 OVER = frozenset({"completed", "done", "finished", "failed", "error", "killed", "cancelled", "canceled", "stopped"})
 STATUS = {
@@ -49,28 +49,28 @@ STATUS = {
 
 
 class NextTurn(Exception):
-    """The loop wants one more turn: `prompt` is what the host's agent shall read, `run` what has happened so far."""
+    """The loop needs one more turn: `prompt` is for the host's agent, `run` is what has happened so far."""
 
     def __init__(self, prompt: str, run: Run) -> None:
         self.prompt, self.run = prompt, run
 
 
 class Parked(Exception):
-    """The loop does not go on before a person has spoken. No hook sleeps for that long: a host would end it."""
+    """The loop waits for a person. The hook can't sleep that long: the host would kill it."""
 
     def __init__(self, reason: str, run: Run) -> None:
         self.reason, self.run = reason, run
 
 
 class HostAgent:
-    """The agent of a loop inside a session: its turns are taken by the host."""
+    """The agent of a loop inside a session: the host takes its turns."""
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         raise NextTurn(prompt, run)
 
 
 class Engine(Struct, frozen=True, kw_only=True):
-    """All that judges a loop inside a session. `refused` are the claims that it did not believe."""
+    """What judges a loop inside a session. `refused` collects the claims that were not believed."""
 
     context: Context
     plan: Policy
@@ -78,53 +78,42 @@ class Engine(Struct, frozen=True, kw_only=True):
     parts: Parts
     refused: list[events.ClaimRejected]
 
+    def refusals(self) -> str:
+        return "; ".join(f"promise rejected by {claim.gate}: {claim.reason}" for claim in self.refused)
 
-def judged(data: bytes, began: float) -> str:
-    """The answer to a host whose agent wants to stop, asked at the moment `began`; empty: it may."""
-    event = _heard(data)
-    loop = _loop_of(event)
+
+def judge_stop(root: str, session: str, event: loops.HookEvent, began: float) -> str:
+    """Return the answer to a host whose agent wants to stop, asked at the time `began`; empty: it may stop."""
+    loop = _read_loop(root, session)
     if not isinstance(loop, Loop):
         return loop
-    if tasks := _at_work(event):
+    if tasks := _background_tasks(event):
         loop.log(f"allowed, not counted: {tasks}")
-        return allowed(f"{tasks}: this stop is not counted, and the loop goes on when the agent comes back")
+        return allow(f"{tasks}: this stop is not counted, and the loop continues when the agent comes back")
     try:
-        with locked(folder_of(loop).path):  # two stops at once are one: the second waits for what the first is told
-            return _judged(loops.read(loop.root, loop.session), event, began)
+        with locked(folder_of(loop).path):  # of two stops at once, the second gets the answer of the first
+            return _judge(loops.read(root, session), event, began)
     except loops.Unreadable:
         return ""  # it ended just now
-    except UserError as error:  # what a person must mend ends the loop, and never as a success
-        with locked(Path(loop.root, loops.FOLDER)):
-            return end(loop, Stop(Outcome.FATAL, error.advice)) if loop.goes_on() else ""
+    except UserError as error:  # what the user must fix ends the loop, and never as a success
+        with locked(Path(root, loops.FOLDER)):
+            return end(loop, Stop(Outcome.FATAL, error.advice)) if loop.is_active() else ""
 
 
-def reminded(data: bytes) -> str:
-    """The context was compacted: what an agent in a loop is told anew."""
-    event = _heard(data)
-    loop = _loop_of(event)
+def remind(root: str, session: str, event: loops.HookEvent) -> str:
+    """Return the task again, for an agent whose context was compacted."""
+    loop = _read_loop(root, session)
     if not isinstance(loop, Loop):
         return loop
-    settings = _settings_of(loop)
-    compose = composer(settings, policy(settings), lambda: loop.task, diff=lambda: "")
+    settings, task = orders.read(loop.run).settings, loop.task
+    compose = composer(settings, policy(settings), lambda: task, diff=lambda: "")
     name = event.get("hook_event_name", "SessionStart")
-    context = compose(Run(id=loop.run, goal=loop.task), ())
+    context = compose(Run(id=loop.run, goal=task), ())
     return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}})
 
 
-def _heard(data: bytes) -> "loops.Event":
-    try:
-        return loops.table(data)
-    except ValueError as error:
-        print(f"ralph: what the host says cannot be read: {error}", file=sys.stderr)
-        return {}
-
-
-def _loop_of(event: "loops.Event") -> Loop | str:
-    """The loop of the session that asks, or the answer if there is none to speak of."""
-    session = loops.session_of(event)
-    root = loops.find(session, loops.places_of(event))
-    if root is None:
-        return ""
+def _read_loop(root: str, session: str) -> Loop | str:
+    """Return the loop of the session, or the answer to the host if it can't be read."""
     try:
         return loops.read(root, session)
     except loops.Unreadable as error:
@@ -132,66 +121,66 @@ def _loop_of(event: "loops.Event") -> Loop | str:
             return ""  # it ended just now
         aside = loops.set_aside(root, session)
         loops.write_log(root, f"session={session} allowed: unreadable state moved to {aside}: {error}")
-        message = f"the state of this session's loop cannot be read; it was moved to {aside}, and the loop is over"
-        print(f"ralph: warning: {message}", file=sys.stderr)
-        return allowed(f"warning: {message}")
+        message = f"warning: the state of this session's loop cannot be read; it was moved to {aside}, the loop is over"
+        print(f"ralph: {message}", file=sys.stderr)
+        return allow(message)
 
 
-def _at_work(event: "loops.Event") -> str:
-    """The background tasks that the host still waits for, in words: it comes back by itself when they are over."""
-    told = event.get("background_tasks")
-    tasks = told if isinstance(told, list) else []
+def _background_tasks(event: loops.HookEvent) -> str:
+    """Describe the background tasks that are running, if any: the host comes back by itself when they are over."""
+    tasks = event.get("background_tasks")
+    tasks = tasks if isinstance(tasks, list) else []
     count = sum(not isinstance(task, dict) or task.get("status") not in OVER for task in tasks)
-    return f"{count} background task{' is' if count == 1 else 's are'} at work" if count else ""
+    return f"{count} background task{' is' if count == 1 else 's are'} running" if count else ""
 
 
-def _judged(loop: Loop, event: "loops.Event", began: float) -> str:
-    """Checks may take long: the loops of the workspace are locked only while the answer is written."""
-    folder, settings = folder_of(loop), _settings_of(loop)
+def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
+    """Add the host's turn to the run and continue the loop until it needs another turn, waits for a person, or ends."""
+    folder, settings = folder_of(loop), orders.read(loop.run).settings
     with suppress(OSError):
         add_to_file(folder.journal, b"", 0o600)  # an agent that cleans up may have removed it
-    story = recall(folder.journal)
+    story = load_run(folder.journal)
     is_known = began < loop.answered <= time.time()
     with ExitStack() as stack:
-        engine = opened(stack, loop, settings, None if is_known else story.seq)
+        engine = open_engine(stack, loop, settings, None if is_known else story.seq)
         engine.trees.begin(story.run.base_tree)
-        run = _whole(story.run, loop)
-        turn = turn_of(loop, event, engine.plan.claims[0].marker, is_priced=settings.max_cost is not None)
+        run = _with_lost_iterations(story.run, loop)
+        turn = host_turn(loop, event, engine.plan.claims[0].marker, is_priced=settings.max_cost is not None)
         try:
             if not is_known:
-                # What was asked before has its answer: the person came back to the session. What is asked now is told.
-                mailbox = Mailbox(engine.context.folder.path)
-                mailbox.dismiss()
-                waits = settings.on_question == "wait"
-                QuestionListener(mailbox, engine.context.tell, waits, lambda: engine.context.root)()
+                _handle_questions(engine, settings)
                 run = conclude(run, turn.turn, engine.parts)
             run, stop = run_loop(engine.parts, run)
         except NextTurn as wanted:
             place = f"continuation {len(wanted.run.iterations)} of {loop.max_iterations}"
-            why = _refusals(engine) or "promise missing"
-            return _saved(loop, turn, wanted.run, f"blocked: {why}", blocked(wanted.prompt, f"{place}: {why}"))
+            why = engine.refusals() or "promise missing"
+            return _save(loop, turn, wanted.run, f"blocked: {why}", block(wanted.prompt, f"{place}: {why}"))
         except Parked as parked:
-            answer = allowed(f"{parked.reason}; answer in this session, and the loop goes on")
-            return _saved(loop, turn, parked.run, f"allowed: {parked.reason}", answer)
+            answer = allow(f"{parked.reason}; answer in this session, and the loop continues")
+            return _save(loop, turn, parked.run, f"allowed: {parked.reason}", answer)
         if stop.outcome is Outcome.INTERRUPTED:
-            return ""  # the host wants this to end: nothing is decided, and the loop goes on
-        with locked(Path(loop.root, loops.FOLDER)):
-            if not loop.goes_on():
-                return allowed(_TOO_LATE)
+            return ""  # the host is shutting down: nothing is decided, and the loop stays active
+        with locked(Path(loop.root, loops.FOLDER)):  # not while the checks run, which may take long
+            if not loop.is_active():
+                return allow(_TOO_LATE)
             verified = stop.outcome is Outcome.DONE and settings.verifies
             engine.context.tell(*ending(run, stop, engine.context.elapsed(), loop.max_iterations, verified))
-            return _closed(loop, stop, _refusals(engine))
+            return _close(loop, stop, engine.refusals())
 
 
-def _refusals(engine: Engine) -> str:
-    return "; ".join(f"promise rejected by {claim.gate}: {claim.reason}" for claim in engine.refused)
+def _handle_questions(engine: Engine, settings: Settings) -> None:
+    """Dismiss earlier questions (the person came back to the session), and report new ones."""
+    mailbox = Mailbox(engine.context.folder.path)
+    mailbox.dismiss()
+    waits = settings.on_question == "wait"
+    QuestionListener(mailbox, engine.context.tell, waits, lambda: engine.context.root)()
 
 
-def _saved(loop: Loop, turn: HostTurn, run: Run, logged: str, answer: str) -> str:
-    """The answer, once the loop's file knows of it."""
+def _save(loop: Loop, turn: HostTurn, run: Run, logged: str, answer: str) -> str:
+    """Store how far the loop is, then return the answer."""
     with locked(Path(loop.root, loops.FOLDER)):
-        if not loop.goes_on():
-            return allowed(_TOO_LATE)
+        if not loop.is_active():
+            return allow(_TOO_LATE)
         loop.iteration, loop.answered = len(run.iterations), time.time()
         loop.offset, loop.transcript = turn.size, turn.path
         loop.save()
@@ -200,42 +189,42 @@ def _saved(loop: Loop, turn: HostTurn, run: Run, logged: str, answer: str) -> st
 
 
 def end(loop: Loop, stop: Stop) -> str:
-    """Ends a loop that is not judged, whose folder must be locked. What people are told of it."""
+    """End a loop without judging it, and return the answer to the host. The folder of loops must be locked."""
     with ExitStack() as stack:
         folder = folder_of(loop)
         folder.make()
         journal = Journal(folder.journal).open()
         stack.callback(journal.close)
-        story = recall(folder.journal)
+        story = load_run(folder.journal)
         tell = Writer(loop.run, [journal], seq=story.seq)
-        tell(*ending(_whole(story.run, loop), stop, max(0.0, time.time() - loop.started)))
-    return _closed(loop, stop)
+        tell(*ending(_with_lost_iterations(story.run, loop), stop, max(0.0, time.time() - loop.started)))
+    return _close(loop, stop)
 
 
-def _closed(loop: Loop, stop: Stop, why: str = "") -> str:
+def _close(loop: Loop, stop: Stop, why: str = "") -> str:
     status = STATUS.get(stop.outcome, stop.outcome.name)
     text = f"{status}: {stop.reason}" + (f"; {why}" if why else "")
-    settings = watched(loop)
+    settings = watch_settings(loop)
     settings.begin()
     if changed := settings.end():
-        text += f"; the settings have changed meanwhile: {', '.join(changed)}; the next run asks about it"
+        text += f"; settings were changed during the loop: {', '.join(changed)}; the next run asks about them"
     loop.log(f"allowed: {text}")
     loop.end(status)
-    forget(loop.run, os.environ)
-    return allowed(text)
+    remove_orders(loop.run)
+    return allow(text)
 
 
-def blocked(reason: str, message: str) -> str:
-    """The agent must go on; `reason` is what it is told, `message` what people see."""
+def block(reason: str, message: str) -> str:
+    """Return the answer that keeps the agent going; it reads `reason`, the user sees `message`."""
     return dumps({"decision": "block", "reason": reason, "systemMessage": f"ralph: {message}"})
 
 
-def allowed(message: str) -> str:
+def allow(message: str) -> str:
     return dumps({"systemMessage": f"ralph: {message}"})
 
 
-def watched(loop: Loop) -> Watched:
-    """The settings files as they were when the loop began, whichever process looks at them."""
+def watch_settings(loop: Loop) -> Watched:
+    """Return the settings files as they were when the loop began."""
     workspace = Path(loop.root)
     return Watched(workspace, loop.run, settings_files(workspace, os.environ), os.environ, pid=0)
 
@@ -244,23 +233,13 @@ def folder_of(loop: Loop) -> RunFolder:
     return RunFolder(Path(loop.root, loops.FOLDER), loop.run)
 
 
-def _settings_of(loop: Loop) -> Settings:
-    """Those of the start, whatever the agent has written since."""
-    folder = folder_of(loop).path
-    try:
-        Seal(loop.run, folder, os.environ).refuse_what_was_changed(of_journal=False)
-    except UserError as error:
-        raise UserError(error.message, "look at what was changed, and start the loop anew") from None
-    return orders.read(folder / "run.json").settings
-
-
-def opened(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0) -> Engine:
-    """Everything that judges a turn. What the settings ask for and a host's session cannot do is left out. `seq` is the
-    last line of the journal; None: it knows already what happens now."""
-    # Every check ends, and says so, before the host loses its patience and ends all of them without a word.
-    longest = (loops.LIMIT - SPARE) / max(1, len(settings.guardrails))
-    patience = min(settings.check_timeout or longest, longest)
-    settings = replace(settings, check_timeout=patience, scm=None, reviews=None, worktree=False, notify=())
+def open_engine(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0) -> Engine:
+    """Open what judges a turn, without the settings that make no sense inside a session. `seq` is the last line of the
+    journal; None: nothing is recorded, because the journal already contains this stop."""
+    # Every check ends, and says so, before the host kills the hook.
+    longest = (loops.HOOK_TIMEOUT - RESERVED_TIME) / max(1, len(settings.checks))
+    timeout = min(settings.check_timeout or longest, longest)
+    settings = replace(settings, check_timeout=timeout, scm=None, reviews=None, worktree=False, notify=())
     refused: list[events.ClaimRejected] = []
     context = _context(stack, loop, settings, seq, refused)
     plan = policy(settings, (loop.agent,), own=own_rules(settings.rules, (), Path(loop.root)))
@@ -297,9 +276,7 @@ def _context(
 
     prepare(Path(loop.root))
     interrupt, keeper = stack.enter_context(Interrupt()), stack.enter_context(Keeper.start())
-    stack.enter_context(asked_by(Asker(interrupt, loop.run, settings.grace)))
-    if not settings.keep_children:
-        stack.enter_context(on_record(loop.run, keeper, loop.root, os.environ))
+    stack.enter_context(use_deadline(Deadline(interrupt, loop.run, settings.grace)))
     return Context(
         root=Path(loop.root),
         folder=folder,
@@ -316,8 +293,8 @@ def _context(
     )
 
 
-def _whole(run: Run, loop: Loop) -> Run:
-    """The run with every iteration that the loop's file knows of: a journal that lost some must not lift the cap."""
+def _with_lost_iterations(run: Run, loop: Loop) -> Run:
+    """Fill up the run to the iterations that the loop's file counts: a damaged journal must not lift the cap."""
     while len(run.iterations) < loop.iteration:
         run = run.plus(Iteration(number=run.number, turn=Turn(text="")))
     return run

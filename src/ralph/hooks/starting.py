@@ -1,12 +1,15 @@
-"""How does a loop inside a session begin, by a command line or by what a person types, and how does a person end it?
-No shell reads `/ralph-loop …`, and none is imitated: the task is whatever stands between the options, to the letter.
-One pair of quotes around the whole of it is taken off; everything inside stays as it is."""
+"""Starts and cancels loops inside a session, by `ralph hook start` or by a prompt such as `/ralph-loop "TASK"`.
+
+A prompt is not parsed like a shell command: the task is the text between the options, verbatim, without one pair of
+quotes around the whole of it.
+"""
 
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from importlib.util import find_spec
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -20,21 +23,20 @@ from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.files import locked, state_folder
 from ralph.hooks import loops
-from ralph.hooks.hosts import HOSTS, TEXTS
-from ralph.hooks.judging import NextTurn, end, opened, watched
+from ralph.hooks.hosts import COMMANDS, HOSTS
+from ralph.hooks.judging import NextTurn, end, open_engine, watch_settings
 from ralph.hooks.loops import Loop
 from ralph.loop import run_loop
-from ralph.records.folder import cannot_write, new_run_id, prepare
-from ralph.records.journal import Seal
-from ralph.records.register import loops as known_loops
 from ralph.run import order as orders
-from ralph.run.options import RUN, Option, layer, put_value
+from ralph.run.options import RUN, Option, as_settings
 from ralph.run.policy import refuse_what_cannot_end
+from ralph.run.prompt_line import QUOTES, parse_prompt_line
 from ralph.settings import PRESETS, Settings, load
 from ralph.settings.trust import refuse_untrusted
+from ralph.store.folder import cannot_write, new_run_id, prepare
+from ralph.store.register import loops as known_loops
 
-# What a loop inside a session can be told, by `ralph hook start` and behind /ralph-loop, and where it differs from what
-# `ralph run` says of it.
+# The options of `ralph hook start` and /ralph-loop, with their help where it differs from that of `ralph run`.
 _PROMISE = PRESETS["promise"]
 _MEANT = {
     **dict.fromkeys(("ultrawork", "claims", "claim_anywhere", "check", "tasks", "protect", "stall"), ""),
@@ -44,138 +46,57 @@ _MEANT = {
     "maximum_iterations": f"Keep the agent from stopping N times at most (default: {_PROMISE['maximumIterations']}).",
     "min_tool_calls": f"How many tool calls a believable claim needs (default: {_PROMISE['minToolCalls']}).",
     "check_timeout": "How long one check may take.",
-    "sandbox": "Not here: whoever started the session has given it a box, or none.",
+    "sandbox": "Not possible here: the agent is already running.",
     "max_time": "End when the agent stops after this long (90, 90s, 5m, 1h30m).",
 }
 _FORCE = Option("--force", "Replace the loop that is active in the session.", group="Session")
-OPTIONS = (*(option.saying(_MEANT[option.name]) for option in RUN if option.name in _MEANT), _FORCE)
+OPTIONS = (*(option.with_help(_MEANT[str(option.name)]) for option in RUN if option.name in _MEANT), _FORCE)
 
 
-QUOTES = {'"': '"', "'": "'", "“": "”"}
 _COMMAND = re.compile(r"\s*(/?)(?:ralph:)?(ralph-loop|ulw-loop|cancel-ralph)(?=\s|$)\s*")
 
 
-class Spoken(Struct, frozen=True):
-    """A command of ours: its name, and all that follows it."""
+class PromptCommand(Struct, frozen=True):
+    """One of our commands in a prompt: its name, and the text after it."""
 
     name: str
     rest: str
 
 
-def command_in(prompt: str) -> Spoken | None:
-    """The command that a prompt begins with. Some hosts put the text of its file in front of what was typed."""
-    for _, _, text in TEXTS.values():
+def command_in(prompt: str) -> PromptCommand | None:
+    """Return the command that a prompt starts with. Some hosts put the text of its file before what was typed."""
+    for _, _, text in COMMANDS.values():
         prompt = prompt.removeprefix(text)
     found = _COMMAND.match(prompt)
     if found is None:
         return None
     slash, name, rest = found[1], found[2], prompt[found.end() :]
-    # Without the slash it may as well be a sentence about the command.
+    # Without the slash it may be a sentence about the command.
     if not slash and name != "cancel-ralph" and not rest.startswith((*QUOTES, "--")):
         return None
     if not slash and name == "cancel-ralph" and rest.strip():
         return None
-    return Spoken(name, rest)
-
-
-def parse(text: str, options: Sequence[Option]) -> tuple[str, dict[str, Any]]:
-    """The task, and the values of the options in front of it and behind it, by name."""
-    reader = _Reader(options)
-    values: dict[str, Any] = {}
-    text = text[reader.leading(text, values) :].strip()
-    task, rest = _quoted(text, reader) or reader.split(text)
-    reader.all_of(rest, values)
-    return task, values
-
-
-def _quoted(text: str, reader: "_Reader") -> tuple[str, str] | None:
-    """The task inside one pair of quotes, and the options after them. Where quotes do anything else, they are text."""
-    close = QUOTES.get(text[:1])
-    found = re.compile(rf"(?<!\\){re.escape(close)}").search(text, 1) if close else None
-    if close is None or found is None:
-        return None
-    task, rest = text[1 : found.start()], text[found.end() :]
-    if not reader.is_options(rest) and not rest.lstrip().startswith("--"):
-        return None
-    return task.replace(f"\\{close}", close), rest
-
-
-class _Reader:
-    """Reads options from text, word by word. A value may stand in quotes."""
-
-    _WORD = re.compile(r"\s*(--?[A-Za-z][\w-]*)(?:=|(?=\s)|$)")
-    _VALUE = re.compile(r"\s*(?:\"((?>(?:[^\"\\]++|\\.)*))\"|'([^']*+)'|(\S++))(?=\s|$)", re.DOTALL)
-
-    def __init__(self, options: Sequence[Option]) -> None:
-        self._options = {name: option for option in options for name in option.names}
-
-    def leading(self, text: str, values: dict[str, Any]) -> int:
-        """Reads what options come first; how far they go."""
-        at = 0
-        while (step := self._one(text, at, values)) is not None:
-            at = step
-        return at
-
-    def is_options(self, text: str) -> bool:
-        at = self.leading(text, {})
-        return not text[at:].strip()
-
-    def split(self, text: str) -> tuple[str, str]:
-        """A task without quotes, which ends where nothing but options follows, and these."""
-        hopeless = set[int]()  # places from which options lead to something else: each is gone through once
-        for dashes in re.finditer(r"(?:^|(?<=\s))--", text):
-            at: int | None = dashes.start()
-            while at is not None and at not in hopeless:
-                hopeless.add(at)
-                at = self._one(text, at, {})
-                if at == len(text):
-                    return text[: dashes.start()].strip(), text[dashes.start() :]
-        return text, ""
-
-    def all_of(self, text: str, values: dict[str, Any]) -> None:
-        at = self.leading(text, values)
-        rest = text[at:].strip()
-        if rest:
-            raise UserError(f"cannot understand {rest[:80]!r}", f"options: {', '.join(self._options)}")
-
-    def _one(self, text: str, at: int, values: dict[str, Any]) -> int | None:
-        word = self._WORD.match(text, at)
-        option = self._options.get(word[1]) if word else None
-        if word is None or option is None:
-            return None
-        if option.kind == "flag":
-            values[option.name] = True
-            return word.end()
-        value = self._VALUE.match(text, word.end())
-        if value is None:
-            return None
-        said = value[1].replace('\\"', '"') if value[1] is not None else value[2] if value[2] is not None else value[3]
-        if option.choices and said not in option.choices:
-            raise UserError(f"{option.names[-1]} {said}: not one of {', '.join(option.choices)}")
-        try:
-            put_value(values, option, said)
-        except ValueError:
-            raise UserError(f"{option.names[-1]} {said}: not a number") from None
-        return value.end()
+    return PromptCommand(name, rest)
 
 
 def start(
     workspace: Path,
     session: str,
     task: str,
-    said: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     *,
     agent: str = "",
     transcript: str = "",
     force: bool = False,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[Loop, str]:
-    """A new loop in `session`, and what its agent has to be told. `said` are settings that go before the project's."""
+    """Start a loop in `session`; return it and what its agent has to be told. `overrides` win over the project's
+    settings."""
     if not loops.is_nameable(session):
-        raise UserError("no session is named" if not session else "that is no session's id", "give --session ID")
+        raise UserError("no session is named" if not session else "not a session id", "give --session ID")
     if not task.strip():
         raise UserError("the task is empty", "say what to achieve")
-    settings = _settings(workspace, said, env)
+    settings = _load_settings(workspace, overrides, env)
     prepare(workspace)
     for folder in (workspace / loops.FOLDER, workspace / loops.FOLDER / "runs"):
         try:
@@ -183,54 +104,53 @@ def start(
         except OSError as error:
             raise cannot_write(folder, error) from None
     with locked(workspace / loops.FOLDER):
-        _make_way(str(workspace), session, force)
-        facts = {
-            "session": session,
-            "agent": agent,
-            "run": new_run_id(time.time()),
-            "task": task.encode("utf-8", "replace").decode(),
-            "started": time.time(),
-            "max_iterations": settings.maximum_iterations,
-            "transcript": transcript,
-            "offset": os.path.getsize(transcript) if transcript and os.path.exists(transcript) else 0,
-        }
-        loop = Loop(str(workspace), facts)
+        _end_older_loop(str(workspace), session, force)
+        loop = Loop(
+            root=str(workspace),
+            session=session,
+            agent=agent,
+            run=new_run_id(time.time()),
+            task=task.encode("utf-8", "replace").decode(),
+            started=time.time(),
+            max_iterations=settings.maximum_iterations,
+            transcript=transcript,
+            offset=os.path.getsize(transcript) if transcript and os.path.exists(transcript) else 0,
+        )
         contract = _begin(loop, settings)
         loop.save()
         loop.log(f"started: {one_line(task)}")
-    _enlist(loop, env)
+    _register(loop, env)
     return loop, contract
 
 
-def cancel(loop: Loop, why: str = "a person asked for it") -> str:
-    """Ends a loop at once; what came of that. Its folder must be locked."""
+def cancel(loop: Loop, why: str = "cancelled by the user") -> str:
+    """End a loop at once and return its status. The folder of loops must be locked."""
     end(loop, Stop(Outcome.INTERRUPTED, why))
     return f"{loop.status} after {plural(loop.iteration, 'continuation')}"
 
 
-def prompted(data: bytes, host: str) -> str:
-    """The answer to the host; empty if the prompt is no command of ours."""
-    event = loops.table(data)
-    typed = event.get("submitted_prompt") or event.get("prompt")
-    spoken = command_in(typed) if isinstance(typed, str) else None
-    if spoken is None:
+def answer_prompt(event: loops.HookEvent, host: str) -> str:
+    """Return the answer to a host whose user sent a prompt; empty if the prompt is not one of our commands."""
+    prompt = event.get("submitted_prompt") or event.get("prompt")
+    command = command_in(prompt) if isinstance(prompt, str) else None
+    if command is None:
         return ""
     try:
-        if spoken.name != "cancel-ralph":
-            return _begun(event, spoken, host)
+        if command.name != "cancel-ralph":
+            return _start_by_prompt(event, command, host)
         session = loops.session_of(event)
         root = loops.find(session, loops.places_of(event))
         if root is None:
-            return _refused("no loop is active in this session")
+            return _reject("no loop is active in this session")
         with locked(Path(root, loops.FOLDER)):
-            return _refused(cancel(loops.read(root, session)))
+            return _reject(cancel(loops.read(root, session)))
     except UserError as error:
-        return _refused(error.advice)
+        return _reject(error.advice)
 
 
-def _begun(event: "loops.Event", spoken: Spoken, host: str) -> str:
-    task, values = parse(spoken.rest, OPTIONS)
-    if spoken.name == "ulw-loop":
+def _start_by_prompt(event: loops.HookEvent, command: PromptCommand, host: str) -> str:
+    task, values = parse_prompt_line(command.rest, OPTIONS)
+    if command.name == "ulw-loop":
         values["ultrawork"] = True
     session, path = loops.session_of(event), event.get("transcript_path")
     # The project of the session, not the folder that the agent happens to be in.
@@ -241,49 +161,46 @@ def _begun(event: "loops.Event", spoken: Spoken, host: str) -> str:
         Path(place).resolve(),
         session,
         task,
-        layer(OPTIONS, values),
+        as_settings(OPTIONS, values),
         agent=host,
         transcript=path if isinstance(path, str) else transcript_of(session, host, os.environ),
         force=bool(values.get("force")),
     )
     name = event.get("hook_event_name")
-    if not name:  # Copilot, which does not name its events, wants it unwrapped
+    if not name:  # Copilot, which does not name its events, expects it unwrapped
         return dumps({"additionalContext": contract})
     return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": contract}})
 
 
-def _refused(reason: str) -> str:
-    """The prompt does not reach the agent; the person reads why."""
+def _reject(reason: str) -> str:
+    """Return the answer that keeps a prompt from the agent; the user reads why."""
     return dumps({"decision": "block", "reason": f"ralph: {reason}"})
 
 
-def _settings(workspace: Path, said: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
-    """The promise preset under the project's settings. Whatever else those take for a claim, here it is a promise."""
+def _load_settings(workspace: Path, overrides: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
+    """Load the project's settings with the preset `promise`. Only a promise counts as a claim here."""
     refuse_untrusted(workspace, env)
-    settings = load(workspace, {**said, "preset": "promise"}, env=env).settings
+    settings = load(workspace, {**overrides, "preset": "promise"}, env=env).settings
     promises = [claim for claim in settings.until if claim.startswith("promise:")]
-    promised = {**said, "preset": "promise", "until": promises[:1] or ["promise:DONE"]}
-    settings = load(workspace, promised, env=env).settings
-    # What keeps people safe, and cannot do so inside a session, is not left out in silence.
+    only_promise = {**overrides, "preset": "promise", "until": promises[:1] or ["promise:DONE"]}
+    settings = load(workspace, only_promise, env=env).settings
+    # Safety that was asked for and cannot be had is an error.
     if settings.sandbox.enabled:
         raise UserError(
-            "the settings ask for a sandbox, and an agent that is at work already cannot be put into one",
+            "the settings ask for a sandbox, but the agent of this session is already running",
             "loop from outside: `ralph run --preset promise --sandbox`; or set sandbox.enabled to false",
         )
-    if settings.max_cost is not None:
-        from importlib.util import find_spec
-
-        if find_spec("genai_prices") is None:
-            raise UserError(
-                "maxCost cannot be watched inside a session: agents write down tokens, not prices",
-                "install the price table (the extra `prices`), or set maxTokens instead",
-            )
+    if settings.max_cost is not None and find_spec("genai_prices") is None:
+        raise UserError(
+            "maxCost cannot be checked inside a session: agents record tokens, not prices",
+            "install the price table (the extra `prices`), or set maxTokens instead",
+        )
     refuse_what_cannot_end(settings)
     return settings
 
 
-def _make_way(root: str, session: str, force: bool) -> None:
-    """One loop per session: an older one is replaced only if that is asked for."""
+def _end_older_loop(root: str, session: str, force: bool) -> None:
+    """Make room for a new loop: an active one is only replaced with `force`."""
     if not loops.exists(root, session):
         return
     try:
@@ -302,16 +219,17 @@ def _make_way(root: str, session: str, force: bool) -> None:
 
 
 def _begin(loop: Loop, settings: Settings) -> str:
-    """Keeps the order, the state of the workspace and what is protected. What the agent reads first is the loop's."""
+    """Store the order and the start of the journal, and return the first prompt."""
     with ExitStack() as stack:
-        engine = opened(stack, loop, settings)
+        engine = open_engine(stack, loop, settings)
         order = orders.encode(orders.Order(settings=settings, workspace=loop.root, version=__version__))
         if engine.context.redact(order) != order:  # a check without its key could not be run again
             raise UserError(
-                "the settings hold what looks like a key, and keys are not written to disk",
-                "put it into a variable of the environment, and name that in the check",
+                "the settings contain a secret, and secrets are not written to disk",
+                "put it into an environment variable, and use that in the check",
             )
-        engine.context.folder.write("run.json", order)
+        orders.keep(loop.run, order)
+        engine.context.folder.write(orders.ORDER, order)
         run = Run(id=loop.run, goal=loop.task, base_tree=engine.trees.begin())
         started = events.RunStarted(
             goal=loop.task,
@@ -319,42 +237,41 @@ def _begin(loop: Loop, settings: Settings) -> str:
             agent=loop.agent,
             workspace=loop.root,
             max_iterations=engine.plan.cap,
-            checks=tuple(guardrail.command for guardrail in settings.guardrails),
+            checks=tuple(check.command for check in settings.checks),
             claims=tuple(map(str, engine.plan.claims)),
             gates=tuple(engine.plan.gates),
             version=__version__,
             base_tree=run.base_tree,
         )
         engine.context.tell(started)
-        Seal(loop.run, engine.context.folder.path, os.environ).note()
-        watched(loop).begin()
+        watch_settings(loop).begin()
         try:
             _, stop = run_loop(engine.parts, run)
         except NextTurn as wanted:
             return wanted.prompt
     if stop.outcome is Outcome.INTERRUPTED:
         raise KeyboardInterrupt
-    raise UserError(f"the loop would end before it begins: {stop.reason}", "change the settings, or what you give")
+    raise UserError(f"the loop would end before it starts: {stop.reason}", "change the settings or the options")
 
 
-def _enlist(loop: Loop, env: Mapping[str, str]) -> None:
-    """Makes the loop known to `ralph ps`, and forgets those that are over. It is none the worse where it cannot be."""
-    links = state_folder(env, "loops")
+def _register(loop: Loop, env: Mapping[str, str]) -> None:
+    """Make the loop known to `ralph ps`, and forget those that have ended. A failure here doesn't matter."""
+    links, file = state_folder(env, "loops"), loops.loop_file(loop.root, loop.session)
     with suppress(OSError):
         os.makedirs(links, mode=0o700, exist_ok=True)
-        there = {entry.path for entry in os.scandir(links)}  # first: another loop may be starting at this moment
-        for link in there - {link for link, file in known_loops(env).items() if file != loop.path}:
+        there = {entry.path for entry in os.scandir(links)}  # before the rest: another loop may be starting right now
+        for link in there - {link for link, known in known_loops(env).items() if known != file}:
             os.unlink(link)
-        os.symlink(loop.path, f"{links}/{loop.run}")
+        os.symlink(file, f"{links}/{loop.run}")
 
 
 def transcript_of(session: str, agent: str, env: Mapping[str, str]) -> str:
-    """The transcript of a session, where the agents keep theirs: what is in it already is no work of the loop's."""
+    """Return the session's transcript so far, which is not the loop's work; "" if it isn't found."""
     if not session or not session.replace("-", "").isalnum():
         return ""
     for host in HOSTS.values():
         if agent in ("", host.name):
-            found = next(host.folder(env).glob(host.transcripts.format(session=session)), None)
+            found = next(host.user_folder(env).glob(host.transcripts.format(session=session)), None)
             if found:
                 return str(found)
     return ""

@@ -1,7 +1,7 @@
-"""What has the agent said, done and spent lately? Read from the end of its host's transcript, however long that is.
+"""Reads what the agent said, did and spent lately from the end of its host's transcript, however long that is.
 
-A transcript is a file of JSON lines, and every host has its own: the shape of a line tells whose it is. What
-sub-agents, tools and people say in it is never taken for the agent's own words.
+A transcript is a file of JSON lines, in a different format for each host; the type of a line tells the format. Only the
+agent's own words count, not those of sub-agents, tools and the user.
 """
 
 import os
@@ -12,51 +12,73 @@ from typing import Any
 
 from msgspec import Struct
 
+from ralph.agents import wire
+from ralph.agents.reader import priced
 from ralph.core.model import Turn, Usage
 from ralph.files import open_given
 from ralph.hooks import loops
-from ralph.hooks.loops import Loop, table
+from ralph.hooks.loops import Loop, parse_object
 
 TranscriptRow = dict[str, Any]
-UsageReport = tuple[str, str, Usage]  # the message (a later report on the same one replaces it), its model, tokens
+UsageReport = tuple[str, str, Usage]  # the message (a later report on the same message replaces it), model, tokens
 
+FIRST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 18  # bytes
+MAX_LINE = 2 << 20  # bytes; a longer line is a tool's output
+WRITE_TIMEOUT = 3.0  # seconds to wait for what the host has not written yet
+MAX_EARLIER = 20  # messages of one turn
 
-FIRST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 18
-PATIENCE = 3.0  # seconds
-LONGEST_LINE = 2 << 20  # what is longer is a tool's output, and not worth the memory
-
-# What a line must hold before it is worth parsing.
+# A line is only parsed if it contains one of these.
 AGENT = (b'"assistant"', b'"gemini"', b'"response_item"', b'"assistant.message"')
 CALL = (b'"tool_use"', b'"functionCall"', b'"toolCalls"', b'"toolRequests"', b'_call"')
-PERSON = (b'"user"', b'"user.message"', b'"response_item"')
-SPENT = (b'"usage"', b'"tokens"', b'"usageMetadata"', b'"token_count"')
+USER = (b'"user"', b'"user.message"', b'"response_item"')
+USAGE = (b'"usage"', b'"tokens"', b'"usageMetadata"', b'"token_count"')
 
 
 class HostTurn(Struct, frozen=True):
-    """The turn that a host's agent has just taken, the transcript that tells of it, and how long that is by now."""
+    """The turn that a host's agent has just taken, and the transcript that records it, with its size by now."""
 
     turn: Turn
     path: str
     size: int
 
 
-def turn_of(loop: Loop, event: "loops.Event", marker: str, is_priced: bool) -> HostTurn:
-    """What the host and its transcript say of the turn. A claim is worth a moment: what the host has not written down
-    yet may be the work behind it."""
+class TranscriptEntry(Struct, frozen=True):
+    """What a line says: the words, the number of tool calls, and whether a later line may repeat the message."""
+
+    by_agent: bool
+    message: str = ""
+    text: str = ""
+    calls: int = 0
+    rewritten: bool = False
+
+
+def host_turn(loop: Loop, event: loops.HookEvent, marker: str, is_priced: bool) -> HostTurn:
+    """Return the turn that the host and its transcript describe. If it contains a claim, wait a moment: the host may
+    not have written the work behind it yet."""
     path = _text(event.get("transcript_path")) or _text(event.get("transcriptPath")) or loop.transcript
     size = _size(path)
     since = loop.offset if loop.transcript in ("", path) and loop.offset <= size else 0
-    text = _last_words(path, since, event)
+    text = _last_message(path, since, event)
     if marker in text and size and event.get("last_assistant_message"):
         wait_for_text(path, text, since)
         size = _size(path)
-    calls, spent = usage_since(path, since, _text(event.get("model")), is_priced)
-    told = Turn(text=text, tool_calls=calls, usage=spent, session=loop.session, ended_at=time.time(), agent=loop.agent)
-    return HostTurn(told, path, size)
+    calls, usage = usage_since(path, since, _text(event.get("model")), is_priced)
+    # Without a known offset the messages may be older than the loop.
+    earlier = earlier_texts(path, since, marker, text) if path == loop.transcript else ()
+    turn = Turn(
+        text=text,
+        earlier=earlier,
+        tool_calls=calls,
+        usage=usage,
+        session=loop.session,
+        ended_at=time.time(),
+        agent=loop.agent,
+    )
+    return HostTurn(turn, path, size)
 
 
-def _last_words(path: str, since: int, event: "loops.Event") -> str:
-    """The host's own word for the last message, if it has one: it is there before the transcript is."""
+def _last_message(path: str, since: int, event: loops.HookEvent) -> str:
+    """Return the agent's last message, from the event if it is there: the transcript is written later."""
     text = _text(event.get("last_assistant_message"))
     if not text and path:
         asked = event.get("timestamp")
@@ -64,7 +86,7 @@ def _last_words(path: str, since: int, event: "loops.Event") -> str:
             wait_for_mark(path, b'"timestamp":%d' % asked)
         text = last_text(path, since)
     if not text and not event.get("stop_hook_active"):
-        # All texts since the prompt, joined: of use only while they cannot hold a claim that was refused before.
+        # All texts since the prompt, joined: only useful while they can't contain a claim that was refused before.
         text = _text(event.get("prompt_response"))
     return text
 
@@ -81,55 +103,40 @@ def _size(path: str) -> int:
 
 
 def usage_since(path: str, since: int, model: str = "", is_priced: bool = False) -> tuple[int | None, Usage]:
-    """The tool calls (None if nobody can tell) and the tokens after `since` bytes of a transcript. `model` is the one
-    at work where the transcript does not name it; what it costs is estimated where somebody wants to know."""
+    """Return the tool calls (None if unknown) and tokens after `since` bytes of a transcript, with the estimated cost
+    if `is_priced`. `model` is used where the transcript doesn't name one."""
     if not path:
         return None, Usage()
     total, seen = Usage(), set[str]()
-    for line in newest_first(path, since):  # of two reports on one message the later one counts
-        report: UsageReport | None = _read(line, _REPORTERS) if _holds(line, SPENT) else None
+    for line in newest_first(path, since):
+        report: UsageReport | None = _read(line, _REPORTERS) if _contains(line, USAGE) else None
         if report is None or report[0] in seen:
             continue
-        message, named, spent = report
-        if is_priced:
-            from ralph.agents.reader import priced  # late: the table of prices takes longer than all the rest
-
-            spent = priced(spent, named or model)
-        total = total.plus(spent)
+        message, named, usage = report
+        total = total.plus(priced(usage, named or model) if is_priced else usage)
         if message:
             seen.add(message)
     return tool_calls(path, since), total
 
 
-class TranscriptEntry(Struct, frozen=True):
-    """What one line holds: who speaks, in which message, the words, how many tools are called, and whether the message
-    may be written again, whole, in a later line."""
-
-    by_agent: bool
-    message: str = ""
-    text: str = ""
-    calls: int = 0
-    rewritten: bool = False
-
-
-def wait_for_mark(path: str, mark: bytes, patience: float = PATIENCE) -> bool:
-    """Waits until the last lines hold `mark`: some hosts ask first, and write down what was said a moment later."""
-    return _comes_true(lambda: any(mark in line for line in islice(newest_first(path), 20)), patience)
+def wait_for_mark(path: str, mark: bytes, timeout: float = WRITE_TIMEOUT) -> bool:
+    """Wait until one of the last lines contains `mark`: some hosts call the hook before they write the message."""
+    return _wait_until(lambda: any(mark in line for line in islice(newest_first(path), 20)), timeout)
 
 
 def wait_for_text(path: str, text: str, since: int) -> bool:
-    """Waits until the agent's last message is the one that the host speaks of, or a part of it."""
+    """Wait until the agent's last message in the transcript is `text`, or a part of it."""
     wanted = text.strip()
 
     def is_written() -> bool:
         last = last_text(path, since).strip()
         return bool(last) and (last in wanted or wanted in last)
 
-    return _comes_true(is_written, PATIENCE / 2)
+    return _wait_until(is_written, WRITE_TIMEOUT / 2)
 
 
-def _comes_true(condition: Callable[[], bool], patience: float) -> bool:
-    deadline = time.monotonic() + patience
+def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
             return False
@@ -138,40 +145,49 @@ def _comes_true(condition: Callable[[], bool], patience: float) -> bool:
 
 
 def last_text(path: str, since: int = 0) -> str:
-    """The agent's last message after `since` bytes; empty if it has said nothing since it was last spoken to."""
+    """Return the agent's last message after `since` bytes; empty if it has not answered the latest prompt yet."""
     texts, message = list[str](), ""
     for line in newest_first(path, since):
-        said = _said(line) if _holds(line, AGENT) or _holds(line, PERSON) else None
-        if said is None:
+        entry = _entry(line) if _contains(line, AGENT) or _contains(line, USER) else None
+        if entry is None:
             continue
-        if not said.by_agent or (texts and said.message != message):
+        if not entry.by_agent or (texts and entry.message != message):
             break
-        if said.text:
-            texts.append(said.text)
-            message = said.message
+        if entry.text:
+            texts.append(entry.text)
+            message = entry.message
             if not message:
                 break
     return "\n".join(reversed(texts))
 
 
+def earlier_texts(path: str, since: int, marker: str, last: str) -> tuple[str, ...]:
+    """Return the agent's messages after `since` bytes that contain the marker, except the `last` one, oldest first."""
+    entries = (_entry(line) for line in newest_first(path, since) if _contains(line, AGENT))
+    texts = (
+        one.text for one in entries if one and one.by_agent and marker in one.text and one.text.strip() not in last
+    )
+    return tuple(reversed([*islice(texts, MAX_EARLIER)]))
+
+
 def tool_calls(path: str, since: int = 0) -> int | None:
-    """How many tools the agent has called after `since` bytes; None if nobody can tell."""
+    """Return how many tools the agent has called after `since` bytes; None if it is unknown."""
     count, speaks = 0, False
     seen: set[str] = set()
     for line in newest_first(path, since):
-        speaks = speaks or _holds(line, AGENT)
-        said = _said(line) if _holds(line, CALL) else None
-        if said is None or not said.by_agent or (said.rewritten and said.message in seen):
+        speaks = speaks or _contains(line, AGENT)
+        entry = _entry(line) if _contains(line, CALL) else None
+        if entry is None or not entry.by_agent or (entry.rewritten and entry.message in seen):
             continue
-        seen.add(said.message)
-        count += said.calls
+        seen.add(entry.message)
+        count += entry.calls
     return count if speaks else None
 
 
 def newest_first(path: str, since: int = 0) -> Iterator[bytes]:
-    """The lines after `since` bytes, the last one first, in bounded memory. A file that cannot be read has none."""
+    """Yield the lines after `since` bytes, the last one first, in bounded memory; none if the file can't be read."""
     try:
-        file = open(open_given(path), "rb", buffering=0)  # noqa: SIM115 - closed below; a missing file is no error
+        file = open(open_given(path), "rb", buffering=0)  # noqa: SIM115 - closed below
     except (OSError, ValueError):
         return
     with file:
@@ -186,26 +202,25 @@ def newest_first(path: str, since: int = 0) -> Iterator[bytes]:
                 lines.pop()
                 skipping = False
             yield from reversed(lines)
-            if skipping or len(rest) > LONGEST_LINE:
+            if skipping or len(rest) > MAX_LINE:
                 rest, skipping = b"", True
         if not skipping:
             yield rest
 
 
-def _holds(line: bytes, marks: tuple[bytes, ...]) -> bool:
+def _contains(line: bytes, marks: tuple[bytes, ...]) -> bool:
     return any(mark in line for mark in marks)
 
 
-def _said(line: bytes) -> TranscriptEntry | None:
-    """What the line holds, or None if it is nobody's words."""
-    said: TranscriptEntry | None = _read(line, _READERS)
-    return said
+def _entry(line: bytes) -> TranscriptEntry | None:
+    entry: TranscriptEntry | None = _read(line, _READERS)
+    return entry
 
 
 def _read(line: bytes, readers: dict[str, Callable[[TranscriptRow], Any]]) -> Any:
-    """What the reader for this kind of line makes of it; None where there is none, or it makes no sense."""
+    """Return what the reader for this type of line returns; None if there is no reader, or the line is malformed."""
     try:
-        row = table(line)
+        row = parse_object(line)
         reader = readers.get(row.get("type", "") or row.get("role", ""))
         return reader(row) if reader else None
     except (ValueError, TypeError, AttributeError, KeyError):
@@ -213,7 +228,7 @@ def _read(line: bytes, readers: dict[str, Callable[[TranscriptRow], Any]]) -> An
 
 
 def _claude_or_qwen(row: TranscriptRow) -> TranscriptEntry | None:
-    """Both speak of `assistant` and `user`; the parts of a message differ."""
+    """Both have the types `assistant` and `user`; the parts of a message differ."""
     if row.get("isSidechain"):
         return None
     message = row.get("message", row)
@@ -262,26 +277,20 @@ _READERS: dict[str, Callable[[TranscriptRow], TranscriptEntry | None]] = {
 }
 
 
-def _usage(used: TranscriptRow, names: tuple[str, ...], *, whole_input: bool = False) -> Usage:
-    from ralph.agents import wire  # late: not every transcript tells of tokens
-
-    return wire.usage(used, names, whole_input=whole_input)
-
-
 def _claude_or_qwen_usage(row: TranscriptRow) -> UsageReport | None:
     message = row["message"]
     if "usageMetadata" in row:
         names = ("promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount")
-        return row.get("uuid", ""), row.get("model", ""), _usage(row["usageMetadata"], names, whole_input=True)
+        return row.get("uuid", ""), row.get("model", ""), wire.usage(row["usageMetadata"], names, whole_input=True)
     if not message.get("usage"):
         return None
     known = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return message.get("id", ""), message.get("model", ""), _usage(message["usage"], known)
+    return message.get("id", ""), message.get("model", ""), wire.usage(message["usage"], known)
 
 
 def _gemini_usage(row: TranscriptRow) -> UsageReport:
-    used = _usage(row["tokens"], ("input", "output", "cached"), whole_input=True)
-    thought = _usage(row["tokens"], ("", "thoughts"))
+    used = wire.usage(row["tokens"], ("input", "output", "cached"), whole_input=True)
+    thought = wire.usage(row["tokens"], ("", "thoughts"))
     return row["id"], row.get("model", ""), used.plus(thought)
 
 
@@ -289,13 +298,13 @@ def _codex_usage(row: TranscriptRow) -> UsageReport | None:
     if row["payload"]["type"] != "token_count" or not row["payload"].get("info"):
         return None
     names = ("input_tokens", "output_tokens", "cached_input_tokens")
-    return "", "", _usage(row["payload"]["info"]["last_token_usage"], names, whole_input=True)
+    return "", "", wire.usage(row["payload"]["info"]["last_token_usage"], names, whole_input=True)
 
 
 def _copilot_usage(row: TranscriptRow) -> UsageReport:
     used = row["data"]["usage"]
     names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
-    return "", used.get("model", ""), _usage(used, names)
+    return "", used.get("model", ""), wire.usage(used, names)
 
 
 _REPORTERS: dict[str, Callable[[TranscriptRow], UsageReport | None]] = {

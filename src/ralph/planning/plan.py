@@ -14,19 +14,20 @@ from msgspec.structs import replace
 
 from ralph.backlog.lists import OWN, ListContent, decoded, encoded, sound, wrong_with
 from ralph.backlog.markdown_lists import CODE, open_questions, read_boxes
+from ralph.backlog.work_order import with_checks
 from ralph.core.model import Check, Note, Opinion, Outcome, Run, Stop, configured
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.tasks_file import PLAN, box_lines
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.files import read_given, read_head, replace_file
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper
-from ralph.records.folder import RunFolder, cannot_write, new_run_id, prepare
-from ralph.records.register import on_record
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
 from ralph.run.checks import Checks
 from ralph.run.context import Context
-from ralph.settings import Guardrail, Settings
+from ralph.run.sandboxing import open_run_sandbox
+from ralph.settings import CheckCommand, Settings
+from ralph.store.folder import RunFolder, cannot_write, new_run_id, prepare
 
 LARGEST = 1 << 20
 GOAL = """\
@@ -157,7 +158,6 @@ def carried_out(settings: Settings, workspace: Path) -> tuple[Settings, str]:
     path = workspace / settings.tasks
     if path.suffix == ".json" or not path.is_file() or not is_plan((plan := load(path)).text):
         return settings, ""
-    from ralph.backlog.work_order import with_checks
 
     reading = sound(plan.read(), settings.tasks)
     goal = GOAL.format(name=settings.tasks, title=reading.title)
@@ -245,7 +245,7 @@ def planning(settings: Settings) -> Settings:
         settings,
         preset="guardrails",
         until=(),
-        guardrails=(),
+        checks=(),
         tasks="",
         spec="",
         maximum_iterations=TURNS,
@@ -322,14 +322,11 @@ class Trials:
     def _run(self, commands: Sequence[str]) -> tuple[Check, ...]:
         context, settings = self._context, self._settings
         if settings.sandbox.enabled and settings.sandbox.checks and context.box is None:
-            from ralph.run.belongings import enclose
-
-            context.box = enclose(context, settings, (), str(context.root))
+            context.box = open_run_sandbox(context, settings, (), str(context.root))
         patient = replace(
             settings, check_timeout=settings.check_timeout or PATIENCE, parallel_checks=1, fail_fast=False
         )
-        with on_record(context.folder.id, context.keeper, str(context.root), context.env):
-            results = Checks(context, [Guardrail(command) for command in commands], patient).run(0)
+        results = Checks(context, [CheckCommand(command) for command in commands], patient).run(0)
         if results is None:
             raise KeyboardInterrupt
         return results

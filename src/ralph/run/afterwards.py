@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,26 +21,27 @@ from ralph.core.text import listed as named_all
 from ralph.core.text import nickname, plural
 from ralph.errors import UserError
 from ralph.files import AT_WORK, DEMO, PROBE, remove_tree, state_folder
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper
-from ralph.records.folder import is_occupied, prepare, workspace_lock
-from ralph.records.journal import Seal, forget, recall
-from ralph.records.register import STATE, Listed, end_left_behind, listed, on_record, remark, runs
-from ralph.repository import configuration, landing, worktrees
-from ralph.repository.configuration import Configuration
-from ralph.repository.git import Repository, commit_of, find_repository, is_killed, obeying, refusal
-from ralph.repository.scm import under_way
-from ralph.repository.worktrees import Laid, Worktree
+from ralph.git import merging, worktrees
+from ralph.git.checkpoints import Rewound
+from ralph.git.client import Git, find_git, git_error
+from ralph.git.locks import update_refs
+from ralph.git.look import remove_look_folder
+from ralph.git.scm import operation_in_progress
+from ralph.git.worktrees import Worktree
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
+from ralph.run import control
 from ralph.run import order as orders
 from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
 from ralph.run.order import Order
-from ralph.settings.layers import settings_files
+from ralph.settings import settings_files
 from ralph.settings.trust import Watched
-from ralph.steering import control
-
-if TYPE_CHECKING:
-    from ralph.repository.checkpoints import Rewound
+from ralph.store.folder import is_occupied, prepare, workspace_lock
+from ralph.store.orders import remove_orders
+from ralph.store.orphans import kill_orphans
+from ralph.store.register import STATE, Listed, listed, runs
+from ralph.store.stored_run import load_run
 
 DISCARDED = "discarded"
 _IN_THE_WAY = "commit or stash what is in the way, then accept it again; nothing was changed"
@@ -69,8 +69,9 @@ def has_no_branch(run: Listed) -> str:
         return f"is for an item of work {run.facts.work}, whose gate takes it over"
     if not run.facts.branch:
         return "worked in the tree itself: its work is there"
-    root = _home_of(run)
-    return "" if root and _tip(root, run.facts.branch) else f"has no branch any more: {run.facts.branch} is gone"
+    home = _repository_of(run)
+    exists = home and home.resolve(f"refs/heads/{run.facts.branch}")
+    return "" if exists else f"has no branch any more: {run.facts.branch} is gone"
 
 
 def take_over(
@@ -78,76 +79,66 @@ def take_over(
 ) -> TakenOver:
     """Merges the work of a run, and removes its worktree and its branch: all of it or nothing."""
     home, tree = _places(run, env)
-    landing.refuse_old_git(home.root)
+    merging.refuse_old_git(home.root)
     _refuse_without_branch(home)
-    for left in end_left_behind(env):  # what a killed run has left may still change what is checked here
-        tell(events.Notice(remark(left, "was ended")))
-    with _alone(run, home, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
-        commit, base = _candidate(run, home, tree), commit_of(home.root, "HEAD")
-        order = orders.read(run.folder.path / "run.json")
-        files = landing.changed_files(home, base, commit) if commit != base else ()
+    for orphan in kill_orphans(env):  # they could change the files while they are checked
+        tell(events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}"))
+    with _alone(run, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
+        commit, base = _candidate(run, home, tree), home.resolve("HEAD")
+        order = orders.read(run.id, env)
+        files = merging.changed_files(home, base, commit) if commit != base else ()
         checks: tuple[Check, ...] = ()
-        laid: Laid | None = None
-        is_tried = commit != base and bool(order.settings.guardrails)
+        is_tried = commit != base and bool(order.settings.checks)
         try:
             if is_tried:
-                laid = worktrees.tree_at(tree, commit)
+                worktrees.check_out(tree, commit)
                 checks = _checked(run, order, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
-            answer = home.ask("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
+            answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
-                is_cut_off = is_killed(answer) or "File exists" in answer.error
-                way_out = _CUT_OFF if is_cut_off else _IN_THE_WAY
-                raise NotTaken(refusal(("merge",), answer, "cannot merge into your tree").message, way_out)
+                way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
+                raise NotTaken(git_error(("merge",), answer, "cannot merge into your tree").message, way_out)
         except BaseException:  # the worktree as it was before the merge was tried in it
-            if laid:
-                worktrees.restore(laid)
             if is_tried:
                 with suppress(UserError):  # it is said what was wrong before that
-                    worktrees.take_back(tree)
+                    worktrees.check_out_branch(tree)
             raise
-        if laid:
-            worktrees.restore(laid)
+        if is_tried:
+            worktrees.check_out(tree, commit)
         worktrees.remove(tree)
         return TakenOver(tree.branch, commit, len(files), len(checks))
 
 
-def _refuse_without_branch(home: Repository) -> None:
+def _refuse_without_branch(home: Git) -> None:
     """What no branch of the user's holds is gone with the next switch, or with the end of what is under way."""
-    if what := under_way(home):
-        raise NotTaken(f"a {what} is under way in {home.root}", "finish or abort it first; nothing was changed")
-    if home.ask("symbolic-ref", "--quiet", "HEAD").code:
+    if what := operation_in_progress(home):
+        raise NotTaken(f"a {what} is in progress in {home.root}", "finish or abort it first; nothing was changed")
+    if home.try_run("symbolic-ref", "--quiet", "HEAD").code:
         raise NotTaken(f"no branch is checked out in {home.root}", "git switch BRANCH, then accept it again")
 
 
 def throw_away(run: Listed, env: Mapping[str, str] = os.environ) -> str:
     """Removes the worktree and the branch of a run. What was there is kept under a name, which is given back."""
     home, tree = _places(run, env)
-    with _alone(run, home, tree):
-        if os.path.isdir(tree.path) and worktrees.unsaved(tree):
+    with _alone(run, tree):
+        if os.path.isdir(tree.path) and worktrees.first_unsaved(tree):
             worktrees.commit_all(tree, "what was not committed when it was discarded")
-        tip = _tip(home.root, tree.branch)
+        tip = home.resolve(tree.ref)
         kept_as = f"refs/ralph/{run.id}/{DISCARDED}"
-        worktrees.change_refs(home.root, f"update {kept_as} {tip}")
+        update_refs(home, f"update {kept_as} {tip}")
         worktrees.remove_folder(tree)
-        worktrees.change_refs(home.root, f"delete refs/heads/{tree.branch} {tip}")
+        update_refs(home, f"delete {tree.ref} {tip}")
+        remove_orders(run.id, env)
         return kept_as
 
 
 @contextmanager
-def _alone(run: Listed, home: Repository, tree: Worktree) -> Iterator[None]:
-    """While entered, nobody else works in the worktree, and git obeys the settings from before the agent came."""
-    with obeying(_kept_for(run, home)):
-        if not os.path.isdir(tree.workspace):
-            yield
-            return
-        with workspace_lock(prepare(Path(tree.workspace)), run.id):
-            yield
-
-
-def _kept_for(run: Listed, home: Repository) -> Configuration | None:
-    """Git's settings as they were before an agent came, where they are known."""
-    kept = Configuration(home)
-    return kept if kept.recall(run.id) else None
+def _alone(run: Listed, tree: Worktree) -> Iterator[None]:
+    """While entered, nobody else works in the worktree."""
+    if not os.path.isdir(tree.workspace):
+        yield
+        return
+    with workspace_lock(prepare(Path(tree.workspace)), run.id):
+        yield
 
 
 @contextmanager
@@ -173,43 +164,37 @@ def _home_of(run: Listed) -> str:
     return str(place) if place.is_dir() else ""
 
 
-def _places(run: Listed, env: Mapping[str, str]) -> tuple[Repository, Worktree]:
-    """The user's own repository, and the worktree of the run, be it there or not. Its records say which one that is,
-    and which checks are to pass: an agent may have written them."""
-    Seal(run.id, run.folder.path, env).refuse_what_was_changed()
-    started, home = recall(run.folder.journal).started, _repository_of(run)
+def _places(run: Listed, env: Mapping[str, str]) -> tuple[Git, Worktree]:
+    """Return the user's own repository and the worktree of the run, which may be gone."""
+    started, home = load_run(run.folder.journal).started, _repository_of(run)
     if started is None or home is None:
         raise UserError(f"the repository of run {run.id} is gone", "nothing can be taken over")
     inside = os.path.join(started.worktree, home.prefix).rstrip("/")
-    tree = Worktree(started.worktree, started.branch, inside, home.root)
+    tree = Worktree(started.worktree, started.branch, inside, home)
     if os.path.isdir(tree.path):
         worktrees.refuse_another(tree)
     return home, tree
 
 
-def _tip(root: str, branch: str) -> str:
-    return commit_of(root, f"refs/heads/{branch}")
-
-
-def _candidate(run: Listed, home: Repository, tree: Worktree) -> str:
+def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
     """The commit that the user's branch would be at: the work itself, or the merge with what came in the meantime."""
-    if os.path.isdir(tree.path) and (unsaved := worktrees.unsaved(tree)):
+    if os.path.isdir(tree.path) and (unsaved := worktrees.first_unsaved(tree)):
         way_out = f"go on with `ralph resume {nickname(run.id)}`, or commit it in {tree.path}"
         if os.path.isabs(unsaved):  # a submodule, which is not to be looked into
             way_out = "empty that folder, if all that is in it is elsewhere, too"
         raise NotTaken(f"the worktree has work that is not committed: {unsaved}", way_out)
-    base, tip = commit_of(home.root, "HEAD"), _tip(home.root, tree.branch)
-    if worktrees.contains(home.root, base, tip):
+    base, tip = home.resolve("HEAD"), home.resolve(tree.ref)
+    if home.contains(base, tip):
         return base
-    if worktrees.contains(home.root, tip, base):
+    if home.contains(tip, base):
         return tip
-    merge = landing.merged(home, base, tip)
+    merge = merging.merge_commits(home, base, tip)
     if merge.conflict:
         raise NotTaken(
             f"{tree.branch} no longer merges: conflicts in {named_all(merge.conflict.files, 5)}",
             f"solve them yourself: git merge {tree.branch}; nothing was changed",
         )
-    return landing.joined(home, merge.tree, (base, tip), f"Merge branch '{tree.branch}'")
+    return merging.commit_merge(home, merge.tree, (base, tip), f"Merge branch '{tree.branch}'")
 
 
 def _checked(
@@ -235,8 +220,8 @@ def _checked(
         max_log=settings.max_log,
         grace=0.0,  # who presses Ctrl-C here wants no merge
     )
-    with on_record(run.id, keeper, tree.workspace, env), enclosed(context, settings, order.workspace) as inside:
-        done = Checks(inside, settings.guardrails, replace(settings, fail_fast=False)).run(0)
+    with enclosed(context, settings, order.workspace) as inside:
+        done = Checks(inside, settings.checks, replace(settings, fail_fast=False)).run(0)
     if done is None or interrupt.level:
         raise KeyboardInterrupt
     if red := [check for check in done if not check.passed]:
@@ -322,32 +307,31 @@ def _size(place: str) -> int:
     return total
 
 
-def _repository_of(run: Listed) -> Repository | None:
+def _repository_of(run: Listed) -> Git | None:
     root = _home_of(run)
-    return find_repository(Path(root)) if root else None
+    return find_git(Path(root)) if root else None
 
 
-def _trees(run: Listed, home: Repository) -> list[Worktree]:
+def _trees(run: Listed, home: Git) -> list[Worktree]:
     """The worktrees of a run, or of a backlog's items, that have a branch: by what ralph calls them, for what the
     records call them an agent may have written."""
     names = (f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{nickname(run.id)}/")
-    out = home.git("for-each-ref", "--format=%(refname:lstrip=2)", *names).decode("utf-8", "replace")
+    out = home.run("for-each-ref", "--format=%(refname:lstrip=2)", *names).decode("utf-8", "replace")
     paths, path = {}, ""  # where each branch is checked out
-    for line in home.git("worktree", "list", "--porcelain").decode("utf-8", "surrogateescape").splitlines():
+    for line in home.run("worktree", "list", "--porcelain").decode("utf-8", "surrogateescape").splitlines():
         if line.startswith("worktree "):
             path = line.partition(" ")[2]
         elif line.startswith("branch refs/heads/"):
             paths[line.removeprefix("branch refs/heads/")] = path
-    return [Worktree(paths.get(name, ""), name, paths.get(name, ""), home.root) for name in out.splitlines()]
+    return [Worktree(paths.get(name, ""), name, paths.get(name, ""), home) for name in out.splitlines()]
 
 
 def _unmerged(run: Listed) -> str:
     """Why the work of a run would be lost with it, if it would."""
     try:
         if home := _repository_of(run):
-            with obeying(_kept_for(run, home)):
-                for tree in _trees(run, home):
-                    worktrees.refuse_if_anything_is_lost(tree)
+            for tree in _trees(run, home):
+                worktrees.refuse_if_anything_is_lost(tree)
     except UserError as error:
         return error.message
     return ""
@@ -358,11 +342,10 @@ def _remove_run(run: Listed) -> None:
     if now and now.is_alive:
         raise UserError(f"run {run.id} has gone on")
     if home := _repository_of(run):
-        with obeying(_kept_for(run, home)):
-            for tree in _trees(run, home):
-                worktrees.remove(tree)
-            refs = home.git("for-each-ref", "--format=delete %(refname)", f"refs/ralph/{run.id}/")
-            worktrees.change_refs(home.root, *refs.decode("utf-8", "surrogateescape").splitlines())
+        for tree in _trees(run, home):
+            worktrees.remove(tree)
+        refs = home.run("for-each-ref", "--format=delete %(refname)", f"refs/ralph/{run.id}/")
+        update_refs(home, *refs.decode("utf-8", "surrogateescape").splitlines())
     remove_tree(run.place, last=STATE)
     _forget(run.id)
 
@@ -371,5 +354,5 @@ def _forget(run_id: str) -> None:
     """What lies outside the workspace for the sake of a run goes with it."""
     with suppress(OSError):
         os.unlink(f"{state_folder(os.environ, 'runs')}/{run_id}")
-    forget(run_id, os.environ)
-    configuration.forget(run_id, os.environ)
+    remove_orders(run_id)
+    remove_look_folder(run_id)

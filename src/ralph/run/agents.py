@@ -2,26 +2,38 @@
 messages: each is a child process that reads its prompt, and whose stream becomes events."""
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from difflib import get_close_matches
+from shutil import which
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ralph import agents
+from ralph.agents import acp, known, programs
+from ralph.agents.builtin import options, refuse_unready
+from ralph.agents.command import described
+from ralph.agents.protocol import (
+    AgentModule,
+    Invocation,
+    TurnRequest,
+    ask_options,
+    cached_options,
+    is_unknown_option,
+    reaches,
+)
 from ralph.core import events, limits
 from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line, whole_words
 from ralph.errors import UserError
 from ralph.files import open_file
-from ralph.processes.process import heard, run_process
-from ralph.processes.program import CannotStart, Command, ProgramMissing, find_program
-from ralph.records.folder import TurnFolder, write
+from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
+from ralph.process.program_run import ask_program, stream_program
 from ralph.run.context import Context
 from ralph.settings import CustomAgent, Settings
-
-if TYPE_CHECKING:
-    from ralph.agents.protocol import AgentModule, Invocation, TurnRequest
+from ralph.store.folder import TurnFolder, write
 
 _LONGEST_ANSWER = 1 << 20
 _LONGEST_WORD = 500  # that is shown of a command line
@@ -47,7 +59,6 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     def request(self) -> "TurnRequest":
         """A turn without a prompt: how would the agent be started?"""
-        from ralph.agents.protocol import TurnRequest
 
         return TurnRequest(
             prompt="",
@@ -69,16 +80,14 @@ def duties(choice: Choice) -> str:
     return " and ".join(dict.fromkeys("messages" if purpose == "message" else "reviews" for purpose in choice.purposes))
 
 
-def choices(settings: Settings, extra: Sequence[str], env: Mapping[str, str], cwd: str) -> tuple[Choice, ...]:
+def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choice, ...]:
     """The agent of the settings, or the first that is installed, those to fall back on, and those for other purposes.
     All of them can be run."""
     command = settings.agent.command or _first_installed(env)
-    flags = (*(word for flag in settings.agent.flags for word in _split(flag)), *extra)
+    flags = (*(word for flag in settings.agent.flags for word in _split(flag)), *settings.agent.args)
     first = _choice(command, settings, flags, settings.agent.model)
     working = (first, *(_choice(other, settings) for other in settings.fallback_agents))
     if settings.session == "continue":
-        from ralph.agents import known
-
         for choice in working:  # a command of the user's own has no session to lose
             if choice.module.NAME in known() and not choice.module.RESUMES:
                 raise UserError(
@@ -88,8 +97,6 @@ def choices(settings: Settings, extra: Sequence[str], env: Mapping[str, str], cw
     chosen = (*working, *_for_other_purposes(settings, command, flags))
     for choice in chosen:
         if choice.module.NAME == BUILTIN:
-            from ralph.agents.builtin import refuse_unready
-
             refuse_unready(choice.flags, env, is_limited=settings.max_cost is not None)
     return tuple(_found(choice, env, cwd) for choice in chosen)
 
@@ -153,9 +160,10 @@ def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _found(choice: Choice, env: Mapping[str, str], cwd: str) -> Choice:
-    """The choice, with what it is remembered to understand, once it is certain that its program is there."""
+    """The choice, with what it is cached_options to understand, once it is certain that its program is there."""
     module = choice.module
-    name = module.invocation(choice.request()).argv[0]
+    is_acp = module.NAME == acp.NAME
+    name = acp.start_words(choice.command[0])[0] if is_acp else module.invocation(choice.request()).argv[0]
     try:
         program = find_program(name, env, cwd)
     except ProgramMissing as error:
@@ -163,20 +171,17 @@ def _found(choice: Choice, env: Mapping[str, str], cwd: str) -> Choice:
         raise ProgramMissing(whom + error.message, _advice(choice, name) or error.hint) from None
     if not module.HELP:
         return choice
-    from ralph.agents.protocol import remembered
 
-    return replace(choice, understands=remembered(program, module.HELP))
+    return replace(choice, understands=cached_options(program, module.HELP))
 
 
 def _advice(choice: Choice, name: str) -> str:
     """What to do about an agent that is not there, where more is known than that."""
     if "/" in name:
         return ""
-    if choice.module.INSTALL:
-        return f"install it: {choice.module.INSTALL}; or is its folder not on PATH?"
-    from difflib import get_close_matches
-
-    from ralph.agents import known
+    install = acp.install_hint(choice.command[0]) if choice.module.NAME == acp.NAME else choice.module.INSTALL
+    if install:
+        return f"install it: {install}; or is its folder not on PATH?"
 
     meant = get_close_matches(name, known(), 1)
     option = "" if choice.purposes else "--agent "
@@ -184,12 +189,9 @@ def _advice(choice: Choice, name: str) -> str:
 
 
 def _choice(command: str, settings: Settings, flags: tuple[str, ...] = (), model: str = "") -> Choice:
-    from ralph import agents
 
     own = settings.agents.get(command)
     if own and own.argv:
-        from ralph.agents.command import described
-
         hidden = frozenset({"CLAUDECODE"})
         return Choice(name=command, module=described(command, own), command=(), flags=flags, model=model, hidden=hidden)
     if own:
@@ -198,15 +200,13 @@ def _choice(command: str, settings: Settings, flags: tuple[str, ...] = (), model
     words, more = agents.words(command)
     if module.NAME == BUILTIN:
         return _built_in(settings.agents.get(BUILTIN), model, (*more, *flags))
-    name = module.NAME if module.NAME != "command" else command
+    name = module.NAME if module.NAME not in ("command", acp.NAME) else command
     flags, hidden = (*more, *flags), agents.foreign_keys(module)
     return Choice(name=name, module=module, command=words, flags=flags, model=model, hidden=hidden)
 
 
 def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...]) -> Choice:
     """The built-in agent with a model."""
-    from ralph import agents
-    from ralph.agents.builtin import options
 
     module = agents.module(BUILTIN)
     words = options(own, model, flags)
@@ -215,9 +215,6 @@ def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...]) -> Ch
 
 
 def _first_installed(env: Mapping[str, str]) -> str:
-    from shutil import which
-
-    from ralph.agents import programs
 
     for name in programs():
         if which(name, path=env.get("PATH")):
@@ -231,7 +228,6 @@ def _first_installed(env: Mapping[str, str]) -> str:
 
 def may_write(choice: Choice, settings: Settings, folders: tuple[str, ...]) -> bool:
     """Whether the agent may write in folders outside the workspace."""
-    from ralph.agents.protocol import reaches
 
     request = replace(choice.request(), yolo=settings.yolo, boxed=settings.sandbox.enabled, folders=folders)
     return reaches(choice.module, request)
@@ -243,7 +239,6 @@ def out_of_reach(agent: str, folders: tuple[str, ...]) -> str:
 
 
 def _split(flag: str) -> list[str]:
-    import shlex
 
     try:
         return shlex.split(flag)
@@ -297,20 +292,19 @@ class CliAgent:
 
     def _wiser(self, choice: Choice, failure: Failure, number: int) -> Choice:
         """The choice with the options that its program has, if one that it has not is what the turn failed for."""
-        from ralph.agents.protocol import understood, worth_asking
 
         context, question = self._context, choice.module.HELP
-        if not question or not worth_asking(failure):
+        if not question or not is_unknown_option(failure):
             return choice
 
         def printed(argv: tuple[str, ...]) -> str:
             env = {name: value for name, value in context.marked(number).items() if name not in choice.hidden}
             asked = context.boxed(Command(argv=argv, cwd=str(context.root), env=env))
-            page, ended = heard(context.keeper, asked, context.interrupt)
+            page, ended = ask_program(context.keeper, asked, context.interrupt)
             return page + ended.stderr if ended.code == 0 else ""
 
         program = find_program(choice.command[0], context.env, str(context.root))
-        return replace(choice, understands=understood(program, question, printed))
+        return replace(choice, understands=ask_options(program, question, printed))
 
 
 def has_lost_session(run: Run, choice: Choice) -> bool:
@@ -395,7 +389,7 @@ class _Turn:
         env = {**shown, **self._folder.env, "RALPH_PROMPT_FILE": self._folder.prompt, **invocation.env}
         command = Command(argv=tuple(invocation.argv), cwd=str(context.root), env=env, stdin=stdin)
         with context.log(self._folder.stdout) as out, context.log(self._folder.stderr) as err:
-            ended = run_process(
+            ended = stream_program(
                 context.keeper,
                 context.boxed(command, request.scratch),
                 on_lines=on_lines,

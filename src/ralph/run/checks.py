@@ -20,11 +20,13 @@ from ralph.core.prompts import ERROR_LIMIT, Brief, check_note, guardrails
 from ralph.core.text import listed
 from ralph.files import read_given
 from ralph.loop import Parts
-from ralph.processes.keeper import Keeper
-from ralph.processes.process import Course, output_of, side_by_side
-from ralph.processes.program import Command
+from ralph.process.keeper import Keeper
+from ralph.process.program import Command
+from ralph.process.program_run import CaptureRun, run_in_parallel
+from ralph.process.streams import LogFile
 from ralph.run.context import Context
-from ralph.settings import Guardrail, ReviewPrompt, Reviews, Settings
+from ralph.run.sandboxing import open_run_sandbox
+from ralph.settings import CheckCommand, ReviewPrompt, Reviews, Settings
 
 SLUG_LENGTH = 50
 CHANGED = (
@@ -38,43 +40,46 @@ class Checks:
     one may take, how many run at once and whether a red one is enough is in the `settings`.
     `witness` begins to look at what no check may see changed, and says at the end what was, for whatever reason."""
 
-    def __init__(self, context: Context, guards: Sequence[Guardrail], settings: Settings) -> None:
+    def __init__(self, context: Context, guards: Sequence[CheckCommand], settings: Settings) -> None:
         self._context, self._guards, self._settings = context, tuple(guards), settings
         self._timeout = settings.check_timeout or None
         self.witness: Callable[[], Callable[[], tuple[str, ...]]] | None = None
         self._slugs = slugs([context.redact.text(guard.command) for guard in guards])
 
     def run(self, number: int) -> tuple[Check, ...] | None:
-        """The results in the order of the checks, or None if a person asked to stop before all were in."""
-        if not self._guards:
-            return ()
+        """Run all checks; return the results in their order, or None if the run was interrupted before the last."""
         folder = os.path.join(self._context.task or "", ".ralph")
-        begins = [
-            partial(self._course, guard, os.path.join(folder, f"guardrail_{number:03d}_{slug}.log"), number)
-            for guard, slug in zip(self._guards, self._slugs, strict=True)
-        ]
+        logs = [os.path.join(folder, f"guardrail_{number:03d}_{slug}.log") for slug in self._slugs]
+        # After a sandboxed check ralph looks for planted files: no other check may run then.
+        is_sandboxed = self._context.box and self._context.boxes_checks
+        at_once = 1 if is_sandboxed else self._settings.parallel_checks
         results: list[Check] = []
-        # What one in a box plants is looked for when it has ended: no other may be at work then.
-        is_boxed = self._context.box and self._context.boxes_checks
-        at_once = 1 if is_boxed else self._settings.parallel_checks
 
         def is_enough(check: Check | None) -> bool:
             return check is None or (self._settings.fail_fast and not check.passed)
 
         with ExitStack() as stack:
-            others = [stack.enter_context(self._context.keeper.another()) for _ in begins[1:at_once]]
-            for check in side_by_side(begins, (self._context.keeper, *others), is_enough):
+            starts = [
+                partial(self._start, guard, log, number, stack) for guard, log in zip(self._guards, logs, strict=True)
+            ]
+            others = [stack.enter_context(self._context.keeper.another()) for _ in starts[1:at_once]]
+            for check in run_in_parallel(starts, (self._context.keeper, *others), is_enough):
                 if check is None:
                     return None
                 self._context.tell(finished(check))
                 results.append(check)
+        if len(results) < len(starts) and not any(map(is_enough, results)):  # the rest was not started
+            return None
         return tuple(results)
 
     @property
     def commands(self) -> tuple[str, ...]:
         return tuple(guard.command for guard in self._guards)
 
-    def _course(self, guard: Guardrail, log: str, number: int, keeper: Keeper) -> Course[Check | None]:
+    def _start(
+        self, guard: CheckCommand, log_path: str, number: int, stack: ExitStack, keeper: Keeper
+    ) -> "RunningCheck | None":
+        """Start a check, unless the run is interrupted."""
         context = self._context
         if context.interrupt.level:
             return None
@@ -83,40 +88,66 @@ class Checks:
         context.settle_in()
         if context.boxes_checks:
             command = context.boxed(command)
-        moved = self.witness() if self.witness else tuple
-        with context.log(os.path.join(context.root, log)) as file:
-            output = yield from output_of(
-                keeper,
-                command,
-                head=self._settings.quoted,
-                tail=ERROR_LIMIT,
-                meanwhile=lambda: context.tell(events.CheckStarted(guard.command)),
-                limits=context.limits(self._timeout),
-                interrupt=context.interrupt,
-                log=file,
-                redact=context.redact,
-                tick=context.tick,
-                keep_children=context.keep_children,
-            )
-        context.tell_troubles(file, keeper=keeper)
+        changed_files = self.witness() if self.witness else tuple
+        log = stack.enter_context(context.log(os.path.join(context.root, log_path)))
+        capture = CaptureRun(
+            keeper,
+            command,
+            head=self._settings.quoted,
+            tail=ERROR_LIMIT,
+            limits=context.limits(self._timeout),
+            interrupt=context.interrupt,
+            log=log,
+            redact=context.redact,
+            tick=context.tick,
+            keep_children=context.keep_children,
+        )
+        capture.start()
+        context.tell(events.CheckStarted(guard.command))
+        return RunningCheck(context, guard, keeper, capture, log, log_path=log_path, changed_files=changed_files)
+
+
+class RunningCheck:
+    """A check that was started. `changed_files` says which protected files were changed since then."""
+
+    def __init__(
+        self,
+        context: Context,
+        guard: CheckCommand,
+        keeper: Keeper,
+        capture: CaptureRun,
+        log: LogFile,
+        *,
+        log_path: str,
+        changed_files: Callable[[], tuple[str, ...]],
+    ) -> None:
+        self.program = capture.program
+        self._context, self._guard, self._keeper, self._capture = context, guard, keeper, capture
+        self._log, self._log_path, self._changed_files = log, log_path, changed_files
+
+    def result(self) -> Check | None:
+        """Return the result of a check that has ended; None if it was interrupted."""
+        context, output = self._context, self._capture.result()
+        self._log.close()
+        context.tell_troubles(self._log, keeper=self._keeper)
         ended = output.exit
         if ended.ended_by == "interrupt":
             return None
-        # Who is ended by signal 9 has the exit code 137, as everybody knows it from a shell.
+        # A program that SIGKILL ended has the exit code 137, as in a shell.
         code = 128 - ended.code if ended.code is not None and ended.code < 0 else ended.code
-        void = CHANGED.format(listed(files, 5)) if (files := moved()) else ""
+        void = CHANGED.format(listed(files, 5)) if (files := self._changed_files()) else ""
         return Check(
-            name=context.redact.text(guard.command),  # a key in it is for the shell alone
+            name=context.redact.text(self._guard.command),
             passed=ended.code == 0 and not ended.ended_by and not void,
             exit_code=code,
             head=output.head,
             tail=output.tail,
             cut=output.cut,
-            hint=guard.hint,
-            action=guard.fail_action,
-            log=log,
+            hint=self._guard.hint,
+            action=self._guard.fail_action,
+            log=self._log_path,
             duration=ended.duration,
-            timeout=self._timeout if ended.ended_by == "turn-timeout" else None,
+            timeout=self._capture.program.limits.turn if ended.ended_by == "turn-timeout" else None,
             void=void,
         )
 
@@ -282,9 +313,8 @@ def enclosed(context: Context, settings: Settings, workspace: str) -> Iterator[C
     if not settings.sandbox.enabled:
         yield context
         return
-    from ralph.run.belongings import enclose
 
-    box = context.box = enclose(context, settings, (), workspace)
+    box = context.box = open_run_sandbox(context, settings, (), workspace)
     try:
         yield context
     finally:

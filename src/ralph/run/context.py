@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -17,26 +16,29 @@ from ralph.core.model import Run, Stop
 from ralph.core.secrets import Redactor
 from ralph.core.text import one_line
 from ralph.errors import UserError
-from ralph.files import StrPath
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper
-from ralph.processes.process import Limits
-from ralph.processes.program import Command
-from ralph.processes.spawning import MARK
-from ralph.processes.streams import LogFile
-from ralph.records.folder import RunFolder, is_ignored, prepare, workspace_lock
-
-if TYPE_CHECKING:
-    from ralph.loop import Parts
-    from ralph.processes.sandbox import Sandbox
-    from ralph.repository.worktrees import Worktree
+from ralph.files import StrPath, open_file
+from ralph.git.client import require_git
+from ralph.git.worktrees import Worktree, create, refuse_another, remove_unstarted, worktree_lock, worktree_of
+from ralph.loop import Parts
+from ralph.process.deadline import Deadline
+from ralph.process.descendants import KEPT_MARK, MARK
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
+from ralph.process.program import Command
+from ralph.process.program_run import Limits
+from ralph.process.streams import LogFile
+from ralph.sandbox.sandbox import Sandbox
+from ralph.store.folder import RunFolder, is_ignored, prepare, workspace_lock
+from ralph.store.mailbox import QUESTION_FILE, QUESTION_FILE_VARIABLE
+from ralph.store.orders import order_folder
 
 
 class Context(Struct, kw_only=True):
     """`root` is the workspace, or the worktree that stands in for it. `before` are the seconds that the run had
     already taken when it was resumed. `task` is the folder of the task that the run is part of. `box` is where agents
     are started, and checks if it `boxes_checks`; `lent` are the folders outside the workspace where they may write.
-    `looks_only`: the agent's answer is what is wanted, and whatever it changes is put back."""
+    `looks_only`: the agent's answer is what is wanted, and whatever it changes is put back. `deadline` ends git when
+    the run is interrupted or out of time."""
 
     root: Path
     folder: RunFolder
@@ -57,11 +59,17 @@ class Context(Struct, kw_only=True):
     boxes_checks: bool = True
     lent: tuple[str, ...] = ()
     looks_only: bool = False
+    deadline: Deadline | None = None
 
     @property
     def home(self) -> Path:
         """Where the run's markers, progress and logs of checks are: the task's folder, else the workspace."""
         return self.task or self.root
+
+    @property
+    def order_folder(self) -> str:
+        """Where the run keeps what decides, out of reach of `git clean` in the workspace."""
+        return order_folder(self.folder.id, self.env)
 
     def settle_in(self) -> None:
         """Makes the home's `.ralph/` anew where an agent that cleans up has removed it."""
@@ -101,10 +109,9 @@ class Context(Struct, kw_only=True):
     def marked(self, number: int) -> dict[str, str]:
         """The environment of everything that the run starts."""
         own = {MARK: self.folder.id, "RALPH_ITERATION": str(number), "RALPH_RUN_FOLDER": str(self.folder.path)}
+        own[KEPT_MARK] = "1" if self.keep_children else ""
         if self.box and not self.task:  # nobody in there can write into the run's folder
-            from ralph.steering.mailbox import DROP, DROP_NAME
-
-            own[DROP_NAME] = f"{self.root}/.ralph/{DROP}"
+            own[QUESTION_FILE_VARIABLE] = f"{self.root}/.ralph/{QUESTION_FILE}"
         return {**self.env, **own}
 
 
@@ -137,7 +144,7 @@ def marked(path: StrPath) -> tuple[bool, str]:
 def words_of(path: StrPath) -> str:
     """What was written into a marker that is there, in one line; its name where nothing was."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(open_file(path), "rb") as file:  # not through a link: a sandboxed agent could read any file by it
             return one_line(file.read(1000).decode("utf-8", "replace")) or os.path.basename(path)
     except OSError:
         return os.path.basename(path)
@@ -173,20 +180,18 @@ class Place:
     def move_to_worktree(self, context: Context, resumed: Run | None, stack: ExitStack) -> "Worktree":
         """Moves the work into a worktree, and occupies it: any number of them may work beside one run in the tree
         itself. What cannot be isolated is refused."""
-        from ralph.repository.git import repository
-        from ralph.repository.worktrees import alone, create, forget_unbegun, refuse_another, worktree_of
 
-        home = repository(context.root)
+        home = require_git(context.root, context.deadline)
         made, notice = worktree_of(home, context.folder.id), ""
         is_there = resumed is not None and Path(made.workspace).is_dir()
         if resumed and resumed.iterations and not is_there:
             raise UserError(f"the run's worktree is gone: {made.path}", "start a new run")
         if is_there:
             refuse_another(made)
-        with alone(home):
+        with worktree_lock(home):
             if not is_there:
-                forget_unbegun(home, context.folder.path.parent)
-                notice = create(home, made)
+                remove_unstarted(home, context.folder.path.parent)
+                notice = create(made)
             self.occupy(Path(made.workspace), context.folder.id, stack)
         if notice:
             context.tell(events.Notice(notice))

@@ -4,8 +4,8 @@ And once the work is verified: what would have saved time? The agent is asked fo
 few and each once, and later prompts carry them as data: an agent wrote them, and they may be wrong by now."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -15,21 +15,22 @@ from ralph.core.model import Iteration, Note, Opinion, Outcome, Rule, Run, Stop,
 from ralph.core.prompts import commit_message, own_words, section
 from ralph.core.text import clean, head, listed
 from ralph.errors import UserError
-from ralph.files import Supplanted, add_to_file, read_head, replace_file, write_file
+from ralph.files import ReplacedFileError, add_to_file, read_head, replace_file, write_file
+from ralph.git.client import require_git
+from ralph.git.configuration import GitConfigWatch
+from ralph.git.index import display_path
+from ralph.git.remote import NO_HOOKS, skipped_push_hook
+from ralph.git.scm import MAX_OUTPUT, STOPPED, TASK_TIMEOUT, CommandResult, Runner, run_tasks
+from ralph.git.worktrees import Worktree, commit_all
 from ralph.loop import Agent, Workspace
-from ralph.processes.process import Limits, run_command
-from ralph.processes.program import CannotStart, Command, own_program
-from ralph.processes.spawning import MARK
-from ralph.records.folder import cannot_write, write
+from ralph.process.descendants import MARK
+from ralph.process.program import CannotStart, Command, own_program
+from ralph.process.program_run import Limits, capture_program
 from ralph.run.context import Context
 from ralph.run.workspace import Trees
 from ralph.settings import Scm
-
-if TYPE_CHECKING:
-    from ralph.records.archive import Archive
-    from ralph.repository.configuration import Configuration
-    from ralph.repository.scm import CommandResult, Runner
-    from ralph.repository.worktrees import Worktree
+from ralph.store.archive import Archive
+from ralph.store.folder import cannot_write, write
 
 Followup = Callable[[Run, Iteration], Usage | None]
 
@@ -67,7 +68,6 @@ def _put_logs_away(context: Context) -> Followup:
         nonlocal archive
         if iteration.number <= _KEPT or iteration.number % _KEPT:
             return
-        from ralph.records.archive import Archive
 
         archive = archive or Archive(context.folder.path)
         try:
@@ -102,7 +102,7 @@ class ProgressFile:
                 add_to_file(self._path, b"\n" + data if data else data)
             else:
                 write_file(self._path, data)
-        except Supplanted:  # somebody has put a link, or a pipe, in its place
+        except ReplacedFileError:  # somebody has put a link, or a pipe, in its place
             whole = "\n".join(section(one) for one in run.iterations)
             write(self._path, self._context.redact(whole.encode("utf-8", "replace")))
         except OSError as error:
@@ -128,21 +128,19 @@ class Commits:
         self._before: set[bytes] = set()
 
     def begin(self) -> None:
-        """Says which files were changed before the run, and stay out of its commits."""
+        """Tell which files were changed before the run and stay out of its commits, and which hook is skipped."""
+        if any("push" in task.split() for task in self._scm.tasks):
+            tell_skipped_hook(self._context)
         if self._scm.all or "commit" not in self._scm.tasks:
             return
         before = self._trees.changed_before()
         if before:
-            from ralph.repository.index import shown
-
-            names = listed([shown(path) for path in before], 5)
+            names = listed([display_path(path) for path in before], 5)
             said = f"changed before the run, and kept out of its commits: {names} (--commit=all takes all)"
             self._context.tell(events.Notice(said))
         self._before = {*before}
 
     def make(self, run: Run, iteration: Iteration) -> Usage | None:
-        from ralph.repository.index import shown
-        from ralph.repository.scm import run_tasks
 
         context = self._context
         tasks = [task for task in self._scm.tasks if (iteration.number, task) not in self._settled]
@@ -165,9 +163,12 @@ class Commits:
         for name in sorted({*(only or ())} & self._before):
             self._before.discard(name)  # once is enough
             text = "was changed before the run, too: all of it is in the commit"
-            context.tell(events.Notice(f"{clean(shown(name))} {text}"))
-        runner = kept_runner(context, self._trees.configuration)
-        for done in run_tasks(self._scm.command, tasks, message or "", folder=context.root, run=runner, only=only):
+            context.tell(events.Notice(f"{clean(display_path(name))} {text}"))
+        runner = kept_runner(context, self._trees.config_watch)
+        commits = run_tasks(
+            self._scm.command, tasks, message or "", folder=context.root, git=self._trees.git, run=runner, only=only
+        )
+        for done in commits:
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
 
@@ -206,52 +207,58 @@ def keep_in_branch(worktree: "Worktree", context: Context, trees: Trees) -> Foll
     """In a worktree the harness commits the work, so that a merge brings it."""
 
     def keep(run: Run, iteration: Iteration) -> None:
-        from ralph.repository.worktrees import commit_all
 
         verdict = f" (checks {'pass' if iteration.is_green else 'fail'})" if iteration.checks else ""
         goal = clean(own_words(run.goal)[:2000])
         message = f"ralph: iteration {iteration.number}{verdict}\n\n{goal}"
         try:
-            commit_all(worktree, message, kept_runner(context, trees.configuration))
+            commit_all(worktree, message, kept_runner(context))
         except UserError as error:
             context.tell(events.Notice(error.advice))
 
     return keep
 
 
-def kept_runner(context: Context, configuration: "Configuration | None") -> "Runner":
-    """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
-    commit leaves behind when it ends by itself, such as git's own housekeeping, is let live; but not where child runs
-    would be let go with it. Git obeys the settings and hooks that were there when the run started."""
-    from ralph.repository.scm import ENDED, OUTPUT_KEPT, PATIENCE, CommandResult
+def tell_skipped_hook(context: Context) -> None:
+    """Tell that a push of a sandboxed run skips the pre-push hook, if there is one."""
+    if context.box and (skipped := skipped_push_hook(require_git(context.root, context.deadline))):
+        context.tell(events.Notice(skipped))
 
-    def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":
-        if configuration is None:
-            return _run(words, folder, env)
-        try:
-            if "push" in words:
-                configuration.refuse_other_ways()
-            with configuration.as_it_was() as own:
-                return _run(words, folder, {**env, **own})
-        except UserError as error:
-            return CommandResult(126, error.message)
 
-    def _run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":
+def kept_runner(context: Context, config_watch: GitConfigWatch | None = None) -> Runner:
+    """Return a function that runs commands below the keeper: a hook that hangs ends with the run.
+
+    Commits run in the sandbox, if there is one. A push is refused if the run changed where git pushes. What a commit
+    leaves running, such as git's housekeeping, stays; unless child runs would be let go with it.
+    """
+
+    def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
+        if config_watch and "push" in words:
+            try:
+                config_watch.refuse_changed_push()
+            except UserError as error:
+                return CommandResult(126, error.advice)
+        return _run(words, folder, env)
+
+    def _run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
         # A git that is asked to end in the moment in which it locks the index leaves the lock behind.
-        command = Command(argv=words, cwd=str(folder), env={**env, MARK: context.folder.id}, patience=_TO_FINISH)
+        command = Command(argv=words, cwd=str(folder), env={**env, MARK: context.folder.id}, term_delay=_TO_FINISH)
         # Hooks and filters of a commit, which an agent can change, are part of the work. To push takes keys, which are
         # not in the box.
-        if any(word in ("add", "commit", "status") for word in words[1:]):
+        # A program other than git would follow settings that the agent wrote, so it never runs outside.
+        is_git = Path(words[0]).stem.lower() == "git"
+        if not is_git or any(word in ("add", "commit", "status") for word in words[1:]):
             command = context.boxed(command)
         if not command.boxed:
-            command = replace(command, argv=(own_program(words[0]) or words[0], *words[1:]))
+            without_hooks = NO_HOOKS if context.box else ()
+            command = replace(command, argv=(own_program(words[0]) or words[0], *without_hooks, *words[1:]))
         try:
-            output = run_command(
+            output = capture_program(
                 context.keeper,
                 command,
                 head=1000,  # a commit of very many files says first what it is
-                tail=OUTPUT_KEPT,
-                limits=Limits(turn=min(PATIENCE, max(context.time_left(), _AT_LEAST)), grace=context.grace),
+                tail=MAX_OUTPUT,
+                limits=Limits(turn=min(TASK_TIMEOUT, max(context.time_left(), _AT_LEAST)), grace=context.grace),
                 interrupt=context.interrupt,
                 redact=context.redact,
                 tick=context.tick,
@@ -261,7 +268,7 @@ def kept_runner(context: Context, configuration: "Configuration | None") -> "Run
             return CommandResult(127, error.message)
         ended = output.exit
         if ended.ended_by:
-            return CommandResult(ENDED, f"{words[0]} was ended: {ended.ended_by}")
+            return CommandResult(STOPPED, f"{words[0]} was ended: {ended.ended_by}")
         said = output.tail if output.tail.startswith(output.head) else f"{output.head}\n{output.tail}"
         return CommandResult(ended.code if ended.code is not None else 1, clean(said))
 
@@ -324,7 +331,6 @@ def _words(note: str) -> str:
 
 def carried(notes: list[str]) -> Rule:
     """Has every prompt of a run carry the notes, as they were when it began."""
-    from hashlib import sha256
 
     text = "\n".join(f"- {note}" for note in notes)
     told = _CARRIED.format(nonce=sha256(text.encode("utf-8", "replace")).hexdigest()[:16], notes=text)
@@ -344,9 +350,20 @@ def note_in(answer: str, claims: Iterable[Claim] = ()) -> str:
 
 
 def learned(
-    run: Run, stop: Stop, *, agent: Agent, context: Context, trees: Trees, path: Path, claims: Iterable[Claim]
+    run: Run,
+    stop: Stop,
+    *,
+    agent: Agent,
+    context: Context,
+    trees: Trees,
+    path: Path,
+    claims: Iterable[Claim],
+    read: Callable[[], list[str]],
 ) -> Run:
-    """Asks for a note after a run that ended done. What the agent changes when it is asked is put back."""
+    """Ask for a note after a run that ended done, and restore what the agent changes while it answers.
+
+    `read` returns the notes in `path`.
+    """
     if stop.outcome is not Outcome.DONE or context.interrupt.level or run.last is None:
         return run
     if not trees.can_undo:
@@ -358,7 +375,11 @@ def learned(
     if trees.has_changed(run.last):
         kept = trees.put_back(run.last)
         context.tell(events.Notice(f"the agent changed files when it was asked for a note: put back, kept as {kept}"))
-    known, note = read_notes(path), "" if turn.failure else note_in(turn.text, claims)
+    try:
+        known, note = read(), "" if turn.failure else note_in(turn.text, claims)
+    except UserError as error:
+        context.tell(events.Notice(f"nothing is learned: {error.advice}"))
+        return run.spending(turn.usage)
     notes = added(known, note)
     if not note and not turn.failure and _words(turn.text) != _words(NOTHING):
         context.tell(

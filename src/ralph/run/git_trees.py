@@ -1,54 +1,50 @@
-"""How did a place that git keeps change in this run? A fingerprint and checkpoint after each iteration, and the diff.
-
-Imported only where there is a repository: elsewhere a run neither waits for what speaks with git, nor holds it."""
+"""The states of a workspace in a git repository: a fingerprint and checkpoint after each iteration, and the diff."""
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from ralph.core.events import Notice
 from ralph.core.model import Iteration
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.core.text import listed
 from ralph.errors import UserError
-from ralph.files import read_given
-from ralph.records.journal import read
-from ralph.repository.checkpoints import Checkpoints, changed_files, changed_paths, diff
-from ralph.repository.configuration import Configuration
-from ralph.repository.git import Repository
-from ralph.repository.index import PrivateIndex, changed_at, head_of, shown, tree_of
+from ralph.git.checkpoints import Checkpoints, changed_files, changed_paths, diff
+from ralph.git.client import Git
+from ralph.git.configuration import GitConfigWatch
+from ralph.git.index import PrivateIndex, changed_at, display_path, head_of, tree_of
+from ralph.git.layout import read_line
+from ralph.git.look import look_folder
+from ralph.git.worktrees import Worktree
 from ralph.run.context import Context
 from ralph.run.workspace import Trees
-
-if TYPE_CHECKING:
-    from ralph.repository.worktrees import Worktree
+from ralph.store.journal import read_entries
 
 
 class GitTrees(Trees):
-    """The states of a place in a repository."""
+    """The states of a workspace that git tracks."""
 
     can_undo = True
-    configuration: Configuration
+    git: Git
+    config_watch: GitConfigWatch
 
-    def __init__(self, context: Context, repository: Repository, worktree: "Worktree | None" = None) -> None:
+    def __init__(self, context: Context, git: Git, worktree: Worktree | None = None) -> None:
         super().__init__(context, worktree)
-        self._repository = repository
-        self.configuration = Configuration(repository)
-        self._index = PrivateIndex(repository, context.folder.path / "index")
-        self._saved = Checkpoints(repository, context.folder.id)
+        self.git = git
+        self.config_watch = GitConfigWatch(git)
+        self._index = PrivateIndex(git, look_folder(context.folder.id, context.env))
+        self._saved = Checkpoints(git, context.folder.id)
         self._base = self._now = self._head = ""
-        self._told: tuple[str, ...] = ()
-        self._big_before: tuple[str, ...] = ()
+        self._left_out: tuple[str, ...] = ()
+        self._left_out_before: tuple[str, ...] = ()
         self._ignored_before: set[bytes] = set()
 
-    def begin(self, base: str | None = None, kept_as: str = "", after: int = 0) -> str:
-        self.configuration.begin(kept_as or self._context.folder.id, self._context.env)
-        self._index.begin(self.configuration.settings)
+    def begin(self, base: str | None = None, after: int = 0) -> str:
+        self.config_watch.begin()
+        self._index.begin()
         self._now = self._index.tree()
         self._base = base or self._now
-        self._big_before = self._index.left_out
-        with suppress(OSError):
-            self._head = read_given(f"{self._repository.git_dir}/HEAD", 4096).decode("utf-8", "replace")
+        self._left_out_before = self._index.left_out
+        self._head = read_line(f"{self.git.git_dir}/HEAD")
         if base is None:
             self._saved.save(0, self._now, unsaved=self._index.unsaved)
         else:
@@ -56,42 +52,45 @@ class GitTrees(Trees):
         return self._base
 
     def tree(self, number: int) -> str | None:
-        if news := self.configuration.news():
-            named = ", ".join(news[:5]) + (" …" if len(news) > 5 else "")
-            said = f"git's settings, hooks or attributes were changed; nothing that they name is run by ralph: {named}"
-            self._context.tell(Notice(said))
+        self._tell_config_changes()
         try:
             self._now = self._index.tree()
             self._saved.save(number, self._now, unsaved=self._index.unsaved)
         except UserError as error:
             self._context.tell(Notice(f"iteration {number} has no checkpoint: {error.advice}"))
             return None
-        if self._index.left_out != self._told:
-            self._told = self._index.left_out
-            if self._told:
-                self._context.tell(Notice(f"not in checkpoints and diffs: {', '.join(self._told[:5])}"))
+        if self._index.left_out != self._left_out:
+            self._left_out = self._index.left_out
+            if self._left_out:
+                self._context.tell(Notice(f"not in checkpoints and diffs: {', '.join(self._left_out[:5])}"))
         return self._now
 
+    def _tell_config_changes(self) -> None:
+        with suppress(UserError):  # a broken repository: the look at it is about to say so
+            if changes := self.config_watch.changes():
+                self._context.tell(Notice(f"git's settings, hooks or attributes were changed: {listed(changes, 5)}"))
+
     def changed_before(self) -> tuple[bytes, ...]:
-        return tuple(changed_paths(self._repository, head_of(self._base), self._base))
+        return tuple(changed_paths(self.git, head_of(self._base), self._base))
 
     def changed_since(self) -> tuple[bytes, ...]:
         now = self._index.tree()
-        big = [os.fsencode(name) for name in self._index.left_out if name not in self._big_before]
-        changed = (*changed_paths(self._repository, self._base, now), *big)
+        big = [os.fsencode(name) for name in self._index.left_out if name not in self._left_out_before]
+        changed = (*changed_paths(self.git, self._base, now), *big)
         if any(os.path.basename(path) == b".gitignore" for path in changed):
             return self._without_ignored_before(changed)
         return changed
 
     def _without_ignored_before(self, paths: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """What git ignored when the run began is not its work, though a `.gitignore` names it no longer."""
-        first, root = next(read(self._context.folder.journal), None), os.fsencode(self._repository.root)
+        """Leave out what git ignored when the run began, even if no `.gitignore` names it any more."""
+        first, root = next(read_entries(self._context.folder.journal), None), os.fsencode(self.git.root)
         began = first.at if first else 0.0
         before = {path for path in paths if 0 < changed_at(os.path.join(root, path)) < began}
         if news := sorted(before - self._ignored_before):
-            names = listed([shown(path) for path in news], 5)
-            said = f"there before the run, ignored by git until now, and kept out of its commits: {names}"
-            self._context.tell(Notice(said))
+            names = listed([display_path(path) for path in news], 5)
+            self._context.tell(
+                Notice(f"existed before the run, ignored by git until now, and kept out of its commits: {names}")
+            )
         self._ignored_before |= before
         return tuple(path for path in paths if path not in before)
 
@@ -116,21 +115,21 @@ class GitTrees(Trees):
         now = self._index.tree()
         if now == self._base:
             return ()
-        changed = changed_files(self._repository, tree_of(self._base), tree_of(now))
+        changed = changed_files(self.git, tree_of(self._base), tree_of(now))
         self._saved.rewind(0, self._index)
         if head_of(now) == head_of(self._base):
             return tuple(one.path for one in changed)
-        # The branch that was checked out is again, at the commit where it was.
+        # Check the same branch out again, at the commit where it was.
         branch = self._head.removeprefix("ref:").strip() if self._head.startswith("ref:") else ""
         if branch:
-            self._repository.git("symbolic-ref", "HEAD", branch)
+            self.git.run("symbolic-ref", "HEAD", branch)
         if commit := head_of(self._base):
-            self._repository.git("update-ref", "--no-deref", branch or "HEAD", commit)
+            self.git.run("update-ref", "--no-deref", branch or "HEAD", commit)
         else:
-            self._repository.git("update-ref", "--no-deref", "-d", branch)
+            self.git.run("update-ref", "--no-deref", "-d", branch)
         return (*(one.path for one in changed), "HEAD")
 
     def diff(self) -> str:
         if self._base == self._now:
             return ""
-        return self._context.redact.text(diff(self._repository, self._base, self._now, DIFF_LIMIT + 1))
+        return self._context.redact.text(diff(self.git, self._base, self._now, DIFF_LIMIT + 1))

@@ -2,7 +2,6 @@
 report; with `wait`, the checks of the host are checks of the iteration, and red ones come back as notes like any."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,16 +23,16 @@ from ralph.forge.host import (
     looked_at,
     published,
 )
+from ralph.git.client import Git, user_environment
+from ralph.git.worktrees import Worktree
+from ralph.history.feed import history_of
 from ralph.loop import Parts, ending, judge
-from ralph.repository.git import Repository, commit_of, environment
 from ralph.run.checks import finished
 from ralph.run.context import Context
-from ralph.run.followups import keep_in_branch, kept_runner
+from ralph.run.followups import keep_in_branch, kept_runner, tell_skipped_hook
+from ralph.run.order import Order
 from ralph.run.workspace import Trees
-
-if TYPE_CHECKING:
-    from ralph.repository.worktrees import Worktree
-    from ralph.run.order import Order
+from ralph.show.report import for_review
 
 POLL = 15.0  # seconds between two looks at the host's checks
 PATIENCE = 4  # looks until a host that shows no check is taken to have none
@@ -43,7 +42,7 @@ NOT_WAITED = "the checks of the host"
 _UNPUBLISHED = (Outcome.INTERRUPTED, Outcome.FATAL)
 
 
-def prepared(order: "Order", repository: Repository) -> "Publishing":
+def prepared(order: "Order", repository: Git) -> "Publishing":
     """What is known of the host before anything is made or spent; whatever is in the way is said now."""
     settings = order.settings
     if order.pr != "draft" and not settings.verifies:
@@ -55,8 +54,8 @@ def prepared(order: "Order", repository: Repository) -> "Publishing":
         raise UserError(
             f"--pr=wait needs GitHub, and {hosted.host or hosted.remote} is none", "use --pr, without waiting"
         )
-    head = repository.ask("symbolic-ref", "--short", "-q", "HEAD").out.decode("utf-8", "replace").strip()
-    is_there = head and commit_of(repository.root, f"refs/remotes/{hosted.remote}/{head}")
+    head = repository.try_run("symbolic-ref", "--short", "-q", "HEAD").out.decode("utf-8", "replace").strip()
+    is_there = head and repository.resolve(f"refs/remotes/{hosted.remote}/{head}")
     return Publishing(order, hosted, head if is_there else default or "main", is_github=bool(default))
 
 
@@ -92,6 +91,7 @@ class Publishing:
         """From here on it knows where the work is. With `wait`, no claim is believed before the host's checks pass."""
         assert trees.worktree is not None
         self._context, self._trees, self._worktree = context, trees, trees.worktree
+        tell_skipped_hook(context)
         if self._order.pr == "wait":
             parts.reviews = (*parts.reviews, self._review)
 
@@ -192,20 +192,18 @@ class Publishing:
 
     def _push(self) -> None:
         context, branch = self._context, self._worktree.branch
-        tip = commit_of(self._worktree.path, f"refs/heads/{branch}")
+        tip = self._worktree.home.resolve(self._worktree.ref)
         if not tip or tip == self._pushed:
             return
         lease = f"--force-with-lease=refs/heads/{branch}:{self._pushed}"  # the agent may have written history anew
         words = ("git", "push", *((lease,) if self._pushed else ()), self._hosted.remote, f"{tip}:refs/heads/{branch}")
-        done = kept_runner(context, self._trees.configuration)(words, Path(self._worktree.path), environment())
+        done = kept_runner(context, self._trees.config_watch)(words, Path(self._worktree.path), user_environment())
         if done.code:
             raise UserError(f"cannot push {branch}: {_reason(done.output)}", "mend it, then `ralph resume`")
         self._pushed = tip
         self._said_by_host = [one.removeprefix("remote:").strip() for one in done.output.splitlines() if "://" in one]
 
     def _body(self, run: Run, stop: Stop | None) -> str:
-        from ralph.history.feed import history_of
-        from ralph.show.report import for_review
 
         context = self._context
         verified = stop is not None and stop.outcome is Outcome.DONE

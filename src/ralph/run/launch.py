@@ -7,20 +7,23 @@ ends with all that it started. A run that is let go stays.
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 from typing import Any
 
 from msgspec import Struct
 
+from ralph.agents import known
 from ralph.core.text import one_line, plural, tail
 from ralph.errors import UserError, complaint_in
-from ralph.processes.interrupt import tie, untie
-from ralph.processes.program import unnamed_file, written_to
-from ralph.processes.spawning import UnkeptProcess
-from ralph.records.register import Listed
-from ralph.run.options import RUN, Option
+from ralph.git.client import find_git
+from ralph.process.interrupt import tie, untie
+from ralph.process.process import Process, read_back, unnamed_file
+from ralph.run.options import words_of
+from ralph.store.register import Listed
 
 MOST_WORDS = 4000
 
@@ -28,7 +31,7 @@ MOST_WORDS = 4000
 class Launched:
     """A run that was started here. `run` is its id, once that is known."""
 
-    def __init__(self, process: UnkeptProcess, said: int, leash: tuple[int, int]) -> None:
+    def __init__(self, process: Process, said: int, leash: tuple[int, int]) -> None:
         self.run = ""
         self.began = time.time()
         self._process, self._said = process, said
@@ -42,7 +45,7 @@ class Launched:
             nothing = os.open(os.devnull, os.O_RDWR)
             # -P: a folder called `ralph` where we happen to stand must not be taken for the program.
             argv = (sys.executable, "-P", "-m", "ralph", *words)
-            process = UnkeptProcess.start(argv, env, (nothing, nothing, said, held))
+            process = Process.start(argv, env, (nothing, nothing, said, held))
             os.close(nothing)
         except OSError as error:
             hint = "free some memory or disk, and try again"
@@ -61,7 +64,7 @@ class Launched:
 
     def complaint(self) -> tuple[str, str]:
         """What it said at its end: the outcome, or why it could not start; and what helps."""
-        return complaint_in(written_to(self._said).decode("utf-8", "replace"))
+        return complaint_in(read_back(self._said).decode("utf-8", "replace"))
 
     def last_words(self) -> str:
         """The same in one line."""
@@ -79,7 +82,6 @@ class Launched:
 
     def hand_over(self) -> None:
         """It goes on without us, while we go on as well: somebody has to wait for its end."""
-        import threading
 
         untie(self._held)
         threading.Thread(target=self._process.wait, name="waits for a run", daemon=True).start()
@@ -106,18 +108,14 @@ DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")
 
 def agent_names() -> tuple[str, ...]:
     """The agents that can be asked for by name."""
-    from ralph.agents import known
 
     return known()
 
 
 def has_room_apart(workspace: str) -> bool:
     """Whether a run could work beside another one: in a worktree, which needs a repository."""
-    from pathlib import Path
 
-    from ralph.repository.git import find_repository
-
-    return find_repository(Path(workspace)) is not None
+    return find_git(Path(workspace)) is not None
 
 
 class NextRun(Struct, frozen=True, kw_only=True):
@@ -169,18 +167,3 @@ def cap_words(cap: int) -> str:
     if cap == 0:
         return "single shot"
     return "loop until STOP, open end" if cap < 0 else f"loop until STOP, at most {cap}"
-
-
-def words_of(values: Mapping[str, Any], rows: Sequence[Option] = RUN) -> list[str]:
-    """Options by name as they are typed; each in one word, so that a value may begin with a dash."""
-    words = []
-    for row in rows:
-        value = values.get(row.name)
-        if value is None:
-            continue
-        name = max(row.names, key=len)
-        if row.kind == "flag":
-            words += [name] if value else []
-        else:
-            words += [f"{name}={one}" for one in (value if isinstance(value, list) else [value])]
-    return words

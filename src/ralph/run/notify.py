@@ -1,12 +1,14 @@
 """Who has to know, though nobody looks? A command, a desktop or a URL is told when a run is done, has failed, asks
 something or waits for a limit. Whatever becomes of that never harms the run, nor holds it up for long."""
 
+import importlib
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,10 +20,12 @@ from ralph.core.text import one_line
 from ralph.errors import UserError, to_install
 from ralph.files import open_own
 from ralph.history.run_history import Fold, RunHistory
-from ralph.processes.program import own_program, readable, seconds_left
-from ralph.processes.spawning import ASKED_BY, UnkeptProcess
-from ralph.records.folder import RunFolder
+from ralph.process.deadline import remaining_time
+from ralph.process.process import Process, open_input
+from ralph.process.program import own_program
 from ralph.show.words import outcome_sentence
+from ralph.store.folder import RunFolder
+from ralph.store.serving import run_url
 
 PATIENCE = 10.0
 _NAP = 0.02
@@ -60,7 +64,6 @@ def message_about(event: events.Event, history: RunHistory) -> Notification | No
 
 def refuse_what_cannot_be_told(targets: Sequence[str]) -> None:
     """Says before anything is spent that a notification could never be sent."""
-    from importlib.util import find_spec
 
     if any("://" in target for target in targets) and find_spec("apprise") is None:
         raise UserError("--notify with a URL needs Apprise", to_install("notify"))
@@ -85,16 +88,14 @@ class Notifier:
         self._env, self._tell = env, tell
         self._fold = Fold(folder.id)
         self._log: IO[bytes] | None = None
-        self._sent: list[tuple[str, UnkeptProcess, float]] = []
+        self._sent: list[tuple[str, Process, float]] = []
 
     def __call__(self, *happened: Any) -> None:
         if self._sent:
             for failure in self._failures(time.monotonic()):
                 self._tell(events.Notice(failure))
         for message in filter(None, map(self._about, happened)):
-            from ralph.records.serving import page_of
-
-            known = replace(message, page=page_of(self._folder.id, self._env))
+            known = replace(message, page=run_url(self._folder.id, self._env))
             for target in self._targets:
                 self._send(target, known)
 
@@ -106,7 +107,7 @@ class Notifier:
         """Gives what is under way the rest of its time, then ends it; at once where a person wants an end. The log of
         the run's folder says what failed."""
         for _, process, deadline in self._sent:
-            while process.code is None and (left := min(deadline - time.monotonic(), seconds_left())) > 0:
+            while process.code is None and (left := min(deadline - time.monotonic(), remaining_time())) > 0:
                 process.wait(min(left, _NAP))
         failures = self._failures(float("inf"))
         if self._log is not None:
@@ -117,11 +118,11 @@ class Notifier:
         if self._log is None:
             log = open_own(self._folder.path / "notify.log", os.O_APPEND)
             self._log = open(log, "ab", buffering=0)  # noqa: SIM115 - see close()
-        env = {**self._env, **self._facts(message), ASKED_BY: str(os.getpid())}
+        env = {**self._env, **self._facts(message)}
         words = f"{target}\n{message.title}\n{message.body}" if "://" in target else f"{message.body}\n"
-        fds = (readable(words.encode()), self._log.fileno(), self._log.fileno())
+        fds = (open_input(words.encode()), self._log.fileno(), self._log.fileno())
         try:
-            process = UnkeptProcess.start(argv_for(target, message), env, fds, cwd=str(self._workspace))
+            process = Process.start(argv_for(target, message), env, fds, cwd=str(self._workspace))
         except OSError as error:
             self._log.write(f"cannot run {shown(target)}: {error.strerror}\n".encode())
             return
@@ -175,7 +176,6 @@ def shown(target: str) -> str:
 
 def send_to_url() -> int:
     """The process that speaks to the network, so that the run need not: URL, title and text come on standard input."""
-    import importlib
 
     apprise = importlib.import_module("apprise")  # an extra, which need not be installed where this is type-checked
     url, title, text = sys.stdin.read().split("\n", 2)

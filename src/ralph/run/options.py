@@ -1,33 +1,41 @@
-"""Which options are there? One table for the parser, the help, shell completion and the reference."""
+"""The options of every command that starts an agent, as click options.
 
-from __future__ import annotations
+Most of them are settings: their names, types, defaults and help come from the settings schema. The others are spelled
+here the way their help shows them.
+"""
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Literal
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args, get_origin
 
-    Kind = Literal["text", "int", "float", "flag", "list", "maybe"]
-    from collections.abc import Mapping, Sequence
+import click
 
-    Values = dict[str, Any]
+from ralph.agents import known
+from ralph.errors import UserError
+from ralph.settings import PRESETS, Settings, format_duration
+from ralph.settings.schema import format_size, parse_duration, parse_size
+from ralph.settings.validate import bare_type, field_types, metas_of
+
+Kind = Literal["flag", "optional", "list", "int", "float", "text"]
+Values = dict[str, Any]
+
+KINDS: dict[str, Kind] = {"": "flag", "N": "int", "USD": "float"}
+COMPATIBILITY = "Compatibility"
 
 
-# Read before the keeper is forked: `typing` and `msgspec` would be half of what it holds.
+class Option(click.Option):
+    """An option, spelled as its help shows it: `-m --max-iterations N`.
 
-
-_KINDS: dict[str, Kind] = {"": "flag", "N": "int", "USD": "float"}
-
-
-class Option:
-    """One option, spelt as its help shows it: `-m --max-iterations N`. Behind the names stands what its value is: a
-    number (`N`, `USD`), one of some words (`reject|warn|accept`) or any text; ` ...`: it may be repeated; `[=WORD]`: it
-    may be left out; nothing: a flag. `key` is the setting that it sets (`agent.model`), or empty where the command
-    itself reads it by `name`; `sets` is what a flag stands for; `once`: a second one is a mistake."""
+    After the names comes the value: a number (`N`, `USD`), one of some words (`reject|warn|accept`) or any text.
+    ` ...` means that it may be repeated, `[=WORD]` that the value may be left out; no value makes a flag. `key` is the
+    setting that it sets (`agent.model`), empty if the command reads it by `name`; `sets` is the value that a flag
+    stands for; an option with `once` is refused if it is given twice.
+    """
 
     def __init__(
         self,
         spelling: str,
-        help: str,  # noqa: A002 (what everybody calls it)
+        help: str,  # noqa: A002 (click's name for it)
         *,
         key: str = "",
         sets: Any = True,
@@ -36,27 +44,170 @@ class Option:
     ) -> None:
         words = spelling.removesuffix("[=WORD]").split(" ")
         self.names = tuple(word for word in words if word.startswith("-"))
-        self.name = max(self.names, key=len).lstrip("-").replace("-", "_")
-        """The longest spelling, as an identifier."""
         value = words[len(self.names)] if len(words) > len(self.names) else ""
         self.choices = tuple(value.split("|")) if value.replace("|", "").islower() else ()
-        self.metavar = value
-        self.kind: Kind = _KINDS.get(value, "text")
+        self.kind: Kind = KINDS.get(value, "text")
         if spelling.endswith("[=WORD]"):
-            self.kind = "maybe"
+            self.kind, value = "optional", "WORD"
         elif spelling.endswith(" ..."):
             self.kind = "list"
-        self.help, self.group, self.key, self.sets, self.once = help, group, key, sets, once
+        self.key, self.sets, self.once, self.group = key, sets, once, group
+        identifier = max(self.names, key=len).lstrip("-").replace("-", "_")
+        super().__init__(
+            [*self.names, identifier],
+            type=self._click_type(value),
+            is_flag=self.kind == "flag" or None,  # False would make every value optional
+            multiple=self.kind == "list" or once,
+            callback=_refuse_second if once else None,
+            metavar=None if self.choices or self.kind == "flag" else value,
+            help=help,
+            shell_complete=COMPLETIONS.get(identifier),
+        )
 
-    def saying(self, text: str) -> Option:
-        """The same, explained in other words where there are any."""
-        other = Option("--other", text or self.help)
-        vars(other).update(vars(self), help=other.help)
+    def _click_type(self, value: str) -> "click.ParamType[Any] | None":
+        if self.kind == "flag":
+            return None
+        if self.choices:
+            return click.Choice(self.choices)
+        if value in ("FILE", "DIR"):
+            return click.Path()  # for shell completion; whether it exists is checked later
+        if self.kind == "int":
+            return click.INT
+        return click.FLOAT if self.kind == "float" else click.STRING
+
+    def with_help(self, text: str) -> "Option":
+        """Return a copy with another help text, unless that is empty."""
+        other = copy.copy(self)
+        other.help = text or self.help
         return other
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record and self.kind == "optional":
+            return f"{', '.join(self.names)}[={self.metavar}]", record[1]
+        return record
+
+
+def _refuse_second(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    if len(values) > 1:
+        raise click.UsageError(f"two goals: {param.opts[-1]} is given more than once", ctx)
+    return values[0] if values else None
+
+
+def complete_agent(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in known() if name.startswith(incomplete)]
+
+
+def complete_claim(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    claims = ("checks", "word:STOP", "response:DONE", "suffix:DONE", "promise:DONE", "tag:COMPLETE", "file:DONE")
+    return [claim for claim in claims if claim.startswith(incomplete)]
+
+
+COMPLETIONS = {"agent": complete_agent, "fallback_agent": complete_agent, "until": complete_claim}
+
+
+class OptionCommand(click.Command):
+    """A command with options and any number of words. The value of `--commit[=WORD]` needs its `=`: otherwise
+    `--commit GOAL` would lose its goal."""
+
+    def __init__(self, name: str, options: Sequence[Option], **attrs: Any) -> None:
+        self.options = tuple(options)
+        words, complete = attrs.pop("words", ""), attrs.pop("complete", None)
+        argument = click.Argument(["words"], nargs=-1, metavar=words, shell_complete=complete)
+        super().__init__(name, params=[*self.options, *attrs.pop("more", ()), argument], **attrs)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        bare = {name for option in self.options if option.kind == "optional" for name in option.names}
+        end = args.index("--") if "--" in args else len(args)
+        try:
+            return super().parse_args(ctx, [f"{arg}=" if arg in bare else arg for arg in args[:end]] + args[end:])
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # so that the hint names the command
+            raise
+
+
+def given(ctx: click.Context) -> tuple[Values, list[str]]:
+    """Return the options that were given, by name, and the other words."""
+    params = dict(ctx.params)
+    words = params.pop("words")
+    said = {name: value for name, value in params.items() if value is not None and value is not False and value != ()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}, list(words)
+
+
+def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[str]]:
+    """Parse words with click, outside of a command line; raise click.UsageError if they make no sense."""
+    with OptionCommand("run", options).make_context("ralph run", list(argv)) as ctx:
+        return given(ctx)
+
+
+def usage_error(error: click.UsageError) -> UserError:
+    """Say in one line what is wrong with the options, and where to find the right ones."""
+    hint = f"`{error.ctx.command_path if error.ctx else 'ralph'} -h` lists the options"
+    if isinstance(error, click.NoSuchOption):
+        others = [
+            f"`ralph {name}`" for name, rows in COMMANDS.items() for row in rows if error.option_name in row.names
+        ]
+        if others:
+            hint = f"it belongs to {', '.join(others)}; {hint}"
+        elif error.possibilities:
+            hint = f"did you mean {error.possibilities[0]}? {hint}"
+        return UserError(f"no such option: {error.option_name}", hint)
+    if isinstance(error, click.BadParameter) and error.param and error.param.opts:
+        name = next((name for name in error.param.opts if name.startswith("--")), error.param.opts[0])
+        return UserError(f"{name}: {error.message.rstrip('.')}", hint)
+    if isinstance(error, click.BadOptionUsage):
+        trouble = "takes no value" if "does not take" in error.message else "requires an argument"
+        return UserError(f"{error.option_name} {trouble}", hint)
+    text = " ".join(error.format_message().split())
+    hint = hint.replace("options", "commands") if "command" in text else hint
+    return UserError(text[:1].lower() + text[1:].rstrip("."), hint)
+
+
+def _field(key: str) -> tuple[Any, Any]:
+    """Return the annotated type and the default of a setting such as `agent.model`."""
+    struct: Any = Settings
+    *outer, last = key.split(".")
+    for step in outer:
+        struct = bare_type(field_types(struct)[step])
+    names = dict(zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True))
+    return field_types(struct)[last], getattr(struct(), names[last])
+
+
+def _default_text(key: str, default: Any, parse_text: Any) -> str:
+    """Return `default: 10; loop: 25`, or nothing if there is no default worth showing."""
+    show = {parse_duration: format_duration, parse_size: format_size}.get(parse_text, str)
+    parts = [f"default: {show(default)}"] if default else []
+    if key in PRESETS["checks"]:
+        parts.append(f"loop: {show(PRESETS['checks'][key])}")
+    return "; ".join(parts)
+
+
+def setting(key: str, spelling: str = "", text: str = "", sets: Any = None, once: bool = False) -> Option:
+    """Return the option for a setting; its type, default and help come from the schema unless given here."""
+    kind, default = _field(key)
+    metas, bare = metas_of(kind), bare_type(kind)
+    extra: dict[str, Any] = {}
+    for meta in reversed(metas):
+        extra |= meta.extra or {}
+    names, metavar = spelling or extra["option"], extra.get("metavar", "")
+    help_text = text or next(meta.description for meta in metas if meta.description)
+    if get_origin(bare) is Literal:
+        metavar = "|".join(get_args(bare))
+    elif bare is int:
+        metavar = metavar or "N"
+    elif get_origin(bare) is tuple:
+        metavar, help_text = "...", f"{help_text} Repeatable."
+    shows_default = not text and (get_origin(bare) is Literal or bare in (int, float))
+    if shows_default and (default_text := _default_text(key, default, extra.get("parse"))):
+        help_text = f"{help_text.removesuffix('.')} ({default_text})."
+    if sets is None:
+        sets = not default if bare is bool else True
+    is_flag = bare is bool or sets is not True
+    return Option(f"{names} {metavar}".rstrip() if not is_flag else names, help_text, key=key, sets=sets, once=once)
 
 
 def _group(title: str, *options: Option) -> tuple[Option, ...]:
-    """The options that stand together in the help."""
+    """Put options under one heading of the help."""
     for option in options:
         option.group = title
     return options
@@ -70,168 +221,128 @@ def without(options: tuple[Option, ...], *names: str) -> tuple[Option, ...]:
     return tuple(option for option in options if option.name not in names)
 
 
+DIRECTORY = Option("-C --directory DIR", "The workspace (default: the current folder).")
+
 GOAL = _group(
     "Goal",
     Option("-p --prompt TEXT", "The goal, as text.", once=True),
     Option(
-        "-f --prompt-file FILE", "A file with the goal; read again before every turn. `-`: standard input.", once=True
+        "-f --prompt-file FILE", "A file with the goal, read again before every turn; `-`: standard input.", once=True
     ),
-    Option("--print", "Take the goal from the command line and print what happens."),
-    Option("--spec FILE", "A specification file whose text replaces the goal's.", once=True),
+    setting("spec", once=True),
     Option("--issue N|URL", "A GitHub issue as the goal, by number or address (through `gh`).", once=True),
-    Option("--comments", "With --issue: what its comments say, too."),
-    Option("-C --directory DIR", "The workspace (default: the current folder)."),
+    Option("--comments", "With --issue: include its comments."),
+    copy.copy(DIRECTORY),
 )
 
 DONE = _group(
     "When is it done",
-    Option(
-        "--until KIND:TEXT ...",
-        "What counts as a claim of being done, as KIND:TEXT; repeatable. "
-        "Kinds: word, response, suffix, promise, tag, file, checks.",
-        key="until",
-    ),
-    Option("--check CMD ...", "A command that must exit 0 before a claim is believed; repeatable.", key="guardrails"),
-    Option("--check-timeout TIME", "How long one check may take (loop: 120s).", key="checkTimeout"),
-    Option(
-        "--parallel-checks N", "Run N checks at a time (default: 1; they must not share files).", key="parallelChecks"
-    ),
-    Option("--fail-fast", "Begin no further check once one has failed.", key="failFast"),
-    Option("--tasks FILE", "A tasks file (Markdown checkboxes, or prd.json) that must be all done.", key="tasks"),
-    Option(
-        "--protect GLOB ...",
-        "Files that the agent must not change; put back before the checks run; repeatable.",
-        key="protect",
-    ),
-    Option("--min-tool-calls N", "How many tool calls a believable claim needs.", key="minToolCalls"),
-    Option("--on-promise-no-work reject|warn|accept", "What happens to a claim without work.", key="onPromiseNoWork"),
-    Option("-c --completion-response TEXT", "Done when the agent answers <response>TEXT</response>."),
-    Option("--completion-promise TEXT", "Done when the agent answers <promise>TEXT</promise>."),
-    Option("--completion-tag TEXT", "Done when the agent answers TEXT as a whole word."),
-    Option("--done-file FILE", "Done when this file exists in the workspace."),
-    Option(
-        "--claims N",
-        "Done when N turns in a row claim it, the later ones having found nothing to change (default: 1).",
-        key="claims",
-    ),
-    Option("--strict-signal", "A word counts only on a line by itself.", key="strictSignal"),
-    Option(
-        "--claim-anywhere",
-        "Read claims literally, also in a sentence that denies or conditions them.",
-        key="claimAnywhere",
-    ),
+    setting("until"),
+    setting("checks"),
+    setting("checkTimeout"),
+    setting("parallelChecks"),
+    setting("baseline", sets=True, text="Run the checks before the first turn (the default of `ralph loop`)."),
+    setting("baseline", "--no-baseline", "Don't run them then: the agent will create their commands.", sets=False),
+    setting("failFast"),
+    setting("tasks"),
+    setting("protect"),
+    setting("claims"),
 )
 
 AGENT = _group(
     "Agent",
-    Option("--agent NAME|COMMAND", "A known agent, a path to one, or any command line.", key="agent.command"),
-    Option("--model TEXT", "The model that the agent uses.", key="agent.model"),
-    Option("--agent-arg ARG ...", "One more argument for the agent; repeatable."),
-    Option("--yolo", "Let the agent do everything without asking.", key="yolo"),
-    Option("--session fresh|continue", "A fresh session every turn, or one that is continued.", key="session"),
-    Option(
-        "--fallback-agent NAME ...",
-        "An agent to go on with when this one hits its limit (--on-limit switch); repeatable.",
-        key="fallbackAgents",
-    ),
-    Option(
-        "--review-agent NAME",
-        "Another agent reviews the work (settings `reviews` say when: every 5 iterations unless they do).",
-        key="reviews.agent",
-    ),
-    Option(
-        "--learn",
-        "Carry the notes of earlier runs in the prompts, and ask for one more when it is done (`ralph learn`).",
-        key="learn",
+    setting("agent.command"),
+    setting("agent.model"),
+    setting("yolo"),
+    setting("session"),
+    setting("fallbackAgents"),
+    setting("reviews.agent"),
+    setting(
+        "learn",
+        text="Include the notes of earlier runs in the prompts, and ask for one more when done (`ralph learn`).",
         sets=".ralph/learned.md",
     ),
-    Option("--ultrawork", "Put `ultrawork` in front of every continuation.", key="ultrawork"),
 )
 
 LIMITS = _group(
     "Limits",
-    Option(
-        "-m --max-iterations --maximum-iterations N",
-        "End after N iterations (default: 10; loop: 25). With --ralph: the agent's own turns inside one.",
-        key="maximumIterations",
-    ),
-    Option("--ralph N", "Preset `goal` with a cap of N iterations; 0: one shot; negative: up to 200."),
-    Option("--max-cost USD", "End when this much is spent.", key="maxCost"),
-    Option("--max-tokens N", "End when this many tokens are used.", key="maxTokens"),
-    Option("--max-time TIME", "End after this long (90, 90s, 5m, 1h30m), also in the middle of a turn.", key="maxTime"),
-    Option("--turn-timeout TIME", "End a turn that takes longer.", key="turnTimeout"),
-    Option(
-        "--idle-timeout TIME",
-        "End a turn that is silent for longer, no tool at work (default: 30m, if the agent tells of tools; 0: never).",
-        key="idleTimeout",
-    ),
-    Option("--stall N", "End after N iterations that repeat the one before: same answer, same files.", key="stall"),
-    Option("--no-stall", "Do not look for stalls.", key="stall", sets=0),
-    Option("--max-failures N", "End after N failed turns in a row (default: 3).", key="maxFailures"),
-    Option("--restart-delay TIME", "Pause between turns.", key="restartDelay"),
-    Option(
-        "--on-limit wait|stop|switch", "At a usage limit: wait for the reset, stop, or switch agents.", key="onLimit"
-    ),
-    Option(
-        "--on-question continue|wait",
-        "When the agent asks something: go on, or wait for `ralph tell`.",
-        key="onQuestion",
-    ),
-    Option(
-        "--grace TIME", "How long the current operation may go on after the first Ctrl-C (default: 30s).", key="grace"
-    ),
+    setting("maximumIterations"),
+    setting("maxCost"),
+    setting("maxTokens"),
+    setting("maxTime"),
+    setting("turnTimeout"),
+    setting("idleTimeout"),
+    setting("stall"),
+    setting("maxFailures"),
+    setting("restartDelay"),
+    setting("onLimit"),
+    setting("onQuestion"),
+    setting("grace"),
 )
 
 PLACE = _group(
     "Workspace",
-    Option("--worktree", "Work in a linked git worktree on a branch of its own.", key="worktree"),
-    Option("--sandbox", "Run agent and checks in a box (Linux).", key="sandbox.enabled"),
-    Option(
-        "--sandbox-net on|off|HOST,…",
-        "The same, and whom it reaches: on, off (nobody but the model), or hosts with commas between.",
-        key="sandbox.net",
-    ),
+    setting("worktree"),
+    setting("sandbox.enabled"),
+    setting("sandbox.net", text="Run in a sandbox with this network: on, off (only the model), or hosts with commas."),
     Option(
         "--commit[=WORD]",
-        "Commit what the run changed after green checks; the agent writes the message. `--commit=all`: with what was "
-        "changed before.",
+        "Commit the run's changes after green checks; the agent writes the message. `--commit=all`: include changes "
+        "made before the run.",
     ),
     Option(
         "--pr[=WORD]",
-        "Work in a worktree, and open a pull request once it is done (through `gh`). `--pr=draft`: also when it is "
-        "not, as a draft; `--pr=wait`: done means that the checks of the host pass, too.",
+        "Work in a worktree and open a pull request when done (through `gh`). `--pr=draft`: a draft, also if the run "
+        "ends unfinished; `--pr=wait`: done only when the host's checks pass.",
     ),
     Option("--push[=WORD]", "Push after the commit, to the upstream or to `--push=REMOTE/BRANCH`."),
-    Option("--keep-children", "Do not end processes that a turn leaves behind.", key="keepChildren"),
-    Option("--max-log SIZE", "Cap each log on disk, head and tail are kept (default: 32MB).", key="maxLog"),
 )
 
 OUTPUT = _group(
     "Output",
-    Option("--json", "Events as NDJSON on stdout."),
-    Option("--quiet", "The final result only."),
-    Option("-V --verbose", "Say more about what happens."),
-    Option("--stream-agent-output", "Show what the agent does as it does it (the default).", key="streamAgentOutput"),
-    Option("--no-stream-agent-output", "Do not show it.", key="streamAgentOutput", sets=False),
-    Option("--timestamps", "The time of day in front of every line.", key="timestamps"),
-    Option("--no-color", "No colours.", key="color", sets=False),
-    Option(
-        "--notify CMD|URL ...",
-        "Say when it is done, has failed, asks or waits for a limit: a command, a URL, or `desktop`; repeatable.",
-        key="notify",
-    ),
+    Option("--json", "Print events as NDJSON on stdout."),
+    Option("--quiet", "Print the final result only."),
+    Option("-v -V --verbose", "Print more about what happens."),
+    setting("streamAgentOutput", "--no-stream-agent-output", "Don't show what the agent does.", sets=False),
+    setting("timestamps"),
+    setting("color", text="Use no colours."),
+    setting("notify"),
     Option("--dry-run", "Show what would be run, and the first prompt; run nothing."),
 )
 
-PRESET = _group(
-    "Goal",
-    Option("--preset guardrails|goal|checks|promise|supervise", "The way to loop (default: guardrails).", key="preset"),
+OLD_DONE = _group(
+    COMPATIBILITY,
+    Option("-c --completion-response TEXT", "Done when the agent answers <response>TEXT</response>."),
+    Option("--completion-promise TEXT", "Done when the agent answers <promise>TEXT</promise>."),
+    Option("--completion-tag TEXT", "Done when the agent answers TEXT as a whole word."),
+    Option("--done-file FILE", "Done when this file exists in the workspace."),
+    setting("minToolCalls"),
+    setting("onPromiseNoWork"),
+    setting("strictSignal"),
+    setting("claimAnywhere"),
 )
+OLD = _group(
+    COMPATIBILITY,
+    setting("stall", "--no-stall", "Don't look for stalls.", sets=0),
+    setting("ultrawork"),
+    setting("keepChildren"),
+    setting("maxLog"),
+    setting("streamAgentOutput", sets=True, text="Show what the agent does (the default)."),
+    setting("agent.args"),
+)
+OLD_GOAL = _group(
+    COMPATIBILITY,
+    Option("--print[=WORD]", "Take the goal from the command line and run once, unless --ralph says otherwise."),
+    Option("--ralph N", "Preset `goal` with at most N iterations; 0: one shot; negative: up to 200."),
+)
+
+PRESET = _group("Goal", setting("preset"))
 CONFIG = _group("Goal", Option("-c --config FILE", "A YAML file with a `ralph_loop` section."))
-DETACH = _group("Output", Option("--detach", "Go on without the terminal; `ralph logs -f` follows it."))
-RUN = (*PRESET, *GOAL, *AGENT, *DONE, *LIMITS, *PLACE, *OUTPUT, *DETACH)
-_no_short_c = tuple(Option("--completion-response TEXT", o.help, group=o.group) if "-c" in o.names else o for o in RUN)
-LOOP = (*CONFIG, *without(_no_short_c, "preset"))
+DETACH = _group("Output", Option("--detach", "Run in the background; `ralph logs -f` follows the run."))
+_LOOPING = (*GOAL, *AGENT, *DONE, *LIMITS, *PLACE, *OUTPUT, *DETACH)
+RUN = (*PRESET, *_LOOPING, *OLD_DONE, *OLD, *OLD_GOAL)
+_LONG_RESPONSE = _group(COMPATIBILITY, Option("--completion-response TEXT", OLD_DONE[0].help or ""))
+LOOP = (*CONFIG, *_LOOPING, *_LONG_RESPONSE, *OLD_DONE[1:], *OLD, *OLD_GOAL)
 
 WHICH_TASK = _group(
     "Task",
@@ -239,75 +350,79 @@ WHICH_TASK = _group(
     Option("--project NAME", "The project; a folder in the root."),
     Option("--task NAME", "The task; a folder in the project."),
 )
-_prompts = without(GOAL, "print", "spec", "issue", "comments")
+_PROMPTS = without(GOAL, "spec", "issue", "comments")
 TASK = (
     *WHICH_TASK,
     *_group(
         "Task",
-        Option("--depends-on TASK ...", "Wait until this task (`task` or `project/task`) is done; repeatable."),
-        Option("--resume", "Take the marks DONE and WAIT_WITHOUT_RESTART off first."),
+        Option("--depends-on TASK ...", "Wait until this task (`task` or `project/task`) is done. Repeatable."),
+        Option("--resume", "Remove the marks DONE and WAIT_WITHOUT_RESTART first."),
     ),
-    *_prompts,
+    *_PROMPTS,
     *AGENT,
     *DONE,
     *_group(
         "Limits",
-        Option("-m --max-restarts N", "Start the agent N times at most.", key="maximumIterations"),
-        Option("--wait-timeout TIME", "How long DONE waits for child runs to end.", key="waitTimeout"),
-        Option("--poll-interval TIME", "How often to look while waiting.", key="pollInterval"),
+        setting("maximumIterations", "-m --max-restarts", "Start the agent at most N times."),
+        setting("waitTimeout"),
+        setting("pollInterval"),
     ),
-    *without(LIMITS, "maximum_iterations", "ralph"),
+    *without(LIMITS, "maximum_iterations"),
     *without(PLACE, "pr"),  # a task ends in its folder, not at a host
     *OUTPUT,
+    *OLD_DONE,
+    *OLD,
 )
 JOB = (
     *WHICH_TASK,
     *_group("Task", Option("--parent ID", "The run that this one is a child of (default: $JRUN_ID).")),
-    *_prompts,
+    *_PROMPTS,
     *AGENT,
     *only(LIMITS, "max_time", "turn_timeout", "idle_timeout", "grace"),
     *only(OUTPUT, "json", "verbose"),
+    *only(OLD, "ultrawork", "agent_arg"),
 )
 
 WORK = (
     *_group(
         "Backlog",
-        Option("-j --jobs N", "How many items are worked on at once (default: 2)."),
-        Option("--target BRANCH", "The branch that grows (default: a new one, ralph/NAME/merged)."),
-        Option(
-            "--push[=WORD]", "Land on a remote's branch, `--push=REMOTE/BRANCH` (default: the upstream of this one)."
-        ),
+        setting("work.jobs"),
+        Option("--target BRANCH", "The branch to merge into (default: a new one, ralph/NAME/merged)."),
+        Option("--push[=WORD]", "Merge into a remote's branch, `--push=REMOTE/BRANCH` (default: this one's upstream)."),
     ),
     *only(GOAL, "issue"),
     *_group(
         "Backlog",
-        Option("--db URL", "Share it with other machines: postgresql://HOST/NAME."),
-        Option("--setup CMD", "A command that prepares each new worktree."),
-        Option("--returns N", "Park an item that the gate has refused N times (default: 3)."),
-        Option("--max-cost USD", "Start nothing that would cost more, all in all."),
+        Option("--db URL", "Share the backlog with other machines: postgresql://HOST/NAME."),
+        setting("work.setup"),
+        setting("work.returns"),
+        Option("--max-cost USD", "Start nothing that would cost more in total."),
         Option("--max-time TIME", "End after this long (90, 90s, 5m, 1h30m)."),
-        Option("-C --directory DIR", "The workspace (default: the current folder)."),
+        copy.copy(DIRECTORY),
     ),
     *AGENT,
-    *DONE,
-    *without(LIMITS, "ralph", "max_cost", "max_time"),
+    *without(DONE, "baseline", "no_baseline"),  # the gate's first check of the target is the baseline
+    *without(LIMITS, "max_cost", "max_time"),
     *without(PLACE, "worktree", "commit", "push", "pr"),
     *OUTPUT,
+    *OLD_DONE,
+    *OLD,
 )
 
 PLAN = (
     *_group(
         "Plan",
-        Option("-o --output FILE", "Where the plan goes (default: PLAN.md)."),
+        Option("-o --output FILE", "Where to write the plan (default: PLAN.md)."),
         Option("--yes", "Ask nothing, and accept a plan that can be worked off."),
     ),
-    *without(GOAL, "print", "spec"),
+    *without(GOAL, "spec"),
     *AGENT,
     *only(DONE, "check", "check_timeout"),
     *only(LIMITS, "max_cost", "max_tokens", "max_time", "turn_timeout", "idle_timeout"),
     *only(LIMITS, "max_failures", "on_limit", "grace"),
     *only(PLACE, "sandbox", "sandbox_net"),
     *only(OUTPUT, "quiet", "verbose", "no_color"),
+    *only(OLD, "ultrawork", "agent_arg"),
 )
 
 COMMANDS: dict[str, tuple[Option, ...]] = {
@@ -320,69 +435,13 @@ COMMANDS: dict[str, tuple[Option, ...]] = {
 }
 
 
-def spelling(command: str) -> dict[str, str]:
-    """How each setting is called on the command line of a command."""
+def option_names(command: str) -> dict[str, str]:
+    """Return the option that sets each setting on the command line of a command."""
     names: dict[str, str] = {}
     for option in COMMANDS[command]:
         if option.key:
             names.setdefault(option.key, next(name for name in option.names if name.startswith("--")))
     return names
-
-
-def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[str]] | None:
-    """The options' values by name, and the positional words; None if click has to look at it."""
-    by_name = {name: option for option in options for name in option.names}
-    values: Values = {}
-    words: list[str] = []
-    rest = iter(argv)
-    for word in rest:
-        if word == "--":
-            words += rest
-        elif not word.startswith("-") or word == "-":
-            words.append(word)
-        else:
-            name, equals, value = _split(word)
-            option = by_name.get(name)
-            if option is None or (option.kind == "flag" and equals and name != "--print"):
-                return None
-            if option.kind == "maybe":
-                values[option.name] = value
-                continue
-            if option.kind == "flag":
-                words += [value] if equals else []  # `--print=GOAL` is `--print GOAL`
-                values[option.name] = True
-                continue
-            text = value if equals else next(rest, None)
-            if text is None or not _store(values, option, text):
-                return None
-    return values, words
-
-
-def _split(word: str) -> tuple[str, bool, str]:
-    """`--name=value`, `-mVALUE` or a bare name."""
-    if word.startswith("--"):
-        name, equals, value = word.partition("=")
-        return name, bool(equals), value
-    return word[:2], len(word) > 2, word[2:]
-
-
-def _store(values: Values, option: Option, text: str) -> bool:
-    if (option.choices and text not in option.choices) or (option.once and option.name in values):
-        return False
-    try:
-        put_value(values, option, text)
-    except ValueError:
-        return False
-    return True
-
-
-def put_value(values: Values, option: Option, text: str) -> None:
-    """Adds what was said; raises ValueError where that is no number and has to be one."""
-    value = {"int": int, "float": float}.get(option.kind, str)(text)
-    if option.kind == "list":
-        values.setdefault(option.name, []).append(value)
-    else:
-        values[option.name] = value
 
 
 CLAIMS = {
@@ -393,23 +452,35 @@ CLAIMS = {
 }
 
 
-def layer(options: Sequence[Option], values: Mapping[str, Any]) -> dict[str, Any]:
-    """What was said by options, as a layer of settings."""
-    said: dict[str, Any] = {}
+def as_settings(options: Sequence[Option], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given as a settings document."""
+    document: dict[str, Any] = {}
     for option in options:
         if option.key and option.name in values:
-            put_setting(said, option.key, option.sets if option.kind == "flag" else values[option.name])
-    if "guardrails" in said:
-        said["guardrails"] = [{"command": command} for command in said["guardrails"]]
+            set_key(document, option.key, option.sets if option.kind == "flag" else values[str(option.name)])
     claims = [f"{kind}:{values[name]}" for name, kind in CLAIMS.items() if name in values]
     if claims:
-        said["until"] = [*said.get("until", []), *claims]
-    return said
+        document["until"] = [*document.get("until", []), *claims]
+    return document
 
 
-def put_setting(said: dict[str, Any], key: str, value: Any) -> None:
-    """`agent.model` is the model in the settings of the agent."""
+def set_key(document: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key such as `agent.model`."""
     *path, last = key.split(".")
     for step in path:
-        said = said.setdefault(step, {})
-    said[last] = value
+        document = document.setdefault(step, {})
+    document[last] = value
+
+
+def words_of(values: Mapping[str, Any], options: Sequence[Option] = RUN) -> list[str]:
+    """Return options as they are typed, each in one word so that a value may begin with a dash."""
+    words: list[str] = []
+    for option in options:
+        value, name = values.get(str(option.name)), max(option.names, key=len)
+        if value is None:
+            continue
+        if option.kind == "flag":
+            words += [name] if value else []
+        else:
+            words += [f"{name}={one}" for one in (value if isinstance(value, list) else [value])]
+    return words

@@ -1,30 +1,37 @@
-"""What was asked for? Fixed when a run starts, kept in its `run.json`, and read back when it is resumed."""
+"""What a run was asked to do: fixed when it starts, kept in the state folder, and read back when it is resumed."""
 
-from pathlib import Path
+import os
+from collections.abc import Mapping
+from json import dumps, loads
 
 import msgspec
 
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import read_file, read_given
+from ralph.files import read_given
+from ralph.sandbox.discovery import resolve_paths
+from ralph.sandbox.named_files import refuse_hidden_target
 from ralph.settings import Settings
+from ralph.store.orders import order_folder, read_order, write_order
+
+ORDER = "run.json"
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """`goal_file`, where there is one, is read again before every turn: it may be edited while the run goes on; what
-    stands in `goal_text` beside it is only the run's title.
-    `task` is the folder of the task that the run supervises; `work` and `item` name the backlog's item that it is for.
-    `tells_claim`: the prompt says how to claim, unless the goal does. `looks_only`: the agent's answer is what is
-    wanted, and whatever it changes is put back. `issue` is the one that it is about, as `OWNER/NAME#N`,
-    `issue_title` what that is called. `pr`: a pull request is made of what it comes to (`open`; `draft`: also where it
-    is not done; `wait`: and it is not done before the checks of the host pass). `config` is the settings file that a
-    person has named, which the next run may be given, too.
+    """What a run was asked to do.
+
+    `goal_file`, if given, is read again before every turn, because people edit it during a run; `goal_text` is then
+    only the run's title. `task` is the folder of the task that the run supervises; `work` and `item` name the task of
+    a backlog that it is for. `tells_claim`: the prompt explains how to claim, unless the goal does. `looks_only`: only
+    the agent's answer counts, and its changes are undone. `issue` is `OWNER/NAME#N`, `issue_title` its title. `pr`:
+    `open` a pull request with the result, `draft` also one that is not done, or `wait` for the host's checks as well.
+    `config` is the settings file given with --config. `green_is_enough`: green checks count as a claim once the agent
+    has nothing to add.
     """
 
     settings: Settings
     workspace: str
     goal_text: str = ""
     goal_file: str = ""
-    agent_args: tuple[str, ...] = ()
     one_shot: bool = False
     unlimited: bool = False
     version: str = ""
@@ -37,15 +44,18 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     issue_title: str = ""
     pr: str = ""
     config: str = ""
+    green_is_enough: bool = False
 
     @property
     def title(self) -> str:
-        """What people call the run."""
+        """Return the run's name for people."""
         return self.issue_title or self.goal_text or self.goal()
 
     def goal(self) -> str:
+        """Return the goal as it is now."""
         if not self.goal_file:
             return self.goal_text
+        refuse_link_out(self.goal_file, self.settings, self.workspace, self.task)
         try:
             text = read_given(self.goal_file).decode("utf-8", "surrogateescape")
         except OSError as error:
@@ -55,23 +65,34 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return text
 
 
+def refuse_link_out(path: str, settings: Settings, *folders: str) -> None:
+    """Raise if a sandboxed agent can have made `path` a link to a file that its sandbox hides.
+
+    `folders` are the workspace and the task folder, where the agent can write.
+    """
+    sandbox = settings.sandbox
+    if sandbox.enabled:
+        home = os.path.expanduser("~")
+        writable = [*filter(None, folders), *resolve_paths(sandbox.write, folders[0], home)]
+        refuse_hidden_target(path, writable=writable, hidden=[*resolve_paths(sandbox.hide, folders[0], home)])
+
+
 def encode(order: Order) -> bytes:
     try:
         return msgspec.json.format(msgspec.json.encode(order)) + b"\n"
-    except UnicodeEncodeError:  # a goal whose bytes are no text: `json` can write them
-        from json import dumps
-
+    except UnicodeEncodeError:  # a goal that isn't valid UTF-8: `json` can write it
         return dumps(msgspec.to_builtins(order), indent=2).encode() + b"\n"
 
 
-def read(path: Path) -> Order:
-    from json import loads
+def keep(run_id: str, data: bytes, env: Mapping[str, str] = os.environ) -> None:
+    """Write an encoded order where no agent of the run works."""
+    write_order(f"{order_folder(run_id, env)}/{ORDER}", data)
 
+
+def read(run_id: str, env: Mapping[str, str] = os.environ) -> Order:
+    """Return the order of a run; a UserError says why there is none."""
+    path = f"{order_folder(run_id, env)}/{ORDER}"
     try:
-        return msgspec.convert(loads(read_file(path)), Order)
-    except OSError as error:
-        raise UserError(
-            f"cannot read {path}: {error.strerror}", "this run cannot be resumed; start a new one"
-        ) from None
+        return msgspec.convert(loads(read_order(path, run_id)), Order)
     except UNREADABLE as error:
-        raise UserError(f"cannot understand {path}: {error}", "was it written by another version of ralph?") from None
+        raise UserError(f"cannot parse {path}: {error}", "was it written by another version of ralph?") from None

@@ -4,8 +4,9 @@ here. And its parts, each made from what it needs and nothing more."""
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -16,15 +17,18 @@ from ralph.core.model import Iteration, Note, Opinion, Refusal, Rule, Run, Stop,
 from ralph.core.prompts import progress
 from ralph.core.secrets import redact_text
 from ralph.errors import UserError, to_install
+from ralph.git.client import find_git
+from ralph.git.worktrees import Worktree
 from ralph.loop import UNCOUNTED, Agent, Parts
 from ralph.run.checks import Checks, reviewing
 from ralph.run.context import Context
+from ralph.run.followups import followups
+from ralph.run.git_trees import GitTrees
+from ralph.run.order import refuse_link_out
 from ralph.run.workspace import LocalWorkspace, TasksFile, Trees
 from ralph.settings import Settings
-from ralph.steering.mailbox import Mail, Mailbox, wait_for_person
-
-if TYPE_CHECKING:
-    from ralph.repository.worktrees import Worktree
+from ralph.show.words import money
+from ralph.store.mailbox import Mail, Mailbox, wait_for_person
 
 
 class Policy(Struct, frozen=True):
@@ -37,26 +41,28 @@ class Policy(Struct, frozen=True):
 
 
 def policy(
-    settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = False, own: Sequence[Rule] = ()
+    settings: Settings,
+    agents: tuple[str, ...] = (),
+    one_shot: bool = False,
+    own: Sequence[Rule] = (),
+    green_is_enough: bool = False,
 ) -> Policy:
-    """The same rules in the same order for every preset: a preset only fills in their numbers. `own` are the user's:
-    they come after done, as every limit does."""
-    claims = tuple(_claim(text) for text in settings.until)
-    if one_shot:
-        claims = (Claim("turn"),)
+    """Return the rules in their order, which is the same for every preset. `own` are the user's rules; they come after
+    done, as every limit does. `green_is_enough`: green checks count as a claim once the agent has nothing to add."""
+    claims = (Claim("turn"),) if one_shot else _claims(settings, green_is_enough)
     gates = gates_of(settings)
     lazy = settings.min_tool_calls and settings.on_promise_no_work == "warn"
     doubts = (rules.children_left, *((rules.no_work(settings.min_tool_calls),) if lazy else ()))
-    reading = Reading(settings.strict_signal, settings.claim_anywhere, settings.verifies)
+    reading = Reading(settings.strict_signal, settings.claim_anywhere, verified=bool(settings.checks))
     if settings.claims > 1 and not one_shot:
         others = tuple(gates.values())
         gates[f"{settings.claims} claims in a row"] = rules.claimed_in_a_row(settings.claims, claims, reading, others)
-    cap = _cap(settings)
-    # An agent that says again what it was asked to say again does not stand still.
+    # With --claims N, repeated claims must not count as a stall.
     stall = settings.stall and max(settings.stall, settings.claims - 1)
     asked = (
         rules.interrupted,
         rules.hopeless,
+        *((rules.never_started,) if settings.baseline is None else ()),
         rules.wait_requested,
         rules.asked_to_wait(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
         rules.failing_checks(settings.quoted),
@@ -67,6 +73,7 @@ def policy(
         rules.told,
         rules.paused,
         *((rules.unanswered, rules.may_ask) if settings.on_question == "wait" else ()),
+        rules.blocked(settings.blocked_response, reading),
         rules.unless_awaiting(
             rules.completed(
                 claims,
@@ -74,7 +81,6 @@ def policy(
                 reading,
                 doubts,
             ),
-            rules.blocked(settings.blocked_response, reading),
             *own,
             rules.failing(1 if one_shot else settings.max_failures),
             rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
@@ -82,7 +88,7 @@ def policy(
             limits.limited(settings.on_limit, agents, settings.max_time),
             limits.faltering,
             rules.at_most(
-                iterations=cap,
+                iterations=_cap(settings),
                 cost=settings.max_cost,
                 tokens=settings.max_tokens,
                 seconds=settings.max_time,
@@ -93,7 +99,7 @@ def policy(
             rules.preceded(settings.poll_interval or 1.0),
         ),
     )
-    return Policy(claims, gates, asked, cap)
+    return Policy(claims, gates, asked, _cap(settings))
 
 
 def own_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> tuple[Rule, ...]:
@@ -108,8 +114,6 @@ def own_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> t
 
 def _imported(path: str, workspace: Path) -> Rule:
     """The rule at `package.module:name`, from what is installed beside ralph: the agent can edit the workspace."""
-    from importlib import import_module
-    from importlib.machinery import PathFinder
 
     module, _, name = path.partition(":")
     hint = "name it as package.module:name, and install its package beside ralph"
@@ -163,7 +167,7 @@ def _checked(name: str, rule: Rule) -> Rule:
 def gates_of(settings: Settings) -> dict[str, Rule]:
     """What must hold for a claim to be believed, by name."""
     gates: dict[str, Rule] = {}
-    if settings.guardrails:
+    if settings.checks:
         gates["checks"] = rules.green_checks(settings.quoted)
     if settings.tasks:
         gates["tasks"] = rules.open_tasks
@@ -172,6 +176,11 @@ def gates_of(settings: Settings) -> dict[str, Rule]:
     if settings.protect:
         gates["protect"] = rules.touched
     return gates
+
+
+def _claims(settings: Settings, green_is_enough: bool) -> tuple[Claim, ...]:
+    claims = tuple(_claim(text) for text in settings.until)
+    return (*claims, Claim("green")) if green_is_enough and settings.checks else claims
 
 
 def _claim(text: str) -> Claim:
@@ -194,7 +203,7 @@ def refuse_what_cannot_end(settings: Settings, one_shot: bool = False) -> None:
     for claim in map(_claim, settings.until):
         if claim.kind == "file" and _is_too_long(claim.text):
             raise UserError(f"no file can have so long a name: {claim.text[:40]}…", "name a shorter one")
-    if settings.guardrails:
+    if settings.checks:
         return
     if settings.preset == "checks":
         raise UserError("no checks given", 'the checks preset needs at least one: --check "CMD"')
@@ -213,7 +222,7 @@ def unsaid_claim(settings: Settings, plan: Policy, goal: str) -> str:
     is_said = not owed or any(one.marker in goal for one in owed)
     if settings.preset != "guardrails" or len(owed) < len(plan.claims) or is_said:
         return ""
-    way_out = ", or add --until checks: then green checks suffice" if settings.guardrails else ""
+    way_out = ", or add --until checks: then green checks suffice" if settings.checks else ""
     return (
         f"the prompt does not say how the agent ends this run: it has to {owed[0].deed}. "
         f"Say so in the prompt, or give the goal without -p and -f{way_out}"
@@ -232,7 +241,7 @@ def composer(
     """Makes the prompt of each turn."""
     compose = prompts.COMPOSERS[settings.preset]
     needs_history = settings.preset == "checks"
-    checks = tuple(redact(guardrail.command) for guardrail in settings.guardrails)
+    checks = tuple(redact(check.command) for check in settings.checks)
 
     def composed(run: Run, notes: tuple[Note, ...]) -> str:
         return compose(
@@ -259,39 +268,47 @@ def composer(
 LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
 
 
-def trees_of(settings: Settings, context: Context, worktree: "Worktree | None" = None) -> Trees:
-    """Who keeps the states of the place: git, or nobody. A repository that is broken is as good as none here, but that
-    is said."""
+def trees_of(
+    settings: Settings, context: Context, worktree: "Worktree | None" = None, green_is_enough: bool = False
+) -> Trees:
+    """Return what keeps the states of the workspace: git or, without a usable repository, fingerprints of the files if
+    a rule needs them."""
     # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
     place = context.root.resolve()
     if any(os.path.lexists(parent / ".git") for parent in (place, *place.parents)):
-        from ralph.repository.git import find_repository
-
         try:
-            if found := find_repository(context.root):
-                from ralph.run.git_trees import GitTrees
-
+            if found := find_git(context.root, context.deadline):
                 return GitTrees(context, found, worktree)
         except UserError as error:
             context.tell(Notice(f"no checkpoints, no diff: {error.advice}"))
-    return Trees(context, worktree, walks=settings.min_tool_calls > 0)
+    return Trees(context, worktree, walks=settings.min_tool_calls > 0 or green_is_enough)
 
 
-def workspace_of(settings: Settings, plan: Policy, context: Context, trees: Trees) -> LocalWorkspace:
+def workspace_of(
+    settings: Settings, plan: Policy, context: Context, trees: Trees, goal_file: str = ""
+) -> LocalWorkspace:
     """What the rules are told of, and the checks that verify the work."""
     undoes = context.looks_only and trees.can_undo
     if settings.parallel_checks > 1 and context.box and context.boxes_checks:
         context.tell(Notice("checks in a box run one at a time: --parallel-checks is left aside"))
     return LocalWorkspace(
         context,
-        Checks(context, settings.guardrails, settings),
+        Checks(context, settings.checks, settings),
         done_files=tuple(context.home / claim.text for claim in plan.claims if claim.kind == "file"),
         wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
-        tasks=TasksFile(context.root / settings.tasks, context.folder.path / "tasks.json") if settings.tasks else None,
+        tasks=_tasks_file(settings, context) if settings.tasks else None,
         tree=None if undoes else trees.tree,  # once all is put back, it is as it was
         protect=settings.protect if not context.looks_only else () if undoes else ("**",),
         undo=trees.undo if undoes else None,
+        goal_file=goal_file,
     )
+
+
+def _tasks_file(settings: Settings, context: Context) -> TasksFile:
+    def refuse_link(path: str) -> None:
+        refuse_link_out(path, settings, str(context.root))
+
+    return TasksFile(context.root / settings.tasks, context.order_folder, refuse_link)
 
 
 def parts_of(
@@ -307,7 +324,6 @@ def parts_of(
     settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Parts:
     """Everything that the loop needs."""
-    from ralph.run.followups import followups
 
     mailbox, has_budget = Mailbox(context.folder.path), settings.max_cost or settings.max_tokens
     return Parts(
@@ -327,6 +343,7 @@ def parts_of(
         reviews=(reviewing(settings.reviews, settings.quoted),) if settings.reviews else (),
         cap=plan.cap,
         uncounted=("fatal",) if settings.every_turn_counts else UNCOUNTED,
+        baseline=bool(settings.baseline and settings.checks),
     )
 
 
@@ -390,7 +407,6 @@ def forecast(cap: int, tell: Tell) -> Callable[[Run, Iteration], None]:
     def look(run: Run, iteration: Iteration) -> None:
         if cap < 3 or iteration.number != -(-cap // 3) or not (cost := run.usage.cost_usd):
             return
-        from ralph.show.words import money
 
         mean = cost / iteration.number
         text = f"{money(cost)} so far, {money(mean)} an iteration: about {money(mean * cap)} by iteration {cap}"

@@ -2,10 +2,10 @@
 
 import os
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -14,20 +14,21 @@ from ralph.core import events
 from ralph.core.model import Outcome, Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError, shortage
+from ralph.git.client import require_git
+from ralph.git.worktrees import Worktree, remove
 from ralph.loop import Agent, Parts, ending, run_loop
-from ralph.processes.descendants import sweep_marked
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper
-from ralph.processes.program import Asker, asked_by, seconds_left
-from ralph.records.folder import RunFolder, new_run_id, remember_red
-from ralph.records.journal import Journal, Seal, Story, recall
-from ralph.records.register import end_left_behind, on_record, remark
-from ralph.records.writer import LineSink, Registration, Teller, Writer, enlist
+from ralph.process.deadline import Deadline, remaining_time, use_deadline
+from ralph.process.descendants import kill_run
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
 from ralph.run import order as orders
 from ralph.run.agents import Choice, CliAgent, choices, may_write, out_of_reach, unheard_limit, unused_roles, workers
 from ralph.run.context import Context, Place, Tick, without_tokens
+from ralph.run.control import obey_stop_request
 from ralph.run.followups import ProgressFile, carried, learned, read_notes
-from ralph.run.order import Order
+from ralph.run.hosting import Publishing, prepared
+from ralph.run.notify import Notifier, refuse_what_cannot_be_told
+from ralph.run.order import Order, refuse_link_out
 from ralph.run.policy import (
     Policy,
     own_rules,
@@ -38,14 +39,17 @@ from ralph.run.policy import (
     unsaid_claim,
     workspace_of,
 )
+from ralph.run.sandboxing import open_run_sandbox, path_outside, validate_sandbox
 from ralph.run.workspace import Trees
-from ralph.settings.layers import settings_files
+from ralph.settings import settings_files
 from ralph.settings.trust import Watched, refuse_untrusted
-from ralph.steering.mailbox import Mailbox, QuestionListener
-
-if TYPE_CHECKING:
-    from ralph.repository.worktrees import Worktree
-    from ralph.run.hosting import Publishing
+from ralph.show.report import leave
+from ralph.store.folder import RunFolder, new_run_id, remember_red
+from ralph.store.journal import Journal
+from ralph.store.mailbox import Mailbox, QuestionListener
+from ralph.store.orphans import kill_orphans
+from ralph.store.stored_run import StoredRun, load_run
+from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
 
 # One shot is no loop: what frames a loop is not told.
 FRAMING = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
@@ -75,7 +79,7 @@ class Session:
         interrupt: Interrupt | None = None,
         env: Mapping[str, str] = os.environ,
         notices: Sequence[events.Notice] = (),
-        story: Story | None = None,
+        story: StoredRun | None = None,
     ) -> None:
         self.order, self.settings = order, order.settings
         self.place = place or Place(Path(order.workspace), in_worktree=order.settings.worktree)
@@ -88,18 +92,19 @@ class Session:
         self._trees: Trees | None = None
         self._publishing: Publishing | None = None
         self._teller: Teller | None = None
+        self._watched: Watched | None = None
 
     def play(self) -> tuple[Run, Stop]:
         """Runs the loop to its end, and tells of it whatever that end is."""
         with ExitStack() as stack:
             self._interrupt = self._interrupt or stack.enter_context(Interrupt())
-            self._asker = Asker(self._interrupt, self.id, self.settings.grace)
-            stack.enter_context(asked_by(self._asker))
+            self._deadline = Deadline(self._interrupt, self.id, self.settings.grace)
+            stack.enter_context(use_deadline(self._deadline))
             return self._play()
 
     def is_late(self) -> bool:
         """Whether nothing more is to be waited for: the time that the run may take is over."""
-        return self._asker.is_late()
+        return self._deadline.is_over()
 
     def _play(self) -> tuple[Run, Stop]:
         with ExitStack() as stack:
@@ -114,16 +119,13 @@ class Session:
                 resumed = self._story.run if self._story else None
                 self.worktree = self.place.move_to_worktree(context, resumed, stack)
             self._enclose(context, chosen, stack)
-            plan = policy(self.settings, workers(chosen), self.order.one_shot, rules)
+            green = self.order.green_is_enough
+            plan = policy(self.settings, workers(chosen), self.order.one_shot, rules, green)
             agent = self._make_agent(context) if self._make_agent else CliAgent(chosen, self.settings, context)
-            trees = self._trees = trees_of(self.settings, context, self.worktree)
+            trees = self._trees = trees_of(self.settings, context, self.worktree, green)
             run = self._begin(trees)
-            if trees.configuration:
-                from ralph.repository.git import obeying
-
-                stack.enter_context(obeying(trees.configuration))
             ProgressFile(context).clear()
-            workspace = workspace_of(self.settings, plan, context, trees)
+            workspace = workspace_of(self.settings, plan, context, trees, self.order.goal_file)
             workspace.begin()
             parts = parts_of(
                 self.settings,
@@ -149,7 +151,16 @@ class Session:
             run, stop = self._played(parts, run, context)
             if self.settings.learn and not self.order.looks_only:
                 path = Path(self.order.workspace) / self.settings.learn
-                run = learned(run, stop, agent=agent, context=context, trees=trees, path=path, claims=plan.claims)
+                run = learned(
+                    run,
+                    stop,
+                    agent=agent,
+                    context=context,
+                    trees=trees,
+                    path=path,
+                    claims=plan.claims,
+                    read=self._notes,
+                )
             played = self._finish(context, run, stop)
         self._leave_report(context.folder)
         return played
@@ -160,29 +171,30 @@ class Session:
         if self._story is None:  # one that goes on does so with what it began with
             refuse_untrusted(self.place.workspace, self._env)
         if self.order.pr:
-            from ralph.repository.git import repository
-            from ralph.run.hosting import prepared
-
-            self._publishing = prepared(self.order, repository(Path(self.order.workspace)))
+            self._publishing = prepared(self.order, require_git(Path(self.order.workspace), self._deadline))
         if self.settings.notify:
-            from ralph.run.notify import refuse_what_cannot_be_told
-
             refuse_what_cannot_be_told(self.settings.notify)
         if self.settings.sandbox.enabled:
-            from ralph.run.belongings import refuse_what_has_no_box
-
             self.place.refuse_box()
-            refuse_what_has_no_box(self.settings, self.order.workspace, self._env, self._make_agent is not None)
+            validate_sandbox(self.settings, self.order.workspace, self._env, self._make_agent is not None)
         rules = own_rules(self.settings.rules, self._rules, self.place.workspace)
         if self.settings.learn and not self.order.looks_only:  # what earlier runs learned here is in every prompt
-            notes = read_notes(Path(self.order.workspace) / self.settings.learn)
+            notes = self._notes()
             rules = (*rules, carried(notes)) if notes else rules
         return rules
 
+    def _notes(self) -> list[str]:
+        """Return the notes of earlier runs. A sandboxed agent may have made their file a link."""
+        path = Path(self.order.workspace) / self.settings.learn
+        refuse_link_out(str(path), self.settings, self.order.workspace)
+        return read_notes(path)
+
     def _refused(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """A run that could not begin has an end all the same: somebody may be waiting for it."""
+        """Tell the end of a run that could not start: somebody may be waiting for it."""
         if not isinstance(error, UserError):
             return
+        if self._watched:
+            self._watched.end()  # settings that the user edits now were not changed during a run
         is_cut_off = self._interrupt is not None and self._interrupt.level > 0
         has_begun = self._story is not None or (self._teller is not None and self._teller.has_begun)
         if not has_begun:
@@ -201,7 +213,7 @@ class Session:
                 self._notices += (events.Notice(unused),)
             return ()
         try:
-            chosen = choices(self.settings, self.order.agent_args, self._env, self.order.workspace)
+            chosen = choices(self.settings, self._env, self.order.workspace)
         except UserError as error:
             self.place.refuse(error)
             raise
@@ -216,13 +228,11 @@ class Session:
         assert self._interrupt is not None
         keeper = self._keeper or stack.enter_context(Keeper.start())
         redact = Redactor(secret_values(self._env))
-        self._end_what_was_left(keeper, stack)
+        self._kill_orphans()
+        keeper.watch_run(self.id)
         folder = self.place.open(self.id, stack)
-        self._seal = Seal(self.id, folder.path, self._env)
-        if self._story:
-            self._seal.refuse_what_was_changed()
-        self._furnish(folder, redact)
-        if self._story and recall(folder.journal).seq != self._story.seq:
+        self._keep_order(folder, redact)
+        if self._story and load_run(folder.journal).seq != self._story.seq:
             raise UserError(f"run {self.id} has gone on in the meantime", "look at it, and try again")
         settings = self.settings
         context = Context(
@@ -239,41 +249,48 @@ class Session:
             keep_children=settings.keep_children,
             looks_only=self.order.looks_only,
             before=self._story.elapsed if self._story else 0.0,
+            deadline=self._deadline,
         )
-        self._asker.time_left = context.time_left
+        self._deadline.time_left = context.time_left
         self.place.enter(context)
         self._attend(context, stack)
         return context
 
-    def _end_what_was_left(self, keeper: Keeper, stack: ExitStack) -> None:
-        """What dead runs have left goes; and if this one is killed with its keeper, its processes can be found."""
-        for left in end_left_behind(self._env):
-            self._notices += (events.Notice(remark(left, "was ended")),)
+    def _kill_orphans(self) -> None:
+        """Kill what dead runs left running, and remember the settings files as they are now."""
+        for orphan in kill_orphans(self._env, remaining_time):
+            self._notices += (
+                events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}"),
+            )
         files = settings_files(self.place.workspace, self._env)
         files += [Path(self.order.config)] if self.order.config else []
         self._watched = Watched(self.place.workspace, self.id, files, self._env)
         self._watched.begin()
-        if not self.settings.keep_children:
-            stack.enter_context(on_record(self.id, keeper, self.order.workspace, self._env))
 
-    def _furnish(self, folder: RunFolder, redact: Redactor) -> None:
+    def _keep_order(self, folder: RunFolder, redact: Redactor) -> None:
+        """Write down what was asked for: where the agent doesn't work, and a copy for people."""
+        data = redact(orders.encode(self.order))
+        try:
+            orders.keep(self.id, data, self._env)
+        except UserError as error:
+            self._notices += (events.Notice(f"this run cannot be resumed: {error.advice}"),)
+        self._copy_order(folder, data)
+
+    def _copy_order(self, folder: RunFolder, data: bytes) -> None:
         folder.make()
-        folder.write("run.json", redact(orders.encode(self.order)))
+        folder.write(orders.ORDER, data)
 
     def _open_teller(self, folder: RunFolder, redact: Redactor, stack: ExitStack) -> Teller:
         def restore() -> None:
             self.place.restore()
-            self._furnish(folder, redact)
-            self._seal.restore()
+            self._copy_order(folder, redact(orders.encode(self.order)))
 
-        journal = Journal(folder.journal, restore, self._seal, self._seal.confirm).open()
-        stack.callback(self._seal.close)
+        journal = Journal(folder.journal, restore).open()
         stack.callback(journal.close)
-        self._seal.begin()
         # The rest of what an agent says is in the log of its turn.
         most = max(self.settings.max_log // 8, 1) if self.settings.max_log else 1 << 62
         # An earlier life may have come to nothing but a few lines: they are numbered, too.
-        seq = self._story.seq if self._story else recall(folder.journal).seq
+        seq = self._story.seq if self._story else load_run(folder.journal).seq
         writer = Writer(self.id, [journal, *self._sinks], seq=seq, redact=redact, most=most, is_read=self._is_read)
         self._teller = Teller(writer, FRAMING if self.order.one_shot else ())
         stack.push(self._refused)  # while the journal is still open
@@ -293,20 +310,17 @@ class Session:
         questions.begin()
         notifiers = []
         if settings.notify:
-            from ralph.run.notify import Notifier
-
             place, folder = self.place.workspace, context.folder
             notifiers = [Notifier(settings.notify, place, folder, env=context.env, tell=context.tell)]
             stack.callback(notifiers[0].close)
         obeying, heeding = list[Tick](), list[events.TellAll]()
         if interrupt.is_deaf:  # signals are left to the program around the run: its mailbox is looked into instead
-            from ralph.steering.control import heed
 
             def obey() -> bool:
-                heed(mailbox, interrupt)
+                obey_stop_request(mailbox, interrupt)
                 return True  # it looks again in a second
 
-            obeying, heeding = [obey], [lambda *happened: heed(mailbox, interrupt)]
+            obeying, heeding = [obey], [lambda *happened: obey_stop_request(mailbox, interrupt)]
         self._teller.listeners = [registration, *self._listeners, questions.hear, *heeding, *notifiers]
         ticks: list[Tick] = [
             *obeying,
@@ -324,23 +338,22 @@ class Session:
         """Puts a box around all that the run starts, where that is asked for."""
         if not self.settings.sandbox.enabled:
             return
-        from ralph.run.belongings import enclose, without_the_work
 
         # For good: after the run, too, its report asks git.
         path = os.environ.get("PATH", os.defpath)
-        os.environ["PATH"] = without_the_work(path, str(context.root), self.order.workspace)
-        box = context.box = enclose(context, self.settings, chosen, self.order.workspace)
+        os.environ["PATH"] = path_outside(path, str(context.root), self.order.workspace)
+        box = context.box = open_run_sandbox(context, self.settings, chosen, self.order.workspace)
         context.boxes_checks = self.settings.sandbox.checks
         stack.callback(box.close)
 
     def _begin(self, trees: Trees) -> Run:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None or self._story.started is None:
-            return Run(id=self.id, goal=self.order.title, base_tree=trees.begin(kept_as=self.order.work))
+            return Run(id=self.id, goal=self.order.title, base_tree=trees.begin())
         if not self.settings.keep_children:
-            sweep_marked(self.id, left=seconds_left)
+            kill_run(self.id, time_left=remaining_time)
         last = self._story.run.last
-        trees.begin(self._story.run.base_tree, self.order.work, last.number if last else 0)
+        trees.begin(self._story.run.base_tree, last.number if last else 0)
         return self._story.resumed()
 
     def _settled(self, trees: Trees) -> frozenset[tuple[int, str]]:
@@ -373,7 +386,7 @@ class Session:
             agent=chosen[0].name if chosen else "python",
             workspace=self.order.workspace,
             max_iterations=parts.cap,
-            checks=tuple(guardrail.command for guardrail in self.settings.guardrails),
+            checks=tuple(check.command for check in self.settings.checks),
             claims=tuple(map(str, plan.claims)),
             gates=tuple(plan.gates),
             pid=os.getpid(),
@@ -390,13 +403,14 @@ class Session:
     def _finish(self, context: Context, run: Run, stop: Stop) -> tuple[Run, Stop]:
         # An answer that is wanted for itself was looked at by the rule that ended the run.
         verified = stop.outcome is Outcome.DONE and (self.settings.verifies or self.order.looks_only)
-        red = [check.name for iteration in run.iterations for check in iteration.checks if not check.passed]
+        results = (run.baseline or (), *(iteration.checks for iteration in run.iterations))
+        red = [check.name for checks in results for check in checks if not check.passed]
         remember_red(context.folder.path.parent.parent, red)
         if self._publishing:
             stop = self._publishing.finish(run, stop, verified)
             verified = verified and stop.outcome is Outcome.DONE
         try:
-            if changed := self._watched.end():
+            if self._watched and (changed := self._watched.end()):
                 what = f"the settings have changed while the run was at work: {', '.join(changed)}"
                 context.tell(events.Notice(f"{what}; the next run asks about it, and so does `ralph trust`"))
             cap = -1 if self.order.unlimited else self.settings.maximum_iterations
@@ -415,19 +429,15 @@ class Session:
 
     def _leave_report(self, folder: RunFolder) -> None:
         """The run is over and its outcome stands: nothing that is written about it now may change that."""
-        from ralph.show.report import leave
 
         try:
             leave(folder, self._env)
         except Exception:  # noqa: BLE001 - whatever goes wrong here is a bug to be found in the run's folder
-            import traceback
-
             with suppress(UserError):
                 folder.write("report-error.txt", traceback.format_exc().encode("utf-8", "replace"))
 
     def remove_worktree(self) -> bool:
         """Removes the run's worktree unless it holds work that is nowhere else."""
-        from ralph.repository.worktrees import remove
 
         if self.worktree is None:
             return False

@@ -1,27 +1,29 @@
 """What does the loop see of the place where the work is done? Marks, tasks, mail, what the checks say of it; and how it
 changed in this run, as far as that can be told."""
 
+import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ralph.core.events import Notice
 from ralph.core.model import Check, Iteration, Run, Snapshot, Task, WaitRequest
+from ralph.core.tasks_file import tasks_in_json, tasks_in_markdown
 from ralph.core.text import listed
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file, read_given
-from ralph.records.folder import write
+from ralph.git.client import Git
+from ralph.git.configuration import GitConfigWatch
+from ralph.git.index import walk_fingerprint
+from ralph.git.protect import Protected
+from ralph.git.worktrees import Worktree
 from ralph.run.checks import OBEYED, Checks, NamedFiles, named_in
 from ralph.run.context import Context, marked, words_of
-from ralph.steering.mailbox import Mailbox, untold
-
-if TYPE_CHECKING:
-    from ralph.repository.configuration import Configuration
-    from ralph.repository.protect import Protected
-    from ralph.repository.worktrees import Worktree
+from ralph.store.mailbox import Mailbox, untold
+from ralph.store.orders import write_order
 
 
 class LocalWorkspace:
@@ -38,12 +40,14 @@ class LocalWorkspace:
         tree: Callable[[int], str | None] | None = None,
         protect: Sequence[str] = (),
         undo: Callable[[], tuple[str, ...]] | None = None,
+        goal_file: str = "",
     ) -> None:
         self._context, self._checks, self._undo = context, checks, undo
         self._done_files, self._wait_file = done_files, wait_file
         self._tasks, self._tree, self._protect = tasks, tree, protect
         self._protected: Protected | None = None
         self._named, self._obeyed = NamedFiles(context.root), NamedFiles(context.root)
+        self._goal, self._goal_file = NamedFiles(context.root), goal_file
         self._mailbox = Mailbox(context.folder.path)
 
     def begin(self) -> None:
@@ -51,10 +55,14 @@ class LocalWorkspace:
         if self._tasks:
             self._tasks.begin()
         if self._protect:
-            from ralph.repository.protect import Protected
-
-            store, interrupt = self._context.folder.path / "protected", self._context.interrupt
-            self._protected = Protected(self._context.root, self._protect, store, interrupt.wants_end)
+            context = self._context
+            self._protected = Protected(
+                context.root,
+                self._protect,
+                store=Path(context.order_folder) / "protected",
+                aside=context.folder.path / "protected" / "aside",
+                wants_end=context.interrupt.wants_end,
+            )
             self._protected.keep()
             if self._protect != ("**",):
                 self._checks.witness = self._protected.watch
@@ -71,6 +79,10 @@ class LocalWorkspace:
         named = [path for command in self._checks.commands for path in named_in(command, root)]
         self._named.look(path for path in named if not is_kept(path))
         self._obeyed.look(path for path in OBEYED if not is_kept(path))
+        if self._goal_file:
+            place = os.path.relpath(self._goal_file, root)
+            place = self._goal_file if place.startswith("..") else place
+            self._goal.look(path for path in (place,) if not is_kept(path))
 
     def look(self, run: Run) -> Snapshot:
         done, trouble = False, ""
@@ -108,6 +120,10 @@ class LocalWorkspace:
         if obeyed := self._obeyed.news():
             said = f"changed in this run, and obeyed by agents or tools that you start here later: {listed(obeyed, 5)}"
             self._context.tell(Notice(said))
+        if rewritten := self._goal.news():
+            self._context.tell(
+                Notice(f"the goal was changed in this run: {rewritten[0]}; the next turn gets the new text")
+            )
         if changed := self._named.news():
             hint = f"--protect '{changed[0]}' would put it back"
             self._context.tell(Notice(f"changed in this run, and part of a check: {listed(changed, 5)}; {hint}"))
@@ -118,31 +134,36 @@ class LocalWorkspace:
 
 
 class TasksFile:
-    """The tasks that a run has to settle. What was in the file when the run began stays to be done, and is `kept` for
-    when the run goes on in another process."""
+    """The tasks that a run has to settle. The tasks that were in the file when the run began are kept in its order
+    folder: they must be done even if the agent takes them off the list."""
 
-    def __init__(self, path: Path, kept: Path) -> None:
-        self._path, self._kept = path, kept
+    def __init__(self, path: Path, order_folder: str, refuse_link: Callable[[str], None] = lambda path: None) -> None:
+        self._path, self._kept, self._refuse_link = path, f"{order_folder}/tasks.json", refuse_link
         self._first: tuple[Task, ...] = ()
 
     def begin(self) -> None:
         try:
             self._first = msgspec.json.decode(read_file(self._kept), type=tuple[Task, ...])
-        except (OSError, *UNREADABLE):  # the run begins, or an agent has cleaned up
-            self._first = read_tasks(self._path)
-            write(self._kept, msgspec.json.encode(self._first))
+        except FileNotFoundError:  # the run begins
+            self._first = self._read()
+            write_order(self._kept, msgspec.json.encode(self._first))
+        except (OSError, *UNREADABLE) as error:
+            raise UserError(f"cannot read {self._kept}: {error}", "start a new run") from None
 
     def read(self) -> tuple[Task, ...]:
         try:
-            now = read_tasks(self._path)
+            now = self._read()
         except UserError as error:  # the agent's doing, so the agent has to mend it
             return (Task(f"put it right: {error.message}", False),)
         return (*now, *taken_off(self._first, now))
 
+    def _read(self) -> tuple[Task, ...]:
+        self._refuse_link(str(self._path))
+        return read_tasks(self._path)
+
 
 def read_tasks(path: Path) -> tuple[Task, ...]:
     """Every task in the file, in its order."""
-    from ralph.core.tasks_file import tasks_in_markdown
 
     try:
         text = read_given(path).decode("utf-8-sig", "replace")
@@ -164,9 +185,6 @@ def taken_off(first: tuple[Task, ...], now: tuple[Task, ...]) -> tuple[Task, ...
 
 
 def _in_json(text: str, path: Path) -> Iterator[Task]:
-    import json
-
-    from ralph.core.tasks_file import tasks_in_json
 
     try:
         content = json.loads(text)
@@ -183,21 +201,20 @@ class Trees:
     did."""
 
     can_undo = False
-    configuration: "Configuration | None" = None
+    git: Git | None = None
+    config_watch: GitConfigWatch | None = None
 
     def __init__(self, context: Context, worktree: "Worktree | None" = None, walks: bool = False) -> None:
         self._context, self.worktree, self._walks = context, worktree, walks
 
-    def begin(self, base: str | None = None, kept_as: str = "", after: int = 0) -> str | None:
-        """Takes the state before the first iteration; `base` is that state where the run is resumed, `after` so many
-        iterations. Git's settings are kept for this run, or were `kept_as` those of the one that it is part of."""
+    def begin(self, base: str | None = None, after: int = 0) -> str | None:
+        """Save the state before the first iteration; if the run is resumed after `after` iterations, `base` is it."""
         return self.tree(after)
 
     def tree(self, number: int) -> str | None:
         """The fingerprint after iteration `number`, kept as its checkpoint."""
         if not self._walks:
             return None
-        from ralph.repository.index import walk_fingerprint
 
         return walk_fingerprint(self._context.root)
 

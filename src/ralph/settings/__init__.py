@@ -1,10 +1,11 @@
-"""The settings of a run: what can be set (`shape`), where it is said (`layers`), what is wrong with it (`source`)."""
+"""The settings of a run: what can be set (`schema`), where it is set (`load`, `read`), what is wrong with it
+(`validate`)."""
 
-from ralph.settings.layers import PRESETS, Loaded, amended, load
-from ralph.settings.shape import (
+from ralph.settings.load import PRESETS, LoadedSettings, load, override, settings_files
+from ralph.settings.schema import (
     AgentChoice,
+    CheckCommand,
     CustomAgent,
-    Guardrail,
     ReviewPrompt,
     Reviews,
     Scm,
@@ -17,16 +18,17 @@ from ralph.settings.shape import (
 __all__ = [
     "PRESETS",
     "AgentChoice",
+    "CheckCommand",
     "CustomAgent",
-    "Guardrail",
-    "Loaded",
+    "LoadedSettings",
     "ReviewPrompt",
     "Reviews",
     "Scm",
     "Settings",
-    "amended",
     "format_duration",
     "load",
+    "override",
     "parse_duration",
     "parse_size",
+    "settings_files",
 ]

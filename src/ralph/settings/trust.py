@@ -1,11 +1,14 @@
-"""Were the settings changed while a run was at work, be it by its agent? What they were when it began is kept in the
-state folder; nobody obeys others before a person has seen the difference."""
+"""Settings that changed while a run was running, perhaps by its agent, need the user's consent.
+
+The content of the settings files at the start of a run is kept in the state folder. While the files differ from it, no
+run uses them until the user has seen the difference (`ralph trust`).
+"""
 
 import os
+import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from difflib import unified_diff
 
 import msgspec
 from msgspec import Struct
@@ -13,24 +16,21 @@ from msgspec import Struct
 from ralph.errors import UNREADABLE, UserError, shortage
 from ralph.files import is_alive, read_file, read_given, replace_file, state_folder
 
-if TYPE_CHECKING:
-    import pathlib
-
 MOST_BYTES = 4 << 20
-MOST_LINES = 2000  # of a file that are compared: what tells two texts apart takes more time than they are long
-LONGEST_SESSION = 7 * 24 * 3600.0
+MOST_LINES = 2000  # of a file that are compared: the time for a diff grows faster than the text
+LONGEST_SESSION = 7 * 24 * 3600.0  # seconds until a session that left its loop counts as over
 Contents = dict[str, bytes | None]
 
 
 class Before(Struct, frozen=True):
-    """What the files held when a run began, and which process plays it; none (0) plays a loop inside a session."""
+    """The settings files at the start of a run. `pid` is the run's process; 0 for a loop inside an agent's session."""
 
     pid: int
     files: Contents
 
 
 class Untrusted(UserError):
-    """The settings are not what they were when a run began."""
+    """The settings changed during a run, and the user has not accepted them."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -40,8 +40,7 @@ class Untrusted(UserError):
 
 
 class Watched:
-    """The settings files of one run, from its beginning to its end. What they held is written down for the next run;
-    but an agent may remove that, and nobody can have accepted anything meanwhile: so for this one it is remembered."""
+    """The settings files of one run, from its start to its end."""
 
     def __init__(
         self,
@@ -57,69 +56,58 @@ class Watched:
         self._before: Before | None = None
 
     def begin(self) -> None:
+        """Record the files as they are; a resumed run keeps what it recorded first."""
         try:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             for path in {*_records(os.path.dirname(self._path))} - {self._path}:
                 before = _read(path)
-                if before and not _is_at_work(path, before) and not _changed(before):  # killed, with nothing changed
+                if before and not _is_running(path, before) and not _changed(before):  # killed, with nothing changed
                     os.unlink(path)
-            known = _read(self._path)  # a run that goes on is measured by its beginning
+            known = _read(self._path)
             self._before = Before(self._pid, known.files if known else _contents(self._files))
             _write(self._path, self._before)
-        except OSError:  # as with the list of runs, which says so: then nothing can be compared
+        except OSError:  # a state folder that cannot be written: the list of runs says so
             pass
 
     def end(self) -> list[str]:
-        """The files that have changed. Where none has, there is nothing to remember; where that cannot be seen, the
-        next run looks."""
+        """Return the files that changed during the run. The record stays for the next run unless there are none."""
         try:
             changed = _changed(self._before) if self._before else []
-        except OSError:
+        except OSError:  # the next run compares them
             return []
-        if not changed or not self._before:
+        if not changed:
             _forget(self._path)
-            return []
-        folder = os.path.dirname(self._path)
-        with suppress(OSError):
-            # It was there when the run began: what an agent has put in its place, or above it, goes aside.
-            for place in (os.path.dirname(os.path.dirname(folder)), os.path.dirname(folder), folder):
-                if os.path.lexists(place) and not os.path.isdir(place):
-                    os.replace(place, f"{place}.aside")
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            _write(self._path, self._before)
         return changed
 
 
 def place_of(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
-    """The folder for what is known of the settings of a workspace."""
+    """Return the folder with the records for a workspace."""
     name = os.path.realpath(workspace).strip("/").replace("/", "%")[-200:]
     return os.path.join(state_folder(env, "settings"), name or "%")
 
 
 def refuse_untrusted(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
-    """Raises where a run must not obey the settings that are there now."""
+    """Raise if the user has to accept the settings before a run may use them."""
     if difference_in(workspace, env):
         raise Untrusted()
 
 
 def difference_in(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
-    """What has changed while runs were at work here, as a patch; nothing where all is as it was."""
+    """Return what changed in the settings during runs in this workspace, as a patch; empty if nothing did."""
     known = [before for path in _records(place_of(workspace, env)) if (before := _read(path)) and _changed(before)]
-    return "\n".join(dict.fromkeys(map(difference_between, known)))  # of runs side by side, each has its own
+    return "\n".join(dict.fromkeys(map(difference_between, known)))
 
 
 def trust(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
-    """Takes the settings for good as they are now; runs at work are measured by them from here on."""
+    """Accept the settings as they are now. Only a person may: an agent would accept what it wrote itself."""
+    if "RALPH_RUN_ID" in env:
+        raise UserError("an agent cannot accept settings", "run `ralph trust` yourself, when the run has ended")
     for path in _records(place_of(workspace, env)):
-        before = _read(path)
-        if before and _is_at_work(path, before):
-            _write(path, Before(before.pid, _contents(tuple(before.files))))
-        else:
-            _forget(path)
+        _forget(path)
 
 
-def _is_at_work(path: str, before: Before) -> bool:
-    """Nobody says when a session is over that was left in the middle of its loop."""
+def _is_running(path: str, before: Before) -> bool:
+    """A session that was left in the middle of its loop counts as running for `LONGEST_SESSION`."""
     return is_alive(before.pid) if before.pid else time.time() - os.lstat(path).st_mtime < LONGEST_SESSION
 
 
@@ -135,8 +123,8 @@ def _contents(files: Sequence[str]) -> Contents:
     for path in files:
         try:
             found[path] = read_given(path, MOST_BYTES)
-        except OSError as error:  # none, or none that could be obeyed
-            if shortage(error):  # it may be as it was
+        except OSError as error:
+            if shortage(error):  # no memory or descriptors: the file may be unchanged
                 raise
             found[path] = None if isinstance(error, FileNotFoundError) else (error.strerror or "").encode()
     return found
@@ -148,9 +136,7 @@ def _changed(before: Before) -> list[str]:
 
 
 def difference_between(before: Before) -> str:
-    """What these files say now that they did not say before, as a patch; never nothing where they differ."""
-    from difflib import unified_diff
-
+    """Return the changes since `before` as a patch; never empty if a file differs."""
     now = _contents(tuple(before.files))
     lines: list[str] = []
     for path in _changed(before):
@@ -171,7 +157,7 @@ def _read(path: str) -> Before | None:
 
 
 def _write(path: str, before: Before) -> None:
-    """The name of a folder need not be text: it is written byte by byte."""
+    """Write a record. Paths need not be UTF-8, so each byte becomes a character."""
     named = {os.fsencode(name).decode("latin-1"): data for name, data in before.files.items()}
     replace_file(path, msgspec.json.encode(Before(before.pid, named)), 0o600)
 

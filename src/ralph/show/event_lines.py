@@ -1,6 +1,7 @@
 """Which lines does an event become? Depends on events alone, so that a live run and its journal read the same. What
 came of an iteration stands in a block with a bar in front, which the eye finds first."""
 
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,8 @@ from ralph.core.text import clean, plural, short, tail
 from ralph.history.run_history import Fold, PastIteration
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, telling
-from ralph.show.words import duration, exit_words, moment, verdict, width
+from ralph.show.words import baseline_sentence, duration, exit_words, moment, verdict, width
+from ralph.show.works import sentence
 
 LineTeller = Callable[[Any], list[str]]
 _AFTER_VERDICT = {e.RunStarted, e.IterationStarted, e.Waiting, e.Paused, e.RunFinished}
@@ -22,7 +24,11 @@ _TONES = {
     "refused": ("alarm", "refused"),
 }
 _GOAL_ROWS = 4
-WORDLESS = {"turn": "one turn is over", "checks": "the checks pass"}
+WORDLESS = {
+    "turn": "one turn is over",
+    "checks": "the checks pass",
+    "green": "the checks pass and the agent has nothing to add",
+}
 """Claims that need no word of the agent's."""
 
 
@@ -59,6 +65,7 @@ class EventLines:
             e.AgentStarted: ("agent", self._agent_started),
             e.AgentFinished: ("turn", talk.finished),
             e.TurnNotCounted: ("turn", self._turn_not_counted),
+            e.Baseline: ("verdict", self._baseline),
             e.CheckStarted: ("verdict", self._check_started),
             e.CheckFinished: ("verdict", self._check_finished),
             e.ReviewStarted: ("review", lambda event: [f"{style.marks.review} review: {short(event.name, 200)}"]),
@@ -95,7 +102,6 @@ class EventLines:
         if found is None:
             if type(event) in e.NAMES or isinstance(event, e.Unheard):
                 return []
-            from ralph.show.works import sentence  # what happened to an item of a backlog, or at its gate
 
             text, tone = sentence(event)
             return [self.style.paint(tone, text)] if text else []
@@ -165,8 +171,6 @@ class EventLines:
         if event.purpose == "message":
             lines = [self.style.paint("dim", f"{self.style.marks.check} {short(event.agent, 80)}: commit message")]
         if self.verbose and event.argv:
-            import shlex
-
             lines += self._debug("Agent command: " + short(shlex.join(event.argv), 1000))
         return lines
 
@@ -205,6 +209,11 @@ class EventLines:
         )
         title = f"{paint('alarm', marks.failed)} {paint('bold', name)}  {paint('red', how)}"
         return [self._barred("red", title), *(self._barred("red", f"  {paint('dim', row)}") for row in rows), *verbose]
+
+    def _baseline(self, event: e.Baseline) -> list[str]:
+        is_useful = any(not check.passed for check in event.checks)
+        rows = self.talk.rows(baseline_sentence(self.fold.history), 2)
+        return [self._barred("dim" if is_useful else "yellow", row) for row in rows]
 
     def _last_lines(self, output: str) -> list[str]:
         """The end of a failing check's output: there, tools sum up what went wrong."""

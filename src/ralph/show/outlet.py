@@ -236,10 +236,6 @@ class Style(Struct, frozen=True):
         return f"{_CODES[name]}{text}{RESET}" if self.color else text
 
 
-STATE_TONES = {"running": "green", **dict.fromkeys(("stopping", "waiting", "paused"), "yellow"), "asking": "warn"}
-"""How the state of a run that is at work is painted."""
-
-
 def outcome_tone(exit_code: int | None) -> str:
     """How a sentence about the end of a run is painted."""
     return {0: "good", 2: "alarm", None: "cyan"}.get(exit_code, "warn")

@@ -19,15 +19,26 @@ from ralph.history.evidence import Evidence, evidence_of
 from ralph.history.feed import history_of
 from ralph.history.needs import needs
 from ralph.history.run_history import RunHistory
-from ralph.records.folder import RunFolder
+from ralph.history.states import state_of
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import commands, cost, count, duration, happened, money, need_words, outcome_sentence, spent
+from ralph.show.words import (
+    baseline_sentence,
+    commands,
+    cost,
+    count,
+    duration,
+    happened,
+    money,
+    need_words,
+    outcome_sentence,
+    sentence_case,
+    spent,
+)
+from ralph.store.folder import RunFolder
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _AT_WORK = ("running", "stopping", "waiting", "paused", "asking")
-_TONES = {"done": "good", "paused": "warn", "asking": "warn"}
-_TONES |= dict.fromkeys(("stopped", "running", "stopping", "waiting"), "calm")
 
 MOST_NAMED = 30  # checks that have a column each in Markdown
 ReportForm = Literal["html", "markdown", "json"]
@@ -101,6 +112,8 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     proven, unproven = (listed([short(name, 60) for name in names], 6) for names in (history.proven, history.unproven))
     proofs = [f"Seen red at least once: {proven}."] if proven else []
     proofs += [f"Never seen red, so unproven: {unproven}."] if unproven else []
+    if history.baseline:
+        proofs.insert(0, f"{sentence_case(baseline_sentence(history))}.")
     proof = element("p.facts", " ".join(proofs)) if proofs else None
     matrix = ("Iterations", [*filter(None, (tables.iterations(history), proof))])
     drawn = ("Over the iterations", tables.drawings(history))
@@ -140,7 +153,7 @@ def _header(history: RunHistory) -> list[Html]:
 
 def _badge(history: RunHistory) -> Html:
     unverified = history.outcome == "done" and not history.verified
-    tone = "warn" if unverified else _TONES.get(history.state, "bad")
+    tone = "warn" if unverified else state_of(history.state).badge
     return element(f"span.badge.{tone}", history.state + (" (unverified)" if unverified else ""))
 
 
@@ -261,7 +274,8 @@ def _tables(history: RunHistory) -> list[str]:
         for refused in one.refused
     ]
     refused = "### Claims that were refused\n\n" + _table(["iteration", "claim", "by", "because"], refusals)
-    return [_iterations(history), " ".join(proofs), refused if refusals else "", _files(history.files)]
+    baseline = escape_markdown(f"{sentence_case(baseline_sentence(history))}.") if history.baseline else ""
+    return [_iterations(history), baseline, " ".join(proofs), refused if refusals else "", _files(history.files)]
 
 
 def _needs(history: RunHistory, kinds: Container[str] | None = None) -> str:

@@ -11,9 +11,11 @@ from ralph.core import events as e
 from ralph.core.events import TALK, AgentStarted, CheckStarted, Event, ReviewStarted, RunFinished, ToolStarted
 from ralph.core.model import Outcome
 from ralph.core.state import Activity
+from ralph.history.needs import next_steps
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.event_lines import EventLines, Flow
 from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart, outcome_tone, terminal_size
+from ralph.show.summary import table
 from ralph.show.turn_lines import VERBOSE, LineLimits
 from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts, wrap
 
@@ -147,8 +149,6 @@ class Screen:
         text = [] if self._lines is None else [""]
         history = self._fold.history
         if self._lines is not None and len(history.whole) > 1:
-            from ralph.show.summary import table
-
             text += [*table(history, self._style, self._room()), ""]
         is_named = self._lines is not None and bool(history.run)
         text += [row for line in whereabouts(history, briefly=is_named) for row in self._rows(line)]
@@ -164,7 +164,6 @@ class Screen:
 
     def _next_steps(self, history: RunHistory) -> list[str]:
         """The name of the run, and the commands that make sense now."""
-        from ralph.history.needs import next_steps
 
         steps = [(command(step), purpose(step)) for step in next_steps(history)]
         size = max((len(typed) for typed, _ in steps), default=0)

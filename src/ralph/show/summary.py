@@ -4,13 +4,17 @@ of all runs: the same with and without colour."""
 from __future__ import annotations  # the list of runs is made without the rest
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line, plural, short
-from ralph.show.outlet import STATE_TONES, Marks, Style, outcome_tone
+from ralph.history.needs import needs
+from ralph.history.overview import RunNow
+from ralph.history.run_history import PastIteration, RunHistory
+from ralph.history.states import state_of
+from ralph.show.outlet import Marks, Style, outcome_tone
 from ralph.show.words import (
+    baseline_sentence,
     commands,
     cost,
     cut,
@@ -26,10 +30,6 @@ from ralph.show.words import (
     spent,
     width,
 )
-
-if TYPE_CHECKING:
-    from ralph.history.overview import RunNow
-    from ralph.history.run_history import PastIteration, RunHistory
 
 _MOST_ROWS = 60
 _GAP = "  "
@@ -131,7 +131,6 @@ MOST_FILES = 12
 
 def told(history: RunHistory, style: Style) -> Iterator[str]:
     """The lines of `ralph show`."""
-    from ralph.history.needs import needs
 
     dot = f" {style.marks.dot} "
     facts = [history.agent, history.preset, history.workspace, history.branch]
@@ -141,6 +140,8 @@ def told(history: RunHistory, style: Style) -> Iterator[str]:
     if history.files is not None:
         took.append(f"{plural(len(history.files), 'file')} changed")
     yield f"  {style.paint('dim', 'began  ')} {moment(history.began, 1e9)}, {', '.join(took)}"
+    if history.baseline:
+        yield f"  {style.paint('dim', 'checks ')} {baseline_sentence(history)}"
     for one in history.iterations:
         yield ""
         yield from _iteration(one, style)
@@ -191,7 +192,6 @@ def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
 
 
 TITLES = ("RUN", "STATE", "ITERATION", "CHECKS", "COST", "AGE", "WORKSPACE")
-_TONES = STATE_TONES | {"killed": "red", "done": "dim"}
 
 
 def run_list(runs: Sequence[RunNow], style: Style, columns: int, now: float, home: str = "") -> list[str]:
@@ -205,7 +205,7 @@ def run_list(runs: Sequence[RunNow], style: Style, columns: int, now: float, hom
         line = _row(row, sizes, columns)
         place = sizes[0] + len(_GAP)
         state = line[place : place + len(run.state)]
-        lines.append(line[:place] + style.paint(_TONES.get(state, "plain"), state) + line[place + len(state) :])
+        lines.append(line[:place] + style.paint(state_of(state).color, state) + line[place + len(state) :])
         lines += [style.paint("dim", _cut(indent + text, columns)) for text in _remarks(run, now)]
     return lines
 
@@ -229,9 +229,9 @@ def _remarks(run: RunNow, now: float) -> list[str]:
     said += [f"item {run.item} of work {run.work}"] if run.item else []
     if not run.alive:
         said.append(ending_reason(run) or ("go on with `ralph resume`" if run.state == "killed" else ""))
-    elif run.waiting_until:
-        left = run.waiting_until - now
-        said.append(f"{run.reason} until {moment(run.waiting_until, left)}" if left > 0 else run.reason)
+    elif run.until:
+        left = run.until - now
+        said.append(f"{run.reason} until {moment(run.until, left)}" if left > 0 else run.reason)
     elif run.state == "paused":
         said.append(f"for {duration(round(now - run.since))}; go on with `ralph resume`")
     elif run.doing and not run.held:

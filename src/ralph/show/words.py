@@ -1,21 +1,21 @@
 """How are facts put into words? Times, sums and counts in as few characters as a person needs; what came of a run and
 of each iteration, and what it needs, as plain sentences that are the same wherever they are read."""
 
+import time
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from shlex import quote
+from unicodedata import category, east_asian_width
 
+from ralph.core.events import RunFinished
 from ralph.core.model import STOP_REQUEST, WAYS_OUT
 from ralph.core.text import listed, one_line, plural, short
 from ralph.core.text import money as money
 from ralph.core.text import nickname as nickname
-
-if TYPE_CHECKING:
-    from ralph.core.events import RunFinished
-    from ralph.history.needs import Action, Need
-    from ralph.history.overview import RunNow
-    from ralph.history.run_history import CheckResult, PastIteration, RunHistory
-
+from ralph.history.needs import Action, Need
+from ralph.history.overview import RunNow
+from ralph.history.run_history import CheckResult, PastIteration, RunHistory
+from ralph.history.states import state_of
 
 MOST_SHOWN = 10**15  # a journal that somebody forged may hold numbers that nothing can be done with
 
@@ -70,7 +70,6 @@ def from_home(path: str, home: str) -> str:
 
 def moment(at: float, seconds: float) -> str:
     """The time of day `at` (epoch seconds); with its weekday where it is more than half a day away."""
-    import time
 
     try:
         return time.strftime("%H:%M" if seconds < 43_200 else "%a %H:%M", time.localtime(at))
@@ -87,7 +86,6 @@ def width(text: str) -> int:
 def _cells(char: str) -> int:
     if char < "\u0300":
         return 1
-    from unicodedata import category, east_asian_width
 
     if char == "\ufe0f":  # asks for the emoji form of what stands before it, which is one column wider
         return 1
@@ -149,6 +147,26 @@ def happened(one: "PastIteration") -> str:
     if one.result == "refused":
         return f"claim refused: {_gates(one)}"
     return "not finished" if one.result == "unfinished" else one.result
+
+
+def baseline_sentence(history: "RunHistory") -> str:
+    """What the checks said before the first turn; empty if they were not run."""
+    red = [check for check in history.baseline if not check.passed]
+    if not history.baseline:
+        return ""
+    if not red:
+        return "every check passes before the first turn: green checks won't show that this goal is met"
+    names = listed([short(check.name, 60) for check in red], 3)
+    number = f"{len(red)} of {len(history.baseline)} checks" if len(history.baseline) > 1 else "the check"
+    late = "" if all(check.timeout is None for check in red) else f"; {RAISE_LIMIT}"
+    return f"before the first turn {number} {'fails' if len(red) == 1 else 'fail'}: {names}{late}"
+
+
+RAISE_LIMIT = "a check that timed out gets more time with --check-timeout"
+
+
+def sentence_case(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def verdict(one: "PastIteration", history: "RunHistory") -> str | None:
@@ -242,15 +260,6 @@ def whereabouts(history: "RunHistory", *, briefly: bool = False) -> list[str]:
 _NEEDS = {
     "unverified": "Nothing has verified this work: no check was configured. Review it yourself.",
     "branch": "The work is on a branch of its own. Review it, then take it over.",
-    "exhausted": "The iterations are used up. Give it more, if what it did looks right.",
-    "budget": "The budget is spent. Give it more, if what it did looks right.",
-    "timeout": "The time is over. Give it more, if what it did looks right.",
-    "stalled": "It repeated itself. Say what it misses, then let it go on.",
-    "failed": "The agent kept failing. See why, then let it go on.",
-    "interrupted": "It was interrupted. Let it go on when you like.",
-    "killed": "It was killed. Nothing that was recorded is lost: let it go on.",
-    "fatal": "It could not go on. Mend what stands in its way, then let it.",
-    "paused": "It is paused. Let it go on when you like.",
 }
 
 
@@ -258,7 +267,8 @@ def need_words(need: "Need") -> str:
     """What the run needs of a person."""
     if need.check:
         where = f": see {need.check.log}" if need.check.log else ""
-        return f"A check still fails ({how_it_failed(need.check)}): {need.check.name}{where}"
+        late = f"; {RAISE_LIMIT}" if need.check.timeout else ""
+        return f"A check still fails ({how_it_failed(need.check)}): {need.check.name}{where}{late}"
     if need.kind == "unclaimed":
         return f"Every check passes, but the agent did not {need.text}. If it looks right, let green checks suffice."
     if need.kind == "denied":
@@ -272,7 +282,7 @@ def need_words(need: "Need") -> str:
         return f"{need.name} failed after iteration {need.iteration}: {need.text}"
     if need.kind == "restored":
         return f"The agent changed protected files, which were put back: {short(need.text, 300)}"
-    return _NEEDS.get(need.kind, need.text)
+    return _NEEDS.get(need.kind) or state_of(need.kind).advice or need.text
 
 
 SPELT = {
@@ -302,7 +312,6 @@ def command(action: "Action") -> str:
 
 def _merging(branch: str) -> str:
     """The command that takes a branch over, as a shell reads it: its name may be anybody's."""
-    from shlex import quote
 
     return f"git merge {quote(short(branch, 200))}"
 

@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from ralph.core import events, work_events
 from ralph.core.backlog import SHOWN, Board, Job, forecast, shown
-from ralph.core.model import RunFacts
+from ralph.core.state import RunSummary
 from ralph.core.text import listed, one_line, plural, short
 from ralph.history.work_history import WorkHistory, WorkSpan
 from ralph.show.outlet import Outlet, Style, choose, is_smart, outcome_tone, terminal_size
 from ralph.show.plots import Html, element, joined
+from ralph.show.report import code, escape_markdown, page
 from ralph.show.words import cost, cut, duration, money
 
 MOST_ROWS = 20
@@ -30,10 +31,10 @@ class Row(Struct, frozen=True):
     state: str
     title: str
     job: Job
-    facts: RunFacts | None = None
+    facts: RunSummary | None = None
 
 
-def rows(board: Board, facts: Mapping[str, RunFacts | None]) -> list[Row]:
+def rows(board: Board, facts: Mapping[str, RunSummary | None]) -> list[Row]:
     """Every item; what needs a person first, what is over last."""
     states = shown(board)
     made = [Row(key, states[key], job.item.title, job, facts.get(key)) for key, job in board.jobs.items()]
@@ -88,9 +89,9 @@ def _progress(row: Row) -> str:
     seen = row.facts
     if seen is None or row.state != "working":
         return money(row.job.cost_usd) if row.job.cost_usd else ""
-    parts = [f"iteration {seen.iterations + 1}"]
+    parts = [f"iteration {seen.finished + 1}"]
     if seen.checks:
-        parts.append(f"checks {seen.passed}/{seen.checks}")
+        parts.append(f"checks {seen.checks_passed}/{seen.checks}")
     if seen.cost_usd is not None:
         parts.append(money(seen.cost_usd))
     return " ".join(parts)
@@ -255,7 +256,6 @@ def summary(history: WorkHistory) -> str:
 
 def html(history: WorkHistory) -> str:
     """One page: what needs you first, each item, and when loops and landings were."""
-    from ralph.show.report import page
 
     return page(f"ralph: {history.run}", body(history))
 
@@ -334,7 +334,6 @@ def _items(history: WorkHistory) -> Html:
 
 def markdown(history: WorkHistory) -> str:
     """For a pull request or a mail."""
-    from ralph.show.report import code, escape_markdown
 
     states = history.states
     lines = [f"## {escape_markdown(summary(history), 600)}", "", " · ".join(_figures(history)), ""]

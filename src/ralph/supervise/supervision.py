@@ -1,5 +1,5 @@
-"""How is a task supervised? As every run, by the same loop; what is special is where it keeps its things, what it looks
-at, what it says on the task's bus, and that it waits for the children of its agent."""
+"""Supervision of a task. The loop is the same as for every run; this module adds what is special about a task: its
+folder, its bus, the wait for child runs, and the tasks that come first."""
 
 import math
 import select
@@ -13,51 +13,39 @@ from msgspec.structs import replace
 
 from ralph.core.limits import IDLE
 from ralph.core.model import Check, Note, Outcome, Run, Snapshot, Stop, Wait, WaitRequest
-from ralph.core.text import one_line
+from ralph.core.text import one_line, plural
 from ralph.errors import UserError
-from ralph.files import make_folder, unusable
+from ralph.files import cannot_use, make_folder
 from ralph.loop import Parts, Workspace
-from ralph.processes.descendants import sweep_marked
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import GLANCE, Ended, Keeper, KeeperLost
-from ralph.processes.process import without_keeper
-from ralph.processes.program import seconds_left
-from ralph.records.folder import RunFolder
-from ralph.records.journal import recall
-from ralph.records.register import Listed, recorded_in
+from ralph.process.deadline import remaining_time
+from ralph.process.descendants import is_living, kill_run
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Ended, Keeper, KeeperLost, keeper_lost_error
 from ralph.run.agents import CliAgent
 from ralph.run.context import Context, Place, Tick
 from ralph.run.order import Order
 from ralph.settings import Settings
-from ralph.steering.mailbox import Mailbox
-from ralph.supervise import bus, remarks
-from ralph.supervise.bus import BusReader
-from ralph.supervise.remarks import WAIT_TYPE, Announcer
-from ralph.supervise.run_info import (
-    Attempts,
-    ChildProcesses,
-    Iterations,
-    JobFolder,
-    RunInfo,
-    Supervised,
-    Timeouts,
-    active_children,
-    bury,
-)
-from ralph.supervise.task_folder import TaskFolder, folder_at, mark_waiting, reopen, workspace_as_task
-from ralph.supervise.task_list import tell_project, unmet
+from ralph.store.folder import RunFolder
+from ralph.store.mailbox import Mailbox
+from ralph.store.register import Listed, recorded_in
+from ralph.store.stored_run import load_run
+from ralph.supervise.attempts import Announcer, AttemptFolders, JobFolder, Timeouts, go_duration
+from ralph.supervise.bus import BusReader, timestamp
+from ralph.supervise.task import RunInfo, TaskFolder, task_at, workspace_task
 
-TO_END = 5.0  # seconds that children get from TERM to KILL
+WAIT_TYPE = "wait_without_restart"
+PF_EXITING = 0x4  # in the flags of /proc/PID/stat
+CHILD_GRACE = 5.0  # seconds that child runs get from TERM to KILL
 
 
 class SupervisedPlace(Place):
-    """Where an agent is started again until it has left its mark, told of on the bus, its children waited for."""
+    """A place where the agent is restarted until it has left its marker. Waits for child runs."""
 
     def __init__(self, order: Order, task: TaskFolder, home: Path | None = None) -> None:
         super().__init__(Path(order.workspace), home, in_worktree=order.settings.worktree and home is None)
         self._settings = order.settings
         self._announcer = Announcer(task)
-        self._attempts: Attempts | None = None
+        self._attempts: AttemptFolders | None = None
         self._awaited: tuple[str, ...] = ()
         self._blocked: tuple[str, ...] = ()
 
@@ -71,186 +59,202 @@ class SupervisedPlace(Place):
         return self._attempts.last.number if self._attempts and self._attempts.last else 0
 
     def refuse_box(self) -> None:
-        if active_children(self.task):
-            raise UserError("a task with child runs at work cannot be put into a box", "wait for them, or stop them")
+        if self.task.active_children():
+            raise UserError("a task with running child runs can't be sandboxed", "wait for them, or stop them")
 
-    def _keep_attempts(self, kind: type[Attempts], ralph: Path, run_id: str, stack: ExitStack) -> Attempts:
-        """The folder of the run, which closes what it knows of the last attempt."""
-        cap = self._settings.maximum_iterations
-        made = self._attempts = kind(ralph, run_id, self._announcer, cap, timeouts(self._settings))
-        stack.callback(made.close)
-        return made
+    def _open_attempts(self, ralph: Path, run_id: str, stack: ExitStack, in_task: bool) -> AttemptFolders:
+        cap, limits = self._settings.maximum_iterations, timeouts(self._settings)
+        self._attempts = AttemptFolders(ralph, run_id, self._announcer, cap, limits, in_task=in_task)
+        stack.callback(self._attempts.close)
+        return self._attempts
 
     def equip(self, parts: Parts, context: Context) -> None:
-        speaks = any(not claim.startswith("file:") for claim in self._settings.until)
-        parts.workspace = TaskSpace(parts.workspace, self.task, speaks)
-        parts.wait = self._vigil(parts.wait, context)
+        files = [claim.removeprefix("file:") for claim in self._settings.until if claim.startswith("file:")]
+        speaks = len(files) < len(self._settings.until)
+        parts.workspace = TaskWorkspace(parts.workspace, self.task, speaks)
+        parts.wait = self._wait_for_others(parts.wait, context.keeper)
         if isinstance(parts.agent, CliAgent) and parts.agent.is_known:
-            files = [claim.removeprefix("file:") for claim in self._settings.until if claim.startswith("file:")]
-            parts.compose = _telling(parts.compose, self.task, files[0] if files else "")
+            parts.compose = _explain_task(parts.compose, self.task, files[0] if files else "")
 
-    def _vigil(self, sleep: Callable[[Wait, Run], None], context: Context) -> Callable[[Wait, Run], None]:
-        """While it waits, the supervisor says for whom, and notices who has died: the keeper of them, too."""
-        keeper = context.keeper
+    def _wait_for_others(self, sleep: Callable[[Wait, Run], None], keeper: Keeper) -> Callable[[Wait, Run], None]:
+        """Wrap `sleep` so that the supervisor says what it waits for, and notices when a child run or the keeper
+        dies."""
 
         def wait(asked: Wait, run: Run) -> None:
-            if run.seen.waits_for and run.seen.waits_for != self._blocked:
-                self._announcer.say(remarks.blocked(run.seen.waits_for))
-            self._blocked = run.seen.waits_for
-            if run.seen.children and not self._awaited:
-                self._announcer.say(remarks.awaiting(run.seen.children))
-            self._awaited = run.seen.children or self._awaited
+            tasks, children = run.seen.waits_for, run.seen.children
+            if tasks and tasks != self._blocked:
+                self._announcer.post("INFO", f"waiting for other tasks to be done: {', '.join(tasks)}", "info")
+            self._blocked = tasks
+            if children and not self._awaited:
+                count = plural(len(children), "child run")
+                self._announcer.post("INFO", f"waiting for {count} to complete: {', '.join(children)}")
+            self._awaited = children or self._awaited
             sleep(asked, run)
             if keeper.is_lost:
-                raise without_keeper(keeper.replace())
+                raise keeper_lost_error(keeper.replace())
             if self._awaited:
-                self._bury_the_dead()
+                self._fail_dead_runs()
 
         return wait
 
     def _spare_children(self, context: Context) -> None:
-        """They outlive the turn that they came of, but not the wish that all of it ends now."""
+        """Let child runs outlive the turn that started them, unless everything has to end now."""
         wants_end, keeps = context.interrupt.wants_end, self._settings.keep_children
-        context.keeper.spare = ChildProcesses(self.task, lambda: keeps or not wants_end())
+        context.keeper.spared = ChildProcesses(self.task, lambda: keeps or not wants_end())
 
-    def _bury_the_dead(self) -> None:
-        for run in bury(self.task):
-            self._announcer.say(remarks.child_died(run.run_id, run.error_summary))
+    def _fail_dead_runs(self) -> None:
+        for run in self.task.fail_dead_runs():
+            body = f"child run {run.run_id} marked as failed: {one_line(run.error_summary)}"
+            self._announcer.post("WARNING", body, "warning")
 
     def end(self, run: Run, stop: Stop, context: Context) -> None:
         if stop.outcome is Outcome.DONE and run.seen.children:
-            self._announcer.say(remarks.not_awaited(run.seen.children, self._settings.wait_timeout))
-        if not self._settings.keep_children and active_children(self.task):
+            timeout = go_duration(self._settings.wait_timeout)
+            body = f"timeout waiting for children after {timeout}: {', '.join(run.seen.children)}"
+            self._announcer.post("WARNING", body, "warning")
+        if not self._settings.keep_children and self.task.active_children():
             end_all(context.keeper, context.interrupt)
-        self._bury_the_dead()
-        self._announcer.say(self._last_words(run, stop))
+        self._fail_dead_runs()
+        self._announce_end(run, stop)
         if self._attempts:
             self._attempts.close("stopped" if stop.outcome is Outcome.STOPPED else None)
 
-    def _last_words(self, run: Run, stop: Stop) -> Iterator[remarks.Remark]:
+    def _announce_end(self, run: Run, stop: Stop) -> None:
+        post, reason = self._announcer.post, one_line(stop.reason, 1000)
         match stop.outcome:
             case Outcome.DONE:
                 if (last := self._attempts.last if self._attempts else None) and last.is_complete:
-                    yield remarks.succeeded(last.number)
-                alone = remarks.DONE_TOGETHER if self._awaited else remarks.DONE_ALONE
-                yield remarks.DONE_AHEAD if run.seen.children else alone
+                    post("INFO", f"Attempt {last.number}: Agent succeeded", "info")
+                how = "all children finished" if self._awaited else "DONE marker present, no active children"
+                how = "DONE marker present, children not finished" if run.seen.children else how
+                post("INFO", f"task completed ({how})")
             case Outcome.STOPPED:
-                yield remarks.waiting_requested(stop.reason)
+                post("INFO", f"Wait-without-restart signal detected: {reason}")
             case Outcome.EXHAUSTED:
-                yield from remarks.exhausted(self._settings.maximum_iterations, run.seen.done_file)
+                cap = self._settings.maximum_iterations
+                attempt = f"Attempt {cap}: " if cap else ""
+                self._announcer.log(f"{attempt}Max restarts exceeded, stopping", "warning")
+                why = "the DONE marker is not accepted" if run.seen.done_file else "no DONE marker"
+                post("ERROR", f"max restarts exceeded, stopping: {why} after {plural(cap, 'attempt')}")
             case Outcome.FATAL:
-                yield remarks.fatal(stop.reason)
+                post("ERROR", f"Fatal error: {reason}")
             case Outcome.INTERRUPTED:
-                yield remarks.cancelled(stop.reason)
+                post("INFO", f"task cancelled: {reason}")
             case _:
-                yield remarks.unfinished(stop.outcome.value, stop.reason)
+                post("ERROR", f"task not completed ({stop.outcome.value}): {reason}")
 
 
 class TaskPlace(SupervisedPlace):
-    """The folder of a task: one attempt after the other until its DONE is there. `reopens`: earlier marks go first."""
+    """The folder of a task. `reopens`: earlier markers are removed first."""
 
     def __init__(self, order: Order, *, task: TaskFolder | None = None, reopens: bool = False) -> None:
-        task = task or folder_at(order.task)
+        task = task or task_at(order.task)
         super().__init__(order, task, task.path)
         self.lends = (str(task.path),)
         self._reopens = reopens
         self._earlier: list[Listed] = []
 
     def refuse(self, error: UserError) -> None:
-        self._announcer.say(remarks.fatal(error.advice))
+        self._announcer.post("ERROR", f"Fatal error: {one_line(error.advice, 1000)}")
 
     def open(self, run_id: str, stack: ExitStack) -> RunFolder:
         ralph = super().open(run_id, stack).path.parents[1]
         self._earlier = recorded_in(ralph)
         if self._earlier and not self._earlier[-1].facts.outcome and not self._settings.keep_children:
-            # Killed just now, it may have left agents that still write.
-            sweep_marked(self._earlier[-1].id, left=seconds_left)
+            # The last supervisor was killed: its agents may still be writing.
+            kill_run(self._earlier[-1].id, time_left=remaining_time)
         if self._reopens:
-            reopen(self.task)
-        bus.prepare(self.task.bus)
-        bury(self.task)
-        return self._keep_attempts(Attempts, ralph, run_id, stack)
+            self.task.remove_markers()
+        self.task.bus.create()
+        self.task.fail_dead_runs()
+        return self._open_attempts(ralph, run_id, stack, in_task=True)
 
     def enter(self, context: Context) -> None:
         context.task, self._announcer.tell = self.task.path, context.tell
         context.lent = self.lends
         self._spare_children(context)
         for run in self._earlier:
-            Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_so_far, run))
+            Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_recorded_run, run))
 
     def end(self, run: Run, stop: Stop, context: Context) -> None:
         super().end(run, stop, context)
         if stop.outcome is Outcome.STOPPED:
             asked = run.seen.wait_requested
-            mark_waiting(self.task, asked.words if asked else stop.reason)
+            self.task.mark_waiting(asked.words if asked else stop.reason)
 
-    def _last_words(self, run: Run, stop: Stop) -> Iterator[remarks.Remark]:
-        yield from super()._last_words(run, stop)
-        done = stop.outcome is Outcome.DONE
-        if done and (trouble := tell_project(self.task, self._announcer.run, len(run.iterations))):
-            yield remarks.not_told(trouble)
+    def _announce_end(self, run: Run, stop: Stop) -> None:
+        super()._announce_end(run, stop)
+        if stop.outcome is Outcome.DONE:
+            try:
+                post_completion(self.task, self._announcer.run, len(run.iterations))
+            except (OSError, UserError) as error:
+                body = f"could not post the completion on the project's bus: {one_line(str(error))}"
+                self._announcer.post("WARNING", body, "warning")
 
 
 class WorkspaceTask(SupervisedPlace):
-    """A workspace, or its worktree, that is the task itself: the agent leaves DONE there, and what a task has besides
-    is among ralph's things."""
+    """A workspace, or its worktree, that is the task itself: the agent leaves DONE there."""
 
     def __init__(self, order: Order) -> None:
-        super().__init__(order, workspace_as_task(Path(order.workspace), ""))
+        super().__init__(order, workspace_task(Path(order.workspace), ""))
 
     def open(self, run_id: str, stack: ExitStack) -> RunFolder:
-        return self._keep_attempts(Iterations, super().open(run_id, stack).path.parents[1], run_id, stack)
+        return self._open_attempts(super().open(run_id, stack).path.parents[1], run_id, stack, in_task=False)
 
     def enter(self, context: Context) -> None:
         self._announcer.tell = context.tell
 
     def equip(self, parts: Parts, context: Context) -> None:
-        task = self._announcer.task = workspace_as_task(context.root, context.folder.id)
+        task = self._announcer.task = workspace_task(context.root, context.folder.id)
         try:
             make_folder(str(task.runs))
         except OSError as error:
-            raise unusable(task.runs, error) from None
-        bus.prepare(task.bus)
-        bury(task)
+            raise cannot_use(task.runs, error) from None
+        task.bus.create()
+        task.fail_dead_runs()
         self._spare_children(context)
         super().equip(parts, context)
 
 
 class ChildPlace(Place):
-    """The folder of a child run: one agent, once, as part of a task. Questions that are left in the workspace are for
-    the supervisor: no prompt of a child's could carry an answer."""
+    """The folder of a child run: one agent, once, as part of a task. It takes no questions: a child run has no second
+    prompt that could carry the answer."""
 
     takes_questions = False
 
     def __init__(self, order: Order, task: TaskFolder, info: RunInfo) -> None:
         super().__init__(Path(order.workspace))
         self.run_id = info.run_id
+        self.lends = (str(task.path),)
         self._announcer = Announcer(task)
-        self.lends = (str(self._announcer.task.path),)
-        self._job = JobFolder(info, self._announcer, timeouts(order.settings))
+        self._attempt_folder = JobFolder(info, self._announcer, timeouts(order.settings))
 
     def refuse_box(self) -> None:
-        raise UserError("child runs have no box of their own", "take sandbox out of the settings for supervised tasks")
+        raise UserError("child runs can't be sandboxed", "take `sandbox` out of the settings for supervised tasks")
 
     def open(self, run_id: str, stack: ExitStack) -> RunFolder:
-        stack.callback(self._job.close)
-        return self._job
+        stack.callback(self._attempt_folder.last.close)
+        return self._attempt_folder
 
     def restore(self) -> None:
-        """All that the run has lies in the task's own folder."""
+        """Do nothing: all files of the run are in the task's folder."""
 
     def enter(self, context: Context) -> None:
         context.task, self._announcer.tell = context.folder.path, context.tell
         context.lent = self.lends
 
     def ticks(self, context: Context) -> Sequence[Tick]:
-        """The run ends when its supervisor was killed, and the keeper above both of them with it."""
-        supervisor = Supervised(self._announcer.task)
+        """End the run when its supervisor was killed together with the keeper of both."""
+        task = self._announcer.task
+        owners = [(run.owner_pid, run.owner_start) for run in task.attempts()]
+        owner = next((owner for owner in reversed(owners) if is_living(*owner)), None)
 
         def watch() -> bool:
-            if supervisor.was_killed():
+            is_gone = owner is not None and (not is_living(*owner) or _is_exiting(owner[0]))
+            # A supervisor that ended by itself has released its attempts; it may have let its child runs live.
+            if is_gone and any((run.owner_pid, run.owner_start) == owner for run in task.attempts()):
                 context.interrupt.raise_to(2, "word that its supervisor is gone")
-            return supervisor.is_known
+            return owner is not None
 
         return (watch,)
 
@@ -258,73 +262,21 @@ class ChildPlace(Place):
         parts.followups = ()
 
     def end(self, run: Run, stop: Stop, context: Context) -> None:
-        # Whoever stops a job may reach its agent first: by itself its end looks like a failure. And who has seen that a
-        # job is complete need not wait for its process: what was complete then stays so.
-        is_stopped = stop.outcome is Outcome.STOPPED or (
-            stop.outcome is Outcome.INTERRUPTED and not self._job.last.is_complete
-        )
-        self._job.close("stopped" if is_stopped else None)
+        # A stop may reach the agent before this process, and then looks like a failure. A complete run stays complete.
+        last = self._attempt_folder.last
+        is_interrupted = stop.outcome is Outcome.INTERRUPTED and not last.is_complete
+        last.close("stopped" if stop.outcome is Outcome.STOPPED or is_interrupted else None)
 
 
-def _telling(
-    compose: Callable[[Run, tuple[Note, ...]], str], task: TaskFolder, done: str
-) -> Callable[[Run, tuple[Note, ...]], str]:
-    """The prompt with what its agent has to know about its task, unless the prompt says it."""
+class TaskWorkspace:
+    """A workspace as the supervisor of a task sees it. Wait requests that were on the bus before don't count.
 
-    def told(run: Run, notes: tuple[Note, ...]) -> str:
-        prompt = compose(run, notes)
-        return "\n".join((prompt, *remarks.about_the_task(task, prompt, done)))
-
-    return told
-
-
-def _so_far(run: Listed) -> Run:
-    """What is recorded of an earlier run."""
-    try:
-        return recall(run.folder.journal).run
-    except OSError:  # somebody took it away: nothing is known to have been told
-        return Run(id=run.id)
-
-
-def timeouts(settings: Settings) -> Timeouts:
-    """The limits of a turn, by the name under which it says what ended it."""
-    return {
-        "turn-timeout": settings.turn_timeout,
-        "idle-timeout": IDLE if settings.idle_timeout is None else settings.idle_timeout,
-        "max-time": settings.max_time,
-    }
-
-
-def end_all(keeper: Keeper, interrupt: Interrupt) -> None:
-    """Ends the children that outlived the turns they came of; at once where somebody asks for that a second time."""
-    keeper.spare = None
-    ready, patience = select.poll(), math.inf
-    for one in (keeper, interrupt):
-        ready.register(one, select.POLLIN)
-    try:
-        while True:
-            if min(TO_END, interrupt.patience) < patience:
-                patience = min(TO_END, interrupt.patience)
-                keeper.end(patience)
-            spoke = keeper.fileno() in dict(ready.poll(GLANCE))
-            if spoke and isinstance(keeper.hear(waits=False), Ended):
-                return
-            interrupt.acknowledge()
-            if keeper.is_stopped:
-                raise KeeperLost
-    except KeeperLost:
-        keeper.replace()
-
-
-class TaskSpace:
-    """A workspace, seen by the supervisor of a task. Requests that were on the bus before it count no more.
-
-    `speaks`: the agent may also say that it is done, so that children matter where no done file is.
+    `speaks`: the agent may also claim in words, so child runs matter even without a done file.
     """
 
     def __init__(self, inner: Workspace, task: TaskFolder, speaks: bool = False) -> None:
         self._inner, self._task, self._speaks = inner, task, speaks
-        self._requests = BusReader(task.bus, types=[WAIT_TYPE])
+        self._requests = BusReader(task.bus.path, types=[WAIT_TYPE])
         self._requests.skip()
         self._request: WaitRequest | None = None
         self._claimed: tuple[object, float] = (None, 0.0)
@@ -337,13 +289,13 @@ class TaskSpace:
         if self._claimed[0] != claim:
             self._claimed = claim, time.monotonic()
         is_first = not run.iterations and not run.retries
-        matter = seen.done_file or self._speaks
+        children = self._task.active_children() if seen.done_file or self._speaks else ()
         return replace(
             seen,
             wait_requested=seen.wait_requested or self._request,
             done_for=time.monotonic() - self._claimed[1],
-            children=tuple(child.run_id for child in active_children(self._task)) if matter else (),
-            waits_for=tuple(unmet(self._task)) if is_first and not seen.done_file else (),
+            children=tuple(child.run_id for child in children),
+            waits_for=tuple(self._task.unmet_dependencies()) if is_first and not seen.done_file else (),
         )
 
     def guard(self) -> tuple[str, ...]:
@@ -354,3 +306,103 @@ class TaskSpace:
 
     def tree(self, number: int) -> str | None:
         return self._inner.tree(number)
+
+
+class ChildProcesses:
+    """The processes of a task's child runs, which the keeper spares while `are_spared`."""
+
+    def __init__(self, task: TaskFolder, are_spared: Callable[[], bool]) -> None:
+        self._task, self._are_spared = task, are_spared
+
+    def pids(self) -> list[int]:
+        children = self._task.active_children() if self._are_spared() else ()
+        return [pid for run in children for pid in (run.owner_pid, run.pid) if pid]
+
+    def expects(self, pid: int) -> bool:
+        """Whether this process is a `ralph job` that has not created its run yet."""
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as cmdline:
+                words = [word.rpartition(b"/")[2] for word in cmdline.read().split(b"\0")]
+        except OSError:
+            return False
+        return any(words[at : at + 2] == [b"ralph", b"job"] for at in range(len(words)))
+
+
+def _is_exiting(pid: int) -> bool:
+    """Whether the kernel has begun to end this process: on a busy machine it can take a while to become a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            flags = int(stat.read().rpartition(b")")[2].split()[6])
+    except (OSError, ValueError, IndexError):
+        return False
+    return bool(flags & PF_EXITING)
+
+
+def post_completion(task: TaskFolder, run_id: str, attempts: int) -> None:
+    """Post a FACT on the project's bus, unless this completion was posted before."""
+    done_at = timestamp(task.done.stat().st_mtime)
+    facts = task.project_bus.read(types=["FACT"])
+    if not any(fact.task == task.task and f"DONE at {done_at}," in fact.body for fact in facts):
+        last = f", last run {run_id}" if run_id else ""
+        body = f"task {task.name} completed: DONE at {done_at}, {plural(attempts, 'attempt')}{last}"
+        task.project_bus.post("FACT", body, project=task.project, task=task.task, run=run_id)
+
+
+def end_all(keeper: Keeper, interrupt: Interrupt) -> None:
+    """End the child runs that outlived their turns; at once if the user asks a second time."""
+    keeper.spared = None
+    ready, patience = select.poll(), math.inf
+    for one in (keeper, interrupt):
+        ready.register(one, select.POLLIN)
+    try:
+        while True:
+            if min(CHILD_GRACE, interrupt.patience) < patience:
+                patience = min(CHILD_GRACE, interrupt.patience)
+                keeper.kill_all(patience)
+            if keeper.fileno() in dict(ready.poll()) and isinstance(keeper.receive(wait=False), Ended):
+                return
+            interrupt.acknowledge()
+    except KeeperLost:
+        keeper.replace()
+
+
+def timeouts(settings: Settings) -> Timeouts:
+    """Return the limits of a turn, by the name that a turn gives as the reason of its end."""
+    return {
+        "turn-timeout": settings.turn_timeout,
+        "idle-timeout": IDLE if settings.idle_timeout is None else settings.idle_timeout,
+        "max-time": settings.max_time,
+    }
+
+
+def _explain_task(
+    compose: Callable[[Run, tuple[Note, ...]], str], task: TaskFolder, done: str
+) -> Callable[[Run, tuple[Note, ...]], str]:
+    """Wrap `compose` so that the prompt explains the task, as far as it doesn't already."""
+
+    def explained(run: Run, notes: tuple[Note, ...]) -> str:
+        prompt = compose(run, notes)
+        return "\n".join((prompt, *_explanations(task, prompt, done)))
+
+    return explained
+
+
+def _explanations(task: TaskFolder, prompt: str, done: str) -> Iterator[str]:
+    """Yield what the prompt doesn't say. `done` is the file to leave, if any. Paths are written out, because an agent
+    may not be allowed to expand variables."""
+    if done and done in prompt and str(task.path) not in prompt:
+        yield f"\nThe folder of the task, $TASK_FOLDER, is {task.path}: write its name out."
+    if done and done not in prompt:
+        yield f"\nWhen all of it is done, create the file {task.path / done}; until it is there, you are started again."
+    if "bus" not in prompt.lower():
+        yield "\nThe task has a message bus: `ralph bus read`, `ralph bus post --type FACT --body TEXT`."
+    if "ralph job" not in prompt:
+        yield "\n`ralph job --prompt TEXT` has another agent do a part of it, with & in parallel; DONE waits for it."
+
+
+def _recorded_run(listed: Listed) -> Run:
+    """Return what is recorded of an earlier run."""
+    try:
+        return load_run(listed.folder.journal).run
+    except UserError:  # the journal was removed: nothing is known to have been told
+        return Run(id=listed.id)

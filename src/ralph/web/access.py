@@ -1,19 +1,23 @@
-"""Who may come in, and how far? Asked of every request before anything else, in a fixed order: is it meant for us, is
-it well-formed, does a page of ours send it, who sends it, and is that allowed? Pure but for the clock."""
+"""Access control: which requests are admitted, and what each browser may do.
+
+Every request is checked in this order: is it meant for this server (Host), is it well-formed, was it sent by one of our
+pages (Sec-Fetch-Site, Origin), does it belong to a session, and does the session's level allow it.
+"""
 
 import re
 import secrets
 import time
 from collections.abc import Mapping
-from email.message import Message
 from enum import IntEnum
 
 from msgspec import Struct
+from starlette.datastructures import Headers
 
-from ralph.records.serving import hashed
+from ralph.core.text import one_line
+from ralph.store.serving import hash_secret
 
-MOST_BODY = 1 << 16
-SESSION_LASTS = 30 * 86400.0
+MAX_BODY = 1 << 16  # bytes
+SESSION_LIFETIME = 30 * 86400.0  # seconds
 COOKIE = "ralph"
 FORM = "application/x-www-form-urlencoded"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -21,7 +25,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 
 
 class Level(IntEnum):
-    """What a link allows: each level includes those before it."""
+    """What a link allows; each level includes the ones before it."""
 
     LOOK = 1
     STEER = 2
@@ -34,12 +38,12 @@ class Level(IntEnum):
 LEVELS = {str(level): level for level in Level}
 
 
-class NotServed(Exception):
-    """A request that is not served, and one sentence that says why."""
+class RequestRefused(Exception):
+    """A request that is not served, with the HTTP status and the reason."""
 
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence = status, sentence
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
 
 
 class BrowserSession(Struct, frozen=True):
@@ -48,8 +52,12 @@ class BrowserSession(Struct, frozen=True):
 
 
 class Access:
-    """`site` is the unguessable first part of every path, `names` the names beside loopback's by which we are known,
-    each with its scheme, `cap` the most that any link allows. Sessions are known by a hash of their secret."""
+    """The access rules of one server.
+
+    `site` is the unguessable first part of every path. `names` maps host names besides loopback to their scheme.
+    `cap` is the highest level that any link gets. `address` is shown to clients that use another name. Sessions are
+    stored by the hash of their secret.
+    """
 
     def __init__(
         self,
@@ -57,84 +65,92 @@ class Access:
         names: Mapping[str, str] | None = None,
         cap: Level = Level.START,
         sessions: Mapping[str, BrowserSession] | None = None,
+        address: str = "http://localhost",
     ) -> None:
         self.site = site or new_secret(12)
         self._schemes = {**dict.fromkeys(LOOPBACK, "http"), **{k.lower(): v for k, v in (names or {}).items()}}
         self._cap = cap
+        self._address = address
         self.sessions = dict(sessions or {})
 
     @property
     def base(self) -> str:
         return f"/{self.site}/"
 
-    def admit(self, method: str, path: str, headers: Message) -> None:
-        """Raises unless the request was meant for us, is well-formed, and was sent by a page of ours."""
+    def admit(self, method: str, path: str, headers: Headers) -> None:
+        """Raise `RequestRefused` unless the request is meant for us, well-formed, and sent by one of our pages."""
         origin = self.origin(headers)
         if "Transfer-Encoding" in headers:
-            raise NotServed(400, "Say how long it is.")
-        lengths = headers.get_all("Content-Length", [])
-        if len(lengths) > 1 or not all(length.isascii() and length.isdigit() for length in lengths):
-            raise NotServed(400, "Say how long it is, once.")
-        if method != "POST" and any(length.strip("0") for length in lengths):
-            raise NotServed(400, "Only a form has a body.")
-        if not path.startswith(self.base):
-            raise NotServed(404, "There is nothing here.")
-        # A page of ours asks, or the person: whoever follows a link that stands elsewhere only looks.
-        is_ours = all(site in ("same-origin", "none") for site in headers.get_all("Sec-Fetch-Site", []))
+            raise RequestRefused(400, "Transfer-Encoding is not supported: send Content-Length")
+        length = headers.get("Content-Length", "")
+        if method != "POST" and length.strip("0"):
+            raise RequestRefused(400, "only POST requests may have a body")
+        if not path.startswith(self.base) or "%" in path:  # our addresses need no quoting
+            raise RequestRefused(404, "not found")
+        is_ours = all(site in ("same-origin", "none") for site in headers.getlist("Sec-Fetch-Site"))
         is_navigation = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
-        if not is_ours and not (method == "GET" and is_navigation):
-            raise NotServed(403, "Another page asked for this.")
-        if method != "POST":
-            return
-        if headers.get_all("Origin", []) != [origin]:
-            raise NotServed(403, "Another page asked for this.")
-        if len(headers.get_all("Content-Type", [])) != 1 or headers.get_content_type() != FORM:
-            raise NotServed(415, "Only forms are taken.")
-        if not lengths:
-            raise NotServed(411, "Say how long it is.")
-        if len(lengths[0]) > 9 or int(lengths[0]) > MOST_BODY:
-            raise NotServed(413, "That is too long: 64 KB at most.")
+        if not is_ours and not (method == "GET" and is_navigation):  # links on other sites may lead here
+            raise RequestRefused(403, "another web site sent this request")
+        if method == "POST":
+            self._admit_form(origin, length, headers)
+        elif method != "GET":
+            raise RequestRefused(405, "method not allowed: use GET or POST")
 
-    def origin(self, headers: Message) -> str:
-        """The origin that the Host stands for. Its name is what counts: a tunnel may end at any port."""
-        hosts = headers.get_all("Host", [])
+    def _admit_form(self, origin: str, length: str, headers: Headers) -> None:
+        origins = headers.getlist("Origin")
+        if origins != [origin]:
+            got = one_line(", ".join(origins), 100) or "none"
+            raise RequestRefused(403, f"another web site sent this request: expected Origin {origin}, got {got}")
+        types = headers.getlist("Content-Type")
+        if len(types) != 1 or types[0].partition(";")[0].strip().lower() != FORM:
+            raise RequestRefused(415, f"expected Content-Type {FORM}")
+        if not length:
+            raise RequestRefused(411, "Content-Length is missing")
+        if len(length) > 9 or int(length) > MAX_BODY:
+            raise RequestRefused(413, f"request too large: at most {MAX_BODY >> 10} KB")
+
+    def origin(self, headers: Headers) -> str:
+        """Return the origin that the Host header names. Its port does not matter: a tunnel may end at any port."""
+        hosts = headers.getlist("Host")
         found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
         scheme = self._schemes.get(found[1]) if found else None
         if not found or not scheme:
-            raise NotServed(421, "That is not my name.")
+            raise RequestRefused(421, f"unknown Host header: use {self._address} or add --name")
         return f"{scheme}://{found[0]}"
 
     def enter(self, level: Level) -> tuple[str, BrowserSession]:
-        """The secret of a new session, and what it allows. It is told here once, and not kept."""
+        """Start a session; return its secret, which is not stored, and the session."""
         token = new_secret(32)
-        session = BrowserSession(self.capped(level), time.time() + SESSION_LASTS)
+        session = BrowserSession(self.cap_level(level), time.time() + SESSION_LIFETIME)
         self.sessions = {key: one for key, one in self.sessions.items() if one.until > time.time()}
-        self.sessions[hashed(token)] = session
+        self.sessions[hash_secret(token)] = session
         return token, session
 
-    def session(self, headers: Message) -> tuple[str, BrowserSession]:
-        """The session that a cookie stands for, by the hash of its secret. Another server of this host may have set
-        cookies of the same name: any one that is ours counts."""
-        for header in headers.get_all("Cookie", []):
+    def session(self, headers: Headers) -> tuple[str, BrowserSession]:
+        """Return the hash of the session's secret, and the session. Raise `RequestRefused` if there is none.
+
+        Another server on this host may have set a cookie with the same name, so every cookie is tried.
+        """
+        for header in headers.getlist("Cookie"):
             for pair in header.split(";"):
                 name, _, token = pair.strip().partition("=")
-                found = self.sessions.get(hashed(token)) if name == COOKIE else None
+                found = self.sessions.get(hash_secret(token)) if name == COOKIE else None
                 if found and found.until > time.time():
-                    return hashed(token), BrowserSession(self.capped(found.level), found.until)
-        raise NotServed(401, "This browser has not been let in. On the machine, `ralph serve --link` prints a link.")
+                    return hash_secret(token), BrowserSession(self.cap_level(found.level), found.until)
+        raise RequestRefused(401, "this browser has no access: open a link from `ralph serve --link`")
 
-    def capped(self, level: Level) -> Level:
+    def cap_level(self, level: Level) -> Level:
         return min(level, self._cap)
 
     def cookie(self, token: str, origin: str) -> str:
         secure = "; Secure" if origin.startswith("https:") else ""
-        return f"{COOKIE}={token}; HttpOnly; SameSite=Lax; Path={self.base}; Max-Age={SESSION_LASTS:.0f}{secure}"
+        return f"{COOKIE}={token}; HttpOnly; SameSite=Lax; Path={self.base}; Max-Age={SESSION_LIFETIME:.0f}{secure}"
 
 
-def refuse_below(wanted: Level, session: BrowserSession) -> None:
+def require_level(wanted: Level, session: BrowserSession) -> None:
     if session.level < wanted:
-        raise NotServed(
-            403, f"This browser may only {session.level}. `ralph serve --link {wanted}` prints another link."
+        raise RequestRefused(
+            403, f"this browser may only {session.level}: open a link from `ralph serve --link {wanted}`"
         )
 
 

@@ -1,10 +1,10 @@
-"""Which of all runs need a person, which are at work, and what came of the others? One card each, in columns that
-become sections on a phone. Before them is the page behind a link, beside them the form for a new run."""
+"""The board with one card per run, the page that a link opens, and the form for a new run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from msgspec import Struct
+from starlette.responses import HTMLResponse
 
 from ralph.core.backlog import Job
 from ralph.core.text import one_line, plural, short
@@ -18,29 +18,28 @@ from ralph.web.pieces import (
     clock,
     fingerprint,
     form,
-    inside,
     page_title,
     place_name,
     place_words,
     prose,
+    shorten_paths,
     text_area,
 )
-from ralph.web.server import WebAnswer
 from ralph.web.watching import RunSeen, Survey
 
-SHOWN = 24  # cards of a column; the rest is folded
-NOTHING, BEGIN = "No run is at work.", "No run yet: `ralph run` in a terminal starts one."
+CARDS_SHOWN = 24  # per column; the rest is folded
+NOTHING_RUNNING, NO_RUNS = "No run is running.", "No runs yet: start one with `ralph loop` in a terminal."
 QUEUED = ("queued", "waiting", "blocked", "held")
-_BARS = 24
-_PROMISES = {
+_MAX_BARS = 24
+_LEVEL_TEXTS = {
     Level.LOOK: "This browser will see all runs on this machine.",
-    Level.STEER: "This browser will see all runs on this machine, and may answer, tell, pause, resume and stop them.",
-    Level.START: "This browser will see and steer all runs on this machine, and may start new ones.",
+    Level.STEER: "This browser will see all runs on this machine, and can answer, tell, pause, resume and stop them.",
+    Level.START: "This browser will see and steer all runs on this machine, and can start new ones.",
 }
 
 
-class ItemCard(Struct, frozen=True):
-    """An item of a backlog that no loop works on."""
+class TaskCard(Struct, frozen=True):
+    """A task of a backlog that no run is working on."""
 
     work: str
     job: Job
@@ -48,40 +47,40 @@ class ItemCard(Struct, frozen=True):
 
 
 class BoardColumn(Struct, frozen=True):
-    """`empty` is what it says when there is nothing in it; a column without a word for that is not shown then."""
+    """`empty` is shown if there are no cards; without it, an empty column is hidden."""
 
     id: str
     title: str
     empty: str
     runs: Sequence[RunSeen] = ()
-    items: Sequence[ItemCard] = ()
+    tasks: Sequence[TaskCard] = ()
 
 
 def columns(survey: Survey) -> list[BoardColumn]:
-    """Whom a question keeps waiting comes first, the oldest first; then who is paused; then what ended badly."""
+    """Sort the runs into columns. In "Needs you", questions come first, then paused runs, then failed ones."""
     seen = survey.runs
-    wanting = [one for one in seen if one.needs_a_person]
-    wanting.sort(key=lambda one: (not one.questions, not one.run.is_alive, -one.run.facts.changed))
-    working = [one for one in seen if one.run.is_alive and not one.needs_a_person]
+    needing = [one for one in seen if one.needs_a_person]
+    needing.sort(key=lambda one: (not one.questions, not one.run.is_alive, -one.run.facts.changed))
+    running = [one for one in seen if one.run.is_alive and not one.needs_a_person]
     ended = [one for one in seen if not one.run.is_alive and not one.needs_a_person]
-    parked = [one for one in _items(survey) if one.state == "parked"]
-    queued = [one for one in _items(survey) if one.state in QUEUED]
+    parked = [one for one in _tasks(survey) if one.state == "parked"]
+    queued = [one for one in _tasks(survey) if one.state in QUEUED]
     return [
-        BoardColumn("needs", "Needs you", "Nothing needs you.", wanting, parked),
-        BoardColumn("at-work", "At work", NOTHING if seen else BEGIN, working),
+        BoardColumn("needs", "Needs you", "Nothing needs you.", needing, parked),
+        BoardColumn("running", "Running", NOTHING_RUNNING if seen else NO_RUNS, running),
         BoardColumn("queued", "Queued", "", (), queued),
-        BoardColumn("done", "Done", "Nothing has been finished yet.", ended),
+        BoardColumn("done", "Done", "No run has finished yet.", ended),
     ]
 
 
-def _items(survey: Survey) -> Iterator[ItemCard]:
+def _tasks(survey: Survey) -> Iterator[TaskCard]:
     for work in survey.works:
         states = work.history.states
         for key, job in work.history.board.jobs.items():
-            yield ItemCard(work.seen.run.id, job, states[key])
+            yield TaskCard(work.seen.run.id, job, states[key])
 
 
-def board(survey: Survey, frame: Frame) -> WebAnswer:
+def board(survey: Survey, frame: Frame) -> HTMLResponse:
     has_form = frame.may_steer and any(one.questions for one in survey.runs)
     parts = pieces(survey, frame)
     made = columns(survey)
@@ -91,28 +90,28 @@ def board(survey: Survey, frame: Frame) -> WebAnswer:
 
 
 def pieces(survey: Survey, frame: Frame) -> dict[str, Html]:
-    """What changes on the board, by id."""
+    """Return the parts of the board that can change, by id."""
     made = columns(survey)
     return {column.id: section(column, frame) for column in made} | {"title": page_title(title(made))}
 
 
 def title(shown: Sequence[BoardColumn]) -> str:
-    needing = len(shown[0].runs) + len(shown[0].items)
+    needing = len(shown[0].runs) + len(shown[0].tasks)
     return f"({needing}) ralph" if needing else "ralph"
 
 
 def section(column: BoardColumn, frame: Frame) -> Html:
-    cards = [*(card(one, frame) for one in column.runs), *(item_card(one, frame) for one in column.items)]
+    cards = [*(card(one, frame) for one in column.runs), *(task_card(one, frame) for one in column.tasks)]
     if not cards and not column.empty:
         return element("section", id=column.id, hidden=True)
-    older = cards[SHOWN:]
+    older = cards[CARDS_SHOWN:]
     folded = element(
         "details",
         element("summary.btn", f"{len(older)} more"),
         element("ul.cards", older, role="list"),
         id=f"more-{column.id}",
     )
-    inner = element("ul.cards", cards[:SHOWN], role="list")
+    inner = element("ul.cards", cards[:CARDS_SHOWN], role="list")
     heading = element("h2", column.title, element("span.count", str(len(cards))), id=f"{column.id}-title")
     return element(
         "section",
@@ -123,22 +122,21 @@ def section(column: BoardColumn, frame: Frame) -> Html:
     )
 
 
-def why_not(job: Job, state: str) -> str:
-    """Why no loop works on an item, where there is more to say than its state does."""
+def waiting_reason(job: Job, state: str) -> str:
+    """Return why no run is working on a task, "" if its state says it all."""
     return job.reason or (f"after {', '.join(job.item.after)}" if state in ("waiting", "blocked") else "")
 
 
-def item_card(one: ItemCard, frame: Frame) -> Html:
-    """An item, and why no loop works on it."""
+def task_card(one: TaskCard, frame: Frame) -> Html:
     item = one.job.item
-    why = why_not(one.job, one.state)
+    why = waiting_reason(one.job, one.state)
     first = element(
         "p.first",
         badge(one.state),
         element("b.mono", short(item.key, 40)),
         element("span.mono.soft.nick", nickname(one.work)),
     )
-    where = f"{frame.run(one.work)}#item-{quote(item.key)}"
+    where = f"{frame.run(one.work)}#task-{quote(item.key)}"
     link = element("h3", element("a.cover", short(item.about, 220), href=where))
     said = element("p.now", element("span.two-lines", prose(short(why, 200)))) if why else None
     return element("li", first, link, said, class_="card one-run bad" if one.state == "parked" else "card one-run")
@@ -152,10 +150,10 @@ def card(seen: RunSeen, frame: Frame) -> Html:
     )
     said = f"iteration {present.iteration}" + (f" of {present.max_iterations}" if present.max_iterations else "")
     if seen.is_work:
-        said = f"{present.checks_passed} of {plural(present.checks, 'item')} landed"
+        said = f"{present.checks_passed} of {plural(present.checks, 'task')} merged"
     way = element("p.way", bars(seen), element("span.soft", said))
     goal = element("h3", element("a.cover", short(present.goal, 220) or run.id, href=frame.run(run.id)))
-    asked = answer_form(seen, frame, 1)
+    asked = answer_forms(seen, frame, 1)
     tone = "warn" if run.is_alive and seen.needs_a_person else "bad" if seen.needs_a_person else ""
     return element("li", first, goal, way, _facts(seen), _now(seen), asked, class_=f"card one-run {tone}".strip())
 
@@ -165,21 +163,21 @@ def state_badge(seen: RunSeen) -> Html:
 
 
 def bars(seen: RunSeen) -> Html | None:
-    """Each iteration as high as the share of its checks that passed."""
-    shares = seen.run.facts.shares[-_BARS:]
+    """Draw a bar per iteration, as high as the share of its checks that passed."""
+    shares = seen.run.facts.shares[-_MAX_BARS:]
     if not shares:
         return None
-    drawn = []
+    rects = []
     for at, passed in enumerate(shares):
         high = max(20 * portion(passed, 100), 2.5)
         back = {"class_": "f-good-bg" if passed == 100 else "f-bad-bg"}
-        drawn.append(element("rect", x=str(at * 7), y="0", width="5", height="20", rx="1.5", **back))
+        rects.append(element("rect", x=str(at * 7), y="0", width="5", height="20", rx="1.5", **back))
         front = {"class_": "f-good" if passed else "f-bad"}
-        drawn.append(
+        rects.append(
             element("rect", x=str(at * 7), y=f"{20 - high:.1f}", width="5", height=f"{high:.1f}", rx="1.5", **front)
         )
     wide = str(7 * len(shares))
-    return element("svg.bars", drawn, viewBox=f"0 0 {wide} 20", width=wide, height="20", aria_hidden="true")
+    return element("svg.bars", rects, viewBox=f"0 0 {wide} 20", width=wide, height="20", aria_hidden="true")
 
 
 def _facts(seen: RunSeen) -> Html:
@@ -194,44 +192,44 @@ def _facts(seen: RunSeen) -> Html:
     if run.is_alive:
         facts.append(clock(run.facts.began, seen.now, ""))
     else:
-        facts.append(element("span", duration(run.facts.duration_s)))
+        facts.append(element("span", duration(run.facts.seconds)))
         if run.facts.changed:
             facts.append(element("span", moment(run.facts.changed, seen.now - run.facts.changed)))
     return element("p.facts.soft", facts)
 
 
 def _now(seen: RunSeen) -> Html | None:
-    """What it does, waits for, or came to."""
+    """Return what the run is doing or waiting for, or how it ended."""
     present = seen.present
     if not seen.run.is_alive:
         said = short(why_ended(present), 200)
         return element("p.now", element("span.two-lines", said)) if said else None
-    if present.waiting_until:
-        until = moment(present.waiting_until, present.waiting_until - seen.now)
+    if present.until:
+        until = moment(present.until, present.until - seen.now)
         return element("p.now", f"{short(present.reason, 120)}, until {until}")
     if seen.state == "paused":
-        return element("p.now", "It stands still until you let it go on.")
+        return element("p.now", "Paused until you resume it.")
     if present.doing and seen.state == "running":
-        doing = element("code.cut", inside(short(present.doing, 200), present.workspace))
+        doing = element("code.cut", shorten_paths(short(present.doing, 200), present.workspace))
         return element("p.now", doing, clock(present.since, seen.now))
     return None
 
 
-def answer_form(seen: RunSeen, frame: Frame, most: int) -> list[Html]:
-    """A box for each question that nobody has answered."""
+def answer_forms(seen: RunSeen, frame: Frame, limit: int) -> list[Html]:
+    """Return a form for each open question; only the question if the reader may not steer."""
     if not frame.may_steer:
-        return [element("p", element("b", "It asks: "), prose(one_line(q.text, 2000))) for q in seen.questions[:most]]
+        return [element("p", element("b", "Question: "), prose(one_line(q.text, 2000))) for q in seen.questions[:limit]]
     made = []
-    for question in seen.questions[:most]:
-        without = button("Go on without", name="skip", value="1", formnovalidate=True) if seen.can_skip else None
+    for question in seen.questions[:limit]:
+        skip = button("Continue without an answer", name="skip", value="1", formnovalidate=True)
         name = nickname(seen.run.id)
         box = text_area(f"Answer {name}", f"answer-{question.id}", 2, required=True, placeholder=f"Answer {name}…")
         made.append(
             form(
                 frame.run(seen.run.id, "answer"),
-                element("p.question", element("b", "It asks: "), prose(one_line(question.text, 2000))),
+                element("p.question", element("b", "Question: "), prose(one_line(question.text, 2000))),
                 box,
-                element("p.acts", button("Answer", "primary"), without),
+                element("p.acts", button("Answer", "primary"), skip if seen.can_skip else None),
                 class_="answer",
                 hidden={"question": question.id},
             )
@@ -239,57 +237,58 @@ def answer_form(seen: RunSeen, frame: Frame, most: int) -> list[Html]:
     return made
 
 
-def enter_page(frame: Frame, key: str, level: Level) -> WebAnswer:
-    """Looking at a link uses nothing up: programs that preview links look at everything."""
+def enter_page(frame: Frame, key: str, level: Level) -> HTMLResponse:
+    """Show what a link allows. Opening it does not use it up, because chat programs preview links."""
     inside = button("Open", "primary big")
     entry = form(f"{frame.base}enter", inside, is_quick=False, hidden={"key": key})
-    body = element("main.enter#main", element("h1", "ralph"), element("p", _PROMISES[level]), entry)
+    body = element("main.enter#main", element("h1", "ralph"), element("p", _LEVEL_TEXTS[level]), entry)
     return frame.page("ralph", body)
 
 
 def new_page(
-    places: Sequence[str], agents: Sequence[str], frame: Frame, said: Mapping[str, str], fault: str = ""
-) -> WebAnswer:
-    """The form for a new run; where something was wrong with it, what, and what was typed."""
-    options = [element("option", place_words(one), value=one, selected=said.get("workspace") == one) for one in places]
+    places: Sequence[str], agents: Sequence[str], frame: Frame, values: Mapping[str, str], error: str = ""
+) -> HTMLResponse:
+    """Return the form for a new run, with the values and the error of a failed attempt."""
+    options = [
+        element("option", place_words(one), value=one, selected=values.get("workspace") == one) for one in places
+    ]
     default = element("option", "from settings", value="")
-    known = [element("option", one, value=one, selected=said.get("agent") == one) for one in agents]
+    known = [element("option", one, value=one, selected=values.get("agent") == one) for one in agents]
     small = element(
         "div.grid",
         element("label", "Agent", element("select", default, known, name="agent")),
-        _field("Iterations, at most", "iterations", said, inputmode="numeric", placeholder="25"),
-        _field("Cost, at most ($)", "cost", said, inputmode="decimal", placeholder="5"),
-        _field("Time, at most", "time", said, placeholder="2h"),
+        _field("Maximum iterations", "iterations", values, inputmode="numeric", placeholder="25"),
+        _field("Maximum cost ($)", "cost", values, inputmode="decimal", placeholder="5"),
+        _field("Maximum time", "time", values, placeholder="2h"),
     )
     goal = element(
         "textarea",
-        said.get("goal", ""),
+        values.get("goal", ""),
         name="goal",
         rows="4",
         required=True,
         maxlength="20000",
-        placeholder="What shall be true when it is done?",
+        placeholder="What should be true when it is done?",
     )
     checks = element(
-        "textarea.mono", said.get("checks", ""), name="checks", rows="3", maxlength="20000", placeholder="pytest -q"
+        "textarea.mono", values.get("checks", ""), name="checks", rows="3", maxlength="20000", placeholder="pytest -q"
     )
     entry = form(
         f"{frame.base}start",
-        element("p.bad-text", fault, role="alert") if fault else None,
+        element("p.bad-text", error, role="alert") if error else None,
         element("label", "Goal", goal),
         element("label", "Where", element("select", options, name="workspace", required=True)),
-        element("label", "Checks, one a line: it is done when the agent says so and all of them pass", checks),
+        element("label", "Checks, one per line. The run is done when the agent says so and all of them pass", checks),
         small,
-        element("p.soft", "It works in a worktree of its own, on a branch of its own: your files stay as they are."),
+        element("p.soft", "The run works in its own worktree and branch: your files are not changed."),
         element("p.acts", button("Start", "primary big")),
         class_="card new",
         is_quick=False,
     )
-    none = element("p", "No workspace is known yet: name one with `ralph serve DIR`, or run something there first.")
+    none = element("p", "No workspace is known yet: name one with ralph serve DIR, or start a run in it first.")
     main = element("main.one.narrow#main", element("h1", "New run"), entry if places else none)
-    made = frame.page("New run", frame.bar(), main)
-    return WebAnswer(made.body, 409) if fault else made
+    return frame.page("New run", frame.bar(), main, status=409 if error else 200)
 
 
-def _field(label: str, name: str, said: Mapping[str, str], **attributes: object) -> Html:
-    return element("label", label, element("input", name=name, value=said.get(name, ""), **attributes))
+def _field(label: str, name: str, values: Mapping[str, str], **attributes: object) -> Html:
+    return element("label", label, element("input", name=name, value=values.get(name, ""), **attributes))

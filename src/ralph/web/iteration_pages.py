@@ -1,9 +1,10 @@
-"""What came of each iteration? The score, which shows a whole night in one look, and a chapter each, to be unfolded,
-whose ids the stream replaces them by; then the pages that are read once: all about one, its prompt, its log, a patch,
-the report. What is read for them is bounded, behind no link, and without what looks like a key."""
+"""The iterations of a run: the score, one foldable section each, and the pages for one iteration, its prompt, its log,
+a diff and the report. Files are read up to a limit, without following links, and keys are redacted."""
 
 import os
 from collections.abc import Mapping, Sequence
+
+from starlette.responses import HTMLResponse
 
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, head, plural, short
@@ -11,41 +12,40 @@ from ralph.errors import UserError
 from ralph.history.evidence import Evidence, Patch, PatchedFile
 from ralph.history.feed import entries_of
 from ralph.history.run_history import PastIteration, RunHistory
-from ralph.records.archive import Logs
-from ralph.records.register import Listed
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element
 from ralph.show.report import report_body
 from ralph.show.words import duration, how_it_failed, money, nickname, portion
-from ralph.web.pieces import MOST_ENTRIES, Frame, RecentPieces, button, form, mark, prose, refusal
-from ralph.web.server import WebAnswer
+from ralph.store.archive import Logs
+from ralph.store.register import Listed
+from ralph.web.pieces import MAX_PIECES, Frame, RecentPieces, button, form, mark, prose, refusal
 from ralph.web.watching import View
 
-MOST_CHAPTERS = 100
-MOST_COLUMNS = 60
-MOST_ROWS = 30
-MOST_BYTES = 1 << 20
+MAX_CHAPTERS = 100
+MAX_COLUMNS = 60
+MAX_ROWS = 30
+MAX_FILE_SIZE = 1 << 20  # bytes
 FILES = {"prompt": "prompt.md", "log": "stdout.log"}
 
 
 def score(view: View, frame: Frame) -> Html:
-    """Every iteration is a column, every check a row: the whole night in one look."""
-    chapters = view.history.iterations[-MOST_COLUMNS:]
+    """Return a table with a column per iteration and a row per check."""
+    chapters = view.history.iterations[-MAX_COLUMNS:]
     if not chapters:
         return element("div#score")
     rows = [_score_row("Iteration", [_number(one, view) for one in chapters], is_head=True)]
-    names = list(dict.fromkeys([*view.history.checks, *(check.name for one in chapters for check in one.checks)]))
+    names = list(dict.fromkeys([*view.history.check_names, *(check.name for one in chapters for check in one.checks)]))
     rows += [
-        _score_row(element("code", short(name, 60)), [_verdict(name, one) for one in chapters], title=name)
-        for name in names[:MOST_ROWS]
+        _score_row(element("code", short(name, 60)), [_check_cell(name, one) for one in chapters], title=name)
+        for name in names[:MAX_ROWS]
     ]
     if any(one.refused or one.is_accepted for one in chapters):
-        rows.append(_score_row("Claims done", [_claim(one) for one in chapters]))
+        rows.append(_score_row("Claims done", [_claim_cell(one) for one in chapters]))
     most = max(one.usage.cost_usd or 0.0 for one in chapters)
     if most:
-        rows.append(_score_row("Cost", [_cost(one.usage.cost_usd or 0.0, most) for one in chapters]))
+        rows.append(_score_row("Cost", [_cost_cell(one.usage.cost_usd or 0.0, most) for one in chapters]))
     if any(one.files for one in chapters):
-        rows.append(_score_row("Files", [_changed(one, view, frame) for one in chapters]))
+        rows.append(_score_row("Files", [_files_cell(one, view, frame) for one in chapters]))
     left = len(view.history.iterations) - len(chapters)
     table = element(
         "table", element("caption.hidden", "Checks, claims, cost and files of each iteration"), element("tbody", rows)
@@ -68,10 +68,10 @@ def _score_row(name: object, cells: list[Html], is_head: bool = False, title: st
 def _number(chapter: PastIteration, view: View) -> Html:
     is_now = not chapter.is_whole and view.seen.run.is_alive
     link = element("a", str(chapter.number), href=f"#i{chapter.number}")
-    return element("th", link, scope="col", class_="at-work" if is_now else None)
+    return element("th", link, scope="col", class_="current" if is_now else None)
 
 
-def _verdict(name: str, chapter: PastIteration) -> Html:
+def _check_cell(name: str, chapter: PastIteration) -> Html:
     check = next((one for one in chapter.checks if one.name == name), None)
     if check is None:
         return element("td.none")
@@ -84,14 +84,14 @@ def _verdict(name: str, chapter: PastIteration) -> Html:
     )
 
 
-def _claim(chapter: PastIteration) -> Html:
+def _claim_cell(chapter: PastIteration) -> Html:
     if chapter.refused:
         why = f"refused: {chapter.refused[0].reason}"
         return element("td.refusal", element("span", "⊘", role="img", aria_label=why), title=why)
-    return element("td.good", "✓", title="believed") if chapter.is_accepted else element("td")
+    return element("td.good", "✓", title="accepted") if chapter.is_accepted else element("td")
 
 
-def _cost(usd: float, most: float) -> Html:
+def _cost_cell(usd: float, most: float) -> Html:
     if not usd:
         return element("td")
     high = max(20 * portion(usd, most), 1)
@@ -100,7 +100,7 @@ def _cost(usd: float, most: float) -> Html:
     return element("td.cost", drawn)
 
 
-def _changed(chapter: PastIteration, view: View, frame: Frame) -> Html:
+def _files_cell(chapter: PastIteration, view: View, frame: Frame) -> Html:
     if not chapter.files:
         return element("td")
     where = frame.run(view.seen.run.id, "diff", chapter.number)
@@ -108,9 +108,9 @@ def _changed(chapter: PastIteration, view: View, frame: Frame) -> Html:
 
 
 def chapters(view: View, frame: Frame) -> dict[str, Html]:
-    """The iterations that are over, oldest first: each has its own id, and a new one goes on top."""
+    """Return the finished iterations by id, oldest first. The script puts a new one on top."""
     whole = [one for one in view.history.iterations if one.is_whole]
-    return {f"i{one.number}": _chapter(one, view, frame) for one in whole[-MOST_CHAPTERS:]}
+    return {f"i{one.number}": _chapter(one, view, frame) for one in whole[-MAX_CHAPTERS:]}
 
 
 def chapters_section(view: View, parts: Mapping[str, Html], frame: Frame) -> Html:
@@ -157,34 +157,34 @@ def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
     refused = [element("div.refused", refusal(one.claim, one.reason)) for one in chapter.refused]
     run, number = view.seen.run, chapter.number
     links = [
-        element("a", "All about it", href=frame.run(run.id, "iterations", number)),
+        element("a", "Details", href=frame.run(run.id, "iterations", number)),
         element("a", "What it changed", href=frame.run(run.id, "diff", number)) if chapter.files else None,
-        element("a", "Its prompt", href=frame.run(run.id, "iterations", number, "prompt")),
-        element("a", "Its log", href=frame.run(run.id, "iterations", number, "log")),
+        element("a", "Prompt", href=frame.run(run.id, "iterations", number, "prompt")),
+        element("a", "Log", href=frame.run(run.id, "iterations", number, "log")),
     ]
     if frame.may_start and not run.is_alive and chapter.tree:
-        said = f"Make the files what they were after iteration {number}? What is there now is kept."
+        text = f"Restore the files as they were after iteration {number}? The current files are saved first."
         back = form(
-            frame.run(run.id, "rewind"), element("p", said), button("Rewind", "danger"), hidden={"to": str(number)}
+            frame.run(run.id, "rewind"), element("p", text), button("Rewind", "danger"), hidden={"to": str(number)}
         )
-        links.append(element("details.ask", element("summary", "Back to here"), back, id=f"back-{number}"))
+        links.append(element("details.ask", element("summary", "Rewind to here"), back, id=f"back-{number}"))
     return element("div.inside", told, answer, checks, refused, element("div.links", links))
 
 
-def iteration_page(run: Listed, chapter: PastIteration, frame: Frame) -> WebAnswer:
-    """All that happened in an iteration."""
+def iteration_page(run: Listed, chapter: PastIteration, frame: Frame) -> HTMLResponse:
+    """Return the page with everything that happened in an iteration."""
     stream = RecentPieces(run.facts.workspace)
     for news in entries_of(run.folder.journal, chapter.number):
-        stream.hear(news.entry, news.event)
+        stream.add(news.entry, news.event)
     number = chapter.number
     here = frame.run(run.id, "iterations", number)
     links = element(
         "p.links",
-        element("a", "Its prompt", href=f"{here}/prompt"),
-        element("a", "Its log", href=f"{here}/log"),
+        element("a", "Prompt", href=f"{here}/prompt"),
+        element("a", "Log", href=f"{here}/log"),
         element("a", "What it changed", href=frame.run(run.id, "diff", number)),
     )
-    note = element("p.soft", "The beginning is left out: its log has all of it.") if stream.begin else None
+    note = element("p.soft", "The beginning is not shown: the log has all of it.") if stream.begin else None
     main = element(
         "main.one#main",
         element("h1", f"Iteration {number}"),
@@ -192,28 +192,28 @@ def iteration_page(run: Listed, chapter: PastIteration, frame: Frame) -> WebAnsw
         element("div.card.particulars", tables.result(chapter), tables.particulars(chapter)),
         element("h2.hidden", "What happened"),
         note,
-        element("div#stream", stream.shown(MOST_ENTRIES)),
+        element("div#stream", stream.latest(MAX_PIECES)),
     )
     return frame.page(f"{nickname(run.id)} iteration {number}", _bar(run, frame), main)
 
 
-def text_page(run: Listed, number: int, what: str, frame: Frame) -> WebAnswer:
-    """The prompt or the log of an iteration; of a long one its end."""
+def text_page(run: Listed, number: int, what: str, frame: Frame) -> HTMLResponse:
+    """Return the prompt or the log of an iteration; only the end if it is long."""
     try:
-        log = Logs(run.folder.path).read(number, FILES[what], MOST_BYTES, tail=True)
+        log = Logs(run.folder.path).read(number, FILES[what], MAX_FILE_SIZE, tail=True)
     except OSError:
-        raise UserError("it was not kept, or has been removed") from None
+        raise UserError("this file was not kept, or was removed") from None
     data = log.data if len(log.data) == log.size else log.data.partition(b"\n")[2]  # cut at a line
     text = Redactor(secret_values(os.environ)).text(clean(data.decode("utf-8", "replace")))
     title = f"{what.capitalize()} of iteration {number}"
     cut = f"The last {len(data) >> 10} of {log.size >> 10} KB." if log.size > len(data) else ""
-    said = element("p.soft", cut) if cut else None
+    note = element("p.soft", cut) if cut else None
     whole = element("pre.whole", text, tabindex="0")
-    main = element("main.one#main", element("h1", title), said, whole)
+    main = element("main.one#main", element("h1", title), note, whole)
     return frame.page(f"{nickname(run.id)} {title}", _bar(run, frame), main)
 
 
-def diff_page(run: Listed, patch: Patch, frame: Frame) -> WebAnswer:
+def diff_page(run: Listed, patch: Patch, frame: Frame) -> HTMLResponse:
     numbers: list[int | None] = [None, *range(1, patch.last + 1)] if patch.last > 1 else []
     pager = element(
         "nav.pager",
@@ -229,10 +229,10 @@ def diff_page(run: Listed, patch: Patch, frame: Frame) -> WebAnswer:
         aria_label="Iterations",
     )
     what = f"Changes of iteration {patch.number}" if patch.number else "Changes"
-    said = [plural(len(patch.files), "file"), " · ", _sums(patch.files)] if patch.files else "Nothing was changed."
-    cut = element("p.soft", f"More than can be shown: ralph diff {run.id}") if patch.is_cut else None
-    files = [_patched(one) for one in patch.files]
-    top = [element("h1", what), pager if numbers else None, element("p.soft", said)]
+    totals = [plural(len(patch.files), "file"), " · ", _sums(patch.files)] if patch.files else "No changes."
+    cut = element("p.soft", f"Too long to show here: ralph diff {run.id}") if patch.is_cut else None
+    files = [_file_diff(one) for one in patch.files]
+    top = [element("h1", what), pager if numbers else None, element("p.soft", totals)]
     return frame.page(f"{nickname(run.id)} {what}", _bar(run, frame), element("main.one#main", top, files, cut))
 
 
@@ -240,18 +240,18 @@ def _sums(files: Sequence[PatchedFile]) -> Html:
     return tables.plus_minus(sum(one.added for one in files), sum(one.deleted for one in files))
 
 
-def _patched(file: PatchedFile) -> Html:
+def _file_diff(file: PatchedFile) -> Html:
     name = f"{file.was} → {file.path}" if file.was else file.path
     sums = element("span.number", _sums([file])) if file.lines else None
     summary = element("summary", element("code", name), sums)
     lines = [element("span", f"{line}\n", class_=tables.LINE_TONES.get(line[:1])) for line in file.lines]
     patch = element("pre.patch", lines, tabindex="0", role="group", aria_label=f"Changes in {file.path}")
-    body = patch if lines else element("p.soft", "No line of it is different.")
+    body = patch if lines else element("p.soft", "No line changed.")
     return element("details.card.patched", summary, body, open=True)
 
 
-def report_page(run: Listed, history: RunHistory, evidence: Mapping[int, Evidence], frame: Frame) -> WebAnswer:
-    """The same that `ralph report` writes."""
+def report_page(run: Listed, history: RunHistory, evidence: Mapping[int, Evidence], frame: Frame) -> HTMLResponse:
+    """Return what `ralph report` writes, as a page."""
     body = element("main#main", report_body([history], {history.run: evidence}))
     return frame.page(
         f"{nickname(run.id)} report", _bar(run, frame), body, styles=("page.css", "report.css"), class_="report"

@@ -1,5 +1,4 @@
-"""Where is the page served, under which names, and how does a person get in? A port of this machine or a socket, a link
-that can be used once, and a word to all terminals about where it is."""
+"""`ralph serve`: the listening socket, the names that browsers may use, and the link that lets the first one in."""
 
 import ipaddress
 import os
@@ -7,29 +6,35 @@ import signal
 import socket
 import stat
 import sys
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
 from urllib.parse import urlsplit
 
+import segno
+import uvicorn
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.processes.descendants import own_start
-from ralph.processes.spawning import MARK
-from ralph.records.serving import KEY_LASTS, Served, ServerFolder, servers
+from ralph.process.deadline import use_deadline
+from ralph.process.descendants import MARK, own_start
+from ralph.process.process import background_deadline
+from ralph.store.serving import LINK_LIFETIME, RunningServer, ServerFolder, running_servers
 from ralph.web.access import LEVELS, Access, BrowserSession
-from ralph.web.qr_code import drawn, matrix
+from ralph.web.application import WebApp
+from ralph.web.http_connection import HEADERS, MAX_WAITING, HttpConnection
+from ralph.web.live import MAX_STREAMS
+from ralph.web.watching import Register
 
-PORT = 8787
+DEFAULT_PORT = 8787
 BACKLOG = 128
+MAX_REQUESTS = 64  # being answered at the same time
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """What the command line said."""
+class ServeOptions(Struct, frozen=True, kw_only=True):
+    """The options of `ralph serve`."""
 
-    places: tuple[str, ...] = ()
+    workspaces: tuple[str, ...] = ()
     port: int | None = None
     socket: str | None = None
     names: tuple[str, ...] = ()
@@ -39,98 +44,100 @@ class Asked(Struct, frozen=True, kw_only=True):
     remember: bool = False
 
 
-def serve(asked: Asked, out: TextIO, env: Mapping[str, str] = os.environ) -> int:
-    """Serves until it is interrupted."""
-    names = _names(asked)
-    listener = (
-        listen_on_socket(asked.socket)
-        if asked.socket
-        else listen_on_port(asked.bind, PORT if asked.port is None else asked.port)
-    )
-    folder = ServerFolder(asked.socket or _address(listener), env)
-    remembered = folder.recall() if asked.remember else None
-    sessions = (
-        {name: BrowserSession(LEVELS[level], until) for name, (level, until) in remembered.sessions.items()}
-        if remembered
-        else {}
-    )
-    access = Access(remembered.site if remembered else "", names, LEVELS[asked.allow], sessions)
-    signals = _heard_signals()
-    folder.announce(Served(os.getpid(), own_start(), _origin(asked, listener) + access.base, asked.allow))
+def serve(options: ServeOptions, out: TextIO, env: Mapping[str, str] = os.environ) -> int:
+    """Serve the web UI until SIGINT, SIGTERM or SIGHUP; return the exit code."""
+    names = host_names(options)
+    if options.socket:
+        listener = listen_on_socket(options.socket)
+    else:
+        listener = listen_on_port(options.bind, DEFAULT_PORT if options.port is None else options.port)
+    folder = ServerFolder(options.socket or _address(listener), env)
+    origin = _origin(options, listener)
+    access = _access(options, folder, names, origin)
+    server = uvicorn.Server(_config(WebApp(access, folder, Register(env, options.workspaces), options.remember)))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, server.handle_exit)
+    folder.announce(RunningServer(os.getpid(), own_start(), origin + access.base, options.allow))
     try:
-        _say(asked, folder, out)
-        # Imported once the link is out: whoever is quicker waits in the listener's queue.
-        from ralph.processes.program import leaving_alone
-        from ralph.web.routes import Pages
-        from ralph.web.server import Server
-        from ralph.web.watching import Register
-
-        pages = Pages(access, folder, Register(env, asked.places), asked.remember)
-        with leaving_alone() as asker, Server(listener, access, pages, pages.hub, asker) as server:
-            pages.hub.start()
-            threading.Thread(target=server.serve_forever, args=(3600,), name="accepts", daemon=True).start()
-            signals.recv(1)
-    except KeyboardInterrupt:
-        pass  # Ctrl-C, or whatever else ends a server, is how it ends: all is well then
+        _print_link(options, folder, out)  # Ctrl-C still raises: nobody may be reading
+        signal.signal(signal.SIGINT, server.handle_exit)
+        with background_deadline() as asker, use_deadline(asker):
+            server.run(sockets=[listener])
     finally:
-        signal.set_wakeup_fd(-1)  # with `signals`, nobody is left to hear of them
         folder.withdraw()
-        if asked.socket:
+        if options.socket:
             with suppress(OSError):
-                os.unlink(asked.socket)
+                os.unlink(options.socket)
     return 0
 
 
-def _heard_signals() -> socket.socket:
-    """Bears a byte for each signal: one that comes just before a wait begins would not end that wait."""
-    ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
-    signal.set_wakeup_fd(theirs.detach())
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
-    return ours
+def _access(options: ServeOptions, folder: ServerFolder, names: Mapping[str, str], origin: str) -> Access:
+    remembered = folder.recall() if options.remember else None
+    if remembered is None:
+        return Access("", names, LEVELS[options.allow], address=origin)
+    sessions = {name: BrowserSession(LEVELS[level], until) for name, (level, until) in remembered.sessions.items()}
+    return Access(remembered.site, names, LEVELS[options.allow], sessions, origin)
+
+
+def _config(app: WebApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=HttpConnection,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="critical",  # the application reports its own errors
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        headers=list(HEADERS.items()),
+        backlog=BACKLOG,
+        limit_concurrency=MAX_WAITING + MAX_STREAMS + MAX_REQUESTS,
+        timeout_graceful_shutdown=0,  # streams never end by themselves
+    )
 
 
 def listen_on_port(bind: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-    listener = socket.socket(family)
+    listener = socket.socket(socket.AF_INET6 if ":" in bind else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((bind, port))
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        hint = "is `ralph serve` running already? `ralph serve --link` prints a link; or choose another --port"
+        hint = f"ralph serve --link, if it is already running; else ralph serve --port {port + 1}"
         raise UserError(f"cannot listen on {bind}:{port}: {error.strerror}", hint) from None
     return listener
 
 
 def listen_on_socket(path: str) -> socket.socket:
-    """A socket that only this user can open. One that a dead server left is taken away; nothing else ever is."""
-    _remove_what_is_dead(path)
+    """Listen on a Unix socket with mode 0600. A socket that a killed server left behind is replaced."""
+    _remove_stale_socket(path)
     listener = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177)
+    umask = os.umask(0o177)
     try:
         listener.bind(path)
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        why = error.strerror or str(error)  # a path that is too long has no number
-        raise UserError(
-            f"cannot listen on {path}: {why}", "choose another --socket, shorter than 100 characters"
-        ) from None
+        why = error.strerror or str(error)  # a path that is too long has no errno
+        hint = "choose another --socket, shorter than 100 characters"
+        raise UserError(f"cannot listen on {path}: {why}", hint) from None
     finally:
-        os.umask(before)
+        os.umask(umask)
     return listener
 
 
-def _remove_what_is_dead(path: str) -> None:
+def _remove_stale_socket(path: str) -> None:
     try:
         about = os.lstat(path)
     except OSError:
         return
     if not stat.S_ISSOCK(about.st_mode):
-        raise UserError(f"{path} is there, and is no socket", "choose another --socket")
+        raise UserError(f"{path} already exists and is not a socket", "choose another --socket")
     if about.st_uid != os.geteuid():
         raise UserError(f"{path} belongs to another user", "choose another --socket")
     with socket.socket(socket.AF_UNIX) as probe:
@@ -139,43 +146,40 @@ def _remove_what_is_dead(path: str) -> None:
         except OSError:
             os.unlink(path)
             return
-    raise UserError(f"somebody serves on {path} already", "`ralph serve --link` prints a link")
+    raise UserError(f"another server is listening on {path}", f"ralph serve --link --socket {path}")
 
 
-def _names(asked: Asked) -> dict[str, str]:
-    """The names beside loopback's by which the page is known, each with its scheme: a proxy speaks https, unless what
-    is sent may be read along the way."""
-    if asked.socket and asked.port is not None:
-        raise UserError("--socket and --port at once", "choose one")
+def host_names(options: ServeOptions) -> dict[str, str]:
+    """Return the host names besides loopback that browsers may use, each with its scheme. Validates the options."""
+    if options.socket and options.port is not None:
+        raise UserError("--socket and --port cannot be combined", "drop one of them")
     try:
-        address = ipaddress.ip_address(asked.bind)
+        address = ipaddress.ip_address(options.bind)
     except ValueError:
-        raise UserError(
-            f"{asked.bind} is no address", "give --bind an address of this machine, such as 100.64.0.7"
-        ) from None
-    if not address.is_loopback and not asked.plain:
-        hint = "prefer `ssh -L`, a mesh VPN or a proxy with --name; or say --plain: others can read along then"
-        raise UserError(f"--bind {asked.bind} is not this machine alone, and ralph has no TLS of its own", hint)
-    scheme = "http" if asked.plain else "https"
-    names = {_name(name): scheme for name in asked.names}
+        hint = "give an address of this machine, for example --bind 100.64.0.7"
+        raise UserError(f"--bind expects an IP address, got {options.bind}", hint) from None
+    if not address.is_loopback and not options.plain:
+        hint = "use ssh -L, a VPN or a proxy with --name; or add --plain if others may read the traffic"
+        raise UserError(f"--bind {options.bind} is reachable from other machines, and ralph has no TLS", hint)
+    scheme = "http" if options.plain else "https"  # a proxy in front of us speaks https
+    names = {_parse_host(name): scheme for name in options.names}
     if address.is_unspecified and not names:
-        raise UserError(
-            f"--bind {asked.bind} needs a --name", "say by which name or address browsers reach this machine"
-        )
+        hint = f"ralph serve --bind {options.bind} --plain --name HOST"
+        raise UserError(f"--bind {options.bind} needs --name: the name that browsers use for this machine", hint)
     if not address.is_unspecified:
         names.setdefault(f"[{address}]" if address.version == 6 else str(address), "http")
     return names
 
 
-def _name(given: str) -> str:
-    """A host as it stands in a Host header, without its port."""
-    parts = urlsplit(f"//{given}")
+def _parse_host(text: str) -> str:
+    """Return a host as it appears in a Host header, without its port."""
+    parts = urlsplit(f"//{text}")
     try:
-        is_plain = bool(parts.hostname) and not parts.path and not parts.username and parts.port is not False
+        is_host = bool(parts.hostname) and not parts.path and not parts.username and parts.port is not False
     except ValueError:
-        is_plain = False
-    if not is_plain or not given.isascii() or any(char.isspace() for char in given):
-        raise UserError(f"--name {given!r} is no host", "give a name alone, such as devbox.example.net")
+        is_host = False
+    if not is_host or not text.isascii() or any(char.isspace() for char in text):
+        raise UserError(f"--name expects a host name, got {text!r}", "ralph serve --name devbox.example.net")
     host = parts.hostname or ""
     return f"[{host}]" if ":" in host else host
 
@@ -185,71 +189,74 @@ def _address(listener: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _origin(asked: Asked, listener: socket.socket) -> str:
-    """Where the page is reached: from as far away as it can be."""
-    if asked.names:
-        port = f":{listener.getsockname()[1]}" if asked.plain and not asked.socket and ":" not in asked.names[0] else ""
-        return f"{'http' if asked.plain else 'https'}://{asked.names[0]}{port}"
-    return "http://localhost" if asked.socket else f"http://{_address(listener)}"
+def _origin(options: ServeOptions, listener: socket.socket) -> str:
+    """Return where browsers find the web UI: by its first name if it has one."""
+    if options.names:
+        name = options.names[0]
+        needs_port = options.plain and not options.socket and ":" not in name
+        port = f":{listener.getsockname()[1]}" if needs_port else ""
+        return f"{'http' if options.plain else 'https'}://{name}{port}"
+    return "http://localhost" if options.socket else f"http://{_address(listener)}"
 
 
-def _say(asked: Asked, folder: ServerFolder, out: TextIO) -> None:
-    link = new_link(folder, asked.allow)
+def _print_link(options: ServeOptions, folder: ServerFolder, out: TextIO) -> None:
+    link = new_link(folder, options.allow)
     print(link, file=out, flush=True)
-    if asked.names:
-        _draw(link, out)
-    said = (
-        f"ralph: this link can be used once, within {KEY_LASTS / 60:.0f} minutes; `ralph serve --link` prints another"
-    )
-    print(said, file=sys.stderr)
-    if asked.socket:
-        print(
-            f"ralph: reach it with `ssh -L {PORT}:{os.path.abspath(asked.socket)} …`, then localhost:{PORT}",
-            file=sys.stderr,
-        )
-    print("ralph: Ctrl-C ends the page; runs go on without it", file=sys.stderr, flush=True)
+    if options.names:
+        _print_qr_code(link, out)
+    minutes = f"{LINK_LIFETIME / 60:.0f}"
+    said = [f"the link works once, within {minutes} minutes; `ralph serve --link` prints another"]
+    if options.socket:
+        path = os.path.abspath(options.socket)
+        said.append(f"from your machine: `ssh -L {DEFAULT_PORT}:{path} HOST`, then open localhost:{DEFAULT_PORT}")
+    said.append("Ctrl-C ends the web UI; runs continue without it")
+    for line in said:
+        print(f"ralph: {line}", file=sys.stderr, flush=True)
 
 
-def _draw(link: str, out: TextIO) -> None:
-    """As a code for a phone, where there is a terminal to draw it on or somebody who keeps what is printed."""
-    modules = matrix(link)
-    if modules is None:
-        print("ralph: the link is too long for a QR code", file=sys.stderr)
-        return
-    is_coloured = out.isatty() and not os.environ.get("NO_COLOR")
-    for line in drawn(modules):
-        print(f"\x1b[97;40m{line}\x1b[0m" if is_coloured else line, file=out, flush=True)
+def _print_qr_code(link: str, out: TextIO) -> None:
+    """Print the link as a QR code, two modules per character."""
+    code = segno.make(link, error="l", micro=False)
+    is_colored = out.isatty() and not os.environ.get("NO_COLOR")
+    rows = [bytes(row) for row in code.matrix_iter(border=2)]
+    if len(rows) % 2:
+        rows.append(bytes(len(rows[0])))
+    halves = {(0, 0): "█", (0, 1): "▀", (1, 0): "▄", (1, 1): " "}  # most terminals are light on dark
+    for upper, lower in zip(rows[::2], rows[1::2], strict=True):
+        line = "".join(halves[pair] for pair in zip(upper, lower, strict=True))
+        print(f"\x1b[97;40m{line}\x1b[0m" if is_colored else line, file=out, flush=True)
 
 
 def new_link(folder: ServerFolder, level: str) -> str:
-    served = folder.served
-    assert served is not None
-    return f"{served.address}enter?key={folder.leave_link(level)}"
+    server = folder.running
+    assert server is not None
+    return f"{server.address}enter?key={folder.new_link(level)}"
 
 
 def another_link(level: str, bind: str, port: int | None, path: str | None, env: Mapping[str, str] = os.environ) -> str:
-    """A new link to a page that is served now."""
+    """Return a new link to a server that is running now."""
     if MARK in env:
-        raise UserError("only a person can hand out a link", 'an agent can ask: ralph ask "QUESTION"')
+        raise UserError("only a person can create a link", 'an agent can ask: ralph ask "QUESTION"')
     if level and level not in LEVELS:
-        raise UserError(f"there is no level {level!r}", f"choose one of {', '.join(LEVELS)}")
-    folder, served = _meant(bind, port, path, env)
-    if level and LEVELS[level] > LEVELS[served.most]:
-        raise UserError(f"the page allows {served.most} at most", f"start it with --allow {level}")
-    return new_link(folder, level or served.most)
+        raise UserError(f"unknown level {level!r}: expected {', '.join(LEVELS)}", "ralph serve --link look")
+    folder, server = _find_server(bind, port, path, env)
+    if level and LEVELS[level] > LEVELS[server.most]:
+        raise UserError(f"this server allows {server.most} at most", f"restart it with --allow {level}")
+    return new_link(folder, level or server.most)
 
 
-def _meant(bind: str, port: int | None, path: str | None, env: Mapping[str, str]) -> tuple[ServerFolder, Served]:
-    found = servers(env)
+def _find_server(
+    bind: str, port: int | None, path: str | None, env: Mapping[str, str]
+) -> tuple[ServerFolder, RunningServer]:
+    found = running_servers(env)
     if path or port is not None:
         folder = ServerFolder(path or (f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"), env)
         name = os.path.basename(folder.path)
         found = {name: found[name]} if name in found else {}
     if not found:
-        raise UserError(
-            "no page is served" + (" there" if path or port is not None else ""), "start one with `ralph serve`"
-        )
+        where = f" on {path or port}" if path or port is not None else ""
+        raise UserError(f"no web UI is running{where}", "start one: ralph serve")
     if len(found) > 1:
-        raise UserError(f"several pages are served: {', '.join(found)}", "name one with --port or --socket")
-    name, served = next(iter(found.items()))
-    return ServerFolder(name, env), served
+        raise UserError(f"several web UIs are running: {', '.join(found)}", "choose one with --port or --socket")
+    name, server = next(iter(found.items()))
+    return ServerFolder(name, env), server

@@ -1,326 +1,310 @@
-"""Who looks, and what is new for them? One thread owns all streams: it reads and renders once for everybody, and sends
-without waiting for anybody; while nobody looks, it does nothing. What is sent are pieces of the page that differ from
-what was sent last: of the board and a work once a second, of a run as soon as its journal grows. Nothing is rendered
-where nothing has changed but the time: clocks go on by themselves."""
+"""Live updates as server-sent events.
 
-import select
-import socket
+`Hub` reads and renders each topic (the board, one run, one backlog) once for all its subscribers, and only while there
+are any. It sends the parts of a page that changed: the board and a backlog are checked once a second, a run as soon as
+its journal grows. Nothing is rendered if only time has passed: a script on the page advances the clocks.
+"""
+
+import asyncio
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ralph.errors import UserError
-from ralph.records.register import listed
 from ralph.show.plots import Html
+from ralph.store.register import listed
 from ralph.web import board_page, run_page, work_page
-from ralph.web.access import LEVELS, NotServed
+from ralph.web.access import LEVELS, RequestRefused
 from ralph.web.pieces import Frame, fingerprint
-from ralph.web.server import Live
-from ralph.web.watching import Register, WatchedRun, WatchedRuns, mail_of, seen, view_of
+from ralph.web.threads import run_in_thread
+from ralph.web.watching import Register, WatchedRun, WatchedRuns, look_at, mail_of, view_of
 
-MOST_STREAMS = 256
-MOST_PER_BROWSER = 4  # of the six connections that a browser allows itself
-MOST_BEHIND = 1 << 20
-KERNEL_HOLDS = 1 << 16  # bytes for one who does not read; by itself it would hold megabytes
-TICK, LONGEST_PAUSE = 0.05, 1.0
-SIGN_OF_LIFE = 15.0
-_BEGIN = b"retry: 2000\n\n"
+MAX_STREAMS = 256
+STREAMS_PER_BROWSER = 4  # a browser opens at most six connections to one host
+MAX_PENDING = 1 << 20  # bytes
+TICK, LONGEST_PAUSE = 0.05, 1.0  # seconds
+SILENT_AFTER, SILENT_PAUSE = 3.0, 0.1  # seconds; the journal of a silent run is checked less often
+KEEPALIVE_INTERVAL = 15.0  # seconds; proxies close connections that stay silent
+RETRY = b"retry: 2000\n\n"
+KEEPALIVE = b": .\n\n"
 AGAIN = b"event: again\ndata: .\n\n"
-"""Asks the page to load itself anew."""
+"""Tells the page to reload."""
 HUSH = b"event: hush\ndata: .\n\n"
-"""Asks the page to listen no longer, until somebody looks at it again."""
+"""Tells the page to stop listening until it is looked at again."""
 
 
-class Topic(Protocol):
-    """What can be looked at: the board, or one run."""
+class Subscriber(Struct, eq=False, kw_only=True):
+    """One open stream. `abort` closes its connection without waiting for the client."""
 
-    @property
-    def pause(self) -> float:
-        """Seconds until there may be something new that must not come later."""
-        ...
+    topic: str
+    after: int
+    has: int
+    browser: str
+    abort: Callable[[], None]
+    pending: bytearray = field(default_factory=lambda: bytearray(RETRY))
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    is_new: bool = True
+    is_closed: bool = False
 
-    def news(self) -> bytes:
-        """What is new since this was asked last, for everybody."""
-        ...
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            if self.pending:
+                chunk = bytes(self.pending)
+                self.pending.clear()
+                yield chunk
+            elif self.is_closed:
+                return
+            else:
+                self.ready.clear()
+                await self.ready.wait()
 
-    def since(self, live: Live) -> bytes:
-        """What one who comes now lacks, up to the last news."""
-        ...
+    def send(self, data: bytes) -> None:
+        self.pending += data
+        self.ready.set()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.ready.set()
 
 
-class Follower(Struct, eq=False):
-    sock: socket.socket
-    live: Live
-    pending: bytearray
-
-
-class Hub(threading.Thread):
-    def __init__(self, open_topic: Callable[[str], Topic]) -> None:
-        super().__init__(name="streams", daemon=True)
+class Hub:
+    def __init__(self, open_topic: Callable[[str], "Topic"]) -> None:
         self._open_topic = open_topic
         self._topics: dict[str, Topic] = {}
-        self._streams: dict[Follower, None] = {}  # oldest first
-        self._newcomers: list[Follower] = []
-        self._lock = threading.Lock()
-        self._somebody = threading.Event()
-        self._spoke = self._listened = 0.0
+        self._subscribers: dict[Subscriber, None] = {}  # oldest first
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._last_keepalive = 0.0
 
-    def take(self, sock: socket.socket, live: Live) -> None:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_HOLDS)
-        with self._lock:
-            self._newcomers.append(Follower(sock, live, bytearray(_BEGIN)))
-        self._somebody.set()
+    def subscribe(self, subscriber: Subscriber) -> StreamingResponse:
+        """Return the stream. If the browser has too many, its oldest one ends."""
+        if len(self._subscribers) >= MAX_STREAMS:
+            raise RequestRefused(503, f"too many viewers: at most {MAX_STREAMS}")
+        own = [one for one in self._subscribers if one.browser == subscriber.browser]
+        for one in own[: max(len(own) - STREAMS_PER_BROWSER + 1, 0)]:
+            self._end(one, HUSH)
+        self._subscribers[subscriber] = None
+        self._wake.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return EventStreamResponse(subscriber, self.unsubscribe)
 
-    def refuse_too_many(self) -> None:
-        if len(self._streams) + len(self._newcomers) >= MOST_STREAMS:
-            raise NotServed(503, "Too many look at this.")
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.pop(subscriber, None)
 
-    def run(self) -> None:
-        while True:
-            if self._somebody.wait(self._pause()):
-                self._somebody.clear()
-                time.sleep(TICK)  # more may come at the same time
+    async def _run(self) -> None:
+        """Send news until there are no subscribers."""
+        while self._subscribers:
             try:
-                self.tick()
-            except Exception:  # noqa: BLE001 - one thread serves everybody: whatever happens, it goes on
-                import traceback
-
-                print("ralph: internal error while telling what is new:", file=sys.stderr)
+                await self._send_news()
+            except Exception:  # noqa: BLE001 - a bug in one page must not end the streams of the others for good
+                print("ralph: internal error in the web UI's streams:", file=sys.stderr)
                 traceback.print_exc()
                 self._topics.clear()
-                for one in list(self._streams):
-                    self._drop(one)
+                for one in list(self._subscribers):
+                    self._end(one, AGAIN)
+            self._wake.clear()
+            if not any(one.is_new for one in self._subscribers):
+                pause = min((topic.pause for topic in self._topics.values()), default=LONGEST_PAUSE)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._wake.wait()
+        self._topics.clear()
 
-    def _pause(self) -> float | None:
-        """Seconds until the next look, None while nobody looks. Who comes is not kept waiting for it."""
-        if not self._streams:
-            return None
-        if any(one.pending for one in self._streams):
-            return TICK
-        return min((topic.pause for topic in self._topics.values()), default=LONGEST_PAUSE)
-
-    def tick(self) -> None:
-        with self._lock:
-            newcomers, self._newcomers = self._newcomers, []
-        for one in newcomers:
-            self._welcome(one)
-        news = {name: self._news(name) for name in {one.live.topic for one in self._streams}}
-        for one in list(self._streams):
-            fresh = news[one.live.topic]
-            if fresh is not None and one in newcomers:
-                fresh = self._topics[one.live.topic].since(one.live)
-            self._send(one, AGAIN if fresh is None else fresh)
+    async def _send_news(self) -> None:
+        subscribers = list(self._subscribers)
+        newcomers = [one for one in subscribers if one.is_new]
+        news, missing = await run_in_thread(partial(self._collect, subscribers, newcomers))
+        for one in subscribers:
+            fresh = news[one.topic]
             if fresh is None:
-                self._drop(one)
+                self._end(one, AGAIN)
+            elif one.is_new:
+                one.is_new = False
+                one.send(missing[one])
+            elif fresh:
+                one.send(fresh)
+            if len(one.pending) > MAX_PENDING:
+                self._subscribers.pop(one, None)
+                one.abort()
+        self._keep_alive()
+
+    def _collect(
+        self, subscribers: list[Subscriber], newcomers: list[Subscriber]
+    ) -> tuple[dict[str, bytes | None], dict[Subscriber, bytes]]:
+        """Return the news of each topic, None if it is gone, and what each newcomer lacks. Runs in a thread."""
+        news = {name: self._topic_news(name) for name in {one.topic for one in subscribers}}
         self._topics = {name: topic for name, topic in self._topics.items() if news.get(name) is not None}
-        self._listen_and_sign(time.monotonic())
+        found = [one for one in newcomers if one.topic in self._topics]
+        return news, {one: self._topics[one.topic].since(one.after, one.has) for one in found}
 
-    def _welcome(self, newcomer: Follower) -> None:
-        """A browser that looks at too many pages at once has its oldest one fall silent."""
-        mine = [one for one in self._streams if one.live.browser == newcomer.live.browser]
-        for one in mine[: max(len(mine) - MOST_PER_BROWSER + 1, 0)]:
-            self._send(one, HUSH)
-            self._drop(one)
-        self._streams[newcomer] = None
-
-    def _news(self, name: str) -> bytes | None:
-        """None where there is nothing to look at any more."""
+    def _topic_news(self, name: str) -> bytes | None:
         try:
             if name not in self._topics:
                 self._topics[name] = self._open_topic(name)
             return self._topics[name].news()
-        except (UserError, NotServed):
+        except (UserError, RequestRefused):
             return None
 
-    def _send(self, one: Follower, data: bytes) -> None:
-        one.pending += data
-        if not one.pending or one not in self._streams:
-            return
+    def _keep_alive(self) -> None:
+        now = time.monotonic()
+        if now - self._last_keepalive > KEEPALIVE_INTERVAL:
+            self._last_keepalive = now
+            for one in self._subscribers:
+                one.send(KEEPALIVE)
+
+    def _end(self, subscriber: Subscriber, event: bytes) -> None:
+        self._subscribers.pop(subscriber, None)
+        subscriber.send(event)
+        subscriber.close()
+
+
+class EventStreamResponse(StreamingResponse):
+    def __init__(self, subscriber: Subscriber, on_end: Callable[[Subscriber], None]) -> None:
+        super().__init__(subscriber.chunks(), headers={"X-Accel-Buffering": "no"}, media_type="text/event-stream")
+        self._subscriber, self._on_end = subscriber, on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            sent = one.sock.send(one.pending)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._drop(one)
-            return
-        del one.pending[:sent]
-        if len(one.pending) > MOST_BEHIND:
-            self._drop(one)
-
-    def _listen_and_sign(self, now: float) -> None:
-        """Notices those who have gone, and lets proxies see that a quiet stream lives."""
-        if now - self._spoke > SIGN_OF_LIFE:
-            self._spoke = now
-            for one in list(self._streams):
-                self._send(one, b": .\n\n")
-        if now - self._listened <= 1:
-            return
-        self._listened = now
-        poll = select.poll()
-        known = {one.sock.fileno(): one for one in self._streams}
-        for fd in known:
-            poll.register(fd, select.POLLIN)
-        for fd, _ in poll.poll(0):
-            try:
-                is_gone = not known[fd].sock.recv(1 << 16)
-            except OSError:
-                is_gone = True
-            if is_gone:
-                self._drop(known[fd])
-
-    def _drop(self, one: Follower) -> None:
-        self._streams.pop(one, None)
-        with suppress(OSError):
-            one.sock.shutdown(socket.SHUT_RDWR)
-        one.sock.close()
-
-
-def frame(seq: int, html: str) -> bytes:
-    """Pieces of HTML as one event; nothing where there are none."""
-    if not html:
-        return b""
-    lines = "".join(f"data: {line}\n" for line in html.replace("\r", "").split("\n"))
-    return f"id: {seq}\n{lines}\n".encode("utf-8", "replace")
-
-
-OFTEN, SELDOM = 0.25, 1.0  # seconds between two looks at what may change without the journal, or is long
-SILENT, RESTING = 3.0, 0.1  # of a run that has been silent for so many seconds, the journal is looked at so often
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end(self._subscriber)
 
 
 def topic_name(level: str, run: str = "") -> str:
-    """Those of different levels see different pages."""
+    """Return the name of a topic. Viewers with different levels see different pages."""
     return f"{level}/{run}"
 
 
-def open_topic(name: str, base: str, register: Register, watching: WatchedRuns) -> Topic:
+def open_topic(name: str, base: str, register: Register, watching: WatchedRuns) -> "Topic":
     level, _, run = name.partition("/")
-    made = Frame(base, LEVELS[level])
+    page_frame = Frame(base, LEVELS[level])
     if not run:
-        return SlowTopic(partial(_look_at_all, register, made))
+        return Topic(partial(_look_at_board, register, page_frame))
     if register.find(run).facts.kind == "work":
-        return SlowTopic(partial(_look_at_a_work, register, run, made))
-    return RunTopic(watching.of(run), made)
+        return Topic(partial(_look_at_backlog, register, run, page_frame))
+    return RunTopic(watching.of(run), page_frame)
 
 
-TopicLook = tuple[object, Callable[[], dict[str, Html]]]
-"""What is known, and how it is rendered where that has changed."""
+TopicLook = tuple[object, Callable[[], Mapping[str, Html]]]
+"""What a page depends on, and how to render its parts if that changed."""
 
 
-def _look_at_all(register: Register, made: Frame) -> TopicLook:
+def _look_at_board(register: Register, page_frame: Frame) -> TopicLook:
     glance = register.glance()
-    return glance, lambda: board_page.pieces(register.survey(glance), made)
+    return glance, lambda: board_page.pieces(register.survey(glance), page_frame)
 
 
-def _look_at_a_work(register: Register, run: str, made: Frame) -> TopicLook:
-    work = register.work(seen(register.find(run), time.time()))
+def _look_at_backlog(register: Register, run: str, page_frame: Frame) -> TopicLook:
+    work = register.work(look_at(register.find(run), time.time()))
     known = work.seen.run, work.seen.mail, work.history.last, work.loops
-    return known, partial(work_page.pieces, work, made)
+    return known, partial(work_page.pieces, work, page_frame)
 
 
-class SlowTopic:
-    """What is looked at once a second."""
+def _look_at_run(watched: WatchedRun, page_frame: Frame) -> TopicLook:
+    run = listed(watched.run.place)
+    if run is None:
+        raise UserError(f"run {watched.run.id} was removed")
+    watched.run = run
+    known = run, mail_of(run), watched.stream.seq, watched.progress, watched.files_version
+    return known, lambda: run_page.pieces(view_of(watched), page_frame)
+
+
+class Topic:
+    """A page whose parts are checked every `interval` seconds, or less often if that takes long."""
+
+    interval = 1.0
 
     def __init__(self, look: Callable[[], TopicLook]) -> None:
         self._look = look
-        self._next = 0.0
+        self._next_look = 0.0
         self._known: object = None
-        self._pieces: dict[str, str] = {}
+        self._parts: dict[str, Html] = {}
         self._sent: dict[str, int] = {}
 
     @property
     def pause(self) -> float:
-        return min(max(self._next - time.monotonic(), TICK), LONGEST_PAUSE)
+        """Seconds until `news` should be called again."""
+        return min(max(self._next_look - time.monotonic(), TICK), LONGEST_PAUSE)
 
     def news(self) -> bytes:
+        """Return what changed since the last call, for all subscribers. Raise `UserError` if the page is gone."""
+        return format_event(0, self._changed_parts())
+
+    def since(self, after: int, has: int) -> bytes:
+        """Return what a new subscriber lacks, up to the last `news`.
+
+        Its page shows the events up to number `after`, and the parts with the fingerprint `has`.
+        """
+        return format_event(0, self._parts_unless(has))
+
+    def _changed_parts(self) -> str:
         now = time.monotonic()
-        if now < self._next:
-            return b""
+        if now < self._next_look:
+            return ""
         known, render = self._look()
-        self._next = now + max(SELDOM, 20 * (time.monotonic() - now))
-        if known == self._known:  # nothing has changed but the time
-            return b""
-        self._known = known
-        self._pieces = dict(render())
-        fresh, self._sent = _changed(self._pieces, self._sent)
-        return frame(fingerprint(self._pieces), fresh)
+        is_same = known == self._known  # only time has passed
+        if not is_same:
+            self._known, self._parts = known, dict(render())
+        self._next_look = now + max(self.interval, 20 * (time.monotonic() - now))
+        if is_same:
+            return ""
+        prints = {name: fingerprint({name: html}) for name, html in self._parts.items()}
+        changed = [html for name, html in self._parts.items() if self._sent and self._sent.get(name) != prints[name]]
+        self._sent = prints
+        return "".join(changed)
 
-    def since(self, live: Live) -> bytes:
-        now = fingerprint(self._pieces)
-        return b"" if live.has == now else frame(now, "".join(self._pieces.values()))
+    def _parts_unless(self, has: int) -> str:
+        return "" if has == fingerprint(self._parts) else "".join(self._parts.values())
 
 
-class RunTopic:
-    def __init__(self, watched: WatchedRun, made: Frame) -> None:
-        self._watched, self._frame = watched, made
+class RunTopic(Topic):
+    """The page of a run. What its agent says and does is sent as soon as its journal grows."""
+
+    interval = 0.5
+
+    def __init__(self, watched: WatchedRun, page_frame: Frame) -> None:
+        super().__init__(partial(_look_at_run, watched, page_frame))
+        self._watched = watched
         self._stream, self._seq = watched.stream, watched.stream.seq
-        self._light: dict[str, str] = {}
-        self._heavy: dict[str, str] = {}
-        self._sent: dict[str, int] = {}
-        self._looked = self._asked = self._weighed = 0.0
-        self._heard = time.monotonic()
-        self._known: object = None
-        self._version = -1
+        self._grew_at = time.monotonic()
 
     @property
     def pause(self) -> float:
-        """An agent's words are wanted at once; one that thinks for minutes does not begin to speak with a shout."""
-        if not self._watched.run.is_alive and self._version == self._watched.version:
-            return SELDOM
-        return TICK if time.monotonic() - self._heard < SILENT else RESTING
+        if self._watched.progress < 1:
+            return TICK
+        if not self._watched.run.is_alive:
+            return super().pause
+        return TICK if time.monotonic() - self._grew_at < SILENT_AFTER else SILENT_PAUSE
 
     def news(self) -> bytes:
-        watched, now = self._watched, time.monotonic()
-        if now - self._asked >= OFTEN:
-            self._asked = now
-            run = listed(watched.run.place)
-            if run is None:
-                raise UserError(f"run {watched.run.id} is no longer on record")
-            watched.run = run
-        watched.look()
-        with watched.lock:
-            if watched.stream is not self._stream:
-                raise UserError(f"run {watched.run.id} begins anew")  # who looks loads the page again
-            made = ""
-            if watched.stream.seq != self._seq:
-                made = watched.stream.since(self._seq)
-                self._seq, self._heard = watched.stream.seq, now
-            if not self._render(now):
-                return frame(self._seq, made)
-        fresh, self._sent = _changed(self._heavy | self._light, self._sent)
-        return frame(self._seq, made + fresh)
+        self._watched.look()
+        with self._watched.lock:
+            stream = self._watched.stream
+            if stream is not self._stream:
+                raise UserError(f"run {self._watched.run.id} starts again")  # viewers reload the page
+            html = stream.since(self._seq) if stream.seq != self._seq else ""
+            if html:
+                self._grew_at = time.monotonic()
+            self._seq = stream.seq
+            return format_event(self._seq, html + self._changed_parts())
 
-    def _render(self, now: float) -> bool:
-        """Parts of the page, no more often than a person could notice. Whether any was rendered."""
-        watched, heavy, light = self._watched, self._heavy, self._light
-        if now - self._looked >= OFTEN:
-            self._looked = now
-            known = watched.run, mail_of(watched.run), watched.stream.seq, watched.progress, watched.version
-            if known != self._known:
-                self._known = known
-                self._light = dict(run_page.light_pieces(view_of(watched), self._frame))
-        if now - self._weighed >= SELDOM and self._version != self._watched.version:
-            self._weighed, self._version = now, self._watched.version
-            self._heavy = dict(run_page.heavy_pieces(view_of(self._watched), self._frame))
-        return heavy is not self._heavy or light is not self._light
-
-    def since(self, live: Live) -> bytes:
-        stream = self._watched.stream
-        if live.after > self._seq or 0 < live.after < stream.begin:
+    def since(self, after: int, has: int) -> bytes:
+        if after > self._seq or 0 < after < self._stream.begin:
             return AGAIN
-        parts = self._light if live.has == fingerprint(self._heavy) else self._heavy | self._light
-        return frame(self._seq, stream.since(live.after) + "".join(parts.values()))
+        return format_event(self._seq, self._stream.since(after) + self._parts_unless(has))
 
 
-def _changed(pieces: Mapping[str, str], sent: Mapping[str, int]) -> tuple[str, dict[str, int]]:
-    """The pieces that differ from those that were sent, and what has been sent now. At first all count as sent."""
-    now = {name: fingerprint({name: html}) for name, html in pieces.items()}
-    fresh = [html for name, html in pieces.items() if name in sent and sent[name] != now[name]]
-    new = [html for name, html in pieces.items() if sent and name not in sent]
-    return "".join(fresh + new), now
+def format_event(number: int, html: str) -> bytes:
+    """Return HTML as one server-sent event, nothing if it is empty."""
+    if not html:
+        return b""
+    lines = "".join(f"data: {line}\n" for line in html.replace("\r", "").split("\n"))
+    return f"id: {number}\n{lines}\n".encode("utf-8", "replace")

@@ -1,6 +1,7 @@
-"""What are all pages made of? Their frame, badges, buttons, forms and clocks; and the piece that an event becomes: what
-the agent says and does, checks, refusals, talk, each an element with an id, so that what ends (a tool call) takes the
-place of what began. Text stays text: whatever an agent, a check or a person wrote is escaped, and nothing of it runs.
+"""The building blocks of all pages: frame, badges, buttons, forms, clocks, and one element per event of a run.
+
+Each event's element has an id, so that the end of a tool call replaces its start. `element` escapes everything that an
+agent, a check or a person wrote.
 """
 
 import os
@@ -11,25 +12,24 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from starlette.responses import HTMLResponse
 
 from ralph.core import events as e
 from ralph.core.text import clean, head, plural, short
-from ralph.records.journal import Entry
+from ralph.history.states import state_of
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import duration, from_home, moment, why_ended
+from ralph.store.journal import Entry
 from ralph.web.access import Level
-from ralph.web.server import WebAnswer
 
-TONES = {"done": "good", "stopped": "good", "running": "run"}
-TONES |= dict.fromkeys(("paused", "asking", "waiting", "stopping"), "warn")
-TONES |= dict.fromkeys(("queued", "held", "withdrawn", "blocked"), "calm")
+_CALM_TASKS = ("queued", "held", "withdrawn")  # states of a backlog's tasks that no run has
 _ICONS = {"pause": "M5 3h4v14H5zM11 3h4v14h-4z", "go": "M6 3l11 7-11 7z", "stop": "M4 4h12v12H4z"}
 _CLOCKS = re.compile(r'(data-since="\d+">)[^<]*')
 _CODE = re.compile(r"`([^`\n]{1,200})`")
 
 
 class Frame:
-    """What a page is told about itself: `base` is where the site begins, `level` what its reader may do."""
+    """What every page needs to know: `base` is the path of the site, `level` what the reader may do."""
 
     def __init__(self, base: str, level: Level | None) -> None:
         self.base, self.level = base, level
@@ -54,8 +54,9 @@ class Frame:
         class_: str = "",
         styles: Sequence[str] = ("page.css",),
         has_form: bool = False,
-    ) -> WebAnswer:
-        """A whole page. One without a script loads itself anew now and then, unless somebody may be typing on it."""
+        status: int = 200,
+    ) -> HTMLResponse:
+        """Return a whole page. Without JavaScript it reloads every ten seconds, unless it has a form."""
         base = self.base
         head = element(
             "head",
@@ -69,15 +70,15 @@ class Frame:
             _REFRESH if live and not has_form else None,
             element("script", src=f"{base}a/page.js", defer=True),
         )
-        skip = element("a.skip", "Skip to the page", href="#main")
+        skip = element("a.skip", "Skip to content", href="#main")
         said = element("div#said", role="status", aria_live="polite")
         attributes = {"data_live": f"{base}events{live}" if live else None, "data_at": str(at) if live else None}
         whole = element("body", skip, *body, said, data_now=f"{time.time():.0f}", class_=class_ or None, **attributes)
         html = f"<!doctype html>\n{element('html', head, whole, lang='en')}\n"
-        return WebAnswer(html.encode("utf-8", "replace"))
+        return HTMLResponse(html.encode("utf-8", "replace"), status)
 
     def bar(self, *crumbs: object) -> Html:
-        """The top of every page."""
+        """Return the bar at the top of every page."""
         begin = element("a.btn.primary", "New run", href=f"{self.base}new", data_key="n")
         return element(
             "header.bar",
@@ -88,23 +89,21 @@ class Frame:
 
 
 _REFRESH = element("noscript", element("meta", http_equiv="refresh", content="10"))
-RELOAD = element("noscript", element("a.btn", "Load this page anew", href=""))
+RELOAD = element("noscript", element("a.btn", "Reload this page", href=""))
 
 
 def page_title(text: str) -> Html:
     return element("title#title", text)
 
 
-def sentence_page(frame: Frame, title: str, text: str, status: int) -> WebAnswer:
-    """A page that says one thing."""
+def message_page(frame: Frame, title: str, text: str, status: int) -> HTMLResponse:
     home = element("p", element("a", "All runs", href=frame.base)) if frame.level else None
     body = element("main.enter#main", element("h1", title), element("p", prose(text)), home)
-    made = frame.page(title, body)
-    return WebAnswer(made.body, status)
+    return frame.page(title, body, status=status)
 
 
 def badge(state: str, text: str = "") -> Html:
-    tone = TONES.get(state, "bad")
+    tone = "calm" if state in _CALM_TASKS else state_of(state).badge
     return element("span", element("i", aria_hidden="true"), text or state, class_=f"badge {tone}")
 
 
@@ -123,7 +122,7 @@ def button(text: object, kind: str = "", **attributes: object) -> Html:
 
 
 def form(action: str, *inside: object, class_: str = "", is_quick: bool = True, hidden: Mapping[str, str] = {}) -> Html:
-    """A form that is posted. A quick one is sent without leaving the page, where a script can."""
+    """Return a form. If `is_quick`, the script sends it without leaving the page."""
     fields = [element("input", type="hidden", name=name, value=value) for name, value in hidden.items()]
     quick = {"data_quick": True} if is_quick else {}
     return element("form", fields, *inside, method="post", action=action, class_=class_ or None, **quick)
@@ -135,7 +134,7 @@ def text_area(label: str, id_: str, rows: int = 1, **attributes: object) -> Html
 
 
 def clock(since: float, now: float, class_: str = "soft") -> Html:
-    """How long something has been going on; where a script runs, it goes on counting."""
+    """Return how long something has been running. The script keeps it counting."""
     return element("span", duration(round(max(now - since, 0.0))), class_=class_, data_since=f"{since:.0f}")
 
 
@@ -145,7 +144,7 @@ def time_of(at: float) -> Html:
 
 
 def prose(text: str) -> Html:
-    """Text with its code spans set as code."""
+    """Return text with its `code spans` as elements."""
     text = clean(text)
     made: list[object] = []
     at = 0
@@ -155,8 +154,8 @@ def prose(text: str) -> Html:
     return joined(*made, text[at:])
 
 
-def inside(text: str, workspace: str) -> str:
-    """Text without the way to the workspace, which is the same everywhere."""
+def shorten_paths(text: str, workspace: str) -> str:
+    """Return text with paths relative to the workspace."""
     return text.replace(workspace.rstrip("/") + "/", "") if len(workspace) > 1 else text
 
 
@@ -165,23 +164,23 @@ def place_name(path: str) -> str:
 
 
 def place_words(path: str) -> str:
-    """A folder as a person here calls it."""
+    """Return the path with the home folder as ~."""
     return from_home(path, os.environ.get("HOME", ""))
 
 
 def fingerprint(pieces: Mapping[str, str]) -> int:
-    """Differs where the pieces do, be it by more than the time that has passed."""
+    """Return a checksum of the pieces that ignores running clocks."""
     return zlib.crc32("".join(_CLOCKS.sub(r"\1", html) for html in pieces.values()).encode("utf-8", "replace"))
 
 
-MOST_ENTRIES = 2000
-MOST_BYTES = 900_000
-MOST_SHOWN = 200
-_TEXT_SHOWN = 4000
+MAX_PIECES = 2000
+MAX_BYTES = 900_000
+INITIAL_PIECES = 200
+_MAX_TEXT = 4000  # characters
 
 
 class Piece(Struct):
-    """`seq` is the number of the last event that is in it."""
+    """One element of the stream; `seq` is the number of the last event in it."""
 
     id: str
     html: Html
@@ -189,7 +188,7 @@ class Piece(Struct):
 
 
 class _Call(Struct, frozen=True):
-    """A tool call that has not ended."""
+    """A tool call that has not finished."""
 
     piece: Piece
     name: str
@@ -198,7 +197,7 @@ class _Call(Struct, frozen=True):
 
 
 class RecentPieces:
-    """The last pieces of a run's story. Bounded: what is older stands among the iterations."""
+    """The latest pieces of a run's stream. Older ones are dropped; the iterations still list them."""
 
     def __init__(self, workspace: str) -> None:
         self._workspace = workspace
@@ -207,33 +206,33 @@ class RecentPieces:
         self._calls: dict[str, _Call] = {}
         self.seq = 0
         self.begin = 0
-        """Whoever has seen everything up to this number has missed nothing that is no longer kept."""
+        """A page that has everything up to this number lacks nothing that was dropped."""
 
-    def hear(self, entry: Entry, event: e.Event) -> None:
+    def add(self, entry: Entry, event: e.Event) -> None:
         self.seq = max(self.seq, entry.seq)
-        html = self._rendered(event, entry)
+        html = self._render(event, entry)
         if html:
             piece = Piece(f"e{entry.seq}", html, entry.seq)
             if isinstance(event, e.ToolStarted):
                 self._calls[event.id] = _Call(piece, event.name, event.input, entry.at)
             self._kept.append(piece)
             self._bytes += len(html)
-            while len(self._kept) > MOST_ENTRIES or self._bytes > MOST_BYTES:
+            while len(self._kept) > MAX_PIECES or self._bytes > MAX_BYTES:
                 gone = self._kept.popleft()
                 self._bytes -= len(gone.html)
                 self.begin = max(self.begin, gone.seq)
 
     def since(self, after: int) -> str:
-        """The pieces with something in them that happened after number `after`."""
+        """Return the pieces that changed after event number `after`."""
         return "".join(piece.html for piece in self._kept if piece.seq > after)
 
-    def shown(self, most: int = MOST_SHOWN) -> list[Html]:
-        """What a page begins with: the pieces of the iteration at work, as far as a person would scroll back."""
+    def latest(self, limit: int = INITIAL_PIECES) -> list[Html]:
+        """Return the pieces of the current iteration, at most the last `limit`: what a page starts with."""
         pieces = list(self._kept)
         first = max((at for at, piece in enumerate(pieces) if 'class="iteration"' in piece.html[:60]), default=0)
-        return [piece.html for piece in pieces[max(first, len(pieces) - most) :]]
+        return [piece.html for piece in pieces[max(first, len(pieces) - limit) :]]
 
-    def _rendered(self, event: e.Event, entry: Entry) -> Html | None:
+    def _render(self, event: e.Event, entry: Entry) -> Html | None:
         name = f"e{entry.seq}"
         match event:
             case e.IterationStarted():
@@ -241,29 +240,29 @@ class RecentPieces:
                 of = f" of {event.max_iterations}" if event.max_iterations else ""
                 return element("h3.iteration", f"Iteration {event.iteration}{of}", time_of(entry.at), id=name)
             case e.AgentText() if event.text.strip():
-                return element("p.says", prose(head(event.text, _TEXT_SHOWN, " …").strip()), id=name)
+                return element("p.says", prose(head(event.text, _MAX_TEXT, " …").strip()), id=name)
             case e.ToolStarted():
-                given = element("code", inside(short(event.input, 300), self._workspace))
+                given = element("code", shorten_paths(short(event.input, 300), self._workspace))
                 since = element("span.soft", "", data_since=f"{entry.at:.0f}")
                 return element("div.tool", mark("run"), element("b", short(event.name, 60)), given, since, id=name)
             case e.ToolFinished():
-                return self._ended(event, entry)
-        return _rendered_alone(event, name)
+                return self._finish_call(event, entry)
+        return _render_single(event, name)
 
-    def _ended(self, event: e.ToolFinished, entry: Entry) -> Html | None:
-        """The end of a call stands where its beginning stood, if that is still there."""
+    def _finish_call(self, event: e.ToolFinished, entry: Entry) -> Html | None:
+        """Replace the start of a call by its end; return an element if the start is unknown."""
         call = self._calls.pop(event.id, None)
         if call is None:
             return _tool(f"e{entry.seq}", event, event.name, "", 0.0)
-        given = inside(short(call.given, 300), self._workspace)
+        given = shorten_paths(short(call.given, 300), self._workspace)
         html = _tool(call.piece.id, event, call.name or event.name, given, entry.at - call.began)
         self._bytes += len(html) - len(call.piece.html)
         call.piece.html, call.piece.seq = html, entry.seq
         return None
 
 
-def _rendered_alone(event: e.Event, name: str) -> Html | None:
-    """Events that no other one belongs to."""
+def _render_single(event: e.Event, name: str) -> Html | None:
+    """Render an event that stands by itself."""
     match event:
         case e.AgentFinished() if event.failure or event.ended_by:
             why = short(event.reason or event.failure or event.ended_by.replace("-", " "), 400)
@@ -278,12 +277,12 @@ def _rendered_alone(event: e.Event, name: str) -> Html | None:
         case e.Paused():
             return _row(f"Paused: {short(event.reason, 300)}", name)
         case e.Continued():
-            return _row(f"Went on after {duration(event.seconds)}", name)
+            return _row(f"Resumed after {duration(event.seconds)}", name)
         case e.QuestionAsked():
-            return element("div.asked", element("b", "It asks: "), prose(event.text), id=name)
+            return element("div.asked", element("b", "Question: "), prose(event.text), id=name)
         case e.PersonTold():
-            said = [element("p", element("b", "You: "), prose(note.text)) for note in event.notes]
-            return element("div.you", said, id=name)
+            notes = [element("p", element("b", "You: "), prose(note.text)) for note in event.notes]
+            return element("div.you", notes, id=name)
         case e.PermissionDenied():
             return _row(f"Not allowed to use {short(event.tool, 80)}", name)
         case e.Notice() if event.level != "debug":
@@ -300,10 +299,10 @@ def _row(text: str, name: str) -> Html:
 
 
 def refusal(claim: str, reason: str) -> list[object]:
-    """Why a claim was not believed."""
+    """Return why a claim was refused."""
     why = short(reason, 500)
     return [
-        element("b", "Not believed. "),
+        element("b", "Claim refused. "),
         "The agent said ",
         element("code", short(claim, 80)),
         ". ",
@@ -321,7 +320,7 @@ def _check(event: e.CheckFinished, name: str) -> Html:
     output = event.output.strip()
     if event.passed or not output:
         return element("div.tool", top, id=name)
-    shown = element("pre", clean(head(output, _TEXT_SHOWN, "\n…")), tabindex="0")
+    shown = element("pre", clean(head(output, _MAX_TEXT, "\n…")), tabindex="0")
     return element("details.tool", element("summary", top), shown, open=True, id=name)
 
 
@@ -338,5 +337,5 @@ def _tool(name: str, ended: e.ToolFinished, tool: str, given: str, took: float) 
         return element("div.tool", top, id=name)
     more = ended.lines - ended.output.count("\n") - 1
     rest = element("p.soft", f"{plural(more, 'more line')} in the log") if more > 0 else None
-    shown = element("pre", clean(head(ended.output, _TEXT_SHOWN, "\n…")), tabindex="0")
+    shown = element("pre", clean(head(ended.output, _MAX_TEXT, "\n…")), tabindex="0")
     return element("details.tool", element("summary", top), shown, rest, id=name)

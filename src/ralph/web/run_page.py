@@ -1,12 +1,14 @@
-"""How does one run stand, what does it do now, what can a person do about it? The stream replaces parts by their id."""
+"""The page of one run. Live updates replace its parts by their id."""
+
+from starlette.responses import HTMLResponse
 
 from ralph.core.text import plural, short
 from ralph.history.needs import Action, needs
+from ralph.run import control
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import command, duration, moment, money, need_words, nickname, portion, why_ended
-from ralph.steering import control
-from ralph.web.board_page import answer_form, state_badge
+from ralph.web.board_page import answer_forms, state_badge
 from ralph.web.iteration_pages import chapters, chapters_section, score
 from ralph.web.pieces import (
     RELOAD,
@@ -16,25 +18,23 @@ from ralph.web.pieces import (
     fingerprint,
     form,
     icon,
-    inside,
     mark,
     page_title,
     place_words,
     prose,
+    shorten_paths,
     text_area,
 )
-from ralph.web.server import WebAnswer
 from ralph.web.watching import RunSeen, View
 
-MOST_FILES = 12
-MOST_TODO = 40
-HOT = 0.8  # of a limit
+MAX_FILES = 12
+MAX_TODO = 40
+NEAR_LIMIT = 0.8  # share of a limit from which a meter warns
 
 
-def run_page(view: View, frame: Frame) -> WebAnswer:
+def run_page(view: View, frame: Frame) -> HTMLResponse:
     seen, history = view.seen, view.history
-    heavy = heavy_pieces(view, frame)
-    parts = heavy | light_pieces(view, frame)
+    parts = pieces(view, frame)
     goal = element("h1", short(history.goal or seen.present.goal, 600))
     top = element("div.head", goal, _facts(view), parts["now"])
     story = element("div.column", _stream(view), chapters_section(view, parts, frame))
@@ -53,7 +53,7 @@ def run_page(view: View, frame: Frame) -> WebAnswer:
         frame.bar(parts["state"]),
         main,
         parts["steer"],
-        live=f"?run={seen.run.id}&has={fingerprint(heavy)}",
+        live=f"?run={seen.run.id}&has={fingerprint(parts)}",
         at=view.seq,
         class_="run-page",
         has_form=frame.may_steer,
@@ -64,22 +64,22 @@ def title(seen: RunSeen) -> str:
     return f"{nickname(seen.run.id)} {seen.state} · {short(seen.present.goal, 60)}"
 
 
-def light_pieces(view: View, frame: Frame) -> dict[str, Html]:
-    """Those that may change though the journal does not grow."""
+def pieces(view: View, frame: Frame) -> dict[str, Html]:
+    """Return the parts of the page that can change, by id."""
     seen = view.seen
     return {
         "title": page_title(title(seen)),
         "state": state_piece(seen),
-        "now": _now(view.seen),
+        "now": _now(seen),
         "attention": _attention(view, frame),
         "steer": _steer(view, frame),
         "reading": _reading(view),
         "todo": _todo(view),
+        "meters": _meters(view),
+        "score": score(view, frame),
+        "files": _files(view, frame),
+        **chapters(view, frame),
     }
-
-
-def heavy_pieces(view: View, frame: Frame) -> dict[str, Html]:
-    return {"meters": _meters(view), "score": score(view, frame), "files": _files(view, frame)} | chapters(view, frame)
 
 
 def state_piece(seen: RunSeen) -> Html:
@@ -88,14 +88,14 @@ def state_piece(seen: RunSeen) -> Html:
 
 def _facts(view: View) -> Html:
     history = view.history
-    said = " or ".join(claim.partition(":")[2] or claim for claim in history.claims)
-    checks = f" and {plural(len(history.checks), 'check')} pass" if history.checks else ""
+    claims = " or ".join(claim.partition(":")[2] or claim for claim in history.claims)
+    checks = f" and {plural(len(history.check_names), 'check')} pass" if history.check_names else ""
     known = view.seen.run.facts
     facts = [
         place_words(known.workspace),
         known.agent,
         f"branch {known.branch}" if known.branch else "",
-        f"done when it says {said}{checks}" if said else "",
+        f"done when the agent says {claims}{checks}" if claims else "",
     ]
     return element("p.facts.soft", [element("span", short(fact, 200)) for fact in facts if fact])
 
@@ -103,24 +103,23 @@ def _facts(view: View) -> Html:
 def _now(seen: RunSeen) -> Html:
     present = seen.present
     if not seen.run.is_alive:
-        said = why_ended(present) or f"It was {seen.state}."
-        return element("p.doing.soft#now", prose(short(said, 400)))
+        return element("p.doing.soft#now", prose(short(why_ended(present) or seen.state, 400)))
     if seen.can_skip or seen.run.state == "paused":
-        said = "It stands still until you answer." if seen.can_skip else "It stands still until you let it go on."
-        return element("p.doing.soft#now", said)
-    if present.waiting_until:
-        return element("p.doing.soft#now", f"It waits: {short(present.reason, 200)}")
-    doing = element("code.cut", inside(short(present.doing or "thinking", 300), present.workspace))
+        text = "Waiting for your answer." if seen.can_skip else "Paused until you resume it."
+        return element("p.doing.soft#now", text)
+    if present.until:
+        return element("p.doing.soft#now", f"Waiting: {short(present.reason, 200)}")
+    doing = element("code.cut", shorten_paths(short(present.doing or "thinking", 300), present.workspace))
     since = clock(present.since, seen.now) if present.since else None
     return element("p.doing#now", mark("run"), doing, since)
 
 
 def _reading(view: View) -> Html:
-    """While the beginning of a long journal is still being read."""
+    """Return the progress of reading a long journal."""
     if view.progress >= 1:
         return element("div#reading")
-    said = f"Reading the journal: {view.progress:.0%}. Earlier iterations come as soon as they are read."
-    return element("p.soft#reading", said)
+    text = f"Reading the journal: {view.progress:.0%}. Earlier iterations appear as they are read."
+    return element("p.soft#reading", text)
 
 
 def _meters(view: View) -> Html:
@@ -135,21 +134,21 @@ def _meters(view: View) -> Html:
 
 
 def cost_meter(cost: float | None, cap: float | None) -> Html:
-    said = money(cost) if cost is not None else "–"
-    return meter("Cost", cost or 0.0, cap, said=said, most=money(cap or 0).removesuffix(".00"))
+    text = money(cost) if cost is not None else "–"
+    return meter("Cost", cost or 0.0, cap, text=text, cap_text=money(cap or 0).removesuffix(".00"))
 
 
-def time_meter(seen: RunSeen, most: float | None) -> Html:
+def time_meter(seen: RunSeen, cap: float | None) -> Html:
     taken = seen.present.lasted_s
     roughly = duration(round(taken) if taken < 600 else round(taken / 60) * 60)
-    said = element("span", roughly, data_since=f"{seen.run.facts.began:.0f}" if seen.run.is_alive else None)
-    return meter("Time", taken, most, said=said, most=duration(most or 0))
+    text = element("span", roughly, data_since=f"{seen.run.facts.began:.0f}" if seen.run.is_alive else None)
+    return meter("Time", taken, cap, text=text, cap_text=duration(cap or 0))
 
 
-def meter(name: str, now: float, cap: float | None, *, said: object = None, most: str = "", tone: str = "") -> Html:
-    """How much there is of how much there may be; `said` and `most` where that is not a plain number."""
+def meter(name: str, now: float, cap: float | None, *, text: object = None, cap_text: str = "", tone: str = "") -> Html:
+    """Return a bar with the used share of a limit. The texts replace the plain numbers."""
     used = portion(now, cap or 0.0)
-    hot = " hot" if used >= HOT and not tone else ""
+    hot = " hot" if used >= NEAR_LIMIT and not tone else ""
     rail = element("rect.rail", width="100", height="4")
     fill = element("rect.fill", width=f"{100 * used:.1f}", height="4")
     bar = element(
@@ -161,51 +160,51 @@ def meter(name: str, now: float, cap: float | None, *, said: object = None, most
         preserveAspectRatio="none",
         aria_hidden="true",
     )
-    of = element("span.soft", f" of {most or cap}") if cap else None
-    return element("div", element("dt", name), element("dd", element("b", said or str(now)), of, bar))
+    of = element("span.soft", f" of {cap_text or cap}") if cap else None
+    return element("div", element("dt", name), element("dd", element("b", text or str(now)), of, bar))
 
 
 def _attention(view: View, frame: Frame) -> Html:
-    """What needs the person, with what can be done about it."""
+    """Return what needs a person, with buttons for what can be done."""
     seen = view.seen
-    made: list[object] = [element("div.card.attention", asked) for asked in answer_form(seen, frame, 5)]
+    made: list[object] = [element("div.card.attention", asked) for asked in answer_forms(seen, frame, 5)]
     if seen.run.is_alive:
         present = seen.present
-        if until := present.waiting_until:
-            said = element("b", f"Waits until {moment(until, until - seen.now)}. ")
-            made.append(element("p.card.attention.calm", said, short(present.reason, 400)))
+        if until := present.until:
+            title_ = element("b", f"Waiting until {moment(until, until - seen.now)}. ")
+            made.append(element("p.card.attention.calm", title_, short(present.reason, 400)))
         if present.notes:
-            made.append(element("p.soft", f"{plural(present.notes, 'note')} of yours for the next prompt"))
+            made.append(element("p.soft", f"{plural(present.notes, 'note')} for the next prompt"))
     else:
-        wanted = [need for need in needs(view.history) if need.kind != "question" or not frame.may_steer]
+        open_needs = [need for need in needs(view.history) if need.kind != "question" or not frame.may_steer]
         items = []
-        for need in wanted:
+        for need in open_needs:
             acts = [_action(action, frame) for action in need.actions]
-            said = element("span", prose(need_words(need)))
-            items.append(element("li", said, element("span.acts", acts) if acts else None))
+            text = element("span", prose(need_words(need)))
+            items.append(element("li", text, element("span.acts", acts) if acts else None))
         if items:
             made.append(element("div.card.attention", element("h2", "What needs you"), element("ul", items)))
     return element("div#attention", made)
 
 
 def _action(action: Action, frame: Frame) -> Html:
-    """A button for what the page can do, the command for what it cannot."""
+    """Return a button if the web UI can do it, else the command."""
     if action.verb == "diff":
         return element("a.btn", "What it changed", href=frame.run(action.run, "diff"))
     if action.verb == "resume" and frame.may_steer:
-        label = _MORE[action.options[0][0]].format(action.options[0][1]) if action.options else "Go on"
+        label = _MORE[action.options[0][0]].format(action.options[0][1]) if action.options else "Resume"
         return form(frame.run(action.run, "resume"), button(label, "primary"), hidden=dict(action.options))
     if action.verb == "tell" and frame.may_steer:
-        return element("a.btn", "Say a word to it", href="#tell")
+        return element("a.btn", "Write to the agent", href="#tell")
     return element("code", command(action))
 
 
 _MORE = {
-    "until": "Let green {} suffice",
+    "until": "Finish when {} pass",
     "more": "{} more iterations",
-    "max_cost": "Up to ${} in all",
-    "max_tokens": "Up to {} tokens in all",
-    "max_time": "Up to {} in all",
+    "max_cost": "Raise the limit to ${}",
+    "max_tokens": "Raise the limit to {} tokens",
+    "max_time": "Raise the limit to {}",
 }
 
 
@@ -221,7 +220,7 @@ def _todo(view: View) -> Html:
             element("span", prose(short(one.text, 300))),
             class_=one.status if one.status in ("done", "active") else None,
         )
-        for one in items[:MOST_TODO]
+        for one in items[:MAX_TODO]
     ]
     active = next((one.text for one in items if one.status == "active"), "")
     summary = element(
@@ -230,7 +229,7 @@ def _todo(view: View) -> Html:
         element("span.soft", f"{sum(one.status == 'done' for one in items)} of {len(items)}"),
         element("span.soft.cut.if-folded", short(active, 80)),
     )
-    more = element("li.soft", f"and {len(items) - MOST_TODO} more") if len(items) > MOST_TODO else None
+    more = element("li.soft", f"and {len(items) - MAX_TODO} more") if len(items) > MAX_TODO else None
     return element("details.card.todo#todo", summary, element("ul", rows, more, role="list"), open=True)
 
 
@@ -244,45 +243,45 @@ def _files(view: View, frame: Frame) -> Html:
             element("code.cut", short(one.path, 200), title=one.path),
             element("span.number", tables.lines_of(one)),
         )
-        for one in files[:MOST_FILES]
+        for one in files[:MAX_FILES]
     ]
-    if len(files) > MOST_FILES:
-        rows.append(element("li.soft", f"and {len(files) - MOST_FILES} more"))
+    if len(files) > MAX_FILES:
+        rows.append(element("li.soft", f"and {len(files) - MAX_FILES} more"))
     link = element("a", "Changes", href=frame.run(view.seen.run.id, "diff"), data_key="d")
-    tone = "" if view.seen.run.is_alive else " ended"  # a phone shows it then: nothing else is going on
+    tone = "" if view.seen.run.is_alive else " ended"  # on a phone it is only shown for ended runs
     return element("section#files", element("h2", link), element("ul", rows, role="list"), class_=f"card files{tone}")
 
 
 def _stream(view: View) -> Html:
     alive = view.seen.run.is_alive
-    heading = element("h2.hidden", "Now" if alive else "The last iteration")
+    heading = element("h2.hidden", "Now" if alive else "Last iteration")
     log = element("div#stream", view.stream, role="log", aria_live="off")
     return element("section", heading, log)
 
 
 def _steer(view: View, frame: Frame) -> Html:
-    """What can be done at any time, at the bottom of the screen."""
+    """Return the controls at the bottom of the screen."""
     seen = view.seen
-    if not frame.may_steer or control.cannot_be_told(seen.run):
+    if not frame.may_steer or control.why_not_tell(seen.run):
         return element("footer#steer")
-    box = text_area("Say a word to it", "tell", required=True, placeholder="Say a word…", title="t")
+    box = text_area("Write to the agent", "tell", required=True, placeholder="Write to the agent…", title="t")
     tell = form(frame.run(seen.run.id, "tell"), box, button("Tell", "primary"), class_="tell")
     return element("footer.steer#steer", tell, element("div.acts", steer_buttons(seen, frame)))
 
 
 def steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
     run = seen.run
-    go_on = _one_button(frame.run(run.id, "resume"), "go", "Go on", "r")
+    resume = _one_button(frame.run(run.id, "resume"), "go", "Resume", "r")
     if not run.is_alive:
-        return [] if control.cannot_go_on(run) else [go_on]
+        return [] if control.why_not_resume(run) else [resume]
     is_held = seen.mail.is_paused or run.state == "paused"
-    hold = go_on if is_held else _one_button(frame.run(run.id, "pause"), "pause", "Pause", "p")
+    hold = resume if is_held else _one_button(frame.run(run.id, "pause"), "pause", "Pause", "p")
     summary = element("summary.btn", icon("stop"), element("span", "Stop"), data_key="s", title="s")
     choices = element(
         "div.choices",
-        element("p", "End this run?"),
+        element("p", "Stop this run?"),
         form(frame.run(run.id, "stop"), button("After this turn", "primary")),
-        form(frame.run(run.id, "stop"), button("Now, with all it started", "danger"), hidden={"now": "1"}),
+        form(frame.run(run.id, "stop"), button("Now, with all its processes", "danger"), hidden={"now": "1"}),
     )
     return [hold, element("details.ask#stop", summary, choices)]
 

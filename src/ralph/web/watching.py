@@ -1,11 +1,12 @@
-"""What is known of the runs that somebody looks at? The end of a journal is read first, so that there is something to
-see at once, however long it is; what counts of all of it is read in the background, once for everybody who looks."""
+"""The runs that viewers look at. The end of a journal is read first, so that there is something to show at once; the
+rest is read in slices, once for all viewers."""
 
 import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 
 import msgspec
@@ -13,14 +14,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.events import TodoItem
-from ralph.core.model import Question, RunFacts
+from ralph.core.model import Question
+from ralph.core.state import RunSummary
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file
 from ralph.history.feed import LONGEST_LOOK, Feed, with_files
 from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import Fold, RunHistory
 from ralph.history.work_history import WorkHistory, work_history
-from ralph.records.register import (
+from ralph.show.plots import Html
+from ralph.store.mailbox import Mail, Mailbox
+from ralph.store.register import (
     JOURNAL,
     KnownRuns,
     Listed,
@@ -31,23 +35,17 @@ from ralph.records.register import (
     recorded_in,
     run_of,
 )
-from ralph.show.plots import Html
-from ralph.steering.mailbox import Mail, Mailbox
-from ralph.web.access import NotServed
+from ralph.web.access import RequestRefused
 from ralph.web.pieces import RecentPieces
 
-MOST_RUNS = 400
+MAX_RUNS = 400  # on the board
+MAX_WATCHED = 16
 NO_MAIL = Mail()
-MOST_WATCHED = 16
-SLICE = 0.02
-AT_ONCE, SHORT = 0.15, 1 << 24
-"""So many seconds a page waits for all of a journal of so many bytes: the beginning of a longer one comes later."""
-PATIENCE = 5.0
-"""So many for its end, which takes a hundredth of one unless the machine has other things to do."""
+END_TIMEOUT = 5.0  # seconds for reading the end of a journal, which usually takes a hundredth of one
 
 
 class RunLimits(Struct, frozen=True, rename="camel"):
-    """What a run may take, where that was said."""
+    """The limits of a run that were set."""
 
     max_cost: float | None = None
     max_time: float | None = None
@@ -64,7 +62,7 @@ class RunSeen(Struct, frozen=True, kw_only=True):
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """Those that nobody has answered: of a run that is not at work, too, since it may go on."""
+        """The open questions. An ended run may have some, because it can be resumed."""
         return self.mail.questions
 
     @property
@@ -73,7 +71,7 @@ class RunSeen(Struct, frozen=True, kw_only=True):
 
     @property
     def can_skip(self) -> bool:
-        """Whether it stands still until it is answered."""
+        """Whether the run waits for an answer."""
         return self.run.state == "asking"
 
     @property
@@ -85,12 +83,12 @@ class RunSeen(Struct, frozen=True, kw_only=True):
         return self.present.needs_you
 
 
-def seen(run: Listed, now: float) -> RunSeen:
-    """One run as it stands."""
-    return _seen(run, mail_of(run), _limits(run.place), now)
+def look_at(run: Listed, now: float) -> RunSeen:
+    """Return the run as it is now."""
+    return _run_seen(run, mail_of(run), _limits(run.place), now)
 
 
-def _seen(run: Listed, mail: Mail, limits: RunLimits, now: float) -> RunSeen:
+def _run_seen(run: Listed, mail: Mail, limits: RunLimits, now: float) -> RunSeen:
     return RunSeen(run=run, present=run_now(run, now, mail), mail=mail, limits=limits, now=now)
 
 
@@ -99,39 +97,38 @@ def mail_of(run: Listed) -> Mail:
 
 
 class WorkSeen(Struct, frozen=True, kw_only=True):
-    """The work on a backlog at one moment; `loops` is where the loops stand that are at work, by the items' keys."""
+    """A backlog at one moment; `loops` are the facts of its running tasks, by key."""
 
     seen: RunSeen
     history: WorkHistory
-    loops: Mapping[str, RunFacts]
+    loops: Mapping[str, RunSummary]
 
 
 class Glance(Struct, frozen=True):
-    """What is told apart without rendering anything: the runs to be shown with what lies in their boxes, and how long
-    the journals are of the works among them that go on."""
+    """What the board depends on: its runs with their mail, and the size of each running backlog's journal."""
 
     runs: Sequence[tuple[Listed, Mail]]
     works: Mapping[str, int]
 
 
 class Survey(Struct, frozen=True):
-    """All runs, and the works among them that go on."""
+    """All runs, and the backlogs among them that are running."""
 
     runs: Sequence[RunSeen]
     works: Sequence[WorkSeen] = ()
 
 
 class Register:
-    """The runs that may be looked at: all of this user's, and those that are kept in the folders that were named."""
+    """The runs that can be viewed: all of this user's, and those in the given workspaces."""
 
-    def __init__(self, env: Mapping[str, str] = os.environ, places: Sequence[str] = ()) -> None:
-        self.env, self.places = env, places
+    def __init__(self, env: Mapping[str, str] = os.environ, workspaces: Sequence[str] = ()) -> None:
+        self.env, self._named = env, workspaces
         self._works: dict[str, tuple[int, WorkHistory]] = {}
         self._known = KnownRuns()
 
     def runs(self) -> list[Listed]:
-        """Those at work first, then the newest. What the agents of a task start belongs to it, and is not listed."""
-        local = [path for place in self.places for path in folders_in(f"{place}/.ralph")]
+        """Return all runs, running ones first, then the newest. Runs started by an agent are left out."""
+        local = [path for place in self._named for path in folders_in(f"{place}/.ralph")]
         links, here = links_to_all(self.env), host()
         found = self._known.look((*local, *links))
         ours = [found[path] for path in links if path in found and found[path].facts.host in ("", here)]
@@ -139,35 +136,35 @@ class Register:
         return sorted(known.values(), key=lambda run: (run.is_alive, run.id), reverse=True)
 
     def find(self, run_id: str) -> Listed:
-        """The run of this id: equal to one on record, and never a path."""
-        local = (run for place in self.places for run in recorded_in(f"{place}/.ralph") if run.id == run_id)
+        """Return the run with this id. Raise `RequestRefused` if there is none."""
+        local = (run for place in self._named for run in recorded_in(f"{place}/.ralph") if run.id == run_id)
         found = run_of(run_id, self.env) or next(local, None)
         if found is None or found.is_child:
-            raise NotServed(404, "There is no such run, or it has been removed.")
+            raise RequestRefused(404, "run not found: it may have been removed")
         return found
 
     def glance(self) -> Glance:
-        """What the loops for the items of a work came to is told by the work, as long as it is on record."""
+        """Return what the board depends on. Ended runs of a recorded backlog are left out: the backlog shows them."""
         listed = self.runs()
         works = {run.id: run for run in listed if run.facts.kind == "work"}
-        shown = [run for run in listed if run.is_alive or run.facts.work not in works][:MOST_RUNS]
+        shown = [run for run in listed if run.is_alive or run.facts.work not in works][:MAX_RUNS]
         return Glance(
             [(run, mail_of(run)) for run in shown], {run.id: _length(run) for run in works.values() if run.is_alive}
         )
 
     def survey(self, glance: Glance | None = None) -> Survey:
-        """On a list of many, the limits of those that have ended do not matter."""
+        """Return what the board shows. Limits are read only for running runs."""
         now, glance = time.time(), glance or self.glance()
         limits = {run.id: _limits(run.place) for run, _ in glance.runs if run.is_alive}
-        surveyed = [_seen(run, mail, limits.get(run.id, RunLimits()), now) for run, mail in glance.runs]
+        surveyed = [_run_seen(run, mail, limits.get(run.id, RunLimits()), now) for run, mail in glance.runs]
         return Survey(surveyed, [self.work(one) for one in surveyed if one.run.id in glance.works])
 
     def work(self, seen: RunSeen) -> WorkSeen:
-        """A work's journal is read again when it has grown."""
+        """Return a backlog; its journal is read again if it has grown."""
         run, known = seen.run, self._works.get(seen.run.id)
         size = _length(run)
         if known is None or known[0] != size:
-            if len(self._works) >= MOST_WATCHED:
+            if len(self._works) >= MAX_WATCHED:
                 self._works.clear()
             known = self._works[run.id] = (size, work_history(run))
         around = os.path.dirname(run.place)
@@ -176,31 +173,30 @@ class Register:
         return WorkSeen(seen=seen, history=history, loops={key: facts for key, facts in loops.items() if facts})
 
     def workspaces(self) -> list[str]:
-        """Where a run may be started."""
-        known = [*self.places, *(run.facts.workspace for run in self.runs())]
+        """Return the folders in which a run may be started."""
+        known = [*self._named, *(run.facts.workspace for run in self.runs())]
         return [place for place in dict.fromkeys(known) if place and os.path.isdir(place)]
 
 
 class WatchedRun:
-    """One run that somebody looks at."""
+    """One run that viewers look at. Its fields may be read by several threads: hold `lock` while rendering."""
 
-    def __init__(self, run: Listed) -> None:
+    def __init__(self, run: Listed, feed: Feed) -> None:
         self.run = run
         self.lock = threading.RLock()
-        self.version = 0
-        self._grown, self._settled = threading.Event(), threading.Event()
-        self._is_closed = False
+        self._reset(feed)
 
-    def start(self) -> None:
-        self._begin()
-        counting = copy_context().run  # for the same asker: that one may leave
-        threading.Thread(target=counting, args=(self._count,), name=f"reads {self.run.id}", daemon=True).start()
+    @classmethod
+    def open(cls, run: Listed) -> "WatchedRun":
+        return cls(run, Feed.open(run.folder.journal))
 
-    def _begin(self) -> None:
-        self._feed = Feed.open(self.run.folder.journal)
+    def _reset(self, feed: Feed) -> None:
+        self._feed = feed
         self.stream = RecentPieces(self.run.facts.workspace)
         self._fold = Fold(self.run.id)
-        self._counted_files = -1
+        self._finished = -1  # iterations
+        self._files_thread = threading.Thread()
+        self.files_version = 0
 
     @property
     def todo(self) -> tuple[TodoItem, ...]:
@@ -208,76 +204,63 @@ class WatchedRun:
 
     @property
     def progress(self) -> float:
-        """How much of the journal has been counted."""
+        """The share of the journal that has been read."""
         return self._feed.progress
 
     def history(self) -> RunHistory:
         return self._fold.as_of(time.time() if self.run.is_alive else 0.0, self.run.state)
 
     def look(self, longest: float = LONGEST_LOOK) -> None:
-        """Reads what is new, or as much of it as can be read in `longest` seconds."""
+        """Read the new end of the journal, then a slice of the rest, for at most `longest` seconds each."""
         with self.lock:
-            if self._feed.is_replaced:  # an agent that cleans up has removed it, and it was written anew
-                before = self._feed
-                self._begin()
-                before.close()  # only now: where nobody can read what stands in its place, that is said at each look
-            if not self._feed.has_grown:
-                return
-            left_out, news = self._feed.left_out, self._feed.look(longest)
-            if self._feed.left_out != left_out:  # more was written than anybody could have read
-                self.stream = RecentPieces(self.run.facts.workspace)
-            for one in news:
-                if not self.stream.seq:
-                    self.stream.begin = one.entry.seq - 1  # what came before was left out
-                self.stream.hear(one.entry, one.event)
-        self._settled.clear()
-        self._grown.set()
+            if self._feed.is_replaced:  # an agent deleted it, and it was written again
+                self._reset(Feed.open(self.run.folder.journal))
+            has_grown = self._feed.has_grown
+            if has_grown:
+                self._read_end(longest)
+            if has_grown or self._feed.is_behind:
+                for news in self._feed.count(LONGEST_LOOK):
+                    self._fold.hear(news.event, news.entry.at)
+                if not self._feed.is_behind:
+                    self._read_changed_files()
 
-    def wait_until_counted(self, longest: float = 0.0) -> None:
-        """Whoever looks at a short journal waits the moment that it takes to read it whole."""
-        self._settled.wait(longest or (AT_ONCE if self._feed.size < SHORT else 0.0))
+    def look_at_all(self, longest: float) -> None:
+        """Read the whole journal and what its iterations changed, for about `longest` seconds."""
+        until = time.monotonic() + longest
+        while self._feed.is_behind and time.monotonic() < until:
+            self.look()
+        if self._files_thread.is_alive():
+            self._files_thread.join(max(until - time.monotonic(), 0))
 
-    def close(self) -> None:
-        self._is_closed = True
-        self._grown.set()
+    def _read_end(self, longest: float) -> None:
+        left_out, news = self._feed.left_out, self._feed.look(longest)
+        if self._feed.left_out != left_out:  # too much was written to show all of it
+            self.stream = RecentPieces(self.run.facts.workspace)
+        for one in news:
+            if not self.stream.seq:
+                self.stream.begin = one.entry.seq - 1  # earlier events are left out
+            self.stream.add(one.entry, one.event)
 
-    def _count(self) -> None:
-        """What the background does: reads in slices, so that nobody has to wait for long."""
-        while True:
-            self._grown.wait()
-            self._grown.clear()
-            if self._is_closed:
-                self._feed.close()
-                return
-            try:
-                while self._count_a_slice() and not self._is_closed:
-                    pass
-                self._count_files()
-            except UserError:  # removed meanwhile: whoever looks is told by the next look
-                pass
-            self.version += 1
-            if not self._grown.is_set():
-                self._settled.set()
+    def _read_changed_files(self) -> None:
+        """If another iteration has finished, ask git what changed: in a thread, because git may hang."""
+        history = self.history()
+        finished = sum(one.is_whole for one in history.iterations)
+        if finished != self._finished:
+            self._finished = finished
+            run = copy_context().run  # the git command ends with the server
+            self._files_thread = threading.Thread(target=run, args=(self._ask_git, history), daemon=True)
+            self._files_thread.start()
 
-    def _count_a_slice(self) -> bool:
-        """Whether there is more."""
-        with self.lock:
-            for news in self._feed.count(SLICE):
-                self._fold.hear(news.event, news.entry.at)
-            return self._feed.is_behind
-
-    def _count_files(self) -> None:
-        """Asks git what each iteration changed, where another one has ended."""
-        with self.lock:
-            history = self.history()
-            whole = sum(one.is_whole for one in history.iterations)
-        if whole != self._counted_files:
-            self._counted_files = whole
-            self._fold.history.files = with_files(history).files  # its iterations are those that are shown
+    def _ask_git(self, history: RunHistory) -> None:
+        with suppress(UserError):  # the run was removed; the next look reports it
+            files = with_files(history).files
+            with self.lock:
+                self._fold.history.files = files
+                self.files_version += 1
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """All that the page of a run shows. `progress` is how much of a long journal has been read."""
+    """Everything that the page of a run shows. `progress` is the share of its journal that has been read."""
 
     seen: RunSeen
     history: RunHistory
@@ -288,19 +271,19 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 def view_of(watched: WatchedRun) -> View:
-    """To be asked, and rendered, while the lock is held: what is counted in the background must stand still."""
+    """Return what the page shows. Hold the run's lock for this and for rendering it."""
     return View(
-        seen=seen(watched.run, time.time()),
+        seen=look_at(watched.run, time.time()),
         history=watched.history(),
         todo=watched.todo,
-        stream=watched.stream.shown(),
+        stream=watched.stream.latest(),
         progress=watched.progress,
         seq=watched.stream.seq,
     )
 
 
 class WatchedRuns:
-    """The runs that somebody looks at, or has looked at lately."""
+    """The runs that were looked at most recently."""
 
     def __init__(self, register: Register) -> None:
         self._register = register
@@ -312,14 +295,12 @@ class WatchedRuns:
         with self._lock:
             watched = self._watched.get(run_id)
             if watched is None:
-                watched = WatchedRun(run)
-                watched.start()
-                self._watched[run_id] = watched
+                watched = self._watched[run_id] = WatchedRun.open(run)
             watched.run = run
             self._watched.move_to_end(run_id)
-            while len(self._watched) > MOST_WATCHED:
-                self._watched.popitem(last=False)[1].close()
-        watched.look(PATIENCE)
+            while len(self._watched) > MAX_WATCHED:
+                self._watched.popitem(last=False)
+        watched.look(END_TIMEOUT)
         return watched
 
 
@@ -330,12 +311,12 @@ def _length(run: Listed) -> int:
         raise UserError(f"run {run.id} is no longer on record") from None
 
 
-class _Order(Struct, frozen=True):
+class _RunFile(Struct, frozen=True):
     settings: RunLimits = RunLimits()
 
 
 def _limits(place: str) -> RunLimits:
     try:
-        return msgspec.json.decode(read_file(f"{place}/run.json", 1 << 20), type=_Order).settings
+        return msgspec.json.decode(read_file(f"{place}/run.json", 1 << 20), type=_RunFile).settings
     except (OSError, *UNREADABLE):
         return RunLimits()

@@ -1,5 +1,6 @@
-"""How does a whole backlog stand? What needs a person, where each item is, and when loops and landings were. Each part
-of the page has an id, by which the stream replaces it."""
+"""The page of a backlog: what needs a person, the state of each task, and when runs and merges happened."""
+
+from starlette.responses import HTMLResponse
 
 from ralph.core.backlog import SHOWN, Job
 from ralph.core.text import plural, short
@@ -7,22 +8,22 @@ from ralph.history.work_history import WorkHistory
 from ralph.show.plots import Html, element
 from ralph.show.words import money
 from ralph.show.works import body, lines, summary, timeline, totals
-from ralph.web.board_page import why_not
+from ralph.web.board_page import waiting_reason
 from ralph.web.pieces import Frame, badge, fingerprint, mark, page_title, place_words, prose
 from ralph.web.run_page import cost_meter, meter, state_piece, steer_buttons, time_meter, title
-from ralph.web.server import WebAnswer
 from ralph.web.watching import WorkSeen
 
-MOST_ITEMS = 500
-MOST_LINES = 200
+MAX_TASKS = 500
+MAX_LINES = 200
 TONES = {"landed": "done", "working": "running", "ready": "running", "parked": "parked", "withdrawn": "withdrawn"}
-"""An item's states as those of runs, whose colours they have; the others wait."""
+"""A task's states as states of runs, for their colors; all others count as queued."""
+LABELS = {"landed": "merged", "working": "running"}
 
 
-def work_page(work: WorkSeen, frame: Frame) -> WebAnswer:
+def work_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
     parts = pieces(work, frame)
     top = element("div.head", element("h1", short(work.seen.present.goal, 600)), _facts(work), parts["now"])
-    rest = (parts[name] for name in ("meters", "attention", "items", "timeline", "happened"))
+    rest = (parts[name] for name in ("meters", "attention", "tasks", "timeline", "happened"))
     main = element("main.one#main", top, *rest)
     return frame.page(
         title(work.seen),
@@ -41,16 +42,16 @@ def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
         "now": _now(work),
         "meters": _meters(work),
         "attention": _attention(work, frame),
-        "items": _items(work, frame),
+        "tasks": _tasks(work, frame),
         "timeline": _timeline(work.history),
-        "happened": _happened(work.history),
+        "happened": _log(work.history),
         "steer": _steer(work, frame),
     }
 
 
-def work_report_page(work: WorkSeen, frame: Frame) -> WebAnswer:
+def work_report_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
     main = element("main#main", body(work.history))
-    crumbs = frame.bar(element("a", "Back to the work", href=frame.run(work.seen.run.id)))
+    crumbs = frame.bar(element("a", "Back to the backlog", href=frame.run(work.seen.run.id)))
     return frame.page(f"{title(work.seen)} report", crumbs, main, styles=("page.css", "report.css"), class_="report")
 
 
@@ -58,12 +59,12 @@ def _facts(work: WorkSeen) -> Html:
     began, known = work.history.started, work.seen.run.facts
     facts = [] if work.seen.run.is_copy else [place_words(known.workspace)]
     if began:
-        facts.append(f"lands on {began.target}")
+        facts.append(f"merges into {began.target}")
         if not _is_shared(work):
-            facts.append(plural(began.slots, "loop") + " at a time")
+            facts.append(plural(began.slots, "task") + " at a time")
         elif workers := {job.worker for job in work.history.board.of("working")}:
             facts.append(plural(len(workers), "worker"))
-        facts.append(f"each candidate passes {', '.join(began.checks)}")
+        facts.append(f"checks before a merge: {', '.join(began.checks)}")
     return element("p.facts.soft", [element("span", short(fact, 200)) for fact in facts])
 
 
@@ -77,11 +78,11 @@ def _meters(work: WorkSeen) -> Html:
     history, board = work.history, work.history.board
     states = [*history.states.values()]
     whole = len(states) - states.count("withdrawn")
-    landed = states.count("landed")
+    merged = states.count("landed")
     room = None if _is_shared(work) else board.slots
     made = [
-        meter("Landed", landed, whole or None, tone="good" if landed == whole else ""),
-        meter("At work", states.count("working"), room),
+        meter("Merged", merged, whole or None, tone="good" if merged == whole else ""),
+        meter("Running", states.count("working"), room),
         cost_meter(board.spent if board.costs else None, board.max_cost),
         time_meter(work.seen, history.started.max_time if history.started else None),
     ]
@@ -89,57 +90,57 @@ def _meters(work: WorkSeen) -> Html:
 
 
 def _attention(work: WorkSeen, frame: Frame) -> Html:
-    """What stands aside until a person speaks, and what helps."""
+    """Return what is blocked until a person acts, and what helps."""
     board, made = work.history.board, []
     if board.stuck:
-        made.append(element("li", element("span", "The gate stands still: ", prose(short(board.stuck, 400)))))
+        made.append(element("li", element("span", "Merging is blocked: ", prose(short(board.stuck, 400)))))
     for job, why in work.history.needing():
-        said = element("span", element("b", job.item.key), " is parked: ", prose(short(why, 400)))
-        look = element("a.btn", "See its run", href=frame.run(job.run)) if _is_here(job, work) else None
+        text = element("span", element("b", job.item.key), " is parked: ", prose(short(why, 400)))
+        look = element("a.btn", "Open its run", href=frame.run(job.run)) if _is_here(job, work) else None
         again = element("code", f"ralph work retry {job.item.key}")
-        made.append(element("li", said, element("span.acts", look, again)))
+        made.append(element("li", text, element("span.acts", look, again)))
     if not made:
         return element("div#attention")
     heading = element("h2", "What needs you")
     return element("div#attention", element("div.card.attention", heading, element("ul", made)))
 
 
-def _items(work: WorkSeen, frame: Frame) -> Html:
-    """What needs a person first, what is over last."""
+def _tasks(work: WorkSeen, frame: Frame) -> Html:
+    """Return all tasks: those that need a person first, finished ones last."""
     states, jobs = work.history.states, work.history.board.jobs
     keys = sorted(jobs, key=lambda key: SHOWN.index(states[key]))
-    rows = [_item(jobs[key], states[key], work, frame) for key in keys[:MOST_ITEMS]]
+    rows = [_task(jobs[key], states[key], work, frame) for key in keys[:MAX_TASKS]]
     left = len(keys) - len(rows)
     more = element("p.soft", f"and {left} more: see the report") if left else None
     report = element("a", "Report", href=frame.run(work.seen.run.id, "report"))
-    heading = element("h2", "Items", element("span.links", report))
-    return element("section.card.items#items", heading, element("ul", rows, role="list"), more)
+    heading = element("h2", "Tasks", element("span.links", report))
+    return element("section.card.tasks#tasks", heading, element("ul", rows, role="list"), more)
 
 
-def _item(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
+def _task(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
     key = element("a", job.item.key, href=frame.run(job.run)) if _is_here(job, work) else element("span", job.item.key)
     facts = [f"on {job.worker}" if job.worker and state == "working" else "", _progress(job, work)]
-    facts += [f"{job.rounds} rounds" if job.rounds > 1 else ""]
+    facts += [f"{job.rounds} runs" if job.rounds > 1 else ""]
     facts += [money(job.cost_usd) if job.cost_usd else "", plural(len(job.files), "file") if job.files else ""]
-    why = why_not(job, state)
+    why = waiting_reason(job, state)
     return element(
         "li",
-        element("p.first", badge(TONES.get(state, "queued"), state), element("b.mono", key)),
+        element("p.first", badge(TONES.get(state, "queued"), LABELS.get(state, state)), element("b.mono", key)),
         element("p", prose(short(job.item.about, 300))),
         element("p.soft", prose(short(why, 300))) if why else None,
         element("p.facts.soft", [element("span", fact) for fact in facts if fact]),
-        id=f"item-{job.item.key}",
+        id=f"task-{job.item.key}",
         class_=state,
     )
 
 
 def _is_shared(work: WorkSeen) -> bool:
-    """Whether many machines work on it: how much room they have is not told."""
+    """Whether several machines work on it; their number of slots is unknown."""
     return any(job.worker for job in work.history.board.jobs.values())
 
 
 def _is_here(job: Job, work: WorkSeen) -> bool:
-    """Whether there is a run to look at on this machine."""
+    """Whether the task has a run on this machine."""
     return bool(job.run) and (not _is_shared(work) or work.loops.get(job.item.key) is not None)
 
 
@@ -147,23 +148,23 @@ def _progress(job: Job, work: WorkSeen) -> str:
     facts = work.loops.get(job.item.key)
     if facts is None:
         return ""
-    checks = f", {facts.passed}/{facts.checks} checks" if facts.checks else ""
-    return f"iteration {facts.iterations + 1}{checks}" + (f": {short(facts.doing, 80)}" if facts.doing else "")
+    checks = f", {facts.checks_passed}/{facts.checks} checks" if facts.checks else ""
+    return f"iteration {facts.finished + 1}{checks}" + (f": {short(facts.doing, 80)}" if facts.doing else "")
 
 
 def _timeline(history: WorkHistory) -> Html:
     if not history.spans:
         return element("div#timeline")
-    return element("section.card#timeline", element("h2", "Loops and landings"), timeline(history))
+    return element("section.card#timeline", element("h2", "Runs and merges"), timeline(history))
 
 
-def _happened(history: WorkHistory) -> Html:
-    told = list(lines(history))[-MOST_LINES:]
-    if not told:
+def _log(history: WorkHistory) -> Html:
+    recent = list(lines(history))[-MAX_LINES:]
+    if not recent:
         return element("div#happened")
-    said = element("ul", [element("li", line) for line in reversed(told)], role="list")
-    heading = element("summary", element("h2", "What happened"), element("span.count", str(len(told))))
-    return element("details.card.happened#happened", heading, said)
+    entries = element("ul", [element("li", line) for line in reversed(recent)], role="list")
+    heading = element("summary", element("h2", "What happened"), element("span.count", str(len(recent))))
+    return element("details.card.happened#happened", heading, entries)
 
 
 def _steer(work: WorkSeen, frame: Frame) -> Html:

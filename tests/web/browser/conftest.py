@@ -1,5 +1,4 @@
-"""A real Chromium of the distribution's, and pages that are served to it. Where it is missing, these tests are skipped;
-in CI it is installed."""
+"""Playwright with the distribution's Chromium. Without Chromium these tests are skipped; CI installs it."""
 
 import shutil
 import threading
@@ -16,21 +15,21 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
     "--host-resolver-rules=MAP evil.example 127.0.0.1",
-    "--force-prefers-reduced-motion",  # else it draws, and draws, while a test looks at something else
+    "--force-prefers-reduced-motion",  # animations would keep it drawing
 )
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    return installed("chromium", "chromium chromium-driver")
+    return installed("chromium", "chromium")
 
 
-@pytest.fixture(scope="package")  # not longer: its own loop of events runs in this thread
+@pytest.fixture(scope="package")  # not longer: its event loop runs in this thread
 def browser(chromium: str) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        # The same without windows, where it is installed: it takes less than half of the processor.
+        # The headless shell takes less than half of the CPU time.
         windowless = shutil.which("chromium-headless-shell") or chromium
         launched = playwright.chromium.launch(executable_path=windowless, args=list(FLAGS))
         yield launched
@@ -43,8 +42,7 @@ Open = Callable[..., Page]
 
 @pytest.fixture
 def open_page(browser: Any, served: Served, tmp_path: Path) -> Iterator[Open]:
-    """Opens a page of the site in a browser of its own that has been let in; what the browser complains about fails
-    the test. It is closed before the test's folder goes: a page that is still looked at would miss its run there."""
+    """Open a page in a new browser context with access. Errors in the console fail the test."""
     contexts, complaints = [], []
 
     def show(
@@ -77,7 +75,7 @@ def open_page(browser: Any, served: Served, tmp_path: Path) -> Iterator[Open]:
 
 
 class Elsewhere:
-    """Another server of this machine: a page that a person visits while ours is open."""
+    """Another server on this machine, with a page that the user visits while ours is open."""
 
     def __init__(self) -> None:
         self.pages: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What an agent, a check, a file or another page says runs nowhere, and opens nothing."""
+"""In a real browser: hostile text never runs, and other sites get no access."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_hostile_words_are_text_in_every_field(
+def test_hostile_text_is_only_text_in_every_field(
     open_page: Open, scene: Callable[..., Scene], words: str, tmp_path: Any
 ) -> None:
     import secrets
@@ -94,7 +94,7 @@ def _is_unharmed(page: Any) -> None:
     assert "evil" not in page.url
 
 
-def test_no_script_but_ours_runs_even_where_one_is_put_into_the_page(open_page: Open) -> None:
+def test_no_foreign_script_runs_even_if_injected(open_page: Open) -> None:
     page = open_page()
     with pytest.raises(Exception, match="TrustedHTML"):
         page.evaluate("document.body.innerHTML = '<img src=x onerror=window.pwned=1>'")
@@ -106,7 +106,7 @@ def test_no_script_but_ours_runs_even_where_one_is_put_into_the_page(open_page: 
 
 @pytest.fixture
 def visiting(browser: Any, served: Served, elsewhere: Elsewhere) -> Any:
-    """A person who has been let in visits a page of another server on this machine."""
+    """A user with access visits a page of another server on this machine."""
     context = browser.new_context()
     name, _, value = served.cookie.partition("=")
     context.add_cookies(
@@ -132,8 +132,8 @@ def visiting(browser: Any, served: Served, elsewhere: Elsewhere) -> Any:
     context.close()
 
 
-def test_a_server_on_another_port_is_not_sent_the_cookie(visiting: Any, served: Served, elsewhere: Elsewhere) -> None:
-    """Browsers send cookies to all ports of a host: only the path, which nobody can guess, keeps this one apart."""
+def test_a_server_on_another_port_does_not_get_the_cookie(visiting: Any, served: Served, elsewhere: Elsewhere) -> None:
+    """Browsers send cookies to all ports of a host: only the secret path keeps this one from other servers."""
     visiting("<p>hello</p>").goto(f"{elsewhere.origin}/any/path")
     assert not any(served.cookie in sent for sent in elsewhere.cookies)
 
@@ -162,7 +162,7 @@ ATTEMPTS = {
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
-def test_another_page_gets_nothing_though_it_knows_the_address(
+def test_another_site_gets_nothing_even_if_it_knows_the_address(
     visiting: Any, served: Served, scene: Callable[..., Scene], attempt: str
 ) -> None:
     import secrets
@@ -178,18 +178,18 @@ def test_another_page_gets_nothing_though_it_knows_the_address(
     assert not run.mail.read().notes
 
 
-def test_another_page_cannot_submit_a_form(visiting: Any, served: Served, scene: Callable[..., Scene]) -> None:
+def test_another_site_cannot_submit_a_form(visiting: Any, served: Served, scene: Callable[..., Scene]) -> None:
     run = scene("f0rm")
     run.begin(1)
     action = f"{served.origin}{served.base}runs/{run.id}/tell"
     page = visiting(f"<form method=post action='{action}'><input name=text value=evil></form>")
     page.evaluate("document.forms[0].submit()")
     page.wait_for_url(action)
-    assert "Another page asked for this" in page.inner_text("body")
+    assert "another web site sent this request" in page.inner_text("body")
     assert not run.mail.read().notes
 
 
-def test_another_page_cannot_frame_or_hold_ours(visiting: Any, served: Served) -> None:
+def test_another_site_cannot_frame_or_control_our_pages(visiting: Any, served: Served) -> None:
     url = f"{served.origin}{served.base}"
     page = visiting(f"<iframe src='{url}'></iframe>")
     page.wait_for_timeout(300)
@@ -198,12 +198,12 @@ def test_another_page_cannot_frame_or_hold_ours(visiting: Any, served: Served) -
     with page.context.expect_page() as opened:
         page.evaluate(f"window.other = open('{url}')")
     opened.value.wait_for_load_state()
-    assert "Needs you" in opened.value.inner_text("body")  # the person may follow a link
-    assert page.evaluate("window.other.closed")  # but the page that gave it holds nothing
+    assert "Needs you" in opened.value.inner_text("body")  # the user may follow a link
+    assert page.evaluate("window.other.closed")  # but the other page keeps no reference
 
 
-def test_a_name_that_points_here_is_not_ours(browser: Any, served: Served) -> None:
-    """DNS rebinding: the browser takes our server for another site, whose page might then read everything."""
+def test_a_rebound_dns_name_is_refused(browser: Any, served: Served) -> None:
+    """DNS rebinding: the browser takes our server for another site, whose scripts could read everything."""
     context = browser.new_context()
     page = context.new_page()
     answer = page.goto(f"http://evil.example:{served.port}{served.base}")

@@ -1,4 +1,4 @@
-"""From the agent's question to its next prompt, by way of a phone."""
+"""Real runs, answered and stopped from a phone."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 from tests.web.browser.conftest import Open
 from tests.web.conftest import eventually
 
-from ralph.records.register import Listed, runs
+from ralph.store.register import Listed, runs
 
 AGENT = """#!/bin/sh
 number=$(($(cat number 2>/dev/null || echo 0) + 1))
@@ -22,7 +22,7 @@ if [ $number = 2 ]; then echo "<response>DONE</response>"; fi
 
 @pytest.fixture
 def asking(home: dict[str, str], tmp_path: Path) -> Iterator[Path]:
-    """A workspace in which a real run is at work, whose agent asks something."""
+    """The workspace of a real run whose agent asks a question."""
     agent = tmp_path / "agent"
     agent.write_text(AGENT)
     agent.chmod(0o755)
@@ -38,7 +38,7 @@ def asking(home: dict[str, str], tmp_path: Path) -> Iterator[Path]:
     process.wait()
 
 
-def test_a_question_that_an_agent_asks_is_answered_from_a_phone_and_its_next_prompt_has_it(
+def test_an_answer_from_a_phone_is_in_the_agents_next_prompt(
     open_page: Open, asking: Path, home: dict[str, str]
 ) -> None:
     def run() -> Listed | None:
@@ -58,7 +58,7 @@ def test_a_question_that_an_agent_asks_is_answered_from_a_phone_and_its_next_pro
     page.wait_for_selector("#done >> text=Tidy the grammar")
 
 
-def test_a_living_run_is_stopped_from_a_phone(open_page: Open, asking: Path, home: dict[str, str]) -> None:
+def test_a_running_run_is_stopped_from_a_phone(open_page: Open, asking: Path, home: dict[str, str]) -> None:
     def run() -> Listed | None:
         return next((one for one in runs(home) if one.facts.workspace == str(asking)), None)
 
@@ -67,7 +67,7 @@ def test_a_living_run_is_stopped_from_a_phone(open_page: Open, asking: Path, hom
     assert known is not None
     page = open_page(f"runs/{known.id}", width=390)
     page.locator("#stop > summary").click()
-    page.get_by_role("button", name="Now, with all it started").click()
+    page.get_by_role("button", name="Now, with all its processes").click()
     page.wait_for_selector("#state >> text=interrupted", timeout=30_000)
     ended = run()
     assert ended is not None

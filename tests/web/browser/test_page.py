@@ -1,4 +1,4 @@
-"""What a person sees and does on the page, in a real browser, on a phone and on a desk, with a script and without."""
+"""The pages in a real browser: on a phone and a desktop, with JavaScript and without."""
 
 import re
 import subprocess
@@ -54,7 +54,7 @@ def test_a_question_is_answered_from_the_phone(open_page: Open, run: Scene, scri
         assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
 
 
-def test_an_answered_question_goes_though_its_form_was_replaced_meanwhile(open_page: Open, run: Scene) -> None:
+def test_an_answered_question_disappears_even_if_its_form_was_replaced(open_page: Open, run: Scene) -> None:
     question = run.mail.ask("Which of the two shall I keep?")
     page = open_page(f"runs/{run.id}")
     page.fill(f"#answer-{question.id}", "the first")
@@ -66,7 +66,7 @@ def test_an_answered_question_goes_though_its_form_was_replaced_meanwhile(open_p
     page.wait_for_selector("#attention >> text=Which of the two", state="detached")
 
 
-def test_what_had_to_wait_never_takes_the_place_of_what_is_newer(open_page: Open, run: Scene) -> None:
+def test_a_delayed_update_never_replaces_a_newer_one(open_page: Open, run: Scene) -> None:
     page = open_page(f"runs/{run.id}")
     shown = page.evaluate("""() => {
         isPressed = true; put("<section id=steer>older</section>");
@@ -78,7 +78,7 @@ def test_what_had_to_wait_never_takes_the_place_of_what_is_newer(open_page: Open
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["with a script", "without"])
-def test_a_run_is_told_paused_and_let_go_on(open_page: Open, run: Scene, script: bool) -> None:
+def test_a_run_is_told_paused_and_resumed(open_page: Open, run: Scene, script: bool) -> None:
     page = open_page(f"runs/{run.id}", script=script)
     page.fill("#tell", "Use Decimal.")
     page.click(".tell button")
@@ -107,8 +107,8 @@ def test_what_the_agent_does_appears_as_it_happens(open_page: Open, run: Scene) 
     page.wait_for_selector("#score td.bad")
 
 
-def test_a_draft_outlives_what_is_new(open_page: Open, run: Scene) -> None:
-    """The part of the page in which somebody types is replaced only once they have left it; and keeps their words."""
+def test_a_draft_survives_updates(open_page: Open, run: Scene) -> None:
+    """A part in which the user types is replaced only after they leave it, and keeps the draft."""
     question = run.mail.ask("Which of the two?")
     page = open_page(f"runs/{run.id}")
     box = f"#answer-{question.id}"
@@ -127,7 +127,9 @@ def test_a_draft_outlives_what_is_new(open_page: Open, run: Scene) -> None:
     assert page.input_value(box) == "half an answer"
 
 
-def test_a_draft_on_the_board_outlives_other_runs(open_page: Open, run: Scene, scene: Callable[..., Scene]) -> None:
+def test_a_draft_on_the_board_survives_updates_of_other_runs(
+    open_page: Open, run: Scene, scene: Callable[..., Scene]
+) -> None:
     question = run.mail.ask("Which of the two?")
     page = open_page()
     page.fill(f"#answer-{question.id}", "this one")
@@ -139,16 +141,16 @@ def test_a_draft_on_the_board_outlives_other_runs(open_page: Open, run: Scene, s
     assert page.input_value(f"#answer-{question.id}") == "this one"
 
 
-def test_a_late_answer_is_said_to_be_late(open_page: Open, run: Scene) -> None:
+def test_a_late_answer_is_reported_as_late(open_page: Open, run: Scene) -> None:
     question = run.mail.ask("Which of the two?")
     page = open_page(f"runs/{run.id}")
     page.fill(f"#answer-{question.id}", "the second")
     run.mail.tell("the first", question)
-    eventually(lambda: page.evaluate("later.has('attention')"))  # the page knows that nobody asks any more
+    eventually(lambda: page.evaluate("later.has('attention')"))  # the page knows that the question is gone
     page.click("#attention button:has-text('Answer')")
     page.wait_for_selector("#said.on.bad")
     assert "no longer asks that" in page.inner_text("#said")
-    assert page.input_value(f"#answer-{question.id}") == "the second"  # no word of a person's is taken away
+    assert page.input_value(f"#answer-{question.id}") == "the second"  # the draft is kept
     open_page.complaints.clear()  # type: ignore[attr-defined] # that it was answered with 409
 
 
@@ -157,16 +159,16 @@ def test_a_button_stays_under_the_finger_that_presses_it(open_page: Open, run: S
     button = page.locator("#steer button:has-text('Pause')")
     button.hover()
     page.mouse.down()
-    run.mail.pause()  # by somebody else: what is under the finger would become "Go on"
+    run.mail.pause()  # by somebody else: the button would become "Resume"
     eventually(lambda: page.evaluate("later.has('steer')"))
     assert button.is_visible()
     page.mouse.up()
     page.wait_for_selector("#said.on")
-    page.wait_for_selector("#steer button:has-text('Go on')")
+    page.wait_for_selector("#steer button:has-text('Resume')")
     assert run.mail.read().is_paused
 
 
-def test_the_whole_card_leads_to_its_run(open_page: Open, run: Scene) -> None:
+def test_the_whole_card_links_to_its_run(open_page: Open, run: Scene) -> None:
     page = open_page(width=1280)
     card = page.locator(f".one-run:has(a[href$='{run.id}'])")
     card.click(position={"x": 200, "y": 12})
@@ -185,17 +187,17 @@ def test_keys_do_what_buttons_do(open_page: Open, run: Scene) -> None:
     page.keyboard.press("p")
     eventually(lambda: run.mail.read().is_paused)
     page.keyboard.press("s")
-    page.wait_for_selector("text=End this run?")
+    page.wait_for_selector("text=Stop this run?")
     page.keyboard.press("Escape")
-    page.wait_for_selector("text=End this run?", state="hidden")
+    page.wait_for_selector("text=Stop this run?", state="hidden")
     page.keyboard.press("g")
     page.wait_for_selector("#needs")
-    page.wait_for_load_state()  # before that nobody hears a key
+    page.wait_for_load_state()  # keys work only after that
     page.keyboard.press("j")
     assert page.evaluate("document.activeElement.className") == "cover"
 
 
-def test_a_lost_connection_is_said_and_found_again(open_page: Open, run: Scene) -> None:
+def test_a_lost_connection_is_shown_and_restored(open_page: Open, run: Scene) -> None:
     page = open_page(f"runs/{run.id}")
     run.tell(e.AgentText("heard"))
     page.wait_for_selector("text=heard")
@@ -261,20 +263,20 @@ def long_night(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
     run.close()
 
 
-# Where they are in one and the same moment: what the page is told next may put new ones in their place.
+# All positions at the same moment: an update may replace the elements.
 PLACES = "selectors => selectors.map(one => document.querySelector(one).getBoundingClientRect().toJSON())"
 
 
 @pytest.mark.parametrize("script", [True, False])
-def test_the_score_begins_with_the_latest_iterations(open_page: Open, long_night: Scene, script: bool) -> None:
+def test_the_score_starts_with_the_latest_iterations(open_page: Open, long_night: Scene, script: bool) -> None:
     page = open_page(f"runs/{long_night.id}", script=script)
-    card, latest, name = page.evaluate(PLACES, ["#score", "#score .at-work", "#score tr:nth-child(2) th"])
+    card, latest, name = page.evaluate(PLACES, ["#score", "#score .current", "#score tr:nth-child(2) th"])
     assert latest["right"] <= card["right"]
     assert card["x"] <= name["x"] < latest["x"]
 
 
 def test_a_printed_page_fits_its_paper_and_keeps_the_question(open_page: Open, long_night: Scene) -> None:
-    page = open_page(f"runs/{long_night.id}", width=718)  # A4 less its margins
+    page = open_page(f"runs/{long_night.id}", width=718)  # A4 without its margins
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth") <= 718
     assert page.locator("#attention >> text=half even").is_visible()
@@ -291,7 +293,7 @@ PAGES = ("board", "work", "work's report", "run that asks", "run that ended", "i
 def addresses(
     scene: Callable[..., Scene], home: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, str]]:
-    """A page of each kind, in the states that have the most to show."""
+    """One page of each kind, with as much on it as possible."""
     folder = tmp_path_factory.mktemp("pages")
     asking = night(folder / "shop", home, "20261115-180000-ax3s", 12, 5)
     asking.refuse()
@@ -315,9 +317,8 @@ def addresses(
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_everybody_can_read_the_pages(open_page: Open, addresses: dict[str, str], name: str) -> None:
-    """No violations that axe knows: all rules on a desk by day, those that look at colours and sizes on a phone by
-    night."""
+def test_pages_are_accessible(open_page: Open, addresses: dict[str, str], name: str) -> None:
+    """axe finds no violations: all rules on a desktop, those about colors and sizes on a phone in dark mode."""
     from importlib import resources
 
     axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text()
@@ -332,7 +333,7 @@ def test_everybody_can_read_the_pages(open_page: Open, addresses: dict[str, str]
     assert not [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found]
 
 
-def test_on_paper_everything_is_open_and_nothing_is_a_button(open_page: Open, run: Scene) -> None:
+def test_print_shows_everything_and_no_buttons(open_page: Open, run: Scene) -> None:
     run.iterate(1, True, False, True)
     page = open_page(f"runs/{run.id}", width=1280)
     page.wait_for_selector("#i1")

@@ -1,11 +1,10 @@
-// What is new comes as pieces of the page: this puts them where they belong, and sends forms without leaving the page.
-// Without it everything can be read and done as well.
+// Puts live updates into the page, and sends forms without leaving it. Everything works without this script.
 "use strict";
 const policy = self.trustedTypes?.createPolicy("ralph", { createHTML: (html) => html }) ?? { createHTML: (html) => html };
 const one = (selector) => document.querySelector(selector);
 const MOST = 1000;
-const later = new Map();   // pieces for places in which somebody is typing, or pressing a button
-const skew = Date.now() / 1000 - document.body.dataset.now;   // the clocks of two devices seldom agree
+const later = new Map();   // updates of parts in which the user is typing or pressing a button
+const skew = Date.now() / 1000 - document.body.dataset.now;   // the server's clock may differ from ours
 let source, last = document.body.dataset.at ?? "", retry, silence, isPressed = false;
 
 // ── pieces ──
@@ -29,7 +28,7 @@ function replace(old, piece) {
   const drafts = [...old.querySelectorAll("textarea, input:not([type=hidden])")].filter((each) => each.value !== each.defaultValue);
   const isTyping = old.contains(document.activeElement) && document.activeElement.matches("textarea, input, select");
   if (isPressed || isTyping || !drafts.every(place)) return later.set(old.id, piece);
-  later.delete(old.id);   // what waited for this place is older
+  later.delete(old.id);   // a waiting update is older than this one
   for (const field of drafts) place(field).value = field.value;
   for (const open of [old, ...old.querySelectorAll("details[id]")].filter((each) => each.tagName === "DETAILS")) {
     const fresh = open.id === piece.id ? piece : piece.querySelector("#" + CSS.escape(open.id));
@@ -46,7 +45,7 @@ addEventListener("focusout", () => setTimeout(settle));
 addEventListener("pointerdown", (event) => { isPressed = event.button === 0; });
 for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { isPressed = false; setTimeout(settle); });
 
-// ── the stream: none in a hidden tab, because browsers allow six connections and phones one battery ──
+// ── the stream: closed in hidden tabs, because browsers allow six connections per host ──
 function listen() {
   const url = document.body.dataset.live;
   if (!url || source || document.hidden) return;
@@ -78,7 +77,7 @@ document.addEventListener("submit", async (event) => {
     const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "text/plain" } });
     say(await answer.text(), !answer.ok);
     if (answer.ok) {
-      for (const field of form.elements) {   // a fresh piece may have taken the form's place, and what was typed with it
+      for (const field of form.elements) {   // an update may have replaced the form, with its draft
         const now = document.getElementById(field.id) ?? field;
         now.form?.reset();
         now.closest("details.ask")?.removeAttribute("open");
@@ -86,7 +85,7 @@ document.addEventListener("submit", async (event) => {
       document.activeElement?.blur();
       settle();
     }
-  } catch { say("That did not arrive. Is this device still connected?", true); }
+  } catch { say("Not sent: cannot reach the server.", true); }
   if (button) button.disabled = false;
 });
 function say(text, isBad) {

@@ -1,0 +1,115 @@
+"""The built-in agent's entry point: `python -m ralph.builtin_agent --model PROVIDER:NAME`, with the prompt on stdin.
+
+A separate program that works with any model; ralph starts it like every other agent.
+"""
+
+import argparse
+import asyncio
+import atexit
+import gc
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import get_args
+
+from ralph.agents.builtin import PROVIDERS, Wire, endpoint, with_key
+from ralph.errors import UserError
+
+_CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, where nobody knows how many a model reads
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    asked, commands = _options().parse_args(words), set[int]()
+
+    def end(number: int, _: object) -> None:
+        """At once: a library may swallow whatever would be raised in it."""
+        for group in commands:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        os._exit(128 + number)
+
+    for deadly in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(deadly, end)
+    try:
+        return asyncio.run(_turn(asked, commands))
+    except UserError as error:
+        print(f"ralph.builtin_agent: {error.advice}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens any more; python would complain on its way out
+        return 1
+
+
+async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
+    """`commands`: where the groups of the commands that run are kept."""
+    found, key = with_key(endpoint(asked.model, asked.url, asked.wire, asked.key_env), os.environ)
+    for variable in (found.key_env, *(key for provider in PROVIDERS.values() for key in provider.keys)):
+        os.environ.pop(variable, None)  # what the model runs has no use for keys
+    prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if not prompt.strip():
+        raise UserError("the prompt is empty", "write it to stdin")
+    # The library takes a second to import: whatever can be refused before is refused before.
+    from ralph.builtin_agent.conversation import HANDED_OVER, begun, leave_note, note_of, resumed
+    from ralph.builtin_agent.toolbox import Toolbox
+    from ralph.builtin_agent.wires import ModelAsker
+    from ralph.builtin_agent.working import BuiltinWorker, Report
+
+    report = Report(f"{found.provider}:{found.model}", asked.output_format == "text")
+    asker = ModelAsker(found, key, asked.max_output, report.show_life, report.asks_again)
+    context = asked.context or asker.model.context_window or (_LOCAL_CONTEXT if found.is_local else _CONTEXT)
+    home = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "ralph-agent")
+    run = os.environ.get("RALPH_RUN_ID", "")
+    said = resumed(home, asked.resume, context) if asked.resume else begun(home, context)
+    note = "" if asked.resume else note_of(home, run)
+    said.add_prompt(f"{prompt}\n\n{HANDED_OVER}{note}" if note else prompt)
+    worker = BuiltinWorker(
+        asker=asker,
+        conversation=said,
+        toolbox=Toolbox(Path.cwd(), os.environ, min(max(context // 2, 1000), 30_000), tuple(map(Path, asked.add_dir))),
+        report=report,
+        in_text=asked.tools == "text",
+        max_turns=asked.max_turns,
+    )
+    worker.toolbox.commands = commands
+    report.begins(said.session, str(worker.toolbox.root))
+    async with aclosing(asker.client):
+        return await worker.take_turn(lambda note: leave_note(home, run, note))
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m ralph.builtin_agent", description="Works on the prompt on its stdin.")
+    parser.add_argument("--model", required=True, help="PROVIDER:NAME, or a bare name with --url")
+    parser.add_argument("--url", default="", help="the server, where it is not the provider's own")
+    parser.add_argument("--wire", default="", choices=["", *get_args(Wire)], help="the protocol that it speaks")
+    parser.add_argument("--key-env", default="", help="the variable that holds the key")
+    parser.add_argument("--context", type=_count, help="how many tokens the model reads")
+    parser.add_argument("--max-output", type=_count, help="how many tokens a reply may have")
+    parser.add_argument("--max-turns", type=_count, help="how many replies the turn may have")
+    parser.add_argument("--tools", default="native", choices=["native", "text"], help="how the model calls tools")
+    parser.add_argument("--add-dir", default=[], action="append", help="a folder outside where it may write, too")
+    parser.add_argument("--resume", default="", metavar="SESSION", help="go on in this session")
+    parser.add_argument("--output-format", default="stream-json", choices=["stream-json", "text"])
+    return parser
+
+
+def _count(words: str) -> int:
+    number = int(words)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+if __name__ == "__main__":
+    # To look for garbage in what the library makes at its import, and to take that apart at the end, was a third of
+    # what a short turn takes.
+    gc.set_threshold(100_000)
+    code = main()
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        code = code or 120  # as Python says it
+    os._exit(code)

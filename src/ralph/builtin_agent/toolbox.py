@@ -1,0 +1,369 @@
+"""What can the agent do, and which tool calls are in a reply? Those of the protocol, those that a model wrote into its
+text, mended where a small model broke their arguments: to run a command, to read a file, write one, edit one. Each
+gives text back, or an error, as text, that the model can act on."""
+
+import ast
+import json
+import os
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from shutil import which
+from typing import Annotated, Any
+from uuid import uuid4
+
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import fields, replace
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+
+from ralph.process.interrupt import signals_put_off
+from ralph.process.process import Process
+
+LONGEST_ARGUMENTS = 1_000_000
+
+_FENCE = re.compile(r"\A\s*+```\w*+\s*+(.*?)\n?```\s*+\Z", re.DOTALL)
+_FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_COMMAND = re.compile(r"^```(?:bash|sh|shell)[ \t]*+\n((?>(?:(?!```).*\n)*))```[ \t]*+$", re.MULTILINE)
+_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_TRAILING = re.compile(r'("(?>(?:[^"\\]++|\\.)*)"?)|,(\s*[}\]])')  # a comma before a closing bracket, outside strings
+_OTHER_NAMES = {
+    "command": ("cmd", "script"),
+    "path": ("file", "filename", "file_path", "filepath"),
+    "content": ("text", "contents"),
+    "old": ("old_string", "old_text"),
+    "new": ("new_string", "new_text"),
+}
+_MEANT = {other: name for name, others in _OTHER_NAMES.items() for other in others}
+
+
+class Call(Struct, frozen=True):
+    """One use of a tool. `given`: its arguments as an object; `asked`: the same as a struct of the tool's kind, or in
+    words for the model why it cannot be run. What is not `native` stood in the model's text, and is answered there."""
+
+    id: str
+    tool: str
+    given: Mapping[str, Any]
+    asked: Struct | str
+    native: bool = True
+
+
+def text_of(reply: ModelResponse) -> str:
+    """What the model says to people."""
+    return "\n".join(part.content for part in reply.parts if isinstance(part, TextPart) and part.content)
+
+
+def calls_in(reply: ModelResponse) -> list[Call]:
+    """Every tool call in a reply, in its order. Each is run or answered with an error: none gets lost."""
+    native = [part for part in reply.parts if isinstance(part, ToolCallPart)]
+    if native:
+        return [_call(part.tool_call_id, part.tool_name, part.args) for part in native]
+    text = text_of(reply)
+    outside = _FENCED.sub("", text)  # what is fenced is quoted, unless the model says nothing else
+    found = map(str.strip, _TAGGED.findall(outside if outside.strip() else text))
+    return [_from_text(made_up(), words) for words in found if words]
+
+
+def made_up() -> str:
+    return f"text_{uuid4().hex[:12]}"
+
+
+def commands_in(text: str) -> list[str]:
+    """The fenced commands in a reply of a model that has no tool calling."""
+    return [found.strip() for found in _COMMAND.findall(text) if found.strip()]
+
+
+def _from_text(name: str, words: str) -> Call:
+    said = mended(words)
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
+        trouble = 'what stands in <tool_call> cannot be read: write one JSON object {"name": …, "arguments": {…}}'
+        return Call(name, "", {}, trouble, native=False)
+    given: Any = next((said[name] for name in ("arguments", "parameters", "input") if name in said), {})
+    return replace(_call(name, said["name"], given), native=False)
+
+
+def _call(name: str, tool: str, said: Any) -> Call:
+    kind = TOOLS.get(tool.strip())
+    if kind is None:
+        return Call(name, tool, {}, f"there is no tool {tool!r}; the tools are: {', '.join(TOOLS)}")
+    if isinstance(said, str) and len(said) > LONGEST_ARGUMENTS:
+        size = f"{len(said):,} characters of arguments are too long (at most {LONGEST_ARGUMENTS:,})"
+        return Call(name, tool, {}, f"{size}: nothing was done. Write long files in pieces")
+    found = _unwrapped(mended(said) if isinstance(said, str) and said.strip() else said or {}, kind)
+    given = found if isinstance(found, dict) else {}
+    try:
+        return Call(name, tool.strip(), given, convert(found, kind, strict=False))
+    except ValidationError as error:
+        wants = ", ".join(f"{field.encode_name}{'' if field.required else ' (optional)'}" for field in fields(kind))
+        return Call(name, tool, given, f"{tool} was not run: {error}. Its arguments are a JSON object with: {wants}")
+
+
+def _unwrapped(arguments: Any, kind: type[Struct]) -> Any:
+    """Arguments under their own names, out of the envelope that some models put around them."""
+    if isinstance(arguments, dict) and len(arguments) == 1:
+        [(envelope, inner)] = arguments.items()
+        inner = mended(inner) if isinstance(inner, str) else inner
+        if envelope in ("arguments", "parameters", "input") and isinstance(inner, dict):
+            arguments = inner
+    if not isinstance(arguments, dict):
+        return arguments
+    own = kind.__struct_fields__
+    return {name if name in own else _MEANT.get(name.lower(), name): value for name, value in arguments.items()}
+
+
+def mended(words: str) -> Any:
+    """The JSON that is meant by `words`, or None. Mended are: a fence or text around it, trailing commas, single
+    quotes and Python's constants, line breaks inside strings, and JSON that was encoded twice."""
+    for attempt in _attempts(words):
+        try:
+            found = json.loads(attempt, strict=False)
+        except (ValueError, RecursionError):
+            found = _as_python(attempt)
+        if isinstance(found, str) and found.lstrip()[:1] in ("{", "[") and found != words:
+            found = mended(found)
+        if found is not None:
+            return found[0] if isinstance(found, list) and len(found) == 1 and isinstance(found[0], dict) else found
+    return None
+
+
+def _attempts(words: str) -> Iterator[str]:
+    yield words
+    bare = words.strip()
+    if fenced := _FENCE.match(bare):
+        bare = fenced[1].strip()
+        yield bare
+    begin, end = bare.find("{"), bare.rfind("}")
+    inner = bare[begin : end + 1] if 0 <= begin < end else ""
+    for guess in (bare, inner, f"{bare[begin:]}}}" if begin >= 0 else ""):
+        if guess:
+            yield guess
+            yield _TRAILING.sub(lambda found: found[1] or found[2], guess)
+
+
+def _as_python(words: str) -> Any:
+    try:
+        found = ast.literal_eval(words.strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        return None
+    return found if isinstance(found, dict | list) else None
+
+
+TIMEOUT, LONGEST = 120, 1800  # seconds for a command, unless it says otherwise, and at the most
+LARGEST_FILE = 10_000_000
+
+
+class Bash(Struct):
+    """Run a shell command in the workspace. Gives its output and exit code."""
+
+    command: str
+    timeout: Annotated[int, Meta(description="seconds until it is ended")] = TIMEOUT
+
+
+class Read(Struct):
+    """Read a text file, or list a folder."""
+
+    path: str
+    offset: Annotated[int, Meta(description="the first line, from 1")] = 1
+    limit: Annotated[int, Meta(description="how many lines; 0: all")] = 0
+
+
+class Write(Struct):
+    """Create a file, or replace all of its text."""
+
+    path: str
+    content: str
+
+
+class Edit(Struct):
+    """Replace one piece of text in a file."""
+
+    path: str
+    old: Annotated[str, Meta(description="exactly as it stands there, and only once in the file")]
+    new: str
+
+
+TOOLS: dict[str, type[Struct]] = {"bash": Bash, "read": Read, "write": Write, "edit": Edit}
+
+
+class ToolError(ValueError):
+    """What the model did wrong, in words that help it."""
+
+
+class Toolbox:
+    """The tools in a workspace and in `lent` folders. `most`: characters that a reply's calls may bring together.
+    `commands`: the groups of those that run."""
+
+    def __init__(self, root: Path, env: Mapping[str, str], most: int, lent: tuple[Path, ...] = ()) -> None:
+        self.root, self._env, self.most, self.commands = root.resolve(), dict(env), most, set[int]()
+        self.lent = tuple(folder.resolve() for folder in lent)
+        self._shell = which("bash") or "/bin/sh"
+
+    def run(self, call: Call, share: int = 1) -> tuple[bool, str]:
+        """Whether it worked, and what it gave: cut in the middle where it is longer than its share."""
+        try:
+            if isinstance(call.asked, str):
+                raise ToolError(call.asked)
+            return True, cut(getattr(self, f"_{call.tool}")(call.asked), self.most // share)
+        except ValueError as error:  # a path with a NUL in it is one, too
+            return False, cut(str(error), self.most // share)
+        except OSError as error:
+            return False, f"{error.strerror or error}: {call.given.get('path', '')}"
+
+    def _bash(self, asked: Bash) -> str:
+        # Its output goes to a file, so that nobody waits for what it leaves running in the background.
+        with tempfile.TemporaryFile() as output:
+            code, ended = self._ran(asked.command, min(max(asked.timeout, 1), LONGEST), output.fileno())
+            said = _ends_of(output, self.most)
+        if ended or code:
+            raise ToolError(f"{said}\n[{ended or f'exit code {code}'}]".lstrip())
+        return said or "[no output]"
+
+    def _ran(self, command: str, seconds: float, output: int) -> tuple[int, str]:
+        """Runs a command: its exit code, and why it was ended with all its group, if it was."""
+        process, deadline = None, time.monotonic() + seconds
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            with signals_put_off():  # one that came while it starts would leave it behind
+                words, fds = (self._shell, "-c", command), (nothing, output, output)
+                process = Process.start(words, self._env, fds, cwd=str(self.root))
+                self.commands.add(process.pid)
+            while time.monotonic() < deadline and os.fstat(output).st_size <= 20 * LARGEST_FILE:
+                if (code := process.wait(0.1)) is not None:
+                    return code, ""
+            if time.monotonic() < deadline:
+                return 1, "ended: its output grew without end"
+            return 1, f"timeout: ended after {seconds} s. Give a longer timeout, or run it in the background"
+        finally:
+            os.close(nothing)
+            if process and process.code is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            self.commands.clear()
+
+    def _read(self, asked: Read) -> str:
+        file = self._inside(asked.path)
+        if file.is_dir():
+            names = sorted(f"{item.name}/" if item.is_dir() else item.name for item in file.iterdir())
+            return "\n".join(names) or "[an empty folder]"
+        lines = _text(file).split("\n")
+        begin = max(asked.offset, 1) - 1
+        if begin and begin >= len(lines):
+            raise ToolError(f"{asked.path} has only {len(lines)} lines")
+        chosen = lines[begin : begin + asked.limit] if asked.limit > 0 else lines[begin:]
+        return "\n".join(chosen) or "[an empty file]"
+
+    def _write(self, asked: Write) -> str:
+        file = self._inside(asked.path)
+        if file.exists() and not file.is_file():
+            raise ToolError(f"not a regular file: {asked.path}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(asked.content.encode("utf-8", "surrogatepass"))
+        return f"wrote {len(asked.content):,} characters to {asked.path}"
+
+    def _edit(self, asked: Edit) -> str:
+        file = self._inside(asked.path)
+        text = _text(file)
+        begin, end = place_of(asked.old, text)
+        found = text[begin:end]
+        new = asked.new if found == asked.old else _indented_as(found, asked.old, asked.new)
+        changed = text[:begin] + new + text[end:]
+        if changed == text:
+            raise ToolError("nothing would change: old and new are the same")
+        file.write_bytes(changed.encode("utf-8", "surrogateescape"))
+        return f"edited {asked.path}, line {text.count(chr(10), 0, begin) + 1}"
+
+    def _inside(self, path: str) -> Path:
+        """The file that is meant. Links are followed first: what lies outside the workspace is none of these tools'."""
+        found = (self.root / os.path.expanduser(path)).resolve()
+        if not any(found == folder or folder in found.parents for folder in (self.root, *self.lent)):
+            raise ToolError(f"{path} lies outside the workspace {self.root}")
+        return found
+
+
+def _ends_of(file: Any, most: int) -> str:
+    """The beginning and the end of what was written, as text."""
+    size = os.fstat(file.fileno()).st_size
+    keep = 4 * most  # bytes, of which a character has four at the most
+    data = os.pread(file.fileno(), keep, 0)
+    if size > keep:
+        data += b"\n[...]\n" + os.pread(file.fileno(), keep, max(size - keep, keep))
+    return data.decode("utf-8", "replace").strip("\n")
+
+
+def _text(file: Path) -> str:
+    """The text of a regular file. What else there is would hang, or be noise."""
+    if not file.exists():
+        beside = sorted(item.name for item in file.parent.iterdir())[:20] if file.parent.is_dir() else []
+        raise ToolError(f"no such file: {file}" + (f"; beside it: {', '.join(beside)}" if beside else ""))
+    if not file.is_file():
+        raise ToolError(f"not a regular file: {file}")
+    size = file.stat().st_size
+    if size > LARGEST_FILE:
+        raise ToolError(f"{file.name} has {size:,} bytes: look into it with bash (grep, head, tail)")
+    data = file.read_bytes()
+    if b"\0" in data[:8192]:
+        raise ToolError(f"{file.name} is a binary file of {size:,} bytes")
+    return data.decode("utf-8", "surrogateescape")
+
+
+def place_of(old: str, text: str) -> tuple[int, int]:
+    """Where `old` stands in `text`: exactly once, or else once but for white space."""
+    if not old:
+        raise ToolError("old is empty: name the text to replace, or use write for a new file")
+    count = text.count(old)
+    if count == 1:
+        begin = text.index(old)
+        return begin, begin + len(old)
+    if count > 1:
+        raise ToolError(f"old stands {count} times in the file: take in more of the lines around it")
+    found = _loose(old, text)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ToolError(f"old stands nowhere exactly, and {len(found)} times but for white space: take in more lines")
+    raise ToolError(f"old is not in the file. The nearest lines are:\n{_nearest(old, text)}")
+
+
+def _loose(old: str, text: str) -> list[tuple[int, int]]:
+    """The runs of whole lines that differ from `old` in white space only."""
+    wanted = [" ".join(line.split()) for line in old.strip("\n").split("\n")]
+    lines = text.split("\n")
+    squeezed = [" ".join(line.split()) for line in lines]
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    sought, searched = "\n".join(["", *wanted, ""]), "\n".join(["", *squeezed, ""])
+    found, number, before = [], 0, 0
+    at = searched.find(sought) if any(wanted) else -1
+    while at >= 0:
+        number, before = number + searched.count("\n", before, at), at
+        found.append((starts[number], starts[number + len(wanted)] - 1))
+        at = searched.find(sought, at + len(sought) - 1)
+    return found
+
+
+def _indented_as(found: str, old: str, new: str) -> str:
+    """The lines of `new` with the indentation of what was found, where that is not how the model had written `old`."""
+    there, asked = (text[: len(text) - len(text.lstrip(" \t"))] for text in (found, old.strip("\n")))
+    lines = new.strip("\n").split("\n")
+    return "\n".join(there + line[len(asked) :] if line.strip() and line.startswith(asked) else line for line in lines)
+
+
+def _nearest(old: str, text: str) -> str:
+    """The lines of the file that look most like `old`."""
+    lines, wanted = text.split("\n")[:5000], old.strip("\n").split("\n")
+    heads = [line[:100] for line in lines]  # to compare two lines takes more time than they are long
+    best = heads.index(get_close_matches(wanted[0][:100], heads, 1, 0.0)[0])
+    return "\n".join(lines[max(best - 1, 0) : best + len(wanted) + 1])
+
+
+def cut(text: str, most: int) -> str:
+    """The head and the tail of a text, about `most` characters, and how much was left out. What is no text goes."""
+    text = text.encode("utf-8", "replace").decode()
+    if len(text) <= most:
+        return text
+    head, tail = most // 3, most - most // 3
+    return f"{text[:head]}\n[… {len(text) - most:,} characters left out …]\n{text[-tail:]}"

@@ -1,0 +1,155 @@
+"""Failure counts in the output of well-known test runners, linters and type checkers.
+
+A count says whether a red check got better: fewer failures among at least as many tests. Output that says nothing
+certain (a collection error, a compile error, a timeout, an unknown format) gives no count.
+"""
+
+import re
+from collections.abc import Callable
+from re import Match, Pattern
+
+from msgspec import Struct
+
+TAIL = 20_000  # characters at the end of the output that are searched
+
+
+class FailureCount(Struct, frozen=True):
+    """Failures that a check reports, and the tests it ran. `total` is None for tools that count only failures."""
+
+    failures: int
+    total: int | None = None
+
+    def is_better_than(self, other: "FailureCount") -> bool:
+        """Fewer failures, among at least as many tests."""
+        has_lost_tests = self.total is not None and other.total is not None and self.total < other.total
+        return self.failures < other.failures and not has_lost_tests
+
+    def is_worse_than(self, other: "FailureCount") -> bool:
+        return self.failures > other.failures
+
+
+def count_failures(output: str) -> FailureCount | None:
+    """Return the count in the last summary that `output` ends with; None if there is none or it can't be trusted."""
+    text = _ESCAPES.sub("", output[-TAIL:])
+    if any(pattern.search(text) for pattern in _BROKEN):
+        return None
+    found = [(match.start(), read, match) for pattern, read in _SUMMARIES for match in pattern.finditer(text)]
+    if found:
+        _, read, match = max(found, key=lambda one: one[0])
+        return read(match, text)
+    return _count_lines(text)
+
+
+SummaryReader = Callable[[Match[str], str], FailureCount | None]
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+# The tool could not run its tests: whatever number follows is not comparable.
+_BROKEN = tuple(
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        r"errors? during collection|^ERROR collecting ",  # pytest
+        r"^error: could not compile|^error\[E\d+\]",  # cargo
+        r"\[(?:build|setup) failed\]",  # go
+        r"errors? occurred outside of examples",  # rspec
+        r"COMPILATION ERROR|Compilation failed",  # maven, gradle
+    )
+)
+
+
+def _number(text: str | None) -> int:
+    return int((text or "0").replace(",", ""))
+
+
+def _words(match: Match[str], text: str) -> FailureCount | None:
+    """Read "3 failed, 97 passed, 1 error" in any order (pytest, jest, vitest)."""
+    counts = {word: _number(number) for number, word in re.findall(r"([\d,]+) ([a-z]+)", match[0])}
+    failures = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
+    passed = counts.get("passed", 0)
+    if not failures and not passed:
+        return None
+    if not passed and "failed" not in counts:  # only errors: nothing was run
+        return None
+    return FailureCount(failures, failures + passed)
+
+
+def _unittest(match: Match[str], text: str) -> FailureCount:
+    counts = dict(re.findall(r"(\w+)=(\d+)", match["rest"] or ""))
+    failures = sum(int(counts.get(name, 0)) for name in ("failures", "errors"))
+    return FailureCount(failures, _number(match["total"]))
+
+
+def _mocha(match: Match[str], text: str) -> FailureCount:
+    failing = re.search(r"^ +(\d+) failing\b", text[match.start() :], re.MULTILINE)
+    failures = int(failing[1]) if failing else 0
+    return FailureCount(failures, failures + _number(match["passed"]))
+
+
+def _cargo(match: Match[str], text: str) -> FailureCount:
+    """Add up the result lines of all targets."""
+    rows = re.findall(r"^test result: \w+\. (\d+) passed; (\d+) failed", text, re.MULTILINE)
+    failures = sum(int(failed) for _, failed in rows)
+    return FailureCount(failures, failures + sum(int(passed) for passed, _ in rows))
+
+
+def _named(match: Match[str], text: str) -> FailureCount:
+    """Read named groups: `failures`, and if the tool says so `more`, `total` or `passed`."""
+    groups = match.groupdict()
+    failures = _number(groups.get("failures")) + _number(groups.get("more"))
+    if groups.get("total") is not None:
+        return FailureCount(failures, _number(groups["total"]))
+    if groups.get("passed") is not None:
+        return FailureCount(failures, failures + _number(groups["passed"]))
+    return FailureCount(failures)
+
+
+def _none_failed(match: Match[str], text: str) -> FailureCount:
+    total = match.groupdict().get("total")
+    return FailureCount(0, _number(total) if total is not None else None)
+
+
+def _row(pattern: str, read: SummaryReader) -> tuple[Pattern[str], SummaryReader]:
+    return re.compile(pattern, re.MULTILINE), read
+
+
+_PYTEST = "(?:failed|passed|skipped|errors?|xfailed|xpassed|deselected|warnings?|rerun)"
+_SUMMARIES = (
+    _row(rf"^=* ?(?:[\d,]+ {_PYTEST}(?:, )?)+ in [\d.:]+", _words),  # pytest, with or without -q
+    _row(r"^Ran (?P<total>\d+) tests? in [^\n]*\n\n(?:OK|FAILED)(?P<rest>[^\n]*)", _unittest),
+    _row(r"^Tests: +(?:[\d,]+ [a-z]+(?:, )?)+", _words),  # jest
+    _row(r"^ *Tests +(?:\d+ \w+(?: \| )?)+ \(\d+\)", _words),  # vitest
+    _row(r"^ +(?P<passed>\d+) passing\b", _mocha),
+    _row(r"^test result: ", _cargo),
+    _row(r"^Found (?P<failures>[\d,]+) errors? in \d+ files?(?: \(|\.)", _named),  # mypy, tsc --pretty
+    _row(r"^Found (?P<failures>[\d,]+) errors?\.?(?: |$)", _named),  # ruff, biome, tsc
+    _row(r"^(?:All checks passed!|Success: no issues found)", _none_failed),  # ruff, mypy
+    _row(r"^(?P<failures>\d+) errors?, \d+ warnings?", _named),  # pyright
+    _row(r"^✖ \d+ problems? \((?P<failures>\d+) errors?", _named),  # eslint
+    _row(r"^(?P<total>\d+) examples?, (?P<failures>\d+) failures?", _named),  # rspec
+    _row(
+        r"^(?:\[\w+\] )?Tests run: (?P<total>\d+), Failures: (?P<failures>\d+), Errors: (?P<more>\d+), "
+        r"Skipped: \d+(?!.*Time elapsed)",
+        _named,
+    ),  # maven
+    _row(r"^(?P<total>\d+) tests? completed, (?P<failures>\d+) failed", _named),  # gradle
+    _row(r"^\d+% tests passed, (?P<failures>\d+) tests? failed out of (?P<total>\d+)", _named),  # ctest
+    _row(r"^(?:# |ℹ )pass (?P<passed>\d+)\n(?:# |ℹ )fail (?P<failures>\d+)", _named),  # node --test
+    _row(r"^(?:Passed|Failed)! +- Failed: +(?P<failures>\d+), Passed: +(?P<passed>\d+)", _named),  # dotnet
+    _row(
+        r"^Tests: (?P<total>\d+), Assertions: \d+(?:, Errors: (?P<more>\d+))?(?:, Failures: (?P<failures>\d+))?", _named
+    ),  # phpunit
+    _row(r"^OK \((?P<total>\d+) tests?, ", _none_failed),
+)
+
+# Tools without a summary line: one line per failure. Go also names every package that it tested.
+_GO_PACKAGE = re.compile(r"^(?:ok  |FAIL)\t", re.MULTILINE)
+_GO_FAILURE = re.compile(r"^--- FAIL: ", re.MULTILINE)
+_TSC_ERROR = re.compile(r"^\S[^\n(]*\(\d+,\d+\): error TS\d+:", re.MULTILINE)
+
+
+def _count_lines(text: str) -> FailureCount | None:
+    if packages := _GO_PACKAGE.findall(text):
+        return FailureCount(len(_GO_FAILURE.findall(text)), len(packages))
+    if errors := _TSC_ERROR.findall(text):
+        return FailureCount(len(errors))
+    return None

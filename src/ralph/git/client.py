@@ -1,0 +1,329 @@
+"""The `Git` object: a repository, and the policy by which git runs in it.
+
+There are three policies. *look* runs nothing that the repository's settings, hooks or attributes name (`look.py`).
+*own* is for what ralph does in its own name, with its worktrees, refs and checkpoints: the user's filters and merge
+drivers apply, hooks do not. *user* is what the user would have typed: their hooks and settings of this moment apply,
+only prompts and editors are overridden.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from enum import Enum
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core.text import head, short
+from ralph.errors import UserError
+from ralph.git.layout import common_dir_of, git_dir_of, read_name, read_ref
+from ralph.git.retry import KILLED_READ
+from ralph.process.deadline import Cancelled, Deadline, remaining_time, use_deadline
+from ralph.process.process import CapturedProcess
+from ralph.process.program import own_program
+
+# Settings that ralph's own commands do not take from the repository.
+PINNED_SETTINGS = (
+    "-c", f"core.hooksPath={os.devnull}",
+    "-c", "core.fsmonitor=false",
+    "-c", "core.quotePath=false",
+    "-c", "core.safecrlf=false",
+    "-c", "core.fsyncMethod=batch",
+    "-c", "core.splitIndex=false",
+    "-c", "submodule.recurse=false",
+    "-c", "color.ui=false",
+    "-c", "gc.auto=0",
+    "-c", "maintenance.auto=false",
+)  # fmt: skip
+
+# Variables that lead git to another repository, or change how it reads paths and objects.
+MISLEADING = frozenset({
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH", "GIT_SHALLOW_FILE",
+    "GIT_GRAFT_FILE", "GIT_REPLACE_REF_BASE", "GIT_NO_REPLACE_OBJECTS", "GIT_CONFIG", "GIT_CONFIG_PARAMETERS",
+    "GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS",
+    "GIT_EXTERNAL_DIFF", "GIT_DIFF_OPTS", "GIT_ATTR_SOURCE", "GIT_INDEX_VERSION", "GIT_IMPLICIT_WORK_TREE",
+})  # fmt: skip
+RALPH_IDENTITY = {
+    "GIT_AUTHOR_NAME": "ralph",
+    "GIT_AUTHOR_EMAIL": "ralph@localhost",
+    "GIT_COMMITTER_NAME": "ralph",
+    "GIT_COMMITTER_EMAIL": "ralph@localhost",
+}
+# These change nothing, or add objects at most: it is safe to run them again.
+READS = frozenset({
+    "cat-file", "check-attr", "check-ignore", "check-ref-format", "commit-tree", "config", "diff", "diff-index",
+    "for-each-ref", "grep", "hash-object", "ls-files", "ls-tree", "merge-base", "merge-tree", "remote", "rev-list",
+    "diff-tree", "rev-parse", "status", "var", "version",
+})  # fmt: skip
+
+Env = Mapping[str, str] | None
+
+killed_commands: list[str] = []
+"""Each git command of this process that somebody killed: what failed because of that may be retried."""
+
+
+class GitPolicy(Enum):
+    """How git runs; the value is the time limit in seconds."""
+
+    LOOK = 120.0
+    OWN = 600.0
+    USER = 300.0
+
+
+class GitError(UserError):
+    """Git failed: its message in one line."""
+
+
+class GitTimeout(GitError):
+    """Git did not finish within the time limit of its policy."""
+
+
+class GitResult(Struct, frozen=True):
+    code: int
+    out: bytes
+    error: str
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal ended git, or a program that it had started."""
+        return self.code < 0 or " died of signal " in self.error
+
+    @property
+    def found_lock(self) -> bool:
+        """Whether a lock of another git was in the way."""
+        return "File exists" in self.error
+
+
+class Git(Struct, frozen=True, kw_only=True):
+    """A repository, and the policy by which git runs in it.
+
+    `root` is the top of the working tree, `git_dir` its git folder, `prefix` the path from `root` to the workspace.
+    `env` is added to the environment of every command.
+    """
+
+    root: str
+    git_dir: str
+    prefix: str = ""
+    policy: GitPolicy = GitPolicy.OWN
+    env: Mapping[str, str] = {}
+    deadline: Deadline | None = None
+
+    @property
+    def common_dir(self) -> str:
+        """The folder with objects, refs and settings, which linked worktrees share."""
+        return common_dir_of(self.git_dir)
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """The pathspecs to look at: all, but only the workspace if the repository is (around) the user's home."""
+        home = os.path.realpath(os.path.expanduser("~"))
+        if self.prefix and os.path.commonpath((self.root, home)) == self.root:
+            return (f":(top,literal){self.prefix}",)
+        return ()
+
+    def as_user(self) -> "Git":
+        """Return the same repository for commands in the user's name."""
+        return replace(self, policy=GitPolicy.USER)
+
+    def in_worktree(self, path: str, git_dir: str) -> "Git":
+        """Return the same repository in another working tree, whatever the `.git` there says."""
+        return replace(self, root=path, git_dir=git_dir)
+
+    def run(self, *args: str, stdin: bytes = b"", env: Env = None) -> bytes:
+        """Return what git prints; raise GitError if it fails."""
+        result = self.try_run(*args, stdin=stdin, env=env)
+        if result.code:
+            raise git_error(args, result)
+        return result.out
+
+    def try_run(self, *args: str, stdin: bytes = b"", env: Env = None) -> GitResult:
+        """Return exit code and output; a read that was killed is retried once."""
+
+        def run_once() -> GitResult:
+            with self.stream(*args, stdin=stdin, env=env) as process:
+                out = process.output(self.policy.value)
+            return GitResult(process.code, out, process.error)
+
+        return _retry_killed(args, run_once)
+
+    @contextmanager
+    def stream(self, *args: str, stdin: bytes = b"", env: Env = None) -> Iterator[CapturedProcess]:
+        """Start git; it is killed if the caller leaves before reading all output."""
+        argv = ("git", "-C", self.root, *(() if self.policy is GitPolicy.USER else PINNED_SETTINGS), *args)
+        with _start(argv, self._environment() | dict(env or {}), stdin, self.policy.value, self.deadline) as process:
+            yield process
+
+    def _environment(self) -> dict[str, str]:
+        pinned = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": self.root, "GIT_NO_REPLACE_OBJECTS": "1"}
+        own = {} if self.policy is GitPolicy.USER else pinned  # hooks would inherit it, and take it for their own
+        return user_environment() | {"LC_ALL": "C.UTF-8"} | own | dict(self.env)
+
+    def resolve(self, name: str) -> str:
+        """Return the commit that a name such as HEAD or refs/heads/main points to; empty if there is none."""
+        with suppress(OSError, UserError):
+            if (found := read_ref(self.git_dir, name)) is not None:
+                return found
+        result = self.try_run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        return result.out.decode().strip() if result.code == 0 else ""
+
+    def contains(self, later: str, earlier: str) -> bool:
+        """Whether the commit `earlier` is in the history of `later`."""
+        args = ("merge-base", "--is-ancestor", earlier, later)
+        result = self.try_run(*args)
+        if result.code > 1:
+            raise git_error(args, result)
+        return result.code == 0
+
+    def identity(self) -> Mapping[str, str]:
+        """Return the environment for a commit: the user's name if git knows it without guessing, else ralph's."""
+        known = self.try_run("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
+        return {} if known.code == 0 else RALPH_IDENTITY
+
+    def time_left(self) -> float:
+        """Seconds until the run that this belongs to must end."""
+        return self.deadline.remaining() if self.deadline else remaining_time()
+
+
+@contextmanager
+def _start(
+    argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes, timeout: float, deadline: Deadline | None
+) -> Iterator[CapturedProcess]:
+    """Start git. The only place that knows how `ralph.process` runs a program for its output."""
+    command = _command(argv[3:])
+    with use_deadline(deadline) if deadline else nullcontext():
+        process = CapturedProcess(argv, env, stdin)
+    try:
+        with process:
+            yield process
+    except Cancelled as cut:
+        raise GitError(f"git {command} was cut off: {cut}") from None
+    except TimeoutError:
+        raise GitTimeout(f"git {command} took longer than {timeout:.0f} seconds in {argv[2]}") from None
+
+
+def _retry_killed(args: tuple[str, ...], run_once: Callable[[], GitResult]) -> GitResult:
+    """Run a read again if it was killed: that is not a "no". Other commands may have done half of their work."""
+    for _ in KILLED_READ.tries():
+        result = run_once()
+        if not result.was_killed:
+            return result
+        killed_commands.append(_command(args))
+        if _command(args) not in READS:
+            return result
+    raise git_error(args, result)
+
+
+def user_environment() -> dict[str, str]:
+    """Return the user's environment without what misleads git or makes it verbose; nothing may prompt."""
+    kept = {n: value for n, value in os.environ.items() if n not in MISLEADING and not n.startswith("GIT_TRACE")}
+    ssh = {"GIT_SSH": own_program("ssh")} if "GIT_SSH" not in kept and own_program("ssh") else {}
+    return kept | ssh | {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
+
+
+def git_error(args: tuple[str, ...], result: GitResult, what: str = "") -> GitError:
+    """Return git's own message as an error; `what` says what failed, if that is not just the command."""
+    lines = [line.strip() for line in result.error.splitlines() if line.strip()]
+    at = next((at for at, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), 0)
+    message = lines[at] if lines else ""
+    ended = f"exit code {result.code}" if result.code >= 0 else f"it was killed by signal {-result.code}"
+    message = message.removeprefix("fatal: ").removeprefix("error: ") or ended
+    if message.endswith(":") and lines[at + 1 :]:  # the subject is on the next line
+        message = f"{message} {lines[at + 1]}"
+    hint = "nothing is lost: start again" if result.was_killed else ""
+    if "dubious ownership" in result.error:
+        hint = next((line for line in lines if line.startswith("git config")), "")
+    return GitError(f"{what or f'git {_command(args)} failed'}: {head(message, 500, '…')}", hint)
+
+
+def _command(args: tuple[str, ...]) -> str:
+    """Return the git command in `args`, without the options before it."""
+    return next((word for word in args if not word.startswith("-") and "=" not in word), "")
+
+
+def find_git(workspace: Path, deadline: Deadline | None = None) -> Git | None:
+    """Return the repository around `workspace`; None without one, or without git. A broken or bare one is an error."""
+    if not os.path.isdir(workspace):
+        raise UserError(f"no such folder: {short(str(workspace), 200)}", "name an existing folder")
+    args = ("rev-parse", "--is-bare-repository", "--absolute-git-dir")
+    try:
+        result = Git(root=str(workspace), git_dir="", policy=GitPolicy.USER, deadline=deadline).try_run(*args)
+    except FileNotFoundError:
+        return None
+    place = os.path.realpath(workspace)
+    if result.code:
+        is_marked = any((folder / ".git").exists() for folder in (Path(place), *Path(place).parents))
+        if "not a git repository (or any" in result.error and not is_marked:
+            return None
+        raise git_error(args, result, f"the git repository around {workspace} cannot be used")
+    is_bare, _, git_dir = os.fsdecode(result.out).removesuffix("\n").partition("\n")
+    root = _top_of(place, git_dir) if is_bare == "false" else ""
+    if not root:
+        raise UserError(
+            f"{workspace} is inside a git repository, but not in its working tree",
+            "name a checked-out folder with -C DIR; a bare repository has none",
+        )
+    _refuse_reftable(root, git_dir)
+    prefix = os.path.relpath(place, root) if place != root else ""
+    return Git(root=root, git_dir=git_dir, prefix=prefix, deadline=deadline)
+
+
+def _top_of(place: str, git_dir: str) -> str:
+    """Return the folder around `place` whose `.git` leads to `git_dir`; empty if `place` is inside `git_dir`."""
+    for folder in map(str, (Path(place), *Path(place).parents)):
+        mark = os.path.join(folder, ".git")
+        if os.path.samefile(folder, git_dir):
+            return ""
+        if os.path.isfile(mark) or (os.path.isdir(mark) and os.path.samefile(mark, git_dir)):
+            return folder
+    return ""
+
+
+def _refuse_reftable(root: str, git_dir: str) -> None:
+    with suppress(OSError):
+        if read_name(f"{git_dir}/HEAD") == "ref: refs/heads/.invalid\n":  # git's placeholder for programs that read it
+            raise UserError(
+                f"the branches of {root} are in a reftable, which ralph cannot read",
+                "git 2.46 converts it to files: git refs migrate --ref-format=files",
+            )
+
+
+def require_git(workspace: Path, deadline: Deadline | None = None) -> Git:
+    """Return the repository around `workspace`; an error if there is none."""
+    found = find_git(workspace, deadline)
+    if found is None and not is_installed():
+        raise UserError("git is not installed", "install git, or do without --worktree, --commit, diff and rewind")
+    if found is None:
+        raise UserError(f"{workspace} is not in a git repository", "make it one with `git init`, and commit once")
+    return found
+
+
+def git_at(worktree: str) -> Git:
+    """Return the repository of a working tree, without asking git for it."""
+    return Git(root=worktree, git_dir=git_dir_of(worktree))
+
+
+def is_led_elsewhere(git: Git) -> bool:
+    """Whether `core.worktree` or `core.bare` makes a plain git command work in another folder."""
+    args = ("rev-parse", "--show-cdup")
+    result = git.as_user().try_run(*args)
+    if result.code:
+        raise git_error(args, result, f"git cannot work in {git.root}")
+    return result.out != b"\n"
+
+
+def is_installed() -> bool:
+    return bool(own_program("git"))
+
+
+def version_line(folder: str) -> str:
+    """Return the version of git as it prints it, such as "2.39.5"."""
+    printed = Git(root=folder, git_dir="", policy=GitPolicy.USER).run("version")
+    return printed.decode("utf-8", "replace").strip().removeprefix("git version ")
+
+
+def git_version(folder: str) -> tuple[int, ...]:
+    """Return (2, 39) for git 2.39.5."""
+    number = next((word for word in version_line(folder).split() if word[:1].isdigit()), "")
+    return tuple(int(part) for part in number.split(".")[:2] if part.isdigit())

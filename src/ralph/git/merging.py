@@ -1,0 +1,284 @@
+"""Merge branches into one candidate commit, and move the target to it once the checks have passed.
+
+The candidate is made without any working tree. The target moves by compare-and-swap: only if nobody else has moved it.
+Every step can be repeated, and nothing is recorded: a branch is merged if it is in the history of the target.
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from ralph.core.backlog import Conflict
+from ralph.core.text import clean, one_line
+from ralph.errors import UserError
+from ralph.git.client import RALPH_IDENTITY, Git, git_error, git_version
+from ralph.git.index import TreeEntry, display_path, tree_with
+from ralph.git.locks import remove_reflog_links, remove_stale, remove_stale_ref_locks
+from ralph.git.retry import LOCKED_REF
+
+OLDEST_GIT = (2, 38)  # the first with `merge-tree --write-tree`
+MAX_FILES = 2000  # names
+MAX_MESSAGES = 2000  # characters of git's messages about conflicts
+
+TickList = Callable[[Mapping[str, bytes], Collection[str]], Mapping[str, bytes]]
+
+
+class Branch(Struct, frozen=True):
+    """A task's work that is ready to merge. `files` are those that it changes; `closing` goes into the message."""
+
+    key: str
+    tip: str
+    title: str
+    files: tuple[str, ...] = ()
+    closing: str = ""
+
+
+class Merge(Struct, frozen=True):
+    """The merge of two commits: a tree, and the conflicts, if there are any."""
+
+    tree: str
+    conflict: Conflict | None = None
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """What would be merged into `base`. `conflicts` cannot be merged with it, `empty` change nothing.
+
+    A branch that conflicts only with another one that is tried is in none of these: its turn comes next time.
+    """
+
+    base: str
+    commit: str = ""
+    tried: tuple[Branch, ...] = ()
+    conflicts: dict[str, Conflict] = {}
+    empty: tuple[str, ...] = ()
+
+
+class Reserved(Struct, frozen=True):
+    """What no branch may change: the list, which only the gate ticks, and the settings.
+
+    `lists` are files or folders, `settings` files; `tick` ticks tasks in the target's own copy of the list.
+    """
+
+    lists: tuple[str, ...]
+    settings: tuple[str, ...]
+    tick: TickList
+
+
+def refuse_old_git(folder: str) -> None:
+    if (version := git_version(folder)) < OLDEST_GIT:
+        oldest, found = (".".join(map(str, numbers)) for numbers in (OLDEST_GIT, version))
+        raise UserError(f"this needs git {oldest} or newer; found git {found or '?'}", "upgrade git")
+
+
+def unmerged(git: Git, target: str, tips: Collection[str]) -> set[str]:
+    """Return those of the commits that are not in the history of the target."""
+    if not tips:
+        return set()
+    asked = "".join(f"{tip}\n" for tip in tips) + f"^{target}\n"
+    return {*tips} & {*git.run("rev-list", "--stdin", stdin=asked.encode()).decode().split()}
+
+
+def unmerged_refs(git: Git, target: str, refs: Collection[str]) -> dict[str, str]:
+    """Return those of the refs that are not in the history of the target, with the commits they point to."""
+    if not refs:
+        return {}
+    args = ("for-each-ref", f"--no-merged={target}", "--format=%(objectname) %(refname)", "--", *refs)
+    lines = os.fsdecode(git.run(*args)).splitlines()
+    return {name: tip for tip, _, name in (line.partition(" ") for line in lines) if name in refs}
+
+
+def changed_files(git: Git, target: str, tip: str) -> tuple[str, ...]:
+    """Return the files that a branch changed since it left the target; `**` if there are too many to name."""
+    out = git.run("diff", "--name-only", "--no-renames", "--no-ext-diff", "-z", f"{target}...{tip}")
+    names = tuple(os.fsdecode(name) for name in out.split(b"\0") if name)
+    return names if len(names) <= MAX_FILES else ("**",)
+
+
+def is_merge_of(git: Git, commit: str, tip: str) -> bool:
+    """Whether a commit is a candidate that merges the branch at `tip`."""
+    result = git.try_run("rev-list", "--parents", "--max-count=1", commit, "--")
+    return not result.code and tip in result.out.decode().split()[2:]
+
+
+def contribution(git: Git, tip: str, merge: str) -> tuple[str, str] | None:
+    """Return the range of a branch that was merged by the commit `merge`: where it left the target, and its tip.
+
+    None if the commits are not in this repository.
+    """
+    result = git.try_run("merge-base", f"{merge}^1", tip)
+    return (result.out.decode().strip(), tip) if not result.code else None
+
+
+def merge_commits(git: Git, ours: str, theirs: str) -> Merge:
+    """Merge two commits without touching any file or index."""
+    args = ("merge-tree", "--write-tree", "--name-only", "--messages", "-z", ours, theirs)
+    result = git.try_run(*args)
+    if result.code not in (0, 1):
+        raise git_error(args, result)
+    tree, *parts = result.out.split(b"\0")
+    if result.code == 0:
+        return Merge(tree.decode())
+    end = parts.index(b"") if b"" in parts else len(parts)
+    messages = b"".join(part for part in parts[end + 1 :] if part.endswith(b"\n"))
+    files = tuple(dict.fromkeys(os.fsdecode(name) for name in parts[:end]))
+    text = clean(messages.decode("utf-8", "replace"))[:MAX_MESSAGES]
+    return Merge(tree.decode(), Conflict(files[:MAX_FILES], text))
+
+
+def make_candidate(git: Git, base: str, branches: Sequence[Branch], reserved: Reserved, work: str) -> Candidate:
+    """Make one commit on `base` that merges as many of the branches as go together, in their order."""
+    ours, tree = base, _tree_of(git, base)
+    own = _entries(git, base, (*reserved.lists, *reserved.settings))
+    last = branches[-1].key if branches else ""
+    tried: list[Branch] = []
+    conflicts: dict[str, Conflict] = {}
+    empty: list[str] = []
+    for branch in branches:
+        theirs = _without_reserved(git, branch, own, reserved)
+        merge = merge_commits(git, ours, theirs)
+        if merge.conflict:
+            alone = merge_commits(git, base, theirs) if tried else merge
+            if alone.conflict:
+                conflicts[branch.key] = alone.conflict
+        elif merge.tree == tree:
+            empty.append(branch.key)
+        else:
+            tried.append(branch)
+            tree = merge.tree
+            ours = _commit(git, tree, (ours, theirs)) if branch.key != last else ours
+    if not tried:
+        return Candidate(base=base, conflicts=conflicts, empty=tuple(empty))
+    tree = _tick(git, tree, own, reserved, [branch.key for branch in tried])
+    parents = (base, *(branch.tip for branch in tried))
+    commit = commit_merge(git, tree, parents, _message(tried, work))
+    return Candidate(base=base, commit=commit, tried=tuple(tried), conflicts=conflicts, empty=tuple(empty))
+
+
+def _without_reserved(git: Git, branch: Branch, own: Mapping[bytes, TreeEntry], reserved: Reserved) -> str:
+    """Return the branch without its changes to the list and the settings: they do not count, and must not conflict."""
+    roots = (*reserved.lists, *reserved.settings)
+    if not any(_is_below(name, roots) for name in branch.files):
+        return branch.tip
+    theirs = _entries(git, branch.tip, roots)
+    entries = {path: own.get(path) for path in {*theirs, *own} if theirs.get(path) != own.get(path)}
+    return _commit(git, tree_with(git, branch.tip, entries), (branch.tip,))
+
+
+def _is_below(name: str, roots: Sequence[str]) -> bool:
+    return name == "**" or any(name == root or name.startswith(f"{root}/") for root in roots)
+
+
+def _tick(git: Git, tree: str, own: Mapping[bytes, TreeEntry], reserved: Reserved, keys: Sequence[str]) -> str:
+    """Return the tree with these tasks ticked in the list."""
+    lists = {path: entry for path, entry in own.items() if _is_below(os.fsdecode(path), reserved.lists)}
+    if not lists:
+        return tree
+    contents = {os.fsdecode(path): git.run("cat-file", "blob", entry[1]) for path, entry in lists.items()}
+    entries: dict[bytes, TreeEntry | None] = {}
+    for name, data in reserved.tick(contents, keys).items():
+        path = os.fsencode(name)
+        blob = git.run("hash-object", "-w", "--stdin", stdin=data).decode().strip()
+        entries[path] = (lists[path][0], blob)
+    return tree_with(git, tree, entries) if entries else tree
+
+
+def _entries(git: Git, commit: str, roots: Sequence[str]) -> dict[bytes, TreeEntry]:
+    """Return the files of a commit at or below these paths."""
+    if not roots:
+        return {}
+    out = git.run("--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", commit, "--", *roots)
+    found: dict[bytes, TreeEntry] = {}
+    for line in out.split(b"\0")[:-1]:
+        about, _, path = line.partition(b"\t")
+        mode, _, name = about.split()
+        found[path] = (mode, name.decode())
+    return found
+
+
+def _tree_of(git: Git, commit: str) -> str:
+    return git.run("rev-parse", f"{commit}^{{tree}}").decode().strip()
+
+
+def _commit(git: Git, tree: str, parents: Sequence[str], message: str = "an intermediate merge") -> str:
+    args, data = _commit_tree(tree, parents, message)
+    return git.run(*args, stdin=data, env=RALPH_IDENTITY).decode().strip()
+
+
+def _commit_tree(tree: str, parents: Sequence[str], message: str) -> tuple[list[str], bytes]:
+    """Return arguments and stdin of `git commit-tree`."""
+    args = [word for parent in dict.fromkeys(parents) for word in ("-p", parent)]
+    return ["commit-tree", tree, *args], message.encode("utf-8", "replace").replace(b"\0", b"")
+
+
+def commit_merge(git: Git, tree: str, parents: Sequence[str], message: str) -> str:
+    """Commit a tree in the user's name if git knows it without guessing, else in ralph's."""
+    args, data = _commit_tree(tree, parents, message)
+    result = git.try_run("-c", "user.useConfigOnly=true", *args, stdin=data)
+    return _commit(git, tree, parents, message) if result.code else result.out.decode().strip()
+
+
+def commit_nothing(git: Git, tip: str, message: str) -> str:
+    """Return a commit on `tip` that changes no file: others see that the branch has moved."""
+    return _commit(git, _tree_of(git, tip), (tip,), message)
+
+
+def _message(tried: Sequence[Branch], work: str) -> str:
+    if len(tried) == 1:
+        lines = [one_line(tried[0].title, 100), ""]
+    else:
+        keys = one_line(", ".join(branch.key for branch in tried), 60)
+        lines = [f"Merge {len(tried)} tasks: {keys}", "", *(f"- {one_line(branch.title, 100)}" for branch in tried), ""]
+    closing = [branch.closing for branch in tried if branch.closing]
+    items = [f"Ralph-Item: {branch.key}" for branch in tried]
+    # In a separate paragraph: otherwise git does not recognise the trailers.
+    return "\n".join([*lines, *([*closing, ""] if closing else []), *items, f"Ralph-Work: {work}", ""])
+
+
+Moved = Literal["moved", "lost"]
+
+
+def move_target(git: Git, ref: str, new: str, old: str) -> Moved:
+    """Move a ref from `old` to `new` by compare-and-swap; "lost" if somebody else has moved it.
+
+    A stale lock looks the same by its exit code, so ask the ref itself, and remove the lock once nobody can hold it.
+    """
+    args = ("update-ref", "--no-deref", "--create-reflog", "-m", "ralph: merge", ref, new, old)
+    for is_last in LOCKED_REF.tries():
+        remove_reflog_links(git, ref)
+        result = git.try_run(*args)
+        now = new if not result.code else git.resolve(ref)
+        if now == new:
+            return "moved"
+        if now != old:
+            return "lost"
+        lock = os.path.join(git.common_dir, f"{ref}.lock")
+        is_locked = remove_stale(lock, time_left=git.time_left) or result.found_lock
+        if is_last or not (result.was_killed or is_locked):
+            break
+    raise git_error(args, result, f"cannot move {ref}")
+
+
+def delete_branches(git: Git, tips: Mapping[str, str]) -> None:
+    """Delete branches that only ralph writes, if they still point to these commits."""
+    here = {name: tip for name, tip in tips.items() if git.resolve(f"refs/heads/{name}") == tip}
+    if here and not _try_delete(git, here):
+        remove_stale_ref_locks(git, *(f"refs/heads/{name}" for name in here))
+        for name, tip in here.items():  # one of them may have moved: delete the others anyway
+            _try_delete(git, {name: tip})
+
+
+def _try_delete(git: Git, tips: Mapping[str, str]) -> bool:
+    lines = "".join(f"delete refs/heads/{name} {tip}\n" for name, tip in tips.items())
+    return not git.try_run("update-ref", "--no-deref", "--stdin", stdin=lines.encode()).code
+
+
+def files_with_markers(git: Git, commit: str, files: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the files that contain conflict markers."""
+    if not files:
+        return ()
+    args = ("grep", "-l", "-z", "--full-name", "-I", "-E", "^(<<<<<<<|>>>>>>>) ", commit, "--", *files)
+    result = git.try_run("--literal-pathspecs", *args)
+    names = [name.partition(b":")[2] for name in result.out.split(b"\0") if name]
+    return tuple(display_path(name) for name in names)

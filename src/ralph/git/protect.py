@@ -1,0 +1,308 @@
+"""Protected files: copied when a run starts, compared after each turn, and restored if the agent changed them.
+
+Works without git. The copies are kept outside the workspace, where an agent that cleans up does not remove them. What
+the agent put in the place of a protected file is moved aside, so nothing is lost.
+"""
+
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from re import Pattern
+
+from msgspec import Struct, json
+
+from ralph.errors import UNREADABLE, UserError
+from ralph.files import Stamp, make_folder, open_given, read_file, replace_file, stamp
+from ralph.git.index import CACHES, LIBRARIES, OWN, SKIPPED, display_path, files_below, is_run_data
+
+# A file that changed this recently may change again without a new time stamp.
+RECENT_NS = 100_000_000
+
+
+class ProtectedFile(Struct, frozen=True):
+    """A protected file or link as it was when the run started. A file of another `size` differs and is not read."""
+
+    path: bytes
+    mode: int
+    digest: str
+    size: int
+
+
+class Protected:
+    """The files that match `globs`.
+
+    `store` holds the copies. They are taken when the run starts, and used again each time it is resumed. `aside` is
+    where the agent's versions go. `wants_end` is asked while large files are read.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        globs: Sequence[str],
+        *,
+        store: Path,
+        aside: Path,
+        wants_end: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._root = os.fsencode(os.path.realpath(root))
+        self._globs = [parse_glob(text) for text in globs]
+        self._store, self._aside = store, aside
+        self._wants_end = wants_end
+        self._stamps: dict[bytes, Stamp] = {}
+        self._kept: dict[bytes, ProtectedFile] = {}
+        self._skipped: set[bytes] = set()  # folders that were not entered
+
+    def keep(self) -> None:
+        """Copy the files, unless the run has done so already."""
+        kept = self._load()
+        self._kept = self._copy_all() if kept is None else kept
+
+    @property
+    def unmatched(self) -> tuple[str, ...]:
+        """The patterns that match no file yet: perhaps mistyped."""
+        paths = [os.fsdecode(path) for path in self._kept]
+        wanted = [glob for glob in self._globs if not glob.is_exception]
+        return tuple(glob.text for glob in wanted if not any(map(glob.pattern.fullmatch, paths)))
+
+    @property
+    def uncovered(self) -> tuple[str, ...]:
+        """Folders of libraries and caches that the patterns match, but that are only protected if they are named."""
+        known = {os.fsencode(name) for name in (LIBRARIES | CACHES) - {"__pycache__"}}
+        met = {path.rstrip(b"/") for path in self._skipped if path.rstrip(b"/").rpartition(b"/")[2] in known}
+        named = {os.fsencode(glob.start) for glob in self._globs}
+        return tuple(sorted(display_path(path) for path in met - named if matches(self._globs, os.fsdecode(path))))
+
+    @property
+    def led_to(self) -> tuple[str, ...]:
+        """Targets of protected links in the workspace that are not protected themselves."""
+        links = (self._place(one.path) for one in self._kept.values() if stat.S_ISLNK(one.mode))
+        targets = {os.path.relpath(os.path.realpath(place), self._root) for place in links}
+        return tuple(sorted(display_path(path) for path in targets - self._kept.keys() if not path.startswith(b"..")))
+
+    def covers(self, path: str) -> bool:
+        return os.fsencode(path) in self._kept
+
+    def touched(self) -> tuple[str, ...]:
+        """Return the protected files that were changed or deleted, and new files that match a pattern."""
+        return tuple(display_path(path) for path in self._differences())
+
+    def restore(self) -> tuple[str, ...]:
+        """Restore what was touched, and return the names."""
+        differences = self._differences()
+        try:
+            if differences:
+                self._move_aside(differences)
+            for path in differences:
+                if path in self._kept:
+                    self._restore_file(self._kept[path])
+        except OSError as error:
+            raise UserError(
+                f"cannot restore protected files: {error.filename!r}: {error.strerror}", "restore them by hand"
+            ) from None
+        return tuple(map(display_path, differences))
+
+    def watch(self) -> Callable[[], tuple[str, ...]]:
+        """Start watching the files; the returned function ends it, restores them, and names those that changed.
+
+        Time stamps also show a change that was undone in between: a program cannot set the change time of a file.
+        """
+        before = {path: stamp(info) for path, info in self._find()}
+
+        def changed() -> tuple[str, ...]:
+            now = {path: stamp(info) for path, info in self._find()}
+            paths = {path for path in {*before, *now} if before.get(path) != now.get(path)}
+            if paths:
+                self.restore()
+            return tuple(map(display_path, sorted(paths)))
+
+        return changed
+
+    def _differences(self) -> list[bytes]:
+        found = dict(self._find())
+        same = {path for path, info in found.items() if path in self._kept and self._is_same(self._kept[path], info)}
+        return sorted({*found, *self._kept} - same)
+
+    def _find(self) -> Iterator[tuple[bytes, os.stat_result]]:
+        """Find every file that the patterns match now. Does not enter folders behind links."""
+        for start in sorted({os.fsencode(glob.start) for glob in self._globs if not glob.is_exception}):
+            for path, info in self._walk(start):
+                is_file = stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)
+                if is_file and not is_run_data(path) and matches(self._globs, os.fsdecode(path)):
+                    yield path, info
+
+    def _walk(self, start: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+        top = self._place(start)
+        if os.path.realpath(os.path.dirname(top)) != os.path.dirname(top) and start:
+            return
+        try:
+            info = os.lstat(top)
+        except OSError:
+            return
+        if not stat.S_ISDIR(info.st_mode):
+            yield start, info
+            return
+        is_named = any(os.fsdecode(part) in SKIPPED for part in start.split(b"/"))
+        skipped: list[bytes] = []
+        for path, below in files_below(top, OWN if is_named else SKIPPED, skipped):
+            yield os.path.join(start, path), below
+        self._skipped.update(os.path.join(start, path) for path in skipped)
+
+    def _is_same(self, kept: ProtectedFile, info: os.stat_result) -> bool:
+        if self._stamps.get(kept.path) == stamp(info):
+            return True
+        if kept.mode != info.st_mode or kept.size != info.st_size:
+            return False
+        if kept.digest != self._digest(kept.path, info):
+            return False
+        self._remember_stamp(kept.path, info)
+        return True
+
+    def _remember_stamp(self, path: bytes, info: os.stat_result) -> None:
+        """Trust the time stamps of this file from now on, instead of reading it, unless it has just changed."""
+        if time.time_ns() - info.st_ctime_ns > RECENT_NS:
+            self._stamps[path] = stamp(info)
+
+    def _digest(self, path: bytes, info: os.stat_result) -> str:
+        """Return a hash of the content, or of a link's target; "unreadable" if it cannot be read."""
+        place, digest = self._place(path), sha256()
+        try:
+            if stat.S_ISLNK(info.st_mode):
+                return sha256(os.readlink(place)).hexdigest()
+            with open(open_given(place), "rb", buffering=0) as file:
+                while chunk := file.read(1 << 20):
+                    digest.update(chunk)
+                    if self._wants_end():
+                        raise UserError("the protected files were not read to the end")
+        except OSError:
+            return "unreadable"
+        return digest.hexdigest()
+
+    def _copy_all(self) -> dict[bytes, ProtectedFile]:
+        folder = self._store / "files"
+        try:
+            make_folder(str(folder))
+            kept = {path: self._copy(path, info, folder) for path, info in self._find()}
+            replace_file(self._store / "protected.json", json.encode(list(kept.values())))
+        except OSError as error:
+            raise UserError(
+                f"cannot copy the protected file {error.filename!r}: {error.strerror}",
+                "make it readable, or leave it out with --protect '!PATTERN'",
+            ) from None
+        return kept
+
+    def _load(self) -> dict[bytes, ProtectedFile] | None:
+        try:
+            kept = json.decode(read_file(self._store / "protected.json"), type=list[ProtectedFile])
+        except FileNotFoundError:
+            return None
+        except (OSError, *UNREADABLE) as error:
+            raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
+        return {one.path: one for one in kept}
+
+    def _copy(self, path: bytes, info: os.stat_result, folder: Path) -> ProtectedFile:
+        digest = self._digest(path, info)
+        copy = folder / digest
+        if stat.S_ISLNK(info.st_mode):
+            copy.write_bytes(os.readlink(self._place(path)))
+        elif not copy.exists():
+            shutil.copyfile(self._place(path), copy)
+        self._remember_stamp(path, info)
+        return ProtectedFile(path, info.st_mode, digest, info.st_size)
+
+    def _restore_file(self, kept: ProtectedFile) -> None:
+        copy, place = self._store / "files" / kept.digest, self._place(kept.path)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        if stat.S_ISLNK(kept.mode):
+            os.symlink(read_file(copy), place)
+            return
+        # Not copy2: a new time makes build tools rebuild what they made from the agent's version.
+        shutil.copyfile(copy, place)
+        os.chmod(place, stat.S_IMODE(kept.mode))
+
+    def _move_aside(self, paths: list[bytes]) -> None:
+        """Move away what is at these paths, or blocks the way to them (a link or a file instead of a folder)."""
+        number = 1
+        while (aside := self._aside / f"{number:03d}").exists():
+            number += 1
+        for path in paths:
+            if found := self._obstacle(path):
+                target = aside / os.fsdecode(found)
+                make_folder(str(target.parent))
+                shutil.move(os.fsdecode(self._place(found)), target)
+
+    def _obstacle(self, path: bytes) -> bytes:
+        parts = path.split(b"/")
+        for depth in range(1, len(parts) + 1):
+            here = b"/".join(parts[:depth])
+            place = self._place(here)
+            is_folder = os.path.isdir(place) and not os.path.islink(place)
+            if os.path.lexists(place) and not (is_folder and depth < len(parts)):
+                return here
+        return b""
+
+    def _place(self, path: bytes) -> bytes:
+        return os.path.join(self._root, path).rstrip(b"/") or b"/"
+
+
+class Glob(Struct, frozen=True):
+    """A pattern as in a `.gitignore`. What it matches is at or below `start`, the part before its first wildcard."""
+
+    text: str
+    start: str
+    pattern: Pattern[str]
+    is_exception: bool = False
+
+
+def parse_glob(text: str) -> Glob:
+    """Parse a pattern; a leading `!` makes it an exception."""
+    is_exception = text.startswith("!")
+    body = text.removeprefix("!").rstrip("/")
+    if body.startswith("./"):
+        body = body[1:]
+    is_anchored = "/" in body
+    body = body.lstrip("/")
+    if not body or ".." in body.split("/"):
+        raise UserError(f"{text!r} is not a pattern for files in the workspace", "write it like tests/** or *.lock")
+    anywhere = "" if is_anchored else "(?:.*/)?"
+    try:
+        pattern = re.compile(f"{anywhere}{_to_regex(body)}(?:/.*)?", re.DOTALL)
+    except re.error as error:
+        raise UserError(f"cannot read the pattern {text!r}: {error}", "check its brackets") from None
+    return Glob(text, _start(body) if is_anchored else "", pattern, is_exception)
+
+
+def matches(globs: Sequence[Glob], path: str) -> bool:
+    """Return whether the last pattern that matches `path` is no exception. A matched folder includes its content."""
+    for glob in reversed(globs):
+        if glob.pattern.fullmatch(path):
+            return not glob.is_exception
+    return False
+
+
+def _start(body: str) -> str:
+    parts = body.split("/")
+    plain = next((i for i, part in enumerate(parts) if any(c in part for c in "*?[\\")), len(parts))
+    return "/".join(parts[:plain])
+
+
+_GLOB_TOKEN = re.compile(
+    r"(?P<folders>(?<![^/])\*\*/)|(?P<below>(?<![^/])\*\*\Z)|(?P<name>\*+)|(?P<char>\?)"
+    r"|\[(?P<negated>[!^]?)(?P<set>\]?[^\]]*)\]|\\(?P<escaped>.)|.",
+    re.DOTALL,
+)
+_WILDCARDS = {"folders": "(?:.*/)?", "below": ".+", "name": "[^/]*", "char": "[^/]"}
+
+
+def _to_regex(body: str) -> str:
+    def translate(token: "re.Match[str]") -> str:
+        if token["set"] is not None:
+            chars = re.sub(r"[\\\[&~|]", r"\\\g<0>", token["set"]).replace("--", r"-\-")
+            return f"(?!/)[{'^' if token['negated'] else ''}{chars}]"
+        return _WILDCARDS.get(token.lastgroup or "") or re.escape(token["escaped"] or token[0])
+
+    return _GLOB_TOKEN.sub(translate, body)

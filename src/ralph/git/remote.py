@@ -1,0 +1,176 @@
+"""A branch on another machine that is the target: fetch it, and push to it with the user's own hooks and settings."""
+
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core.text import clean, one_line
+from ralph.errors import UserError
+from ralph.files import acquire_lock, read_given, remove_tree
+from ralph.git.client import Git, GitResult, GitTimeout, git_error
+from ralph.git.locks import STALE_PACKED_REFS
+from ralph.git.retry import FETCH_RACE, REMOTE_AWAY
+
+# Only the refs that are named: no tags, no submodules, no record for `git pull`, no packing while a run is running.
+FETCH_OPTIONS = ("--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance", "--prune")
+
+
+# Hooks run what is in the project: npm scripts, pre-commit, linters. After a sandboxed run the agent wrote that, and a
+# push is the one thing that runs outside the sandbox, because it needs the user's keys.
+NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
+
+
+def skipped_push_hook(git: Git) -> str:
+    """Return the notice for a push without the user's pre-push hook; empty if there is no such hook."""
+    result = git.as_user().try_run("rev-parse", "--git-path", "hooks/pre-push")
+    path = os.path.join(git.root, os.fsdecode(result.out).strip())
+    if result.code or not os.access(path, os.X_OK):
+        return ""
+    return "the pre-push hook is skipped: it would run code that the agent can change outside the sandbox"
+
+
+class Remote(Struct, frozen=True):
+    """A branch of a remote. `ref` is what is known of it here.
+
+    `runs_hooks` is False for the work of sandboxed agents: see `NO_HOOKS`.
+    """
+
+    name: str
+    branch: str
+    runs_hooks: bool = True
+
+    @property
+    def ref(self) -> str:
+        return f"refs/remotes/{self.name}/{self.branch}"
+
+    def fetch(self, git: Git, below: str = "", timeout: float = 0.0, max_age: float = 0.0) -> None:
+        """Fetch the target, and the branches whose names begin with `below`, one fetch at a time.
+
+        Races with other gits are retried; an unreachable remote for `timeout` seconds. Nothing is fetched if another
+        process here fetched the target within the last `max_age` seconds.
+        """
+        specs = [f"+refs/heads/{self.branch}:{self.ref}"]
+        specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
+        away = replace(REMOTE_AWAY, timeout=max(timeout, FETCH_RACE.timeout))
+        began = time.monotonic()
+        for is_last in away.tries():
+            with _fetch_lock(git) as last:
+                if max_age and last.is_of(self.ref, max_age):
+                    return
+                result = _run(git, "fetch", "-q", *FETCH_OPTIONS, self.name, *specs)
+                if not result.code:
+                    last.note(self.ref)
+                    return
+            if "couldn't find remote ref" in result.error:
+                hint = f"push it there first: git push {self.name} HEAD:refs/heads/{self.branch}"
+                raise UserError(f"{self.name} has no branch {self.branch}", hint)
+            is_race = "cannot lock ref" in result.error or "bad object worktrees/" in result.error
+            if is_last or not (is_race or time.monotonic() - began < timeout):
+                break
+            _remove_half_made_worktrees(git)
+        raise git_error(("fetch",), result, f"cannot fetch {self.branch} from {self.name}")
+
+    def known(self, git: Git, names: Collection[str]) -> dict[str, str]:
+        """Ask the remote for the commits of these branches; empty for those that it does not have."""
+        args = ("ls-remote", self.name, *(f"refs/heads/{name}" for name in names))
+        result = _run(git, *args)
+        if result.code:
+            raise git_error(args, result, f"cannot ask {self.name} for its branches")
+        found = dict.fromkeys(names, "")
+        for line in result.out.decode("utf-8", "replace").splitlines():
+            commit, _, ref = line.partition("\t")
+            found[ref.removeprefix("refs/heads/")] = commit
+        return {name: found[name] for name in names}
+
+    def last_known(self, git: Git, names: Collection[str]) -> dict[str, str]:
+        """Return the commits that these branches had at the last fetch."""
+        return {name: git.resolve(f"refs/remotes/{self.name}/{name}") for name in names}
+
+    def push(self, git: Git, new: str, old: str, items: Mapping[str, str], *, removes: bool = True) -> GitResult:
+        """Move the target and remove the branch of each task with it: all or nothing, and only if all are as expected.
+
+        `items` maps each branch to the commit that the remote has, or "". A lease on a ref that stays is only compared
+        with what the server said at the beginning; so the branches go, or, if the server `removes` none, move.
+        """
+        expected = {self.branch: old, **items}
+        leases = [f"--force-with-lease=refs/heads/{name}:{commit}" for name, commit in expected.items()]
+        to = {self.branch: new, **{name: "" if known and removes else new for name, known in items.items()}}
+        specs = [f"{commit}:refs/heads/{name}" for name, commit in to.items()]
+        return self._push(git, "-q", "--atomic", *leases, self.name, *specs)
+
+    def push_branch(self, git: Git, branch: str, new: str, old: str) -> GitResult:
+        """Move one branch of the remote from `old` to `new`; `old` is empty for a new branch.
+
+        Without negotiation git would send a new branch's whole history if the target there is not known here.
+        """
+        negotiate = () if old else ("-c", "push.negotiate=true")
+        lease = f"--force-with-lease=refs/heads/{branch}:{old}"
+        return self._push(git, "-q", lease, self.name, f"{new}:refs/heads/{branch}", options=negotiate)
+
+    def delete(self, git: Git, items: Mapping[str, str]) -> None:
+        """Delete merged branches from the remote, if they still are at these commits."""
+        if items:
+            leases = [f"--force-with-lease=refs/heads/{name}:{commit}" for name, commit in items.items()]
+            self._push(git, "-q", *leases, self.name, *(f":refs/heads/{name}" for name in items))
+
+    def _push(self, git: Git, *args: str, options: tuple[str, ...] = ()) -> GitResult:
+        return _run(git, *(() if self.runs_hooks else NO_HOOKS), *options, "push", *args)
+
+
+def _run(git: Git, *args: str) -> GitResult:
+    """Run git as the user would: hooks such as that of LFS must run. A hanging remote is a failed command."""
+    try:
+        return git.as_user().try_run(*args)
+    except GitTimeout as error:
+        return GitResult(1, b"", f"fatal: {error.message}")
+
+
+def _remove_half_made_worktrees(git: Git) -> None:
+    """Remove what a killed `git worktree add` left: until it is gone, nothing can be fetched."""
+    folder = os.path.join(git.common_dir, "worktrees")
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        head = os.path.join(folder, name, "HEAD")
+        with suppress(OSError):
+            if time.time() - os.stat(head).st_mtime > STALE_PACKED_REFS and not read_given(head, 100).strip(b"0\n"):
+                remove_tree(os.path.join(folder, name))
+
+
+class LastFetch(Struct, frozen=True):
+    """Which target was fetched last in this clone, and when; kept in the lock file of fetches."""
+
+    fd: int
+
+    def is_of(self, ref: str, max_age: float) -> bool:
+        since = time.time() - os.fstat(self.fd).st_mtime
+        return 0 <= since < max_age and os.pread(self.fd, 4096, 0) == os.fsencode(ref)
+
+    def note(self, ref: str) -> None:
+        with suppress(OSError):  # the disk is full: then the next process fetches again
+            os.ftruncate(self.fd, 0)
+            os.pwrite(self.fd, os.fsencode(ref), 0)
+
+
+@contextmanager
+def _fetch_lock(git: Git) -> Iterator[LastFetch]:
+    path = os.path.join(git.common_dir, "ralph-fetch.lock")
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        acquire_lock(lock, path, left=git.time_left)
+        yield LastFetch(lock)
+    finally:
+        os.close(lock)
+
+
+def push_refusal(result: GitResult) -> str:
+    """Return why a remote refused a push, in its own words if it has some."""
+    lines = [line.strip() for line in result.error.splitlines()]
+    remote = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")]
+    remote = [line for line in remote if line] or [
+        line.rpartition("(")[2].rstrip(")") for line in lines if line[:1] == "!"
+    ]
+    reason = " · ".join(dict.fromkeys(remote)) or git_error(("push",), result).message.partition(": ")[2]
+    return one_line(clean(reason), 300)

@@ -1,0 +1,476 @@
+"""ralph's own worktrees: one per isolated run, one per task of a backlog, one for the merge gate.
+
+They are in `$XDG_STATE_HOME/ralph/worktrees` (`~/.local/state/...`): not in the repository, where tools would find
+every file twice; not next to it, where ralph may not be allowed to write; not in a folder that a restart empties.
+Nobody else works in them, so locks that a killed git left there may be removed.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core.events import NAMES, RunStarted
+from ralph.core.text import head
+from ralph.errors import UserError
+from ralph.files import acquire_lock, open_file, read_given, remove_tree, replace_file, state_folder, write_file
+from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_error
+from ralph.git.index import display_path
+from ralph.git.layout import git_dir_of, read_line
+from ralph.git.locks import remove_stale, remove_stale_locks, update_refs
+from ralph.git.retry import OWN_LOCKS
+from ralph.git.scm import EXCLUDE_RALPH, Runner, commit_with_git, run_unattended
+from ralph.store.folder import is_occupied
+from ralph.store.journal import read_entries
+
+# To look into a nested repository would obey what an agent wrote into its settings.
+NOT_INTO_NESTED = ("--ignore-submodules=dirty",)
+ATTRIBUTES = ("--", ":(top,glob)**/.gitattributes")
+MAX_INDEX = 1 << 32  # bytes
+COMMIT = ("commit", "-q", "--no-verify", "--no-gpg-sign", "-m")
+
+
+class Astray(UserError):
+    """An agent left a worktree in a state that cannot become a branch: a person has to look at it."""
+
+
+class Worktree(Struct, frozen=True):
+    """A worktree that may exist or not. `workspace` is the user's subfolder in it, `home` the user's working tree."""
+
+    path: str
+    branch: str
+    workspace: str
+    home: Git
+
+    @property
+    def git(self) -> Git:
+        """Git in this worktree, pinned to the folder that the repository keeps for it, whatever its `.git` says."""
+        kept = registered_git_dir(self)
+        if not kept:
+            raise _another_tree(self)
+        return self.home.in_worktree(self.path, kept)
+
+    @property
+    def ref(self) -> str:
+        return f"refs/heads/{self.branch}"
+
+
+def worktree_of(home: Git, run_id: str) -> Worktree:
+    """Return the worktree of a run."""
+    return worktree_named(home, f"-{run_id}", f"ralph/{run_id}")
+
+
+def worktree_named(home: Git, suffix: str, branch: str) -> Worktree:
+    """Return a worktree of this repository whose folder ends in `suffix`."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in os.path.basename(home.root))
+    path = os.path.join(_folder(), f"{name or 'repository'}{suffix}")
+    return Worktree(path, branch, os.path.join(path, home.prefix).rstrip("/"), home)
+
+
+def _folder() -> str:
+    return os.path.realpath(state_folder(os.environ, "worktrees"))
+
+
+@contextmanager
+def worktree_lock(home: Git) -> Iterator[None]:
+    """While entered, no other ralph of this user makes or removes a worktree: git has races there."""
+    folder = _folder()
+    if os.path.commonpath((folder, home.root)) == home.root:
+        raise UserError(
+            f"the worktree would be inside {home.root}", "set XDG_STATE_HOME to a folder outside the repository"
+        )
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        lock = open_file(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise UserError(
+            f"cannot make a worktree in {folder}: {error.strerror}", "set XDG_STATE_HOME to a writable folder"
+        ) from None
+    try:
+        acquire_lock(lock, folder, left=home.time_left)
+        yield
+    finally:
+        os.close(lock)
+
+
+def checked_out_at(git: Git, branch: str) -> str:
+    """Return the folder in which a branch is checked out; empty if there is none."""
+    common = git.common_dir
+    trees = os.path.join(common, "worktrees")
+    names = sorted(os.listdir(trees)) if os.path.isdir(trees) else []
+    for git_dir in (common, *(os.path.join(trees, name) for name in names)):
+        if read_line(os.path.join(git_dir, "HEAD")) == f"ref: refs/heads/{branch}":
+            mark = read_line(os.path.join(git_dir, "gitdir")) if git_dir != common else f"{os.path.realpath(common)}/"
+            folder = os.path.dirname(mark)
+            if os.path.exists(os.path.join(folder, ".git")) or git_dir == common:
+                return folder
+    return ""
+
+
+def create(worktree: Worktree, start: str = "HEAD") -> str:
+    """Make the worktree and its branch, or neither; return a notice for the user. Call it with `worktree_lock`."""
+    home = worktree.home
+    if not (commit := home.resolve("HEAD")):
+        raise UserError("a worktree needs a commit to start from, and there is none", "commit once, then run again")
+    if os.path.lexists(worktree.path):
+        raise UserError(f"{worktree.path} already exists", "it may hold work of an earlier run: merge or remove it")
+    if home.resolve(worktree.ref):
+        raise UserError(f"the branch {worktree.branch} already exists", "it may hold work of an earlier run")
+    if home.resolve("refs/heads/ralph"):
+        raise UserError("a branch named ralph is in the way of ralph/<run>", "rename it: git branch -m ralph my-ralph")
+    commit = commit if start == "HEAD" else start
+    args = ("worktree", "add", "--no-track", "-b", worktree.branch, "--", worktree.path, commit)
+    result = home.try_run(*args)
+    if result.code:
+        _remove_half_made(worktree)
+        raise git_error(args, result, "cannot make a worktree")
+    os.makedirs(worktree.workspace, exist_ok=True)
+    count = len(_changes(home, "normal")) if start == "HEAD" else 0
+    if not count:
+        return ""
+    changes = "an uncommitted change stays" if count == 1 else f"{count} uncommitted changes stay"
+    return f"{changes} in {home.root}; the worktree starts from the last commit"
+
+
+def _remove_half_made(worktree: Worktree) -> None:
+    """Remove what a failed `git worktree add` left: none of it was there before."""
+    with suppress(UserError):
+        remove_folder(worktree)
+        if tip := worktree.home.resolve(worktree.ref):
+            update_refs(worktree.home, f"delete {worktree.ref} {tip}")
+
+
+def commit_all(worktree: Worktree, message: str, runner: Runner = run_unattended) -> str | None:
+    """Commit everything in the worktree; return the new commit, or None if there was nothing new.
+
+    It runs without the user's hooks and signature: ralph's checks decide here, and there is no one to answer a prompt.
+    The user's own apply when the branch is merged.
+    """
+    refuse_another(worktree)
+    git = worktree.git
+    before = git.resolve("HEAD")
+    env = {**git.identity(), "GIT_DIR": git.git_dir, "GIT_WORK_TREE": git.root}
+    for _ in OWN_LOCKS.tries():
+        with suppress(FileNotFoundError):
+            remove_stale_locks(git, worktree.ref)
+        result = commit_with_git(
+            ("git", *PINNED_SETTINGS),
+            message,
+            Path(worktree.path),
+            git=git,
+            flags=("--no-verify", "--no-gpg-sign", "--allow-empty-message"),
+            env=env,
+            run=runner,
+            without=_copied_files(git),
+        )
+        if result.ok or result.was_stopped:
+            break
+    if not result.ok:
+        raise UserError(f"cannot commit in {worktree.path}: {result.detail}", "the work is there, uncommitted")
+    made = git.resolve("HEAD")
+    _move_branch_to(worktree, git, made)
+    return made if made != before else None
+
+
+def _move_branch_to(worktree: Worktree, git: Git, commit: str) -> None:
+    """Move the branch that the user is told to merge to `commit`: the agent may have switched branches."""
+    tip = git.resolve(worktree.ref)
+    if tip == commit:
+        return
+    if tip and not git.contains(commit, tip):
+        raise Astray(
+            f"the worktree is no longer on its branch {worktree.branch}, and both have their own commits",
+            f"look at {worktree.path}: its HEAD is {commit[:12]}",
+        )
+    update_refs(git, f"update {worktree.ref} {commit} {tip or '0' * len(commit)}")
+
+
+def check_out(worktree: Worktree, commit: str) -> bool:
+    """Make ralph's worktree exactly this commit, whatever a check did to its files, `.git`, HEAD or index.
+
+    Files that git ignores stay, such as caches. Return whether the worktree had to be made from scratch.
+    """
+    kept, index = registered_git_dir(worktree), f"{worktree.path}.index"
+    is_new = not kept or os.path.islink(worktree.path) or not os.path.isdir(worktree.path) or _is_half_made(kept)
+    if is_new:
+        remove_folder(worktree)
+        worktree.home.run("worktree", "add", "-q", "--detach", "--force", "--force", "--", worktree.path, commit)
+    pin_head(worktree, commit)
+    remove_stale_locks(worktree.git)
+    # A check can change the worktree's index, but does not know this one.
+    git = replace(worktree.git, env={"GIT_INDEX_FILE": index})
+    has_new_attributes = git.try_run("diff-index", "--cached", "--quiet", commit, *ATTRIBUTES).code != 0
+    git.run("checkout", "-q", "--detach", "--force", commit)
+    if has_new_attributes and not is_new:
+        os.unlink(index)  # without an index git writes every file, by the attributes that are there now
+        git.run("checkout", "-q", "--detach", "--force", commit)
+    _remove_new_gitignores(git)
+    _clean(git)
+    times = os.stat(index)
+    replace_file(f"{git.git_dir}/index", read_given(index, MAX_INDEX))
+    os.utime(f"{git.git_dir}/index", ns=(times.st_atime_ns, times.st_mtime_ns))  # git trusts entries older than that
+    return is_new
+
+
+def pin_head(worktree: Worktree, commit: str) -> None:
+    """Write the worktree's `.git` and HEAD as `git worktree add --detach` does."""
+    git = worktree.git
+    mark = os.path.join(worktree.path, ".git")
+    try:
+        if os.path.islink(worktree.path):
+            raise NotADirectoryError(0, "it is a link now")
+        if os.path.isdir(mark) and not os.path.islink(mark):
+            remove_tree(mark)
+        replace_file(mark, f"gitdir: {git.git_dir}\n".encode())
+        replace_file(os.path.join(git.git_dir, "HEAD"), f"{commit}\n".encode())
+    except OSError as error:
+        raise GitError(
+            f"a check broke {worktree.path}: {error.strerror}", "the next check starts from scratch"
+        ) from None
+
+
+def _remove_new_gitignores(git: Git) -> None:
+    """Remove new `.gitignore` files next to files that git knows: a check must not hide what it leaves behind."""
+    known = {*git.run("ls-files", "-z").split(b"\0")}
+    for folder in {os.path.dirname(name) for name in known}:
+        name = os.path.join(folder, b".gitignore")
+        if name not in known and os.path.basename(folder) != b".ralph":
+            with suppress(OSError):
+                os.unlink(os.path.join(os.fsencode(git.root), name))
+
+
+def _clean(git: Git) -> None:
+    result = git.try_run("clean", "-q", "-ffd")
+    if result.code:
+        reason = head(git_error(("clean",), result).message, 100, "…")
+        hint = "folders may be nested deeper there than a path may be long: remove them with rm -r"
+        raise GitError(f"not all new files in {git.root} can be removed: {reason}", hint)
+
+
+def check_out_branch(worktree: Worktree) -> None:
+    """Return to the branch after a commit was tried in the worktree. Everything that was there is committed."""
+    git = worktree.git
+    pin_head(worktree, git.resolve(worktree.ref))
+    remove_stale_locks(git)
+    git.run("checkout", "-q", "--force", worktree.branch, "--")
+    _clean(git)
+
+
+def merge_target(git: Git, target: str, reserved: Sequence[str]) -> tuple[str, ...]:
+    """Merge the target into a task's worktree, and commit it with all conflict markers; return the files with some.
+
+    The `reserved` files, list and settings, become the target's. Repeating it changes nothing.
+    """
+    if git.contains("HEAD", target):
+        if os.path.lexists(os.path.join(git.git_dir, "MERGE_HEAD")):  # a git was killed after it had committed that
+            git.run("merge", "--quit")
+        return ()
+    env = git.identity()
+    git.run("reset", "-q", "--hard")  # what was cut off half-way; all work is committed when the gate sees it
+    own = [name for name in reserved if not git.try_run("cat-file", "-e", f"{target}:{name}").code]
+    if own:
+        git.run("--literal-pathspecs", "checkout", "-q", target, "--", *own)
+        if git.try_run("diff", "--cached", "--quiet").code:
+            git.run(*COMMIT, "ralph: take the target's list", env=env)
+    args = ("merge", "-q", "--no-ff", "--no-verify", "--no-gpg-sign", "-m", "ralph: merge the target", target)
+    result = git.try_run(*args, env=env)
+    if "would be overwritten by merge" in result.error:  # files of the target, from a merge that was killed half-way
+        _clean(git)
+        result = git.try_run(*args, env=env)
+    if not result.code:
+        return ()
+    conflicts = git.run("diff", "--name-only", "-z", "--diff-filter=U", *NOT_INTO_NESTED)
+    files = [os.fsdecode(name) for name in conflicts.split(b"\0") if name]
+    if not files:
+        raise git_error(args, result, "cannot merge the target into a task's worktree")
+    # Only these; everything else is what the merge made of it, and nested repositories are not looked into.
+    git.run("--literal-pathspecs", "add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=conflicts)
+    git.run(*COMMIT, "ralph: merge the target, with conflicts to solve", env=env)
+    return tuple(files)
+
+
+def is_clean(git: Git, tip: str) -> bool:
+    """Whether a worktree holds this commit and nothing else, apart from ralph's own files and copied ones."""
+    copied = {b"? " + name for name in _copied_files(git)}
+    all_new = ("--untracked-files=all",) if copied else ()
+    args = ("status", "--porcelain=v2", "--branch", "-z", *all_new, *NOT_INTO_NESTED, "--", ":(top)", EXCLUDE_RALPH)
+    result = git.try_run("--no-optional-locks", *args)
+    lines = [line for line in result.out.split(b"\0") if line and line not in copied]
+    is_there = f"# branch.oid {tip}".encode() in lines
+    return not result.code and is_there and all(line.startswith(b"# ") for line in lines)
+
+
+def registered_git_dir(worktree: Worktree) -> str:
+    """Return the folder in which the repository keeps HEAD and index of this worktree; empty if it knows none.
+
+    The repository decides, not the worktree's `.git`, which an agent may have written.
+    """
+    trees = os.path.realpath(os.path.join(worktree.home.common_dir, "worktrees"))
+    first, mark = os.path.basename(worktree.path), os.path.join(worktree.path, ".git")
+    for name in sorted(os.listdir(trees) if os.path.isdir(trees) else (), key=lambda name: name != first):
+        place = os.path.join(trees, name)
+        if os.path.normpath(os.path.join(place, read_line(os.path.join(place, "gitdir")))) == mark:
+            return place
+    return ""
+
+
+def is_own(worktree: Worktree) -> bool:
+    """Whether its folder still is this worktree.
+
+    Through a link there, or a `.git` that leads elsewhere, git would change another tree, such as the user's.
+    """
+    try:
+        kept = registered_git_dir(worktree)
+        return bool(kept) and not os.path.islink(worktree.path) and os.path.samefile(git_dir_of(worktree.path), kept)
+    except (OSError, UserError):
+        return False
+
+
+def refuse_another(worktree: Worktree) -> None:
+    """Raise if the folder is no longer the worktree that it was."""
+    if not is_own(worktree):
+        raise _another_tree(worktree)
+
+
+def _another_tree(worktree: Worktree) -> Astray:
+    return Astray(
+        f"{worktree.path} is no longer the worktree of {worktree.branch}",
+        f"see what happened to it; the work that was committed is on {worktree.branch}",
+    )
+
+
+def _is_half_made(git_dir: str) -> bool:
+    """Whether a git was killed while it made the worktree: it is locked then, and has no index."""
+    is_locked, has_index = (os.path.lexists(os.path.join(git_dir, name)) for name in ("locked", "index"))
+    return is_locked and not has_index
+
+
+def remove(worktree: Worktree) -> None:
+    """Remove the worktree and its branch, unless that would lose anything."""
+    refuse_if_anything_is_lost(worktree)
+    tip = worktree.home.resolve(worktree.ref)
+    kept = registered_git_dir(worktree)
+    if kept and os.path.lexists(os.path.join(kept, "locked")):
+        raise UserError(f"{worktree.path} is locked", f"git worktree unlock {worktree.path}")
+    remove_folder(worktree)
+    if tip:
+        update_refs(worktree.home, f"delete {worktree.ref} {tip}")
+
+
+def remove_folder(worktree: Worktree) -> None:
+    """Remove the worktree's folder and what git keeps for it."""
+    try:
+        delete_folder(worktree)
+    except OSError as error:
+        raise GitError(f"cannot remove {error.filename or worktree.path}: {error.strerror}") from None
+    worktree.home.run("worktree", "prune")
+
+
+def delete_folder(worktree: Worktree) -> None:
+    """Delete the folder, then what git keeps for it. If the folder is a link, delete only the link.
+
+    The folder is renamed first: half of one, after a kill, would look like uncommitted work.
+    """
+    trash = f"{worktree.path}.gone"
+    for folder in (trash, worktree.path) if worktree.path else ():
+        if os.path.islink(folder):
+            os.unlink(folder)
+        elif os.path.lexists(folder):
+            if folder != trash:
+                os.rename(folder, trash)
+            remove_tree(trash)
+    if worktree.path:
+        remove_stale(f"{worktree.path}.index", f"{worktree.path}.index.lock", age=0.0)
+    if kept := registered_git_dir(worktree):
+        remove_tree(kept, last="gitdir")
+
+
+def remove_unstarted(home: Git, runs: Path) -> None:
+    """Remove the worktrees of those `runs` that were killed before they began: no agent has been there."""
+    names = home.run("for-each-ref", "--format=%(refname:lstrip=3)", "refs/heads/ralph/").decode("utf-8", "replace")
+    for run_id in names.splitlines():
+        with suppress(OSError, UserError):  # the worktree of another workspace, or one that somebody uses
+            first = next(read_entries(runs / run_id / "journal.ndjson"), None)
+            worktree = worktree_of(home, run_id)
+            if (first is None or first.type != NAMES[RunStarted]) and not is_occupied(Path(worktree.workspace)):
+                if (kept := registered_git_dir(worktree)) and _is_half_made(kept):
+                    remove_folder(worktree)
+                remove(worktree)
+
+
+def _changes(git: Git, new_files: str) -> list[bytes]:
+    """Return the paths that `git status` shows, without ralph's own files."""
+    args = ("status", "--porcelain", "-z", "--no-renames", f"--untracked-files={new_files}", *NOT_INTO_NESTED)
+    lines = git.run("--no-optional-locks", *args).split(b"\0")
+    return [line[3:] for line in lines if line and b"/.ralph/" not in b"/" + line[3:]]
+
+
+def refuse_if_anything_is_lost(worktree: Worktree) -> None:
+    """Raise if removing the worktree and its branch would lose work."""
+    commits = {worktree.home.resolve(worktree.ref)}
+    if os.path.isdir(worktree.path):
+        commits.add(worktree.git.resolve("HEAD"))
+        if left := first_unsaved(worktree):
+            raise UserError(f"{worktree.path} has uncommitted work: {left}", "commit or remove it first")
+    for commit in commits - {""}:
+        if not _is_elsewhere(worktree, commit):
+            raise UserError(
+                f"the branch {worktree.branch} has commits that are not merged",
+                f"merge them with `git merge {worktree.branch}`, or drop them with `git branch -D`",
+            )
+
+
+def first_unsaved(worktree: Worktree) -> str:
+    """Return the first change, new file or nested repository that exists only in the worktree; empty if none."""
+    git = worktree.git
+    paths = _changes(git, "all")
+    for line in git.run("ls-files", "--stage", "-z").split(b"\0"):
+        if line.startswith(b"160000"):
+            place = os.path.join(os.fsencode(worktree.path), line.partition(b"\t")[2])
+            if os.path.isdir(place) and os.listdir(place):
+                paths.append(place)
+    return display_path(paths[0]) if paths else ""
+
+
+def _is_elsewhere(worktree: Worktree, commit: str) -> bool:
+    """Whether another branch, a remote one, a tag, or the user's HEAD contains this commit."""
+    kinds = ("refs/heads", "refs/remotes", "refs/tags")
+    refs = worktree.home.run("for-each-ref", "--format=%(refname)", f"--contains={commit}", *kinds)
+    others = {*refs.decode("utf-8", "replace").splitlines()} - {worktree.ref}
+    return bool(others) or worktree.home.contains("HEAD", commit)
+
+
+INCLUDE_FILE = ".worktreeinclude"
+COPIED_LIST = "ralph-carried"
+MAX_COPIED_LIST = 1 << 26  # bytes
+
+
+def _copied_files(git: Git) -> list[bytes]:
+    """Return the files that were copied into a worktree: not work, even if `.gitignore` no longer names them."""
+    with suppress(OSError, UserError):
+        return read_given(os.path.join(git.git_dir, COPIED_LIST), MAX_COPIED_LIST).split(b"\0")
+    return []
+
+
+def copy_included_files(worktree: Worktree) -> None:
+    """Copy the ignored files that `.worktreeinclude` names (patterns as in .gitignore) into a worktree."""
+    home = worktree.home
+    patterns = os.path.join(home.root, INCLUDE_FILE)
+    if not os.path.isfile(patterns):
+        return
+    args = ("ls-files", "-z", "--others", "--ignored", f"--exclude-from={patterns}")
+    included = [path for path in home.run(*args).split(b"\0") if path]
+    ignored = home.try_run("check-ignore", "-z", "--stdin", stdin=b"\0".join(included)).out.split(b"\0")
+    write_file(os.path.join(worktree.git.git_dir, COPIED_LIST), b"\0".join(filter(None, ignored)))
+    for path in filter(None, ignored):
+        target = os.path.join(os.fsencode(worktree.path), path)
+        source = os.path.join(os.fsencode(home.root), path)
+        if b".ralph" in path.split(b"/") or os.path.lexists(target) or not os.path.isfile(source):
+            continue
+        with suppress(FileNotFoundError):  # somebody may just be removing it
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)

@@ -1,0 +1,60 @@
+"""The one table of the states and outcomes of a run: how each looks, and whether it needs a person."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+Tone = Literal["running", "waiting", "asking", "good", "calm", "bad"]
+COLORS = {"running": "green", "waiting": "yellow", "asking": "warn", "good": "cyan", "calm": "dim", "bad": "red"}
+"""The paint of each tone in a terminal."""
+BADGES = {"running": "run", "waiting": "warn", "asking": "warn", "good": "good", "calm": "calm", "bad": "bad"}
+"""The CSS class of each tone."""
+
+
+class RunState(Struct, frozen=True):
+    """`mark` and `plain_mark` (ASCII) stand for the state in a list; `advice` is what a person can do about it."""
+
+    tone: Tone
+    mark: str
+    plain_mark: str
+    needs_you: bool = False
+    advice: str = ""
+
+    @property
+    def color(self) -> str:
+        return COLORS[self.tone]
+
+    @property
+    def badge(self) -> str:
+        return BADGES[self.tone]
+
+
+def _ended(advice: str, tone: Tone = "bad", mark: str = "✗", plain_mark: str = "x") -> RunState:
+    return RunState(tone, mark, plain_mark, needs_you=True, advice=advice)
+
+
+STATES = {
+    "running": RunState("running", "●", "*"),
+    "stopping": RunState("waiting", "○", "o"),
+    "waiting": RunState("waiting", "◔", "~"),
+    "paused": RunState("waiting", "‖", "=", True, "It is paused. Resume it when you like."),
+    "asking": RunState("asking", "?", "?", True),
+    "done": RunState("good", "✓", "+"),
+    "stopped": RunState("good", "✓", "+"),
+    "exhausted": _ended("The iterations are used up. Give it more, if what it did looks right."),
+    "budget": _ended("The budget is spent. Give it more, if what it did looks right."),
+    "timeout": _ended("The time is over. Give it more, if what it did looks right."),
+    "stalled": _ended("It repeated itself. Say what it misses, then resume it."),
+    "blocked": _ended("The agent is blocked. Clear the way or say how, then resume it."),
+    "failed": _ended("The agent kept failing. See why, then resume it."),
+    "fatal": _ended("Something stopped it. Fix that, then resume it."),
+    "killed": _ended("It was killed. Nothing that was recorded is lost: resume it."),
+    "interrupted": _ended("It was interrupted. Resume it when you like.", "calm", "○", "o"),
+    "parked": _ended("Some tasks need you."),
+}
+_UNKNOWN = RunState("bad", "✗", "x", needs_you=True)
+
+
+def state_of(name: str) -> RunState:
+    """Return the row of a state or outcome; one that this version does not know looks bad and needs a person."""
+    return STATES.get(name, _UNKNOWN)

@@ -1,0 +1,74 @@
+"""How long ralph waits for the commands that it runs itself, such as git."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from ralph.process.interrupt import Interrupt
+
+URGENT_TIME = 0.3  # seconds for all commands together after a second Ctrl-C
+CLOSING_TIME = 5.0  # seconds for what is still recorded when the run's time is over
+
+
+class Cancelled(TimeoutError):
+    """A command was not waited for, because the run is interrupted or its time is over."""
+
+
+class Deadline:
+    """The run on whose behalf commands run: they get its mark, end when it is interrupted, and share its time limit.
+
+    `grace` is the time in seconds that they have together after a first Ctrl-C.
+    """
+
+    def __init__(self, interrupt: Interrupt, run_id: str = "", grace: float = 30.0) -> None:
+        self.interrupt, self.run_id, self._grace = interrupt, run_id, grace
+        self.time_left: Callable[[], float] = lambda: math.inf
+        self._level, self._ends_at = 0, math.inf
+
+    def remaining(self) -> float:
+        """Return the seconds that commands may still take."""
+        level, now = self.interrupt.level, time.monotonic()
+        if not level and self.time_left() <= 0:
+            level = 1
+            self._ends_at = min(self._ends_at, now + CLOSING_TIME)
+        if level > self._level:
+            self._level = level
+            self._ends_at = min(self._ends_at, now + (self._grace if level == 1 else URGENT_TIME))
+        return self._ends_at - now
+
+    def is_over(self) -> bool:
+        """Return whether the run's time is over, including the time for recording what it did."""
+        return self.time_left() <= 0 and self.remaining() <= 0
+
+    @property
+    def is_urgent(self) -> bool:
+        return self.interrupt.level > 1
+
+    @property
+    def reason(self) -> str:
+        return f"received {self.interrupt.reason}" if self.interrupt.level else "the time of the run is over"
+
+
+_current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
+
+
+@contextmanager
+def use_deadline(deadline: Deadline | None) -> Iterator[None]:
+    """Apply this deadline to every command that is run in this block; None: no deadline."""
+    token = _current.set(deadline)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_deadline() -> Deadline | None:
+    return _current.get()
+
+
+def remaining_time() -> float:
+    """Return the seconds that the current run may still wait for anything."""
+    deadline = _current.get()
+    return deadline.remaining() if deadline else math.inf

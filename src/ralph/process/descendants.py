@@ -1,0 +1,334 @@
+"""Find and signal processes: descendants of a process, and those marked with the id of a run.
+
+Read from /proc, elsewhere from `ps`. The keeper imports this module, so it uses the standard library only.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+MARK = "RALPH_RUN_ID"  # environment variable of everything that a run starts
+KEPT_MARK = "RALPH_KEEP_CHILDREN"  # set if its background processes may outlive the run
+SWEEP_LOOKS = 3  # times that a sweep looks again, for processes that were forked in between
+HAS_PROC = sys.platform == "linux"
+GONE = (FileNotFoundError, ProcessLookupError, PermissionError)  # PermissionError: hidden by `hidepid`
+
+
+class RunningProcess:
+    """A running process. `started` distinguishes it from an earlier one with the same pid."""
+
+    __slots__ = ("group", "name", "parent", "pid", "started")
+
+    def __init__(self, pid: int, parent: int, group: int, name: bytes, started: bytes = b"") -> None:
+        self.pid = pid
+        self.parent = parent
+        self.group = group
+        self.name = name
+        self.started = started
+
+
+AlreadyAsked = set[tuple[int, bytes]]
+"""Pid and name of the processes that were already sent SIGTERM."""
+
+
+def descendants_of(root: int) -> list[RunningProcess]:
+    """Return every running process below `root`, parents first."""
+    children = _children_in_proc if os.path.exists(f"/proc/{root}/task/{root}/children") else _children_in_table()
+    found = children(root)
+    for process in found:
+        found += children(process.pid)
+    return found
+
+
+def ancestors_of(pid: int) -> list[RunningProcess]:
+    """Return the parent of `pid`, its parent, and so on."""
+    look = _lookup()
+    ancestors = []
+    process = look(pid)
+    while process and (process := look(process.parent)):
+        ancestors.append(process)
+    return ancestors
+
+
+def processes_in_group(group: int) -> list[RunningProcess]:
+    """Return the running processes of a process group."""
+    return [process for process in _all_processes() if process.group == group]
+
+
+def marked_processes(run_id: str) -> list[RunningProcess]:
+    """Return the processes that were started for a run and may not outlive it, except this one and its ancestors."""
+    ancestors = _own_ancestors()
+    return [process for process in _find_marked(run_id) if process.pid not in ancestors]
+
+
+def processes_of_run(run_id: str) -> list[RunningProcess]:
+    """Return the marked processes of a run and all their descendants, except this process and its ancestors.
+
+    If a process of that run started us, our own descendants are left out as well.
+    """
+    spared = _own_ancestors()
+    if os.environ.get(MARK) == run_id:
+        spared.update(process.pid for process in descendants_of(os.getpid()))
+    heads = _find_marked(run_id) if run_id else []
+    found = [process for head in heads for process in (head, *descendants_of(head.pid))]
+    return [process for process in unique(found) if process.pid not in spared]
+
+
+def runs_with_processes() -> set[str]:
+    """Return the ids of the runs that have marked processes."""
+    prefix = f"{MARK}=".encode()
+    values = (value for _, environ in _marked_environments() for value in environ if value.startswith(prefix))
+    return {value.removeprefix(prefix).decode("utf-8", "replace") for value in values}
+
+
+def kill_run(run_id: str, grace: float = 2.0, time_left: Callable[[], float] = lambda: float("inf")) -> int:
+    """Kill what is left of a run whose keeper is gone; return how many processes there were."""
+    return kill_found(lambda: processes_of_run(run_id), grace, time_left) if run_id else 0
+
+
+def kill_with_descendants(processes: Sequence[RunningProcess]) -> int:
+    """Kill these processes and everything below them; return how many there were."""
+
+    def find() -> list[RunningProcess]:
+        running = [process for process in processes if _is_same(process)]
+        return unique([*running, *(below for process in running for below in descendants_of(process.pid))])
+
+    return kill_found(find)
+
+
+def kill_found(
+    find: Callable[[], list[RunningProcess]],
+    grace: float = 2.0,
+    time_left: Callable[[], float] = lambda: float("inf"),
+) -> int:
+    """Kill what `find` returns until it returns nothing; return how many processes there were.
+
+    git gets `grace` seconds to remove its lock files, if there is that much time left; the rest is killed at once.
+    """
+    # Find all of them before killing the first: without its parent, an unmarked child can't be found any more.
+    found = {process.pid: process for process in find()}
+    asked: AlreadyAsked = set()
+    deadline = time.monotonic() + grace
+    empty_looks = 0
+    while empty_looks < SWEEP_LOOKS and time.monotonic() < deadline + grace:
+        found.update((process.pid, process) for process in find())
+        running = [process for process in found.values() if _is_same(process)]
+        is_late = time.monotonic() >= deadline or time_left() < grace
+        terminate([process for process in running if process.name == b"git" and not is_late], asked)
+        kill([process for process in running if process.name != b"git" or is_late])
+        empty_looks = 0 if running else empty_looks + 1
+        time.sleep(0.01)
+    return len(found)
+
+
+def terminate(processes: Iterable[RunningProcess], asked: AlreadyAsked) -> None:
+    """Send SIGTERM to each process once.
+
+    A shell that is just about to exec another program may lose the signal, so a process whose name has changed gets
+    it again. SIGCONT follows: a stopped process handles no other signal.
+    """
+    for process in processes:
+        if (process.pid, process.name) not in asked:
+            asked.add((process.pid, process.name))
+            send_signal(process, signal.SIGTERM)
+            send_signal(process, signal.SIGCONT)
+
+
+def kill(processes: Iterable[RunningProcess]) -> None:
+    for process in processes:
+        send_signal(process, signal.SIGKILL)
+
+
+def send_signal(process: RunningProcess, number: int) -> None:
+    """Signal the process, unless it is gone, belongs to somebody else, or its pid was reused."""
+    try:
+        signal_if(number, process.pid, lambda: _is_same(process))
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def signal_if(number: int, pid: int, is_same: Callable[[], bool]) -> None:
+    """Signal `pid` if `is_same()` holds; otherwise raise ProcessLookupError. A reused pid is never hit."""
+    pidfd = open_pidfd(pid)
+    try:
+        if not is_same():
+            raise ProcessLookupError
+        if pidfd >= 0:
+            signal.pidfd_send_signal(pidfd, number)
+        else:
+            os.kill(pid, number)
+    finally:
+        if pidfd >= 0:
+            os.close(pidfd)
+
+
+def can_signal(process: RunningProcess) -> bool:
+    """Return False for a process of another user, such as one that the agent started with `sudo`."""
+    try:
+        os.kill(process.pid, 0)
+    except PermissionError:
+        return False
+    except ProcessLookupError:
+        pass
+    return True
+
+
+def open_pidfd(pid: int) -> int:
+    """Return a descriptor that refers to this process even if its pid is reused; -1 if there is none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return -1
+
+
+def exclude_spared(
+    processes: list[RunningProcess], spared: Iterable[int], ancestors: bool = False
+) -> list[RunningProcess]:
+    """Return `processes` (parents first) without the spared ones, their descendants and optionally their ancestors."""
+    below = set(spared)
+    above = set(below)
+    for process in reversed(processes) if ancestors else ():
+        if process.pid in above:
+            above.add(process.parent)
+    for process in processes:
+        if process.parent in below:
+            below.add(process.pid)
+    return [process for process in processes if process.pid not in below | above]
+
+
+def unique(processes: Iterable[RunningProcess]) -> list[RunningProcess]:
+    return list({process.pid: process for process in processes}.values())
+
+
+def start_of(pid: int) -> str | None:
+    """Return when the running process `pid` was started, in the system's own format; None if there is none."""
+    if pid <= 0:
+        return None
+    if HAS_PROC:
+        found = _read_process(pid)
+        return f"{_boot_id()}+{int(found.started)}" if found else None  # ticks are counted from the last boot
+    state, *start = b"".join(_ps("-o", "state=,lstart=", "-p", str(pid))).decode().split() or [""]
+    return None if not state or state.startswith("Z") else " ".join(start)
+
+
+def own_start() -> str:
+    return start_of(os.getpid()) or ""
+
+
+def is_living(pid: int, start: str) -> bool:
+    """Return whether the process that had this pid and start time is still running."""
+    return bool(start) and start_of(pid) == start
+
+
+def _is_same(process: RunningProcess) -> bool:
+    now = _read_process(process.pid) if HAS_PROC else process
+    return now is not None and now.started == process.started
+
+
+def _own_ancestors() -> set[int]:
+    """Return the pids of this process and its ancestors."""
+    return {os.getpid(), *(process.pid for process in ancestors_of(os.getpid()))}
+
+
+def _lookup() -> Callable[[int], RunningProcess | None]:
+    return _read_process if HAS_PROC else {process.pid: process for process in _all_processes()}.get
+
+
+def _children_in_proc(pid: int) -> list[RunningProcess]:
+    children: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            children += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    except GONE:
+        pass  # it ended while we read
+    return [process for child in children if (process := _read_process(child))]
+
+
+def _children_in_table() -> Callable[[int], list[RunningProcess]]:
+    by_parent: dict[int, list[RunningProcess]] = {}
+    for process in _all_processes():
+        by_parent.setdefault(process.parent, []).append(process)
+    return lambda pid: by_parent.pop(pid, [])
+
+
+def _all_processes() -> list[RunningProcess]:
+    if HAS_PROC:
+        return [process for pid in _pids() if (process := _read_process(pid))]
+    table = (line.split(None, 4) for line in _ps("-A", "-o", "pid=,ppid=,pgid=,state=,comm="))
+    return [
+        RunningProcess(int(pid), int(parent), int(group), *name)
+        for pid, parent, group, state, *name in table
+        if not state.startswith(b"Z")
+    ]
+
+
+def _read_process(pid: int) -> RunningProcess | None:
+    try:
+        # The name in parentheses may itself contain spaces and parentheses.
+        before, _, after = _read(f"/proc/{pid}/stat").rpartition(b")")
+    except GONE:
+        return None
+    state, parent, group, *fields = after.split()
+    if state in (b"X", b"Z"):
+        return None
+    return RunningProcess(pid, int(parent), int(group), before.partition(b"(")[2], fields[16])
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _find_marked(run_id: str) -> list[RunningProcess]:
+    mark = f"{MARK}={run_id}".encode()
+    look = _lookup()
+    return [process for pid, environ in _marked_environments() if mark in environ and (process := look(pid))]
+
+
+def _marked_environments() -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the pid and environment of each process that has a mark and may not outlive its run."""
+    if HAS_PROC:
+        environments = ((pid, _environ(pid).split(b"\0")) for pid in _pids())
+    else:
+        environments = ((int(line.split()[0]), line.split()) for line in _ps_with_environments())
+    for pid, environ in environments:
+        if f"{KEPT_MARK}=1".encode() not in environ and any(one.startswith(f"{MARK}=".encode()) for one in environ):
+            yield pid, environ
+
+
+def _environ(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:  # it ended, or belongs to somebody else
+        return b""
+
+
+def _ps_with_environments() -> list[bytes]:
+    return _ps("-axEww" if sys.platform == "darwin" else "axeww", "-o", "pid=,command=")
+
+
+def _ps(*options: str) -> list[bytes]:
+    reader, writer = os.pipe()
+    pid = os.posix_spawnp("ps", ["ps", *options], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)])
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        output = pipe.read()
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:  # the program around us ignores SIGCHLD
+        pass
+    return output.splitlines()
+
+
+def _boot_id() -> str:
+    return _read("/proc/sys/kernel/random/boot_id")[:8].decode()
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 1 << 16)
+    finally:
+        os.close(fd)

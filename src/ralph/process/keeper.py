@@ -1,0 +1,323 @@
+"""ralph's side of the keeper: the process that starts every agent and check, and kills whatever they leave behind.
+
+See `keeper_program.py` for what it does. There is one keeper per run, and one more for each check that runs in
+parallel.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from ralph.errors import UserError
+from ralph.process.channel import Channel, Packet
+from ralph.process.descendants import (
+    MARK,
+    RunningProcess,
+    can_signal,
+    descendants_of,
+    exclude_spared,
+    kill,
+    processes_of_run,
+    unique,
+)
+from ralph.process.keeper_program import KILL_TIMEOUT, NAME, SHUTDOWN_GRACE
+from ralph.process.program import Command
+from ralph.process.system_calls import adopt_orphans
+
+REPLY_TIMEOUT = 60.0  # seconds; everything that the keeper is asked for takes at most ten
+CLOSE_TIMEOUT = SHUTDOWN_GRACE + KILL_TIMEOUT + 1.0
+STARTUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = "from ralph.process.keeper_program import main; main()"
+
+
+class SparedProcesses(Protocol):
+    """Processes that may outlive the turn in which they were started."""
+
+    def pids(self) -> Iterable[int]: ...
+
+    def expects(self, pid: int) -> bool:
+        """Return whether this process is about to become one of them."""
+        ...
+
+
+class Started(Struct, frozen=True):
+    """The program was started."""
+
+    pid: int
+
+
+class Exited(Struct, frozen=True):
+    """The program has exited. `alone`: nothing that it started is still running."""
+
+    code: int
+    alone: bool
+
+
+class Ended(Struct, frozen=True):
+    """`kill_all` is done. `others`: how many processes there were besides the program itself."""
+
+    others: int
+    survivors: tuple[int, ...]
+
+
+KeeperReport = Started | Exited | Ended
+
+
+class NotStarted(Exception):
+    """The program could not be started; `error` says why."""
+
+    def __init__(self, number: int, path: str) -> None:
+        self.error = OSError(number, os.strerror(number), path)
+
+
+class KeeperLost(UserError):
+    """The keeper was killed or doesn't answer."""
+
+    def __init__(self) -> None:
+        hint = "if nobody killed it, the system may be out of resources: see `ulimit -n` and `ulimit -v`"
+        super().__init__(f"the process that cleans up after agents ({NAME}) was killed", hint)
+
+
+def keeper_lost_error(killed: int) -> UserError:
+    """Return the error that ends a run: without its keeper ralph can't promise that nothing survives."""
+    count = f"{killed} process{'' if killed == 1 else 'es'}"
+    return UserError(
+        f"the process that cleans up after agents ({NAME}) was killed; ralph killed what it had started: {count}",
+        "see what the agent did in its log; with --sandbox it cannot reach processes outside",
+    )
+
+
+class Keeper:
+    """Starts one program at a time, and kills everything that comes from it.
+
+    `survivors` are the pids of the last turn that could not be killed, because they belong to other users or hang in
+    the kernel. `spared` are processes that may outlive their turn; they end with the keeper. `adopts`: ralph itself
+    adopts what a killed keeper leaves. Use it only if everything below this process was started by ralph.
+    """
+
+    def __init__(self, adopts: bool = False) -> None:
+        self.survivors: tuple[int, ...] = ()
+        self.spared: SparedProcesses | None = None
+        self.pid = 0
+        self._adopts = adopts
+        self._run_id = self._watched_run = ""
+        self._own_children: frozenset[int] = frozenset()
+        self._requests = 0
+        self._spawn_id = self._kill_id = 0  # late answers to older requests are ignored
+        self._channel: Channel
+
+    @classmethod
+    def start(cls, adopts: bool = False) -> "Keeper":
+        keeper = cls(adopts and adopt_orphans())
+        keeper._start()
+        return keeper
+
+    def __enter__(self) -> "Keeper":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Readable when there is something to `receive`."""
+        return self._channel.fileno()
+
+    def spawn(self, program: str, command: Command, fds: Sequence[int]) -> None:
+        """Start a program in a new session with `fds` as its stdin, stdout, stderr and so on; see `receive`."""
+        self.survivors = ()
+        self._kill_id = 0
+        self._run_id = command.env.get(MARK, "")
+        self._spawn_id = self._request(
+            {
+                "do": "spawn",
+                "program": program,
+                "argv": command.argv,
+                "cwd": command.cwd,
+                "env": dict(command.env),
+                "term_delay": command.term_delay,
+                "sandboxed": command.boxed,
+            },
+            fds,
+        )
+
+    def kill_all(self, grace: float) -> None:
+        """Send SIGTERM to everything below the keeper, SIGKILL after `grace` seconds; `receive` reports the end."""
+        spared = list(self.spared.pids()) if self.spared else []
+        self._kill_id = self._request({"do": "kill", "grace": grace, "spared": spared})
+
+    def watch_run(self, run_id: str) -> None:
+        """Have the keeper kill what is marked with this run id if ralph is killed: a git that hangs, for example."""
+        self._watched_run = run_id
+        self._request({"do": "watch", "run_id": run_id})
+
+    def set_cleanup(self, argv: Sequence[str], env: Mapping[str, str] = os.environ) -> None:
+        """Have the keeper run this command if ralph is killed; no `argv`: not any more."""
+        self._request({"do": "cleanup", "argv": list(argv), "env": dict(env)})
+
+    def another(self) -> "Keeper":
+        """Start one more keeper, for a program that runs in parallel."""
+        return Keeper.start(self._adopts)
+
+    def release(self) -> None:
+        """Let what is running outlive the run, and start a new keeper."""
+        if self._adopts:
+            self._adopts = False
+            adopt_orphans(False)
+        self._request({"do": "release"})
+        self._wait_for_exit()
+        self._channel.close()
+        self._start()
+
+    @property
+    def has_spared(self) -> bool:
+        return self.spared is not None and any(self.spared.pids())
+
+    def is_unsettled(self, late: bool) -> bool:
+        """Return whether something is running that may become a spared process; if `late`, that is about to."""
+        if self.spared is None:
+            return False
+        others = exclude_spared(descendants_of(self.pid), self.spared.pids(), ancestors=True)
+        return any(not late or self.spared.expects(process.pid) for process in others)
+
+    def receive(self, wait: bool = True) -> KeeperReport | None:
+        """Return the next report, or None if it is about an earlier request.
+
+        Raises NotStarted if the program could not be started. `wait=False`: something is known to be there.
+        """
+        if wait:
+            self._wait_readable(REPLY_TIMEOUT)
+        received = self._channel.receive()
+        if received is None:
+            raise KeeperLost
+        return self._report(received[0])
+
+    def _report(self, message: Packet) -> KeeperReport | None:
+        if message["id"] not in (self._spawn_id, self._kill_id):
+            return None
+        match message["event"]:
+            case "failed":
+                raise NotStarted(message["errno"], message["path"])
+            case "started":
+                return Started(message["pid"])
+            case "exited":
+                return Exited(message["code"], message["alone"])
+            case _:
+                self.survivors = tuple(message["survivors"])
+                return Ended(message["others"], self.survivors)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the keeper was killed."""
+        poll = select.poll()
+        poll.register(self._channel, 0)
+        return any(event & select.POLLHUP for _, event in poll.poll(0))
+
+    def replace(self) -> int:
+        """Kill everything that a lost keeper left, start a new keeper, and return the number of killed processes."""
+        killed = self._kill_from_here()
+        self._channel.close()
+        self._start()
+        return killed
+
+    def close(self) -> None:
+        """End the keeper; returns when nothing is left below it."""
+        if self._channel.fileno() < 0:
+            return
+        try:
+            self._request({"do": "close"})
+            self._channel.finish()
+            ended_normally = self._wait_for_exit()
+        except (OSError, KeeperLost):
+            ended_normally = False
+        if not ended_normally:
+            self._kill_from_here()
+        self._channel.close()
+
+    def _start(self) -> None:
+        self._own_children = frozenset(process.pid for process in descendants_of(os.getpid()))
+        self._channel, theirs = Channel.pair()
+        try:
+            self.pid = execute_keeper(theirs.fileno())
+        except OSError as error:
+            self._channel.close()
+            raise UserError(f"cannot start a process: {error.strerror}", "see `ulimit -n` and `ulimit -u`") from error
+        finally:
+            theirs.close()
+        if self._watched_run:
+            self.watch_run(self._watched_run)
+
+    def _request(self, message: Packet, fds: Sequence[int] = ()) -> int:
+        self._requests += 1
+        try:
+            self._channel.send({"id": self._requests, **message}, fds)
+        except OSError as error:
+            raise KeeperLost from error
+        return self._requests
+
+    def _wait_readable(self, timeout: float) -> None:
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        if not poll.poll(timeout * 1000):
+            raise KeeperLost
+
+    def _wait_for_exit(self) -> bool:
+        """Wait until the keeper has closed its end and exited; return False if it was killed."""
+        self._wait_readable(CLOSE_TIMEOUT)
+        while self._channel.receive():  # reports that nobody waits for
+            self._wait_readable(CLOSE_TIMEOUT)
+        try:
+            _, status = os.waitpid(self.pid, 0)
+        except ChildProcessError:  # the program around us collects all children
+            status = 0
+        self.pid = 0
+        return status == 0
+
+    def _kill_from_here(self) -> int:
+        """Kill the keeper and everything that it left; return how many processes there were besides itself."""
+        if self.pid:
+            kill([process for process in descendants_of(os.getpid()) if process.pid == self.pid])
+            try:
+                os.waitpid(self.pid, 0)
+            except ChildProcessError:
+                pass
+            self.pid = 0
+        killed: set[int] = set()
+        deadline = time.monotonic() + KILL_TIMEOUT
+        while (running := self._left_running()) and time.monotonic() < deadline:
+            kill(running)
+            killed.update(process.pid for process in running)
+            time.sleep(0.005)
+        for pid in killed:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:  # not adopted by us
+                pass
+        return len(killed)
+
+    def _left_running(self) -> list[RunningProcess]:
+        """Return what a lost keeper left: everything with the run's mark and, if ralph adopts, everything below it."""
+        found = exclude_spared(descendants_of(os.getpid()), self._own_children) if self._adopts else []
+        return [process for process in unique(found + processes_of_run(self._run_id)) if can_signal(process)]
+
+
+def execute_keeper(channel: int) -> int:
+    """Execute the keeper with this end of the channel as its stdin; return its pid."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-s", "-S", "-P", "-c", PROGRAM, str(os.getpid())],
+            {**os.environ, "PYTHONPATH": PACKAGE_ROOT},
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate((channel, nothing, nothing))],
+            setsid=True,
+            setsigmask=STARTUP_SIGNALS,  # until it ignores them
+        )
+    finally:
+        os.close(nothing)

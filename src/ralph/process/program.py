@@ -1,0 +1,109 @@
+"""Which file is a program, and why it can't be started."""
+
+import os
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from ralph.errors import UserError
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    """A program to start under a keeper, with everything that it can read on its stdin.
+
+    `term_delay`: seconds in which it may end by itself before it gets SIGTERM. `boxed`: it is bubblewrap, which starts
+    the real program in a sandbox; `fds` are passed to it from descriptor 3 on, and closed here afterwards.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str]
+    stdin: bytes = b""
+    term_delay: float = 0.0
+    boxed: bool = False
+    fds: tuple[int, ...] = ()
+
+
+class CannotStart(UserError):
+    """A program could not be started at all."""
+
+
+class ProgramMissing(CannotStart):
+    pass
+
+
+class ProgramNotExecutable(CannotStart):
+    pass
+
+
+_found: dict[tuple[str, str, str], str] = {}
+_own: dict[tuple[str, str], str] = {}
+
+
+def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
+    """Return the path of a program, looked up in `cwd` and on the PATH of `env`; raise CannotStart if there is none.
+
+    Like a shell, it remembers where a program was found.
+    """
+    key = name, env.get("PATH", os.defpath), cwd
+    if key in _found and _is_program(_found[key]):
+        return _found[key]
+    for path in _candidates(name, env, cwd):
+        if _is_program(path):
+            _found[key] = path
+            return path
+    for path in _candidates(name, env, cwd):
+        if os.path.isfile(path):
+            raise ProgramNotExecutable(f"not executable: {path}", f"try: chmod +x {path}")
+    if "/" in name:
+        raise ProgramMissing(f"no such program: {name}", "check the path")
+    raise ProgramMissing(f"command not found: {name}", "is it installed, and is its folder on PATH?")
+
+
+def own_program(name: str) -> str:
+    """Return the path of a program that ralph itself needs, such as git; empty if there is none.
+
+    A program inside a workspace or repository (a virtual environment on PATH, for example) counts only if there is no
+    other: an agent may have put it there. The first one that was found is used from then on.
+    """
+    if "/" in name:
+        return name
+    folders = os.environ.get("PATH", os.defpath)
+    if not _is_program(_own.get((name, folders), "")):
+        paths = (f"{folder}/{name}" for folder in folders.split(os.pathsep) if folder.startswith("/"))
+        programs = list(filter(_is_program, paths))
+        trusted = (path for path in programs if not _is_in_work(path) and not _is_in_work(os.path.realpath(path)))
+        _own[name, folders] = next(trusted, "") or next(iter(programs), "")
+    return _own[name, folders]
+
+
+def start_error(error: OSError, program: str, cwd: str) -> CannotStart:
+    """Explain why the system refused to start `program`."""
+    if error.filename == cwd:
+        return CannotStart(f"cannot run {program} in {cwd}: {error.strerror}")
+    if isinstance(error, FileNotFoundError):
+        return ProgramMissing(f"cannot run {program}: the interpreter in its first line is missing")
+    if isinstance(error, PermissionError):
+        return ProgramNotExecutable(f"cannot run {program}: {error.strerror}", f"try: chmod +x {program}")
+    return CannotStart(f"cannot run {program}: {error.strerror}")
+
+
+def _is_program(path: str) -> bool:
+    return os.access(path, os.X_OK) and os.path.isfile(path)
+
+
+def _candidates(name: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:
+    if "/" in name:
+        yield os.path.join(cwd, name)
+        return
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        yield os.path.join(cwd, folder, name)
+
+
+def _is_in_work(path: str) -> bool:
+    """Return whether the path is inside a workspace or a repository."""
+    while (folder := os.path.dirname(path)) != path:
+        if os.path.lexists(f"{folder}/.ralph") or os.path.lexists(f"{folder}/.git"):
+            return True
+        path = folder
+    return False

@@ -1,0 +1,315 @@
+"""Output of programs: split into lines, kept in part, or written to a log, in memory that doesn't grow with it."""
+
+import os
+from collections.abc import Callable, Iterator
+from io import BytesIO
+
+from ralph.core.secrets import after_half_a_key, before_half_a_key, settled
+from ralph.core.secrets import redact as strike_keys
+from ralph.core.text import clean
+from ralph.files import make_folder, open_fresh
+
+LONGEST = 1 << 20
+_MARK_ROOM = 64
+_ESCAPE = 12  # bytes of the longest JSON escape, a surrogate pair: \ud83d\ude00
+_BACKSLASH = 0x5C
+
+
+class Lines:
+    """Split chunks at newlines.
+
+    Of a line over `limit` bytes both ends are kept, around a note that says how much was cut. If the cut is inside a
+    JSON string, the line is still valid JSON.
+    """
+
+    def __init__(self, limit: int = LONGEST) -> None:
+        self._limit = limit
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._long: _LongLine | None = None
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that `chunk` completes, without their newlines."""
+        end = chunk.rfind(b"\n") + 1
+        # For long lines `readlines` is five times as fast as `bytes.split`.
+        lines = [line[:-1] for line in BytesIO(chunk).readlines()] if end else []
+        if lines and end < len(chunk):
+            lines.pop()
+        if lines and len(chunk) > self._limit:
+            lines = [line if len(line) <= self._limit else shortened(line, self._limit) for line in lines]
+        if lines and self._size:
+            self._add(lines[0])
+            lines[0] = self._take()
+        if end < len(chunk):
+            self._add(chunk[end:])
+        return lines
+
+    def close(self) -> list[bytes]:
+        """Return the last line if no newline ended it."""
+        return [self._take()] if self._size else []
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._long is not None:
+            self._long.add(piece)
+            return
+        self._pending.append(piece)
+        if self._size > self._limit:
+            self._long = _LongLine(b"".join(self._pending), self._limit)
+            self._pending.clear()
+
+    def _take(self) -> bytes:
+        line = self._long.shortened() if self._long is not None else b"".join(self._pending)
+        self._pending.clear()
+        self._long = None
+        self._size = 0
+        return line
+
+
+class _LongLine:
+    def __init__(self, start: bytes, limit: int) -> None:
+        half = (limit - _MARK_ROOM) // 2
+        end = _head_end(start, before_half_a_key(start[:half]))
+        self._head = start[:end]
+        self._tail = Tail(half)
+        self._tail.add(start[end:])
+
+    def add(self, piece: bytes) -> None:
+        self._tail.add(piece)
+
+    def shortened(self) -> bytes:
+        tail = bytes(self._tail)
+        start = after_half_a_key(tail)
+        start += _tail_start(tail[start:])
+        return b"%s [cut %s] %s" % (self._head, _amount(self._tail.lost + start), tail[start:])
+
+
+def shortened(line: bytes, limit: int) -> bytes:
+    """Return both ends of a line that is longer than `limit`."""
+    return _LongLine(line, limit).shortened()
+
+
+# A backslash that follows another character begins an escape, so it's safe to cut just before it. If there is none
+# nearby, it's safe between any two characters.
+
+
+def _head_end(data: bytes, limit: int) -> int:
+    """Return the last place to cut within the first `limit` bytes."""
+    end = limit
+    if _BACKSLASH in data[max(0, end - _ESCAPE) : end]:
+        end = _escape_before(data, end)
+        while _is_surrogate(data[max(0, end - 6) : end], b"89aAbB"):
+            end = _escape_before(data, end)
+        return end
+    while end and _is_continuation(data[end]):
+        end -= 1
+    return end
+
+
+def _tail_start(data: bytes) -> int:
+    """Return the first place to cut; what came before `data` is unknown."""
+    for at in range(1, len(data)):
+        if data[at] == _BACKSLASH and data[at - 1] != _BACKSLASH:
+            return at + 6 if _is_surrogate(data[at : at + 6], b"cCdDeEfF") else at
+        if at >= _ESCAPE and _BACKSLASH not in data[at - _ESCAPE : at] and not _is_continuation(data[at]):
+            return at
+    return len(data)
+
+
+def _escape_before(data: bytes, end: int) -> int:
+    """Return where the last sequence of backslashes before `end` begins."""
+    last = data.rfind(b"\\", 0, end)
+    return len(data[:last].rstrip(b"\\"))
+
+
+def _is_surrogate(escape: bytes, third: bytes) -> bool:
+    return len(escape) == 6 and escape[:3].lower() == b"\\ud" and escape[3] in third
+
+
+def _is_continuation(byte: int) -> bool:
+    return byte & 0xC0 == 0x80
+
+
+def _amount(size: int) -> bytes:
+    for unit, name in ((1 << 20, b"MB"), (1 << 10, b"KB")):
+        if size >= unit:
+            return b"%d %s" % (size // unit, name)
+    return b"%d bytes" % size
+
+
+class Tail:
+    """The last `limit` bytes of everything that was added; `seen` counts all of it."""
+
+    def __init__(self, limit: int) -> None:
+        self.seen = 0
+        self._limit = limit
+        self._ring = bytearray()
+        self._at = 0
+
+    def add(self, data: bytes) -> None:
+        self.seen += len(data)
+        limit, ring = self._limit, self._ring
+        if len(data) >= limit:
+            ring[:] = data[len(data) - limit :]
+            self._at = 0
+            return
+        room = limit - len(ring)
+        if room:
+            ring += data[:room]
+            data = data[room:]
+        end = self._at + len(data)
+        if end <= limit:
+            ring[self._at : end] = data
+        else:
+            split = limit - self._at
+            ring[self._at :] = data[:split]
+            ring[: end - limit] = data[split:]
+        self._at = end % limit
+
+    @property
+    def lost(self) -> int:
+        """The number of bytes before those that are kept."""
+        return max(0, self.seen - self._limit)
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        ring, length = memoryview(self._ring), len(self._ring)
+        for at in range(self._at, self._at + length, size):
+            end = min(at + size, self._at + length)
+            yield bytes(ring[at:end]) + bytes(ring[max(0, at - length) : max(0, end - length)])
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.pieces(self._limit or 1))
+
+
+class Ends:
+    """The first `head` and the last `tail` visible characters of UTF-8 output, not counting control characters."""
+
+    def __init__(self, head: int, tail: int) -> None:
+        self._head, self._tail = head, tail
+        self._first = bytearray()
+        self._last = Tail(4 * tail + 3)  # a character takes four bytes at most
+
+    def add(self, data: bytes) -> None:
+        if len(self._first) <= 4 * self._head:
+            self._first += data
+        self._last.add(data)
+
+    def texts(self, redact: Callable[[bytes], bytes]) -> tuple[str, str, bool]:
+        """Return the head, the tail, and whether the head is only a part."""
+        first = clean(redact(bytes(self._first)).decode(errors="replace"))
+        is_all = self._last.seen == len(self._first) and not self._last.lost
+        last = first if is_all else clean(redact(bytes(self._last)).decode(errors="replace"))
+        is_cut = self._last.seen > len(self._first) or len(first) > self._head
+        return first[: self._head], last[max(0, len(last) - self._tail) :], is_cut
+
+
+LARGEST = 32 << 20
+_TAIL = 4 << 20
+_NOTE_ROOM = 128
+_PIECE = 1 << 16
+
+
+_UNOPENED, _GIVEN_UP = -2, -1
+
+
+class LogFile:
+    """A log of at most `limit` bytes: the beginning and the end of a stream.
+
+    It is created by `open`, `write` or `close`. A full disk doesn't end the turn; `trouble` says what went wrong.
+    """
+
+    def __init__(self, path: str, limit: int = LARGEST, redact: Callable[[bytes], bytes] = strike_keys) -> None:
+        self.path = path
+        self.trouble = ""
+        self._redact = redact
+        self._unsettled = b""
+        tail = min(_TAIL, limit // 2)
+        self._room = max(0, limit - tail - _NOTE_ROOM)
+        self._tail = Tail(tail)
+        self._fd = _UNOPENED
+
+    def __enter__(self) -> "LogFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Create the file, unless that was done before."""
+        if self._fd == _UNOPENED:
+            try:
+                try:
+                    self._fd = open_fresh(self.path)
+                except FileNotFoundError:  # the agent is running, and may remove what git ignores
+                    make_folder(os.path.dirname(self.path))
+                    self._fd = open_fresh(self.path)
+            except OSError as error:
+                self._give_up(error)
+
+    def write(self, chunk: bytes) -> None:
+        if self._room:
+            self._put(self._settle(chunk))
+        elif self._fd != _GIVEN_UP:
+            self._tail.add(chunk)
+
+    def close(self) -> None:
+        """Write an unfinished line, and the end of a stream that was too long."""
+        self.open()
+        if self._unsettled:
+            self._put(self._rest())
+        if self._tail.seen:
+            self._put_tail()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = _GIVEN_UP
+
+    def _settle(self, chunk: bytes) -> bytes:
+        """Return the redacted part of the data that ends before a key which may continue in the next chunk."""
+        data = self._unsettled + chunk if self._unsettled else chunk
+        end = settled(data, self._redact)
+        self._unsettled = data[end:]
+        return self._redact(data[:end])
+
+    def _rest(self) -> bytes:
+        rest, self._unsettled = self._unsettled, b""
+        return self._redact(rest)
+
+    def _put(self, data: bytes) -> None:
+        """Write the beginning of the stream; what doesn't fit goes to its end."""
+        if len(data) < self._room:
+            self._room -= len(data)
+            self._write(data)
+            return
+        self._write(data[: self._room])
+        self._tail.add(data[self._room :])
+        self._room -= min(self._room, len(data))
+        if not self._room:
+            self._tail.add(self._unsettled)
+            self._unsettled = b""
+
+    def _put_tail(self) -> None:
+        pieces = self._tail.pieces(_PIECE)
+        if self._tail.lost:
+            first = next(pieces, b"")
+            # The text before the first line or string may be the rest of a key.
+            start = first.find(b"\n") + 1 or first.find(b'"') + 1 or after_half_a_key(first)
+            self._write(b"\n[... %d bytes left out ...]\n" % (self._tail.lost + start))
+            self._write(self._settle(first[start:]))
+        for piece in pieces:
+            self._write(self._settle(piece))
+        self._write(self._rest())
+
+    def _write(self, data: bytes) -> None:
+        self.open()
+        try:
+            while data and self._fd >= 0:
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self.trouble = f"cannot write {self.path}: {error.strerror}"
+        self._room = 0
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = _GIVEN_UP

@@ -1,0 +1,189 @@
+"""What a person can ask of a run: to stop, pause, continue, read a note, or take an answer. The CLI, TUI and web
+UI make the same requests and get the same objections.
+
+Another process plays the run. It is stopped by the signals that Ctrl-C sends, or by a file in the run's mailbox if it
+ignores signals because it is part of a larger program.
+"""
+
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+
+from ralph.core.model import STOP_REQUEST, Question
+from ralph.errors import UserError
+from ralph.git.checkpoints import Checkpoints, Rewound
+from ralph.git.index import PrivateIndex
+from ralph.git.look import look_folder
+from ralph.history.repositories import repository_of
+from ralph.process.descendants import MARK, is_living, signal_if
+from ralph.process.interrupt import NUDGE, Interrupt
+from ralph.store.find_run import Objection, owner, refuse_foreign, why_not_begun
+from ralph.store.folder import workspace_lock
+from ralph.store.mailbox import Mailbox
+from ralph.store.register import Listed, listed
+
+IS_DONE, AT_WORK = "is done", "is at work"
+FOR_ONE_TURN = "was started by the agent of a task, for one turn"
+
+
+class Objected(UserError):
+    """A request that a run cannot fulfil: `why` is the end of a sentence that begins with its name."""
+
+    def __init__(self, run: str, why: str, hint: str = "`ralph ps -a` lists all runs") -> None:
+        super().__init__(f"run {run} {why}", hint)
+        self.run, self.why = run, why
+
+
+def why_not_running(run: Listed) -> str:
+    """Object to a run that no process plays."""
+    return "" if run.is_alive else f"is not at work: {run.state}"
+
+
+def why_not_tell(run: Listed) -> str:
+    """Object to a run that cannot be given a note."""
+    if run.facts.kind == "work":
+        return "is the work on a backlog: name one of its items"
+    if run.facts.outcome == "done":
+        return IS_DONE
+    return f"{FOR_ONE_TURN}: tell the task" if run.is_child else ""
+
+
+def why_not_resume(run: Listed) -> str:
+    """Object to a run that cannot be resumed or unpaused."""
+    if run.is_alive and run.state not in ("paused", "asking") and not Mailbox(run.place).read().is_paused:
+        return AT_WORK
+    if run.is_child and not run.is_alive:
+        return f"{FOR_ONE_TURN}: the task itself can go on"
+    if run.facts.work and not run.is_alive:
+        return f"is for an item of work {run.facts.work}: that can go on, and `ralph work retry` is for its items"
+    if run.facts.outcome == "done" and not run.facts.task:
+        return IS_DONE
+    if run.facts.kind == "plan" and not run.is_alive:
+        return "was to make a plan, and made none: ask again with `ralph plan`"
+    return "" if run.facts.workspace else why_not_begun(run)
+
+
+def reload(run: Listed, objection: Objection) -> Listed:
+    """Return the run as it is now: what a person looks at may be a second old. Raise if there is an objection, or if
+    the run belongs to another user."""
+    now = listed(run.place)
+    if now is None:
+        raise Objected(run.id, "is no longer on record", "was its folder removed?")
+    refuse_foreign(now)
+    if why := objection(now):
+        raise Objected(run.id, why)
+    return now
+
+
+def stop(run: Listed, now: bool = False, env: Mapping[str, str] = os.environ) -> bool:
+    """Ask the run to end after its turn or, with `now` or if asked again, at once. Return whether it ends at once."""
+    run = reload(run, why_not_running)
+    mailbox, asking = Mailbox(run.place), env.get(MARK)
+    mailbox.sign_stop("its own agent" if asking == run.id else f"the agent of run {asking}" if asking else "")
+    if run.facts.deaf:
+        mailbox.stop(now)
+    elif not now:
+        _send(run, signal.SIGTERM)
+    elif _ignores_hangup(run.facts.pid):
+        if not run.facts.stopping:  # a third signal would mean: without any grace
+            _send(run, signal.SIGTERM)
+        _send(run, signal.SIGINT)  # two signals of one kind may arrive as one
+    else:
+        _send(run, signal.SIGHUP)
+    with suppress(UserError):  # the run has just ended
+        _send(run, signal.SIGCONT)  # a stopped process handles no other signal
+    return now or run.state == "stopping"
+
+
+def pause(run: Listed) -> None:
+    Mailbox(reload(run, why_not_running).place).pause()
+
+
+def unpause(run: Listed) -> bool:
+    """End the pause of a running run. Return whether it continues without the answer that it waited for."""
+    run = reload(run, why_not_resume)
+    mailbox = Mailbox(run.place)
+    mailbox.unpause()
+    if run.state == "asking":
+        mailbox.dismiss()
+    return run.state == "asking"
+
+
+def tell(run: Listed, text: str, env: Mapping[str, str] = os.environ) -> tuple[Question, ...]:
+    """Leave a note for the next prompt, or an answer to the oldest question. Return the questions that were open."""
+    mailbox = _mailbox_to_tell(run, env)
+    questions = mailbox.read().questions
+    mailbox.tell(text, questions[0] if questions else None)
+    return questions
+
+
+def answer(run: Listed, question: str, text: str, env: Mapping[str, str] = os.environ) -> Question:
+    """Answer the question with this id. A late answer is refused: it must not become a note about something else."""
+    mailbox = _mailbox_to_tell(run, env)
+    found = _open_question(run, mailbox, question)
+    mailbox.tell(text, found)
+    return found
+
+
+def continue_unanswered(run: Listed, question: str) -> None:
+    """Let a run continue that waits for the answer to this question."""
+    _open_question(run, Mailbox(reload(run, why_not_running).place), question)
+    unpause(run)
+
+
+def rewind(run: Listed, number: int) -> "Rewound":
+    """Restore the files as they were after iteration `number`; what is there now is kept. Refused while a run works on
+    them: a run in a worktree does not hold the lock of the workspace."""
+    with workspace_lock(run.folder.path.parent.parent, run.id):
+        run = reload(run, lambda run: AT_WORK if run.is_alive else why_not_begun(run))
+        git = repository_of(run)
+        index = PrivateIndex(git, look_folder(run.id))
+        index.begin()
+        return Checkpoints(git, run.id).rewind(number, index)
+
+
+def _open_question(run: Listed, mailbox: Mailbox, question: str) -> Question:
+    found = next((one for one in mailbox.read().questions if one.id == question), None)
+    if found is None:
+        raise Objected(run.id, "no longer asks that", "it was answered, or the run continued without an answer")
+    return found
+
+
+def _mailbox_to_tell(run: Listed, env: Mapping[str, str]) -> Mailbox:
+    run = reload(run, why_not_tell)
+    task = env.get("JRUN_TASK_FOLDER")
+    if env.get(MARK) == run.id or (task and task == run.facts.task):  # the agent of the run, or of a child
+        raise UserError("only a person can tell a run something", 'an agent can ask: ralph ask "QUESTION"')
+    return Mailbox(run.place)
+
+
+def obey_stop_request(mailbox: Mailbox, interrupt: Interrupt) -> None:
+    """Interrupt this process's own run if its mailbox asks for a stop."""
+    level = 2 if mailbox.take_stop(now=True) else interrupt.level + 1 if mailbox.take_stop() else 0
+    interrupt.raise_to(level, STOP_REQUEST)
+
+
+def wake(run: Listed) -> None:
+    """Wake the run if it sleeps, so that it looks into its mailbox."""
+    with suppress(UserError):  # it has just ended, or belongs to another user
+        _send(run, NUDGE)
+
+
+def _send(run: Listed, number: signal.Signals) -> None:
+    try:
+        signal_if(number, run.facts.pid, lambda: is_living(run.facts.pid, run.facts.start))
+    except ProcessLookupError:
+        raise UserError(f"run {run.id} has just ended", "`ralph show` says how") from None
+    except PermissionError:
+        raise UserError(f"run {run.id} belongs to {owner(run.place)}", "only that user may stop it") from None
+
+
+def _ignores_hangup(pid: int) -> bool:
+    """Return whether the process was started with `nohup`, so that SIGHUP does not reach it."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            ignored = next((line for line in status if line.startswith("SigIgn:")), "SigIgn: 1")
+    except OSError:
+        return True  # unknown: both signals do no harm
+    return bool(int(ignored.split()[1], 16) & 1)

@@ -1,0 +1,154 @@
+"""What a run takes into its sandbox: programs, logins and settings of its agents, and the hosts of their models.
+
+Everything else of the user stays outside, except what the settings allow.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from shutil import copy2
+
+from msgspec import Struct
+
+from ralph import agents
+from ralph.agents.protocol import BoxNeeds
+from ralph.errors import UserError
+from ralph.files import read_head, state_folder
+from ralph.process.program import find_program
+from ralph.run.agents import Choice
+from ralph.run.context import Context
+from ralph.sandbox.bubblewrap import find_bubblewrap
+from ralph.sandbox.discovery import AgentState, SandboxRequest, refuse_whole_machine
+from ralph.sandbox.mounts import is_inside
+from ralph.sandbox.network import Reachable, parse_host
+from ralph.sandbox.sandbox import Sandbox, open_sandbox
+from ralph.settings import Settings
+
+_MOST_SETTINGS = 1 << 20  # bytes of a settings file that are searched for URLs
+
+
+class RunPlace(Struct, frozen=True):
+    """Where a run works (`root`: the workspace or its worktree), and where it keeps its files."""
+
+    root: str
+    workspace: str
+    run_id: str
+    run_folder: str = ""
+    task: str = ""
+
+    def folder(self, env: Mapping[str, str]) -> str:
+        """Return the folder for the sandboxes of this workspace, in ralph's state folder."""
+        path = os.path.realpath(self.workspace)
+        name = f"{os.path.basename(path)[:40]}-{sha256(os.fsencode(path)).hexdigest()[:10]}"
+        return os.path.join(state_folder(env, "sandbox"), name)
+
+
+def open_run_sandbox(context: "Context", settings: Settings, chosen: "Sequence[Choice]", workspace: str) -> Sandbox:
+    """Create and test the sandbox of a run."""
+    task = str(context.task) if context.task else ""
+    place = RunPlace(str(context.root), workspace, context.folder.id, str(context.folder.path), task)
+    request = sandbox_request(settings, chosen, context.env, place)
+    hosts = reachable_hosts(settings, chosen, context.env)
+    sandbox = open_sandbox(request, place.folder(context.env), place.run_id, hosts, context.keeper)
+    for choice in chosen:
+        if choice.module.BOX:
+            _copy_home_files(choice.module.BOX.copied, context.env, request.private_home)
+    return sandbox
+
+
+def sandbox_request(
+    settings: Settings, chosen: "Sequence[Choice]", env: Mapping[str, str], place: RunPlace
+) -> SandboxRequest:
+    """Return what the sandbox of this run needs. Creates nothing."""
+    choice_of_user, folder = settings.sandbox, place.folder(env)
+    needs = [choice.module.BOX for choice in chosen if choice.module.BOX]
+    states = [AgentState(path, need.fixed) for need in needs if (path := _state_folder(need, env))]
+    if place.task:
+        states.append(AgentState(os.path.realpath(place.task), ("runs",)))
+    return SandboxRequest(
+        workspace=place.root,
+        env=env,
+        records=os.path.dirname(state_folder(env, "runs")),
+        private_home=f"{folder}/home",
+        private_tmp=f"{env.get('TMPDIR') or '/tmp'}/ralph-{place.run_id}",
+        ralph_folders=(os.path.realpath(place.task),) if place.task else (),
+        run_folder=place.run_folder,
+        programs=tuple(_command_line(choice, env, place.root) for choice in chosen),
+        states=tuple(states),
+        agent_files=tuple(_at_home(path, env) for need in needs for path in need.shown),
+        read=choice_of_user.read,
+        write=choice_of_user.write,
+        hide=choice_of_user.hide,
+    )
+
+
+def reachable_hosts(
+    settings: Settings, chosen: "Sequence[Choice]", env: Mapping[str, str]
+) -> tuple[Reachable, ...] | None:
+    """Return the hosts that can be reached from inside, the models among them; None if all can."""
+    net = settings.sandbox.net.strip()
+    if net == "on":
+        return None
+    named = [] if net == "off" else [parse_host(text) for text in net.split(",")]
+    found = [url for choice in chosen for url in (*agents.hosts(choice.module, env), *_named_urls(choice, env))]
+    return tuple(dict.fromkeys((*named, *map(parse_host, found))))
+
+
+def path_outside(path: str, *folders: str) -> str:
+    """Return PATH without folders in which an agent can put programs: ralph runs git and others outside."""
+    real = [os.path.realpath(folder) for folder in folders]
+    entries = [entry for entry in path.split(os.pathsep) if os.path.isabs(entry)]
+    return os.pathsep.join(entry for entry in entries if not is_inside(os.path.realpath(entry), real))
+
+
+def validate_sandbox(settings: Settings, workspace: str, env: Mapping[str, str], is_in_process: bool) -> None:
+    """Raise if this run cannot have a sandbox. Creates nothing."""
+    refuse_whole_machine(workspace, env)
+    find_bubblewrap(env, workspace)
+    if is_in_process:
+        raise UserError("an agent that runs inside this program cannot be sandboxed", "leave sandbox out")
+    if settings.keep_children:
+        raise UserError("--keep-children does not work with --sandbox: nothing outlives a sandbox", "leave one out")
+
+
+def _command_line(choice: "Choice", env: Mapping[str, str], cwd: str) -> tuple[str, ...]:
+    argv = choice.module.invocation(choice.request()).argv
+    return (find_program(argv[0], env, cwd), *argv[1:])
+
+
+def _state_folder(need: BoxNeeds, env: Mapping[str, str]) -> str:
+    """Return the folder with the agent's login; empty if there is none: then the agent creates one inside."""
+    named = env.get(need.variable, "") if need.variable else ""
+    folder = os.path.join(named, need.within).rstrip("/") if named else _at_home(need.state, env)
+    return os.path.abspath(folder) if os.path.isdir(folder) else ""
+
+
+def _at_home(path: str, env: Mapping[str, str]) -> str:
+    return (env.get("HOME") or os.path.expanduser("~")) + path.removeprefix("~")
+
+
+def _copy_home_files(paths: Sequence[str], env: Mapping[str, str], home: str) -> None:
+    """Copy files that agents rewrite as a whole into the private home. Changes stay inside."""
+    for path in paths:
+        source, target = _at_home(path, env), home + path.removeprefix("~")
+        with suppress(FileNotFoundError):
+            if not os.path.exists(target) or os.stat(source).st_mtime > os.stat(target).st_mtime:
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                copy2(source, target)
+
+
+def _named_urls(choice: "Choice", env: Mapping[str, str]) -> Iterator[str]:
+    """Yield URLs on the agent's command line, and base URLs of models in its settings."""
+    for word in (*choice.command, *choice.flags):
+        yield from re.findall(r"https?://[\w.:\[\]-]+", word)
+    need = choice.module.BOX
+    folder = _state_folder(need, env) if need else ""
+    files = [f"{folder}/{name}" for name in need.fixed] if need and folder else []
+    files += [_at_home(path, env) for path in need.copied] if need else []
+    for path in files:
+        if path.endswith((".json", ".jsonc", ".toml")):
+            with suppress(OSError):
+                text = read_head(path, _MOST_SETTINGS).decode("utf-8", "replace")
+                yield from re.findall(r"(?i)base_?url[\"']?\s*[:=]\s*[\"'](https?://[^\"'\s]+)", text)

@@ -1,0 +1,222 @@
+"""Load the settings of a run: its preset, the user's file, the project's two files, a YAML file and the command line,
+each laid over the one before."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core.model import FailAction
+from ralph.errors import UserError
+from ralph.files import config_folder
+from ralph.settings.read import Document, SettingsLayer, read_json, read_yaml
+from ralph.settings.schema import CustomAgent, Settings
+from ralph.settings.validate import KeyPath, Problem, field_types, find_problems, metas_of
+
+MAX_PROBLEMS = 100  # reported at once
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "guardrails": {"until": ["response:DONE"], "maximumIterations": 10},
+    "goal": {"until": ["word:STOP"], "maximumIterations": 10, "stall": 1},
+    "checks": {"until": ["tag:COMPLETE"], "maximumIterations": 25, "checkTimeout": 120, "baseline": True},
+    "promise": {"until": ["promise:DONE"], "maximumIterations": 100, "minToolCalls": 1, "session": "continue"},
+    "supervise": {
+        "until": ["file:DONE"],
+        "maximumIterations": 100,
+        "maxFailures": 0,
+        "everyTurnCounts": True,
+        "waitSignals": True,
+        "restartDelay": 1,
+        "pollInterval": 1,
+    },
+}
+
+# No continuations or restarts is a valid request; a loop without iterations is a mistake.
+MIN_ITERATIONS = {"guardrails": 1, "goal": 1, "checks": 1, "promise": 0, "supervise": 0}
+
+
+class LoadedSettings(Struct, frozen=True):
+    """The settings of a run, the files they came from, and the sections there that belong to other programs."""
+
+    settings: Settings
+    sources: tuple[Path, ...]
+    ignored: tuple[str, ...] = ()
+
+
+def load(
+    workspace: Path,
+    overrides: Mapping[str, Any],
+    *,
+    env: Mapping[str, str],
+    config: Path | None = None,
+    source: str = "command line",
+    options: Mapping[str, str] = {},
+) -> LoadedSettings:
+    """Return the settings for a workspace; raise a UserError that lists every problem in them.
+
+    `overrides` come from the command line, or from another `source`, in the keys of settings.json; `options` are their
+    names on the command line; `config` is a YAML file just below it.
+    """
+    paths = [path for path in settings_files(workspace, env) if os.path.lexists(path)]
+    layers = [read_json(path) for path in paths]
+    if config is not None:
+        paths.append(config)
+        layers.append(read_yaml(config))
+    layers.append(SettingsLayer(name=source, document=dict(overrides), options=options))
+    layers = [normalize(layer) for layer in layers]
+    _raise_problems((layer, problem) for layer in layers for problem in _problems_in(layer))
+    settings = resolve([layer.document for layer in layers])
+    _raise_problems((_layer_to_blame(layers, problem.path), problem) for problem in _conflicts(settings))
+    return LoadedSettings(settings, tuple(paths), tuple(name for layer in layers for name in layer.ignored))
+
+
+def override(settings: Settings, overrides: Document) -> Settings:
+    """Return the settings with `overrides` laid over them; raise a UserError if these are wrong."""
+    layer = normalize(SettingsLayer(name="command line", document=overrides))
+    _raise_problems((layer, problem) for problem in _problems_in(layer))
+    return msgspec.convert(merge(msgspec.to_builtins(settings), layer.document), Settings)
+
+
+def settings_files(workspace: Path, env: Mapping[str, str]) -> list[Path]:
+    """Return where settings may be, lowest layer first: the user's file, the project's, the local one."""
+    files = [workspace / ".ralph" / "settings.json", workspace / ".ralph" / "settings.local.json"]
+    own = config_folder(env)
+    return [workspace / own / "settings.json", *files] if own else files
+
+
+def resolve(documents: list[Document]) -> Settings:
+    """Return the settings that valid documents add up to, lowest first, over the preset that they choose."""
+    preset = merge(*documents).get("preset", "guardrails")
+    if preset == "guardrails":
+        documents = [_with_claim(document) for document in documents]
+    merged = merge(*documents)
+    sandbox = merged.get("sandbox")
+    in_sandbox = {"yolo": True} if isinstance(sandbox, dict) and sandbox.get("enabled") else {}
+    for_request = {"worktree": True} if merged.get("pr", "off") != "off" else {}
+    return msgspec.convert(merge(PRESETS[preset], in_sandbox, merged, for_request), Settings)
+
+
+def merge(*documents: Document) -> Document:
+    """Lay documents over one another: objects merge, everything else replaces, null removes."""
+    result: Document = {}
+    for document in documents:
+        for key, value in document.items():
+            if value is None:
+                result.pop(key, None)
+            elif isinstance(value, dict):
+                below = result.get(key)
+                result[key] = merge(below if isinstance(below, dict) else {}, value)
+            elif isinstance(value, list):
+                result[key] = [merge(item) if isinstance(item, dict) else item for item in value]
+            else:
+                result[key] = value
+    return result
+
+
+def normalize(layer: SettingsLayer) -> SettingsLayer:
+    """Replace short forms by what they stand for. A value that can't be parsed stays, to be refused."""
+    document, paths, problems = dict(layer.document), dict(layer.paths), list(layer.problems)
+    if "guardrails" in document:
+        if "checks" in document:
+            problems.append(Problem(("guardrails",), '"checks" and "guardrails" are the same key: remove one of them'))
+        else:
+            paths["checks",] = paths.get(("guardrails",), ("guardrails",))
+            document = {"checks" if key == "guardrails" else key: value for key, value in document.items()}
+        document.pop("guardrails", None)
+    for name, parse in PARSERS.items():
+        if isinstance(document.get(name), str):
+            with suppress(UserError):
+                document[name] = parse(document[name])
+    if isinstance(document.get("agent"), str):
+        document["agent"] = {"command": document["agent"]}
+    if isinstance(document.get("checks"), list):
+        document["checks"] = [_normalize_check(check) for check in document["checks"]]
+    return replace(layer, document=document, paths=paths, problems=tuple(problems))
+
+
+def _normalize_check(check: Any) -> Any:
+    if isinstance(check, str):
+        return {"command": check}
+    action = str(check.get("failAction")).upper() if isinstance(check, dict) else ""
+    return {**check, "failAction": action} if action in get_args(FailAction) else check
+
+
+def _text_parsers() -> dict[str, Callable[[str], float]]:
+    """Return the parser of each setting that may be given as text instead of a number."""
+    metas = ((name, meta.extra or {}) for name, kind in field_types(Settings).items() for meta in metas_of(kind))
+    return {name: extra["parse"] for name, extra in metas if "parse" in extra}
+
+
+PARSERS = _text_parsers()
+
+
+def _with_claim(document: Document) -> Document:
+    """Turn the completion response into the claim it stands for, unless the same document has `until`."""
+    if "completionResponse" not in document or "until" in document:
+        return document
+    text = document["completionResponse"]
+    return {**document, "until": None if text is None else [f"response:{text}"]}
+
+
+def _problems_in(layer: SettingsLayer) -> Iterator[Problem]:
+    yield from layer.problems
+    yield from find_problems(layer.document, Settings)
+
+
+def _conflicts(settings: Settings) -> Iterator[Problem]:
+    """Yield what is wrong with the layers together."""
+    fewest = MIN_ITERATIONS[settings.preset]
+    if settings.maximum_iterations < fewest:
+        text = f'expected {fewest} or more with the "{settings.preset}" preset, got {settings.maximum_iterations}'
+        yield Problem(("maximumIterations",), text)
+    if not settings.until:
+        yield Problem(("until",), "expected at least one claim: without one no run can be done")
+    if settings.on_limit == "switch" and not settings.fallback_agents:
+        yield Problem(("onLimit",), '"switch" needs agents to switch to in fallbackAgents')
+    for name, agent in settings.agents.items():
+        if text := _agent_conflict(name, agent):
+            yield Problem(("agents", name), text)
+
+
+def _agent_conflict(name: str, agent: CustomAgent) -> str:
+    """Say why it is unclear which kind of agent is meant, or return an empty string."""
+    by_model = [field for field in ("url", "wire", "key_env", "context", "max_output") if getattr(agent, field)]
+    if agent.argv and name == "builtin":
+        return '"builtin" is ralph\'s own agent: give yours another name, or remove "argv"'
+    if agent.argv and (by_model or isinstance(agent.model, str)):
+        return f'"argv" names a program, "{(*by_model, "model")[0]}" is for the built-in agent: remove one of them'
+    if not agent.argv and isinstance(agent.model, tuple) and agent.model:
+        return '"argv" is missing, or "model" should be a text: PROVIDER:NAME'
+    if not agent.argv and not agent.model and not agent.url and name != "builtin":
+        return '"argv" is missing'
+    return ""
+
+
+def _layer_to_blame(layers: list[SettingsLayer], path: KeyPath) -> SettingsLayer:
+    """Return the highest layer that sets something at `path`."""
+    for layer in reversed(layers):
+        value: Any = layer.document
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        if value is not None:
+            return layer
+    return layers[-1]
+
+
+def _raise_problems(found: Iterable[tuple[SettingsLayer, Problem]]) -> None:
+    """Raise all problems as one error, one line each; do nothing if there are none."""
+    found = list(islice(found, MAX_PROBLEMS + 1))
+    lines = [f"{layer.locate(problem.path)}: {problem.text}" for layer, problem in found]
+    where = "`-h` says what" if all(layer.options for layer, _ in found) else "`ralph schema settings` says what"
+    if len(lines) > 1:
+        many = f"more than {MAX_PROBLEMS}" if len(lines) > MAX_PROBLEMS else f"{len(lines)}"
+        lines = [f"{many} errors in the settings", *(f"  {line}" for line in lines[:MAX_PROBLEMS])]
+    if lines:
+        is_absent = all(problem.text.startswith("cannot be read") for _, problem in found)
+        raise UserError("\n".join(lines), "name a file that exists" if is_absent else f"{where} is valid")

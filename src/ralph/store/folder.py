@@ -1,0 +1,258 @@
+"""Where does a run keep its things? In `.ralph/`: settings, logs of checks, and one private folder per run."""
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from stat import S_ISREG
+
+from msgspec import json
+
+from ralph.core.model import Turn
+from ralph.errors import UNREADABLE, UserError, shortage
+from ralph.files import (
+    ReplacedFileError,
+    StrPath,
+    add_to_file,
+    is_alive,
+    make_folder,
+    open_file,
+    read_file,
+    replace_file,
+    write_file,
+)
+
+IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's settings do not.\n*\n!settings.json\n"
+
+
+def prepare(workspace: Path) -> Path:
+    """The workspace's `.ralph/`, made if it is missing, and kept out of git."""
+    folder = workspace / ".ralph"
+    try:
+        folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise ReplacedFileError(errno.ELOOP, "it is a link, which is not followed", str(folder))
+        if not is_ignored(folder):
+            write_file(folder / ".gitignore", IGNORE.encode())
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    return folder
+
+
+def is_ignored(folder: StrPath) -> bool:
+    """Whether it has a file that keeps it out of git; git would wait for ever for a pipe of that name."""
+    try:
+        return S_ISREG(os.lstat(f"{os.fspath(folder)}/.gitignore").st_mode)
+    except OSError:
+        return False
+
+
+def cannot_write(path: StrPath, error: OSError) -> UserError:
+    short = shortage(error)
+    hint = "make the workspace writable, free some space, or name another workspace with -C DIR"
+    return UserError(f"cannot write {path}: {error.strerror or error}", short.hint if short else hint)
+
+
+def write(path: StrPath, data: bytes) -> None:
+    """A file with this content, or one line that says why there is none."""
+    try:
+        try:
+            write_file(path, data)
+        except FileNotFoundError:  # an agent that cleans up has removed its folder
+            make_folder(os.path.dirname(path))
+            write_file(path, data)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def add(path: StrPath, data: bytes) -> None:
+    """More at the end of a file, or one line that says why there is not."""
+    try:
+        add_to_file(path, data)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+class RunFolder:
+    """`.ralph/runs/<run-id>/`: the journal, and what each iteration read and wrote. For the user's eyes only."""
+
+    def __init__(self, ralph: Path, run_id: str) -> None:
+        self.id = run_id
+        self.path = ralph / "runs" / run_id
+
+    def make(self) -> None:
+        try:
+            for folder in (self.path.parent, self.path):
+                make_folder(str(folder))
+                folder.chmod(0o700)  # it may have been there
+        except OSError as error:
+            raise cannot_write(self.path, error) from None
+
+    def write(self, name: str, data: bytes) -> None:
+        """A file of the run's own, whole or not at all."""
+        path = self.path / name
+        try:
+            make_folder(str(path.parent))
+            replace_file(path, data)
+        except OSError as error:
+            raise cannot_write(path, error) from None
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """What belongs to the latest turn in the environment of what is started for it."""
+        return {}
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.ndjson"
+
+    def turn(self, number: int, purpose: str = "work", agent: str = "") -> "TurnFolder":
+        """The folder of one iteration, or of a review or another turn inside it."""
+        name = f"{number:03d}" if purpose == "work" else f"{number:03d}-{purpose}"
+        folder = f"{self.path}/iterations/{name}"
+        _make(folder)
+        return TurnFolder(folder)
+
+
+class TurnFolder:
+    """What one turn reads and writes. `env` is what its agent finds in its environment because of it. Paths are plain
+    text: to make five `Path`s takes longer than to make the files."""
+
+    stdout_name = "stdout.log"
+    stderr_name = "stderr.log"
+
+    def __init__(self, path: str, env: Mapping[str, str] | None = None) -> None:
+        self.path, self.env = path, env or {}
+        self.prompt, self.output = f"{path}/prompt.md", f"{path}/output.md"
+        self.stdout, self.stderr = f"{path}/{self.stdout_name}", f"{path}/{self.stderr_name}"
+
+    def scratch(self) -> str:
+        """A folder in which the agent may write, made if it is missing."""
+        folder = f"{self.path}/scratch"
+        _make(folder)
+        return folder
+
+    def started(self, pid: int) -> None:
+        """The agent is at work."""
+
+    def ended(self, turn: Turn, answer: bytes) -> None:
+        """The agent's turn is over; `answer` is what may be kept of what it said."""
+        write(self.output, answer)
+
+
+def _make(folder: str) -> None:
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+
+
+def new_run_id(now: float) -> str:
+    """Sortable by time, to the thousandth of a second, and short enough to say aloud."""
+    letters = "23456789abcdefghijkmnpqrstuvwxyz"  # 32 of them, in their order
+    thousandth = int(now % 1 * 1024)
+    numbers = (thousandth // 32, thousandth % 32, *os.urandom(2))
+    suffix = "".join(letters[number % 32] for number in numbers)
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{suffix}"
+
+
+PATIENCE = 3.0
+
+
+@contextmanager
+def work_lock(ralph: Path, run_id: str) -> Iterator[None]:
+    """One work at a time in a workspace: two would take the same items."""
+    handle = _locked(ralph / "work.lock", run_id, "another work goes on in")
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def workspace_lock(ralph: Path, run_id: str) -> Iterator[Callable[[], None]]:
+    """Held by this process alone: its children do not inherit it, and the kernel drops it when the process dies. What
+    is given locks again, where somebody has removed the file."""
+    handles = [_locked(ralph / "lock", run_id)]
+
+    def lock_again() -> None:
+        if os.fstat(handles[-1]).st_nlink == 0:
+            handles.append(_locked(ralph / "lock", run_id))
+
+    try:
+        yield lock_again
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def is_occupied(folder: Path) -> bool:
+    """Whether a run is at work in this folder."""
+
+    try:
+        handle = open_file(folder / ".ralph" / "lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _locked(path: Path, run_id: str, trouble: str = "another run is at work in") -> int:
+    """The lock's descriptor. A holder that was killed may be survived for a moment by a child that had not yet become
+    the program it was to be; and one that has only just got the lock may not have signed it yet."""
+
+    try:
+        handle = open_file(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            holder = os.pread(handle, 200, 0).decode(errors="replace").strip()
+        process = holder.rpartition(" ")[2]
+        if (process.isdecimal() and is_alive(int(process))) or time.monotonic() > deadline:
+            os.close(handle)
+            raise UserError(
+                f"{trouble} {path.parent.parent}: {holder or 'unknown'}",
+                "wait for it, stop it with `ralph stop`, or work beside it with --worktree",
+            )
+        time.sleep(0.01)
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"run {run_id}, process {os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    return handle
+
+
+PROOFS, MOST_PROOFS = "proofs.json", 1000
+
+
+def seen_red(ralph: Path) -> frozenset[str]:
+    """The commands that some run here has seen fail."""
+    try:
+        return frozenset(json.decode(read_file(ralph / PROOFS, 16 << 20), type=list[str]))
+    except (OSError, *UNREADABLE):
+        return frozenset()
+
+
+def remember_red(ralph: Path, commands: Iterable[str]) -> None:
+    """Keeps that these were red. To know it is a comfort: where it cannot be kept, they stay unproven."""
+    fresh = list(dict.fromkeys(commands))
+    known = seen_red(ralph) if fresh else frozenset()
+    fresh = [command for command in fresh if command not in known]
+    if not fresh:
+        return
+    with suppress(OSError):
+        replace_file(ralph / PROOFS, json.encode([*sorted(known), *fresh][-MOST_PROOFS:]))

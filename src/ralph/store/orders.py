@@ -1,0 +1,60 @@
+"""The files that decide what a run does, kept in the user's state folder.
+
+An agent works in the workspace: it may edit `.ralph/`, remove it, or lose it to `git clean -fdx`. So what a run was
+asked to do (`run.json`, `work.json`), the tasks it began with and the copies of protected files are written to and read
+from `~/.local/state/ralph/orders/<run id>/`. The copies in `.ralph/` are for people.
+"""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from ralph.errors import UserError
+from ralph.files import make_folder, new_hash, read_file, remove_tree, replace_file, state_folder
+
+_ORDERS = "orders"
+
+
+def order_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
+    """Return the folder that holds what decides for this run. It need not exist."""
+    return os.path.join(state_folder(env, _ORDERS), run_id)
+
+
+def backlog_order_folder(run: Path, env: Mapping[str, str] = os.environ) -> str:
+    """Return the same for a backlog, by its run folder: several clones on one machine may work on one backlog."""
+    clone = new_hash(os.fsencode(os.path.realpath(run)), size=4).hexdigest()
+    return f"{order_folder(run.name, env)}-{clone}"
+
+
+def write_order(path: str, data: bytes) -> None:
+    """Write a file of an order folder, whole or not at all. Only its owner can read it."""
+    try:
+        make_folder(os.path.dirname(path))
+        replace_file(path, data, 0o600)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror}", "check its permissions and the free space, or set XDG_STATE_HOME"
+        ) from None
+
+
+def read_order(path: str, run_id: str) -> bytes:
+    """Return the content of a file of an order folder; a UserError says that it is missing or unreadable."""
+    try:
+        return read_file(path)
+    except FileNotFoundError:
+        raise UserError(
+            f"run {run_id} cannot be resumed here: {path} is missing",
+            "it was discarded, or started by another user or on another machine: start a new run",
+        ) from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", "check its permissions, or start a new run") from None
+
+
+def remove_orders(run_id: str, env: Mapping[str, str] = os.environ) -> None:
+    """Remove what was kept for a run or a backlog, in whichever clone."""
+    folder = state_folder(env, _ORDERS)
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if name == run_id or name.startswith(f"{run_id}-"):
+                remove_tree(os.path.join(folder, name))

@@ -1,0 +1,131 @@
+"""A run as its journal tells it, ready to be judged, shown or resumed."""
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ralph.core import events
+from ralph.core.model import Iteration, Outcome, Run, Turn, still_limited
+from ralph.store.journal import read_entries
+
+
+class StoredRun(Struct, kw_only=True):
+    """A run that was read back, how it started and ended, and the number of its last line.
+
+    `settled` are the SCM tasks that are done, by iteration; `is_open`: the followups of the last iteration may not have
+    run; `missing`: an iteration whose line cannot be read, although later ones can.
+    """
+
+    run: Run
+    started: events.RunStarted | None = None
+    finished: events.RunFinished | None = None
+    waiting: events.Waiting | None = None
+    settled: set[tuple[int, str]] = msgspec.field(default_factory=set)
+    is_open: bool = False
+    missing: int = 0
+    seq: int = 0
+    elapsed: float = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        return self.finished is not None and self.finished.outcome == Outcome.DONE.value
+
+    def resumed(self) -> Run:
+        """Return the run as it continues: old failures are forgotten, but a usage limit is still waited out."""
+        limits = tuple(turn for turn in self.run.retries if turn.is_limited)
+        return msgspec.structs.replace(self.run, retries=limits, resumed=len(self.run.iterations))
+
+
+def load_run(path: Path) -> StoredRun:
+    """Return the run that a journal holds. Raise a UserError if the journal cannot be opened."""
+    stored, watch = StoredRun(run=Run(id=path.parent.name)), _Stopwatch()
+    # Kept apart until the end: adding to a run copies it.
+    iterations: list[Iteration] = []
+    retries: list[Turn] = []
+    for entry in read_entries(path):
+        stored.seq = max(stored.seq, entry.seq)
+        event = entry.event()
+        _add(stored, event, iterations, retries)
+        watch.hear(event, entry.at)
+    stored.run = msgspec.structs.replace(stored.run, iterations=tuple(iterations), retries=tuple(retries))
+    stored.elapsed = watch.total()
+    return stored
+
+
+def _add(stored: StoredRun, event: events.Event | None, iterations: list[Iteration], retries: list[Turn]) -> None:
+    run, number = stored.run, len(iterations) + 1
+    match event:
+        case events.RunStarted():
+            if stored.started is None:
+                run = msgspec.structs.replace(run, goal=event.goal, base_tree=event.base_tree)
+            stored.run, stored.started, stored.finished, stored.waiting = run, event, None, None
+        case events.Baseline():
+            stored.run = msgspec.structs.replace(run, baseline=event.checks)
+        case events.IterationFinished() if event.iteration == number:
+            limited = still_limited((*run.limited, *retries), event.record)
+            stored.run, stored.waiting, stored.is_open = msgspec.structs.replace(run, limited=limited), None, True
+            iterations.append(event.record)
+            retries.clear()
+        case events.IterationFinished() if event.iteration > number:
+            stored.missing = stored.missing or number
+        case events.TurnNotCounted():
+            stored.run, stored.waiting = run.spending(event.turn.usage), None
+            retries.append(event.turn)
+        case events.Waiting():
+            stored.waiting, stored.is_open = event, False
+        case events.IterationStarted() | events.ClaimRejected():
+            stored.is_open = False
+        case events.Spent():
+            stored.run = run.spending(event.usage)
+        case events.ScmFinished() if event.ok:
+            stored.settled.add((event.iteration, event.task))
+        case events.RunFinished():
+            # An interrupt, or something fatal like a full disk, prevents the commit as well.
+            stored.finished = event
+            stored.is_open = stored.is_open and event.outcome in (Outcome.INTERRUPTED.value, Outcome.FATAL.value)
+
+
+class _Stopwatch:
+    """Measures how long a run took by its own events: the clock may have been changed, or the machine suspended."""
+
+    def __init__(self) -> None:
+        self._known = 0.0
+        self._since: float | None = None  # when something began whose duration no event has told yet
+        self._most = self._last = 0.0
+        self._open = 0  # running checks; the durations of parallel checks do not add up
+        self._overlap = False
+
+    def hear(self, event: events.Event | None, at: float) -> None:
+        match event:
+            case events.CheckFinished() if self._overlap:
+                self._add_open_span(at)
+                self._open -= 1
+                self._overlap = self._open > 0
+                self._since = at if self._overlap else None
+            case events.AgentFinished() | events.CheckFinished():
+                self._known += event.duration_s
+                self._since, self._open = None, 0
+            case events.RunFinished():
+                self._known, self._since = event.duration_s, None
+            case events.RunStarted():
+                self._add_open_span(self._last)
+                self._open, self._overlap = 0, False
+            case events.AgentStarted() | events.CheckStarted():
+                self._add_open_span(at)
+                self._since, self._most = at, float("inf")
+                self._open = self._open + 1 if isinstance(event, events.CheckStarted) else 0
+                self._overlap = self._open > 1
+            case events.Waiting():
+                self._add_open_span(at)
+                self._since, self._most = at, event.seconds
+        self._last = at
+
+    def total(self) -> float:
+        self._add_open_span(self._last)
+        return self._known
+
+    def _add_open_span(self, at: float) -> None:
+        if self._since is not None:
+            self._known += min(max(at - self._since, 0.0), self._most)
+        self._since = None

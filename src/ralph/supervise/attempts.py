@@ -1,0 +1,228 @@
+"""Attempts of a supervised agent: the folder of each one, and the messages that the supervisor posts about it."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from ralph.core import events
+from ralph.core.model import Turn
+from ralph.core.rules import WAIT_EXIT_CODE
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.process.descendants import start_of
+from ralph.store.folder import RunFolder, TurnFolder
+from ralph.supervise.bus import timestamp
+from ralph.supervise.task import RunInfo, RunStatus, TaskFolder
+
+Timeouts = Mapping[str, float | None]
+"""The limits of a turn, by the name that a turn gives as the reason of its end."""
+
+
+class Announcer:
+    """Posts messages on the task's bus and to the run's own log. `run` is the run that they are about.
+
+    A bus that can't be written to doesn't stop the task.
+    """
+
+    def __init__(self, task: TaskFolder) -> None:
+        self.task, self.run = task, ""
+        self.tell: events.Tell = lambda event: None
+        self._last_warning = ""
+
+    def post(self, type_: str, body: str, level: Literal["warning", "info", "debug"] = "debug") -> None:
+        task = self.task
+        try:
+            task.bus.post(type_, body, project=task.project, task=task.task, run=self.run)
+        except UserError as error:
+            self.warn(error.message)
+        self.log(body, level)
+
+    def log(self, text: str, level: Literal["warning", "info", "debug"] = "info") -> None:
+        self.tell(events.Notice(text, level))
+
+    def warn(self, text: str) -> None:
+        """Log what can't be written to disk, once."""
+        if text != self._last_warning:
+            self._last_warning = text
+            self.log(text, "warning")
+
+
+class AttemptFolders(RunFolder):
+    """The folder of a supervisor's run; each attempt also gets a run in the task's `runs/`.
+
+    The files of an attempt are in that run's folder, or in the supervisor's `iterations/` if `in_task` is False.
+    """
+
+    def __init__(
+        self, ralph: Path, run_id: str, announcer: Announcer, cap: int, timeouts: Timeouts, *, in_task: bool = True
+    ) -> None:
+        super().__init__(ralph, run_id)
+        self.last: Attempt | None = None
+        self._announcer, self._cap, self._timeouts, self._in_task = announcer, cap, timeouts, in_task
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return self.last.env if self.last else {}
+
+    def turn(self, number: int, purpose: str = "work", agent: str = "") -> TurnFolder:
+        if purpose != "work":
+            folder = super().turn(number, purpose)
+            folder.env = self.env
+            return folder
+        if self.last:
+            self._announce_restart(self.last)
+            self.last.close()
+        task = self._announcer.task
+        previous = task.attempts()[-1:]
+        info = task.create_run(agent, attempt=number, previous=previous[0].run_id if previous else "")
+        files = None if self._in_task else super().turn(number)
+        self.last = Attempt(info, self._announcer, self._timeouts, files)
+        if files:
+            self.last.record_paths()
+        word = "Starting" if number == 1 else "Restarting"
+        self._announcer.post("INFO", f"{word} agent (attempt {number}/{self._cap})")
+        return self.last
+
+    def _announce_restart(self, last: "Attempt") -> None:
+        number, turn, post = last.number, last.turn, self._announcer.post
+        if turn is None:
+            return
+        if not has_failed(turn):
+            post("INFO", f"Attempt {number}: Agent succeeded, but there is no DONE marker, restarting...", "info")
+            return
+        code = turn.exit_code
+        exit_code = "" if code is None else f" (exit {code})"
+        self._announcer.log(f"Attempt {number}: Agent failed{exit_code}, restarting...")
+        exit_code = "" if code is None else f" with exit code {code}"
+        post("INFO", f"Agent failed{exit_code}, restarting (attempt {number + 1}/{self._cap})")
+
+    def close(self, status: RunStatus | None = None) -> None:
+        """Release the last attempt: no other follows it."""
+        if self.last:
+            self.last.close(status)
+
+
+class JobFolder(RunFolder):
+    """The folder of a child run, which is one of the task's `runs/`."""
+
+    def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:
+        super().__init__(announcer.task.runs.parent, info.run_id)
+        self.last = Attempt(info, announcer, timeouts)
+
+    def turn(self, number: int, purpose: str = "work", agent: str = "") -> TurnFolder:
+        self.last.set_agent(agent)
+        return self.last
+
+
+class Attempt(TurnFolder):
+    """One run of the agent. Its files are in the task's `runs/`, or where `files` are."""
+
+    stdout_name = "agent-stdout.txt"
+    stderr_name = "agent-stderr.txt"
+
+    def __init__(
+        self, info: RunInfo, announcer: Announcer, timeouts: Timeouts, files: TurnFolder | None = None
+    ) -> None:
+        if files:
+            self.stdout_name, self.stderr_name = files.stdout_name, files.stderr_name
+        task, self.id = announcer.task, info.run_id
+        path = files.path if files else str(task.runs / info.run_id)
+        super().__init__(path, task.environment(info.run_id, info.parent_run_id, path))
+        self.number = info.attempt
+        self.turn: Turn | None = None
+        self._name = f"attempt {info.attempt}" if info.attempt else "job"
+        self._agent, self._announcer, self._timeouts = info.agent, announcer, timeouts
+        self._announcer.run = info.run_id
+
+    def record_paths(self) -> None:
+        """Record where the files are, and remove the output of a turn that was cut off."""
+        with suppress(OSError):
+            os.unlink(self.output)
+        paths = {"prompt_path": self.prompt, "stdout_path": self.stdout, "stderr_path": self.stderr}
+        self._update(**paths, output_path=self.output)
+
+    def scratch(self) -> str:
+        """Return its own folder: agents are told about it and leave their output there."""
+        return self.path
+
+    @property
+    def is_complete(self) -> bool:
+        return self.turn is not None and run_status(self.turn) == "completed"
+
+    def set_agent(self, agent: str) -> None:
+        self._agent = agent
+        self._update(agent=agent)
+
+    def started(self, pid: int) -> None:
+        # Every agent is started in its own session, so it leads a process group with its pid.
+        self._update(pid=pid, pgid=pid, pid_start=start_of(pid) or "")
+        self._announcer.post("RUN_START", f"{self._name}: {self._agent} started as process {pid}")
+
+    def ended(self, turn: Turn, answer: bytes) -> None:
+        self.turn = turn
+        if os.path.isdir(self.path) and not os.path.exists(self.output):  # keep what the agent wrote itself
+            super().ended(turn, answer)
+        summary = describe_end(turn) if has_failed(turn) else ""
+        ended_at = timestamp(turn.ended_at or time.time())
+        self._update(status=run_status(turn), exit_code=turn.exit_code, error_summary=summary, ended_at=ended_at)
+        took = go_duration(round(turn.duration, 3))
+        self._announcer.post("RUN_STOP", f"{self._name}: {describe_end(turn)} after {took}")
+        for warning in warnings(self.number, turn, self._timeouts.get(turn.ended_by)) if self.number else ():
+            self._announcer.post("WARNING", warning, "warning" if warning.startswith("Agent timeout") else "debug")
+
+    def close(self, status: RunStatus | None = None) -> None:
+        """Release the run, with `status` if its own end doesn't tell it."""
+        if self.turn is None:
+            self._update(status="failed", error_summary="ralph did not see its end", ended_at=timestamp())
+        self._update(owner_pid=0, owner_start="", **({"status": status} if status else {}))
+
+    def _update(self, **fields: Any) -> None:
+        """Update the run's file. An agent that removed it has not spoilt its work."""
+        try:
+            self._announcer.task.update_run(self.id, **fields)
+        except UserError as error:
+            self._announcer.warn(error.message)
+
+
+def has_failed(turn: Turn) -> bool:
+    if turn.exit_code == WAIT_EXIT_CODE:
+        return False
+    return turn.exit_code != 0 or bool(turn.ended_by) or turn.failure is not None
+
+
+def run_status(turn: Turn) -> RunStatus:
+    if turn.exit_code == WAIT_EXIT_CODE or turn.ended_by == "interrupt":
+        return "stopped"
+    return "failed" if has_failed(turn) else "completed"
+
+
+def describe_end(turn: Turn) -> str:
+    """Return `exit code 1`, with the reason if it is known."""
+    code = f"exit code {turn.exit_code}" if turn.exit_code is not None else "no exit code"
+    why = one_line(turn.ended_by or (turn.failure.reason if turn.failure else ""))
+    return why if why.startswith(code) else f"{code} ({why})" if why else code
+
+
+def warnings(attempt: int, turn: Turn, timeout: float | None = None) -> Iterator[str]:
+    """Yield what went wrong in an attempt. `timeout` is the limit that ended it, if one did."""
+    if timeout is not None:
+        yield f"Agent timeout after {go_duration(timeout)}, killing process group"
+        yield "Process group killed, treating as failure"
+    if has_failed(turn) and turn.ended_by != "interrupt":
+        yield f"agent failed on restart #{attempt - 1}: {describe_end(turn)}"
+    if turn.failure and turn.failure.kind == "transient":
+        yield f"Transient error: {one_line(turn.failure.reason)}"
+
+
+def go_duration(seconds: float) -> str:
+    """Format a duration as Go does: `5m0s`, `1h0m0s`, `1.5s`, `500ms`."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.6g}ms"
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    if hours:
+        return f"{hours}h{minutes}m{rest:.9g}s"
+    return f"{minutes}m{rest:.9g}s" if minutes else f"{rest:.9g}s"

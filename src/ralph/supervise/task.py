@@ -1,0 +1,417 @@
+"""A task's folder, `ROOT/PROJECT/TASK/`: its prompt, its markers, its dependencies and its runs.
+
+    TASK.md                     what to do
+    DONE, WAIT_WITHOUT_RESTART  markers that the agent leaves
+    DEPENDS-ON                  tasks that must be done first, one `project/task` a line
+    TASK-MESSAGE-BUS.md         see bus.py
+    runs/RUN/run-info.yaml      one per attempt and per child run, as JSON, which every YAML parser reads
+
+Several processes change a run at once (the supervisor, its child runs), so changes take a lock on the run's folder.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core.model import Outcome
+from ralph.core.rules import WAIT_FILE
+from ralph.core.text import escaped, one_line
+from ralph.errors import UserError
+from ralph.files import cannot_use, locked, make_folder, open_file, read_file, read_given, replace_text
+from ralph.process.deadline import remaining_time
+from ralph.process.descendants import is_living, own_start
+from ralph.run.context import marked, words_of
+from ralph.store.register import recorded_in
+from ralph.supervise.bus import MessageBus, timestamp, unique_name
+
+RUN_FILE = "run-info.yaml"
+DEPENDENCIES = "DEPENDS-ON"
+PROJECT_BUS = "PROJECT-MESSAGE-BUS.md"
+RunStatus = Literal["running", "completed", "failed", "stopped", "unreadable"]
+IsLiving = Callable[[int, str], bool]
+
+
+class RunInfo(Struct, frozen=True, kw_only=True):
+    """One run of an agent. `pid` is the agent, `owner_pid` the ralph that started it; the start times tell them from
+    later processes with the same pid. `attempt` counts from 1; child runs have a parent and attempt 0."""
+
+    run_id: str
+    status: RunStatus = "running"
+    project_id: str = ""
+    task_id: str = ""
+    parent_run_id: str = ""
+    previous_run_id: str = ""
+    attempt: int = 0
+    agent: str = ""
+    pid: int = 0
+    pgid: int = 0
+    pid_start: str = ""
+    owner_pid: int = 0
+    owner_start: str = ""
+    started_at: str = ""
+    ended_at: str = ""
+    exit_code: int | None = None
+    error_summary: str = ""
+    prompt_path: str = ""
+    stdout_path: str = ""
+    stderr_path: str = ""
+    output_path: str = ""
+
+    def has_process(self, living: IsLiving = is_living) -> bool:
+        return living(self.pid, self.pid_start) or living(self.owner_pid, self.owner_start)
+
+    def is_active(self, living: IsLiving = is_living) -> bool:
+        return self.status == "running" and self.has_process(living)
+
+    def is_dead(self, living: IsLiving = is_living) -> bool:
+        """Whether the run claims to be running although its processes are gone."""
+        return self.status == "running" and not self.has_process(living)
+
+
+class Markers(Struct, frozen=True):
+    """The markers in a task's folder. `wait` is why the agent waits; `trouble` is what is wrong with a marker."""
+
+    done: bool = False
+    wait: str = ""
+    trouble: str = ""
+
+
+class TaskFolder:
+    """Where a task keeps its files. The folder need not exist yet. Bus and runs are in `kept` if not in the folder."""
+
+    def __init__(self, path: Path, project: str, task: str, kept: Path | None = None, bus: MessageBus | None = None):
+        kept = kept or path
+        self.path, self.project, self.task = path, project, task
+        self.root, self.name = path.parent.parent, f"{project}/{task}"
+        self.prompt, self.done, self.wait = path / "TASK.md", path / "DONE", path / WAIT_FILE
+        self.runs = kept / "runs"
+        self.bus = bus or MessageBus(kept / "TASK-MESSAGE-BUS.md")
+        self.project_bus = MessageBus(path.parent / PROJECT_BUS)
+
+    def environment(self, run_id: str, parent_run_id: str = "", run_folder: str = "") -> dict[str, str]:
+        """Return what the agent of a run finds in its environment, each value with and without the prefix `JRUN_`."""
+        values = {
+            "PROJECT_ID": self.project,
+            "TASK_ID": self.task,
+            "RUN_ID": run_id,
+            "PARENT_ID": parent_run_id,
+            "TASK_FOLDER": str(self.path),
+            "RUN_FOLDER": run_folder or str(self.runs / run_id),
+            "RUNS_DIR": str(self.runs),
+            "MESSAGE_BUS": self.bus.path,
+        }
+        return values | {f"JRUN_{name}": value for name, value in values.items()} | {"JRUN_ID": run_id}
+
+    def save_prompt(self, given: str | None) -> str:
+        """Return the prompt of this run: the given one, else TASK.md. Create the folder, and TASK.md if missing."""
+        prompt = _read_prompt(self.prompt) if given is None else given
+        if not prompt.strip():
+            empty = self.prompt if given is None else "the prompt"
+            raise UserError(f"nothing to do: {empty} is empty", "give --prompt TEXT or --prompt-file FILE")
+        with _reporting(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        if given is not None:
+            _write_once(self.prompt, given)
+        return prompt
+
+    def markers(self) -> Markers:
+        """Return the markers as they are now. Only a missing file means no; anything else that isn't a file is
+        trouble."""
+        done, trouble = marked(self.done)
+        waits, other = marked(self.wait)
+        return Markers(done, words_of(self.wait) if waits else "", trouble or other)
+
+    def mark_waiting(self, reason: str) -> None:
+        """Leave the wait marker, unless the agent did, so that the task stays stopped until it is resumed."""
+        _write_once(self.wait, f"{reason}\n")
+
+    def remove_markers(self) -> None:
+        for marker in (self.done, self.wait):
+            try:
+                marker.unlink(missing_ok=True)
+            except OSError as error:
+                raise UserError(f"cannot remove {marker}: {error.strerror}", "remove it by hand") from None
+
+    def create_run(self, agent: str, *, attempt: int = 0, parent: str = "", previous: str = "") -> RunInfo:
+        """Create a run that this process owns, with a folder that only the user can read."""
+        path = _new_run_folder(self.runs)
+        info = RunInfo(
+            run_id=path.name,
+            project_id=self.project,
+            task_id=self.task,
+            parent_run_id=parent,
+            previous_run_id=previous,
+            attempt=attempt,
+            agent=agent,
+            owner_pid=os.getpid(),
+            owner_start=own_start(),
+            started_at=timestamp(),
+            prompt_path=str(path / "prompt.md"),
+            stdout_path=str(path / "agent-stdout.txt"),
+            stderr_path=str(path / "agent-stderr.txt"),
+            output_path=str(path / "output.md"),
+        )
+        replace_text(path / RUN_FILE, _encode(info))
+        return info
+
+    def load_run(self, run_id: str) -> RunInfo:
+        path = self.runs / run_id / RUN_FILE
+        try:
+            with _reporting(path):
+                return msgspec.json.decode(read_file(path, 1 << 20), type=RunInfo)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"cannot read {path}: {error}", "only ralph writes this file") from None
+
+    def update_run(self, run_id: str, **fields: Any) -> RunInfo:
+        """Set fields of a run; changes that other processes make at the same time are kept."""
+        return self._change_run(run_id, lambda run: replace(run, **fields))
+
+    def _change_run(self, run_id: str, change: Callable[[RunInfo], RunInfo]) -> RunInfo:
+        with locked(self.runs / run_id, remaining_time):
+            run = self.load_run(run_id)
+            changed = change(run)
+            if changed != run:
+                replace_text(self.runs / run_id / RUN_FILE, _encode(changed))
+        return changed
+
+    def list_runs(self) -> list[RunInfo]:
+        """Return all runs, the oldest first. A run that can't be read has the status `unreadable`."""
+        runs = []
+        with suppress(FileNotFoundError), _reporting(self.runs, FileNotFoundError):
+            names = [entry.name for entry in os.scandir(self.runs) if os.path.exists(f"{entry.path}/{RUN_FILE}")]
+            for name in names:
+                try:
+                    runs.append(self.load_run(name))
+                except UserError as error:
+                    runs.append(RunInfo(run_id=name, status="unreadable", error_summary=error.message))
+        return sorted(runs, key=lambda run: (run.started_at, run.run_id))
+
+    def attempts(self) -> list[RunInfo]:
+        return [run for run in self.list_runs() if run.attempt]
+
+    def active_children(self) -> list[RunInfo]:
+        """Return the child runs that are running."""
+        return [run for run in self.list_runs() if not run.attempt and run.is_active()]
+
+    def fail_dead_runs(self) -> list[RunInfo]:
+        """Mark the runs whose processes are gone as failed, and return them."""
+        dead = [run.run_id for run in self.list_runs() if run.is_dead()]
+        changed = [self._change_run(run_id, lambda run: _failed(run) if run.is_dead() else run) for run_id in dead]
+        return [run for run in changed if run.status == "failed"]
+
+    def dependencies(self) -> list["TaskFolder"]:
+        """Return the tasks that must be done before this one."""
+        path, lines = self.path / DEPENDENCIES, list[str]()
+        with suppress(FileNotFoundError, NotADirectoryError), _reporting(path, FileNotFoundError, NotADirectoryError):
+            lines = read_file(path, 1 << 20).decode("utf-8", "replace").splitlines()
+        return [self._named(line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+
+    def depend_on(self, names: Sequence[str]) -> None:
+        """Record that this task comes after others (`task` in the same project, or `project/task`)."""
+        others = [self._named(name) for name in names]
+
+        def edges(name: str) -> list[str]:
+            return [task.name for task in (others if name == self.name else self._named(name).dependencies())]
+
+        # The lock covers the whole root: two tasks may be about to depend on each other.
+        with locked(self.root):
+            if cycle := find_cycle(self.name, edges):
+                raise UserError(f"tasks would wait for each other: {' -> '.join(cycle)}", "drop one --depends-on")
+            replace_text(self.path / DEPENDENCIES, "".join(f"{task.name}\n" for task in others))
+
+    def unmet_dependencies(self) -> list[str]:
+        return [task.name for task in self.dependencies() if not task.is_done()]
+
+    def is_done(self) -> bool:
+        """Whether DONE is there and, if a supervisor ran, the last one accepted it: checks may have refused it, or the
+        supervisor was killed before it could look."""
+        if not self.markers().done:
+            return False
+        outcomes = [run.facts.outcome for run in recorded_in(self.path / ".ralph") if run.facts.workspace]
+        return not outcomes or outcomes[-1] == Outcome.DONE.value
+
+    def _named(self, name: str) -> "TaskFolder":
+        project, slash, task = name.partition("/")
+        return task_folder(self.root, project, task) if slash else task_folder(self.root, self.project, name)
+
+
+def task_folder(root: str | os.PathLike[str], project: str, task: str) -> TaskFolder:
+    """Return the folder of a task. Names that would lead out of `root` are refused."""
+    for kind, name in (("project", project), ("task", task)):
+        if not is_name(name):
+            raise UserError(f"not a name for a {kind}: {name[:100]!r}", "use letters, digits, dashes and underscores")
+    path = Path(os.path.abspath(os.path.expanduser(root)), project, task)
+    return TaskFolder(path, project, task)
+
+
+def task_at(path: str | os.PathLike[str]) -> TaskFolder:
+    """Return the task whose folder is `path`."""
+    place = Path(os.path.abspath(path))
+    return task_folder(place.parent.parent, place.parent.name, place.name)
+
+
+def workspace_task(workspace: Path, run_id: str) -> TaskFolder:
+    """Return the task of a run whose workspace is the task: markers are left there, the rest is in `.ralph/task/`."""
+    return TaskFolder(workspace, workspace.name or "workspace", run_id, kept=workspace / ".ralph" / "task")
+
+
+def current_task(env: Mapping[str, str]) -> tuple[TaskFolder, str] | None:
+    """Return the task, and the run of it, that started this process; None if none did."""
+
+    def value(name: str) -> str:
+        return env.get(f"JRUN_{name}") or env.get(name, "")
+
+    if not value("TASK_FOLDER"):
+        return None
+    path = Path(os.path.abspath(value("TASK_FOLDER")))
+    kept = Path(value("RUNS_DIR")).parent if value("RUNS_DIR") else path
+    bus = MessageBus(value("MESSAGE_BUS")) if value("MESSAGE_BUS") else None
+    project, name = value("PROJECT_ID") or path.parent.name, value("TASK_ID") or path.name
+    return TaskFolder(path, project, name, kept, bus), env.get("JRUN_ID", "")
+
+
+def is_name(name: str) -> bool:
+    """Whether a project or task can have this name: it becomes the name of a folder."""
+    if not name.isprintable() or name != name.strip() or name == PROJECT_BUS:
+        return False
+    return bool(name) and not name.startswith((".", "-")) and not {"/", "\\"} & set(name) and len(name.encode()) <= 200
+
+
+def find_cycle(start: str, edges: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return a path from `start` back to itself; empty if there is none."""
+    came_from, ahead = dict[str, str](), [start]
+    while ahead:
+        here = ahead.pop()
+        for name in edges(here):
+            if name == start:
+                path = [start, here]
+                while path[-1] != start:
+                    path.append(came_from[path[-1]])
+                return path[::-1]
+            if name not in came_from:
+                came_from[name] = here
+                ahead.append(name)
+    return []
+
+
+class TaskRow(Struct, frozen=True, kw_only=True):
+    """A row of `ralph tasks`. `attempt` is that of the latest run, `age` the seconds since anything happened."""
+
+    project: str
+    task: str
+    state: str
+    attempt: int = 0
+    age: float = 0.0
+    last_message: str = ""
+
+
+def list_tasks(root: str | os.PathLike[str], now: float, project: str | None = None) -> list[TaskRow]:
+    """Return the tasks below `root`, sorted by project and name."""
+    top = Path(os.path.abspath(os.path.expanduser(root)))
+    projects = [project] if project else _folders(top)
+    tasks = [task_folder(top, name, task) for name in projects for task in _folders(top / name)]
+    return [
+        _row(task, now)
+        for task in tasks
+        if any(path.exists() for path in (task.prompt, Path(task.bus.path), task.runs))
+    ]
+
+
+def task_state(
+    found: Markers, runs: Sequence[RunInfo], waits_for: Sequence[str], accepted: bool, living: IsLiving = is_living
+) -> str:
+    """Return one word for the state of a task. `accepted`: its DONE counts."""
+    last = next((run for run in reversed(runs) if run.attempt), None)
+    is_supervised = last is not None and living(last.owner_pid, last.owner_start)
+    is_running = any(run.is_active(living) for run in runs)
+    is_stopped = bool(found.wait) or (last is not None and last.status == "stopped")
+    states = (
+        ("trouble", found.trouble),
+        ("finishing", found.done and (is_running or is_supervised)),
+        ("done", accepted),
+        ("running", is_running),
+        ("stopped", is_stopped),
+        ("restarting", is_supervised),
+        ("blocked", waits_for),
+        ("new", last is None),
+        ("unfinished", last is not None and last.status == "completed"),
+    )
+    return next((name for name, applies in states if applies), "failed")
+
+
+def _row(task: TaskFolder, now: float) -> TaskRow:
+    try:
+        runs = task.list_runs()
+        state = task_state(task.markers(), runs, task.unmet_dependencies(), task.is_done())
+    except UserError as error:
+        return TaskRow(project=task.project, task=task.task, state="trouble", last_message=error.message)
+    try:
+        message = task.bus.last()
+        text = one_line(f"{message.type} {message.body}", 80) if message else ""
+    except UserError as error:
+        text = error.message
+    infos = (task.runs / run.run_id / RUN_FILE for run in runs[-1:])
+    files = [task.path, task.prompt, Path(task.bus.path), task.done, *infos]
+    age = max(0.0, now - max(path.stat().st_mtime for path in files if path.exists()))
+    attempt = next((run.attempt for run in reversed(runs) if run.attempt), 0)
+    return TaskRow(project=task.project, task=task.task, state=state, attempt=attempt, age=age, last_message=text)
+
+
+def _folders(path: Path) -> list[str]:
+    try:
+        with _reporting(path, FileNotFoundError):
+            return sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and is_name(entry.name))
+    except FileNotFoundError:
+        raise UserError(f"no such folder: {path}", "--root DIR names the folder of the projects") from None
+
+
+def _read_prompt(path: Path) -> str:
+    try:
+        with _reporting(path, FileNotFoundError):
+            return read_given(path).decode()
+    except FileNotFoundError:
+        raise UserError(f"nothing to do: {path} is missing", "give --prompt TEXT or --prompt-file FILE") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text", "save it as UTF-8") from None
+
+
+def _write_once(path: Path, text: str) -> None:
+    """Create the file, readable by its owner alone: it may contain a key. Keep one that is there."""
+    with suppress(FileExistsError), _reporting(path, FileExistsError):
+        fd = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with open(fd, "wb") as file:
+            file.write(text.encode("utf-8", "surrogateescape"))
+
+
+def _new_run_folder(runs: Path) -> Path:
+    path = runs / unique_name(timestamp(), 2)
+    with _reporting(runs):
+        make_folder(str(runs))
+        path.mkdir(mode=0o700)
+    return path
+
+
+@contextmanager
+def _reporting(path: Path, *passed: type[OSError]) -> Iterator[None]:
+    """Turn an OSError into a UserError that names `path`, except for those `passed` on."""
+    try:
+        yield
+    except passed:
+        raise
+    except OSError as error:
+        raise cannot_use(path, error) from None
+
+
+def _encode(run: RunInfo) -> str:
+    return escaped(msgspec.json.format(msgspec.json.encode(run), indent=2)).decode() + "\n"
+
+
+def _failed(run: RunInfo) -> RunInfo:
+    gone = f"its process {run.pid or run.owner_pid} is gone"
+    return replace(run, status="failed", ended_at=timestamp(), error_summary=run.error_summary or gone)

@@ -1,0 +1,225 @@
+"""Lines for the panes of the TUI, painted and no wider than their pane."""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import TextIO
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core.events import TodoItem
+from ralph.core.text import one_line, plural, short
+from ralph.history.overview import RunNow
+from ralph.history.run_history import CheckResult, Fold, PastIteration
+from ralph.history.states import state_of
+from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
+from ralph.show.words import cut, duration, from_home, moment, nickname, portion, spent, why_ended, width, wrap
+
+PLAIN = replace(
+    ASCII,
+    passed="+",
+    failed="x",
+    refused="x",
+    warning="!",
+    info="i",
+    waiting="~",
+    paused="=",
+    question="?",
+    person=">",
+    retry="~",
+    review=">",
+    todo_done="+",
+    todo_active=">",
+    todo_pending=".",
+)
+
+
+class Look(Struct, frozen=True):
+    """Marks and paint for lines, the steps of a bar from empty to full, and the prompt. `is_plain`: ASCII only."""
+
+    style: Style = Style(GLYPHS)
+    is_plain: bool = False
+    steps: str = "·▁▂▃▄▅▆▇█"
+    prompt: str = "❯"
+
+    def paint(self, name: str, text: str) -> str:
+        return self.style.paint(name, text)
+
+    def state(self, name: str) -> str:
+        """Return the painted mark of a state."""
+        state = state_of(name)
+        return self.paint(state.color, state.plain_mark if self.is_plain else state.mark)
+
+
+def look_for(stream: TextIO | None, env: Mapping[str, str] = os.environ) -> Look:
+    """Return the look that this terminal can display. Textual drops the colours if there are to be none."""
+    if choose(stream, env, True, True, None).marks is ASCII:
+        return Look(Style(PLAIN, True), True, "._-=#", ">")
+    return Look(Style(GLYPHS, True))
+
+
+def run_rows(run: RunNow, columns: int, look: Look, *, is_tall: bool, here: str = "") -> list[str]:
+    """Return a run's lines in the list: state and iteration, then its goal, with its folder if that is not `here`.
+
+    A run with a single line shows its goal; the mark shows its state.
+    """
+    number = _progress(run, least=2)
+    place = "" if run.workspace == here else run.workspace.rpartition("/")[2] + ": "
+    goal = one_line(f"{place}{run.goal}") if run.goal else ""
+    title = goal if goal and not is_tall else f"{nickname(run.run)} {run.state}"
+    name = cut(title, columns - 3 - len(number))
+    row = f"{look.state(run.state)} {name}{' ' * (columns - 2 - width(name) - len(number))}{look.paint('dim', number)}"
+    return [row, look.paint("dim", "  " + cut(goal, columns - 2))] if is_tall else [row]
+
+
+def head(run: RunNow, now: float, columns: int, look: Look) -> list[str]:
+    """Return the three lines above the stream: state and spending, the goal, and what the run does or needs."""
+    dot = f" {look.style.marks.dot} "
+    number = ("" if columns < 60 or run.kind == "work" else "iteration ") + _progress(run)
+    number += " merged" if run.kind == "work" else ""
+    took = spent(round(run.lasted_s), run.cost_usd, run.tokens)
+    said = [number if run.max_iterations != 1 else "", *took, short(run.agent, 30)]
+    name = f"{nickname(run.run)} {run.state}"
+    rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
+    goal = cut(f"  {short(run.goal, 300)}", columns)
+    title = f"{look.state(run.state)} {look.paint('bold', name)}{rest}"
+    tone, text = _headline(run, now, columns, look.style.marks)
+    return [title, look.paint("dim", goal), look.paint(tone, cut(f"  {one_line(text, 400)}", columns))]
+
+
+def _progress(run: RunNow, least: int = 0) -> str:
+    """Return iterations of the maximum, if that is at least `least`; for a backlog, merged tasks of all."""
+    if run.kind == "work":
+        return f"{run.checks_passed}/{run.checks}"
+    is_said = run.max_iterations is not None and run.max_iterations >= least
+    return f"{run.iteration}/{run.max_iterations}" if is_said else f"{run.iteration}"
+
+
+def _headline(run: RunNow, now: float, columns: int, marks: Marks) -> tuple[str, str]:
+    """Return tone and text of what the run asks, why it waits, or what it does."""
+    if not run.alive:
+        died = "its process died; r resumes it"
+        how = why_ended(run) or (died if run.state == "killed" else run.doing)
+        return state_of(run.state).color, f"{marks.to} {how}"
+    if run.questions:
+        return "warn", f"{marks.question} t answers: {run.questions[0]}"
+    if run.until:
+        return "yellow", f"{marks.waiting} {run.reason} until {moment(run.until, 0)}"
+    if run.held or run.pausing:
+        return "yellow", f"{marks.paused} {run.reason if run.held else 'pauses after this turn'}; r resumes it"
+    took = now - run.since if run.since else 0
+    rest = f" {duration(round(took))}" if took >= 3 else ""
+    rest += f" {marks.person} {plural(run.notes, 'note')} for the next prompt" if run.notes else ""
+    doing = cut(one_line(run.doing or "running", 400), columns - 4 - width(rest))
+    return "cyan", f"{marks.check} {doing}{rest}"
+
+
+def graph(past: Sequence[PastIteration], columns: int, rows: int, look: Look) -> list[str]:
+    """Draw a bar per iteration, as high as the share of checks that passed, with the first and last number below."""
+    if not past or rows < 2 or columns < 4:
+        return []
+    unit = max(min(columns // len(past), 3), 1)
+    shown = past[-(columns // unit) :]
+    lines = []
+    for row in reversed(range(rows - 1)):
+        cells = (_cell(one, row, rows - 1, look) * max(unit - 1, 1) + " " * (unit > 1) for one in shown)
+        lines.append("".join(_painted(one, cell, look) for one, cell in zip(shown, cells, strict=True)))
+    first, last = str(shown[0].number), str(shown[-1].number)
+    room = max(len(shown) * unit - (unit > 1) - len(first), len(last) + 1)
+    ends = first + last.rjust(room) if len(shown) > 1 else first
+    return [*lines, look.paint("dim", cut(ends, columns))]
+
+
+def _passed(one: PastIteration) -> int:
+    return sum(check.passed for check in one.checks)
+
+
+def _cell(one: PastIteration, row: int, rows: int, look: Look) -> str:
+    full = len(look.steps) - 1
+    share = _passed(one) / len(one.checks) if one.checks else float(one.is_green)
+    level = round(share * full * rows) - row * full
+    if level <= 0:
+        return look.steps[0] if row == 0 else " "
+    return look.steps[min(level, full)]
+
+
+def _painted(one: PastIteration, cell: str, look: Look) -> str:
+    tone = "green" if one.is_green else "yellow" if _passed(one) else "red"
+    return look.paint(tone, cell)
+
+
+def checks_pane(fold: Fold, columns: int, rows: int, look: Look) -> list[str]:
+    """Return the checks pane: the graph, the latest results and, if there is room, the cost per iteration."""
+    known, past = fold.last_results, fold.history.whole
+    bars = graph(past, columns, min(max(rows - len(known), 2), 5), look) if known else []
+    shown = checks(known, fold.running, columns, rows - len(bars), look)
+    lines = [*bars, *shown] if known else [look.paint("dim", "none")]
+    costs = [one.usage.cost_usd or 0.0 for one in past]
+    if rows - len(lines) >= 2 and any(costs):
+        lines += ["", f"{look.paint('dim', 'cost ')}{sparkline(costs, columns - 5, look)}"]
+    return lines
+
+
+def sparkline(values: Sequence[float], columns: int, look: Look) -> str:
+    """Draw a series of numbers in one row."""
+    shown = values[-columns:]
+    most = max(shown, default=0.0)
+    full = len(look.steps) - 1
+    return "".join(look.steps[round(portion(value, most) * full)] for value in shown)
+
+
+def checks(
+    known: Mapping[str, CheckResult | None], running: Collection[str], columns: int, rows: int, look: Look
+) -> list[str]:
+    """Return the latest result of each check; failing ones first if there is no room for all."""
+    marks, names = look.style.marks, list(known)
+    if len(names) > rows:
+        red = {name for name, result in known.items() if result and not result.passed}
+        names.sort(key=lambda name: (name not in red, name not in running))
+    lines = []
+    for name in names[:rows]:
+        result, took = known[name], ""
+        if name in running:
+            mark, took = look.paint("cyan", marks.check), marks.more
+        elif result is None:
+            mark = look.paint("dim", marks.dot)
+        else:
+            mark = look.paint("green", marks.passed) if result.passed else look.paint("alarm", marks.failed)
+            took = duration(result.seconds)
+        room = columns - 3 - len(took)
+        shown = cut(one_line(name, 400), room)
+        lines.append(f"{mark} {shown}{' ' * (room - width(shown))} {look.paint('dim', took)}")
+    if len(names) > rows > 0:
+        lines[-1] = look.paint("dim", f"{marks.more} {len(names) - rows + 1} more")
+    return lines
+
+
+def todo(items: Sequence[TodoItem], columns: int, rows: int, look: Look) -> list[str]:
+    """Return the part of the todo list around the active item."""
+    marks = look.style.marks
+    active = next((at for at, item in enumerate(items) if item.status != "done"), len(items))
+    first = min(max(active - rows // 3, 0), max(len(items) - rows, 0))
+    lines = []
+    for item in items[first : first + rows]:
+        text = cut(short(item.text, 200), columns - len(marks.todo_pending) - 1)
+        if item.status == "done":
+            lines.append(f"{look.paint('green', marks.todo_done)} {look.paint('dim', text)}")
+        elif item.status == "active":
+            lines.append(f"{look.paint('yellow', marks.todo_active)} {look.paint('bold', text)}")
+        else:
+            lines.append(f"{look.paint('dim', marks.todo_pending)} {text}")
+    return lines
+
+
+def top(workspace: str, home: str, plan: str, columns: int, look: Look) -> list[str]:
+    """Return the top line: the folder, and what a goal would start."""
+    workspace = from_home(workspace, home)
+    name = f" ralph {look.style.marks.dot} "
+    said = cut(f" next: {plan} ", max(columns - len(name) - 8, 10))
+    room = max(columns - len(name) - width(said), 1)
+    place = workspace if width(workspace) <= room else "…" + workspace[-max(room - 1, 0) :]
+    return [f"{look.paint('title', name)}{place}{' ' * (room - width(place))}{look.paint('dim', said)}"]
+
+
+def paragraphs(text: str, columns: int) -> list[str]:
+    return [row for line in text.split("\n") for row in wrap(line, columns)]

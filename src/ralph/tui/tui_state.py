@@ -1,0 +1,363 @@
+"""What the TUI knows: all runs, the one that is shown, the options of the next one; and what each command does."""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from ralph.core import events
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.history.feed import Feed, News
+from ralph.history.overview import RunNow, run_now
+from ralph.history.run_history import Fold
+from ralph.run import control
+from ralph.run.launch import Launched, NextRun, cap_words, has_room_apart
+from ralph.settings import settings_files
+from ralph.show.event_lines import EventLines
+from ralph.show.outlet import Style, outcome_tone
+from ralph.show.words import money, nickname, outcome_sentence
+from ralph.store.register import Listed, listed, runs
+from ralph.tui.slash_commands import TypedCommand
+
+MAX_RUNS = 200
+HINTS = {control.AT_WORK: "p pauses it", control.IS_DONE: "type a new goal"}
+RESUME_HINT = "r resumes a run that ended unfinished"
+SURVEY_SHARE = 50  # surveys may take one fiftieth of the time
+
+
+class TuiState:
+    """The state of the TUI without its widgets. `given` are options for every run started here, by name."""
+
+    def __init__(
+        self, workspace: Path, given: Mapping[str, Any] | None = None, env: Mapping[str, str] = os.environ
+    ) -> None:
+        self._workspace, self._env, self.home = workspace, env, env.get("HOME", "")
+        options = dict(given or {})
+        self.plan = NextRun(
+            workspace=str(workspace),
+            cap=options.pop("ralph", None),
+            agent=options.pop("agent", ""),
+            checks=tuple(options.pop("check", ())),
+            given=options,
+        )
+        self.runs: list[Listed] = []
+        self.present: dict[str, RunNow] = {}
+        self.chosen = ""
+        self.launched: list[Launched] = []
+        self._typed: dict[int, str] = {}
+        self._next_survey = 0.0
+
+    @property
+    def run(self) -> Listed:
+        """The run that is shown."""
+        found = next((run for run in self.runs if run.id == self.chosen), None)
+        if found is None:
+            raise UserError("no run yet", "type a goal to start one")
+        return found
+
+    def carry_out(self, command: TypedCommand) -> str:
+        """Carry out the command; return a message about it."""
+        act: Callable[[TypedCommand], str] = getattr(self, f"do_{command.name.replace('-', '_')}")
+        try:
+            return act(command)
+        except control.Objected as error:
+            raise UserError(f"{nickname(error.run)} {error.why}", HINTS.get(error.why, RESUME_HINT)) from None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether another survey is due. Slow surveys are made less often."""
+        return time.monotonic() >= self._next_survey
+
+    def survey(self) -> None:
+        """Look at all runs."""
+        began = time.monotonic()
+        self.plan = replace(
+            self.plan, has_settings=any(map(os.path.lexists, settings_files(self._workspace, self._env)))
+        )
+        known = {run.id: run for run in (*runs(self._env), *self._local())}
+        newest = sorted(known.values(), key=lambda run: rank(run, known), reverse=True)
+        self.runs = newest[:MAX_RUNS]
+        self.present = {run.id: run_now(run, time.time()) for run in self.runs}
+        for one in self.launched:  # show a run that was started here as soon as it is registered
+            found = next((run.id for run in self.runs if not one.run and one.plays(run)), "")
+            if found:
+                one.run = self.chosen = found
+        if all(run.id != self.chosen for run in self.runs):  # prefer one that is running, then one in this folder
+            here = [run for run in self.runs if run.facts.workspace == self.plan.workspace]
+            obvious = [*(run for run in (*here, *self.runs) if run.is_alive), *here, *self.runs]
+            self.chosen = obvious[0].id if obvious else ""
+        now = time.monotonic()
+        self._next_survey = now + (now - began) * SURVEY_SHARE
+
+    def _local(self) -> list[Listed]:
+        """Return runs of this workspace that the user's register may not know."""
+        folder = self._workspace / ".ralph" / "runs"
+        try:
+            names = sorted(os.listdir(folder))[-MAX_RUNS:]
+        except OSError:
+            return []
+        return [run for name in names if (run := listed(folder / name))]
+
+    def launch(self, words: list[str], line: str = "") -> None:
+        """Start a run; `line` is what the user typed for it."""
+        self.launched.append(Launched.start(words, self._env))
+        self._typed[self.launched[-1].pid] = line
+        self._next_survey = 0.0
+
+    @property
+    def running(self) -> list[Launched]:
+        """Runs started here without an outcome at the last survey. A run with an outcome is only cleaning up."""
+        over = {run.id for run in self.runs if run.facts.outcome}
+        return [one for one in self.launched if one.exit_code is None and one.run not in over]
+
+    def take_ended(self) -> list[tuple[bool, str, str]]:
+        """Remove the runs started here that have ended: success, last message and, if one never began, its line."""
+        over = [one for one in self.launched if one.exit_code is not None]
+        self.launched = [one for one in self.launched if one not in over]
+        messages = []
+        for one in over:
+            name = f"{nickname(one.run)}: " if one.run else ""
+            line = self._typed.pop(one.pid, "")
+            messages.append(
+                (one.exit_code == 0, name + one.last_words(), "" if one.run or one.exit_code == 0 else line)
+            )
+            one.close()
+        return messages
+
+    def close(self) -> None:
+        """End the runs that were started here and not released; one with an outcome may finish cleaning up."""
+        running = self.running
+        for one in self.launched:
+            if one not in running:
+                one.let_go()
+            one.close()
+        self.launched = []
+
+    def _run_to_cancel(self) -> Listed:
+        """Return the shown run if it is running, else the one running in this folder."""
+        here = [run for run in self.runs if run.is_alive and run.facts.workspace == self.plan.workspace]
+        chosen = [run for run in self.runs if run.id == self.chosen and run.is_alive]
+        if not chosen and not here:
+            raise UserError("no run is running here", "type a goal to start one")
+        return (chosen or here)[0]
+
+    def do_tell(self, command: TypedCommand) -> str:
+        questions = control.tell(self.run, command.text)
+        if questions:
+            return f"answered: {one_line(questions[0].text)}"
+        later = "" if self.run.is_alive else ", once it is resumed (r)"
+        return f"the next prompt of {nickname(self.run.id)} carries it{later}"
+
+    def do_stop(self, command: TypedCommand) -> str:
+        return _stop(self.run, now=command.text == "now")
+
+    def do_pause(self, command: TypedCommand) -> str:
+        control.pause(self.run)
+        return f"{nickname(self.run.id)} pauses before its next turn; r resumes it"
+
+    def do_resume(self, command: TypedCommand) -> str:
+        """End a pause, or start a process that resumes the run."""
+        run = control.reload(self.run, control.why_not_resume)
+        if run.is_alive:
+            return f"{nickname(run.id)} continues" + (" without an answer" if control.unpause(run) else "")
+        self.launch(["resume", run.id, "--quiet", "-C", run.facts.workspace])
+        return f"{nickname(run.id)} resumes"
+
+    def do_cancel_ralph(self, command: TypedCommand) -> str:
+        """End the run at once, even one that is still starting."""
+        starting = [one for one in self.launched if not one.run]
+        if not starting:
+            return _stop(self._run_to_cancel(), now=True)
+        starting[-1].end()
+        self._typed.pop(starting[-1].pid, None)
+        return "the run that was just started ends now"
+
+    def do_goal(self, command: TypedCommand) -> str:
+        plan, apart = self._place_for_another()
+        self.launch(plan.words(command.text), command.text)
+        return f"{apart}starting: {self.plan_words}"
+
+    def do_ralph_loop(self, command: TypedCommand) -> str:
+        plan, apart = self._place_for_another()
+        self.launch(plan.promise(command.text, command.values), f"/{command.name} {command.text}")
+        return f"{apart}starting: loop until the promise"
+
+    do_ulw_loop = do_ralph_loop
+
+    @property
+    def plan_words(self) -> str:
+        """What a goal would start, in a few words, for the top line."""
+        given = self.plan.given
+        said = [
+            str(self.plan),
+            f"model {given['model']}" if given.get("model") else "",
+            f"at most {money(given['max_cost'])}" if given.get("max_cost") else "",
+            "in a worktree" if given.get("worktree") else "",
+        ]
+        return ", ".join(part for part in said if part)
+
+    def _place_for_another(self) -> tuple[NextRun, str]:
+        """Return the next run's options: in a worktree, with a note that says so, if this folder is busy."""
+        place = self.plan.workspace
+        at_work = (run for run in self.runs if run.is_alive and run.facts.workspace == place and not run.facts.branch)
+        here = next(at_work, None)
+        starting = any(not one.run for one in self.launched)
+        if self.plan.given.get("worktree") or not (here or starting):
+            return self.plan, ""
+        name = nickname(here.id) if here else "another run"
+        if not has_room_apart(place):
+            raise UserError(f"{name} is running here", "/tell TEXT talks to it, /stop ends it")
+        apart = replace(self.plan, given={**self.plan.given, "worktree": True})
+        return apart, f"{name} is running here, so this one gets a worktree · "
+
+    def do_ralph(self, command: TypedCommand) -> str:
+        if command.number is not None:
+            self.plan = replace(self.plan, cap=command.number)
+        elif command.text == "default":
+            self.plan = replace(self.plan, cap=None)
+        cap = self.plan.cap
+        said = "not set" if cap is None else {0: "off", -1: "none"}.get(max(cap, -1), str(cap))
+        return f"cap: {said} · the next run: {self.plan if cap is None else cap_words(cap)}"
+
+    def do_check(self, command: TypedCommand) -> str:
+        if command.text == "off":
+            self.plan = replace(self.plan, checks=())
+        elif command.text and command.text not in self.plan.checks:
+            self.plan = replace(self.plan, checks=(*self.plan.checks, command.text))
+        return f"checks: {' · '.join(self.plan.checks) or 'none'}"
+
+    def do_agent(self, command: TypedCommand) -> str:
+        if command.text:
+            self.plan = replace(self.plan, agent="" if command.text == "default" else command.text)
+        return f"agent: {self.plan.agent or 'as the settings say, or the first that is installed'}"
+
+    def _give(self, name: str, value: Any) -> None:
+        """Set an option for every run to come, or remove it."""
+        given = {key: known for key, known in self.plan.given.items() if key != name}
+        self.plan = replace(self.plan, given=given | ({name: value} if value else {}))
+
+    def do_model(self, command: TypedCommand) -> str:
+        if command.text:
+            self._give("model", "" if command.text == "default" else command.text)
+        return f"model: {self.plan.given.get('model') or 'as the agent chooses'}"
+
+    def do_worktree(self, command: TypedCommand) -> str:
+        if command.text:
+            self._give("worktree", command.text == "on")
+        return f"worktree: {'on' if self.plan.given.get('worktree') else 'off, unless this folder is busy'}"
+
+    def do_max_cost(self, command: TypedCommand) -> str:
+        if command.text:
+            self._give("max_cost", command.values.get("max_cost"))
+        most = self.plan.given.get("max_cost")
+        return f"max cost: {money(most) if most else 'no limit'}"
+
+
+def rank(run: Listed, known: Mapping[str, Listed]) -> tuple[bool, str, bool, bool, str]:
+    """Sort key: running before ended, newest first, a backlog above its tasks."""
+    work = known.get(run.facts.work, run)
+    return work.is_alive or run.is_alive, work.id, run is work, run.is_alive, run.id
+
+
+def _stop(run: Listed, now: bool = False) -> str:
+    how = "now" if control.stop(run, now) else "after its current turn; S stops it now"
+    return f"{nickname(run.id)} stops {how}"
+
+
+class ShownRun:
+    """The run that is shown: its journal as it grows, folded to facts and rendered to lines."""
+
+    def __init__(self, run: Listed, style: Style, columns: int) -> None:
+        self.run = run.id
+        self._journal = run.folder.journal
+        self.stream = EventStream(style, columns)
+
+    def begin(self) -> None:
+        """Read from the beginning."""
+        self._feed = Feed.open(self._journal)
+        self.fold = Fold(self.run)
+        self.stream = EventStream(self.stream.style, self.stream.columns)
+
+    @property
+    def is_behind(self) -> bool:
+        return self._feed.is_behind or self._feed.has_grown
+
+    def read_new(self) -> list[str] | None:
+        """Read what is new and return its lines; None if nothing is new."""
+        if self._feed.is_replaced:
+            before = self._feed
+            self.begin()
+            before.close()
+        counted, news = self._feed.count(), self._feed.look()
+        for one in counted:
+            self.fold.hear(one.event, one.entry.at)
+        self.stream.leaves_out = self._feed.left_out > 0
+        lines = self.stream.add(news)
+        return lines if counted or news else None
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+MAX_EVENTS = 4000
+MAX_BYTES = 4 << 20
+
+
+class EventStream:
+    """Renders events to lines, and keeps the latest ones to render them again for another width.
+
+    `leaves_out`: there are earlier events, too many to show. The last event of a run is kept with its outcome sentence.
+    """
+
+    def __init__(self, style: Style, columns: int) -> None:
+        self.style, self.columns = style, columns
+        self.leaves_out = False
+        self._fold = Fold("")
+        self._kept: deque[tuple[News, str]] = deque()
+        self._bytes = 0
+        self._start_lines()
+
+    def _start_lines(self) -> None:
+        self._event_lines = EventLines(self.style, announces=False, columns=self.columns)
+        self._is_first = True
+
+    def add(self, news: list[News]) -> list[str]:
+        """Return the lines of these events."""
+        told = [(one, self._outcome(one)) for one in news]
+        self._kept += told
+        self._bytes += sum(one.size for one in news)
+        while len(self._kept) > MAX_EVENTS or self._bytes > MAX_BYTES:
+            self._bytes -= self._kept.popleft()[0].size
+        return self._render(told)
+
+    def fit(self, columns: int) -> list[str]:
+        """Render everything that is kept for another width."""
+        self.columns = columns
+        self._start_lines()
+        return self._render(self._kept)
+
+    def _outcome(self, news: News) -> str:
+        self._fold.hear(news.event, news.entry.at)
+        return outcome_sentence(self._fold.history) if isinstance(news.event, events.RunFinished) else ""
+
+    def _render(self, told: Iterable[tuple[News, str]]) -> list[str]:
+        lines: list[str] = []
+        for news, outcome in told:
+            event = news.event
+            if not isinstance(event, events.TodoUpdated):  # the todo list has its own pane
+                lines += self._event_lines(event)
+            if isinstance(event, events.RunFinished):
+                tone = outcome_tone(event.exit_code)
+                rows = self._event_lines.talk.rows(outcome, 0)
+                lines += ["", *(self.style.paint(tone, row) for row in rows)]
+        if lines and self._is_first:
+            self._is_first = False
+            if self.leaves_out:
+                more = f"{self.style.marks.more} earlier events: see `ralph logs`"
+                lines.insert(0, self.style.paint("dim", more))
+        return lines

@@ -1,0 +1,296 @@
+"""The web application: which address shows or does what, and the access level that it needs.
+
+An ASGI application on starlette's requests and responses. It has its own routing table because addresses are matched
+byte for byte: no decoding, no redirects, and a session is required before anything else is looked up.
+"""
+
+import asyncio
+import gzip
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib import resources
+from urllib.parse import parse_qs
+
+from msgspec import Struct
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.history.evidence import evidence_of, patch_of
+from ralph.show.report import stylesheet
+from ralph.store.serving import Remembered, ServerFolder
+from ralph.web import actions
+from ralph.web.access import LEVELS, Access, BrowserSession, Level, RequestRefused, require_level
+from ralph.web.board_page import board, enter_page, new_page
+from ralph.web.iteration_pages import diff_page, iteration_page, report_page, text_page
+from ralph.web.live import Hub, Subscriber, open_topic, topic_name
+from ralph.web.pieces import Frame, message_page
+from ralph.web.run_page import run_page
+from ralph.web.threads import run_in_thread
+from ralph.web.watching import Register, WatchedRuns, look_at, view_of
+from ralph.web.work_page import work_page, work_report_page
+
+MAX_FIELDS = 50  # of a form or a query
+PAGES_PER_BROWSER = 4  # rendered at the same time, so that other browsers are served too
+MIN_GZIP_SIZE = 1400  # bytes
+ASSETS = {
+    "page.css": "text/css",
+    "report.css": "text/css",
+    "page.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+    "manifest.json": "application/manifest+json",
+}
+LINK_USED = "this link was already used, or is too old: `ralph serve --link` prints another"
+_RUN, _N = r"runs/([A-Za-z0-9][\w.-]{0,150})", r"([1-9]\d{0,5})"
+
+
+class Visit(Struct, frozen=True, kw_only=True):
+    """A request from a browser that has a session."""
+
+    request: Request
+    path: str
+    form: Mapping[str, str]
+    frame: Frame
+    session: BrowserSession
+    browser: str
+
+
+class WebApp:
+    """The ASGI application. With `remember`, sessions are stored for the next server of this folder."""
+
+    def __init__(self, access: Access, folder: ServerFolder, register: Register, remember: bool = False) -> None:
+        self._access, self._folder, self._register, self._remember = access, folder, register, remember
+        self._watching = WatchedRuns(register)
+        self.hub = Hub(partial(open_topic, base=access.base, register=register, watching=self._watching))
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._pages: list[tuple[re.Pattern[str], Callable[..., Response]]] = [
+            (re.compile(pattern), page)
+            for pattern, page in (
+                ("", self._board),
+                ("new", self._new),
+                (_RUN, self._run),
+                (f"{_RUN}/iterations/{_N}", self._iteration),
+                (f"{_RUN}/iterations/{_N}/(prompt|log)", self._file),
+                (f"{_RUN}/diff(?:/{_N})?", self._diff),
+                (f"{_RUN}/report", self._report),
+            )
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            path = scope["raw_path"].decode("latin-1")
+            self._access.admit(request.method, path, request.headers)
+        except RequestRefused as refusal:
+            await EarlyResponse(self._refusal(refusal, request))(scope, receive, send)
+            return
+        try:
+            response = await self._respond(request, path.removeprefix(self._access.base))
+        except RequestRefused as refusal:
+            response = self._refusal(refusal, request)
+        except ClientDisconnect:
+            return
+        except Exception:  # noqa: BLE001 - a bug in one page must not end the server
+            print("ralph: internal error in the web UI:", file=sys.stderr)
+            traceback.print_exc()
+            response = PlainTextResponse("internal error: the terminal of `ralph serve` shows more\n", 500)
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request, path: str) -> Response:
+        form = parse_fields((await request.body()).decode("utf-8", "replace")) if request.method == "POST" else {}
+        if request.method == "GET" and path.startswith("a/"):
+            return compress(asset(path.removeprefix("a/")), request)
+        if path == "enter":
+            return await run_in_thread(partial(self._enter, request, form))
+        browser, session = self._access.session(request.headers)
+        frame = Frame(self._access.base, session.level)
+        visit = Visit(request=request, path=path, form=form, frame=frame, session=session, browser=browser)
+        if request.method == "POST":
+            return await run_in_thread(partial(self._act, visit))
+        if path == "events":
+            return await self._events(visit)
+        async with self._slots.setdefault(browser, asyncio.Semaphore(PAGES_PER_BROWSER)):
+            return await run_in_thread(partial(self._page, visit))
+
+    def _refusal(self, refusal: RequestRefused, request: Request) -> Response:
+        if wants_text(request):
+            return PlainTextResponse(f"{refusal.message}\n", refusal.status)
+        return message_page(Frame(self._access.base, None), "ralph", refusal.message, refusal.status)
+
+    def _enter(self, request: Request, form: Mapping[str, str]) -> Response:
+        """Show what a link allows; only the button on that page uses the link up."""
+        if request.method == "GET":
+            key = parse_query(request).get("key", "")
+            level = LEVELS.get(self._folder.link_level(key))
+            if level is None:
+                raise RequestRefused(403, LINK_USED)
+            return enter_page(Frame(self._access.base, None), key, self._access.cap_level(level))
+        level = LEVELS.get(self._folder.use_link(form.get("key", "")))
+        if level is None:
+            raise RequestRefused(403, LINK_USED)
+        token, session = self._access.enter(level)
+        if self._remember:
+            sessions = {name: (str(one.level), one.until) for name, one in self._access.sessions.items()}
+            self._folder.remember(Remembered(self._access.site, sessions))
+        log(request, session.level, "enter")
+        cookie = self._access.cookie(token, self._access.origin(request.headers))
+        return RedirectResponse(self._access.base, 303, {"Set-Cookie": cookie})
+
+    def _page(self, visit: Visit) -> Response:
+        for pattern, page in self._pages:
+            found = pattern.fullmatch(visit.path)
+            if found:
+                try:
+                    return compress(page(visit, *found.groups()), visit.request)
+                except UserError as error:
+                    raise RequestRefused(404, error.advice) from None
+        raise RequestRefused(404, "not found")
+
+    async def _events(self, visit: Visit) -> Response:
+        query = parse_query(visit.request)
+        run = query.get("run", "")
+        if run:
+            await run_in_thread(partial(self._register.find, run))
+        after = parse_number(visit.request.headers.get("Last-Event-ID") or query.get("after"))
+        subscriber = Subscriber(
+            topic=topic_name(str(visit.session.level), run),
+            after=after if run else 0,
+            has=parse_number(query.get("has")),
+            browser=visit.browser,
+            abort=visit.request.state.connection.abort,
+        )
+        return self.hub.subscribe(subscriber)
+
+    def _board(self, visit: Visit) -> Response:
+        return board(self._register.survey(), visit.frame)
+
+    def _new(self, visit: Visit) -> Response:
+        require_level(Level.START, visit.session)
+        return new_page(self._register.workspaces(), actions.agents(self._register.env), visit.frame, {})
+
+    def _run(self, visit: Visit, run: str) -> Response:
+        listed = self._register.find(run)
+        if listed.facts.kind == "work":
+            return work_page(self._register.work(look_at(listed, time.time())), visit.frame)
+        watched = self._watching.of(run)
+        watched.look_at_all(0.15)  # seconds; more of a long journal follows by the stream
+        with watched.lock:
+            return run_page(view_of(watched), visit.frame)
+
+    def _iteration(self, visit: Visit, run: str, number: str) -> Response:
+        watched = self._watching.of(run)
+        watched.look_at_all(30.0)
+        chapter = next((one for one in watched.history().iterations if one.number == int(number)), None)
+        if chapter is None:
+            raise RequestRefused(404, f"this run has no iteration {number}")
+        return iteration_page(watched.run, chapter, visit.frame)
+
+    def _file(self, visit: Visit, run: str, number: str, what: str) -> Response:
+        return text_page(self._register.find(run), int(number), what, visit.frame)
+
+    def _diff(self, visit: Visit, run: str, number: str | None) -> Response:
+        listed = self._register.find(run)
+        return diff_page(listed, patch_of(listed, int(number) if number else None), visit.frame)
+
+    def _report(self, visit: Visit, run: str) -> Response:
+        listed = self._register.find(run)
+        if listed.facts.kind == "work":
+            return work_report_page(self._register.work(look_at(listed, time.time())), visit.frame)
+        watched = self._watching.of(run)
+        watched.look_at_all(8.0)
+        evidence = evidence_of(watched.run.folder, watched.history(), os.environ)  # asks git: not under the lock
+        with watched.lock:
+            return report_page(watched.run, watched.history(), evidence, visit.frame)
+
+    def _act(self, visit: Visit) -> Response:
+        """Carry out an action; answer with what was done, or why not."""
+        request = visit.request
+        found = re.fullmatch(rf"{_RUN}/([a-z]+)|(start)", visit.path)
+        name = (found[2] or found[3]) if found else ""
+        action = actions.ACTIONS.get(name)
+        if not found or action is None:
+            raise RequestRefused(404, "not found")
+        run = found[1] or ""
+        require_level(action.level, visit.session)
+        try:
+            done = action.carry_out(self._register, run, visit.form)
+        except UserError as error:
+            log(request, visit.session.level, name, run, f"refused: {error.message}")
+            if wants_text(request):
+                return PlainTextResponse(f"{error.advice}\n", 409)
+            if name == "start":
+                workspaces, agents = self._register.workspaces(), actions.agents(self._register.env)
+                return new_page(workspaces, agents, visit.frame, visit.form, error.advice)
+            return message_page(visit.frame, "Not done", error.advice, 409)
+        log(request, visit.session.level, name, done.run, done.message)
+        if wants_text(request):
+            return PlainTextResponse(f"{done.message}\n")
+        return RedirectResponse(visit.frame.run(done.run), 303)
+
+
+class EarlyResponse(Response):
+    """A response to a request whose body was not read: the rest is discarded before the connection is closed.
+
+    Closing a connection over unread bytes resets it, and the client would not see the response.
+    """
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.body, response.status_code, dict(response.headers))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.body", "body": b""})
+
+
+@cache
+def asset(name: str) -> Response:
+    if name not in ASSETS:
+        raise RequestRefused(404, "not found")
+    if name == "report.css":
+        return Response(stylesheet(), media_type=ASSETS[name])
+    return Response(resources.files("ralph.web").joinpath("assets", name).read_bytes(), media_type=ASSETS[name])
+
+
+def compress(response: Response, request: Request) -> Response:
+    """Return the response gzipped if that is worth it and the client accepts it."""
+    if len(response.body) < MIN_GZIP_SIZE or "gzip" not in request.headers.get("Accept-Encoding", ""):
+        return response
+    headers = {"Content-Type": response.headers["Content-Type"], "Content-Encoding": "gzip"}
+    return Response(gzip.compress(response.body, 1), response.status_code, headers)
+
+
+def log(request: Request, level: Level, action: str, run: str = "", result: str = "") -> None:
+    """Print who did what, without the texts: those are in the journal."""
+    client = request.client.host if request.client else "socket"
+    words = [time.strftime("%H:%M:%S"), str(level), client, action, run]
+    print(" ".join(filter(None, words)) + (f": {one_line(result)}" if result else ""), file=sys.stderr, flush=True)
+
+
+def wants_text(request: Request) -> bool:
+    return "text/plain" in request.headers.get("Accept", "")
+
+
+def parse_query(request: Request) -> dict[str, str]:
+    return parse_fields(request.scope["query_string"].decode("latin-1"))
+
+
+def parse_fields(encoded: str) -> dict[str, str]:
+    try:
+        found = parse_qs(encoded, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise RequestRefused(400, f"too many fields: at most {MAX_FIELDS}") from None
+    return {name: values[0] for name, values in found.items()}
+
+
+def parse_number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else 0

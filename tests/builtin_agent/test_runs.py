@@ -1,0 +1,273 @@
+"""What can be relied on when ralph runs its built-in agent? The real command, a real child, a scripted model."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from script import Call, Fail, Forever, Hang, Say, Tokens, Torn, shell, write
+
+DONE = "It is made.\n<response>DONE</response>"
+CHECK = "grep -q fixed made.txt"
+KEY = "sk-made-up-for-the-tests"
+
+
+@pytest.fixture
+def settings(workspace):
+    """Writes the project's settings."""
+
+    def write(**said):
+        (workspace / ".ralph").mkdir(exist_ok=True)
+        (workspace / ".ralph/settings.json").write_text(json.dumps(said))
+
+    return write
+
+
+@pytest.fixture
+def on(settings, address, wire):
+    """The settings that put the built-in agent on a stage."""
+
+    def put(stage, model="lab", **more):
+        own = {"model": model, "url": address(stage), "wire": wire, "key_env": "LAB_KEY"}
+        settings(agents={"builtin": own}, **more)
+
+    return put
+
+
+@pytest.fixture
+def go(ralph):
+    """A run with the built-in agent."""
+
+    def run(*words, **env):
+        return ralph("run", "--json", "--agent", "builtin", *words, "Make it.", timeout=60, **{"LAB_KEY": KEY, **env})
+
+    return run
+
+
+def outcome(result):
+    return result.code, result.one("run_finished")["outcome"]
+
+
+@pytest.mark.parametrize("wire", ["responses", "messages", "google"])
+def test_whatever_wire_its_model_speaks_a_run_is_done(server, on, go, wire):
+    with server.stage(write("made.txt", "fixed\n"), Say(DONE)) as stage:
+        on(stage)
+        result = go("--check", CHECK)
+        assert outcome(result) == (0, "done"), result.err
+        assert (stage.steps, stage.surplus) == ([], 0)
+        assert {asked.model for asked in stage.asked} == {"lab"}
+
+
+@pytest.mark.parametrize("wire", ["chat"])
+class TestOnOneWire:
+    """What does not depend on the wire."""
+
+    def test_a_failing_check_sends_it_back_and_the_second_iteration_is_done(self, server, on, go):
+        with server.stage(Say(DONE), Torn(DONE, 300), write("made.txt", "fixed\n"), Say(DONE)) as stage:
+            on(stage)
+            result = go("--check", CHECK)
+            assert outcome(result) == (0, "done"), result.err
+            assert [check["passed"] for check in result.all("check_finished")] == [False, True]
+            assert f'Guardrail "{CHECK}" failed' in stage.asked[1].prompt
+            assert (stage.steps, stage.surplus) == ([], 0)
+            assert {asked.model for asked in stage.asked} == {"lab"}
+
+    def test_a_session_is_continued(self, server, on, go):
+        with server.stage(Say("I have begun."), write("made.txt", "fixed\n"), Say(DONE)) as stage:
+            on(stage)
+            assert outcome(go("--session", "continue", "--check", CHECK)) == (0, "done")
+            assert ("assistant", "I have begun.") in stage.asked[1].messages
+
+    @pytest.mark.parametrize(("status", "why"), [(401, "Incorrect API key provided"), (404, "No such model")])
+    def test_a_refused_key_or_model_ends_the_run_at_once(self, server, on, go, status, why):
+        with server.stage(Forever(Fail(status, why))) as stage:
+            on(stage)
+            result = go()
+            assert outcome(result) == (2, "fatal")
+            assert f"{status} {why}" in result.last_line
+            assert len(stage.asked) == 1
+
+    def test_its_cost_is_known_while_it_works_and_ends_it_inside_a_turn(self, server, on, go):
+        again = Call("shell", "echo again", tokens=Tokens(100_000, 100))
+        with server.stage(*[again] * 5, Hang()) as stage:  # the fifth is beyond it: no more is answered
+            on(stage, model="gpt-4o")
+            result = go("--max-cost", "1")
+            assert outcome(result) == (1, "budget")
+            assert result.one("agent_finished")["ended_by"] == "max-cost"
+            costs = [told["cost_usd"] for told in result.all("agent_result")]
+            assert costs == sorted(costs)
+            assert 1 <= costs[-1] < 1.6
+            assert len(stage.asked) < 9
+
+    def test_its_tokens_end_it_inside_a_turn(self, server, on, go):
+        with server.stage(Forever(Call("shell", "echo again", tokens=Tokens(100_000, 100)))) as stage:
+            on(stage)
+            result = go("--max-tokens", "250000")
+            assert outcome(result) == (1, "budget")
+            assert result.one("agent_finished")["ended_by"] == "max-tokens"
+
+    def test_an_answer_on_the_last_dollar_counts(self, server, on, go):
+        with server.stage(Say(DONE, Tokens(1_000_000, 100))) as stage:
+            on(stage, model="gpt-4o")
+            assert outcome(go("--max-cost", "1", "--check", "true")) == (0, "done")
+
+    def test_a_model_without_a_price_and_a_budget_do_not_go_together(self, server, on, go):
+        with server.stage() as stage:
+            on(stage, model="nobody-knows-this-one")
+            result = go("--max-cost", "1")
+            assert (result.code, stage.asked) == (2, [])
+            assert "nobody knows what nobody-knows-this-one costs" in result.err
+
+    def test_what_it_runs_sees_no_key_and_what_the_workspace_calls_its_modules_is_not_imported(
+        self, server, on, ralph, workspace
+    ):
+        for name in ("json", "asyncio", "ralph", "httpx2"):
+            (workspace / f"{name}.py").write_text("raise SystemExit('imported from the workspace')")
+        with server.stage(shell("env"), Say(DONE)) as stage:
+            on(stage)
+            words = ("run", "--json", "--agent", "builtin", "-C", str(workspace), "--check", "true", "Make it.")
+            keys = {"LAB_KEY": KEY, "OPENAI_API_KEY": "sk-of-another", "CODEX_API_KEY": "sk-of-codex", "TZ": "UTC"}
+            assert outcome(ralph(*words, cwd=workspace.parent, MINE="mine", **keys)) == (0, "done")
+            seen = stage.asked[1].results[0]
+            assert "MINE=mine" in seen
+            assert not re.search("LAB_KEY|sk-", seen)
+
+    def test_a_side_model_writes_the_commit_message(self, server, address, settings, ralph, agent, repository, git):
+        with server.stage(Say("Add the file")) as stage:
+            settings(agents={"cheap": {"model": "lab", "url": address(stage)}}, side={"model": "cheap"})
+            works = agent("echo x > new; echo '<response>DONE</response>'")
+            result = ralph("run", "-p", "x", "--commit", "--check", "true", "--agent", works, "--json")
+            assert outcome(result) == (0, "done")
+            assert git("log", "-1", "--format=%s").strip() == "Add the file"
+            assert [told["agent"] for told in result.all("agent_started")][1:] == ["side"]
+
+    def test_a_side_model_reviews(self, server, address, settings, ralph, agent):
+        with server.stage(shell("echo better > new"), Say("Better now.")) as stage:
+            reviews = {"reviewAfter": 1, "prompts": [{"name": "short", "prompt": "Look at it."}]}
+            cheap = {"model": "lab", "url": address(stage), "wire": "chat"}
+            settings(agents={"cheap": cheap}, side={"model": "cheap"}, reviews=reviews)
+            works = agent("echo x > new; echo '<response>DONE</response>'")
+            result = ralph("run", "-p", "x", "--check", "true", "--agent", works, "--json")
+            assert outcome(result) == (0, "done")
+            assert stage.asked[0].prompt == "Look at it."
+            assert result.one("review_finished")["passed"] is True
+
+    def test_it_works_and_goes_on_in_a_box_that_reaches_nobody_but_its_model(
+        self, server, on, go, repository, bubblewrap
+    ):
+        reach = f"{sys.executable} -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 3)'"
+        begins = (shell(f"{reach}; touch ~/x /etc/x"), Say("I have begun."))
+        with server.stage(*begins, write("made.txt", "fixed\n"), Say(DONE)) as stage:
+            on(stage)
+            result = go("--sandbox", "--sandbox-net", "off", "--session", "continue", "--check", CHECK)
+            assert outcome(result) == (0, "done"), result.err
+            assert "Read-only file system" in stage.asked[1].results[0]
+            assert not Path("/etc/x").exists()
+            assert ("assistant", "I have begun.") in stage.asked[2].messages
+
+
+def test_a_model_that_cannot_be_asked_ends_the_run_at_once(ralph):
+    words = ("run", "--agent", "builtin", "--model", "openrouter:gpt-5", "Make it.")
+    result = ralph(*words, OPENROUTER_API_KEY=KEY)
+    assert result.code == 2
+    assert "openrouter:gpt-5 cannot be asked" in result.last_line
+
+
+# Before anything is spent
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--model", "openai:gpt-5"), "OPENAI_API_KEY is not set"),
+        (("--model", "anthropic:claude-haiku-4-5"), "ANTHROPIC_API_KEY is not set"),
+        (("--model", "google:gemini-2.5-pro"), "GEMINI_API_KEY is not set"),
+        (("--model", "groq:llama-3"), "GROQ_API_KEY is not set"),
+        (("--model", "ollama:qwen3", "--agent-arg=--key-env=MY_KEY"), "MY_KEY is not set"),
+        (("--model", "opnai:gpt-5"), "unknown provider in --model 'opnai:gpt-5'"),
+        (("--model", "gpt-5"), "unknown provider in --model 'gpt-5'"),
+        (("--model", "openai:"), "the built-in agent needs a model"),
+        ((), "the built-in agent needs a model"),
+        (("--model", "x", "--agent-arg=--url=example.org"), "not the address of a server"),
+        (("--model", "x", "--agent-arg=--url=http://a", "--agent-arg=--wire=soap"), "unknown wire 'soap'"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_line(go, workspace, words, said):
+    result = go(*words)
+    assert result.code == 2
+    assert said in result.err
+    assert "Traceback" not in result.err
+    assert not list(workspace.glob(".ralph/runs/*/iterations"))
+
+
+def test_a_key_of_its_provider_s_second_name_will_do(go):
+    result = go(
+        "--model", "google:gemini", "--agent-arg=--url=http://127.0.0.1:9", "--max-time", "1s", GOOGLE_API_KEY=KEY
+    )
+    assert "is not set" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"argv": ["x"]}, "is ralph's own agent"),
+        ({"model": ["--model", "{model}"]}, "should be a text: PROVIDER:NAME"),
+        ({"wire": "soap"}, 'expected one of "", "chat"'),
+        ({"context": 0}, "expected a whole number, 1 or more"),
+        ({"keyEnv": "X"}, 'did you mean "key_env"?'),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings, go, own, said):
+    settings(agents={"builtin": own})
+    result = go()
+    assert result.code == 2
+    assert "settings.json:1" in result.err
+    assert said in result.err
+
+
+def test_settings_of_another_provider_s_model_do_not_hold(server, settings, go):
+    settings(agents={"builtin": {"model": "ollama:qwen3", "url": "http://127.0.0.1:9/v1", "context": 4096}})
+    assert "OPENAI_API_KEY is not set" in go("--model", "openai:gpt-5").err
+
+
+def test_without_any_agent_the_error_names_it_but_it_is_never_taken_by_chance(ralph, environment):
+    program = Path(environment["HOME"]) / "bin/builtin"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    result = ralph("run", "Make it.", OPENAI_API_KEY=KEY)
+    assert result.code == 2
+    assert "--agent builtin --model PROVIDER:NAME" in result.err
+
+
+def test_a_program_that_bears_its_name_is_a_program(ralph, workspace):
+    program = workspace / "builtin"
+    program.write_text("#!/bin/sh\ncat > /dev/null; echo '<response>DONE</response>'\n")
+    program.chmod(0o755)
+    assert ralph("run", "Make it.", "--agent", "./builtin", "--check", "true").code == 0
+
+
+def test_without_its_extra_it_says_how_to_get_it(go, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pydantic_ai'] = None")
+    result = go("--model", "ollama:x", PYTHONPATH=str(tmp_path))
+    assert result.code == 2
+    assert "pip install 'ralph-until-done[agent]'" in result.err
+
+
+def test_a_model_of_one_s_own_costs_nothing_and_neither_the_library_nor_prices_are_imported_for_it(
+    server, tmp_path, settings, go
+):
+    """Both cost more than a run does; the first is for the child, the second for models that cost something."""
+    seen = tmp_path / "seen"
+    code = f"import atexit, sys; atexit.register(lambda: open({str(seen)!r}, 'a').write(repr([*sys.modules]) + '\\n'))"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    with server.stage(Say(DONE, Tokens(1_000_000, 100))) as stage:
+        settings(agents={"builtin": {"model": "ollama:lab", "url": f"{stage.url}/v1"}})
+        result = go("--max-cost", "1", "--check", "true", PYTHONPATH=str(tmp_path))
+        assert outcome(result) == (0, "done")
+        assert result.one("run_finished")["cost_usd"] == 0
+    child, *_, parent = seen.read_text().splitlines()
+    assert "'pydantic_ai'" in child
+    assert "'anthropic'" not in child, "of the wires only the one that is spoken"
+    assert "'pydantic_ai'" not in parent
+    assert "'genai_prices'" not in parent

@@ -1,0 +1,166 @@
+"""What becomes of a conversation that goes on later, or that outgrows the model's context?"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from script import Call, Fail, Say, Tokens, shell
+
+DONE = "<response>DONE</response>"
+
+
+def test_a_session_is_continued(play):
+    first = play(shell("echo seen"), Say("I have begun."), prompt="Begin.")
+    again = play(Say("I go on."), prompt="Go on.", words=("--resume", first.session))
+    assert again.answer == "I go on."
+    assert again.session == first.session
+    before = first.stage.asked[-1].messages
+    sent = again.stage.asked[0].messages
+    assert sent[: len(before)] == before
+    assert [pair for pair in sent[len(before) :] if pair[1]] == [("assistant", "I have begun."), ("user", "Go on.")]
+
+
+def test_a_session_that_was_killed_during_a_tool_goes_on(play, state):
+    first = play(shell("echo seen"), Say("ok"))
+    [file] = (state / "sessions").iterdir()
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:2]) + lines[2][:40])
+    again = play(Say("I go on."), words=("--resume", first.session))
+    assert again.answer == "I go on."
+    assert again.stage.asked[0].results == ["interrupted: it is not known how far it came"]
+
+
+@pytest.mark.parametrize("name", ["never-was", "../../etc/passwd", "a/b", ""])
+def test_a_session_that_is_not_there_is_said(play, name, workspace):
+    ran = play(Say("ok"), words=("--resume", name or " "))
+    assert (ran.code, ran.stdout) == (2, "")
+    assert "no session found" in ran.stderr
+
+
+def test_what_is_kept_is_nobody_else_s(play, state):
+    play(Say("ok"))
+    [file] = (state / "sessions").iterdir()
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_old_sessions_are_forgotten(play, state):
+    first, second = play(Say("ok")), None
+    kept = state / "sessions" / f"{first.session}.jsonl"
+    os.utime(kept, (0, 0))
+    second = play(Say("ok"))
+    assert [file.stem for file in (state / "sessions").iterdir()] == [second.session]
+
+
+def test_a_home_that_cannot_be_written_keeps_nobody_from_work(play, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    assert play(Say("ok")).answer == "ok"
+
+
+def test_at_most_so_many_turns(play):
+    ran = play(shell("echo 1"), shell("echo 2"), shell("echo 3"), words=("--max-turns", "2"))
+    assert ran.result["subtype"] == "error_max_turns"
+    assert len(ran.stage.asked) == 2
+
+
+# A context that fills up: 10,000 tokens, of which the server counts what the script says
+
+
+SMALL = ("--context", "10000")
+
+
+def long(tokens: int) -> Call:
+    return Call("shell", "seq -s ' ' 1000", tokens=Tokens(tokens, 10))
+
+
+def test_old_tool_output_is_shortened_once_and_the_note_comes_after(play, monkeypatch, state):
+    monkeypatch.setenv("RALPH_RUN_ID", "run-1")
+    ran = play(
+        *[long(n) for n in (1000, 2000, 3000, 4000)],
+        long(7900),
+        long(8000),
+        Say("I did A; B is left.", Tokens(9000, 10)),
+        words=SMALL,
+        prompt="Goal.",
+    )
+    assert ran.answer.startswith("The context is full")
+    assert DONE not in ran.answer
+    assert len(ran.of("system", "context_shortened")) == 1
+    shortened = [len(result) for result in ran.stage.asked[5].results]
+    assert shortened[0] < 500 < shortened[-1]
+    assert "nearly full" in ran.stage.asked[6].prompt
+    assert ran.stage.asked[6].results[: len(shortened)] == ran.stage.asked[5].results
+    assert (state / "notes" / "run-1.md").read_text() == "I did A; B is left."
+
+
+def test_the_next_turn_of_the_run_begins_with_the_note_and_uses_it_up(play, monkeypatch):
+    monkeypatch.setenv("RALPH_RUN_ID", "run-1")
+    play(long(9000), Say("I did A; B is left.", Tokens(9000, 10)), words=SMALL)
+    ran = play(Say("ok"), prompt="Goal.")
+    assert ran.stage.asked[0].prompt.startswith("Goal.\n\n")
+    assert ran.stage.asked[0].prompt.endswith("I did A; B is left.")
+    assert play(Say("ok"), prompt="Goal.").stage.asked[0].prompt == "Goal."
+
+
+def test_a_session_that_was_handed_over_goes_on_from_its_first_prompt_and_the_note(play):
+    first = play(long(9000), Say("I did A.", Tokens(9000, 10)), words=SMALL, prompt="Goal.")
+    again = play(Say("ok"), words=("--resume", first.session), prompt="Go on.")
+    goal, note, prompt = [text for role, text in again.stage.asked[0].messages if role == "user"]
+    assert (goal, note.endswith("I did A."), prompt) == ("Goal.", True, "Go on.")
+
+
+def test_a_claim_in_the_note_is_no_claim(play):
+    ran = play(long(9000), Say(f"All is made.\n{DONE}", Tokens(9000, 10)), words=SMALL)
+    assert DONE not in ran.answer
+
+
+OPENAI = Fail(400, "This model's maximum context length is 8192 tokens", "context_length_exceeded")
+TOO_LONG = {
+    "chat": [OPENAI, Fail(400, "the request exceeds the available context size, try increasing it")],
+    "responses": [OPENAI],
+    "messages": [Fail(400, "prompt is too long: 210000 tokens > 200000 maximum")],
+    "google": [Fail(400, "The input token count (1500000) exceeds the maximum number of tokens allowed (1048576).")],
+}
+
+
+def test_a_context_that_the_server_refuses_is_made_smaller(play, wire):
+    ran = play(*[long(0)] * 5, TOO_LONG[wire][-1], Say("ok"))
+    assert ran.answer == "ok"
+    assert len(ran.stage.asked[-1].results[0]) < 500
+
+
+def test_a_prompt_that_never_fits_is_said(play, wire):
+    ran = play(TOO_LONG[wire][0])
+    assert "longer than what the model can read" in ran.trouble
+
+
+def test_a_server_that_silently_drops_what_does_not_fit_is_noticed(play):
+    ran = play(*[long(n) for n in (2000, 3000, 4050, 4090)], Say("A note.", Tokens(4000, 10)))
+    [told] = ran.of("system", "context_cut")
+    assert "reads only about 4,090 tokens" in told["content"]
+    assert "OLLAMA_CONTEXT_LENGTH" in told["content"]
+
+
+def test_a_server_that_counts_only_what_is_new_is_not_mistaken_for_it(play):
+    ran = play(*[long(n) for n in (5000, 900, 1100, 1000)], Say("ok", Tokens(1000, 10)))
+    assert ran.answer == "ok"
+    assert ran.of("system", "context_cut") == []
+
+
+def test_a_session_file_is_lines_of_json(play, state):
+    play(shell("echo seen"), Say("ok"))
+    [file] = (state / "sessions").iterdir()
+    assert [json.loads(line)["kind"] for line in Path(file).read_text().splitlines()] == [
+        "request",
+        "response",
+        "request",
+        "response",
+    ]
+
+
+def test_a_full_disk_keeps_nobody_from_work():
+    from ralph.builtin_agent.conversation import Conversation
+
+    conversation = Conversation("full", Path("/dev/full"), 1000)
+    conversation.add_prompt("Do it.")
+    assert len(conversation.messages) == 1

@@ -1,0 +1,177 @@
+"""Which parts of a diff are worth undoing, and how they are grouped."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ralph.core.proof import (
+    GIT_ATTRIBUTES,
+    Hunk,
+    group_hunks,
+    hunks_worth_undoing,
+    is_harmless,
+    is_test_file,
+    parse_diff,
+)
+
+BEFORE = """\
+import os
+
+
+class Set:
+    def __le__(self, other):
+        return self.items <= other
+
+    def __ge__(self, other):
+        inc = other.items
+        inc = inc or set()
+        assert inc is not None
+        return self.items >= inc
+
+
+def unrelated():
+    zero = 0
+    half = 0.5
+    one = 1
+    two = 2
+    three = 3
+    four = 4
+    five = 5
+    return one
+"""
+AFTER = """\
+import os
+import sys
+
+
+class Set:
+    def __le__(self, other):
+        return self.items.issubset(other)
+
+    def __ge__(self, other):
+        inc = other.items
+        inc = inc or set()
+        assert inc is not None
+        return self.items.issuperset(inc)
+
+
+def unrelated():
+    zero = 0
+    half = 0.5
+    one = 11
+    two = 2
+    three = 3
+    four = 4
+    five = 5
+    return one + 1
+
+
+def added():
+    return 42
+"""
+
+
+@pytest.fixture
+def changed(tmp_path: Path):
+    """A repository whose file `a.py` changed, and its diff."""
+
+    def git(*words: str, stdin: str = "") -> str:
+        attributes = tmp_path / ".git" / "attributes"
+        argv = ["git", "-c", f"core.attributesFile={attributes}", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(argv, cwd=tmp_path, input=stdin, capture_output=True, text=True, check=True).stdout
+
+    git("init", "-q")
+    (tmp_path / ".git" / "attributes").write_text(GIT_ATTRIBUTES)
+    (tmp_path / "a.py").write_text(BEFORE)
+    git("add", "-A")
+    git("commit", "-qm", "before")
+    (tmp_path / "a.py").write_text(AFTER)
+    (tmp_path / "new.py").write_text("def fresh():\n    return 1\n")
+    git("add", "-AN")
+    return tmp_path, git
+
+
+def test_hunks_of_one_function_are_one_part(changed) -> None:
+    _, git = changed
+    hunks = parse_diff(git("diff", "-U0"))
+    assert [(hunk.path, hunk.start, len(hunk.added)) for hunk in hunks] == [
+        *(("a.py", 2, 1), ("a.py", 7, 1), ("a.py", 13, 1), ("a.py", 19, 1), ("a.py", 24, 5), ("new.py", 1, 2))
+    ]
+    parts = group_hunks(hunks_worth_undoing(hunks, {"a.py": AFTER}))
+    assert [part.place for part in parts] == [
+        "a.py:19 in unrelated",
+        "new.py:1",
+        "a.py:7 in __le__",
+        "a.py:13 in __ge__",
+    ]
+    assert [part.first_line for part in parts][1:] == [
+        *("def fresh():", "return self.items.issubset(other)", "return self.items.issuperset(inc)"),
+    ]
+
+
+def test_every_part_can_be_undone_by_itself(changed) -> None:
+    folder, git = changed
+    for part in group_hunks(parse_diff(git("diff", "-U0"))):
+        git("apply", "--reverse", "--unidiff-zero", "-", stdin=part.patch())
+        now = (folder / "a.py").read_text()
+        assert (now != AFTER) or not (folder / "new.py").exists()
+        git("apply", "--unidiff-zero", "-", stdin=part.patch())
+        assert (folder / "a.py").read_text() == AFTER
+        assert (folder / "new.py").exists()
+
+
+def make_hunk(path: str, added: tuple[str, ...], removed: tuple[str, ...] = (), start: int = 1) -> Hunk:
+    return Hunk(path=path, header=(), place="", start=start, removed=removed, added=added)
+
+
+def hunk(*added: str, removed: tuple[str, ...] = (), start: int = 1) -> Hunk:
+    return make_hunk("a.py", added, removed, start)
+
+
+@pytest.mark.parametrize(
+    ("one", "harmless"),
+    [
+        (hunk("x = 1"), False),
+        (hunk("", "   "), True),
+        (hunk("# why", removed=("# what",)), True),
+        (hunk("// why"), True),
+        (hunk("#[derive(Debug)]"), False),
+        (hunk("f(a,", "  b,", ")", removed=("f(a, b)",)), True),
+        (hunk("import os", "from a import b"), True),
+        (hunk("const a = require('a');"), True),
+        (hunk('__version__ = "2"', removed=('__version__ = "1"',)), True),
+        (hunk('version = "2"', "x = 1"), False),
+        (hunk('    "name",', "    'other',"), True),
+        (hunk('    "name": 1,'), False),
+        (hunk(removed=("x = 1",)), True),
+        (hunk("return not years", removed=("return years == 0",)), False),
+    ],
+)
+def test_filters_know_no_language(one: Hunk, harmless: bool) -> None:
+    assert is_harmless(one) is harmless
+
+
+def test_docstrings_and_block_comments_are_left_out() -> None:
+    text = 'def f():\n    """One.\n\n    Two.\n    """\n    return 1\n/* a\n b */ x = 1\n'
+    assert is_harmless(hunk("    Two.", start=4), text)
+    assert is_harmless(hunk('    """One.', "", "    Two.", start=2), text)
+    assert not is_harmless(hunk("    return 1", start=6), text)
+    assert is_harmless(hunk(" b */ x = 1", start=8), text)
+
+
+@pytest.mark.parametrize(
+    "path", ["tests/a.py", "src/__tests__/x.ts", "test_a.py", "a/b.spec.ts", "x_test.go", "conftest.py"]
+)
+def test_tests_are_not_undone(path: str) -> None:
+    assert is_test_file(path)
+    assert not hunks_worth_undoing([make_hunk(path, ("x = 1",))], {})
+
+
+@pytest.mark.parametrize("path", ["README.md", "poetry.lock", "logo.png", "package-lock.json"])
+def test_what_is_not_code_is_not_undone(path: str) -> None:
+    assert not hunks_worth_undoing([make_hunk(path, ("x = 1",))], {})
+
+
+def test_code_is_not_taken_for_a_test() -> None:
+    assert not any(map(is_test_file, ("src/contest.py", "latest.py", "src/testing.py", "attest/a.py")))

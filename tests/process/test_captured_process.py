@@ -1,0 +1,200 @@
+"""A program that is run for its answer: what it says, how it ends, and that nobody waits for it for ever."""
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ralph.process import process
+from ralph.process.deadline import Cancelled, Deadline, use_deadline
+from ralph.process.process import CapturedProcess, background_deadline
+
+ENV = {"PATH": os.environ["PATH"]}
+
+
+def asked_program(script: str, stdin: bytes = b"") -> CapturedProcess:
+    return CapturedProcess(("sh", "-c", script), ENV, stdin)
+
+
+def take_note(*_: object) -> None:
+    """What a program does that wants no child of its own to stay a zombie."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+@pytest.fixture(
+    params=[signal.SIG_DFL, signal.SIG_IGN, take_note], ids=["default", "ignored", "taken note of"], autouse=True
+)
+def _deaths(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The program around ralph may have its own mind about the deaths of children."""
+    before = signal.signal(signal.SIGCHLD, request.param)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.parametrize("size", [0, 10, 65536, 65537, 3_000_000])
+def test_it_reads_what_it_is_given(size: int) -> None:
+    with asked_program("cat", b"x" * size) as cat:
+        assert cat.output(30) == b"x" * size
+    assert (cat.code, cat.error) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="only Linux makes pipes smaller")
+def test_it_reads_what_it_is_given_though_its_user_gets_only_small_pipes_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipe = os.pipe
+
+    def small_pipe() -> tuple[int, int]:
+        reader, writer = pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        return reader, writer
+
+    monkeypatch.setattr(os, "pipe", small_pipe)
+    with asked_program("cat", b"x" * 20_000) as cat:
+        assert cat.output(30) == b"x" * 20_000
+
+
+def test_its_code_and_its_errors_are_known_at_the_end() -> None:
+    with asked_program("echo out; echo trouble >&2; exit 3") as program:
+        assert program.output(30) == b"out\n"
+    assert (program.code, program.error) == (3, "trouble\n")
+
+
+def test_one_that_was_killed_has_a_negative_code() -> None:
+    with asked_program("kill -9 $$") as program:
+        program.output(30)
+    assert program.code == -9
+
+
+def test_errors_of_any_length_do_not_hold_it_up() -> None:
+    with asked_program("head -c 3000000 /dev/zero | tr '\\0' e >&2; echo done") as program:
+        assert program.output(30) == b"done\n"
+    assert len(program.error) == 3_000_000
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="elsewhere they are on the disk")
+def test_errors_without_end_take_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on until less is kept of them than it said."""
+    monkeypatch.setattr(process, "MAX_ERRORS", 1 << 20)
+    says = "(while sleep 0.05; do head -c 1000000 /dev/zero; done) >&2 &"
+    all_is_kept = "[ $(stat -Lc '%b * 512 >= %s' /dev/fd/2 | xargs -I{} sh -c 'echo $(({}))') = 1 ]"
+    with asked_program(f"{says} while {all_is_kept}; do sleep 0.05; done; kill $!; wait; echo last >&2") as flood:
+        assert flood.output(60) == b""
+    assert "last\n" in flood.error
+
+
+def test_a_program_that_is_missing_is_an_error() -> None:
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(FileNotFoundError), CapturedProcess(("no-such-program",), ENV):
+        pass
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_who_holds_its_output_after_its_end_is_not_waited_for(tmp_path: Path) -> None:
+    """What it said itself is heard to the end. Who was left in peace stays so."""
+    os.mkfifo(tmp_path / "pipe")
+    said = "head -c 60000 /dev/zero"
+    with asked_program(f"(read end < {tmp_path}/pipe; touch {tmp_path}/ended) & {said}; exit 3") as program:
+        assert program.output(600) == bytes(60_000)
+    assert program.code == 3
+    (tmp_path / "pipe").write_text("\n")
+    while not (tmp_path / "ended").exists():
+        time.sleep(0.01)
+
+
+def test_who_goes_on_talking_after_its_end_is_not_listened_to() -> None:
+    with asked_program("echo $$; yes & exit 0") as program:
+        group = int(program.read().split()[0])
+        program.output(600, latest=1000)
+    assert program.code == 0
+    assert not is_alive(group)
+
+
+def test_who_loses_patience_ends_it_with_all_that_it_started() -> None:
+    with asked_program("sleep 600 & echo $$; sleep 600") as program:
+        group = int(program.read())
+        with pytest.raises(TimeoutError):
+            program.output(0.1)
+    assert program.code == -15
+    assert not is_alive(group)
+
+
+def test_who_does_not_read_on_ends_it() -> None:
+    before = len(os.listdir("/dev/fd"))
+    with asked_program("trap 'exit 7' TERM; yes") as program:
+        assert program.read().startswith(b"y\n")
+    assert program.code in (7, -13, -15)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_who_is_interrupted_while_it_ends_one_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second Ctrl-C may come at any instruction, also right after the program was asked to end."""
+    killpg = os.killpg
+
+    def interrupted(group: int, number: int) -> None:
+        killpg(group, number)
+        if number == signal.SIGTERM:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "killpg", interrupted)
+    with pytest.raises(KeyboardInterrupt), asked_program("trap '' TERM; echo $$; while :; do sleep 600; done") as deaf:
+        group = int(deaf.read())
+    assert not is_alive(group)
+
+
+def is_alive(group: int) -> bool:
+    """Whether anything of the group still runs a moment later. Zombies do not: whoever adopted them, which may be this
+    very process once another test has made it adopt orphans, need not have collected them yet."""
+    for _ in range(3000):
+        if not any(state != "Z" for state in states_in(group)):
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def states_in(group: int) -> Iterator[str]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _parent, its_group, *_ = stat.read_text().rpartition(")")[2].split()
+            if int(its_group) == group:
+                yield state
+
+
+def test_whoever_leaves_leaves_nobody_behind_whom_its_threads_have_asked(tmp_path: Path) -> None:
+    def ask(number: int, asker: Deadline) -> str:
+        with (
+            use_deadline(asker),
+            asked_program(f"trap '' TERM HUP; echo $$ > {tmp_path}/{number}; cat {tmp_path}/pipe") as it,
+        ):
+            return it.output(600).decode()
+
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(3) as threads:
+        with background_deadline() as asker:
+            asked = [threads.submit(ask, number, asker) for number in range(3)]
+            while not all((tmp_path / str(number)).exists() for number in range(3)):
+                time.sleep(0.01)
+            began = time.monotonic()
+        for one in asked:
+            with pytest.raises(Cancelled):
+                one.result(60)
+    assert time.monotonic() - began < 60, "it would have been ten minutes"
+    with pytest.raises(Cancelled):
+        ask(4, asker)
+
+
+def test_a_ctrl_c_in_the_moment_in_which_it_starts_does_not_leave_it_behind(tmp_path: Path) -> None:
+    # The interrupt comes from the program itself, while the one who starts it has not heard yet that it did.
+    script = f"echo $$ > {tmp_path}/pid; trap '' INT HUP; kill -INT {os.getpid()}; sleep 600"
+    for _ in range(20):
+        with pytest.raises(KeyboardInterrupt), asked_program(script) as program:
+            program.output(60)
+        assert not is_alive(int((tmp_path / "pid").read_text()))

@@ -1,0 +1,78 @@
+"""A process is identified by its pid and start time."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from ralph.process import descendants
+from ralph.process.descendants import (
+    descendants_of,
+    is_living,
+    kill_run,
+    own_start,
+    processes_of_run,
+    start_of,
+)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_living_process_keeps_its_start(sleeper: subprocess.Popen[bytes]) -> None:
+    start = start_of(sleeper.pid)
+    assert start
+    assert start_of(sleeper.pid) == start
+    assert is_living(sleeper.pid, start)
+    assert is_living(os.getpid(), own_start())
+
+
+def test_another_process_with_its_number_is_not_it(sleeper: subprocess.Popen[bytes]) -> None:
+    start = start_of(sleeper.pid) or ""
+    boot, _, ticks = start.partition("+")
+    assert not is_living(sleeper.pid, f"{boot}+{int(ticks) - 1}")
+    assert not is_living(sleeper.pid, f"00000000+{ticks}")
+    assert not is_living(sleeper.pid, "")
+
+
+def test_a_process_that_nobody_has_waited_for_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
+    start = start_of(sleeper.pid) or ""
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert not is_living(sleeper.pid, start)
+    sleeper.wait()
+    assert start_of(sleeper.pid) is None
+
+
+def test_no_process_has_no_number() -> None:
+    assert start_of(0) is None
+    assert start_of(-1) is None
+
+
+def test_whoever_is_hidden_from_us_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where /proc is mounted with `hidepid=1`, a number says that somebody is there, and nothing says who."""
+
+    def hidden(path: str) -> bytes:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    told = descendants._read
+    parent = f"/proc/{os.getppid()}/stat"
+    monkeypatch.setattr(descendants, "_read", lambda path: hidden(path) if path == parent else told(path))
+    assert processes_of_run("nobody-bears-this") == []
+    assert start_of(os.getppid()) is None
+
+
+def test_unmarked_descendants_of_a_run_are_killed_with_it(mark, eventually) -> None:
+    """The shell exits as soon as its `sleep` is killed; then nothing leads to the other children any more."""
+    others = f"for n in $(seq 5); do setsid env -i sleep {mark.seconds} & done"
+    run = ["/bin/sh", "-c", f"trap '' TERM; {others}; trap - TERM; sleep {mark.seconds}; :"]
+    with subprocess.Popen(run, env={**os.environ, "RALPH_RUN_ID": mark.seconds}) as shell:
+        eventually(lambda: [process.name for process in descendants_of(shell.pid)] == [b"sleep"] * 6)
+        assert kill_run(mark.seconds, grace=0.2) == 7
+        assert mark.bearers() == []

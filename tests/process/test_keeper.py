@@ -1,0 +1,479 @@
+"""Nothing that was started survives, whatever it does to get away and however the turn or ralph itself ends."""
+
+import errno
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ralph.errors import UserError
+from ralph.process import keeper as keeper_module
+from ralph.process import keeper_program
+from ralph.process.descendants import RunningProcess, can_signal, descendants_of
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started
+from ralph.process.program import Command
+from ralph.process.program_run import Limits, stream_program
+
+QUICK = Limits(stop=0.2, leftovers=0.2)
+
+ESCAPES = {
+    "in the background": "sleep {n} &",
+    "in another group": "set -m; sleep {n} &",
+    "in another session": "setsid sleep {n} &",
+    "a daemon": "(setsid sh -c 'sleep {n} & exec sleep {n}' &) ; (setsid sh -c '(sleep {n} &)' )",
+    "deaf to SIGTERM": "trap '' TERM HUP INT; setsid sleep {n} & sleep {n} & trap - TERM HUP INT",
+    "with stdout closed": "sleep {n} >/dev/null 2>&1 &",
+    "with everything closed": "sleep {n} <&- >&- 2>&- &",
+    "without an environment": "env -i setsid sleep {n} &",
+    "stopped": "sleep {n} & kill -STOP $!",
+    "deep below": 'sh -c \'sh -c "sh -c \\"setsid sleep {n}; :\\"; :" ; :\' &',
+    "born of SIGTERM": "(trap 'setsid sleep {n} & exit' TERM; sleep {n} & wait) &",
+}
+
+
+@pytest.fixture(params=[*ESCAPES.values()], ids=[*ESCAPES])
+def escape(request: pytest.FixtureRequest, mark) -> str:
+    return str(request.param).format(n=mark.seconds)
+
+
+def test_what_a_turn_leaves_behind_is_ended_with_it(keeper: Keeper, shell, mark, escape: str) -> None:
+    lines: list[bytes] = []
+    ended = stream_program(keeper, shell(f"{escape}\necho ready"), on_lines=lines.extend, limits=QUICK)
+    assert lines == [b"ready"]
+    assert (ended.code, ended.ended_by) == (0, "")
+    assert mark.bearers() == []
+
+
+def test_a_turn_that_is_interrupted_twice_ends_with_all_it_started(keeper: Keeper, shell, mark, escape: str) -> None:
+    with Interrupt(announce=lambda: None) as interrupt:
+        ended = stream_program(
+            keeper,
+            shell(f"{escape}\necho ready; wait; sleep {mark.seconds}"),
+            on_lines=lambda _: interrupt.raise_to(2, "test"),
+            interrupt=interrupt,
+            limits=QUICK,
+        )
+    assert ended.ended_by == "interrupt"
+    assert mark.bearers() == []
+
+
+def test_a_turn_that_takes_too_long_ends_with_all_it_started(keeper: Keeper, shell, mark, escape: str) -> None:
+    limits = Limits(turn=0.1, stop=0.2)
+    ended = stream_program(
+        keeper, shell(f"{escape}\nwait; sleep {mark.seconds}"), on_lines=lambda _: None, limits=limits
+    )
+    assert ended.ended_by == "turn-timeout"
+    assert mark.bearers() == []
+
+
+def test_an_error_in_the_listener_ends_the_turn_before_it_goes_on(keeper: Keeper, shell, mark) -> None:
+    def refuse(line: bytes) -> None:
+        raise ValueError(line)
+
+    with pytest.raises(ValueError, match="ready"):
+        stream_program(
+            keeper, shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}"), on_lines=refuse
+        )
+    assert mark.bearers() == []
+    assert stream_program(keeper, shell("exit 5"), on_lines=refuse).code == 5
+
+
+def test_an_error_while_a_program_starts_ends_it(keeper: Keeper, shell, mark) -> None:
+    def refuse(pid: int) -> None:
+        raise ValueError("while it starts")
+
+    command = Command(argv=("sleep", mark.seconds), cwd="/", env={"PATH": os.environ["PATH"]})
+    with pytest.raises(ValueError, match="while it starts"):
+        stream_program(keeper, command, on_lines=print, on_start=refuse)
+    assert mark.bearers() == []
+    assert stream_program(keeper, shell("exit 5"), on_lines=print).code == 5
+
+
+def _spawned(keeper: Keeper, command: Command) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    keeper.spawn(command.argv[0], command, [nothing] * 3)
+    os.close(nothing)
+
+
+def _heard(keeper: Keeper, kind: type) -> object:
+    """What is said next, but for what is over; it has to be of this kind."""
+    while (report := keeper.receive()) is None:
+        pass
+    assert isinstance(report, kind)
+    return report
+
+
+def test_what_was_not_heard_of_one_process_is_not_taken_for_the_word_of_the_next(keeper: Keeper, shell) -> None:
+    """One that nobody could end may do so later; and a request to end may cross the news that it is done."""
+    _spawned(keeper, shell("exit 0"))
+    select.select([keeper], [], [])  # that it has started is told, but not heard
+    while descendants_of(keeper.pid):
+        pass
+    keeper.kill_all(0.0)
+    keeper.kill_all(0.0)
+    _spawned(keeper, shell("exit 3"))
+    _heard(keeper, Started)
+    exited = _heard(keeper, Exited)
+    assert isinstance(exited, Exited)
+    assert exited.code == 3
+    keeper.kill_all(0.0)
+    _heard(keeper, Ended)
+
+
+def test_the_end_that_was_asked_of_a_process_that_could_not_start_is_not_that_of_the_next(
+    keeper: Keeper, shell, tmp_path: Path
+) -> None:
+    _spawned(keeper, replace(shell("exit 0"), cwd=str(tmp_path / "nowhere")))
+    keeper.kill_all(0.0)
+    with pytest.raises(NotStarted):
+        _heard(keeper, Started)
+    _spawned(keeper, shell("exit 3"))
+    _heard(keeper, Started)
+    _heard(keeper, Exited)
+
+
+def test_closing_the_keeper_ends_what_runs(shell, mark) -> None:
+    command = shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}")
+    reader, writer = os.pipe()
+    with Keeper.start() as keeper, open(reader, "rb") as output, open(writer) as theirs:
+        keeper.spawn(command.argv[0], command, [theirs.fileno()] * 3)
+        assert output.readline() == b"ready\n"
+        assert mark.bearers()
+    assert mark.bearers() == []
+
+
+@pytest.mark.parametrize(("patience", "code"), [(60.0, 7), (0.0, -15)])
+def test_who_has_patience_lets_it_come_to_its_own_end(
+    keeper: Keeper, shell, tmp_path, patience: float, code: int
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    command = shell(f"echo ready; read word < {tmp_path}/go; exit 7")
+    reader, writer = os.pipe()
+    with open(reader, "rb") as output, open(writer) as theirs:
+        keeper.spawn(command.argv[0], replace(command, term_delay=patience), [theirs.fileno()] * 3)
+        assert isinstance(keeper.receive(), Started)
+        assert output.readline() == b"ready\n"
+        keeper.kill_all(60.0)
+        if patience:
+            (tmp_path / "go").write_text("on\n")
+        exited = keeper.receive()
+        assert isinstance(exited, Exited)
+        assert exited.code == code
+        assert isinstance(keeper.receive(), Ended)
+
+
+def test_children_that_are_to_be_kept_outlive_the_turn_and_the_keeper(shell, mark) -> None:
+    with Keeper.start() as keeper:
+        keeping = shell(f"setsid sleep {mark.seconds} >/dev/null 2>&1 & sleep {mark.seconds} >/dev/null 2>&1 &")
+        ended = stream_program(keeper, keeping, on_lines=print, keep_children=True)
+        assert (ended.code, ended.leftovers) == (0, 0)
+        assert len(mark.bearers()) == 2
+        stream_program(keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=QUICK)
+        assert len(mark.bearers()) == 2
+    assert len(mark.bearers()) == 2
+
+
+def test_a_turn_that_is_ended_keeps_no_children(keeper: Keeper, shell, mark) -> None:
+    command = shell(f"setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
+    stream_program(keeper, command, on_lines=print, limits=Limits(turn=0.1, stop=0.2), keep_children=True)
+    assert mark.bearers() == []
+
+
+def test_when_the_keeper_is_killed_everything_that_it_started_is_killed(shell, mark) -> None:
+    with Keeper.start(adopts=True) as keeper:
+        unmarked = f"env -i setsid sleep {mark.seconds} >/dev/null 2>&1 &"
+        with pytest.raises(UserError, match=r"was killed; ralph killed what it had started: [23] processes"):
+            stream_program(
+                keeper,
+                shell(f"setsid sleep {mark.seconds} & {unmarked} echo $PPID; exec sleep {mark.seconds}"),
+                on_lines=lambda lines: os.kill(int(lines[0]), signal.SIGKILL),
+            )
+        assert mark.bearers() == []
+        assert stream_program(keeper, shell("exit 7"), on_lines=print).code == 7, "the new keeper works"
+
+
+def test_the_agent_dies_with_the_keeper_by_the_kernel(mark) -> None:
+    """If ralph is killed together with its keeper, nobody is left to kill the agent."""
+    script = f"""
+        import os, signal, time
+        from ralph.process.keeper import Keeper
+        from ralph.process.program import Command
+        keeper = Keeper.start()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        keeper.spawn("/bin/sleep", Command(argv=("sleep", "{mark.seconds}"), cwd="/", env={{}}), [nothing] * 3)
+        keeper.receive()
+        os.kill(keeper.pid, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False).returncode == -signal.SIGKILL
+    mark.wait_until_gone()
+
+
+def test_a_keeper_that_is_killed_while_it_closes_leaves_nothing_running(
+    shell, mark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}")
+    reader, writer = os.pipe()
+    keeper = Keeper.start(adopts=True)
+    with open(reader, "rb") as output, open(writer) as theirs:
+        keeper.spawn(command.argv[0], command, [theirs.fileno()] * 3)
+        assert output.readline() == b"ready\n"
+    monkeypatch.setattr(keeper._channel, "finish", lambda: os.kill(keeper.pid, signal.SIGKILL))
+    keeper.close()
+    assert mark.bearers() == []
+
+
+def test_a_keeper_that_cannot_be_replaced_is_an_error(shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    with Keeper.start() as keeper:
+        monkeypatch.setattr(keeper_module, "execute_keeper", refuse)
+        with pytest.raises(UserError, match="cannot start a process"):
+            stream_program(keeper, shell("kill -9 $PPID; sleep 30"), on_lines=print)
+
+
+def test_processes_that_cannot_be_killed_are_named(shell, mark, forked_keeper, monkeypatch) -> None:
+    monkeypatch.setattr(keeper_program, "kill", lambda processes: None)
+    monkeypatch.setattr(keeper_program, "terminate", lambda processes, asked: None)
+    monkeypatch.setattr(keeper_program, "KILL_TIMEOUT", 0.0)
+    with Keeper.start() as keeper:
+        stream_program(keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=Limits(leftovers=0.05))
+        assert list(keeper.survivors) == mark.bearers() != []
+
+
+def test_processes_of_other_users_are_not_waited_for(shell, mark, forked_keeper, monkeypatch) -> None:
+    """Such as those that an agent started with `sudo`: we cannot signal them, and they end when they want to."""
+    monkeypatch.setattr(keeper_program, "kill", lambda processes: None)
+    monkeypatch.setattr(keeper_program, "terminate", lambda processes, asked: None)
+    monkeypatch.setattr(keeper_program, "can_signal", lambda process: False)
+    monkeypatch.setattr(keeper_program, "KILL_TIMEOUT", 10_000.0)
+    monkeypatch.setattr(keeper_program, "SHUTDOWN_GRACE", 10_000.0)
+    with Keeper.start() as keeper:
+        ended = stream_program(
+            keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=Limits(leftovers=10_000.0)
+        )
+        assert list(keeper.survivors) == mark.bearers() != []
+        assert ended.leftovers == 0
+
+
+def test_a_keeper_in_a_program_of_somebody_elses_ends_what_bears_its_mark_and_no_other(shell, mark) -> None:
+    with Keeper.start() as keeper, subprocess.Popen(["sleep", mark.seconds]) as theirs:
+        with pytest.raises(UserError, match="was killed"):
+            stream_program(
+                keeper,
+                shell(
+                    f"setsid sleep {mark.seconds} & echo $PPID; exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds
+                ),
+                on_lines=lambda lines: os.kill(int(lines[0]), signal.SIGKILL),
+            )
+        assert mark.bearers() == [theirs.pid]
+        theirs.kill()
+
+
+def test_a_request_to_a_dead_keeper_says_so(keeper: Keeper, shell) -> None:
+    os.kill(_pid_of(keeper, shell), signal.SIGKILL)
+    with pytest.raises(KeeperLost):
+        keeper.receive()
+
+
+def _pid_of(keeper: Keeper, shell) -> int:
+    lines: list[bytes] = []
+    stream_program(keeper, shell("echo $PPID"), on_lines=lines.extend)
+    return int(lines[0])
+
+
+def test_what_a_program_of_somebody_elses_leaves_is_out_of_reach() -> None:
+    theirs, ours = (RunningProcess(pid, 0, 0, b"") for pid in (1, os.getpid()))
+    assert can_signal(ours)
+    assert can_signal(theirs) == (os.geteuid() == 0)
+
+
+DRIVER = """
+import os, signal, sys
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
+from ralph.process.program_run import stream_program
+from ralph.process.program import Command
+from ralph.process.program_run import Limits
+
+keeper = Keeper.start()
+
+def on_lines(lines):
+    for line in lines:
+        print(line.decode(), os.getpid(), flush=True)
+        exec(os.environ.get("ON_LINE", ""))
+
+env = {**os.environ, "TEST_MARK": os.environ["MARK"]}
+command = Command(argv=("/bin/sh", "-c", sys.argv[1]), cwd=os.getcwd(), env=env)
+with Interrupt() as interrupt:
+    ended = stream_program(keeper, command, on_lines=on_lines, interrupt=interrupt, limits=Limits(grace=60, stop=0.2))
+print(ended.code, ended.ended_by, flush=True)
+"""
+
+
+@pytest.fixture
+def ralph(tmp_path: Path, mark) -> Callable[..., "subprocess.Popen[str]"]:
+    """A program that runs one turn like ralph does; it prints a line when the agent does."""
+
+    def start(script: str, **env: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-c", DRIVER, script],
+            cwd=tmp_path,
+            env={**os.environ, "MARK": mark.seconds, **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    return start
+
+
+def test_nothing_survives_a_ralph_that_is_killed(ralph, mark, escape: str) -> None:
+    with ralph(f"{escape}\necho ready; exec sleep {mark.seconds}") as process:
+        assert process.stdout.readline().startswith("ready")
+        process.kill()
+    mark.wait_until_gone()
+
+
+@pytest.mark.parametrize("end", ["sys.exit(3)", "os._exit(3)", "1 / 0", "os.abort()"])
+def test_nothing_survives_a_ralph_that_falls_over(ralph, mark, end: str) -> None:
+    with ralph(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}", ON_LINE=end) as process:
+        process.communicate()
+    mark.wait_until_gone()
+
+
+def test_nothing_survives_a_ralph_that_did_not_listen_to_the_last(shell, mark) -> None:
+    command = shell(f"setsid sleep {mark.seconds} & exit 1")
+    pid = os.fork()
+    if pid == 0:
+        keeper = Keeper.start()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        keeper.spawn(command.argv[0], command, [nothing] * 3)
+        select.select([keeper], [], [])  # the end of the process was told, but is not heard
+        os._exit(0)
+    os.waitpid(pid, 0)
+    mark.wait_until_gone()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells of the death of a process that is no child")
+def test_nothing_survives_a_ralph_of_which_a_copy_lives_on(shell, mark) -> None:
+    command = shell(f"exec sleep {mark.seconds}")
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        keeper = Keeper.start()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        keeper.spawn(command.argv[0], command, [nothing] * 3)
+        keeper.receive()
+        copy = os.fork()  # as `multiprocessing` does
+        if copy == 0:
+            signal.pause()
+        os.write(writer, str(copy).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    copy = int(os.read(reader, 100))
+    try:
+        mark.wait_until_gone()
+    finally:
+        os.kill(copy, signal.SIGKILL)
+        os.close(reader)
+        os.close(writer)
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGHUP], [signal.SIGINT, signal.SIGINT], [signal.SIGTERM, signal.SIGINT]])
+def test_a_second_signal_or_a_closed_terminal_ends_everything_at_once(ralph, mark, signals: list[int]) -> None:
+    with ralph(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}") as process:
+        assert process.stdout.readline().startswith("ready")
+        said = b""
+        for number in signals:
+            os.killpg(process.pid, number)  # to the group, as a terminal does
+            said = said or os.read(process.stderr.fileno(), 100)
+        assert said == b"Received signal, shutting down...\n"
+        assert process.stdout.readline() == "-15 interrupt\n"
+        assert mark.bearers() == []
+
+
+def test_the_first_signal_lets_the_agent_finish(ralph, mark, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+    with ralph(f"trap 'echo hit' INT TERM HUP; echo ready; read answer < go; sleep {mark.seconds} & exit 4") as process:
+        assert process.stdout.readline().startswith("ready")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr.readline() == "Received signal, shutting down...\n"
+        (tmp_path / "go").write_text("go\n")
+        assert process.stdout.readline() == "4 \n"
+        assert mark.bearers() == []
+
+
+class Noted:
+    """Spares the processes that wrote their numbers into files, and waits for those whose script speaks of `spared`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def pids(self) -> list[int]:
+        return [int(pid) for path in self._folder.glob("spared*") for pid in path.read_text().split()]
+
+    def expects(self, pid: int) -> bool:
+        return b"spared" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_those_to_spare_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_path: Path) -> None:
+    spared = f"setsid sh -c 'echo $$ > spared; sleep {mark.seconds}; :' >/dev/null 2>&1 &"
+    with Keeper.start() as keeper:
+        keeper.spared = Noted(tmp_path)
+        script = f"{spared} sleep {mark.seconds} & until [ -s spared ]; do :; done"
+        assert stream_program(keeper, shell(script), on_lines=print, limits=QUICK).code == 0
+        (first,) = keeper.spared.pids()
+        assert {first, *(one.pid for one in descendants_of(first))} == set(mark.bearers()), (
+            "what is not spared is ended"
+        )
+        ended = stream_program(keeper, shell("sleep 600"), on_lines=print, limits=Limits(turn=0.1, stop=0.2))
+        assert (ended.ended_by, mark.bearers() != []) == ("turn-timeout", True)
+    assert mark.bearers() == []
+
+
+def test_nothing_is_waited_for_when_only_those_to_spare_are_left(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
+    keeper.spared = Noted(tmp_path)
+    script = f"sh -c 'sleep 1; echo $$ > spared; exec sleep {mark.seconds}' >/dev/null 2>&1 &"
+    ended = stream_program(keeper, shell(script), on_lines=print)
+    assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 1), "it was given time to say who it is"
+
+
+def test_who_has_nothing_to_do_with_the_turn_is_not_waited_for_after_others_were_let_go(
+    keeper: Keeper, shell, mark, tmp_path: Path
+) -> None:
+    keeper.spared = Noted(tmp_path)
+    stream_program(keeper, shell(f"sleep {mark.seconds} >/dev/null 2>&1 &"), on_lines=print, keep_children=True)
+    assert mark.bearers() != []
+    assert not keeper.is_unsettled(late=False)
+
+
+def test_who_waits_for_one_that_is_spared_is_spared_too(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
+    keeper.spared = Noted(tmp_path)
+    spared = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
+    ended = stream_program(
+        keeper, shell(f"({spared}) >/dev/null 2>&1 & until [ -s spared ]; do :; done"), on_lines=print
+    )
+    assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 2)
+    keeper.spared = None
+    stream_program(keeper, shell("true"), on_lines=print, limits=QUICK)
+    assert mark.bearers() == []
+
+
+def test_a_turn_that_takes_too_long_is_ended_though_one_below_it_is_spared(
+    keeper: Keeper, shell, mark, tmp_path: Path
+) -> None:
+    keeper.spared = Noted(tmp_path)
+    script = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
+    ended = stream_program(keeper, shell(script), on_lines=print, limits=Limits(turn=3.0, stop=0.2))
+    assert (ended.ended_by, mark.bearers()) == ("turn-timeout", keeper.spared.pids())

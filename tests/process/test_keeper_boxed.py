@@ -1,0 +1,162 @@
+"""The keeper and a box: what is inside is asked to end, never the box itself; and when that is killed all is gone."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ralph.errors import UserError
+from ralph.process.interrupt import Interrupt
+from ralph.process.keeper import Keeper
+from ralph.process.program import Command
+from ralph.process.program_run import Limits, stream_program
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="boxes are of Linux")
+
+Boxed = Callable[..., Command]
+
+
+@pytest.fixture
+def boxed(bubblewrap: str, tmp_path: Path, mark) -> Boxed:
+    def command(script: str, interpreter: tuple[str, ...] = ("sh", "-c"), **more: object) -> Command:
+        walls = ("--unshare-user", "--unshare-pid", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
+        seen = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", str(tmp_path), str(tmp_path))
+        argv = (bubblewrap, *walls, *seen, "--chdir", str(tmp_path), "--", *interpreter, script)
+        env = {"PATH": os.environ["PATH"], "RALPH_RUN_ID": f"boxed-{mark.seconds}", **mark.env}
+        return Command(argv=argv, cwd=str(tmp_path), env=env, boxed=True, **more)  # type: ignore[arg-type]
+
+    return command
+
+
+def test_what_is_inside_is_asked_to_end_and_may_tidy_up(keeper: Keeper, boxed: Boxed, mark, tmp_path: Path) -> None:
+    script = f"trap 'echo tidied > tidied; exit 3' TERM; echo up; sleep {mark.seconds} & wait"
+    with Interrupt() as interrupt:
+        ended = stream_program(
+            keeper, boxed(script), on_lines=lambda _: interrupt.raise_to(2, "test"), interrupt=interrupt
+        )
+    assert (tmp_path / "tidied").read_text() == "tidied\n"
+    assert (ended.code, ended.ended_by) == (3, "interrupt")
+    assert not mark.bearers()
+
+
+def test_who_is_deaf_inside_is_killed_with_the_box(keeper: Keeper, boxed: Boxed, mark) -> None:
+    script = f"trap '' TERM; setsid sh -c \"trap '' TERM; sleep {mark.seconds}\" & echo up; sleep {mark.seconds}"
+    with Interrupt() as interrupt:
+        ended = stream_program(
+            keeper,
+            boxed(script),
+            on_lines=lambda _: interrupt.raise_to(2, "test"),
+            interrupt=interrupt,
+            limits=Limits(stop=0.2),
+        )
+    assert ended.ended_by == "interrupt"
+    assert not mark.bearers()
+
+
+def test_nothing_outlives_the_program_in_the_box(keeper: Keeper, boxed: Boxed, mark) -> None:
+    ended = stream_program(
+        keeper, boxed(f"setsid nohup sleep {mark.seconds} >/dev/null 2>&1 & exit 7"), on_lines=lambda _: None
+    )
+    assert ended.code == 7
+    assert not mark.bearers()
+
+
+def test_when_the_box_is_killed_all_of_it_is_gone_at_once(keeper: Keeper, boxed: Boxed, mark) -> None:
+    """50 ms are promised for a machine with nothing else to do; this one may be busy."""
+    taken: list[float] = []
+    box: list[int] = []
+
+    def kill(_: object) -> None:
+        began = time.monotonic()
+        os.kill(box[0], signal.SIGKILL)
+        while mark.bearers():
+            time.sleep(0.001)
+        taken.append(time.monotonic() - began)
+
+    script = f"for i in 1 2 3 4 5; do setsid sleep {mark.seconds} & done; echo up; exec sleep {mark.seconds}"
+    stream_program(keeper, boxed(script), on_lines=kill, on_start=box.append)
+    assert taken[0] < 10.0
+
+
+def test_when_the_keeper_is_killed_the_box_is_gone(boxed: Boxed, mark) -> None:
+    with Keeper.start() as keeper:
+        with pytest.raises(UserError, match="was killed"):
+            stream_program(
+                keeper,
+                boxed(f"setsid sleep {mark.seconds} & sleep {mark.seconds}"),
+                on_lines=lambda _: None,
+                on_start=lambda _: os.kill(keeper.pid, signal.SIGKILL),
+            )
+        mark.wait_until_gone()
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 5", 5), ("kill -9 $$", -9), ("kill -TERM $$", -15), ("exit 147", 147)]
+)
+def test_a_signal_that_ended_the_program_is_told_as_everywhere(
+    keeper: Keeper, boxed: Boxed, script: str, code: int
+) -> None:
+    assert stream_program(keeper, boxed(script), on_lines=lambda _: None).code == code
+
+
+def test_descriptors_for_the_box_itself_come_behind_the_usual_three(keeper: Keeper, boxed: Boxed) -> None:
+    reader, writer = os.pipe()
+    told, out = os.pipe()
+    command = boxed("cat <&3", fds=(reader, out))
+    os.write(writer, b"hello\n")
+    os.close(writer)
+    lines: list[bytes] = []
+    stream_program(keeper, command, on_lines=lines.extend)
+    assert lines == [b"hello"]
+    assert os.read(told, 1) == b""  # this end was closed here, and there with the box
+    os.close(told)
+
+
+def test_sockets_without_a_path_that_were_made_outside_cannot_be_reached(keeper: Keeper, boxed: Boxed) -> None:
+    """Where the kernel has scopes."""
+    if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) < (6, 12):
+        pytest.skip("needs Linux 6.12: scopes of Landlock")
+    with socket.socket(socket.AF_UNIX) as outside:
+        outside.bind(f"\0ralph-test-{os.getpid()}")
+        outside.listen()
+        script = f"""
+import socket
+def reach(name):
+    try:
+        socket.socket(socket.AF_UNIX).connect(name)
+        return "reached"
+    except PermissionError:
+        return "refused"
+inside = socket.socket(socket.AF_UNIX)
+inside.bind("\\0ralph-inside"); inside.listen()
+print(reach("\\0ralph-test-{os.getpid()}"), reach("\\0ralph-inside"))
+"""
+        lines: list[bytes] = []
+        stream_program(keeper, boxed(script, (sys.executable, "-I", "-S", "-c")), on_lines=lines.extend)
+        assert lines == [b"refused reached"]
+
+
+KEYS = """
+import ctypes
+call = ctypes.CDLL(None).syscall
+if {is_outside}:
+    call(250, 1, None)  # a session of its own, as a login has it
+    call(248, b"user", b"ralph-test", b"secret", 6, -3)
+print("found" if call(250, 10, -3, b"user", b"ralph-test", 0) > 0 else "nothing", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs the numbers of another machine's system calls")
+def test_the_keys_of_a_persons_session_are_not_found_inside(boxed: Boxed, capfd: pytest.CaptureFixture[str]) -> None:
+    exec(KEYS.format(is_outside=True))
+    assert capfd.readouterr().out == "found\n"
+    lines: list[bytes] = []
+    with Keeper.start() as keeper:
+        code = KEYS.format(is_outside=False)
+        stream_program(keeper, boxed(code, (sys.executable, "-I", "-S", "-c")), on_lines=lines.extend)
+    assert lines == [b"nothing"]

@@ -1,0 +1,56 @@
+"""Without a subreaper, as on macOS: processes are found by their group, their parents and their mark."""
+
+import signal
+
+import pytest
+
+from ralph.process import descendants, keeper_program
+from ralph.process.keeper import Keeper
+from ralph.process.program_run import Limits, stream_program
+
+ESCAPES = {
+    "in the background": "sleep {n} &",
+    "in another group": "set -m; sleep {n} &",
+    "in another session": "setsid sleep {n} &",
+    "a daemon": "setsid sh -c 'sleep {n} &'",
+    "deaf to SIGTERM": "trap '' TERM; setsid sleep {n} & trap - TERM",
+}
+
+
+@pytest.fixture(params=[True, False], ids=["with /proc", "with ps"])
+def elsewhere(request: pytest.FixtureRequest, forked_keeper: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper_program, "adopt_orphans", lambda *_: False)
+    monkeypatch.setattr(descendants, "HAS_PROC", request.param)
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES.keys())
+def test_the_mark_finds_what_a_turn_leaves_behind(shell, mark, escape: str) -> None:
+    command = shell(escape.format(n=mark.seconds), RALPH_RUN_ID=mark.seconds)
+    with Keeper.start() as keeper:
+        ended = stream_program(keeper, command, on_lines=print, limits=Limits(leftovers=0.2))
+        assert mark.bearers() == []
+        assert (ended.code, ended.leftovers) == (0, 1)
+        assert stream_program(keeper, command, on_lines=print, limits=Limits(leftovers=0.2)).leftovers == 1
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_children_that_are_to_be_kept_outlive_the_next_turn(shell, mark) -> None:
+    command = shell(
+        f"setsid sleep {mark.seconds} >/dev/null 2>&1 &", RALPH_RUN_ID=mark.seconds, RALPH_KEEP_CHILDREN="1"
+    )
+    with Keeper.start() as keeper:
+        stream_program(keeper, command, on_lines=print, keep_children=True)
+        (kept,) = mark.bearers()
+        stream_program(keeper, shell(f"sleep {mark.seconds} &", RALPH_RUN_ID=mark.seconds), on_lines=print)
+        assert mark.bearers() == [kept]
+    assert mark.bearers() == [kept]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_turn_that_takes_too_long_is_ended(shell, mark) -> None:
+    command = shell(f"setsid sleep {mark.seconds} & exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds)
+    with Keeper.start() as keeper:
+        ended = stream_program(keeper, command, on_lines=print, limits=Limits(turn=0.1))
+        assert (ended.code, ended.ended_by) == (-signal.SIGTERM, "turn-timeout")
+        assert mark.bearers() == []

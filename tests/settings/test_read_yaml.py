@@ -1,0 +1,183 @@
+"""YAML for `ralph loop -c FILE`: the section of its own names, and any setting in either spelling."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ralph.errors import UserError
+from ralph.settings import CheckCommand, load
+from ralph.settings.trust import Before, difference_between
+
+EXAMPLE = """\
+ralph_loop:
+  max_iterations: 25        # 1-100
+  max_cost: null            # USD, null = no limit
+  max_time: null            # seconds, null = no limit
+  completion_tag: "COMPLETE" # tag the agent emits
+  agent: build              # default agent
+"""
+
+
+@pytest.fixture
+def config(files: Any) -> Path:
+    path: Path = files.workspace / "loop.yaml"
+    return path
+
+
+def test_the_documented_example_is_the_checks_preset_itself(files: Any, config: Path) -> None:
+    config.write_text(EXAMPLE)
+    assert files.load(config, preset="checks").settings == files.load(preset="checks").settings
+    assert files.load(config).sources == (config,)
+
+
+def test_the_section_has_names_of_its_own(files: Any, config: Path) -> None:
+    config.write_text(
+        "ralph_loop:\n  max_iterations: 7\n  max_cost: 2.5\n  max_time: 10m\n  completion_tag: FERTIG\n  agent: codex\n"
+        "  model: o3\n  checks:\n    - pytest\n    - command: ruff check\n      fail_action: prepend\n  spec: spec.md\n"
+        "  worktree: true\n  check_timeout: 30\n"
+    )
+    loaded = files.load(config, preset="checks").settings
+    assert (loaded.maximum_iterations, loaded.max_cost, loaded.max_time) == (7, 2.5, 600)
+    assert (loaded.until, loaded.agent.command, loaded.agent.model) == (("tag:FERTIG",), "codex", "o3")
+    assert loaded.checks == (CheckCommand("pytest"), CheckCommand("ruff check", "PREPEND"))
+    assert (loaded.spec, loaded.worktree, loaded.check_timeout) == ("spec.md", True, 30)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "maximum_iterations: 3\nagent: {command: amp, max_turns: 4}\non_limit: stop\nscm: {tasks: [commit]}\n",
+        "maximumIterations: 3\nagent: {command: amp, maxTurns: 4}\nonLimit: stop\nscm: {tasks: [commit]}\n",
+        "ralph_loop: {onLimit: stop}\nmaximumIterations: 3\nagent: {command: amp, maxTurns: 4}\nscm: {tasks: [commit]}",
+        '{"maximumIterations": 3, "agent": {"command": "amp", "maxTurns": 4}, "onLimit": "stop",\n'
+        '"scm": {"tasks": ["commit"]}}',
+    ],
+)
+def test_any_setting_may_be_said_in_either_spelling(files: Any, config: Path, text: str) -> None:
+    config.write_text(text)
+    loaded = files.load(config).settings
+    assert (loaded.maximum_iterations, loaded.agent.command, loaded.agent.max_turns) == (3, "amp", 4)
+    assert loaded.on_limit == "stop"
+    assert loaded.scm.tasks == ("commit",)
+
+
+def test_the_file_stands_between_the_local_settings_and_the_command_line(files: Any, config: Path) -> None:
+    files.write(local={"stall": 1, "maxCost": 1, "agent": {"command": "claude"}})
+    config.write_text("stall: 2\nmax_cost: null\nagent: build\n")
+    loaded = files.load(config).settings
+    assert (loaded.stall, loaded.max_cost, loaded.agent.command) == (2, None, "claude")
+    assert files.load(config, stall=3).settings.stall == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", ": the file is empty; write {} into it, or delete it"),
+        ("# nothing", ": expected a mapping, got null"),
+        ("- a", ': expected a mapping, got ["a"]'),
+        ("ralph_loop: 5", ":1: ralph_loop: expected a mapping, got 5"),
+        (
+            "ralph_loop:\n  max_iterations: 101",
+            ":2: ralph_loop.max_iterations: expected a whole number from 1 to 100, got 101",
+        ),
+        (
+            "ralph_loop:\n  max_iterations: 0",
+            ":2: ralph_loop.max_iterations: expected a whole number from 1 to 100, got 0",
+        ),
+        ("ralph_loop:\n  max_iterations: ten", ':2: ralph_loop.max_iterations: expected a whole number, got "ten"'),
+        ("ralph_loop:\n  max_iterations: true", ":2: ralph_loop.max_iterations: expected a whole number, got true"),
+        ("ralph_loop:\n  max_cots: 3", ':2: ralph_loop.max_cots: unknown key; did you mean "maxCost"?'),
+        ("ralph_loop:\n  max_cost: .inf\n  max_cost: 3", ":3: ralph_loop.max_cost: given twice"),
+        (
+            "ralph_loop:\n  completion_tag: 5",
+            ":2: ralph_loop.completion_tag: expected text that is not blank, got 5",
+        ),
+        (
+            "ralph_loop:\n  completion_tag: ''",
+            ':2: ralph_loop.completion_tag: expected text that is not blank, got ""',
+        ),
+        ("ralph_loop:\n  checks: [a, 7]", ":2: ralph_loop.checks[1]: expected an object, got 7"),
+        ("ralph_loop:\n  checks: ['']", ':2: ralph_loop.checks[0].command: expected text that is not blank, got ""'),
+        ("ralph_loop:\n  checks: pytest", ':2: ralph_loop.checks: expected a list, got "pytest"'),
+        ("ralph_loop:\n  agent: [x]", ':2: ralph_loop.agent: expected an object, got ["x"]'),
+        ("scm:\n  taks: [x]", ':2: scm.taks: unknown key; did you mean "tasks"?'),
+        (
+            "max_time: 2024-01-01",
+            ':1: max_time: expected a duration above 0 such as 90, "90s", "5m" or "1h30m", got "2024-01-01"',
+        ),
+        ("a: [1", ":1: not valid YAML: while parsing a flow sequence: expected ',' or ']', but got '<stream end>'"),
+        (
+            "a: 1\n---\nb: 2",
+            ":2: not valid YAML: expected a single document in the stream: but found another document",
+        ),
+        ("a: &a [*a]", ":1: not valid YAML: aliases of lists and mappings are not supported"),
+        ("a: !!bool xx", ':1: not valid YAML: "xx" doesn\'t match its tag'),
+        ("? [a]\n: b", ":1: not valid YAML: a key must be text"),
+        ("a: \x07", ": not valid YAML: unacceptable character #x0007: special characters are not allowed"),
+        ("x: " + "[" * 5000, ": nested too deeply"),
+    ],
+)
+def test_a_fault_is_named_as_the_file_spells_it(files: Any, config: Path, text: str, fault: str) -> None:
+    config.write_text(text)
+    assert files.refusal(config) == [f"loop.yaml{fault}"]
+
+
+def test_code_in_yaml_is_never_run(files: Any, config: Path) -> None:
+    config.write_text("a: !!python/object/apply:os.mkdir [pwned]")
+    assert "unknown key" in files.refusal(config)[0]
+    assert not (files.workspace / "pwned").exists()
+
+
+def test_a_missing_file_is_an_error(files: Any, config: Path) -> None:
+    assert files.refusal(config) == ["loop.yaml: cannot be read: no such file or directory"]
+
+
+ALPHABET = st.sampled_from("ab:-[]{}&*!#|>'\"\n ,?%@01.~\t") | st.characters()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.text(ALPHABET), st.booleans())
+def test_any_text_is_settings_or_refused(tmp_path: Path, text: str, in_section: bool) -> None:
+    path = tmp_path / "any.yaml"
+    path.write_text(f"ralph_loop:\n  {text}" if in_section else text, "utf-8", "replace")
+    with suppress(UserError):
+        load(tmp_path, {}, env={}, config=path)
+
+
+def test_of_a_larger_file_its_own_section_is_read_and_the_rest_is_said_to_be_ignored(
+    ralph: Callable[..., Any], agent: Callable[..., str], workspace: Path
+) -> None:
+    (workspace / "big.yaml").write_text("services: {web: x}\nversion: 3\nralph_loop:\n  checks: ['true']\n")
+    result = ralph("loop", "Do it", "-c", "big.yaml", "--agent", agent("echo COMPLETE"))
+    assert result.code == 0
+    assert "big.yaml: read ralph_loop, left alone: services, version" in " ".join(result.err.split())
+
+
+def test_a_part_that_others_call_as_we_do_is_ignored_beside_the_section(files: Any, config: Path) -> None:
+    config.write_text(
+        "llm: {model: x}\nagents: {build: {system_prompt: Be brief, max_steps: 5}}\n"
+        "guardrails: {protected_files: [.env]}\nralph_loop: {checks: [make test]}\n"
+    )
+    loaded = files.load(config)
+    assert loaded.ignored == ("llm", "agents", "guardrails")
+    assert [one.command for one in loaded.settings.checks] == ["make test"]
+    assert not loaded.settings.agents
+    config.write_text("agents: {mine: {argv: [my-agent]}}\nralph_loop: {checks: [make test]}\n")
+    assert list(files.load(config).settings.agents) == ["mine"]
+
+
+def test_a_file_of_more_than_256_KB_is_refused_in_one_line(files: Any, config: Path) -> None:
+    config.write_text("".join(f"a{number}: 1\n" for number in range(30_000)))
+    with pytest.raises(UserError, match="cannot be read: it is larger than 256 KB"):
+        files.load(config)
+
+
+def test_the_lines_of_settings_that_are_too_many_to_compare_are_told(tmp_path: Path) -> None:
+    file, before = tmp_path / "settings.json", "\n" * 5000
+    file.write_text(before + '{"yolo": true}')
+    assert difference_between(Before(1, {str(file): before.encode()})) == f"{file}: 3001 more lines are not compared"

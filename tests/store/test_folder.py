@@ -1,0 +1,91 @@
+"""One run at a time in a workspace."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ralph.errors import UserError
+from ralph.store.folder import workspace_lock
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from ralph.store.folder import workspace_lock
+with workspace_lock(Path(sys.argv[1]), "first"):
+    print("held", flush=True)
+    {then}
+"""
+
+
+@pytest.fixture
+def ralph_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / ".ralph"
+    folder.mkdir()
+    return folder
+
+
+def hold(folder: Path, then: str = "time.sleep(100)") -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", HOLDER.format(then=then), str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_who_holds_it_is_said(ralph_folder: Path) -> None:
+    with hold(ralph_folder) as holder:
+        with pytest.raises(UserError) as refusal, workspace_lock(ralph_folder, "second"):
+            pass
+        assert f"run first, process {holder.pid}" in refusal.value.message
+        assert str(ralph_folder.parent) in refusal.value.message
+        holder.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_it_dies_with_its_holder(ralph_folder: Path, number: int) -> None:
+    with hold(ralph_folder) as holder:
+        holder.send_signal(number)
+        holder.wait()
+        with workspace_lock(ralph_folder, "second"):
+            assert (ralph_folder / "lock").read_text() == f"run second, process {os.getpid()}\n"
+
+
+def test_a_child_of_a_dead_holder_that_is_about_to_let_go_is_waited_for(ralph_folder: Path) -> None:
+    """As a process that was forked and has not yet become the program that it was to be."""
+    then = "import os; os.fork() or (time.sleep(0.7), os._exit(0)); os.kill(os.getpid(), 9)"
+    with hold(ralph_folder, then) as holder:
+        holder.wait()
+        with workspace_lock(ralph_folder, "second"):
+            pass
+
+
+def test_it_can_be_taken_again_and_again(ralph_folder: Path) -> None:
+    for number in range(3):
+        with workspace_lock(ralph_folder, str(number)):
+            pass
+
+
+def test_children_do_not_inherit_it(ralph_folder: Path) -> None:
+    with workspace_lock(ralph_folder, "first"):
+        child = subprocess.Popen(["sleep", "100"], close_fds=False)
+    with workspace_lock(ralph_folder, "second"):
+        child.kill()
+        child.wait()
+
+
+def test_a_file_that_was_removed_is_locked_again(ralph_folder: Path) -> None:
+    with workspace_lock(ralph_folder, "first") as lock_again:
+        lock_again()
+        (ralph_folder / "lock").unlink()
+        lock_again()
+        with pytest.raises(UserError), workspace_lock(ralph_folder, "second"):
+            pass
+
+
+def test_a_place_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot write"), workspace_lock(tmp_path / "nowhere", "first"):
+        pass

@@ -1,0 +1,188 @@
+"""What happened at once is written at once: numbered, without keys, and no more of it than there is room for."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ralph.core import events
+from ralph.core.secrets import Redactor, secret_values
+from ralph.store.writer import TEXT_LIMIT, Teller, Writer
+
+KEY = "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
+
+
+class Paper:
+    """A sink that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+
+    def __call__(self, lines: bytes) -> None:
+        self.writes.append(lines)
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in b"".join(self.writes).splitlines()]
+
+
+def talk(*texts: str) -> list[events.Event]:
+    return [events.AgentText(text) for text in texts]
+
+
+def test_many_events_are_one_write_with_a_number_each() -> None:
+    paper = Paper()
+    writer = Writer("run", [paper], seq=4)
+    writer(*talk("a", "b"), events.ToolStarted("t", "Read"))
+    writer(events.AgentText("c"))
+    assert len(paper.writes) == 2
+    assert [(one["seq"], one["type"]) for one in paper.told] == [
+        (5, "agent_text"),
+        (6, "agent_text"),
+        (7, "tool_started"),
+        (8, "agent_text"),
+    ]
+
+
+def test_that_an_iteration_begins_is_written_at_once_and_shown_with_what_comes_of_it() -> None:
+    paper, heard = Paper(), list[list[str]]()
+    teller = Teller(Writer("run", [paper]))
+    teller.listeners.append(lambda *happened: heard.append([type(one).__name__ for one in happened]))
+    teller(events.RunStarted(goal="goal", preset="guardrails", agent="agent", workspace="/", max_iterations=2))
+    teller(events.IterationStarted(1, 2, "goal"))
+    assert (len(paper.writes), heard) == (2, [["RunStarted"]])
+    teller(events.Notice("while it starts", "debug"))
+    assert (len(paper.writes), heard[1:]) == (3, [["IterationStarted", "Notice"]])
+    assert [(one["seq"], one["type"]) for one in paper.told[1:]] == [(2, "ralph_iteration_started"), (3, "notice")]
+
+
+def test_a_key_in_one_event_leaves_the_others_as_they_are() -> None:
+    paper = Paper()
+    written = Writer("run", [paper])(*talk("before", f"my key is {KEY}", "after"))
+    assert [one["data"]["text"] for one in paper.told] == ["before", "my key is [redacted]", "after"]
+    assert [event.text for event in written if isinstance(event, events.AgentText)][1] == "my key is [redacted]"
+
+
+def test_half_a_character_in_one_event_does_not_spoil_the_others() -> None:
+    paper = Paper()
+    Writer("run", [paper])(*talk("before", "half \ud83d", "after"))
+    assert [one["data"]["text"] for one in paper.told] == ["before", "half ?", "after"]
+
+
+def test_talk_beyond_its_room_is_left_out_and_the_numbers_have_no_gaps() -> None:
+    paper = Paper()
+    writer = Writer("run", [paper], most=300)
+    heard = writer(*talk("x" * 100, "y" * 100, "z" * 100), events.AgentResult(cost_usd=0.5))
+    writer(*talk("more"))
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
+    assert len(heard) == 4, "listeners hear all of it"
+    assert [one["seq"] for one in paper.told] == [1, 2, 3, 4]
+    assert [one["type"] for one in paper.told] == ["agent_text", "agent_result", "notice", "agent_finished"]
+    assert "3 events of this turn are left out" in paper.told[2]["data"]["text"]
+
+
+def test_a_new_turn_has_room_again() -> None:
+    paper = Paper()
+    writer = Writer("run", [paper], most=300)
+    writer(*talk("x" * 100, "y" * 100, "z" * 100))
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
+    writer(events.AgentText("here again"))
+    assert paper.told[-1]["data"]["text"] == "here again"
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_the_last_plan_of_a_turn_is_written_however_much_was_said_before(is_read: bool) -> None:
+    paper = Paper()
+    writer = Writer("run", [paper], most=300, is_read=lambda: is_read)
+    writer(*talk("x" * 300))
+    writer(*talk("more"), *(events.TodoUpdated((events.TodoItem(text),)) for text in ("first", "last")))
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
+    todo, notice, _ = paper.told
+    assert todo["data"] == {"items": [{"text": "last", "status": "pending"}]}
+    assert notice["data"]["text"].startswith("3 events of this turn are left out")
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
+    assert len(paper.told) == 4, "it is written once"
+
+
+def test_what_has_no_name_in_the_journal_is_told_to_nobody() -> None:
+    paper = Paper()
+    assert Writer("run", [paper])(events.AgentUnknown("odd")) == []
+    assert paper.writes == []
+
+
+def overheard(is_read: bool, *happened: events.Event) -> tuple[Writer, Paper, list[events.Event]]:
+    """What is told of an agent that has used up its room, and whether or not somebody reads it."""
+    paper = Paper()
+    writer = Writer("run", [paper], most=300, is_read=lambda: is_read)
+    writer(*talk("x" * 300))
+    return writer, paper, writer(*happened)
+
+
+def test_of_what_is_neither_written_nor_read_only_the_number_is_told() -> None:
+    call, end = (
+        events.ToolStarted("t1", "Bash", f"curl -u {KEY}"),
+        events.ToolFinished(id="t1", name="Bash", ok=True, output=KEY),
+    )
+    writer, paper, told = overheard(False, *talk("one", "two"), call, *talk("three"), end, *talk("four"))
+    safe = events.ToolStarted("t1", "Bash", "curl -u [redacted]")
+    assert told == [events.Unheard(2), safe, events.Unheard(3, ("t1",))]
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
+    assert [one["type"] for one in paper.told] == ["notice", "agent_finished"]
+    assert "7 events of this turn are left out" in paper.told[0]["data"]["text"]
+
+
+def test_what_is_read_is_told_with_its_words_beyond_the_room_too() -> None:
+    _, _, told = overheard(True, *talk("one", f"my key is {KEY}"))
+    assert told == talk("one", "my key is [redacted]")
+
+
+def test_what_ralph_itself_says_is_always_written() -> None:
+    _, paper, told = overheard(False, *talk("one"), events.AgentResult(cost_usd=0.5))
+    assert told == [*talk("one"), events.AgentResult(cost_usd=0.5)]
+    assert [one["type"] for one in paper.told] == ["agent_result"]
+
+
+def test_a_key_that_begins_unheard_is_covered_when_somebody_reads_on() -> None:
+    reads = False
+    writer = Writer("run", [], most=300, is_read=lambda: reads)
+    writer(*talk("x" * 300))
+    writer(*talk("-----BEGIN RSA PRIVATE KEY-----", "MIIEpAIBAAKCAQEA"))
+    reads = True
+    assert writer(*talk("7bq98hx", "-----END RSA PRIVATE KEY-----", "done")) == talk("", "", "done")
+
+
+def test_a_key_of_any_kind_that_comes_line_by_line_is_covered_and_what_follows_it_is_not() -> None:
+    writer = Writer("run", [])
+    key = talk("-----BEGIN PGP PRIVATE KEY BLOCK-----", "Version: GnuPG v2", "", "lQOYBFab", "=abcd")
+    end = "-----END PGP PRIVATE KEY BLOCK-----"
+    assert writer(*key, *talk(end, "done")) == talk("[redacted]", "", "", "", "", "", "done")
+    assert writer(*talk(end, "done", "grep 'PRIVATE KEY-----' *", "done")) == talk(
+        end, "done", "grep 'PRIVATE KEY-----' *", "done"
+    )
+
+
+@pytest.mark.parametrize(
+    "value", ["first line of it\nsecond line of it", "tab\tand \x1b escape", 'quote " and \\', "geheimer Schlüssel 🔑"]
+)
+def test_a_value_that_is_known_is_found_however_json_writes_it(value: str) -> None:
+    paper = Paper()
+    writer = Writer("run", [paper], redact=Redactor(secret_values({"MY_TOKEN": value})))
+    writer(*talk(f"it is {value}."), *talk(*value.splitlines()))
+    assert [one["data"]["text"] for one in paper.told] == [
+        "it is [redacted].",
+        *["[redacted]"] * len(value.split("\n")),
+    ]
+
+
+@pytest.mark.parametrize("before", range(TEXT_LIMIT // 2 - len(KEY), TEXT_LIMIT // 2 + 1, 8))
+def test_a_key_is_not_cut_in_two_where_a_long_text_is(before: int) -> None:
+    (told,) = Writer("run", [])(*talk("x" * (before - 1) + " " + KEY + " " + "y" * TEXT_LIMIT))
+    assert "[cut]" in told.text
+    assert KEY[:8] not in told.text
+    assert KEY[-8:] not in told.text
+
+
+def test_a_key_that_begins_in_the_middle_of_a_long_text_is_covered_to_its_end() -> None:
+    writer = Writer("run", [])
+    writer(*talk("x" * 50_000 + "-----BEGIN RSA PRIVATE KEY-----" + "x" * 50_000))
+    assert writer(*talk("7bq98hx")) == talk("")

@@ -1,0 +1,448 @@
+"""The folder of a task: names, prompt, markers, runs, dependencies, and the row of each task."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ralph.errors import UserError
+from ralph.process.descendants import start_of
+from ralph.supervise.supervision import post_completion
+from ralph.supervise.task import (
+    DEPENDENCIES,
+    RUN_FILE,
+    Markers,
+    RunInfo,
+    TaskFolder,
+    current_task,
+    find_cycle,
+    list_tasks,
+    task_folder,
+    task_state,
+)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> TaskFolder:
+    return make(tmp_path, "task")
+
+
+def make(root: Path, name: str, project: str = "project") -> TaskFolder:
+    task = task_folder(root, project, name)
+    task.path.mkdir(parents=True, exist_ok=True)
+    return task
+
+
+def test_a_task_has_its_place_below_the_root(tmp_path: Path) -> None:
+    task = task_folder(tmp_path, "p", "t")
+    files = (task.path, task.prompt, task.done, task.wait, task.runs, task.bus.path, task.project_bus.path)
+    assert {os.path.relpath(file, tmp_path) for file in files} == {
+        "p/t",
+        "p/t/TASK.md",
+        "p/t/DONE",
+        "p/t/WAIT_WITHOUT_RESTART",
+        "p/t/TASK-MESSAGE-BUS.md",
+        "p/t/runs",
+        "p/PROJECT-MESSAGE-BUS.md",
+    }
+    assert not task.path.exists()
+
+
+def test_the_root_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert task_folder("here", "p", "t").path == tmp_path / "here/p/t"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", ".", "..", "../up", "a/b", "/etc", "a\\b", "a\0b", "a\nb", " a", "a ", ".hidden", "-rf", "x" * 201),
+        *("\udcff", "PROJECT-MESSAGE-BUS.md"),
+    ],
+)
+def test_names_that_play_tricks_are_refused(tmp_path: Path, name: str) -> None:
+    for names in ((name, "task"), ("project", name)):
+        with pytest.raises(UserError, match="not a name for a"):
+            task_folder(tmp_path, *names)
+
+
+@pytest.mark.parametrize("name", ["task-20261115-fix", "Überarbeitung", "two words", "v1.2_x", "12"])
+def test_ordinary_names_are_accepted(tmp_path: Path, name: str) -> None:
+    assert task_folder(tmp_path, name, name).path == tmp_path / name / name
+
+
+def test_a_given_prompt_becomes_the_task(tmp_path: Path) -> None:
+    task = task_folder(tmp_path / "new", "p", "t")
+    prompt = "do\r\nthis {{x}} \u2028 $(y)"
+    assert task.save_prompt(prompt) == prompt
+    assert task.prompt.read_bytes().decode() == prompt
+    assert task.prompt.stat().st_mode & 0o777 == 0o600
+    assert task.save_prompt(None) == prompt
+
+
+def test_a_given_prompt_wins_for_this_run_and_overwrites_nothing(task: TaskFolder) -> None:
+    task.prompt.write_text("the task")
+    assert task.save_prompt("something else") == "something else"
+    assert task.save_prompt(None) == "the task"
+    task.prompt.write_bytes(b"\xff")
+    assert task.save_prompt("given") == "given"
+    with pytest.raises(UserError, match="not UTF-8"):
+        task.save_prompt(None)
+
+
+def test_without_prompt_and_task_nothing_is_created(tmp_path: Path) -> None:
+    task = task_folder(tmp_path, "p", "t")
+    for given in (None, "", " \n"):
+        with pytest.raises(UserError, match="nothing to do") as caught:
+            task.save_prompt(given)
+        assert "--prompt" in caught.value.hint
+    assert not (tmp_path / "p").exists()
+
+
+def test_an_empty_task_is_nothing_to_do(task: TaskFolder) -> None:
+    task.prompt.write_text("\n")
+    with pytest.raises(UserError, match="is empty"):
+        task.save_prompt(None)
+
+
+def test_a_file_in_the_place_of_the_folder_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text("a file")
+    for given in (None, "do it"):
+        with pytest.raises(UserError, match="cannot use"):
+            task_folder(tmp_path, "p", "t").save_prompt(given)
+
+
+def test_an_empty_file_is_enough_to_be_done(task: TaskFolder, tmp_path: Path) -> None:
+    assert task_folder(tmp_path, "no", "such").markers() == task.markers() == Markers()
+    task.done.symlink_to("result")
+    assert task.markers() == Markers()
+    (task.path / "result").touch()
+    assert task.markers() == Markers(done=True)
+
+
+def test_anything_else_in_the_place_of_done_is_trouble(task: TaskFolder, tmp_path: Path) -> None:
+    task.done.mkdir()
+    assert task.markers() == Markers(trouble="DONE is a directory")
+    task.done.rmdir()
+    os.mkfifo(task.done)
+    assert task.markers() == Markers(trouble="DONE is not a regular file")
+    task.done.unlink()
+    task.done.symlink_to("DONE")
+    assert task.markers().trouble.startswith("stat DONE: ")
+
+
+def test_the_wait_marker_says_why(task: TaskFolder) -> None:
+    task.wait.touch()
+    assert task.markers() == Markers(wait="WAIT_WITHOUT_RESTART")
+    task.wait.write_text("Waiting for\nuser input\n")
+    assert task.markers() == Markers(wait="Waiting for user input")
+
+
+def test_markers_can_be_removed(task: TaskFolder) -> None:
+    task.done.touch()
+    task.wait.touch()
+    task.remove_markers()
+    assert task.markers() == Markers()
+    task.done.mkdir()
+    with pytest.raises(UserError, match="cannot remove"):
+        task.remove_markers()
+
+
+def test_a_child_finds_the_task_of_its_environment(task: TaskFolder) -> None:
+    env = task.environment("run-2", parent_run_id="run-1")
+    found = current_task(env)
+    assert found is not None
+    assert found[1] == "run-2"
+    assert found[0].environment("run-2", "run-1") == env
+    assert (env | task.environment("run-3"))["JRUN_PARENT_ID"] == "", "an inherited parent is not passed on"
+    alone = current_task({"TASK_FOLDER": str(task.path)})
+    assert alone is not None
+    assert alone[0].environment("r") == task.environment("r")
+    assert current_task({"PATH": "/bin"}) is None
+
+
+def test_any_yaml_parser_reads_a_run(task: TaskFolder) -> None:
+    info = task.create_run("claude", attempt=2, parent="up", previous="before")
+    path = task.runs / info.run_id
+    odd = 'é 🐎 "x": {y} \n\t\0\x7f\x85\u2028 # no'
+    task.update_run(info.run_id, error_summary=odd)
+    read = yaml.safe_load((path / RUN_FILE).read_text())
+    assert RunInfo(**{**read, "error_summary": odd}) == task.load_run(info.run_id)
+    assert read["error_summary"].startswith('é 🐎 "x": {y} \n\t\0\x7f\x85\u2028')
+    assert (read["attempt"], read["exit_code"], read["stdout_path"]) == (2, None, str(path / "agent-stdout.txt"))
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (task.runs, path)] == [0o700, 0o700]
+
+
+def test_run_ids_sort_by_time(task: TaskFolder) -> None:
+    ids = [task.create_run("a").run_id for _ in range(5)]
+    assert [run.run_id for run in task.list_runs()] == sorted(ids) == ids
+
+
+UPDATER = """
+import sys
+from pathlib import Path
+from msgspec.structs import replace
+from ralph.supervise.task import task_at
+task = task_at(sys.argv[1])
+for _ in range(50):
+    task._change_run(sys.argv[2], lambda run: replace(run, attempt=run.attempt + 1))
+"""
+
+
+def test_updates_of_many_processes_are_all_kept(task: TaskFolder) -> None:
+    run_id = task.create_run("claude").run_id
+    updaters = [subprocess.Popen([sys.executable, "-c", UPDATER, task.path, run_id]) for _ in range(4)]
+    while any(updater.poll() is None for updater in updaters):
+        assert task.load_run(run_id).run_id == run_id
+    assert [updater.returncode for updater in updaters] == [0] * 4
+    assert task.load_run(run_id).attempt == 200
+    assert os.listdir(task.runs / run_id) == [RUN_FILE]
+
+
+def test_a_run_that_cannot_be_read_is_listed_with_the_reason(task: TaskFolder) -> None:
+    assert task.list_runs() == []
+    good = task.create_run("claude")
+    for name, text in (
+        ("bad", b'{"status": "dancing", "run_id": "x"}'),
+        ("torn", b'{"run_id"'),
+        ("deep", b"[" * 99999),
+    ):
+        (task.runs / name).mkdir()
+        (task.runs / name / RUN_FILE).write_bytes(text)
+    (task.runs / "just-begun").mkdir()
+    (task.runs / "a-file").touch()
+    runs = {run.run_id: run for run in task.list_runs()}
+    assert runs.keys() == {good.run_id, "bad", "torn", "deep"}
+    assert runs["torn"].status == runs["deep"].status == "unreadable"
+    assert "cannot read" in runs["bad"].error_summary
+
+
+def test_a_run_that_is_gone_cannot_be_updated(task: TaskFolder) -> None:
+    for run_id in ("none", "."):
+        with pytest.raises(UserError, match="cannot use"):
+            task.update_run(run_id, status="failed")
+
+
+def living(pid: int, start: str) -> bool:
+    return (pid, start) == (7, "then")
+
+
+@pytest.mark.parametrize(
+    ("run", "active", "dead"),
+    [
+        (RunInfo(run_id="r", pid=7, pid_start="then"), True, False),
+        (RunInfo(run_id="r", pid=7, pid_start="earlier"), False, True),
+        (RunInfo(run_id="r", owner_pid=7, owner_start="then"), True, False),
+        (RunInfo(run_id="r", pid=8, pid_start="then", owner_pid=7, owner_start="then"), True, False),
+        (RunInfo(run_id="r"), False, True),
+        (RunInfo(run_id="r", status="completed", pid=7, pid_start="then"), False, False),
+        (RunInfo(run_id="r", status="unreadable"), False, False),
+    ],
+)
+def test_a_run_is_active_while_its_agent_or_its_owner_lives(run: RunInfo, active: bool, dead: bool) -> None:
+    assert (run.is_active(living), run.is_dead(living)) == (active, dead)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def orphan(task: TaskFolder, process: subprocess.Popen[bytes]) -> RunInfo:
+    """Create a child run with this agent, whose ralph is gone."""
+    run_id = task.create_run("claude", parent="root").run_id
+    start = start_of(process.pid) or ""
+    return task.update_run(run_id, pid=process.pid, pid_start=start, owner_pid=0, owner_start="")
+
+
+def test_a_child_whose_process_dies_is_marked_as_failed(task: TaskFolder, sleeper: subprocess.Popen[bytes]) -> None:
+    task.create_run("claude", attempt=1)
+    child = orphan(task, sleeper)
+    assert task.active_children() == [child]
+    assert task.fail_dead_runs() == []
+    sleeper.kill()
+    sleeper.wait()
+    assert task.active_children() == []
+    (failed,) = task.fail_dead_runs()
+    assert failed == task.load_run(child.run_id)
+    assert (failed.status, failed.error_summary) == ("failed", f"its process {sleeper.pid} is gone")
+    assert failed.ended_at >= child.started_at
+    assert task.fail_dead_runs() == []
+
+
+def test_a_reused_pid_does_not_keep_a_run_alive(task: TaskFolder, sleeper: subprocess.Popen[bytes]) -> None:
+    child = orphan(task, sleeper)
+    task.update_run(child.run_id, pid_start="a time long ago")
+    attempt = task.create_run("claude", attempt=1)
+    task.update_run(attempt.run_id, owner_start="a time long ago")
+    assert task.active_children() == []
+    assert {run.run_id for run in task.fail_dead_runs()} == {child.run_id, attempt.run_id}
+
+
+def test_a_child_that_has_ended_is_left_alone(task: TaskFolder, sleeper: subprocess.Popen[bytes]) -> None:
+    over = task.update_run(orphan(task, sleeper).run_id, status="completed")
+    assert (task.active_children(), task.fail_dead_runs()) == ([], [])
+    assert task.load_run(over.run_id) == over
+
+
+def test_a_task_waits_until_the_others_are_done(tmp_path: Path) -> None:
+    task, other, third = make(tmp_path, "task"), make(tmp_path, "other"), make(tmp_path, "third", "q")
+    assert task.dependencies() == []
+    task.depend_on(["unknown"])
+    assert task.unmet_dependencies() == ["project/unknown"]
+    task.depend_on(["other", "q/third"])
+    assert task.unmet_dependencies() == ["project/other", "q/third"]
+    other.done.touch()
+    assert task.unmet_dependencies() == ["q/third"]
+    third.done.touch()
+    assert task.unmet_dependencies() == []
+    assert (task.path / DEPENDENCIES).read_text() == "project/other\nq/third\n"
+
+
+def test_tasks_that_would_wait_for_each_other_are_refused(tmp_path: Path) -> None:
+    a, b, c = (make(tmp_path, name, "p") for name in "abc")
+    b.depend_on(["a"])
+    c.depend_on(["b"])
+    with pytest.raises(UserError, match="p/a -> p/c -> p/b -> p/a"):
+        a.depend_on(["c"])
+    with pytest.raises(UserError, match="p/a -> p/a"):
+        a.depend_on(["a"])
+    assert a.dependencies() == []
+    for name in ("../x", "a/b/c", "", "/x"):
+        with pytest.raises(UserError, match="not a name"):
+            a.depend_on([name])
+
+
+DEPENDER = """
+import sys
+from ralph.errors import UserError
+from ralph.supervise.task import task_folder
+try:
+    task_folder(sys.argv[1], "p", sys.argv[2]).depend_on([sys.argv[3]])
+except UserError:
+    sys.exit(2)
+"""
+
+
+def test_of_two_that_depend_on_each_other_at_once_one_is_refused(tmp_path: Path) -> None:
+    for name in "ab":
+        make(tmp_path, name, "p")
+    both = [subprocess.Popen([sys.executable, "-c", DEPENDER, tmp_path, *pair]) for pair in ("ab", "ba")]
+    assert sorted(process.wait() for process in both) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("edges", "cycle"),
+    [
+        ({"a": "b", "b": "c", "c": ""}, ""),
+        ({"a": "bc", "b": "d", "c": "d", "d": ""}, ""),
+        ({"a": "b", "b": "a"}, "aba"),
+        ({"a": "bc", "b": "", "c": "d", "d": "a"}, "acda"),
+        ({"a": "b", "b": "c", "c": "b"}, ""),
+    ],
+)
+def test_a_cycle_leads_back_to_the_start(edges: dict[str, str], cycle: str) -> None:
+    assert "".join(find_cycle("a", lambda name: edges[name])) == cycle
+
+
+def test_the_project_learns_of_each_completion_once(tmp_path: Path) -> None:
+    task, other = make(tmp_path, "task", "p"), make(tmp_path, "other", "p")
+    for one in (task, other):
+        one.done.touch()
+        os.utime(one.done, (1, 1))
+    for run_id, attempts in (("run-3", 3), ("run-3", 3), ("", 0)):
+        post_completion(task, run_id, attempts)
+    (fact,) = task.project_bus.read()
+    assert (fact.type, fact.project, fact.task, fact.run) == ("FACT", "p", "task", "run-3")
+    assert fact.body == "task p/task completed: DONE at 1970-01-01T00:00:01.000000Z, 3 attempts, last run run-3"
+    post_completion(other, "run-4", 1)
+    os.utime(task.done, (2, 2))
+    post_completion(task, "run-5", 1)
+    assert [fact.run for fact in task.project_bus.read()] == ["run-3", "run-4", "run-5"]
+
+
+MINE = {"owner_pid": 7, "owner_start": "then"}
+GONE = {"owner_pid": 8, "owner_start": "then"}
+CHILD = RunInfo(run_id="child", pid=7, pid_start="then")
+
+
+def attempt(status: str = "running", **fields: object) -> RunInfo:
+    return RunInfo(run_id="r", status=status, attempt=1, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "runs", "waits_for", "state"),
+    [
+        (Markers(), [], [], "new"),
+        (Markers(), [], ["other"], "blocked"),
+        (Markers(), [attempt(**MINE)], [], "running"),
+        (Markers(), [attempt("failed", **MINE)], [], "restarting"),
+        (Markers(), [attempt("failed", **GONE)], [], "failed"),
+        (Markers(), [attempt("completed", **GONE)], [], "unfinished"),
+        (Markers(), [attempt("stopped", **GONE)], [], "stopped"),
+        (Markers(wait="input"), [attempt("completed")], [], "stopped"),
+        (Markers(), [attempt("running", **GONE)], [], "failed"),
+        (Markers(), [attempt("completed"), CHILD], [], "running"),
+        (Markers(done=True), [attempt("completed", **MINE)], [], "finishing"),
+        (Markers(done=True), [attempt("completed"), CHILD], [], "finishing"),
+        (Markers(done=True), [attempt("failed", **GONE)], [], "done"),
+        (Markers(done=True), [], [], "done"),
+        (Markers(trouble="DONE is a directory"), [], [], "trouble"),
+    ],
+)
+def test_one_word_tells_the_state_of_a_task(
+    found: Markers, runs: list[RunInfo], waits_for: list[str], state: str
+) -> None:
+    assert task_state(found, runs, waits_for, found.done, living) == state
+
+
+def test_done_that_was_not_accepted_is_not_done() -> None:
+    last = [attempt("completed", **GONE)]
+    assert task_state(Markers(done=True), last, [], accepted=False, living=lambda *_: False) == "unfinished"
+
+
+def test_every_task_has_a_row(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        task_folder(tmp_path, "p", name).save_prompt("do it")
+    worked = task_folder(tmp_path, "q", "worked")
+    worked.save_prompt("do it")
+    for number in (1, 2):
+        run = worked.create_run("claude", attempt=number)
+        worked.update_run(run.run_id, status="failed", owner_pid=0, owner_start="")
+    worked.bus.post("WARNING", "agent failed\non restart #1 " + "x" * 100)
+    (tmp_path / "q" / "not-a-task").mkdir()
+    (tmp_path / ".git" / "x").mkdir(parents=True)
+    rows = list_tasks(tmp_path, now=os.stat(worked.bus.path).st_mtime + 60)
+    assert [(row.project, row.task, row.state, row.attempt) for row in rows] == [
+        ("p", "a", "new", 0),
+        ("p", "b", "new", 0),
+        ("q", "worked", "failed", 2),
+    ]
+    assert rows[2].age == pytest.approx(60)
+    assert rows[2].last_message.startswith("WARNING agent failed on restart #1 x")
+    assert len(rows[2].last_message) <= 81
+    assert [row.task for row in list_tasks(tmp_path, 0.0, project="p")] == ["a", "b"]
+
+
+def test_a_task_in_trouble_spoils_no_list(tmp_path: Path) -> None:
+    good, bad, mute = (task_folder(tmp_path, "p", name) for name in ("good", "bad", "mute"))
+    for task in (good, bad, mute):
+        task.save_prompt("do it")
+    (bad.path / DEPENDENCIES).write_text("../../etc\n")
+    os.mkdir(mute.bus.path)
+    rows = {row.task: row for row in list_tasks(tmp_path, 0.0)}
+    assert (rows["good"].state, rows["bad"].state) == ("new", "trouble")
+    assert "cannot use the message bus" in rows["mute"].last_message
+
+
+def test_a_missing_root_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        list_tasks(tmp_path / "none", 0.0)

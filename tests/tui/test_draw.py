@@ -1,0 +1,223 @@
+import pytest
+
+from ralph.core.events import TodoItem
+from ralph.core.model import PersonNote, Question, Usage
+from ralph.core.state import RunSummary
+from ralph.history.overview import RunNow, run_now
+from ralph.history.run_history import CheckResult, Fold, PastIteration
+from ralph.show.outlet import GLYPHS, Marks, Style
+from ralph.show.words import width
+from ralph.store.mailbox import Mail
+from ralph.store.register import Listed
+from ralph.tui import draw
+from ralph.tui.draw import PLAIN, Look, look_for
+from ralph.tui.tui_state import rank
+
+NOW = 1_000_000.0
+NOTES = PersonNote("1", "use tabs"), PersonNote("2", "be quick")
+ASCII = Look(Style(PLAIN), is_plain=True, steps="._-=#", prompt=">")
+
+
+def past(number: int, passed: int, checks: int, failure: str = "") -> PastIteration:
+    return PastIteration(
+        number=number,
+        began=0.0,
+        usage=Usage(cost_usd=0.1),
+        failure=failure,
+        checks=[result(str(at), at < passed, 1) for at in range(checks)],
+        is_whole=True,
+    )
+
+
+def result(name: str, passed: bool, seconds: float) -> CheckResult:
+    return CheckResult(name=name, passed=passed, seconds=seconds)
+
+
+def run(alive: bool = True, mail: Mail | None = None, **facts: object) -> RunNow:
+    known = {
+        "goal": "Fix it",
+        "workspace": "/home/me/shop",
+        "began": NOW - 65,
+        "max_iterations": 10,
+        "agent": "claude",
+    } | facts
+    listed = Listed("20260101-120000-k3fa", "/x", RunSummary(run="20260101-120000-k3fa", **known), alive)  # type: ignore[arg-type]
+    return run_now(listed, NOW, mail or Mail())
+
+
+@pytest.mark.parametrize(
+    ("bars", "columns", "rows", "lines"),
+    [
+        ([], 20, 3, []),
+        ([past(1, 0, 2)], 20, 3, ["   ", "·· ", "1"]),
+        ([past(1, 0, 2), past(2, 1, 2), past(3, 2, 2)], 20, 2, ["·· ▄▄ ██ ", "1      3"]),
+        ([past(1, 0, 2), past(2, 1, 2), past(3, 2, 2)], 20, 3, ["      ██ ", "·· ██ ██ ", "1      3"]),
+        ([past(n, n % 3, 2) for n in range(1, 9)], 16, 2, ["▄ █ · ▄ █ · ▄ █ ", "1             8"]),
+        ([past(n, 1, 1) for n in range(1, 40)], 10, 2, ["██████████", "30      39"]),
+        ([past(1, 0, 0), past(2, 0, 0, "it failed")], 20, 2, ["██ ·· ", "1   2"]),
+        ([past(1, 1, 1)], 3, 3, []),
+    ],
+    ids=["nothing", "all red", "growing", "two rows", "close", "the latest", "without checks", "no room"],
+)
+def test_the_graph_of_checks_over_iterations(
+    bars: list[PastIteration], columns: int, rows: int, lines: list[str], plain: Look
+) -> None:
+    assert draw.graph(bars, columns, rows, plain) == lines
+
+
+def test_the_graph_needs_no_unicode() -> None:
+    assert draw.graph([past(1, 0, 2), past(2, 1, 2), past(3, 2, 2)], 20, 2, ASCII) == [".. -- ## ", "1      3"]
+
+
+def test_a_sparkline_follows_the_numbers(plain: Look) -> None:
+    assert draw.sparkline([0.0, 1.0, 2.0, 4.0], 10, plain) == "·▂▄█"
+    assert draw.sparkline([0.0, 0.0], 10, plain) == "··"
+    assert draw.sparkline([1.0] * 50, 10, plain) == "█" * 10
+
+
+def test_checks_as_they_stand(plain: Look) -> None:
+    lint, tests = result("lint", True, 0.3), result("tests", False, 62)
+    known = {"lint": lint, "tests": tests, "types": result("types", True, 1), "e2e": None}
+    assert draw.checks(known, {"types"}, 16, 5, plain) == [
+        "✓ lint      0.3s",
+        "✗ tests     1m2s",
+        "▸ types        …",
+        "· e2e           ",
+    ]
+
+
+def test_where_there_is_no_room_failing_checks_come_first(plain: Look) -> None:
+    known = {name: result(name, name != "c", 1) for name in "abcd"}
+    assert draw.checks(known, (), 12, 3, plain) == ["✗ c       1s", "✓ a       1s", "… 2 more"]
+
+
+def test_the_todo_list_is_shown_around_what_is_being_done(plain: Look) -> None:
+    items = [TodoItem(f"item {at}", "done") for at in range(1, 6)] + [TodoItem("now", "active"), TodoItem("then")]
+    assert draw.todo(items, 20, 10, plain)[-2:] == ["▸ now", "· then"]
+    assert draw.todo(items, 20, 3, plain) == ["✓ item 5", "▸ now", "· then"]
+    assert draw.todo([TodoItem("a long name", "active")], 8, 3, plain) == ["▸ a lon…"]
+
+
+def test_the_pane_of_checks_says_what_iterations_cost_where_there_is_room(plain: Look) -> None:
+    fold = Fold("r")
+    fold.history.iterations = [past(1, 0, 1), past(2, 1, 1)]
+    assert draw.checks_pane(fold, 20, 4, plain) == ["   ██ ", "·· ██ ", "1   2", "✓ 0               1s"]
+    assert draw.checks_pane(fold, 20, 8, plain)[-2:] == ["", "cost ██"]
+
+
+def test_a_run_in_the_list(plain: Look) -> None:
+    assert draw.run_rows(run(finished=2), 24, plain, is_tall=False, here="/home/me/shop") == [
+        "● Fix it            3/10"
+    ]
+    asking = run(mail=Mail(questions=(Question("q", "Which?"),)), finished=2)
+    assert draw.run_rows(asking, 24, plain, is_tall=False) == ["? shop: Fix it      3/10"]
+    ended = run(False, finished=4, outcome="exhausted", max_iterations=4)
+    assert draw.run_rows(ended, 24, plain, is_tall=True) == ["✗ k3fa exhausted     4/4", "  shop: Fix it"]
+    unknown = run(False, max_iterations=1, goal="")
+    assert draw.run_rows(unknown, 24, plain, is_tall=False) == ["✗ k3fa killed          0"]
+
+
+def test_the_head_says_where_a_run_stands(plain: Look) -> None:
+    at_work = run(finished=2, cost_usd=0.42, tokens=81_000, doing="Bash(make)", since=NOW - 12)
+    assert draw.head(at_work, NOW, 70, plain) == [
+        "● k3fa running · iteration 3/10 · 1m5s · $0.42 · 81K tokens · claude",
+        "  Fix it",
+        "  ▸ Bash(make) 12s",
+    ]
+    assert draw.head(at_work, NOW, 40, plain)[0] == "● k3fa running · 3/10 · 1m5s · $0.42 · …"
+
+
+def test_a_backlog_shows_how_many_tasks_are_merged_parked_and_blocked(plain: Look) -> None:
+    facts = {
+        "kind": "work",
+        "goal": "work off TASKS.md",
+        "agent": "",
+        "checks": 12,
+        "checks_passed": 10,
+        "max_iterations": None,
+    }
+    ended = run(False, **facts, outcome="parked", doing="10 landed, 1 parked, 1 blocked", seconds=65.0)
+    assert draw.run_rows(ended, 24, plain, is_tall=True, here="/home/me/shop")[0] == "✗ k3fa parked      10/12"
+    assert draw.head(ended, NOW, 70, plain) == [
+        "✗ k3fa parked · 10/12 merged · 1m5s",
+        "  work off TASKS.md",
+        "  → 10 landed, 1 parked, 1 blocked",
+    ]
+
+
+def test_a_work_is_above_its_items_which_stay_together() -> None:
+    def listed(name: str, alive: bool = False, **facts: str) -> Listed:
+        return Listed(name, "/x", RunSummary(run=name, **facts), alive)
+
+    runs = [
+        listed("1-work", kind="work"),
+        listed("2-other"),
+        listed("3-item", work="1-work"),
+        listed("4-item", work="1-work", alive=True),
+        listed("5-lost", work="0-gone"),
+        listed("6-work", kind="work", alive=True),
+        listed("7-item", work="6-work"),
+    ]
+    known = {one.id: one for one in runs}
+    ordered = sorted(runs, key=lambda one: rank(one, known), reverse=True)
+    assert [one.id for one in ordered] == ["6-work", "7-item", "4-item", "5-lost", "2-other", "1-work", "3-item"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "mail", "line"),
+    [
+        ({}, Mail(questions=(Question("q", "Which port?"),)), "  ? t answers: Which port?"),
+        ({"paused": "you asked for it"}, Mail(is_paused=True), "  ‖ you asked for it; r resumes it"),
+        ({"doing": "thinking"}, Mail(is_paused=True), "  ‖ pauses after this turn; r resumes it"),
+        ({"doing": "thinking"}, Mail(NOTES), "  ▸ thinking » 2 notes for the next prompt"),
+        ({"doing": "thinking", "given": 1}, Mail(NOTES), "  ▸ thinking » 1 note for the next prompt"),
+        ({"doing": "thinking", "given": 2}, Mail(NOTES), "  ▸ thinking"),
+        ({"outcome": "stalled", "reason": "nothing changed"}, Mail(), "  → nothing changed"),
+        ({"outcome": "interrupted", "interrupted_by": "SIGTERM"}, Mail(), "  → stopped by you"),
+        ({"outcome": ""}, Mail(), "  → its process died; r resumes it"),
+    ],
+    ids=["asks", "paused", "will pause", "told", "told and read", "read", "ended", "stopped", "killed"],
+)
+def test_what_matters_most_is_said(facts: dict[str, object], mail: Mail, line: str, plain: Look) -> None:
+    alive = "outcome" not in facts
+    assert draw.head(run(alive, mail, **facts), NOW, 70, plain)[2] == line
+
+
+def test_the_top_says_where_we_are_and_what_comes_next(plain: Look) -> None:
+    assert draw.top("/home/me/shop", "/home/me", "single shot", 50, plain) == [
+        " ralph · ~/shop                 next: single shot "
+    ]
+    (line,) = draw.top("/home/me/" + "long/" * 20, "/home/m", "single shot", 50, plain)
+    assert width(line) == 50
+    assert "…" in line
+
+
+@pytest.mark.parametrize("columns", [20, 24, 52, 80])
+@pytest.mark.parametrize("text", ["日本語のテキスト" * 9, "x" * 300, "🎉 " * 50], ids=["wide", "long", "emoji"])
+def test_no_line_is_wider_than_its_pane(columns: int, text: str, plain: Look) -> None:
+    mail = Mail(questions=(Question("q", text),))
+    known = run(True, mail, goal=text, doing=text, workspace=f"/w/{text}", finished=123, cost_usd=1234.5, tokens=10**9)
+    lines = [
+        *draw.run_rows(known, columns, plain, is_tall=True),
+        *draw.head(known, NOW, columns, plain),
+        *draw.checks({text: result(text, False, 3600.0)}, (), columns, 5, plain),
+        *draw.checks({text: None}, {text}, columns, 5, plain),
+        *draw.todo([TodoItem(text, "active"), TodoItem(text)], columns, 5, plain),
+        *draw.paragraphs(text, columns),
+    ]
+    assert max(map(width, lines)) <= columns
+
+
+@pytest.mark.parametrize(
+    ("env", "is_plain"),
+    [({"TERM": "xterm-256color"}, False), ({"TERM": "linux"}, True), ({"TERM": "tmux"}, False)],
+)
+def test_a_console_with_few_signs_gets_plain_ones(env: dict[str, str], is_plain: bool) -> None:
+    assert look_for(None, env).is_plain is is_plain
+
+
+@pytest.mark.parametrize("marks", [GLYPHS, PLAIN], ids=["unicode", "ascii"])
+def test_signs_that_stand_in_columns_take_one(marks: Marks) -> None:
+    names = ("tool", "passed", "failed", "refused", "waiting", "paused", "question", "person", "check")
+    todo = ("todo_done", "todo_active", "todo_pending")
+    assert {width(getattr(marks, name)) for name in (*names, *todo)} == {1}

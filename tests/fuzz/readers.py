@@ -10,13 +10,16 @@ from tests.fuzz import shown
 from ralph.agents import known, module
 from ralph.agents.failures import resets_at, stated_in
 from ralph.agents.protocol import TurnRequest
+from ralph.agents.reader import without_summary
 from ralph.backlog import json_lists, list_programs, markdown_lists
 from ralph.backlog.lists import ListContent, wrong_with
 from ralph.core import prompts, text
 from ralph.core.backlog import overlap
+from ralph.core.check_counts import count_failures
 from ralph.core.claims import Claim, Reading, read
 from ralph.core.model import Exit
 from ralph.core.prompts import echoes
+from ralph.core.proof import function_name
 from ralph.core.secrets import Redactor, redact_text, settled
 from ralph.core.tasks_file import tasks_in_markdown
 from ralph.errors import UserError
@@ -159,6 +162,10 @@ READERS: dict[str, Reader] = {
     "echoes in an answer": lambda said: echoes(said, PROMPT),
     "echoes of a prompt": lambda said: echoes(PROMPT, said),
     "failures": stated_in,
+    "an answer with a summary": without_summary,
+    "failure counts": count_failures,
+    "a count of unittest": lambda said: count_failures(f"Ran 3 tests in 1s\n\nFAILED {said}"),
+    "a function's name": function_name,
     "resets": lambda said: resets_at(said, 1.8e9),
     "secrets": redact_text,
     "known secrets": Redactor([b"correct horse battery"]).text,

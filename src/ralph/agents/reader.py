@@ -132,12 +132,12 @@ class PlainText:
 
 # Lines about tokens, cost and time that CLIs print after the answer: Codex, aider, Claude Code, Copilot.
 _SUMMARY = re.compile(
-    r"\s*(?:tokens used:?\s*[\d,.]*|Tokens: .+ sent, .+ received\..*|Total cost:\s+\$[\d.]+"
+    r"tokens used:?\s*[\d,.]*|Tokens: [^,]+ sent, .+ received\..*|Total cost:\s+\$[\d.]+"
     r"|Total (?:duration|usage est|session time|code changes)\b[^:]*:.+|API time spent:.+"
-    r"|(?:Usage by model|Breakdown by AI model):.*|\s+\S+\s+[\d.]+[kM]? (?:input|in), .+)\s*"
+    r"|(?:Usage by model|Breakdown by AI model):.*|\S+\s+[\d.]+[kM]? (?:input|in), .+"
 )
 _LONGEST_SUMMARY = 200  # characters of a line
-_NUMBER = re.compile(r"\s*[\d,.]+\s*")
+_NUMBER = re.compile(r"[\d,.]+")
 
 
 def without_summary(text: str) -> str:
@@ -145,7 +145,7 @@ def without_summary(text: str) -> str:
     lines = text.split("\n")
     kept = len(lines)
     for at in range(len(lines) - 1, 0, -1):
-        line = lines[at][:_LONGEST_SUMMARY]
+        line = lines[at][:_LONGEST_SUMMARY].strip()
         is_count = _NUMBER.fullmatch(line) and lines[at - 1].strip().lower() == "tokens used"
         if is_count or _SUMMARY.fullmatch(line):
             kept = at

@@ -63,7 +63,7 @@ def _number(text: str | None) -> int:
 
 def _words(match: Match[str], text: str) -> FailureCount | None:
     """Read "3 failed, 97 passed, 1 error" in any order (pytest, jest, vitest)."""
-    counts = {word: _number(number) for number, word in re.findall(r"([\d,]+) ([a-z]+)", match[0])}
+    counts = {word: _number(number) for number, word in re.findall(r"(?<![\d,])([\d,]+) ([a-z]+)", match[0])}
     failures = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
     passed = counts.get("passed", 0)
     if not failures and not passed:
@@ -74,7 +74,7 @@ def _words(match: Match[str], text: str) -> FailureCount | None:
 
 
 def _unittest(match: Match[str], text: str) -> FailureCount:
-    counts = dict(re.findall(r"(\w+)=(\d+)", match["rest"] or ""))
+    counts = dict(re.findall(r"\b(\w+)=(\d+)", match["rest"] or ""))
     failures = sum(int(counts.get(name, 0)) for name in ("failures", "errors"))
     return FailureCount(failures, _number(match["total"]))
 

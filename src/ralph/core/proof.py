@@ -127,7 +127,7 @@ def _hunk(path: str, header: tuple[str, ...], text: str) -> Hunk:
 def function_name(line: str) -> str:
     """Return the name in a line such as `def __ge__(self, other):`, else the line itself, shortened."""
     named = re.search(r"\b(?:def|class|func|function|fn|sub|interface|struct|impl)\s+([\w.$]+)", line)
-    called = named or re.search(r"([\w$.~]+)\s*\(", line)
+    called = named or re.search(r"(?<![\w$.~])([\w$.~]+)\s*\(", line)
     return called[1] if called else line.strip()[:40]
 
 

@@ -292,7 +292,7 @@ def _start(body: str) -> str:
 
 _GLOB_TOKEN = re.compile(
     r"(?P<folders>(?<![^/])\*\*/)|(?P<below>(?<![^/])\*\*\Z)|(?P<name>\*+)|(?P<char>\?)"
-    r"|\[(?P<negated>[!^]?)(?P<set>\]?[^\]]*)\]|\\(?P<escaped>.)|.",
+    r"|\[(?P<negated>[!^]?)(?P<set>\]?[^\]]{0,200})\]|\\(?P<escaped>.)|.",
     re.DOTALL,
 )
 _WILDCARDS = {"folders": "(?:.*/)?", "below": ".+", "name": "[^/]*", "char": "[^/]"}

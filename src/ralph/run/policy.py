@@ -363,10 +363,17 @@ def _waiter(
     def is_held(mail: Mail) -> bool:
         return mail.is_paused or (awaits_answers and bool(mail.questions))
 
+    def pause(seconds: float) -> bool:
+        tick = context.tick
+        return context.interrupt.wait(seconds, (lambda _: tick()) if tick else None)
+
     def wait(asked: Wait, run: Run) -> None:
         if asked.until:
-            context.tell(events.Paused(asked.reason, asks=asked.until == "answer"))
-            seconds = wait_for_person(mailbox, is_held, sleep)
+            is_question = asked.until == "answer"
+            context.tell(events.Paused(asked.reason, asks=is_question))
+            seconds = wait_for_person(mailbox, is_held, sleep if is_question else pause)
+            if not is_question:
+                context.began += seconds  # a pause doesn't count against --max-time
             if not context.interrupt.level and context.time_left() > 0:
                 context.tell(events.Continued(seconds))
             return

@@ -1,6 +1,6 @@
 """Cost of a backlog compared with its loops: twelve tasks, a thousand tasks, and a coordinator while its agents think.
 
-ITEMS=100 measures fewer than a thousand.
+TASKS=100 measures fewer than a thousand.
 """
 
 import os
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from bench.lab import Lab
 from bench.samples import Row, Sample, Wanted, taking_turns
-from ralph.core.work_events import ItemReady, ItemStarted
+from ralph.core.work_events import TaskReady, TaskStarted
 from ralph.store.journal import read_entries
 
 SLOTS, FEW = 4, 12
-MANY = int(os.environ.get("ITEMS", "1000"))
+MANY = int(os.environ.get("TASKS", "1000"))
 ROUNDS = 3
 SETTLING, WATCHED = 3.0, 10.0  # seconds
 AGENT = 'key=$(sed -n "s/^\\(T[0-9]*\\) .*/\\1/p" | head -1); echo "$key" > "$key.txt"; echo COMPLETE'
@@ -37,9 +37,9 @@ def measure(lab: Lab) -> list[Row]:
     ]
 
 
-def _repository(lab: Lab, items: int) -> Path:
+def _repository(lab: Lab, tasks: int) -> Path:
     folder = lab.folder("backlog")
-    (folder / "TASKS.md").write_text("".join(f"- [ ] T{number} Make number {number}\n" for number in range(items)))
+    (folder / "TASKS.md").write_text("".join(f"- [ ] T{number} Make number {number}\n" for number in range(tasks)))
     for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "first")):
         subprocess.run(["git", *words], cwd=folder, env=lab.env, check=True)
     return folder
@@ -49,9 +49,9 @@ def _words(lab: Lab, agent: str) -> list[str]:
     return [lab.ralph, "work", "TASKS.md", "-j", str(SLOTS), "--check", "true", "--agent", agent, "--quiet"]
 
 
-def _worked(lab: Lab, agent: str, items: int) -> tuple[float, float]:
+def _worked(lab: Lab, agent: str, tasks: int) -> tuple[float, float]:
     """Return the seconds that the whole backlog took, and the sum of the seconds of its loops."""
-    folder = _repository(lab, items)
+    folder = _repository(lab, tasks)
     began = time.monotonic()
     subprocess.run(_words(lab, agent), cwd=folder, env=lab.env, check=True, capture_output=True)
     took, looped = time.monotonic() - began, 0.0
@@ -59,9 +59,9 @@ def _worked(lab: Lab, agent: str, items: int) -> tuple[float, float]:
     began_at: dict[str, float] = {}
     for entry in read_entries(journal):
         match entry.event():
-            case ItemStarted(key=key):
+            case TaskStarted(key=key):
                 began_at[key] = entry.at
-            case ItemReady(key=key):
+            case TaskReady(key=key):
                 looped += entry.at - began_at[key]
     return took, looped
 

@@ -21,7 +21,18 @@ exit 1"""
 def forge(folder: Path) -> None:
     """The facts of a run and its journal, which its agent can write: as JSON allows it, what is harmful as it is."""
     facts = json.loads((folder / "state.json").read_text())
-    for name in ("goal", "workspace", "agent", "preset", "branch", "doing", "reason", "item", "work", "outcome"):
+    for name in (
+        "goal",
+        "workspace",
+        "agent",
+        "preset",
+        "branch",
+        "doing",
+        "reason",
+        "backlog_task",
+        "work",
+        "outcome",
+    ):
         facts[name] = f"{facts.get(name, '')}{EVIL}"
     (folder / "state.json").write_text(json.dumps(facts, ensure_ascii=False))
     journal = folder / "journal.ndjson"

@@ -31,7 +31,7 @@ def test_a_backlog_of_two_items_lands(room, agent):
             place.start_command("work", "TASKS.md", "-j", "2", "--check", "test ! -e two.txt -o -e one.txt")
         )
         assert ran.code == 0, str(ran)
-        assert [event["key"] for event in ran.of("item_landed")] == ["T1", "T2"]
+        assert [event["key"] for event in ran.of("task_merged")] == ["T1", "T2"]
         target = ran.of("work_started")[0]["target"]
         assert git("show", f"{target}:two.txt") == "one\ntwo\n"
         assert git("show", f"{target}:TASKS.md") == LIST.replace("[ ]", "[x]")

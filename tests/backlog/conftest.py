@@ -1,4 +1,4 @@
-"""A repository with a list, items' branches in it, and the gate that they land through."""
+"""A repository with a list, tasks' branches in it, and the gate that they merge through."""
 
 import os
 import subprocess
@@ -11,9 +11,9 @@ from tests.backlog.works import Works
 from tests.warm import Warm
 
 from ralph.backlog.backlog_source import BacklogSource
-from ralph.backlog.gate import Gate, LandingRequest
+from ralph.backlog.gate import Gate, MergeRequest
 from ralph.backlog.work_order import WorkOrder
-from ralph.core.backlog import GateVerdict, Red
+from ralph.core.backlog import FailedCheck, GateVerdict
 from ralph.git.client import Git, find_git
 from ralph.git.merging import Branch, changed_files
 from ralph.git.remote import Remote
@@ -41,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Lab:
-    """Where landings are tried."""
+    """Where merges are tried."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.target = path, TARGET
@@ -58,7 +58,7 @@ class Lab:
         return repository
 
     def branch(self, key: str, files: Mapping[str, str | None], start: str = "") -> Branch:
-        """An item's work: its files as they are to become, or None for one that goes."""
+        """A task's work: its files as they are to become, or None for one that goes."""
         tree = self.path.parent / f"tree-{key}"
         self.git("worktree", "add", "-q", "-f", "-B", f"ralph/w/{key}", str(tree), start or self.target)
         for name, content in files.items():
@@ -72,7 +72,7 @@ class Lab:
         return Branch(key, tip, f"{key} title", changed_files(self.found(), self.target, tip))
 
     def gate(
-        self, *checks: str, remote: Remote | None = None, check: Callable[[str], Red | None] | None = None
+        self, *checks: str, remote: Remote | None = None, check: Callable[[str], FailedCheck | None] | None = None
     ) -> Gate:
         order = self.order(*checks, remote=remote)
         return Gate(order=order, repository=self.found(), check=check or self.check, furnish=lambda: None)
@@ -94,13 +94,13 @@ class Lab:
         """Where the gate checks."""
         return self.order().gate_in(self.found()).path
 
-    def check(self, command: str) -> Red | None:
+    def check(self, command: str) -> FailedCheck | None:
         self.ran.append(command)
         done = subprocess.run(["sh", "-c", command], cwd=self.tree, capture_output=True, text=True, check=False)
-        return Red(command, f"exit code {done.returncode}", done.stdout[-500:]) if done.returncode else None
+        return FailedCheck(command, f"exit code {done.returncode}", done.stdout[-500:]) if done.returncode else None
 
-    def land(self, *branches: Branch, checks: Collection[str] = ("true",), **more: object) -> GateVerdict:
-        return self.gate(*checks).land(LandingRequest(branches=branches, **more))  # type: ignore[arg-type]
+    def merge(self, *branches: Branch, checks: Collection[str] = ("true",), **more: object) -> GateVerdict:
+        return self.gate(*checks).merge(MergeRequest(branches=branches, **more))  # type: ignore[arg-type]
 
     def show(self, name: str, commit: str = "") -> str:
         return self.git("show", f"{commit or self.target}:{name}")

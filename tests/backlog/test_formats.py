@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ralph.backlog.backlog_content import BacklogContent, is_id, key_of, slug, sound
 from ralph.backlog.backlog_source import find
-from ralph.backlog.json_lists import (
+from ralph.backlog.json_backlogs import (
     DEEPEST,
     JsonPath,
     is_taskmasters,
@@ -23,18 +24,17 @@ from ralph.backlog.json_lists import (
     tick_prd,
     tick_taskmaster,
 )
-from ralph.backlog.list_programs import read_beads, read_issues
-from ralph.backlog.lists import ListContent, is_id, key_of, slug, sound
-from ralph.backlog.markdown_lists import read_boxes, read_folder, tick_boxes, tick_folder
+from ralph.backlog.markdown_backlogs import read_boxes, read_folder, tick_boxes, tick_folder
+from ralph.backlog.trackers import read_beads, read_issues
 from ralph.errors import UserError
 
 
-def boxed(text: str) -> ListContent:
+def boxed(text: str) -> BacklogContent:
     return read_boxes({"T.md": text.encode()})
 
 
-def keys(reading: ListContent) -> list[str]:
-    return [item.key for item in reading.items]
+def keys(reading: BacklogContent) -> list[str]:
+    return [task.key for task in reading.tasks]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def keys(reading: ListContent) -> list[str]:
         ("- [ ] Add the form!", "add-the-form"),
         ("- [ ] 2FA for everybody", "2fa-for-everybody"),
         ("- [ ] T012", "t012"),
-        ("- [ ] Merged", "merged-item"),
+        ("- [ ] Merged", "merged-task"),
         ("- [ ] Größe ändern", "größe-ändern"),
     ],
 )
@@ -69,7 +69,7 @@ def test_what_is_indented_below_belongs_to_the_item_and_own_settings_are_taken_o
         "  after: T2, T3\n  touches: src/login/**\n  agent: codex\n  model: big\n  max-cost: $2.50\n"
         "- [x] T2 x\n- [ ] T3 y\n"
     )
-    first, second, _ = reading.items
+    first, second, _ = reading.tasks
     assert first.text == "T1 Login\nIt has two fields.\n\n- [ ] the name"
     assert (first.checks, first.after) == (("make login", "make more"), ("T2", "T3"))
     assert (first.touches, first.agent, first.model) == (("src/login/**",), "codex", "big")
@@ -96,9 +96,9 @@ def test_a_tick_changes_one_character_for_each_box_of_the_item(end: str) -> None
 @given(st.lists(st.sampled_from(["- [ ] T{n} a", "  - [ ] sub", "  text", "", "# H", "```", "- [x] D{n} b", "\tx\r"])))
 def test_whatever_the_list_looks_like_a_tick_leaves_the_rest_alone(parts: list[str]) -> None:
     data = "\n".join(part.format(n=number) for number, part in enumerate(parts)).encode()
-    open_ = [item.key for item in read_boxes({"T.md": data}).items if not item.done]
+    open_ = [task.key for task in read_boxes({"T.md": data}).tasks if not task.done]
     after = tick_boxes({"T.md": data}, set(open_)).get("T.md", data)
-    assert all(item.done for item in read_boxes({"T.md": after}).items)
+    assert all(task.done for task in read_boxes({"T.md": after}).tasks)
     assert after.replace(b"[x]", b"[ ]") == data.replace(b"[x]", b"[ ]")
 
 
@@ -129,7 +129,7 @@ def test_a_plan_brings_its_checks_and_its_questions_must_be_answered() -> None:
     assert reading.checks == ("pytest -q", "ruff check .")
     assert keys(reading) == ["T1", "T2"]
     said = "This is one task of the plan: A shop\n\nSell things.\n\n## Questions\n\n- [x] Which currency? Euro."
-    assert reading.items[0].text.endswith(said)
+    assert reading.tasks[0].text.endswith(said)
     assert reading.title == "A shop"
     with pytest.raises(UserError, match=r"T.md:19: .*Which currency"):
         sound(boxed(PLAN.replace("[x] Which", "[ ] Which")), "T.md")
@@ -151,7 +151,7 @@ SPEC_KIT = """# Tasks: Photo albums
 
 
 def test_spec_kits_phases_and_marks_say_what_comes_after_what() -> None:
-    after = {item.key: item.after for item in boxed(SPEC_KIT).items}
+    after = {task.key: task.after for task in boxed(SPEC_KIT).tasks}
     assert after == {
         "T001": (),
         "T002": ("T001",),
@@ -164,7 +164,7 @@ def test_spec_kits_phases_and_marks_say_what_comes_after_what() -> None:
 def test_who_waits_for_one_that_waits_for_all_need_not_name_all() -> None:
     """A list of thousands that each name all above would take more memory than there is."""
     text = "## Phase 1: a\n- [ ] T1 [P] a\n- [ ] T2 b\n- [ ] T3 c\n- [ ] T4 d\n  after: T1\n- [ ] T5 e\n- [ ] T6 f\n"
-    after = {item.key: item.after for item in boxed(text).items}
+    after = {task.key: task.after for task in boxed(text).tasks}
     assert after == {"T1": (), "T2": ("T1",), "T3": ("T2",), "T4": ("T1",), "T5": ("T3", "T4"), "T6": ("T5",)}
 
 
@@ -188,7 +188,7 @@ def test_to_read_a_long_chain_of_items_takes_no_longer_than_it_is_long() -> None
     def seconds(count: int) -> float:
         written = "".join(f"- [ ] T{number} do\n  after: T{number + 1}\n" for number in range(count))
         began = time.thread_time()
-        assert boxed(written).items[0].after == ("T1",)
+        assert boxed(written).tasks[0].after == ("T1",)
         return time.thread_time() - began
 
     assert any(seconds(5_000) / seconds(500) < 30 for _ in range(3))  # 10 if it is linear, 100 if not
@@ -198,7 +198,7 @@ def test_to_read_a_long_chain_of_items_takes_no_longer_than_it_is_long() -> None
 def test_no_priority_is_an_internal_error(written: str) -> None:
     files = {"prd.json": f'[{{"id": 1, "title": "a", "priority": {written}}}]'.encode()}
     with suppress(UserError):
-        assert read_prd(files).items[0].priority == 0
+        assert read_prd(files).tasks[0].priority == 0
 
 
 @pytest.mark.parametrize("written", ["[" * 3000, "2020-99-99", "9" * 5000])
@@ -218,15 +218,15 @@ def test_few_characters_that_stand_for_without_end_are_told_and_not_read() -> No
 def test_front_matter_of_more_than_64_KB_is_told_and_not_read() -> None:
     front = "".join(f"k{number}: v\n" for number in range(10_000))
     reading = read_folder({"a.md": f"---\nid: 1\n{front}---\nwords\n".encode()})
-    assert reading.items == ()
+    assert reading.tasks == ()
     assert reading.problems == ("a.md:1: its front matter is too long: at most 64 KB are read",)
 
 
 def test_what_a_plan_says_around_its_tasks_is_not_written_thousands_of_times_over() -> None:
-    tasks = "".join(f"- [ ] T{number} a\n" for number in range(20_000))
-    items = read_boxes({"p.md": f"# Plan: x\n\n{'The goal. ' * 1000}\n## Tasks\n{tasks}".encode()}).items
-    assert sum(len(item.text) for item in items) < 20_000_000
-    assert "The goal." in items[-1].text
+    listed = "".join(f"- [ ] T{number} a\n" for number in range(20_000))
+    tasks = read_boxes({"p.md": f"# Plan: x\n\n{'The goal. ' * 1000}\n## Tasks\n{listed}".encode()}).tasks
+    assert sum(len(task.text) for task in tasks) < 20_000_000
+    assert "The goal." in tasks[-1].text
 
 
 def test_where_thousands_would_wait_for_thousands_one_has_to_go_between() -> None:
@@ -238,8 +238,8 @@ def test_where_thousands_would_wait_for_thousands_one_has_to_go_between() -> Non
 
 
 def test_one_dependency_need_not_be_a_list() -> None:
-    (item,) = read_folder({"tasks/a.md": b"---\nid: 1\ndependencies: 5\n---\n"}).items
-    assert item.after == ("5",)
+    (task,) = read_folder({"tasks/a.md": b"---\nid: 1\ndependencies: 5\n---\n"}).tasks
+    assert task.after == ("5",)
 
 
 def test_openspecs_numbers_are_keys() -> None:
@@ -261,7 +261,7 @@ PRD = """{
 
 
 def test_the_stories_of_a_prd() -> None:
-    first, second = read_prd({"prd.json": PRD.encode()}).items
+    first, second = read_prd({"prd.json": PRD.encode()}).tasks
     assert (first.key, first.title, first.done, first.priority) == ("US-001", "Cart", False, 2)
     assert first.text.startswith("Cart\n\nAs a buyer …")
     assert "- it counts" in first.text
@@ -326,8 +326,8 @@ TASKMASTER = {
 def test_task_masters_tasks_with_and_without_tags(document: object) -> None:
     text = json.dumps(document, indent=2)
     assert is_taskmasters(document)
-    items = read_taskmaster({"tasks.json": text.encode()}).items
-    assert [(item.key, item.done, item.after, item.priority) for item in items] == [
+    tasks = read_taskmaster({"tasks.json": text.encode()}).tasks
+    assert [(task.key, task.done, task.after, task.priority) for task in tasks] == [
         ("1", True, (), -1),
         ("2", False, ("1",), 1),
         ("3", True, ("2",), 0),
@@ -366,14 +366,14 @@ def test_a_folder_of_backlog_md_is_read_file_by_file(tmp_path: Path) -> None:
     (done / "task-3 - Old.md").write_text(TASK.format(n=3, after="[]").replace("To Do", "Done"))
     (tmp_path / "backlog" / "tasks" / "readme.md").write_text("# Tasks\n")
     source = find("backlog", tmp_path, tmp_path)
-    items = sound(source.read(), "backlog").items
-    assert [(item.key, item.after, item.done) for item in items] == [
+    tasks = sound(source.read(), "backlog").tasks
+    assert [(task.key, task.after, task.done) for task in tasks] == [
         ("task-1", (), False),
         ("task-2", ("task-1",), False),
         ("task-3", (), True),
         ("task-10", ("task-3",), False),
     ]
-    assert items[0].text == "Task number 1\n\n## Description\n\nDo it.\n\n- [ ] #1 it works"
+    assert tasks[0].text == "Task number 1\n\n## Description\n\nDo it.\n\n- [ ] #1 it works"
     (name,) = (path for path in source._contents() if "task-1 " in path)
     data = source._contents()[name]
     assert source.ticked({name: data}, {"task-1"}) == {name: data.replace(b"status: To Do", b"status: Done")}
@@ -387,7 +387,7 @@ def test_the_status_of_a_task_keeps_its_quotes_and_its_line_end() -> None:
 def test_an_issue_is_what_is_wanted_and_no_command_is_taken_from_it() -> None:
     body = "Please.\n\ncheck: rm -rf /\nagent: evil\nafter: #3, #99\ntouches: src/**\nmax-cost: 99999"
     issues = [{"number": 12, "title": "Dark mode", "body": body}, {"number": 3, "title": "First", "body": None}]
-    first, second = read_issues(json.dumps(issues).encode()).items
+    first, second = read_issues(json.dumps(issues).encode()).tasks
     assert (first.key, second.key, second.after) == ("3", "12", ("3",))
     assert (second.checks, second.agent, second.max_cost) == ((), "", None)
     assert f"issue>\nDark mode\n\n{body}\n</" in second.text
@@ -400,7 +400,7 @@ def test_pages_of_issues_are_one_list_without_the_pull_requests_among_them() -> 
         [{"number": 2, "title": "Two", "body": "", "pull_request": {}}],
     ]
     for said in ("".join(map(json.dumps, pages)), "\n".join(map(json.dumps, pages)), json.dumps(pages[0] + pages[1])):
-        assert [item.key for item in read_issues(said.encode()).items] == ["1"]
+        assert [task.key for task in read_issues(said.encode()).tasks] == ["1"]
     with pytest.raises(UserError, match="#2 is a pull request"):
         read_issues(json.dumps(pages[1][0]).encode())
     for broken in (b"{", b"[1]", b'[{"number": 1}]', b"\xff"):
@@ -423,14 +423,14 @@ def test_beads_come_after_what_blocks_them() -> None:
         },
         {"id": "bd-e0", "title": "Epic", "status": "open", "issue_type": "epic"},
     ]
-    items = read_beads(json.dumps(listed).encode()).items
-    assert [(item.key, item.after, item.priority) for item in items] == [("bd-a1", (), 1), ("bd-b2", ("bd-a1",), 0)]
+    tasks = read_beads(json.dumps(listed).encode()).tasks
+    assert [(task.key, task.after, task.priority) for task in tasks] == [("bd-a1", (), 1), ("bd-b2", ("bd-a1",), 0)]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nothing here", "T.md names no item"),
+        ("nothing here", "T.md names no task"),
         ("- [ ] T1 a\n- [ ] T1 b\n", "T.md:2: the key T1 is taken by T.md:1"),
         ("- [ ] T1 a\n- [ ] t1 b\n", "T.md:2: the key t1 is taken by T.md:1"),
         ("- [ ] T1 a\n  after: T9\n", "T.md:1: T1 comes after T9, which is not in the list"),
@@ -500,7 +500,7 @@ def test_a_list_outside_of_the_repository_has_no_path_in_it(tmp_path: Path) -> N
     (tmp_path / "repo").mkdir()
     (tmp_path / "T.md").write_text("- [ ] T1 a")
     source = find(str(tmp_path / "T.md"), tmp_path / "repo", tmp_path / "repo")
-    assert (source.paths, [item.key for item in source.read().items]) == ((), ["T1"])
+    assert (source.paths, [task.key for task in source.read().tasks]) == ((), ["T1"])
     source.tick_on_disk({"T1"})
     assert (tmp_path / "T.md").read_text() == "- [x] T1 a"
 

@@ -1,4 +1,4 @@
-"""What lands is what was checked, byte for byte; and only git's own history says what has landed."""
+"""What is merged is what was checked, byte for byte; and only git's own history says what has merged."""
 
 import os
 import shutil
@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from tests.backlog.conftest import LIST, TARGET, Lab
 
-from ralph.backlog.gate import LandingRequest
-from ralph.backlog.item_worktrees import clear_leftovers
-from ralph.core.backlog import Red
+from ralph.backlog.gate import MergeRequest
+from ralph.backlog.task_worktrees import clear_leftovers
+from ralph.core.backlog import FailedCheck
 from ralph.errors import UserError
 from ralph.git import locks, merging, retry, worktrees
 from ralph.git import remote as remote_module
@@ -30,26 +30,26 @@ from ralph.git.worktrees import Worktree, checked_out_at
 def test_what_was_checked_is_what_lands(lab: Lab) -> None:
     seen = []
 
-    def check(command: str) -> Red | None:
+    def check(command: str) -> FailedCheck | None:
         seen.append(lab.git("rev-parse", "HEAD", cwd=lab.tree))
         return None
 
     branch = lab.branch("T1", {"a": "1\n"})
-    verdict = lab.gate("true", check=check).land(LandingRequest(branches=(branch,)))
-    assert verdict.landed == ("T1",)
+    verdict = lab.gate("true", check=check).merge(MergeRequest(branches=(branch,)))
+    assert verdict.merged == ("T1",)
     assert seen == [verdict.commit] == [lab.git("rev-parse", TARGET)]
     assert lab.git("log", "-1", "--format=%P", TARGET).split() == [lab.git("rev-parse", "main"), branch.tip]
 
 
 def test_the_tick_is_part_of_the_landing(lab: Lab) -> None:
-    lab.land(lab.branch("T1", {"a": "1\n"}))
+    lab.merge(lab.branch("T1", {"a": "1\n"}))
     assert lab.show("T.md") == LIST.replace("[ ] T1", "[x] T1").rstrip("\n")
-    assert "Ralph-Item: T1" in lab.git("log", "-1", "--format=%B", TARGET)
+    assert "Ralph-Task: T1" in lab.git("log", "-1", "--format=%B", TARGET)
 
 
 def test_a_batch_lands_as_one_commit_with_several_parents(lab: Lab) -> None:
     branches = [lab.branch(f"T{n}", {f"f{n}": "x\n"}) for n in (1, 2, 3)]
-    assert lab.land(*branches).landed == ("T1", "T2", "T3")
+    assert lab.merge(*branches).merged == ("T1", "T2", "T3")
     assert len(lab.commits()) == 2
     assert lab.git("log", "-1", "--format=%P", TARGET).split()[1:] == [branch.tip for branch in branches]
     assert lab.show("T.md").count("[x]") == 3
@@ -64,73 +64,73 @@ def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def test_edits_of_the_list_and_of_settings_are_put_back_and_conflict_with_nothing(names: None, lab: Lab) -> None:
     mine = {"T.md": "# mine\n", ".ralph/settings.json": "{}", "a": "1\n"}
     one, two = lab.branch("T1", mine), lab.branch("T2", {"T.md": "", "b": "2\n"})
-    assert lab.land(one).landed == ("T1",)
-    assert lab.land(two).landed == ("T2",)
+    assert lab.merge(one).merged == ("T1",)
+    assert lab.merge(two).merged == ("T2",)
     assert lab.show("T.md") == LIST.replace("[ ] T1", "[x] T1").replace("[ ] T2", "[x] T2").rstrip("\n")
     assert lab.git("ls-tree", "-r", "--name-only", TARGET).split() == ["T.md", "a", "b", "hot"]
 
 
 def test_a_conflict_names_the_files_and_moves_nothing(lab: Lab) -> None:
     one, two = lab.branch("T1", {"hot": "one\n"}), lab.branch("T2", {"hot": "two\n"})
-    lab.land(one)
+    lab.merge(one)
     before = lab.git("rev-parse", TARGET)
-    verdict = lab.land(two)
-    assert verdict.landed == ()
+    verdict = lab.merge(two)
+    assert verdict.merged == ()
     assert verdict.conflicts["T2"].files == ("hot",)
-    assert "CONFLICT" in verdict.conflicts["T2"].said
+    assert "CONFLICT" in verdict.conflicts["T2"].message
     assert lab.git("rev-parse", TARGET) == before
 
 
 def test_who_conflicts_only_with_another_of_the_batch_comes_the_next_time(lab: Lab) -> None:
     one, two = lab.branch("T1", {"hot": "one\n"}), lab.branch("T2", {"hot": "two\n"})
-    verdict = lab.land(one, two)
-    assert (verdict.landed, verdict.conflicts) == (("T1",), {})
+    verdict = lab.merge(one, two)
+    assert (verdict.merged, verdict.conflicts) == (("T1",), {})
 
 
 def test_files_of_any_name_can_conflict(lab: Lab) -> None:
     name = 'a "b"\té\n'
-    lab.land(lab.branch("T1", {name: "1\n"}))
-    verdict = lab.land(lab.branch("T2", {name: "2\n"}, start="main"))
+    lab.merge(lab.branch("T1", {name: "1\n"}))
+    verdict = lab.merge(lab.branch("T2", {name: "2\n"}, start="main"))
     assert verdict.conflicts["T2"].files == (name,)
 
 
 def test_a_red_single_is_run_once_more(lab: Lab, tmp_path: Path) -> None:
     flaky = f"test -e {tmp_path}/seen || ! touch {tmp_path}/seen"
-    assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=(flaky,)).landed == ("T1",)
+    assert lab.merge(lab.branch("T1", {"a": "1\n"}), checks=(flaky,)).merged == ("T1",)
 
 
 def test_a_red_batch_is_not_run_again_and_nothing_of_it_lands(lab: Lab) -> None:
     branches = [lab.branch(f"T{n}", {f"f{n}": "x\n"}) for n in (1, 2)]
-    verdict = lab.land(*branches, checks=("! test -e f2",))
-    assert (verdict.tried, verdict.landed) == (("T1", "T2"), ())
+    verdict = lab.merge(*branches, checks=("! test -e f2",))
+    assert (verdict.tried, verdict.merged) == (("T1", "T2"), ())
     assert verdict.red is not None
     assert lab.ran == ["! test -e f2"]
     assert len(lab.commits()) == 1
 
 
 def test_a_red_single_moves_nothing_and_says_what_failed(lab: Lab) -> None:
-    verdict = lab.land(lab.branch("T1", {"a": "1\n"}), checks=("echo why; ! test -e a",))
+    verdict = lab.merge(lab.branch("T1", {"a": "1\n"}), checks=("echo why; ! test -e a",))
     assert verdict.red is not None
     assert (verdict.red.ending, verdict.red.output) == ("exit code 1", "why\n")
-    assert (verdict.landed, verdict.stuck, len(lab.commits())) == ((), "", 1)
+    assert (verdict.merged, verdict.stuck, len(lab.commits())) == ((), "", 1)
 
 
 def test_a_target_that_is_red_itself_stops_the_gate_and_blames_nobody(lab: Lab) -> None:
-    verdict = lab.land(lab.branch("T1", {"a": "1\n"}), checks=("false",))
-    assert (verdict.red, verdict.landed) == (None, ())
+    verdict = lab.merge(lab.branch("T1", {"a": "1\n"}), checks=("false",))
+    assert (verdict.red, verdict.merged) == (None, ())
     assert verdict.stuck == f"`false` fails on {TARGET} itself (exit code 1)"
 
 
 def test_an_items_own_check_runs_on_the_merged_tree(lab: Lab) -> None:
-    verdict = lab.land(lab.branch("T1", {"a": "1\n"}), own={"T1": ("test -e b",)})
+    verdict = lab.merge(lab.branch("T1", {"a": "1\n"}), own={"T1": ("test -e b",)})
     assert verdict.red is not None
     assert lab.ran == ["true", "test -e b", "test -e b"]
-    assert lab.land(lab.branch("T2", {"b": "1\n"}), own={"T2": ("test -e b",)}).landed == ("T2",)
+    assert lab.merge(lab.branch("T2", {"b": "1\n"}), own={"T2": ("test -e b",)}).merged == ("T2",)
 
 
 def test_each_check_sees_exactly_the_files_that_land(lab: Lab) -> None:
     checks = ("echo spoilt > hot; touch new", "grep -q line hot && ! test -e new")
-    assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=checks).landed == ("T1",)
+    assert lab.merge(lab.branch("T1", {"a": "1\n"}), checks=checks).merged == ("T1",)
 
 
 MEDDLING = {
@@ -146,8 +146,8 @@ MEDDLING = {
 def test_each_check_sees_exactly_the_files_that_land_though_one_meddles_with_git(lab: Lab, how: str) -> None:
     exact = "grep -q line hot && ! test -e new"
     checks = (MEDDLING[how], exact, MEDDLING[how])
-    assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=checks).landed == ("T1",)
-    assert lab.land(lab.branch("T2", {"b": "1\n"}), checks=(exact,)).landed == ("T2",)
+    assert lab.merge(lab.branch("T1", {"a": "1\n"}), checks=checks).merged == ("T1",)
+    assert lab.merge(lab.branch("T2", {"b": "1\n"}), checks=(exact,)).merged == ("T2",)
 
 
 ANOTHER = {
@@ -172,10 +172,10 @@ def test_no_other_tree_is_taken_for_the_gates_though_a_check_leads_there(lab: La
         return [lab.git(*words, cwd=tree) for words in asked for tree in (lab.path, mine)]
 
     before, leads = of_the_user(), ANOTHER[where].format(repo=lab.path)
-    assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=(leads,)).landed == ("T1",)
+    assert lab.merge(lab.branch("T1", {"a": "1\n"}), checks=(leads,)).merged == ("T1",)
     with suppress(UserError):  # one that spoils all for the next
-        lab.land(lab.branch("T2", {"b": "1\n"}), checks=(leads, "true"))
-    assert lab.land(lab.branch("T3", {"c": "1\n"}), checks=("grep -q line hot",)).landed == ("T3",)
+        lab.merge(lab.branch("T2", {"b": "1\n"}), checks=(leads, "true"))
+    assert lab.merge(lab.branch("T3", {"c": "1\n"}), checks=("grep -q line hot",)).merged == ("T3",)
     subprocess.run(("sh", "-c", leads), cwd=lab.tree, check=True)
     clear_leftovers(lab.order(), lab.found(), {}, is_done=True)
     assert of_the_user() == before
@@ -190,49 +190,49 @@ def test_what_ralph_itself_keeps_beside_settings_in_git_stays_in_the_gates_tree(
     lab.git("commit", "-qm", "settings")
     lab.git("update-ref", f"refs/heads/{TARGET}", "HEAD")
     checks = ("echo '*' > .ralph/.gitignore; touch .ralph/lock", "test -e .ralph/lock")
-    assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=checks).landed == ("T1",)
+    assert lab.merge(lab.branch("T1", {"a": "1\n"}), checks=checks).merged == ("T1",)
 
 
 def test_a_gate_that_was_killed_in_a_check_that_meddled_with_git_starts_with_exact_files(lab: Lab) -> None:
-    def killed(command: str) -> Red | None:
+    def killed(command: str) -> FailedCheck | None:
         subprocess.run(("sh", "-c", MEDDLING["tells git not to look"]), cwd=lab.tree, check=True)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lab.gate("true", check=killed).land(LandingRequest(branches=(lab.branch("T1", {"a": "1\n"}),)))
-    assert lab.land(lab.branch("T2", {"b": "1\n"}), checks=("grep -q line hot",)).landed == ("T2",)
+        lab.gate("true", check=killed).merge(MergeRequest(branches=(lab.branch("T1", {"a": "1\n"}),)))
+    assert lab.merge(lab.branch("T2", {"b": "1\n"}), checks=("grep -q line hot",)).merged == ("T2",)
 
 
 def test_attributes_that_land_are_those_by_which_the_files_are_checked(lab: Lab) -> None:
     """Git writes only the files that another commit has otherwise; a clone would have all of them by the new ones."""
-    lab.land(lab.branch("T1", {"a": "1\n"}))
-    verdict = lab.land(lab.branch("T2", {".gitattributes": "hot eol=crlf\n"}), checks=("! grep -q '\r$' hot",))
+    lab.merge(lab.branch("T1", {"a": "1\n"}))
+    verdict = lab.merge(lab.branch("T2", {".gitattributes": "hot eol=crlf\n"}), checks=("! grep -q '\r$' hot",))
     assert verdict.red is not None
 
 
 def test_what_git_ignores_stays_in_the_gates_tree(lab: Lab) -> None:
     first = lab.branch("T1", {".gitignore": "cache\n", "a": "1\n"})
-    assert lab.land(first, checks=("touch cache",)).landed == ("T1",)
-    assert lab.land(lab.branch("T2", {"b": "1\n"}), checks=("test -e cache",)).landed == ("T2",)
+    assert lab.merge(first, checks=("touch cache",)).merged == ("T1",)
+    assert lab.merge(lab.branch("T2", {"b": "1\n"}), checks=("test -e cache",)).merged == ("T2",)
 
 
 def test_work_that_changes_nothing_is_said_to(lab: Lab) -> None:
-    verdict = lab.land(lab.branch("T1", {}), lab.branch("T2", {"T.md": "ticked by the agent\n"}))
-    assert (verdict.empty, verdict.landed, len(lab.commits())) == (("T1", "T2"), (), 1)
+    verdict = lab.merge(lab.branch("T1", {}), lab.branch("T2", {"T.md": "ticked by the agent\n"}))
+    assert (verdict.empty, verdict.merged, len(lab.commits())) == (("T1", "T2"), (), 1)
 
 
 def test_marks_of_a_conflict_do_not_land(lab: Lab) -> None:
     marked = "<<<<<<< HEAD\na\n=======\nb\n>>>>>>> other\n"
-    verdict = lab.land(lab.branch("T1", {"hot": marked}), conflicted={"T1": ("hot",)})
+    verdict = lab.merge(lab.branch("T1", {"hot": marked}), conflicted={"T1": ("hot",)})
     assert verdict.red is not None
     assert "hot" in verdict.red.ending
 
 
 def test_what_has_landed_lands_no_second_time(lab: Lab) -> None:
     branch = lab.branch("T1", {"a": "1\n"})
-    lab.land(branch)
+    lab.merge(branch)
     before = lab.commits()
-    assert lab.land(branch).landed == ("T1",)
+    assert lab.merge(branch).merged == ("T1",)
     assert lab.commits() == before
 
 
@@ -240,13 +240,13 @@ def test_somebody_who_moves_the_target_in_the_middle_is_not_overrun(lab: Lab) ->
     branch, other = lab.branch("T1", {"a": "1\n"}), lab.branch("T2", {"b": "1\n"})
     moved: list[str] = []
 
-    def check(command: str) -> Red | None:
+    def check(command: str) -> FailedCheck | None:
         if not moved:
             moved.append(lab.git("update-ref", f"refs/heads/{TARGET}", other.tip) or other.tip)
         return None
 
-    verdict = lab.gate("true", check=check).land(LandingRequest(branches=(branch,)))
-    assert verdict.landed == ("T1",)
+    verdict = lab.gate("true", check=check).merge(MergeRequest(branches=(branch,)))
+    assert verdict.merged == ("T1",)
     assert lab.show("b") == "1"
     assert lab.git("rev-parse", f"{TARGET}^1") == other.tip
 
@@ -254,8 +254,8 @@ def test_somebody_who_moves_the_target_in_the_middle_is_not_overrun(lab: Lab) ->
 def test_nothing_lands_on_a_target_that_somebody_has_moved_to_what_is_red(lab: Lab) -> None:
     passed, branch, bad = lab.git("rev-parse", TARGET), lab.branch("T1", {"a": "1\n"}), lab.branch("T2", {"bad": ""})
     lab.git("update-ref", f"refs/heads/{TARGET}", bad.tip)
-    verdict = lab.land(branch, checks=("! test -e bad",), passed=passed)
-    assert (verdict.landed, verdict.red) == ((), None)
+    verdict = lab.merge(branch, checks=("! test -e bad",), passed=passed)
+    assert (verdict.merged, verdict.red) == ((), None)
     assert f"somebody else has moved {TARGET}" in verdict.stuck
     assert passed[:12] in verdict.stuck
 
@@ -264,7 +264,7 @@ def test_a_branch_that_is_checked_out_is_never_moved(lab: Lab, tmp_path: Path) -
     branch = lab.branch("T1", {"a": "1\n"})
     lab.git("worktree", "add", "-q", str(tmp_path / "mine"), TARGET)
     assert checked_out_at(lab.found(), TARGET) == str(tmp_path / "mine")
-    verdict = lab.land(branch)
+    verdict = lab.merge(branch)
     assert "is checked out in" in verdict.stuck
     assert len(lab.commits()) == 1
 
@@ -272,7 +272,7 @@ def test_a_branch_that_is_checked_out_is_never_moved(lab: Lab, tmp_path: Path) -
 def test_a_target_that_an_agent_makes_another_name_of_a_branch_does_not_move_that(lab: Lab) -> None:
     branch, mine = lab.branch("T1", {"a": "1\n"}), lab.git("rev-parse", "HEAD")
     lab.git("symbolic-ref", f"refs/heads/{TARGET}", lab.git("symbolic-ref", "HEAD"))
-    assert lab.land(branch).landed == ("T1",)
+    assert lab.merge(branch).merged == ("T1",)
     assert lab.git("rev-parse", "HEAD") == mine
     assert lab.show("a") == "1"
 
@@ -369,8 +369,8 @@ def at_origin(lab: Lab, *words: str) -> str:
 
 def test_a_push_moves_the_target_there_and_leaves_no_branch_of_an_item(lab: Lab, remote: Remote) -> None:
     branches = tuple(lab.branch(key, {key: "x\n"}) for key in ("T1", "T2"))
-    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=branches))
-    assert verdict.landed == ("T1", "T2")
+    verdict = lab.gate("true", remote=remote).merge(MergeRequest(branches=branches))
+    assert verdict.merged == ("T1", "T2")
     assert at_origin(lab, "rev-parse", "main") == verdict.commit
     assert at_origin(lab, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
     assert at_origin(lab, "show", "main:T.md").count("[x]") == 2
@@ -378,7 +378,7 @@ def test_a_push_moves_the_target_there_and_leaves_no_branch_of_an_item(lab: Lab,
 
 @pytest.mark.parametrize("denies", [False, True])
 def test_the_branches_of_what_lands_go_with_the_push_that_lands_it(lab: Lab, remote: Remote, denies: bool) -> None:
-    """Or stay, moved to the landing, where a server lets nobody remove a branch."""
+    """Or stay, moved to the merge, where a server lets nobody remove a branch."""
     branches = tuple(lab.branch(key, {key: "x\n"}) for key in ("T1", "T2"))
     for branch in branches:
         lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/{branch.key}")
@@ -386,8 +386,8 @@ def test_the_branches_of_what_lands_go_with_the_push_that_lands_it(lab: Lab, rem
     log, hook = lab.path.parent / "pushes", lab.path.parent / "origin.git" / "hooks" / "post-receive"
     hook.write_text(f"#!/bin/sh\necho $(cut -d/ -f3-) >> {log}\n")
     hook.chmod(0o755)
-    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=branches))
-    assert (verdict.landed, verdict.stuck) == (("T1", "T2"), "")
+    verdict = lab.gate("true", remote=remote).merge(MergeRequest(branches=branches))
+    assert (verdict.merged, verdict.stuck) == (("T1", "T2"), "")
     assert log.read_text().splitlines() == ["main ralph/w/T1 ralph/w/T2"], "one push"
     left = at_origin(lab, "for-each-ref", "--format=%(objectname)", "refs/heads/ralph/").split()
     assert left == ([verdict.commit] * 2 if denies else [])
@@ -432,7 +432,7 @@ def test_a_loops_first_push_sends_its_own_work_alone_whatever_has_landed_since(l
     would send every file that was ever committed."""
     origin, other = lab.path.parent / "origin.git", lab.path.parent / "other"
     lab.git("clone", "-q", str(origin), str(other))
-    lab.git("commit", "-q", "--allow-empty", "-m", "landed meanwhile", cwd=other)
+    lab.git("commit", "-q", "--allow-empty", "-m", "merged meanwhile", cwd=other)
     lab.git("push", "-q", "origin", "HEAD:main", cwd=other)
     mine = lab.branch("T1", {"a": "1\n"})
     at_origin(lab, "config", "receive.unpackLimit", "1")  # so that what was sent stays together
@@ -448,15 +448,15 @@ def test_somebody_who_pushes_in_the_middle_is_not_overrun(lab: Lab, remote: Remo
     other = lab.branch("T2", {"b": "1\n"})
     moved: list[bool] = []
 
-    def check(command: str) -> Red | None:
+    def check(command: str) -> FailedCheck | None:
         if not moved:
             moved.append(True)
             lab.git("push", "-q", str(tmp_path / "origin.git"), f"{other.tip}:refs/heads/main")
         return None
 
     gate = lab.gate("true", remote=remote, check=check)
-    verdict = gate.land(LandingRequest(branches=(lab.branch("T1", {"a": "1\n"}),)))
-    assert verdict.landed == ("T1",)
+    verdict = gate.merge(MergeRequest(branches=(lab.branch("T1", {"a": "1\n"}),)))
+    assert verdict.merged == ("T1",)
     assert at_origin(lab, "rev-parse", "main^1") == other.tip
 
 
@@ -465,24 +465,24 @@ def test_a_remote_that_refuses_stops_the_gate_and_says_why(lab: Lab, remote: Rem
     hook.write_text("#!/bin/sh\necho 'main is protected' >&2\nexit 1\n")
     hook.chmod(0o755)
     branch = lab.branch("T1", {"a": "1\n"})
-    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
-    assert verdict.landed == ()
+    verdict = lab.gate("true", remote=remote).merge(MergeRequest(branches=(branch,)))
+    assert verdict.merged == ()
     assert "origin refuses main" in verdict.stuck
     assert lab.git("rev-parse", "ralph/w/T1") == branch.tip, "the work is kept"
 
 
 def test_an_item_whose_branch_was_moved_there_does_not_land(lab: Lab, remote: Remote, tmp_path: Path) -> None:
-    """The lease on the item's branch: whoever owns it now has other work on it."""
+    """The lease on the task's branch: whoever owns it now has other work on it."""
     mine = lab.branch("T1", {"a": "1\n"})
     lab.git("push", "-q", "origin", f"{mine.tip}:refs/heads/ralph/w/T1")
     theirs = lab.branch("T2", {"a": "2\n"})
 
-    def check(command: str) -> Red | None:
+    def check(command: str) -> FailedCheck | None:
         lab.git("push", "-qf", str(tmp_path / "origin.git"), f"{theirs.tip}:refs/heads/ralph/w/T1")
         return None
 
-    verdict = lab.gate("true", remote=remote, check=check).land(LandingRequest(branches=(mine,)))
-    assert verdict.landed == ()
+    verdict = lab.gate("true", remote=remote, check=check).merge(MergeRequest(branches=(mine,)))
+    assert verdict.merged == ()
     assert "somebody else works on it" in verdict.stuck
     assert at_origin(lab, "rev-parse", "main") == lab.git("rev-parse", "main")
 
@@ -506,14 +506,14 @@ def test_nothing_of_the_users_is_touched(lab: Lab) -> None:
     (lab.path / "mine").write_text("new\n")
     lab.git("add", "mine")
     before = lab.git("status", "--porcelain"), (lab.path / ".git" / "index").read_bytes(), lab.git("rev-parse", "main")
-    lab.land(lab.branch("T1", {"hot": "one\n"}))
+    lab.merge(lab.branch("T1", {"hot": "one\n"}))
     after = lab.git("status", "--porcelain"), (lab.path / ".git" / "index").read_bytes(), lab.git("rev-parse", "main")
     assert before == after
 
 
 def test_the_files_of_a_branch_are_those_since_it_left_the_target(lab: Lab) -> None:
     branch = lab.branch("T1", {"a": "1\n", "hot": None})
-    lab.land(lab.branch("T2", {"b": "1\n"}))
+    lab.merge(lab.branch("T2", {"b": "1\n"}))
     assert {*changed_files(lab.found(), TARGET, branch.tip)} == {"a", "hot"}
     assert unmerged(lab.found(), TARGET, {branch.tip}) == {branch.tip}
     assert merge_commits(lab.found(), TARGET, branch.tip).conflict is None
@@ -529,7 +529,7 @@ def test_an_old_git_is_refused(lab: Lab, tmp_path: Path, monkeypatch: pytest.Mon
         refuse_old_git(str(lab.path))
 
 
-def killed_at(lab: Lab, request: LandingRequest, start: int, has_ended: bool) -> bool:
+def killed_at(lab: Lab, request: MergeRequest, start: int, has_ended: bool) -> bool:
     """Lands until so many gits were started, or until that many have ended: there it is killed. False where it comes to
     its end before that."""
     started, spawn = 0, os.posix_spawn
@@ -550,7 +550,7 @@ def killed_at(lab: Lab, request: LandingRequest, start: int, has_ended: bool) ->
         code = 1
         try:
             os.posix_spawn = spawn_or_die
-            code = 0 if lab.gate("test -e hot").land(request).landed else 1
+            code = 0 if lab.gate("test -e hot").merge(request).merged else 1
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -561,21 +561,21 @@ def killed_at(lab: Lab, request: LandingRequest, start: int, has_ended: bool) ->
 @pytest.mark.parametrize("has_ended", [False, True], ids=["before a git", "behind a git"])
 def test_a_landing_that_is_killed_at_any_instant_loses_and_doubles_nothing(lab: Lab, has_ended: bool) -> None:
     """One after the other: each finds what those before it have left."""
-    items = ["T1", "T2", "T3", "T4"]
-    request = LandingRequest(branches=tuple(lab.branch(key, {key: "x\n"}) for key in items))
+    tasks = ["T1", "T2", "T3", "T4"]
+    request = MergeRequest(branches=tuple(lab.branch(key, {key: "x\n"}) for key in tasks))
     (first,) = lab.commits()
 
-    def landed() -> list[str]:
-        return sorted(lab.git("log", "--first-parent", "--format=%(trailers:key=Ralph-Item,valueonly)", TARGET).split())
+    def merged() -> list[str]:
+        return sorted(lab.git("log", "--first-parent", "--format=%(trailers:key=Ralph-Task,valueonly)", TARGET).split())
 
     kills = 0
     while killed_at(lab, request, kills + 1, has_ended):
         kills += 1
-        if found := landed():
-            assert found == items, "all of them or none, and each once"
+        if found := merged():
+            assert found == tasks, "all of them or none, and each once"
             lab.git("update-ref", f"refs/heads/{TARGET}", first)
     assert kills > 10, "of all that it starts"
-    assert landed() == items
+    assert merged() == tasks
     assert lab.show("T.md").count("[x]") == 4
     assert lab.git("fsck", "--no-progress", "--no-dangling") == ""
     (commit,) = lab.commits()[1:]
@@ -588,19 +588,19 @@ def test_a_lock_on_the_remote_that_goes_is_waited_for(
     """To a push, somebody who is just pushing and somebody who was killed there look alike."""
     branch = lab.branch("T1", {"T1": "x\n"})
     removed_when_awaited(lab.path.parent / "origin.git" / "refs" / "heads" / "main.lock")
-    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
-    assert verdict.landed == ("T1",)
+    verdict = lab.gate("true", remote=remote).merge(MergeRequest(branches=(branch,)))
+    assert verdict.merged == ("T1",)
 
 
 def test_a_lock_that_was_left_on_the_remote_stops_the_gate_and_blames_nobody(lab: Lab, remote: Remote) -> None:
     branch = lab.branch("T1", {"T1": "x\n"})
     lock = lab.path.parent / "origin.git" / "refs" / "heads" / "main.lock"
     lock.touch()
-    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
+    verdict = lab.gate("true", remote=remote).merge(MergeRequest(branches=(branch,)))
     assert "main.lock" in verdict.stuck or "lock" in verdict.stuck
-    assert (verdict.landed, verdict.red, verdict.conflicts) == ((), None, {})
+    assert (verdict.merged, verdict.red, verdict.conflicts) == ((), None, {})
     lock.unlink()
-    assert lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,))).landed == ("T1",)
+    assert lab.gate("true", remote=remote).merge(MergeRequest(branches=(branch,))).merged == ("T1",)
 
 
 def test_an_item_that_somebody_else_has_moved_does_not_land_though_the_target_is_where_it_was(
@@ -610,27 +610,27 @@ def test_an_item_that_somebody_else_has_moved_does_not_land_though_the_target_is
     branch, other = lab.branch("T1", {"T1": "x\n"}), lab.branch("T2", {"T2": "x\n"})
     lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
     base = at_origin(lab, "rev-parse", "main")
-    made = lab.git("commit-tree", f"{branch.tip}^{{tree}}", "-p", base, "-p", branch.tip, "-m", "landing")
+    made = lab.git("commit-tree", f"{branch.tip}^{{tree}}", "-p", base, "-p", branch.tip, "-m", "merge")
     lab.git("push", "-q", "-f", "origin", f"{other.tip}:refs/heads/ralph/w/T1")  # taken over meanwhile
     answer = remote.push(lab.found(), made, base, {"ralph/w/T1": branch.tip})
     assert answer.code
     assert at_origin(lab, "rev-parse", "main") == base, "all or nothing"
-    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
+    verdict = lab.gate("true", remote=remote).merge(MergeRequest(branches=(branch,)))
     assert "somebody else works on it" in verdict.stuck
     assert at_origin(lab, "rev-parse", "main") == base
 
 
-@pytest.mark.parametrize("moved", ["the item", "the target"])
+@pytest.mark.parametrize("moved", ["the task", "the target"])
 def test_a_push_that_was_torn_on_the_remote_lands_once(lab: Lab, remote: Remote, moved: str) -> None:
-    """Whoever is killed in the middle of two refs has moved one of them: what landed is asked of the history alone."""
+    """Whoever is killed in the middle of two refs has moved one of them: what merged is asked of the history alone."""
     branch = lab.branch("T1", {"T1": "x\n"})
     lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
     base = at_origin(lab, "rev-parse", "main")
     made = merging.make_candidate(lab.found(), base, [branch], lab.order().reserved(lab.found()), "w").commit
-    name = "ralph/w/T1" if moved == "the item" else "main"
+    name = "ralph/w/T1" if moved == "the task" else "main"
     lab.git("push", "-q", "-f", "origin", f"{made}:refs/heads/{name}")
-    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
-    assert (verdict.landed, verdict.stuck) == (("T1",), "")
+    verdict = lab.gate("true", remote=remote).merge(MergeRequest(branches=(branch,)))
+    assert (verdict.merged, verdict.stuck) == (("T1",), "")
     assert at_origin(lab, "rev-list", "--first-parent", "--count", f"{base}..main") == "1", "not twice"
     assert lab.ran == ([] if moved == "the target" else ["true"])
     assert unmerged(lab.found(), "origin/main", {branch.tip}) == set()
@@ -652,7 +652,7 @@ def test_a_ref_that_moved_while_its_git_was_killed_has_moved(lab: Lab) -> None:
 def test_a_merge_of_the_target_that_was_killed_half_way_is_done_again(lab: Lab, tmp_path: Path) -> None:
     """It has written files of the target, and no index yet that names them."""
     mine = lab.branch("T1", {"mine": "1\n"})
-    lab.land(lab.branch("T2", {"theirs": "2\n", "more/theirs": "2\n"}))
+    lab.merge(lab.branch("T2", {"theirs": "2\n", "more/theirs": "2\n"}))
     tree = tmp_path / "tree"
     lab.git("worktree", "add", "-q", str(tree), "ralph/w/T1")
     (tree / "theirs").write_text("half of")
@@ -665,7 +665,7 @@ def test_a_merge_of_the_target_that_was_killed_half_way_is_done_again(lab: Lab, 
 def test_a_merge_of_the_target_that_was_killed_at_its_very_end_is_not_under_way(lab: Lab, tmp_path: Path) -> None:
     """What it brought is committed; that it was at it stands there still, and nobody could commit any more."""
     lab.branch("T1", {"mine": "1\n"})
-    lab.land(lab.branch("T2", {"theirs": "2\n"}))
+    lab.merge(lab.branch("T2", {"theirs": "2\n"}))
     tree, target = tmp_path / "tree", lab.git("rev-parse", TARGET)
     lab.git("worktree", "add", "-q", str(tree), "ralph/w/T1")
     worktrees.merge_target(git_at(str(tree)), target, ("T.md",))
@@ -686,7 +686,7 @@ def test_a_repository_inside_is_not_looked_into_when_the_target_is_brought(lab: 
     """A look into a nested repository would run the filters that its agent named there."""
     proof, tree = tmp_path / "it-ran", tmp_path / "tree"
     lab.branch("T1", {"hot": "mine\n"})
-    lab.land(lab.branch("T2", {"hot": "theirs\n"}))
+    lab.merge(lab.branch("T2", {"hot": "theirs\n"}))
     lab.git("worktree", "add", "-q", str(tree), "ralph/w/T1")
     nested = tree / "nested"
     nested.mkdir()
@@ -708,7 +708,7 @@ def test_nothing_is_pushed_after_git_was_told_to_push_elsewhere(lab: Lab, remote
     branch = lab.branch("T1", {"a": "1\n"}, start="main")
     lab.git("init", "-q", "--bare", str(tmp_path / "theirs"))
     lab.git("config", "remote.origin.pushurl", str(tmp_path / "theirs"))
-    request = LandingRequest(branches=(branch,), push_settings=before)
+    request = MergeRequest(branches=(branch,), push_settings=before)
     with pytest.raises(UserError, match=r"remote\.origin\.pushurl"):
-        lab.gate("true", remote=remote).land(request)
+        lab.gate("true", remote=remote).merge(request)
     assert lab.git("for-each-ref", cwd=tmp_path / "theirs") == ""

@@ -61,28 +61,28 @@ def test_the_guide_is_a_story_that_happens(shell: Shell, eventually: Callable[..
     works, home = shell.works, Path(shell.works.env["HOME"])
     night = shell.start('ralph work TASKS.md -j 4 --check "pytest -q"')
     for key in ("T1", "T2", "T8", "T9"):
-        works.wait_for("item_started", key=key)
+        works.wait_for("task_started", key=key)
     eventually(lambda: len((home / "working").read_text().split()) == 3 if (home / "working").exists() else False)
     assert "working" in shell.types("ralph work status")
     shell.types('ralph tell T8 "The catalogue is in data/old.csv"')
     (home / "T8").touch()
-    works.wait_for("item_parked", key="T8")
+    works.wait_for("task_parked", key="T8")
     shell.types("ralph work retry T8")
-    works.wait_for("item_queued", key="T8", reason="asked for by a person")
+    works.wait_for("task_queued", key="T8", reason="asked for by a person")
     shell.types("ralph work withdraw T9")
-    works.wait_for("item_withdrawn", key="T9")
+    works.wait_for("task_withdrawn", key="T9")
     shell.types("ralph pause")
-    works.wait_for("work_held", is_held=True)
+    works.wait_for("work_paused", is_paused=True)
     go(works)
     shell.left.append("ralph resume")  # it stands there once, and means both
     shell.types("ralph resume")
-    works.wait_for("work_held", is_held=False)
+    works.wait_for("work_paused", is_paused=False)
     shell.types("ralph stop")
     (home / "stopped").touch()
     night.communicate(timeout=60)
     assert night.returncode in (0, 130), "it may have been done by then"
     said = shell.types("ralph resume")
-    assert f"4 of 4 landed on {works.target}: git merge {works.target}" in said
+    assert f"4 of 4 merged into {works.target}: git merge {works.target}" in said
     shell.types("ralph report -o morning.html")
     assert "T8" in (works.folder / "morning.html").read_text()
     assert shell.left == [], "every command was typed"

@@ -51,7 +51,7 @@ def test_a_disk_that_fills_up_at_night_costs_nothing_that_was_done(
             assert tiny.run("work", "retry", row["key"]).returncode == 0
     again = tiny.run("resume") if status.stdout else tiny.work("-j", "2")
     assert again.returncode == 0, f"{full.stderr}\n{again.stderr}"
-    assert sorted(tiny.landed()) == [f"T{n}" for n in range(6)]
+    assert sorted(tiny.merged()) == [f"T{n}" for n in range(6)]
     assert tiny.git("fsck", "--no-progress", "--no-dangling") == ""
 
 
@@ -71,12 +71,12 @@ def test_an_agent_at_work_is_told_early_what_it_will_conflict_with(
         """
     )
     process = works.start("-j", "2")
-    assert works.wait_for("item_warned", key="hot1")["files"] == ["hot"]
+    assert works.wait_for("task_warned", key="hot1")["files"] == ["hot"]
     go(works)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert "hot1: its agent is told that hot has changed meanwhile" in said
-    told = [text for text in prompts() if "Something else has landed that changes hot" in text]
+    told = [text for text in prompts() if "Something else has merged that changes hot" in text]
     assert told, "in the turn that came next"
     assert "hot1 Add to the hot line" in told[0]
     assert works.show("hot").split() == ["hot1", "hot2", "line"]
@@ -133,7 +133,7 @@ def test_an_agent_that_edits_or_removes_the_order_in_the_workspace_changes_no_ch
     works.script(forge)
     done = works.work("-j", "1", "-m", "1", checks=("test ! -e T2.txt",))
     assert done.returncode == 1, done.stderr
-    assert "T2" not in works.landed()
+    assert "T2" not in works.merged()
     works.run("work", "retry", "T2")
     works.run("resume")
-    assert "T2" not in works.landed()
+    assert "T2" not in works.merged()

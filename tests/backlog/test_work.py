@@ -20,9 +20,9 @@ def test_a_list_by_morning(works: Works) -> None:
     done = works.work("-j", "2")
     assert done.returncode == 0, done.stderr
     target = works.target
-    assert done.stderr.rstrip().splitlines()[-1] == f"ralph: 3 of 3 landed on {target}: git merge {target}"
-    assert sorted(works.landed()) == ["T1", "T2", "T3"]
-    assert works.landed().index("T1") < works.landed().index("T3"), "what comes after it landed after it"
+    assert done.stderr.rstrip().splitlines()[-1] == f"ralph: 3 of 3 merged into {target}: git merge {target}"
+    assert sorted(works.merged()) == ["T1", "T2", "T3"]
+    assert works.merged().index("T1") < works.merged().index("T3"), "what comes after it merged after it"
     assert works.show("TASKS.md").count("[x]") == 3
     assert works.show("T3.txt") == "T3"
     assert works.git("branch", "--list", "--format=%(refname:short)").splitlines() == ["main", target]
@@ -49,7 +49,7 @@ def test_two_items_that_conflict_both_land_and_the_second_is_told_what_the_gate_
     done = works.work("-j", "2")
     assert done.returncode == 0, done.stderr
     assert works.show("hot").split() == ["hot1", "hot2", "line"]
-    (returned,) = works.all("item_returned")
+    (returned,) = works.all("task_returned")
     assert returned["files"] == ["hot"]
     last = prompts()[-1]
     assert "The merge gate did not take the work" in last
@@ -62,11 +62,11 @@ def test_an_item_that_cannot_be_done_is_parked_and_blocks_what_waits_for_it(work
     works.script('[ "$key" = bad1 ] || echo COMPLETE')
     done = works.work("-j", "2", "-m", "2")
     assert done.returncode == 1
-    assert works.landed() == ["T1"]
-    assert "1 of 4 landed" in done.stderr
+    assert works.merged() == ["T1"]
+    assert "1 of 4 merged" in done.stderr
     assert "1 parked, 2 blocked" in done.stderr.splitlines()[-1]
     assert "T3: blocked: after T2" in done.stderr
-    (parked,) = works.all("item_parked")
+    (parked,) = works.all("task_parked")
     assert parked["key"] == "bad1"
     assert parked["reason"].startswith("exhausted")
 
@@ -87,9 +87,9 @@ def test_an_item_whose_worktree_leads_elsewhere_is_parked_and_nothing_is_done_th
     done = works.work("-j", "1")
     assert done.returncode == 1
     for _ in range(2):  # nor when it is tried again
-        (parked, *_) = works.all("item_parked")
+        (parked, *_) = works.all("task_parked")
         assert (parked["key"], "is no longer the worktree of" in parked["reason"]) == ("T1", True)
-        assert works.landed() == ["T2"]
+        assert works.merged() == ["T2"]
         assert [works.git(*words) for words in asked] == before
         works.run("work", "retry", "T1")
         done = works.run("resume")
@@ -100,7 +100,7 @@ def test_done_with_nothing_changed_is_parked(works: Works) -> None:
     works.todo("- [ ] bad1 Nothing to do\n")
     done = works.work()
     assert done.returncode == 1
-    assert "it is done, and has changed nothing" in done.stderr
+    assert "done, but it changed nothing" in done.stderr
 
 
 def test_a_red_candidate_is_sent_back_until_it_is_parked(works: Works) -> None:
@@ -108,8 +108,8 @@ def test_a_red_candidate_is_sent_back_until_it_is_parked(works: Works) -> None:
     together = "! { test -e T1.txt && test -e T2.txt; }"
     done = works.work("-j", "2", "--returns", "2", checks=(together,))
     assert done.returncode == 1
-    assert len(works.landed()) == 1
-    (parked,) = works.all("item_parked")
+    assert len(works.merged()) == 1
+    (parked,) = works.all("task_parked")
     assert parked["reason"].startswith("refused 2 times") or parked["reason"].startswith("exhausted")
     assert works.git("branch", "--list", f"ralph/*/{parked['key']}"), "its branch stays"
 
@@ -145,7 +145,7 @@ def test_what_cannot_work_is_said_in_one_line_before_anything_is_spent(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nothing", "names no item"),
+        ("nothing", "names no task"),
         ("- [ ] T1 a\n- [ ] T1 b\n", "TASKS.md:2: the key T1 is taken"),
         ("- [ ] T1 a\n  after: T9\n", "T1 comes after T9, which is not in the list"),
         ("- [ ] T1 a\n  after: T2\n- [ ] T2 b\n  after: T1\n", "T1 → T2 → T1"),
@@ -174,7 +174,7 @@ def test_an_agent_that_breaks_in_the_middle_stops_everything_and_parks_nobody(wo
     works.script('rm "$0"; echo COMPLETE')
     done = works.work("-j", "1")
     assert done.returncode == 2, done.stderr
-    assert works.all("item_parked") == []
+    assert works.all("task_parked") == []
     assert works.all("work_finished")[-1]["outcome"] == "fatal"
 
 
@@ -235,7 +235,7 @@ def test_json_says_what_happens_and_ends_with_its_end(works: Works) -> None:
     kinds = [event["type"] for event in told]
     assert kinds[0] == "work_started"
     assert kinds[-1] == "work_finished"
-    assert {"item_listed", "item_started", "item_ready", "gate_started", "gate_finished", "item_landed"} <= {*kinds}
+    assert {"task_listed", "task_started", "task_ready", "gate_started", "gate_finished", "task_merged"} <= {*kinds}
     assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
 
 
@@ -245,8 +245,8 @@ def test_a_push_lands_on_the_remote(works: Works, tmp_path: Path) -> None:
     works.git("push", "-qu", "origin", "main")
     done = works.work("--push", "-j", "2")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.rstrip().endswith("ralph: 3 of 3 landed on origin/main")
-    assert sorted(works.landed("origin/main")) == ["T1", "T2", "T3"]
+    assert done.stderr.rstrip().endswith("ralph: 3 of 3 merged into origin/main")
+    assert sorted(works.merged("origin/main")) == ["T1", "T2", "T3"]
     assert works.git("for-each-ref", "--format=%(refname)", cwd=tmp_path / "origin.git") == "refs/heads/main"
     assert works.git("rev-parse", "main") != works.git("rev-parse", "origin/main"), "the user's branch is not moved"
 
@@ -280,13 +280,13 @@ def test_a_protected_branch_is_said_and_nothing_is_lost(works: Works, tmp_path: 
     assert works.git("branch", "--list", "ralph/*/T1")
     hook.unlink()
     assert works.run("resume").returncode == 0
-    assert works.landed("origin/main") == ["T1"]
+    assert works.merged("origin/main") == ["T1"]
 
 
 def test_ctrl_c_ends_it_and_resume_goes_on(works: Works) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")
-    works.wait_for("item_started", key="T2")
+    works.wait_for("task_started", key="T2")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
@@ -294,7 +294,7 @@ def test_ctrl_c_ends_it_and_resume_goes_on(works: Works) -> None:
     go(works)
     again = works.run("resume")
     assert again.returncode == 0, again.stderr
-    assert sorted(works.landed()) == ["T1", "T2", "T3"]
+    assert sorted(works.merged()) == ["T1", "T2", "T3"]
 
 
 @pytest.mark.parametrize("where", ["in two loops", "in the checks of the gate"])
@@ -321,7 +321,7 @@ def test_ctrl_c_twice_ends_all_of_it_at_once_though_everybody_is_deaf(
 def test_kill_9_leaves_nothing_running_and_resume_loses_nothing(works: Works, eventually: Callable[..., None]) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")
-    works.wait_for("item_started", key="T2")
+    works.wait_for("task_started", key="T2")
     eventually(lambda: (Path(works.env["HOME"]) / "working").exists())
     process.kill()
     process.communicate()
@@ -329,8 +329,8 @@ def test_kill_9_leaves_nothing_running_and_resume_loses_nothing(works: Works, ev
     go(works)
     again = works.run("resume")
     assert again.returncode == 0, again.stderr
-    assert sorted(works.landed()) == ["T1", "T2", "T3"]
-    assert len(works.all("item_landed")) == 3
+    assert sorted(works.merged()) == ["T1", "T2", "T3"]
+    assert len(works.all("task_merged")) == 3
 
 
 def test_a_loop_that_dies_twice_before_and_after_its_beginning_goes_on(
@@ -346,30 +346,30 @@ def test_a_loop_that_dies_twice_before_and_after_its_beginning_goes_on(
     process = works.start()
     eventually((home / "working").exists)
     assert (home / "died").exists(), "the first one came to nothing"
-    (loop,) = left(works, b"item")
+    (loop,) = left(works, b"run-task")
     os.kill(loop, signal.SIGKILL)
-    works.wait_for("item_queued", reason="its process died")
+    works.wait_for("task_queued", reason="its process died")
     go(works)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
-    assert works.landed() == ["T1"]
+    assert works.merged() == ["T1"]
 
 
 def test_a_person_may_add_tick_and_remove_items_while_it_runs(works: Works) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")
-    works.wait_for("item_started", key="T2")
+    works.wait_for("task_started", key="T2")
     text = "- [ ] T1 Make one\n- [x] T2 Make two\n- [ ] T4 Make four\n"
     (works.folder / "TASKS.md").write_text(text)
-    works.wait_for("item_withdrawn", key="T3")
-    works.wait_for("item_withdrawn", key="T2")
-    works.wait_for("item_listed")
+    works.wait_for("task_withdrawn", key="T3")
+    works.wait_for("task_withdrawn", key="T2")
+    works.wait_for("task_listed")
     (works.folder / "TASKS.md").write_text("- [ ] T1 a\n- [ ] T1 b\n")
     works.wait_for("notice")
     go(works)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
-    assert sorted(works.landed()) == ["T1", "T4"]
+    assert sorted(works.merged()) == ["T1", "T4"]
     assert "the list is taken as it was before" in said
 
 
@@ -384,13 +384,13 @@ def test_a_parked_item_is_tried_again_when_a_person_says_so(works: Works, prompt
     again = works.run("resume")
     assert again.returncode == 0, again.stderr
     assert "Think of the edge cases" in prompts()[-1]
-    assert works.landed() == ["T1"]
+    assert works.merged() == ["T1"]
 
 
 def test_one_work_at_a_time_and_a_second_run_beside_it(works: Works, eventually: Callable[..., None]) -> None:
     works.script(WAITING)
     works.start("-j", "2")
-    works.wait_for("item_started", key="T1")
+    works.wait_for("task_started", key="T1")
     second = works.work()
     assert second.returncode == 2
     assert "another work goes on in" in second.stderr
@@ -400,13 +400,13 @@ def test_one_work_at_a_time_and_a_second_run_beside_it(works: Works, eventually:
 def test_pause_holds_everything_and_resume_lets_it_go_on(works: Works) -> None:
     works.script(WAITING)
     process = works.start("-j", "1")
-    works.wait_for("item_started", key="T1")
+    works.wait_for("task_started", key="T1")
     paused = works.run("pause")
     assert paused.returncode == 0, paused.stderr
-    works.wait_for("work_held", is_held=True)
+    works.wait_for("work_paused", is_paused=True)
     go(works)
-    time.sleep(1.5)  # it would have landed long since
-    assert works.all("item_landed") == []
+    time.sleep(1.5)  # it would have merged long since
+    assert works.all("task_merged") == []
     assert works.run("resume").returncode == 0
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
@@ -415,7 +415,7 @@ def test_pause_holds_everything_and_resume_lets_it_go_on(works: Works) -> None:
 def test_stop_means_the_work_and_not_one_of_its_items(works: Works) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")
-    works.wait_for("item_started", key="T2")
+    works.wait_for("task_started", key="T2")
     stopped = works.run("stop", "--now", "--wait")
     assert stopped.returncode == 0, stopped.stderr
     _, said = process.communicate(timeout=60)
@@ -429,7 +429,7 @@ def test_the_budget_holds_for_the_whole(works: Works, agent: Callable[..., str])
     words = ("work", "TASKS.md", "-j", "1", "--max-cost", "3.5", "--check", "true", "--agent", "claude")
     done = works.run(*words)
     assert done.returncode == 1, done.stderr
-    assert len(works.landed()) == 3
+    assert len(works.merged()) == 3
     assert "($3.00); the budget is spent" in done.stderr.splitlines()[-1]
 
 
@@ -438,7 +438,7 @@ def test_status_says_how_the_items_stand(works: Works) -> None:
     done = works.run("work", "status")
     assert done.returncode == 0, done.stderr
     assert "T1" in done.stdout
-    assert "3 landed" in done.stdout
+    assert "3 merged" in done.stdout
 
 
 def test_an_issue_list_of_github_is_a_backlog(works: Works) -> None:
@@ -463,7 +463,7 @@ def test_without_gh_it_is_said_how_to_get_it(works: Works, tmp_path: Path) -> No
 
 
 def test_every_first_parent_commit_passes_every_check(works: Works, tmp_path: Path) -> None:
-    """A short night of items that conflict, checked commit by commit afterwards."""
+    """A short night of tasks that conflict, checked commit by commit afterwards."""
     works.todo("".join(f"- [ ] hot{n} Add\n" if n % 2 else f"- [ ] T{n} Make\n" for n in range(10)))
     check = "sort -c -u hot"
     done = works.work("-j", "4", "--returns", "9", checks=(check,))
@@ -473,36 +473,36 @@ def test_every_first_parent_commit_passes_every_check(works: Works, tmp_path: Pa
         tree = tmp_path / f"audit{number}"
         works.git("worktree", "add", "-q", "--detach", str(tree), commit)
         assert subprocess.run(["sh", "-c", check], cwd=tree, check=False).returncode == 0
-    assert sorted(works.landed()) == sorted({*works.landed()})
-    assert len(works.landed()) == 10
+    assert sorted(works.merged()) == sorted({*works.merged()})
+    assert len(works.merged()) == 10
 
 
 def test_a_work_is_seen_by_the_commands_that_see_runs(works: Works) -> None:
     works.todo("- [ ] T1 One\n- [ ] bad1 Nothing\n")
     assert works.work().returncode == 1
     listed = works.run("ps", "-a").stdout
-    assert "1/2 landed" in listed
-    assert "item T1 of work" in listed
+    assert "1/2 merged" in listed
+    assert "task T1 of work" in listed
     shown = works.run("show").stdout
-    assert "needs you: bad1: it is done, and has changed nothing" in shown
+    assert "needs you: bad1: done, but it changed nothing" in shown
     assert "loop  T1: ready" in shown
-    assert "T1: landed as" in works.run("logs").stdout
+    assert "T1: merged as" in works.run("logs").stdout
     assert "T1.txt" in works.run("diff", "--stat").stdout
     assert "ralph work retry bad1" in works.run("report", "-o", "-").stdout
-    assert "| `T1` | landed | 1 |" in works.run("report", "--markdown").stdout
-    assert json.loads(works.run("report", "--json").stdout)["landings"] == 1
-    assert "item_landed" in works.run("logs", "--json").stdout
-    assert works.run("show", "T1").returncode == 0, "an item's key means its latest run"
+    assert "| `T1` | merged | 1 |" in works.run("report", "--markdown").stdout
+    assert json.loads(works.run("report", "--json").stdout)["merges"] == 1
+    assert "task_merged" in works.run("logs", "--json").stdout
+    assert works.run("show", "T1").returncode == 0, "a task's key means its latest run"
 
 
 def test_the_diff_of_an_item_is_there_when_its_worktree_is_gone(works: Works) -> None:
     works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n- [ ] T1 One\n")
     assert works.work("-j", "3").returncode == 0
     assert works.run("diff", "T1", "--stat").stdout == "A T1.txt (+1 -0)\n"
-    last = works.landed()[-1] if works.landed()[-1] != "T1" else works.landed()[-2]
+    last = works.merged()[-1] if works.merged()[-1] != "T1" else works.merged()[-2]
     shown = works.run("diff", last)
     assert f"+{last}" in shown.stdout.splitlines(), shown.stderr
-    assert "T1.txt" not in shown.stdout, "what others have landed meanwhile is none of its work"
+    assert "T1.txt" not in shown.stdout, "what others have merged meanwhile is none of its work"
     assert "take it over" not in works.run("show", "T1").stdout, "the gate has done that"
 
 
@@ -514,7 +514,7 @@ def test_beads_are_closed_when_they_have_landed(works: Works) -> None:
     done = works.work("beads:")
     assert done.returncode == 0, done.stderr
     commit = works.git("rev-parse", works.target)
-    assert f"close t7 --reason landed as {commit[:12]}" in (Path(works.env["HOME"]) / "bd.calls").read_text()
+    assert f"close t7 --reason merged as {commit[:12]}" in (Path(works.env["HOME"]) / "bd.calls").read_text()
 
 
 def test_a_program_that_lists_without_end_is_not_remembered_whole(works: Works) -> None:
@@ -531,7 +531,7 @@ def test_notifications_tell_of_parked_items_and_of_the_end(works: Works) -> None
     assert works.work("--notify", 'echo "$RALPH_EVENT: $RALPH_TEXT" >> "$HOME/told"').returncode == 1
     told = (Path(works.env["HOME"]) / "told").read_text()
     assert "failed: bad1 is parked" in told
-    assert "failed: 0 of 1 landed" in told
+    assert "failed: 0 of 1 merged" in told
 
 
 ASTRAY = {
@@ -554,7 +554,7 @@ def test_what_one_agent_leaves_that_cannot_be_had_as_a_branch_stops_nobody_else(
     works.script(f'touch "of-$key"; [ "$key" != T1 ] || {{ {how}; }}; echo COMPLETE')
     done = works.work("-j", "1")
     assert done.returncode == 1, done.stderr
-    assert (works.landed(), said in done.stderr) == (["T2"], True), done.stderr
+    assert (works.merged(), said in done.stderr) == (["T2"], True), done.stderr
 
 
 def test_a_target_that_an_agent_has_moved_is_said_at_the_end(works: Works) -> None:
@@ -587,7 +587,7 @@ def test_the_time_of_the_whole_ends_what_is_at_work_and_keeps_it(works: Works) -
     assert done.returncode == 1, done.stderr
     (end,) = works.all("work_finished")
     assert end["outcome"] == "timeout"
-    assert works.all("item_parked") == [], "it is nobody's fault"
+    assert works.all("task_parked") == [], "it is nobody's fault"
 
 
 def test_nobody_keeps_a_work_from_its_end_by_not_reading_its_events(works: Works) -> None:
@@ -607,10 +607,10 @@ def test_an_item_that_a_person_withdraws_does_not_land_and_its_branch_stays(
     working = Path(works.env["HOME"]) / "working"
     eventually(lambda: working.exists() and len(working.read_text().split()) == 2)  # both have a branch by now
     assert works.run("work", "withdraw", "T2").returncode == 0
-    works.wait_for("item_withdrawn", key="T2")
+    works.wait_for("task_withdrawn", key="T2")
     assert "nothing is left to withdraw" in works.run("work", "withdraw", "T2").stderr
     go(works)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
-    assert sorted(works.landed()) == ["T1", "T3"]
+    assert sorted(works.merged()) == ["T1", "T3"]
     assert works.git("branch", "--list", "ralph/*/T2")

@@ -72,8 +72,8 @@ class Works:
     def target(self) -> str:
         return self.git("branch", "--list", "--format=%(refname:short)", "ralph/*/merged").splitlines()[-1]
 
-    def landed(self, target: str = "") -> list[str]:
-        words = ("log", "--first-parent", "--reverse", "--format=%(trailers:key=Ralph-Item,valueonly)")
+    def merged(self, target: str = "") -> list[str]:
+        words = ("log", "--first-parent", "--reverse", "--format=%(trailers:key=Ralph-Task,valueonly)")
         return self.git(*words, target or self.target).split()
 
     def show(self, name: str, target: str = "") -> str:

@@ -1,5 +1,5 @@
-"""A backlog whose coordinator, loops, landings and gits are killed, at random and at named points, until all landed.
-Nothing is lost, nothing lands twice, no commit of the target is red, nothing survives, nothing of the user's changes.
+"""A backlog whose coordinator, loops, merges and gits are killed, at random and at named points, until all merged.
+Nothing is lost, nothing is merged twice, no target commit is red, nothing survives, nothing of the user's changes.
 
 RALPH_CHAOS_WORK_KILLS and RALPH_CHAOS_SEED choose how many kills there are, and which; each work prints its seed.
 """
@@ -21,11 +21,11 @@ import pytest
 
 KILLS = int(os.environ.get("RALPH_CHAOS_WORK_KILLS", "120"))
 SEED = int(os.environ.get("RALPH_CHAOS_SEED", "0")) or random.randrange(1, 10**6)
-ITEMS = 12
+TASKS = 12
 NIGHT = int(os.environ.get("RALPH_CHAOS_NIGHT", "30"))
 CHECK = "sort -c -u hot && test -e list.md && sh count"
-# Whatever is done, the target must hold: the hot file is sorted, and each item's file says its own key, once.
-COUNT = 'for f in items/*; do [ "$(cat "$f")" = "$(basename "$f")" ] || exit 1; done'
+# Whatever is done, the target must hold: the hot file is sorted, and each task's file says its own key, once.
+COUNT = 'for f in tasks/*; do [ "$(cat "$f")" = "$(basename "$f")" ] || exit 1; done'
 AGENT = r"""#!/bin/sh
 PROMPT=$(cat)
 setsid sh -c 'sleep {nap} & wait' > /dev/null 2>&1 &
@@ -33,17 +33,17 @@ key=$(printf '%s\n' "$PROMPT" | sed -n 's/^\([a-z]*[0-9][0-9]*\) .*/\1/p' | head
 case $key in
   hot*) {{ grep -v '^[<=>|]\{{7\}}' hot; echo "$key"; }} | sort -u > hot.new; mv hot.new hot ;;
 esac
-echo "$key" > "items/$key"
+echo "$key" > "tasks/$key"
 sleep 0.$((($$ % 3) + 1))
 echo COMPLETE
 """
-POINTS = ("item_started", "item_ready", "gate_started", "gate_finished", "item_landed", "item_returned", "work_started")
+POINTS = ("task_started", "task_ready", "gate_started", "gate_finished", "task_merged", "task_returned", "work_started")
 
 
 class Sufferer:
     """One work in a repository of its own."""
 
-    def __init__(self, folder: Path, seed: int, items: int = ITEMS, hot: int = 3) -> None:
+    def __init__(self, folder: Path, seed: int, tasks: int = TASKS, hot: int = 3) -> None:
         self.seed, self.random = seed, random.Random(seed)
         self.folder, self.home = folder / "repo", folder / "home"
         self.kills: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class Sufferer:
             "PYTHONFAULTHANDLER": "1",
             **{f"GIT_{who}_{what}": "chaos" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
         }
-        self.keys = [f"hot{n}" if n % hot == 0 else f"t{n}" for n in range(items)]
+        self.keys = [f"hot{n}" if n % hot == 0 else f"t{n}" for n in range(tasks)]
         self._furnish()
         self.mine = self._mine()
 
@@ -69,8 +69,8 @@ class Sufferer:
         (self.folder / "list.md").write_text("".join(f"- [ ] {key} Do it\n" for key in self.keys))
         (self.folder / "hot").write_text("a\n")
         (self.folder / "count").write_text(COUNT)
-        (self.folder / "items").mkdir()
-        (self.folder / "items" / "none").write_text("none\n")
+        (self.folder / "tasks").mkdir()
+        (self.folder / "tasks" / "none").write_text("none\n")
         self.git("add", "-A")
         self.git("commit", "-qm", "first")
         (self.folder / "dirty").write_text("mine\n")
@@ -110,12 +110,12 @@ class Sufferer:
         )
 
     def live(self, most: int) -> int:
-        """One life of the coordinator, with kills around it. Its exit code: 0 where all has landed, 1 where the rest
+        """One life of the coordinator, with kills around it. Its exit code: 0 where all has merged, 1 where the rest
         was killed too often and stands aside."""
         process = self.start()
         while process.poll() is None and sum(self.kills.values()) < most:
             self._wait_for_the_moment(process)
-            kind = self.random.choice(("coordinator", "item", "land", "git"))
+            kind = self.random.choice(("coordinator", "run-task", "run-gate", "git"))
             if kind == "coordinator" and process.poll() is None:
                 process.kill()
                 self.kills[kind] += 1
@@ -213,9 +213,9 @@ class Sufferer:
         """What is promised. How many commits were checked."""
         target = self.git("branch", "--list", "--format=%(refname:short)", "ralph/*/merged")
         assert "\n" not in target
-        words = ("log", "--first-parent", "--format=%(trailers:key=Ralph-Item,valueonly)", target)
-        landed = Counter(self.git(*words).split())
-        assert landed == Counter(self.keys), f"seed {self.seed}: lost or doubled: {landed}"
+        words = ("log", "--first-parent", "--format=%(trailers:key=Ralph-Task,valueonly)", target)
+        merged = Counter(self.git(*words).split())
+        assert merged == Counter(self.keys), f"seed {self.seed}: lost or doubled: {merged}"
         commits = self.git("rev-list", "--first-parent", f"main..{target}").split()
         tree = tmp / f"audit-{self.seed}"
         self.git("worktree", "add", "-q", "--detach", str(tree), target)
@@ -273,9 +273,9 @@ def test_a_backlog_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest
 def test_a_night_of_thirty_items_of_which_every_other_wants_the_same_line(tmp_path: Path) -> None:
     """Nobody is killed; every commit of the target is checked again in the morning. RALPH_CHAOS_NIGHT=12 is a short
     one."""
-    night = Sufferer(tmp_path / "night", SEED, items=NIGHT, hot=2)
+    night = Sufferer(tmp_path / "night", SEED, tasks=NIGHT, hot=2)
     night.finish()
     night.nothing_survives()
     assert night.audit(tmp_path) > 0
-    rounds = Counter(event["data"]["key"] for event in night.events() if event["type"] == "item_started")
-    assert max(rounds.values()) <= 3, rounds
+    attempts = Counter(event["data"]["key"] for event in night.events() if event["type"] == "task_started")
+    assert max(attempts.values()) <= 3, attempts

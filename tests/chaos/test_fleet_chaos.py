@@ -1,5 +1,5 @@
-"""A fleet whose workers, gate holders, loops, landings and gits are killed, and whose PostgreSQL is restarted, until
-all has landed. Nothing is lost, nothing lands twice, no commit of the target is red, nothing survives.
+"""A fleet whose workers, gate holders, loops, merges and gits are killed, and whose PostgreSQL is restarted, until
+all has merged. Nothing is lost, nothing is merged twice, no commit of the target is red, nothing survives.
 
 RALPH_CHAOS_FLEET_KILLS and RALPH_CHAOS_SEED choose how many kills there are, and which; each fleet prints its seed.
 """
@@ -25,7 +25,7 @@ __all__ = ["server"]
 KILLS = int(os.environ.get("RALPH_CHAOS_FLEET_KILLS", "60"))
 SEED = int(os.environ.get("RALPH_CHAOS_SEED", "0")) or random.randrange(1, 10**6)
 NIGHT = int(os.environ.get("RALPH_CHAOS_NIGHT", "30"))
-KINDS = {"worker": 4, "gate": 3, "item": 3, "land": 3, "git": 3, "postgres": 2}
+KINDS = {"worker": 4, "gate": 3, "run-task": 3, "run-gate": 3, "git": 3, "postgres": 2}
 GATE = (
     "SELECT w.name FROM procrastinate_jobs j JOIN ralph_workers w ON w.id = j.worker_id "
     "WHERE j.queue_name LIKE '%%/.gate' AND j.status = 'doing'"
@@ -35,9 +35,9 @@ GATE = (
 class Sufferers:
     """Three machines on one list."""
 
-    def __init__(self, folder: Path, server: Postgres, seed: int, items: int = 12, hot: int = 3) -> None:
+    def __init__(self, folder: Path, server: Postgres, seed: int, tasks: int = 12, hot: int = 3) -> None:
         self.seed, self.random, self.server = seed, random.Random(seed), server
-        self.fleet = Fleet(folder, server, items=items, hot=hot)
+        self.fleet = Fleet(folder, server, tasks=tasks, hot=hot)
         self.machines = [self.fleet.machine(name) for name in "abc"]
         self.kills: Counter[str] = Counter()
         self.ends = 0
@@ -117,13 +117,13 @@ class Sufferers:
         assert "Traceback" not in said, said
 
     def _state(self) -> list[str] | None:
-        """The items that stand aside, once the work is over."""
+        """The tasks that stand aside, once the work is over."""
         done = self.machines[1].ralph("work", "status", "--db", self.fleet.url, "--json")
         with suppress(ValueError):
             rows = [json.loads(line) for line in done.stdout.splitlines()]
             states = {row["key"]: row["state"] for row in rows if "key" in row}
             self.keep_alive()
-            if states and set(states.values()) <= {"landed", "parked", "blocked"}:
+            if states and set(states.values()) <= {"merged", "parked", "blocked"}:
                 return [key for key, state in states.items() if state == "parked"]
             if (ends := len(self.fleet.all("work_finished"))) > self.ends:  # the gate was killed three times in a row
                 self.ends = ends
@@ -159,30 +159,30 @@ def test_a_fleet_that_is_killed_again_and_again(
 def test_a_night_of_thirty_conflicting_items_two_workers_killed_and_one_cut_off(
     tmp_path: Path, server: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every other item wants the same line; the target is checked commit by commit in the morning."""
+    """Every other task wants the same line; the target is checked commit by commit in the morning."""
     relay = Relay(server.port)
-    night = Sufferers(tmp_path, server, SEED, items=NIGHT, hot=2)
+    night = Sufferers(tmp_path, server, SEED, tasks=NIGHT, hot=2)
     first, second, apart = night.machines
     apart.url = apart.url.replace(f":{server.port}/", f":{relay.port}/")
     try:
         night.begin()
-        night.fleet.wait(lambda: len(night.fleet.landed()) >= 4, "the first items land")
+        night.fleet.wait(lambda: len(night.fleet.merged()) >= 4, "the first tasks merge")
         relay.cut()
         for victim in (first, second):
-            before = len(night.fleet.landed())
+            before = len(night.fleet.merged())
             victim.kill()
             night.ended(victim)
             victim.worker()
             enough = min(before + 3, NIGHT)
-            night.fleet.wait(lambda enough=enough: len(night.fleet.landed()) >= enough, "it goes on")
+            night.fleet.wait(lambda enough=enough: len(night.fleet.merged()) >= enough, "it goes on")
         relay.mend()
         night.finish()
         night.fleet.nothing_survives()
         commits = night.fleet.audit()
-        rounds = Counter(event["key"] for event in night.fleet.all("item_started"))
+        attempts = Counter(event["key"] for event in night.fleet.all("task_started"))
         with capsys.disabled():
             print(
-                f"\na night: {NIGHT} items in {commits} landings, {sum(rounds.values())} loops; two killed, one cut off"
+                f"\na night: {NIGHT} tasks in {commits} merges, {sum(attempts.values())} loops; two killed, one cut off"
             )
     finally:
         relay.close()

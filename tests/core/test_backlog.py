@@ -1,4 +1,4 @@
-"""Which items start, land, wait and stand aside: decided from the board alone."""
+"""Which tasks start, merge, wait and stand aside: decided from the board alone."""
 
 import heapq
 import itertools
@@ -12,14 +12,15 @@ from msgspec.structs import replace
 from ralph.core import work_events
 from ralph.core.backlog import (
     EVERYTHING,
+    BacklogTask,
     Board,
     Conflict,
+    FailedCheck,
     GateVerdict,
-    Item,
     Job,
-    Red,
     after_verdict,
     cycle,
+    displayed_states,
     fits,
     forecast,
     is_over,
@@ -27,18 +28,17 @@ from ralph.core.backlog import (
     next_starts,
     outcome,
     overlap,
-    shown,
 )
 
 
 def job(key: str, state: Any = "queued", **known: Any) -> Job:
     about = {name: known.pop(name) for name in ("after", "touches", "priority", "done") if name in known}
-    return Job(item=Item(key=key, title=key, **about), state=state, **known)
+    return Job(task=BacklogTask(key=key, title=key, **about), state=state, **known)
 
 
 def board(*jobs: Job, **known: Any) -> Board:
-    working = {one.item.key: one.run for one in jobs if one.state == "working"}
-    return Board(jobs={one.item.key: one for one in jobs}, working=working, **known)
+    working = {one.task.key: one.run for one in jobs if one.state == "working"}
+    return Board(jobs={one.task.key: one for one in jobs}, working=working, **known)
 
 
 def test_as_many_start_as_there_are_slots_in_the_order_of_the_list() -> None:
@@ -62,7 +62,7 @@ def test_an_item_waits_until_what_it_comes_after_has_landed(state: Any) -> None:
     assert "b" not in next_starts(board(job("a", state), job("b", after=("a",))))
 
 
-@pytest.mark.parametrize("first", [job("a", "landed"), job("a", "withdrawn", done=True)])
+@pytest.mark.parametrize("first", [job("a", "merged"), job("a", "withdrawn", done=True)])
 def test_what_has_landed_or_was_done_by_a_person_lets_the_next_one_start(first: Job) -> None:
     assert next_starts(board(first, job("b", after=("a",)))) == ("b",)
 
@@ -105,7 +105,7 @@ def test_slots_are_kept_busy_while_the_gate_takes_at_once_what_is_ready() -> Non
     assert next_starts(board(*ready, job("a"), slots=4, window=8)) == ()
     assert next_starts(board(*ready[:3], job("a"), slots=4, window=3)) == ()
     back = job("b", "working", returns=1)
-    assert next_starts(board(*ready[:3], back, job("a"), slots=4, window=8)) == (), "where items conflict"
+    assert next_starts(board(*ready[:3], back, job("a"), slots=4, window=8)) == (), "where tasks conflict"
 
 
 def test_whoever_was_sent_back_starts_though_enough_is_ready() -> None:
@@ -127,7 +127,7 @@ def test_nothing_lands_on_the_files_of_a_refused_item_until_it_is_back() -> None
     refused = job("a", "working", returns=1, refused=("hot",))
     same, other = job("b", "ready", files=("hot", "x")), job("c", "ready", files=("cold",))
     assert next_batch(board(refused, same, other)) == ("c",)
-    assert shown(board(refused, same, other))["b"] == "held"
+    assert displayed_states(board(refused, same, other))["b"] == "held"
     back = replace(refused, state="ready", files=("hot",))
     assert next_batch(board(same, back, other, window=1)) == ("a",)
     assert next_batch(board(replace(refused, state="parked"), same, window=1)) == ("b",)
@@ -136,7 +136,7 @@ def test_nothing_lands_on_the_files_of_a_refused_item_until_it_is_back() -> None
 def test_of_two_refused_items_on_one_file_the_second_waits_for_the_first() -> None:
     first, second = (job(key, returns=1, refused=("hot",)) for key in "ab")
     assert next_starts(board(first, second)) == ("a",)
-    assert shown(board(first, second)) == {"a": "queued", "b": "held"}
+    assert displayed_states(board(first, second)) == {"a": "queued", "b": "held"}
     assert next_starts(board(first, replace(second, returns=2))) == ("b",), "who came back more often goes first"
 
 
@@ -158,7 +158,7 @@ def test_a_conflict_sends_the_item_back_with_what_git_said() -> None:
 
 
 def test_a_red_single_is_sent_back_with_the_output_of_the_check() -> None:
-    seen = GateVerdict(tried=("a",), red=Red("make test", "exit code 2", "boom"))
+    seen = GateVerdict(tried=("a",), red=FailedCheck("make test", "exit code 2", "boom"))
     (step,) = after_verdict(board(job("a", "ready", files=("x",))), seen)
     assert (step.to, step.files) == ("returned", ("x",))
     assert {"`make", "boom"} <= {*step.note.split()}
@@ -166,7 +166,7 @@ def test_a_red_single_is_sent_back_with_the_output_of_the_check() -> None:
 
 def test_a_red_batch_blames_nobody_and_is_halved_at_once() -> None:
     ready = [job(key, "ready") for key in "abc"]
-    seen = GateVerdict(tried=("a", "b", "c"), red=Red("make test"))
+    seen = GateVerdict(tried=("a", "b", "c"), red=FailedCheck("make test"))
     now = board(*ready, trying=("a", "b", "c"), window=8)
     assert after_verdict(now, seen) == ()
     now = work_events.after(now, work_events.GateFinished(seen), 0.0)
@@ -196,14 +196,14 @@ def test_a_target_that_is_red_itself_blames_nobody() -> None:
 def test_the_window_grows_while_all_is_green_up_to_sixteen() -> None:
     now = board(window=2)
     for _ in range(20):
-        now = work_events.after(now, work_events.GateFinished(GateVerdict(tried=("a", "b"), landed=("a", "b"))), 0.0)
+        now = work_events.after(now, work_events.GateFinished(GateVerdict(tried=("a", "b"), merged=("a", "b"))), 0.0)
     assert now.window == 16
 
 
 def test_an_item_that_parks_blocks_all_that_wait_for_it_however_far() -> None:
     chain = [job(f"t{n}", after=(f"t{n - 1}",) if n else ()) for n in range(101)]
     now = board(replace(chain[0], state="parked"), *chain[1:], job("free"))
-    states = shown(now)
+    states = displayed_states(now)
     assert list(states.values()).count("blocked") == 100
     assert next_starts(now) == ("free",)
     assert not is_over(now)
@@ -211,71 +211,75 @@ def test_an_item_that_parks_blocks_all_that_wait_for_it_however_far() -> None:
 
 def test_what_waits_for_an_item_that_a_person_withdrew_is_blocked_unless_it_was_ticked() -> None:
     now = board(job("a", "withdrawn"), job("b", after=("a",)), job("c", "withdrawn", done=True), job("d", after=("c",)))
-    assert shown(now) == {"a": "withdrawn", "b": "blocked", "c": "withdrawn", "d": "queued"}
+    assert displayed_states(now) == {"a": "withdrawn", "b": "blocked", "c": "withdrawn", "d": "queued"}
     assert next_starts(now) == ("d",)
 
 
 def test_a_ring_of_dependencies_is_named() -> None:
-    items = [Item(key=key, title=key, after=after) for key, after in (("a", ("c",)), ("b", ("a",)), ("c", ("b",)))]
-    assert cycle(items) in {("a", "c", "b", "a"), ("c", "b", "a", "c"), ("b", "a", "c", "b")}
-    assert cycle(items[:2]) == ()
-    assert cycle([Item(key="a", title="a", after=("a",))]) == ("a", "a")
+    tasks = [
+        BacklogTask(key=key, title=key, after=after) for key, after in (("a", ("c",)), ("b", ("a",)), ("c", ("b",)))
+    ]
+    assert cycle(tasks) in {("a", "c", "b", "a"), ("c", "b", "a", "c"), ("b", "a", "c", "b")}
+    assert cycle(tasks[:2]) == ()
+    assert cycle([BacklogTask(key="a", title="a", after=("a",))]) == ("a", "a")
 
 
 def test_a_long_chain_of_dependencies_is_no_ring() -> None:
-    items = [Item(key=str(n), title="", after=(str(n + 1),)) for n in range(5000)]
-    assert cycle(items) == ()
+    tasks = [BacklogTask(key=str(n), title="", after=(str(n + 1),)) for n in range(5000)]
+    assert cycle(tasks) == ()
 
 
 def test_the_budget_must_have_room_for_all_that_run_and_one_more() -> None:
-    landed = [job(f"l{n}", "landed", cost_usd=cost) for n, cost in enumerate((1.0, 2.0, 9.0))]
-    now = board(*landed, job("a"), job("b"), max_cost=16.0, spent=12.0)
+    merged = [job(f"l{n}", "merged", cost_usd=cost) for n, cost in enumerate((1.0, 2.0, 9.0))]
+    now = board(*merged, job("a"), job("b"), max_cost=16.0, spent=12.0)
     assert next_starts(now) == ("a", "b")
     assert (fits(now, 1), fits(now, 2)) == (True, False)
     assert outcome(replace(now, spent=15.0)) == ("budget", 1)
 
 
 def test_the_forecast_is_the_middle_and_the_quarters() -> None:
-    landed = [job(f"l{n}", "landed", cost_usd=float(n)) for n in range(1, 6)]
-    seen = forecast(board(*landed, job("a"), job("b", "working"), job("c", "parked", cost_usd=None)))
+    merged = [job(f"l{n}", "merged", cost_usd=float(n)) for n in range(1, 6)]
+    seen = forecast(board(*merged, job("a"), job("b", "working"), job("c", "parked", cost_usd=None)))
     assert seen is not None
     assert (seen.more, seen.low, seen.high) == (6.0, 4.0, 8.0)
     assert forecast(board(job("a"))) is None
 
 
 def test_all_landed_or_withdrawn_is_done() -> None:
-    now = board(job("a", "landed"), job("b", "withdrawn"))
+    now = board(job("a", "merged"), job("b", "withdrawn"))
     assert (is_over(now), outcome(now)) == (True, ("done", 0))
-    assert outcome(board(job("a", "landed"), job("b", "parked"))) == ("parked", 1)
+    assert outcome(board(job("a", "merged"), job("b", "parked"))) == ("parked", 1)
 
 
 def test_a_person_who_tries_again_forgives_the_refusals() -> None:
     now = board(job("a", "parked", returns=3, refused=("x",), reason="refused 3 times"))
-    again = work_events.after(now, work_events.ItemQueued("a", "asked for by a person", forgiven=True), 1.0).jobs["a"]
+    again = work_events.after(now, work_events.TaskQueued("a", "asked for by a person", forgiven=True), 1.0).jobs["a"]
     assert (again.state, again.returns, again.refused) == ("queued", 0, ())
 
 
 def test_what_was_at_work_when_all_was_killed_is_queued_when_it_goes_on() -> None:
-    now = board(job("a", "working", rounds=1), job("b", "ready"), trying=("b",))
+    now = board(job("a", "working", attempts=1), job("b", "ready"), trying=("b",))
     begun = work_events.WorkStarted(name="x", backlog="T.md", workspace="/", target="t", resumed=True)
     now = work_events.after(now, begun, 1.0)
     assert (now.jobs["a"].state, now.trying, next_batch(now)) == ("queued", (), ("b",))
 
 
 class Night:
-    """Items whose loops take a while, and clash pair by pair: what the decisions make of them, without a repository."""
+    """Tasks whose loops take a while, and clash pair by pair: what the decisions make of them, without a repository."""
 
-    def __init__(self, items: list[Item], clashes: set[frozenset[str]], *, slots: int, seed: int, check: float) -> None:
+    def __init__(
+        self, tasks: list[BacklogTask], clashes: set[frozenset[str]], *, slots: int, seed: int, check: float
+    ) -> None:
         self.random, self.clashes, self.check = random.Random(seed), clashes, check
-        self.board = Board(slots=slots, most_returns=99)
+        self.board = Board(slots=slots, max_returns=99)
         self.at, self.order = 0.0, itertools.count()
         self.coming: list[tuple[float, int, str, Any]] = []
         self.seen: dict[str, set[str]] = {}
-        self.landed: list[str] = []
+        self.merged: list[str] = []
         self.loops: dict[str, int] = {}
         self.peak = 0
-        for item in items:
-            self.tell(work_events.ItemListed(item))
+        for task in tasks:
+            self.tell(work_events.TaskListed(task))
 
     def tell(self, event: object) -> None:
         self.board = work_events.after(self.board, event, self.at)
@@ -286,9 +290,9 @@ class Night:
     def play(self) -> None:
         while not is_over(self.board):
             for key in next_starts(self.board):
-                self.seen[key] = {*self.landed}
+                self.seen[key] = {*self.merged}
                 self.loops[key] = self.loops.get(key, 0) + 1
-                self.tell(work_events.ItemStarted(key, self.loops[key]))
+                self.tell(work_events.TaskStarted(key, self.loops[key]))
                 self.later(self.random.lognormvariate(3, 0.6), "looped", key)
             if batch := next_batch(self.board):
                 self.tell(work_events.GateStarted(batch))
@@ -301,7 +305,7 @@ class Night:
         heapq.heappush(self.coming, (self.at + seconds, next(self.order), what, about))
 
     def looped(self, key: str) -> None:
-        self.tell(work_events.ItemReady(key=key, tip=key, files=tuple(self.files(key))))
+        self.tell(work_events.TaskReady(key=key, tip=key, files=tuple(self.files(key))))
 
     def files(self, key: str) -> list[str]:
         return ["-".join(sorted(pair)) for pair in self.clashes if key in pair] + [key]
@@ -310,24 +314,24 @@ class Night:
         tried: list[str] = []
         conflicts = {}
         for key in batch:
-            if against := self.clash(key, self.landed):
+            if against := self.clash(key, self.merged):
                 conflicts[key] = Conflict(tuple("-".join(sorted((key, o))) for o in against))
             elif not self.clash(key, tried):
                 tried.append(key)
-        seen = GateVerdict(tried=tuple(tried), landed=tuple(tried), conflicts=conflicts)
+        seen = GateVerdict(tried=tuple(tried), merged=tuple(tried), conflicts=conflicts)
         steps = after_verdict(self.board, seen)
         self.tell(work_events.GateFinished(seen))
         for step in steps:
-            if step.to == "landed":
-                self.landed.append(step.key)
-                self.tell(work_events.ItemLanded(step.key))
+            if step.to == "merged":
+                self.merged.append(step.key)
+                self.tell(work_events.TaskMerged(step.key))
             else:
                 assert step.to == "returned"
-                self.tell(work_events.ItemReturned(step.key, step.reason, step.note, step.files))
+                self.tell(work_events.TaskReturned(step.key, step.reason, step.note, step.files))
 
 
-def items(number: int) -> list[Item]:
-    return [Item(key=f"T{n}", title=f"T{n}") for n in range(number)]
+def items(number: int) -> list[BacklogTask]:
+    return [BacklogTask(key=f"T{n}", title=f"T{n}") for n in range(number)]
 
 
 class HotLine(Night):
@@ -338,7 +342,7 @@ class HotLine(Night):
         super().checked(batch)
         for one in self.board.jobs.values():
             if one.refused and one.refused != ("hot",):
-                self.board = replace(self.board, jobs={**self.board.jobs, one.item.key: replace(one, refused=("hot",))})
+                self.board = replace(self.board, jobs={**self.board.jobs, one.task.key: replace(one, refused=("hot",))})
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -347,7 +351,7 @@ def test_sixteen_items_on_one_hot_line_take_two_rounds_each_at_most(seed: int) -
     pairs = {frozenset((a.key, b.key)) for a, b in itertools.combinations(everybody, 2)}
     night = HotLine(everybody, pairs, slots=8, seed=seed, check=1.0)
     night.play()
-    assert len(night.landed) == 16
+    assert len(night.merged) == 16
     assert max(night.loops.values()) == 2
     assert sum(night.loops.values()) <= 31
 
@@ -361,10 +365,10 @@ def test_a_night_of_items_that_clash_at_random_lands_every_one_once(seed: int) -
             everybody[number] = replace(everybody[number], after=(f"T{chance.randrange(number)}",))
     night = Night(everybody, pairs, slots=4, seed=seed, check=chance.choice((1.0, 5.0, 40.0)))
     night.play()
-    assert sorted(night.landed) == sorted(item.key for item in everybody)
+    assert sorted(night.merged) == sorted(task.key for task in everybody)
     assert outcome(night.board) == ("done", 0)
-    for item in everybody:
-        assert all(night.landed.index(key) < night.landed.index(item.key) for key in item.after)
+    for task in everybody:
+        assert all(night.merged.index(key) < night.merged.index(task.key) for key in task.after)
 
 
 def test_a_slow_gate_holds_the_loops_back() -> None:
@@ -377,12 +381,12 @@ def test_a_thousand_items_are_decided_upon_in_no_time() -> None:
     night = Night(items(1000), set(), slots=4, seed=1, check=0.1)
     began = time.process_time()
     night.play()
-    assert len(night.landed) == 1000
+    assert len(night.merged) == 1000
     assert time.process_time() - began < 10
 
 
 def test_a_decision_takes_no_longer_than_the_list_is_long() -> None:
-    """Where every item was refused, or waits for the one after it: thousands of them are no reason to stand still."""
+    """Where every task was refused, or waits for the one after it: thousands of them are no reason to stand still."""
 
     def seconds(count: int) -> float:
         back = [job(f"r{at}", returns=1, refused=(f"f{at}",), cost_usd=1.0) for at in range(count)]
@@ -390,7 +394,7 @@ def test_a_decision_takes_no_longer_than_the_list_is_long() -> None:
         chain = [job(f"c{at}", after=(f"c{at + 1}",)) for at in range(count)]
         began = time.thread_time()
         now = board(*back, *ready, *chain, job(f"c{count}", "parked"), max_cost=1e9)
-        states = [*shown(now).values()]
+        states = [*displayed_states(now).values()]
         assert (states.count("held"), states.count("blocked")) == (count, count)
         assert (len(next_starts(now)), next_batch(now)) == (now.slots, ())
         return time.thread_time() - began
@@ -403,9 +407,9 @@ def test_many_events_change_a_board_in_time_that_grows_with_them() -> None:
         now = Board()
         began = time.thread_time()
         for at in range(count):
-            now = work_events.changed(now, work_events.ItemListed(Item(key=f"i{at}", title="t")), 0.0)
+            now = work_events.apply_event(now, work_events.TaskListed(BacklogTask(key=f"i{at}", title="t")), 0.0)
         for at in range(count):
-            now = work_events.changed(now, work_events.ItemStarted(f"i{at}", 1, "run"), 0.0)
+            now = work_events.apply_event(now, work_events.TaskStarted(f"i{at}", 1, "run"), 0.0)
         assert len(now.jobs) == count
         return time.thread_time() - began
 
@@ -414,7 +418,7 @@ def test_many_events_change_a_board_in_time_that_grows_with_them() -> None:
 
 def test_who_holds_a_board_sees_it_as_it_was() -> None:
     before = board(job("a"))
-    after = work_events.after(before, work_events.ItemStarted("a", 1, "run"), 1.0)
+    after = work_events.after(before, work_events.TaskStarted("a", 1, "run"), 1.0)
     assert (before.jobs["a"].state, after.jobs["a"].state) == ("queued", "working")
 
 

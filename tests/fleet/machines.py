@@ -20,15 +20,15 @@ from tests.fleet.postgres import Postgres
 from tests.warm import Started, Warm
 
 CHECK = "sort -c -u hot && test -e TASKS.md && sh count"
-# Whatever is done, the target must hold: the hot file is sorted, and each item's file says its own key, once.
-COUNT = 'for f in items/*; do { read -r key && ! read -r more && [ "$key$more" = "${f##*/}" ]; } < "$f" || exit 1; done'
-# A lock on `wait-KEY` in the folder WAITS holds an item's agent: to look for a sign again and again would start more
+# Whatever is done, the target must hold: the hot file is sorted, and each task's file says its own key, once.
+COUNT = 'for f in tasks/*; do { read -r key && ! read -r more && [ "$key$more" = "${f##*/}" ]; } < "$f" || exit 1; done'
+# A lock on `wait-KEY` in the folder WAITS holds a task's agent: to look for a sign again and again would start more
 # processes than all else. With `twice-KEY` it takes two turns.
 AGENT = r"""#!/bin/sh
 PROMPT=$(cat)
 key=$(printf '%s\n' "$PROMPT" | sed -n 's/^\([a-zA-Z]*[0-9][0-9]*\) .*/\1/p' | head -1)
-if [ -e "WAITS/twice-$key" ] && [ ! -e "items/half-$key" ]; then
-  echo "half-$key" > "items/half-$key"
+if [ -e "WAITS/twice-$key" ] && [ ! -e "tasks/half-$key" ]; then
+  echo "half-$key" > "tasks/half-$key"
   echo "$key" >> "WAITS/halves"
   echo "half of it"
   exit
@@ -36,7 +36,7 @@ fi
 case $key in
   hot*) { grep -v '^[<=>|]\{7\}' hot; echo "$key"; } | sort -u > hot.new; mv hot.new hot ;;
 esac
-echo "$key" > "items/$key"
+echo "$key" > "tasks/$key"
 : > "WAITS/began-$key"
 flock -s "WAITS/wait-$key" true
 echo COMPLETE
@@ -100,7 +100,7 @@ class Machine:
         return self.log.read_text() if self.log.exists() else ""
 
     def processes(self, kind: str = "any") -> Iterator[int]:
-        """Those that belong to this machine: `item`, `land`, `git`, or any."""
+        """Those that belong to this machine: `task`, `merge`, `git`, or any."""
         mark = f"HOME={self.home}".encode()
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with suppress(OSError):
@@ -130,13 +130,13 @@ class Fleet:
     """A remote with a list, the database, and machines. `is_warm`: what they start need not import its libraries."""
 
     def __init__(
-        self, folder: Path, postgres: Postgres, items: int = 4, hot: int = 0, *, is_warm: bool = False
+        self, folder: Path, postgres: Postgres, tasks: int = 4, hot: int = 0, *, is_warm: bool = False
     ) -> None:
         self.is_warm = is_warm
         self.folder, self.postgres, self.url = folder / "fleet", postgres, postgres.database()
         self.folder.mkdir(parents=True)
         self.remote, self.seed = self.folder / "remote.git", self.folder / "seed"
-        self.keys = [f"hot{n}" if hot and n % hot == 0 else f"T{n}" for n in range(1, items + 1)]
+        self.keys = [f"hot{n}" if hot and n % hot == 0 else f"T{n}" for n in range(1, tasks + 1)]
         self.waits = self.folder / "waits"
         self.waits.mkdir()
         self._held: dict[str, int] = {}
@@ -153,8 +153,8 @@ class Fleet:
         (self.seed / "TASKS.md").write_text("".join(f"- [ ] {key} Do it\n" for key in self.keys))
         (self.seed / "hot").write_text("a\n")
         (self.seed / "count").write_text(COUNT)
-        (self.seed / "items").mkdir()
-        (self.seed / "items" / "none").write_text("none\n")
+        (self.seed / "tasks").mkdir()
+        (self.seed / "tasks" / "none").write_text("none\n")
         self.git("add", "-A", cwd=self.seed)
         self.git("commit", "-qm", "first", cwd=self.seed)
         self.git("clone", "-q", "--bare", str(self.seed), str(self.remote), cwd=self.folder)
@@ -232,13 +232,13 @@ class Fleet:
                     lines.append(f"{pid} below {state[1]}, {state[0]} in {waits}: {words}")
         return "\n".join(lines)
 
-    def landed(self) -> list[str]:
-        words = ("log", "--first-parent", "--reverse", "--format=%(trailers:key=Ralph-Item,valueonly)", "main")
+    def merged(self) -> list[str]:
+        words = ("log", "--first-parent", "--reverse", "--format=%(trailers:key=Ralph-Task,valueonly)", "main")
         return self.git(*words, cwd=self.remote).split()
 
     def audit(self) -> int:
         """What is promised: nothing is lost, doubled or red, and no branch is left. How many commits were checked."""
-        assert Counter(self.landed()) == Counter(self.keys), self.told()
+        assert Counter(self.merged()) == Counter(self.keys), self.told()
         first = self.git("rev-list", "--max-parents=0", "main", cwd=self.remote)
         commits = self.git("rev-list", "--first-parent", f"{first}..main", cwd=self.remote).split()
         tree = self.folder / "audit"

@@ -102,7 +102,7 @@ def test_a_clone_of_another_repository_takes_nothing_and_says_so(fleet: Fleet) -
     fleet.wait(lambda: "this clone has no remote origin" in other.said, "it says so")
     fleet.let_go()
     assert work.wait(120) == 0
-    assert {event["worker"] for event in fleet.all("item_started")}.isdisjoint({"b"})
+    assert {event["worker"] for event in fleet.all("task_started")}.isdisjoint({"b"})
     fleet.audit()
 
 
@@ -140,7 +140,7 @@ def test_one_list_is_taken_on_once(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     first, second = fleet.machine("a"), fleet.machine("b")
     first.work()
-    fleet.wait_for("item_started")
+    fleet.wait_for("task_started")
     done = second.ralph(*second.words())
     assert done.returncode == 2
     assert "works off TASKS.md on origin/main already" in done.stderr.splitlines()[-2]
@@ -153,12 +153,12 @@ def test_a_work_of_a_newer_ralph_is_left_alone(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     first, other = fleet.machine("a"), fleet.machine("b")
     first.work()
-    fleet.wait_for("item_started")
+    fleet.wait_for("task_started")
     with psycopg.connect(fleet.url, autocommit=True) as connection:
         connection.execute("UPDATE ralph_works SET layout = 99, version = '99.0'")
     other.worker()
     fleet.wait(lambda: "it is of ralph 99.0, and this one" in other.said, "it says so")
-    assert {event["worker"] for event in fleet.all("item_started")}.isdisjoint({"b"})
+    assert {event["worker"] for event in fleet.all("task_started")}.isdisjoint({"b"})
 
 
 def test_a_worker_waits_for_a_database_that_is_not_there_yet(fleet: Fleet) -> None:
@@ -181,12 +181,12 @@ def test_a_worker_waits_for_a_database_that_is_not_there_yet(fleet: Fleet) -> No
 
 
 def test_a_database_that_is_restarted_loses_nothing(tmp_path: Path, server: Postgres) -> None:
-    fleet = Fleet(tmp_path, server, items=4)
+    fleet = Fleet(tmp_path, server, tasks=4)
     try:
         fleet.hold("T3", "T4")
         first = fleet.machine("a")
         work = first.work(slots=4)
-        fleet.wait(lambda: len(fleet.landed()) == 2, "two land")
+        fleet.wait(lambda: len(fleet.merged()) == 2, "two merge")
         server.stop(signal.SIGQUIT)
         fleet.let_go()
         fleet.wait(lambda: "waiting for PostgreSQL" in first.said, "it says so")

@@ -23,16 +23,16 @@ def test_one_machine_alone_works_off_a_list(fleet: Fleet) -> None:
     fleet.is_warm = False  # once with a Python of its own
     home = fleet.machine("a")
     assert home.work().wait(120) == 0, home.said
-    assert home.said.rstrip().splitlines()[-1] == "ralph: 4 of 4 landed on origin/main"
+    assert home.said.rstrip().splitlines()[-1] == "ralph: 4 of 4 merged into origin/main"
     fleet.audit()
     done = home.ralph("show")
     assert done.returncode == 0
-    assert "4 of 4 landed on origin/main" in done.stdout
+    assert "4 of 4 merged into origin/main" in done.stdout
     fleet.nothing_survives()
 
 
 def test_three_machines_share_a_list_and_every_one_can_tell_of_it(tmp_path: Path, postgres: Postgres) -> None:
-    fleet = Fleet(tmp_path, postgres, items=9, hot=3, is_warm=sys.platform == "linux")
+    fleet = Fleet(tmp_path, postgres, tasks=9, hot=3, is_warm=sys.platform == "linux")
     try:
         first, *others = (fleet.machine(name) for name in "abc")
         fleet.hold("T1", "T2", "T4", "T5")
@@ -41,7 +41,7 @@ def test_three_machines_share_a_list_and_every_one_can_tell_of_it(tmp_path: Path
         fleet.wait(lambda: all(map(fleet.has_begun, ("T1", "T2", "T4", "T5"))))
         status = first.ralph("work", "status", "--db", fleet.url)
         assert "heard" in status.stdout
-        assert len({event["worker"] for event in fleet.all("item_started")}) == 3, "each has something to do"
+        assert len({event["worker"] for event in fleet.all("task_started")}) == 3, "each has something to do"
         rows = [
             json.loads(line)
             for line in others[0].ralph("work", "status", "--db", fleet.url, "--json").stdout.splitlines()
@@ -51,7 +51,7 @@ def test_three_machines_share_a_list_and_every_one_can_tell_of_it(tmp_path: Path
         assert work.wait(120) == 0, fleet.told()
         fleet.audit()
         for other, worker in zip(others, workers, strict=True):
-            assert "9 of 9 landed" in other.ralph("report", "--markdown").stdout, "its machine has it all"
+            assert "9 of 9 merged" in other.ralph("report", "--markdown").stdout, "its machine has it all"
             worker.terminate()
             assert worker.wait(30) == 130
         fleet.nothing_survives()
@@ -71,7 +71,7 @@ def test_a_worker_that_is_killed_is_taken_over_from_its_last_pushed_iteration(fl
     fleet.wait(lambda: "looks for work" in other.said)
     first.kill()
     began = time.monotonic()
-    fleet.wait_for("item_started", worker="b")
+    fleet.wait_for("task_started", worker="b")
     assert time.monotonic() - began < TAKEOVER
     assert work.returncode == -signal.SIGKILL
     fleet.wait(lambda: not list(first.processes()), "nothing of it survives")
@@ -82,7 +82,7 @@ def test_a_worker_that_is_killed_is_taken_over_from_its_last_pushed_iteration(fl
 
 
 def all_at_work_beside_another(fleet: Fleet) -> tuple[Machine, Any]:
-    """A machine with a loop at each item, and its process; a second machine looks for work."""
+    """A machine with a loop at each task, and its process; a second machine looks for work."""
     fleet.hold(*fleet.keys)
     first, other = fleet.machine("a"), fleet.machine("b")
     work = first.work(slots=4)
@@ -96,16 +96,16 @@ def test_a_worker_that_is_stopped_keeps_its_connection_and_is_taken_over_all_the
     first, work = all_at_work_beside_another(fleet)
     os.kill(work.pid, signal.SIGSTOP)
     began = time.monotonic()
-    fleet.wait_for("item_started", worker="b")
+    fleet.wait_for("task_started", worker="b")
     assert time.monotonic() - began < TAKEOVER
     fleet.let_go()  # now the loops of both come to their ends, and only one of them may push
     fleet.wait_for("work_finished", exit_code=0)
     fleet.audit()
     os.kill(work.pid, signal.SIGCONT)
     assert work.wait(60) == 0, first.said
-    assert fleet.landed()
-    assert len(fleet.landed()) == len(fleet.keys)
-    assert {event["worker"] for event in fleet.all("item_started")[4:]} == {"b"}
+    assert fleet.merged()
+    assert len(fleet.merged()) == len(fleet.keys)
+    assert {event["worker"] for event in fleet.all("task_started")[4:]} == {"b"}
 
 
 def test_a_worker_that_is_cut_off_goes_on_looping_and_pushes_nothing_until_it_is_in_charge_again(fleet: Fleet) -> None:
@@ -120,14 +120,14 @@ def test_a_worker_that_is_cut_off_goes_on_looping_and_pushes_nothing_until_it_is
         fleet.wait(lambda: float(charge.read_text()) < time.monotonic(), "it knows that it is cut off")
         fleet.let_go()
         trees = apart.home / ".local/state/ralph/worktrees"
-        fleet.wait(lambda: len(list(trees.glob("*/items/T*"))) == len(fleet.keys), "it goes on looping")
+        fleet.wait(lambda: len(list(trees.glob("*/tasks/T*"))) == len(fleet.keys), "it goes on looping")
         heads = fleet.git("branch", "--list", "--format=%(refname:short)", cwd=fleet.remote)
         assert heads == "main", "it pushes nothing"
-        assert fleet.landed() == []
+        assert fleet.merged() == []
         relay.mend()
         assert work.wait(120) == 0, apart.said
         fleet.audit()
-        assert len(fleet.all("item_started")) == len(fleet.keys), "nobody had taken its items: they are its own again"
+        assert len(fleet.all("task_started")) == len(fleet.keys), "nobody had taken its tasks: they are its own again"
     finally:
         relay.close()
 
@@ -143,14 +143,14 @@ def test_who_was_cut_off_while_another_took_over_drops_its_own_and_lands_nothing
         other.worker(slots=4)
         fleet.wait(lambda: "looks for work" in other.said)
         relay.cut()
-        fleet.wait(lambda: len([1 for event in fleet.all("item_started") if event["worker"] == "b"]) == 4)
+        fleet.wait(lambda: len([1 for event in fleet.all("task_started") if event["worker"] == "b"]) == 4)
         fleet.let_go()
         fleet.wait_for("work_finished", exit_code=0)
         relay.mend()
         assert work.wait(120) == 0, apart.said
         fleet.audit()
-        runs = {event["run"] for event in fleet.all("item_ready")}
-        assert runs == {event["run"] for event in fleet.all("item_started") if event["worker"] == "b"}
+        runs = {event["run"] for event in fleet.all("task_ready")}
+        assert runs == {event["run"] for event in fleet.all("task_started") if event["worker"] == "b"}
     finally:
         relay.close()
 
@@ -160,27 +160,27 @@ def test_a_work_is_steered_from_any_machine(fleet: Fleet) -> None:
     first, other, elsewhere = fleet.machine("a"), fleet.machine("b"), fleet.machine("c")
     work = first.work(slots=1)
     worker = other.worker(slots=1)
-    fleet.wait(lambda: len(fleet.all("item_started")) == 2, "both have one")
+    fleet.wait(lambda: len(fleet.all("task_started")) == 2, "both have one")
 
     def say(*words: str) -> str:
         done = elsewhere.ralph("work", *words, "--db", fleet.url)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    mine = next(event["key"] for event in fleet.all("item_started") if event["worker"] == "b")
+    mine = next(event["key"] for event in fleet.all("task_started") if event["worker"] == "b")
     assert say("withdraw", mine) == f"{mine} is left alone; its branch stays\n"
-    fleet.wait(lambda: len(fleet.all("item_started")) == 3, "its loop ends, and the next one begins")
+    fleet.wait(lambda: len(fleet.all("task_started")) == 3, "its loop ends, and the next one begins")
     assert "is paused" in say("pause")
     fleet.let_go()
     fleet.wait(lambda: "paused" in say("status"))
     assert "going on" in say("resume")
-    fleet.wait(lambda: len(fleet.landed()) == 3, "the others land")
-    assert work.wait(60) == 0, "all has landed or is withdrawn"
+    fleet.wait(lambda: len(fleet.merged()) == 3, "the others merge")
+    assert work.wait(60) == 0, "all has merged or is withdrawn"
     assert f"{mine} is tried again" in say("retry", mine, "and", "be", "quick")
-    fleet.wait(lambda: sorted(fleet.landed()) == sorted(fleet.keys), "it is taken up again")
+    fleet.wait(lambda: sorted(fleet.merged()) == sorted(fleet.keys), "it is taken up again")
     fleet.wait(lambda: len(fleet.all("work_finished")) == 2, "it is over again")
-    assert "4 of 4 landed" in say("show")
-    assert "4 of 4 landed" in say("report")
+    assert "4 of 4 merged" in say("show")
+    assert "4 of 4 merged" in say("report")
     assert "nothing is left to stop" in elsewhere.ralph("work", "stop", "--db", fleet.url).stderr
     worker.terminate()
     assert worker.wait(30) == 130
@@ -196,10 +196,10 @@ def test_a_stop_ends_all_loops_and_the_rest_can_be_resumed(fleet: Fleet) -> None
     fleet.let_go()
     assert work.wait(60) == 130
     fleet.wait(lambda: not list(first.processes()), "nothing of it survives")
-    before = fleet.landed()
+    before = fleet.merged()
     assert other.ralph("work", "resume", "--db", fleet.url).stdout.endswith("goes on\n")
-    fleet.wait(lambda: sorted(fleet.landed()) == sorted(fleet.keys), "the worker takes it up")
-    assert fleet.landed()[: len(before)] == before
+    fleet.wait(lambda: sorted(fleet.merged()) == sorted(fleet.keys), "the worker takes it up")
+    assert fleet.merged()[: len(before)] == before
     fleet.wait(lambda: fleet.all("work_finished")[-1]["exit_code"] == 0, "it is over")
     fleet.audit()
 
@@ -220,7 +220,7 @@ def test_what_its_machine_knows_is_told_by_the_usual_commands(fleet: Fleet) -> N
     first, other = fleet.machine("a"), fleet.machine("b")
     first.work(slots=2)
     other.worker(slots=2)
-    fleet.wait(lambda: len(fleet.all("item_started")) == 4)
+    fleet.wait(lambda: len(fleet.all("task_started")) == 4)
     for machine in (first, other):
         fleet.wait(lambda machine=machine: "4 working" in machine.ralph("ps").stdout, "it is listed")  # type: ignore[misc]
         assert " on b · " in machine.ralph("work", "status").stdout, "and says who does what"
@@ -239,7 +239,7 @@ def test_items_of_two_works_are_taken_in_turn(fleet: Fleet) -> None:
         second.start(*(w.replace("TASKS", "MORE").replace("/main", "/second") for w in second.words())),
     ]
     assert [work.wait(120) for work in works] == [0, 0], fleet.told()
-    assert sorted(fleet.landed()) == fleet.keys
+    assert sorted(fleet.merged()) == fleet.keys
     done = third.ralph("work", "status", "--db", fleet.url, "nope")
     assert "no work nope in this database" in done.stderr
 
@@ -256,7 +256,7 @@ def test_the_list_of_a_machine_that_died_is_kept_by_another(fleet: Fleet) -> Non
     fleet.git("push", "-q", str(fleet.remote), "HEAD:main", cwd=fleet.seed)
     fleet.silence("%")
     other.worker(slots=4)
-    fleet.wait_for("item_listed", item={"key": "T9", "title": "T9 Do it", "text": "T9 Do it", "place": "TASKS.md:5"})
+    fleet.wait_for("task_listed", task={"key": "T9", "title": "T9 Do it", "text": "T9 Do it", "place": "TASKS.md:5"})
     fleet.let_go()
     fleet.wait_for("work_finished", exit_code=0)
     fleet.keys.append("T9")
@@ -267,7 +267,7 @@ def test_the_same_command_on_another_machine_goes_on_with_a_work_whose_machine_d
     fleet.hold(*fleet.keys)
     first, other = fleet.machine("a"), fleet.machine("b")
     first.work()
-    fleet.wait_for("item_started")
+    fleet.wait_for("task_started")
     first.kill()
     refused = other.ralph(*other.words())
     assert "already" in refused.stderr, "it may still be there"
@@ -284,7 +284,7 @@ def test_ps_of_a_fleet_tells_of_its_works_and_workers_from_anywhere(fleet: Fleet
     elsewhere = fleet.machine("c")
     fleet.machine("a").work(slots=2)
     fleet.machine("b").worker(slots=2)
-    fleet.wait(lambda: len(fleet.all("item_started")) == 4)
+    fleet.wait(lambda: len(fleet.all("task_started")) == 4)
     told = elsewhere.ralph("ps", "--db", fleet.url)
     assert told.returncode == 0, told.stderr
     assert "4 working" in told.stdout
@@ -298,8 +298,8 @@ def test_ps_of_a_fleet_tells_of_its_works_and_workers_from_anywhere(fleet: Fleet
 COSTLY = """#!/bin/sh
 PROMPT=$(cat)
 key=$(printf '%s\\n' "$PROMPT" | sed -n 's/^\\([a-zA-Z]*[0-9][0-9]*\\) .*/\\1/p' | head -1)
-[ -e "items/half-$key" ] && sleep 600
-echo "half-$key" > "items/half-$key"
+[ -e "tasks/half-$key" ] && sleep 600
+echo "half-$key" > "tasks/half-$key"
 echo '{"type":"result","subtype":"success","is_error":false,"result":"half of it","total_cost_usd":2.0}'
 """
 
@@ -319,11 +319,11 @@ def test_the_budget_counts_what_loops_on_all_machines_have_spent(fleet: Fleet) -
     assert work.wait(120) == 1, first.said
     (finished,) = fleet.all("work_finished")
     assert (finished["outcome"], finished["reason"]) == ("budget", "its budget is spent")
-    assert len(fleet.all("item_started")) == 4
+    assert len(fleet.all("task_started")) == 4
 
 
 def test_nobody_keeps_a_shared_work_from_its_end_by_not_reading_its_events(tmp_path: Path, postgres: Postgres) -> None:
-    fleet = Fleet(tmp_path, postgres, items=600)  # more than a pipe holds
+    fleet = Fleet(tmp_path, postgres, tasks=600)  # more than a pipe holds
     fleet.hold(*fleet.keys[:4])
     try:
         machine = fleet.machine("m0")
@@ -361,6 +361,6 @@ def test_a_page_elsewhere_shows_the_work_and_steers_it(fleet: Fleet) -> None:
         assert served.post(f"runs/{work}/resume").status == 200
         fleet.let_go()
         fleet.wait_for("work_finished")
-        fleet.wait(lambda: "4 of 4 landed" in served.get(f"runs/{work}").text, "shown")
+        fleet.wait(lambda: "4 of 4 merged" in served.get(f"runs/{work}").text, "shown")
         process.kill()
     assert "nothing has been run" in looker.ralph("ps", "-a").stderr  # killed was who looked, and not the work

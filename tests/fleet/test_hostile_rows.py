@@ -15,7 +15,7 @@ def test_no_row_commands_a_terminal_or_ends_a_worker(fleet: Fleet) -> None:
     lines = [
         *(lines_of(shown.Filling(f"{EVIL}\nforged", flag=False))),
         *(lines_of(shown.Filling("x", number=10**400))),
-        *("", "null", "[" * 100_000, "{" * 1000, "\\u0000", EVIL, '{"type":"item_listed"}', "9" * 5000),
+        *("", "null", "[" * 100_000, "{" * 1000, "\\u0000", EVIL, '{"type":"task_listed"}', "9" * 5000),
     ]
     with psycopg.connect(fleet.url, autocommit=True) as connection:
         connection.execute(

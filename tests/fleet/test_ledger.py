@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from tests.fleet.machines import Machine, silence
 from tests.fleet.postgres import Postgres, Relay
 
+from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogSource
-from ralph.backlog.lists import ListContent
-from ralph.backlog.wishes import WISH, Wish
+from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
-from ralph.core.backlog import Board, GateVerdict, Item, Job
+from ralph.core.backlog import BacklogTask, Board, GateVerdict, Job
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.fleet import steering
@@ -59,7 +59,7 @@ class Table:
         database = self.database()
         ready(database)
         self.home = register(database, "home", 0, brings=True)
-        enter(database, self.order, ListContent(tuple(Item(key=key, title=key) for key in KEYS)), self.home)
+        enter(database, self.order, BacklogContent(tuple(BacklogTask(key=key, title=key) for key in KEYS)), self.home)
 
     def database(self) -> Database:
         self.databases.append(Database(self.url, patience=0.0))
@@ -93,7 +93,7 @@ def table(database: str, anywhere: Machine, tmp_path: Path) -> Iterator[Table]:
 def begin(ledger: SharedLedger, key: str, run: str) -> bool:
     if not ledger.claims(key):
         return False
-    ledger.tell(work_events.ItemStarted(key, 1, run, "somebody"))
+    ledger.tell(work_events.TaskStarted(key, 1, run, "somebody"))
     return ledger.is_mine(key)
 
 
@@ -143,11 +143,11 @@ def test_who_falls_silent_is_taken_over_from_and_its_word_counts_no_more(table: 
     assert two.board.jobs["T1"].state == "queued"
     assert two.board.jobs["T1"].reason.startswith("one was not heard for 60 seconds")
     assert begin(two, "T1", "r2")
-    one.tell(work_events.ItemReady(key="T1", tip="f" * 40, files=("a",), run="r1"))
+    one.tell(work_events.TaskReady(key="T1", tip="f" * 40, files=("a",), run="r1"))
     assert one.board.jobs["T1"].state == "working"
     assert one.board.jobs["T1"].run == "r2"
     assert not one.is_mine("T1")
-    one.tell(work_events.ItemQueued("T1", "its loop was stopped"))
+    one.tell(work_events.TaskQueued("T1", "its loop was stopped"))
     two.hear()
     assert two.board.jobs["T1"].state == "working"
     assert two.is_mine("T1")
@@ -168,28 +168,28 @@ def test_a_word_that_is_told_twice_counts_once(table: Table) -> None:
     """The end of a transaction may be lost on its way: then it is told again."""
     one = table.worker("one")
     assert begin(one, "T1", "r1")
-    ready = work_events.ItemReady(key="T1", tip="f" * 40, files=("a",), run="r1", cost_usd=2.0)
+    ready = work_events.TaskReady(key="T1", tip="f" * 40, files=("a",), run="r1", cost_usd=2.0)
     one.tell(ready)
     one.tell(ready)
     one.hear()
     assert one.board.spent == 2.0
     two = table.worker("two")
     assert two.takes_gate()
-    two.tell(work_events.ItemReturned("T1", "red"))
+    two.tell(work_events.TaskReturned("T1", "red"))
     assert begin(two, "T1", "r2"), "it can be claimed again"
 
 
 def test_only_the_holder_of_the_gate_speaks_for_it(table: Table) -> None:
     one, two = table.worker("one"), table.worker("two")
     assert begin(one, "T1", "r1")
-    one.tell(work_events.ItemReady(key="T1", tip="f" * 40, files=("a",), run="r1"))
+    one.tell(work_events.TaskReady(key="T1", tip="f" * 40, files=("a",), run="r1"))
     assert one.takes_gate()
     table.silence("one")
     two.hear()
     two.take_over()
     two.hear()
     assert two.takes_gate()
-    one.tell(work_events.GateFinished(GateVerdict(stuck="of an old holder")), work_events.ItemReturned("T1", "red"))
+    one.tell(work_events.GateFinished(GateVerdict(stuck="of an old holder")), work_events.TaskReturned("T1", "red"))
     assert one.board.stuck == ""
     assert one.board.jobs["T1"].state == "ready"
     one.hear()
@@ -215,8 +215,8 @@ def test_who_is_stopped_in_the_middle_of_a_transaction_holds_nobody_up(table: Ta
         cursor.execute("SELECT last FROM ralph_works FOR UPDATE")  # and here it is stopped
         one._database._patience = None  # it waits, as a worker does
         began = time.monotonic()
-        one.tell(work_events.WorkHeld(True))
-        assert one.board.is_held
+        one.tell(work_events.WorkPaused(True))
+        assert one.board.is_paused
         assert time.monotonic() - began < 15
     with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout) as told:
         stopped.execute("SELECT 1")
@@ -274,7 +274,7 @@ def test_a_killed_copy_goes_on_where_it_was_torn(table: Table) -> None:
 def test_a_list_is_worked_off_once_at_a_time(table: Table) -> None:
     again = replace(table.order, id="x", name="x")
     with pytest.raises(UserError, match=r"work abcd works off abcd.md on origin/main already"):
-        enter(table.database(), again, ListContent(()), register(table.database(), "other", 0, brings=True))
+        enter(table.database(), again, BacklogContent(()), register(table.database(), "other", 0, brings=True))
 
 
 def test_a_list_whose_bringer_is_gone_is_kept_by_one_who_stands_in_until_somebody_brings_it_again(table: Table) -> None:
@@ -285,32 +285,32 @@ def test_a_list_whose_bringer_is_gone_is_kept_by_one_who_stands_in_until_somebod
     one.hear()
     assert one.takes_list()
     other = register(table.database(), "other", 1, brings=True)
-    row = enter(table.database(), replace(table.order, id="x", name="x"), ListContent(()), other)
+    row = enter(table.database(), replace(table.order, id="x", name="x"), BacklogContent(()), other)
     assert row.id == table.order.id, "the same command goes on with it"
     one.hear()
     assert not one.has_list()
 
 
-def item(key: str, title: str = "", done: bool = False) -> Item:
-    return Item(key=key, title=title or key, done=done)
+def task(key: str, title: str = "", done: bool = False) -> BacklogTask:
+    return BacklogTask(key=key, title=title or key, done=done)
 
 
 def test_who_stands_in_goes_by_what_has_changed_on_the_target_since_the_work_began() -> None:
     """The list of whoever brought it had M, which is not on the target, and another title for B."""
-    states = {"A": "queued", "B": "parked", "M": "queued", "L": "landed", "W": "working", "X": "withdrawn"}
-    jobs = {key: Job(item=item(key, f"{key} as brought"), state=state) for key, state in states.items()}  # type: ignore[arg-type]
-    same = [item(key) for key in ("A", "B", "L", "W", "X")]
+    states = {"A": "queued", "B": "parked", "M": "queued", "L": "merged", "W": "working", "X": "withdrawn"}
+    jobs = {key: Job(task=task(key, f"{key} as brought"), state=state) for key, state in states.items()}  # type: ignore[arg-type]
+    same = [task(key) for key in ("A", "B", "L", "W", "X")]
 
-    def seen(*now: Item) -> dict[str, str]:
+    def seen(*now: BacklogTask) -> dict[str, str]:
         return {one.key: one.title for one in changed_since(same, now, Board(jobs=jobs))}
 
     known = {key: f"{key} as brought" for key in ("A", "B", "M", "W")}
     assert seen(*same) == known
-    assert seen(*same, item("N")) == {**known, "N": "N"}, "a new one"
+    assert seen(*same, task("N")) == {**known, "N": "N"}, "a new one"
     assert seen(*(one for one in same if one.key != "A")) == {key: known[key] for key in ("B", "M", "W")}, "one less"
-    assert seen(*same[:1], item("B", "anew"), *same[2:])["B"] == "anew", "one that was edited"
-    assert seen(*same[:3], item("W", done=True), *same[4:]) == known, "one that the gate has ticked"
-    assert seen(item("A", done=True), *same[1:])["A"] == "A", "one that a person has ticked"
+    assert seen(*same[:1], task("B", "anew"), *same[2:])["B"] == "anew", "one that was edited"
+    assert seen(*same[:3], task("W", done=True), *same[4:]) == known, "one that the gate has ticked"
+    assert seen(task("A", done=True), *same[1:])["A"] == "A", "one that a person has ticked"
 
 
 def test_what_loops_spend_is_known_to_all(table: Table) -> None:
@@ -335,15 +335,15 @@ def test_people_steer_from_anywhere(table: Table) -> None:
     assert begin(one, "T1", "r1")
     assert "paused" in steering.hold(database, "", True)
     one.hear()
-    assert one.board.is_held
+    assert one.board.is_paused
     steering.resume(database, "")
     steering.withdraw(database, "abcd", "t2")
     one.hear()
-    assert not one.board.is_held
+    assert not one.board.is_paused
     assert one.board.jobs["T2"].state == "withdrawn"
     with pytest.raises(UserError, match="T1 is working"):
         steering.retry(database, "", "T1", "")
-    with pytest.raises(UserError, match="has no item T9"):
+    with pytest.raises(UserError, match="has no task T9"):
         steering.withdraw(database, "", "T9")
     with pytest.raises(UserError, match="no work nope"):
         steering.see(database, "nope")
@@ -377,15 +377,15 @@ def test_a_machine_that_takes_no_part_sees_and_steers_as_if_it_did(table: Table,
         assert (run.id, run.state, run.facts.kind) == (table.order.id, "running", "work")
         assert [job.state for job in work_history(run).board.jobs.values()] == ["working", "queued", "queued"]
         control.pause(run)
-        until(lambda: one.board.is_held)
+        until(lambda: one.board.is_paused)
         until(lambda: runs(env)[0].state == "paused")
         steering.hold(table.database(), "", False)
         until(lambda: runs(env)[0].state == "running")
         steering.hold(table.database(), "", True)
         until(lambda: runs(env)[0].state == "paused")
         control.unpause(run)
-        until(lambda: not one.board.is_held)
-        Mailbox(run.place).leave(WISH, Wish("withdraw", "T2"))
+        until(lambda: not one.board.is_paused)
+        Mailbox(run.place).leave(TASK_REQUEST, TaskRequest("withdraw", "T2"))
         until(lambda: one.board.jobs["T2"].state == "withdrawn")
         control.stop(run)
         until(lambda: one.finished)
@@ -424,7 +424,7 @@ def test_an_older_database_is_refused_until_a_person_brings_it_up(
     table = Table(database, anywhere.folder, tmp_path)
     one = table.worker("one")
     assert begin(one, "T1", "r1")
-    one.tell(work_events.ItemParked("T1", "why", "r1"))
+    one.tell(work_events.TaskParked("T1", "why", "r1"))
     assert one.board.jobs["T1"].state == "parked"
     table.close()
 

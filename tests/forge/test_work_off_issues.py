@@ -1,5 +1,4 @@
-"""A repository's issues as a backlog, through the real `gh`: what is opened while it runs is worked off too, and lands
-where the host has it."""
+"""A repository's issues as a backlog, through the real `gh`; issues opened while it runs are worked off as well."""
 
 import subprocess
 import sys
@@ -39,14 +38,14 @@ def test_issues_are_worked_off_and_those_that_come_meanwhile(
     night = subprocess.Popen(command, cwd=workspace, env=environment, stdout=pipe, stderr=pipe, text=True)
     works.started.append(night)
     try:
-        works.wait_for("item_started", key="9")
+        works.wait_for("task_started", key="9")
         host.issue(11, "T11 One more", "It came later.", labels=("ready",))
-        eventually(lambda: "11" in [event["item"]["key"] for event in works.all("item_listed")])
+        eventually(lambda: "11" in [event["task"]["key"] for event in works.all("task_listed")])
     finally:
         go(works)
         _, said = night.communicate(timeout=90)
     assert night.returncode == 0, said
-    assert sorted(works.landed("origin/main")) == ["11", "7", "9"]
+    assert sorted(works.merged("origin/main")) == ["11", "7", "9"]
     messages = works.git("log", "--format=%B", "origin/main")
     assert all(f"Closes #{number}" in messages for number in (7, 9, 11))
     assert host.git("log", "--format=%B", "main").strip() == messages.strip(), "on the host"

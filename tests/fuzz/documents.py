@@ -16,10 +16,10 @@ from tests.fuzz.readers import READERS, Reader
 
 from ralph.agents import module
 from ralph.agents.protocol import TurnRequest
-from ralph.backlog.lists import wrong_with
-from ralph.backlog.markdown_lists import read_boxes, read_folder, tick_folder
+from ralph.backlog.backlog_content import wrong_with
+from ralph.backlog.markdown_backlogs import read_boxes, read_folder, tick_folder
 from ralph.core import backlog, events, work_events
-from ralph.core.backlog import Item
+from ralph.core.backlog import BacklogTask
 from ralph.core.model import Exit, Iteration
 from ralph.core.prompts import own_words
 from ralph.core.state import Activity
@@ -115,9 +115,9 @@ SETTINGS: dict[str, Document] = {
 
 def _on_a_board(said: str) -> None:
     board = backlog.Board()
-    for item in read_boxes({"list": said.encode()}).items:
-        board = work_events.changed(board, work_events.ItemListed(item), 0.0)
-    backlog.shown(board), backlog.next_starts(board), backlog.forecast(board), todo_of(board)
+    for item in read_boxes({"list": said.encode()}).tasks:
+        board = work_events.apply_event(board, work_events.TaskListed(item), 0.0)
+    backlog.displayed_states(board), backlog.next_starts(board), backlog.forecast(board), todo_of(board)
     works.table(board, works.rows(board, {}), Style(), 80), works.totals(board)
 
 
@@ -125,7 +125,7 @@ def _in_folder(said: str) -> None:
     files = {f"task-{number}.md": one.encode() for number, one in enumerate(said.split("\f"))}
     found = read_folder(files)
     wrong_with(found)
-    tick_folder(files, {item.key for item in found.items})
+    tick_folder(files, {task.key for task in found.tasks})
 
 
 def _plan(said: str) -> None:
@@ -244,8 +244,8 @@ def on_items(kind: type) -> Make:
     """Each item is listed and started, then something happens to each."""
 
     def item(n: int) -> str:
-        listed = work_events.ItemListed(Item(key=f"a{n}", title="t", after=(f"a{n - 1}",) if n else ()))
-        return _line(listed, n) + _line(_numbered(work_events.ItemStarted, n), n)
+        listed = work_events.TaskListed(BacklogTask(key=f"a{n}", title="t", after=(f"a{n - 1}",) if n else ()))
+        return _line(listed, n) + _line(_numbered(work_events.TaskStarted, n), n)
 
     def make(size: int) -> str:
         items = grown(item, WORK)(size // 2)

@@ -11,8 +11,8 @@ from ralph.agents import known, module
 from ralph.agents.failures import resets_at, stated_in
 from ralph.agents.protocol import TurnRequest
 from ralph.agents.reader import without_summary
-from ralph.backlog import json_lists, list_programs, markdown_lists
-from ralph.backlog.lists import ListContent, wrong_with
+from ralph.backlog import json_backlogs, markdown_backlogs, trackers
+from ralph.backlog.backlog_content import BacklogContent, wrong_with
 from ralph.core import prompts, text
 from ralph.core.backlog import overlap
 from ralph.core.check_counts import count_failures
@@ -42,7 +42,7 @@ from ralph.tui.widgets import to_text
 from ralph.web import pieces
 
 Reader = Callable[[str], object]
-Read = Callable[[Mapping[str, bytes]], ListContent]
+Read = Callable[[Mapping[str, bytes]], BacklogContent]
 Ticked = Callable[[Mapping[str, bytes], Collection[str]], dict[str, bytes]]
 
 CLAIMS = (
@@ -107,7 +107,7 @@ def _listed(read: Read, ticked: Ticked) -> Reader:
         with suppress(UserError):
             found = read(files)
             wrong_with(found)
-            ticked(files, {item.key for item in found.items})
+            ticked(files, {task.key for task in found.tasks})
 
     return reader
 
@@ -184,14 +184,14 @@ READERS: dict[str, Reader] = {
         lambda file: file.rename(file.parent.parent / "Makefile") and detect_checks(file.parent.parent)
     ),
     "known secrets by the hundred": SECRETS.text,
-    "a backlog of boxes": _listed(markdown_lists.read_boxes, markdown_lists.tick_boxes),
+    "a backlog of boxes": _listed(markdown_backlogs.read_boxes, markdown_backlogs.tick_boxes),
     "a backlog in phases": _phases,
-    "a backlog in a folder": _listed(markdown_lists.read_folder, markdown_lists.tick_folder),
+    "a backlog in a folder": _listed(markdown_backlogs.read_folder, markdown_backlogs.tick_folder),
     "front matter": lambda said: READERS["a backlog in a folder"](f"---\nid: 1\nstatus:{said}\n---\n"),
-    "stories": _listed(json_lists.read_prd, json_lists.tick_prd),
-    "tasks by tag": _listed(json_lists.read_taskmaster, json_lists.tick_taskmaster),
-    "issues": _in_bytes(list_programs.read_issues),
-    "beads": _in_bytes(list_programs.read_beads),
+    "stories": _listed(json_backlogs.read_prd, json_backlogs.tick_prd),
+    "tasks by tag": _listed(json_backlogs.read_taskmaster, json_backlogs.tick_taskmaster),
+    "issues": _in_bytes(trackers.read_issues),
+    "beads": _in_bytes(trackers.read_beads),
     "an issue": lambda said: issue.fenced(1, "a/b", said),
     "an address": host.parse,
     "a plan in an answer": _planned,

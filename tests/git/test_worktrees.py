@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ralph.backlog import item_worktrees
+from ralph.backlog import task_worktrees
 from ralph.errors import UserError
 from ralph.git.scm import STOPPED, CommandResult
 from ralph.git.worktrees import (
@@ -132,9 +132,9 @@ def test_half_of_an_items_worktree_is_not_taken_for_work(repo: Any, monkeypatch:
     with monkeypatch.context() as dying:
         dying.setattr(os, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
-            item_worktrees._remove(worktree)
+            task_worktrees._remove(worktree)
     assert not os.path.lexists(worktree.path)
-    item_worktrees._remove(worktree)
+    task_worktrees._remove(worktree)
     assert not [name for name in os.listdir(os.path.dirname(worktree.path)) if RUN in name]
     assert repo.git("worktree", "list").count("\n") == 0
 

@@ -1,4 +1,4 @@
-"""What became of a backlog is read from its journal: where each item stands, what it took, and what the gate saw."""
+"""What became of a backlog is read from its journal: where each task stands, what it took, and what the gate saw."""
 
 import time
 
@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ralph.core import work_events
-from ralph.core.backlog import Board, GateVerdict, Item
+from ralph.core.backlog import BacklogTask, Board, GateVerdict
 from ralph.history.run_history import Fold
 from ralph.history.work_history import WorkHistory, board_after, folded, todo_of
 
@@ -14,25 +14,25 @@ STARTED = work_events.WorkStarted(name="k3fa", backlog="TASKS.md", workspace="/w
 FINISHED = work_events.WorkFinished(
     outcome="exhausted",
     reason="1 parked",
-    landed=1,
+    merged=1,
     parked=1,
     blocked=0,
-    items=2,
+    tasks=2,
     cost_usd=None,
     duration_s=9.0,
     exit_code=1,
 )
 NIGHT = (
     STARTED,
-    work_events.ItemListed(Item(key="a", title="First")),
-    work_events.ItemListed(Item(key="b", title="Second")),
-    work_events.ItemStarted("a", 1),
-    work_events.ItemStarted("b", 1),
-    work_events.ItemReady(key="a", tip="1" * 40),
+    work_events.TaskListed(BacklogTask(key="a", title="First")),
+    work_events.TaskListed(BacklogTask(key="b", title="Second")),
+    work_events.TaskStarted("a", 1),
+    work_events.TaskStarted("b", 1),
+    work_events.TaskReady(key="a", tip="1" * 40),
     work_events.GateStarted(("a",)),
-    work_events.GateFinished(GateVerdict(tried=("a",), landed=("a",), commit="2" * 40)),
-    work_events.ItemLanded("a"),
-    work_events.ItemParked("b", "exhausted"),
+    work_events.GateFinished(GateVerdict(tried=("a",), merged=("a",), commit="2" * 40)),
+    work_events.TaskMerged("a"),
+    work_events.TaskParked("b", "exhausted"),
     FINISHED,
 )
 
@@ -53,14 +53,14 @@ def history_of(*events: object) -> WorkHistory:
 
 def test_a_night_is_told_by_its_spans_and_where_each_item_stands() -> None:
     seen = history_of(*NIGHT)
-    assert seen.states == {"a": "landed", "b": "parked"}
+    assert seen.states == {"a": "merged", "b": "parked"}
     assert [(span.keys, span.kind, span.result) for span in seen.spans] == [
         (("a",), "loop", "ready"),
         (("b",), "loop", "parked"),
-        (("a",), "gate", "landed"),
+        (("a",), "gate", "merged"),
     ]
-    assert (seen.target, seen.landings, seen.returns) == ("ralph/k3fa/merged", 1, 0)
-    assert [(job.item.key, why) for job, why in seen.needing()] == [("b", "exhausted")]
+    assert (seen.target, seen.merges, seen.returns) == ("ralph/k3fa/merged", 1, 0)
+    assert [(job.task.key, why) for job, why in seen.needing()] == [("b", "exhausted")]
     assert (seen.began, seen.last, seen.finished) == (100.0, 110.0, FINISHED)
 
 
@@ -84,19 +84,19 @@ def test_what_the_gate_saw_is_a_word(verdict: GateVerdict, result: str) -> None:
 
 
 def test_an_event_about_an_item_that_a_torn_line_had_named_is_passed_over() -> None:
-    seen = history_of(STARTED, work_events.ItemStarted("lost", 1), None, *NIGHT[1:])
-    assert seen.states == {"a": "landed", "b": "parked"}
+    seen = history_of(STARTED, work_events.TaskStarted("lost", 1), None, *NIGHT[1:])
+    assert seen.states == {"a": "merged", "b": "parked"}
 
 
 def test_an_item_that_the_gate_sent_back_is_counted() -> None:
-    assert history_of(*NIGHT[:7], work_events.ItemReturned("a", "conflict")).returns == 1
+    assert history_of(*NIGHT[:7], work_events.TaskReturned("a", "conflict")).returns == 1
 
 
 def test_the_items_are_a_list_of_things_to_do() -> None:
     board = None
-    for at, event in enumerate((*NIGHT[:4], work_events.ItemStarted("lost", 1)), 100):
+    for at, event in enumerate((*NIGHT[:4], work_events.TaskStarted("lost", 1)), 100):
         board = board_after(board, event, float(at))
-    assert [(item.text, item.status) for item in todo_of(board or Board())] == [
+    assert [(task.text, task.status) for task in todo_of(board or Board())] == [
         ("a working: First", "active"),
         ("b queued: Second", "pending"),
     ]
@@ -107,13 +107,13 @@ def test_who_follows_a_work_sees_the_checks_of_its_gate_and_its_items() -> None:
     for at, event in enumerate((replace(STARTED, checks=("make test",)), *NIGHT[1:4]), 100):
         fold.hear(event, float(at))  # type: ignore[arg-type]
     assert fold.last_results == {"make test": None}
-    assert [item.text for item in fold.todo] == ["a working: First", "b queued: Second"]
+    assert [task.text for task in fold.todo] == ["a working: First", "b queued: Second"]
 
 
 def test_each_time_that_a_work_goes_on_takes_as_long_as_what_was_cut_off() -> None:
-    def seconds(items: int) -> float:
-        listed = [work_events.ItemListed(Item(key=str(number), title="x")) for number in range(items)]
-        told = [*listed, *(event for _ in range(5000) for event in (work_events.ItemStarted("0", 1), STARTED))]
+    def seconds(tasks: int) -> float:
+        listed = [work_events.TaskListed(BacklogTask(key=str(number), title="x")) for number in range(tasks)]
+        told = [*listed, *(event for _ in range(5000) for event in (work_events.TaskStarted("0", 1), STARTED))]
         began = time.thread_time()
         board = None
         for event in told:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.backlog.lists import sound
-from ralph.backlog.markdown_lists import read_boxes
+from ralph.backlog.backlog_content import sound
+from ralph.backlog.markdown_backlogs import read_boxes
 from ralph.errors import UserError
 from ralph.planning.plan import Plan, load, plan_in, save
 
@@ -42,7 +42,7 @@ def test_a_plan_names_its_tasks_checks_and_questions() -> None:
     assert plan.problems() == []
     assert plan.questions() == ["May coupons be combined?"]
     assert plan.commands() == ["make test", "pytest tests/test_code.py"]
-    assert [item.key for item in plan.read().items] == ["T1", "T2"]
+    assert [task.key for task in plan.read().tasks] == ["T1", "T2"]
 
 
 @given(st.text(st.characters(codec="utf-8")), st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\ufeff"]))
@@ -119,7 +119,7 @@ def test_a_command_that_is_not_taken_as_a_check_stands_as_a_remark() -> None:
     plan = Plan(PLAN.replace("  touches: cart.py", "  agent: evil")).without_commands({"make test"}.__contains__)
     assert plan.commands() == ["make test"]
     assert "  (not taken as check: pytest tests/test_code.py)" in plan.text
-    assert [(item.key, item.agent) for item in plan.read().items] == [("T1", ""), ("T2", "")]
+    assert [(task.key, task.agent) for task in plan.read().tasks] == [("T1", ""), ("T2", "")]
 
 
 @pytest.mark.parametrize("text", [PLAN, PLAN.replace("## Checks\n\n- `make test`\n\n", "")])

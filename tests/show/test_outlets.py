@@ -41,7 +41,7 @@ def test_no_number_is_too_large_to_be_shown(outlet: str, number: int) -> None:
 def test_a_branch_with_any_name_can_be_merged_as_it_is_shown() -> None:
     """What a person copies into a shell names a branch, and does nothing else; and it commands no terminal."""
     history = shown.history_of(shown.Filling(f"a;b{EVIL}", flag=False))
-    history.item = ""
+    history.backlog_task = ""
     merging = [line for line in told(history, Style()) if "git merge" in line]
     assert merging
     assert all("git merge 'a;b" in line and not COMMANDS_A_TERMINAL.search(line) for line in merging)

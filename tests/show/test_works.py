@@ -2,25 +2,25 @@
 
 import pytest
 
-from ralph.core.backlog import Board, Item, Job
+from ralph.core.backlog import BacklogTask, Board, Job
 from ralph.show.outlet import GLYPHS, Style
 from ralph.show.works import rows, table
 
 
 def test_what_needs_you_is_first_and_what_is_over_last() -> None:
     jobs = [
-        Job(item=Item(key="T1", title="T1 Read the settings"), state="landed"),
-        Job(item=Item(key="T2", title="T2 Colours", after=("T4",))),
-        Job(item=Item(key="T3", title="T3 Links"), state="working"),
-        Job(item=Item(key="T4", title="T4 The importer"), state="parked", reason="exhausted: 10 iterations"),
+        Job(task=BacklogTask(key="T1", title="T1 Read the settings"), state="merged"),
+        Job(task=BacklogTask(key="T2", title="T2 Colours", after=("T4",))),
+        Job(task=BacklogTask(key="T3", title="T3 Links"), state="working"),
+        Job(task=BacklogTask(key="T4", title="T4 The importer"), state="parked", reason="exhausted: 10 iterations"),
     ]
-    board = Board(jobs={job.item.key: job for job in jobs})
+    board = Board(jobs={job.task.key: job for job in jobs})
     assert table(board, rows(board, {}), Style(GLYPHS), 80) == [
         " T4  parked     exhausted: 10 iterations · The importer",
         " T3  working    Links",
         " T2  blocked    after T4 · Colours",
-        " T1  landed     Read the settings",
-        " 1 landed, 1 blocked, 1 working, 1 parked",
+        " T1  merged     Read the settings",
+        " 1 merged, 1 blocked, 1 working, 1 parked",
     ]
 
 
@@ -35,4 +35,4 @@ def test_what_needs_you_is_first_and_what_is_over_last() -> None:
     ],
 )
 def test_a_title_does_not_repeat_the_key_beside_it(key: str, title: str, about: str) -> None:
-    assert Item(key=key, title=title).about == about
+    assert BacklogTask(key=key, title=title).about == about

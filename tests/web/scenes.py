@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from ralph.backlog.ledger import JournalLedger, WorkRegistration
 from ralph.core import events as e
 from ralph.core import work_events
-from ralph.core.backlog import GateVerdict, Item
+from ralph.core.backlog import BacklogTask, GateVerdict
 from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
 from ralph.core.secrets import Redactor
 from ralph.store.folder import RunFolder, prepare
@@ -42,7 +42,7 @@ class Scene:
         preset: str = "checks",
         limits: Mapping[str, float] | None = None,
         work: str = "",
-        item: str = "",
+        backlog_task: str = "",
         base_tree: str | None = None,
     ) -> None:
         workspace.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ class Scene:
                 pid=os.getpid(),
                 branch=branch,
                 work=work,
-                item=item,
+                backlog_task=backlog_task,
                 base_tree=base_tree,
             )
         )
@@ -155,11 +155,11 @@ def night(
     scene.begin(iterations + 1, iterations + 3)
     scene.tell(e.PersonTold(iterations + 1, (PersonNote("n", "You may change the signature of `total()`."),)))
     scene.tell(e.AgentText("The type checker is right: sums are `float` in one place and `Decimal` in another."))
-    items = ("Read the cart", "Add coupons", "Let them expire", "Use Decimal for sums", "Round once, at the end")
+    tasks = ("Read the cart", "Add coupons", "Let them expire", "Use Decimal for sums", "Round once, at the end")
     scene.tell(
         e.TodoUpdated(
             tuple(
-                e.TodoItem(text, ("done", "done", "active", "pending", "pending")[at]) for at, text in enumerate(items)
+                e.TodoItem(text, ("done", "done", "active", "pending", "pending")[at]) for at, text in enumerate(tasks)
             )
         )
     )
@@ -220,7 +220,7 @@ def wait_for(seen: object, seconds: float = 60.0) -> None:
 class WorkScene:
     """A recorded backlog, as its coordinator leaves it."""
 
-    def __init__(self, workspace: Path, env: Mapping[str, str], run_id: str, *items: Item) -> None:
+    def __init__(self, workspace: Path, env: Mapping[str, str], run_id: str, *tasks: BacklogTask) -> None:
         self.id, self.workspace = run_id, workspace
         self.folder = RunFolder(prepare(workspace), run_id)
         self.folder.make()
@@ -245,28 +245,28 @@ class WorkScene:
             checks=("make test",),
             slots=2,
         )
-        self.tell(begun, *map(work_events.ItemListed, items))
+        self.tell(begun, *map(work_events.TaskListed, tasks))
 
     def tell(self, *happened: object) -> None:
         self._ledger.tell(*happened)  # type: ignore[arg-type]
         self._registration.tick()
 
     def start(self, key: str, run: Scene | None = None) -> None:
-        self.tell(work_events.ItemStarted(key, 1, run.id if run else ""))
+        self.tell(work_events.TaskStarted(key, 1, run.id if run else ""))
 
-    def land(self, key: str, cost: float = 0.4) -> None:
+    def merge(self, key: str, cost: float = 0.4) -> None:
         self.tell(
-            work_events.ItemReady(key=key, tip="a" * 40, files=("src/a.py",), cost_usd=cost),
+            work_events.TaskReady(key=key, tip="a" * 40, files=("src/a.py",), cost_usd=cost),
             work_events.GateStarted((key,)),
-            work_events.GateFinished(GateVerdict(tried=(key,), landed=(key,), commit="b" * 40)),
-            work_events.ItemLanded(key, "a" * 40, "b" * 40),
+            work_events.GateFinished(GateVerdict(tried=(key,), merged=(key,), commit="b" * 40)),
+            work_events.TaskMerged(key, "a" * 40, "b" * 40),
         )
 
     def park(self, key: str, reason: str = "25 iterations were not enough", run: str = "") -> None:
-        self.tell(work_events.ItemParked(key, reason, run, 1.2))
+        self.tell(work_events.TaskParked(key, reason, run, 1.2))
 
     def finish(self, outcome: str = "interrupted") -> None:
-        totals = {"landed": 0, "parked": 0, "blocked": 0, "items": 4}
+        totals = {"merged": 0, "parked": 0, "blocked": 0, "tasks": 4}
         self.tell(
             work_events.WorkFinished(outcome=outcome, reason="", **totals, cost_usd=None, duration_s=9.0, exit_code=130)
         )

@@ -7,14 +7,14 @@ import pytest
 from tests.web.conftest import Ear, Served
 from tests.web.scenes import Scene, WorkScene
 
-from ralph.core.backlog import Item
+from ralph.core.backlog import BacklogTask
 
 Make = Callable[..., Scene]
-ITEMS = (
-    Item(key="T1", title="Coupons expire"),
-    Item(key="T2", title="Sums are Decimal"),
-    Item(key="T3", title="Round once", after=("T2",)),
-    Item(key="T4", title="Two coupons do not stack <b>ever</b>"),
+TASKS = (
+    BacklogTask(key="T1", title="Coupons expire"),
+    BacklogTask(key="T2", title="Sums are Decimal"),
+    BacklogTask(key="T3", title="Round once", after=("T2",)),
+    BacklogTask(key="T4", title="Two coupons do not stack <b>ever</b>"),
 )
 
 
@@ -22,7 +22,7 @@ ITEMS = (
 def work(home: dict[str, str], tmp_path: Path) -> Iterator[WorkScene]:
     import secrets
 
-    made = WorkScene(tmp_path, home, f"20261115-130000-{secrets.token_hex(3)}", *ITEMS)
+    made = WorkScene(tmp_path, home, f"20261115-130000-{secrets.token_hex(3)}", *TASKS)
     yield made
     made.finish()
 
@@ -43,9 +43,9 @@ def test_waiting_tasks_are_queued_on_the_board(served: Served, work: WorkScene) 
 
 
 def test_without_a_backlog_there_is_no_queue(served: Served, work: WorkScene) -> None:
-    for item in ITEMS:
-        work.start(item.key)
-        work.land(item.key)
+    for task in TASKS:
+        work.start(task.key)
+        work.merge(task.key)
     assert "Queued" not in column(served.get().text, "queued")
 
 
@@ -59,22 +59,22 @@ def test_a_parked_task_needs_you(served: Served, work: WorkScene) -> None:
 
 
 def test_an_ended_run_of_a_task_is_shown_by_its_backlog(served: Served, work: WorkScene, scene: Make) -> None:
-    loop = scene("item", goal="a goal of an item's own", work=work.id, item="T1")
+    loop = scene("task", goal="a goal of a task's own", work=work.id, backlog_task="T1")
     work.start("T1", loop)
-    assert "a goal of an item&#x27;s own" in column(served.get().text, "running").replace("&#39;", "&#x27;")
+    assert "a goal of a task&#x27;s own" in column(served.get().text, "running").replace("&#39;", "&#x27;")
     loop.finish("exhausted", "10 iterations were not enough")
     work.park("T1", run=loop.id)
     board = served.get().text
-    assert "a goal of an item" not in board
+    assert "a goal of a task" not in board
     assert f'href="{served.base}runs/{loop.id}"' in served.get(f"runs/{work.id}").text
     assert served.get(f"runs/{loop.id}").status == 200
 
 
 def test_the_page_of_a_backlog_shows_the_state_of_each_task(served: Served, work: WorkScene) -> None:
     work.start("T1")
-    work.land("T1")
+    work.merge("T1")
     page = served.get(f"runs/{work.id}").text
-    assert '<li id="task-T1" class="landed">' in page
+    assert '<li id="task-T1" class="merged">' in page
     assert '<li id="task-T3" class="waiting">' in page
     assert "Two coupons do not stack &lt;b&gt;ever&lt;/b&gt;" in page
     assert "ralph/w/merged" in page
@@ -86,8 +86,8 @@ def test_the_page_of_a_backlog_shows_the_state_of_each_task(served: Served, work
 def test_a_merge_is_shown_as_it_happens(ear: Callable[..., Ear], work: WorkScene, served: Served) -> None:
     work.start("T1")
     heard = ear(f"?run={work.id}")
-    work.land("T1")
-    heard.until('<li id="task-T1" class="landed">')
+    work.merge("T1")
+    heard.until('<li id="task-T1" class="merged">')
 
 
 def test_a_backlog_can_be_paused_and_resumed_but_not_told(served: Served, work: WorkScene) -> None:
@@ -95,7 +95,7 @@ def test_a_backlog_can_be_paused_and_resumed_but_not_told(served: Served, work: 
     assert "Resume" in served.get(f"runs/{work.id}").text
     assert served.post(f"runs/{work.id}/resume").status == 200
     refused = served.post(f"runs/{work.id}/tell", text="hello")
-    assert (refused.status, "name one of its items" in refused.text) == (409, True)
+    assert (refused.status, "name one of its tasks" in refused.text) == (409, True)
 
 
 def test_an_ended_backlog_has_nothing_queued(served: Served, work: WorkScene) -> None:

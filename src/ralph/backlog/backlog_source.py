@@ -1,5 +1,5 @@
 """Where is a backlog kept, in which format, and what does it say? A file, a folder, or another program's keeping; read
-at the start, at a commit, and again while it is worked off: people edit it then, and what has landed is ticked where no
+at the start, at a commit, and again while it is worked off: people edit it then, and what has merged is ticked where no
 commit can do that."""
 
 import errno
@@ -12,12 +12,12 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.json_lists import is_taskmasters, parsed, read_prd, read_taskmaster, tick_prd, tick_taskmaster
-from ralph.backlog.list_programs import PROGRAMS, close_bead
-from ralph.backlog.lists import Format, ListContent, decoded, sound
-from ralph.backlog.markdown_lists import read_boxes, read_folder, tick_boxes, tick_folder
-from ralph.core.backlog import SETTLED, Board, Item, Job
-from ralph.core.work_events import ItemListed, ItemQueued, ItemWithdrawn, WorkEvent
+from ralph.backlog.backlog_content import BacklogContent, Format, decoded, sound
+from ralph.backlog.json_backlogs import is_taskmasters, parsed, read_prd, read_taskmaster, tick_prd, tick_taskmaster
+from ralph.backlog.markdown_backlogs import read_boxes, read_folder, tick_boxes, tick_folder
+from ralph.backlog.trackers import PROGRAMS, close_bead
+from ralph.core.backlog import FINISHED_STATES, BacklogTask, Board, Job
+from ralph.core.work_events import TaskListed, TaskQueued, TaskWithdrawn, WorkEvent
 from ralph.errors import UserError
 from ralph.files import read_given, replace_file
 from ralph.git.client import Git
@@ -51,19 +51,19 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
         return not self.program
 
     def closing(self, key: str) -> str:
-        """What a landing says of an item, so that its keeper closes it."""
+        """What a merge says of a task, so that its keeper closes it."""
         return f"Closes #{key}" if self.program == "github" else ""
 
-    def read(self) -> ListContent:
+    def read(self) -> BacklogContent:
         """What its files say now."""
         return self.read_from(self._contents())
 
-    def read_from(self, files: Mapping[str, bytes]) -> ListContent:
+    def read_from(self, files: Mapping[str, bytes]) -> BacklogContent:
         """What they say as they are at some commit."""
         return FORMATS[self.format].read({name: data for name, data in files.items() if self._is_part(name)})
 
     def ticked(self, files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
-        """Those of the files, as they are at some commit, that change when these items are done."""
+        """Those of the files, as they are at some commit, that change when these tasks are done."""
         files = {name: data for name, data in files.items() if self._is_part(name)}
         return FORMATS[self.format].ticked(files, keys) if files and self.is_in_files else {}
 
@@ -144,19 +144,19 @@ def find(word: str, workspace: Path, root: Path | None) -> BacklogSource:
 
 def source_of(word: str, workspace: Path, home: Git) -> BacklogSource:
     source = find(word, workspace, Path(home.root))
-    # A list that the last commit does not hold is not in git: no landing can tick it.
+    # A list that the last commit does not hold is not in git: no merge can tick it.
     paths = tuple(path for path in source.paths if not home.try_run("cat-file", "-e", f"HEAD:{path}").code)
     return replace(source, paths=paths)
 
 
-def read_list(source: BacklogSource, workspace: Path) -> ListContent:
+def read_list(source: BacklogSource, workspace: Path) -> BacklogContent:
     """What the list says now, with nothing wrong in it."""
     if source.is_in_files:
         return sound(source.read(), source.name)
     return sound(PROGRAMS[source.program].answer(source.wanted, str(workspace)), source.name)
 
 
-def read_list_at(commit: str, source: BacklogSource, home: Git) -> ListContent:
+def read_list_at(commit: str, source: BacklogSource, home: Git) -> BacklogContent:
     """What a list in git says at a commit: so much of it is seen from every clone."""
     listed = home.run("ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
     names = [name for name in listed.decode("utf-8", "replace").split("\0") if name]
@@ -164,7 +164,7 @@ def read_list_at(commit: str, source: BacklogSource, home: Git) -> ListContent:
     return sound(source.read_from(files), source.name)
 
 
-class ListWatch:
+class BacklogWatch:
     """One list, for as long as it is worked off. `is_here` unless another machine has brought it."""
 
     def __init__(self, source: BacklogSource, workspace: str, is_here: bool = True) -> None:
@@ -190,7 +190,7 @@ class ListWatch:
         self._asked = time.monotonic()
         return True
 
-    def reread(self) -> ListContent | None:
+    def reread(self) -> BacklogContent | None:
         """What it says now, if a person has touched it; a broken one is an error."""
         if not self._is_at_hand or (stamp := self._source.stamp()) == self._stamp:
             return None
@@ -198,49 +198,49 @@ class ListWatch:
         return sound(self._source.read(), self._source.name)
 
     def tick(self, board: Board) -> list[str]:
-        """Ticks what has landed, where the list is not in git or another program keeps it; what stands in the way."""
-        landed = [key for key, job in board.jobs.items() if job.state == "landed"]
+        """Ticks what has merged, where the list is not in git or another program keeps it; what stands in the way."""
+        merged = [key for key, job in board.jobs.items() if job.state == "merged"]
         if self._source.program == "beads":
-            fresh = [key for key in landed if key not in self._settled]
+            fresh = [key for key in merged if key not in self._settled]
             self._settled.update(fresh)
             said = [close_bead(key, board.jobs[key].commit, self._workspace) for key in fresh]
             return [problem for problem in said if problem]
-        if self._source.program or self._source.paths or not landed:
+        if self._source.program or self._source.paths or not merged:
             return []
         try:
-            self._source.tick_on_disk(landed)
+            self._source.tick_on_disk(merged)
             self._stamp = self._source.stamp()
         except (OSError, UserError) as error:
             return [f"cannot tick {self._source.name}: {error}"]
         return []
 
 
-def differences(board: Board, reading: ListContent) -> list[WorkEvent]:
+def differences(board: Board, reading: BacklogContent) -> list[WorkEvent]:
     """What a list says now, against what is known."""
     told: list[WorkEvent] = []
-    for item in reading.items:
-        job = board.jobs.get(item.key)
+    for task in reading.tasks:
+        job = board.jobs.get(task.key)
         if job is not None:
-            told += _changes_of(item, job)
-        elif not item.done:
-            told.append(ItemListed(item))
-    listed = {item.key for item in reading.items}
-    gone = [key for key, job in board.jobs.items() if key not in listed and job.state not in SETTLED]
-    return [*told, *(ItemWithdrawn(key, "it was taken off the list", by_list=True) for key in gone)]
+            told += _changes_of(task, job)
+        elif not task.done:
+            told.append(TaskListed(task))
+    listed = {task.key for task in reading.tasks}
+    gone = [key for key, job in board.jobs.items() if key not in listed and job.state not in FINISHED_STATES]
+    return [*told, *(TaskWithdrawn(key, "it was taken off the list", by_list=True) for key in gone)]
 
 
-def _changes_of(item: Item, job: Job) -> list[WorkEvent]:
-    if item.done:
-        ticked = ItemWithdrawn(item.key, "it was ticked by a person", by_list=True)
-        return [ItemListed(item), ticked] if job.state not in SETTLED else []
+def _changes_of(task: BacklogTask, job: Job) -> list[WorkEvent]:
+    if task.done:
+        ticked = TaskWithdrawn(task.key, "it was ticked by a person", by_list=True)
+        return [TaskListed(task), ticked] if job.state not in FINISHED_STATES else []
     if job.state == "withdrawn" and job.by_list:
-        return [ItemListed(item), ItemQueued(item.key, "it is on the list again", forgiven=True)]
-    if job.state == "landed" or _wanted(item) == _wanted(job.item):
+        return [TaskListed(task), TaskQueued(task.key, "it is on the list again", forgiven=True)]
+    if job.state == "merged" or _wanted(task) == _wanted(job.task):
         return []
-    edited = [ItemQueued(item.key, "its text was edited", forgiven=True)] if job.state == "parked" else []
-    return [ItemListed(item), *edited]
+    edited = [TaskQueued(task.key, "its text was edited", forgiven=True)] if job.state == "parked" else []
+    return [TaskListed(task), *edited]
 
 
-def _wanted(item: Item) -> Item:
-    """The item less where it stands in the list."""
-    return replace(item, place="", done=False)
+def _wanted(task: BacklogTask) -> BacklogTask:
+    """The task less where it stands in the list."""
+    return replace(task, place="", done=False)

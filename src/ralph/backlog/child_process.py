@@ -1,4 +1,4 @@
-"""What a child process of the backlog coordinator does: `ralph land`, `ralph item` and `ralph reread`.
+"""What a child process of the backlog coordinator does: `ralph run-gate`, `ralph run-task` and `ralph read-backlog`.
 
 They are hidden commands: only the coordinator starts them. Each prints its result as one JSON line and ends when the
 coordinator dies.
@@ -11,7 +11,7 @@ import msgspec
 
 from ralph.backlog.backlog_source import read_list, read_list_at
 from ralph.backlog.gate import Interrupted, attend
-from ralph.backlog.item_loop import play
+from ralph.backlog.task_loop import play
 from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, home_of, read
 from ralph.errors import UserError
 from ralph.git.client import killed_commands
@@ -20,7 +20,7 @@ from ralph.process.interrupt import Interrupt, tie_to_stdin
 from ralph.process.keeper import Keeper
 
 FATAL, RETRY = 2, 75  # 75: EX_TEMPFAIL of sysexits.h
-ARGUMENT_COUNTS = {"land": 1, "item": 2, "reread": 1}
+ARGUMENT_COUNTS = {"run-gate": 1, "run-task": 2, "read-backlog": 1}
 
 
 def run_child(command: str, words: list[str]) -> int:
@@ -28,16 +28,16 @@ def run_child(command: str, words: list[str]) -> int:
     if len(words) != ARGUMENT_COUNTS[command]:
         raise UserError(f"`ralph {command}` cannot be started by hand", "`ralph work` starts it")
     tie_to_stdin()
-    if command == "reread":
+    if command == "read-backlog":
         return _read_list_again(*words)
     with (
         Keeper.start(adopts=True) as keeper,
         Interrupt(lambda: None) as interrupt,
         use_deadline(Deadline(interrupt)),
     ):
-        if command == "land":
+        if command == "run-gate":
             return _merge(*words, keeper=keeper, interrupt=interrupt)
-        return _run_item(*words, keeper=keeper, interrupt=interrupt)
+        return _run_task(*words, keeper=keeper, interrupt=interrupt)
 
 
 def _merge(folder: str, *, keeper: Keeper, interrupt: Interrupt) -> int:
@@ -52,7 +52,7 @@ def _merge(folder: str, *, keeper: Keeper, interrupt: Interrupt) -> int:
     return 0
 
 
-def _run_item(folder: str, key: str, *, keeper: Keeper, interrupt: Interrupt) -> int:
+def _run_task(folder: str, key: str, *, keeper: Keeper, interrupt: Interrupt) -> int:
     try:
         looped = play(folder, key, keeper, interrupt)
     except UserError:

@@ -1,5 +1,5 @@
 """How is a backlog worked off? Look at what ended, what people want and what the list says; decide; start what comes
-next; sleep until something happens. What follows from how a loop or a landing has ended is decided by what its process
+next; sleep until something happens. What follows from how a loop or a merge has ended is decided by what its process
 said and nothing else. It remembers nothing that journal and git do not give back."""
 
 import os
@@ -7,20 +7,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from ralph.backlog import item_worktrees
-from ralph.backlog.backlog_source import ListWatch, differences
+from ralph.backlog import task_worktrees
+from ralph.backlog.backlog_content import BacklogContent
+from ralph.backlog.backlog_source import BacklogWatch, differences
 from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
-from ralph.backlog.gate import LandingRequest
-from ralph.backlog.item_worktrees import clear_remote
+from ralph.backlog.gate import MergeRequest
 from ralph.backlog.ledger import Ledger
-from ralph.backlog.lists import ListContent
 from ralph.backlog.retries import MAX_CHILD_DEATHS
-from ralph.backlog.wishes import WISH, Wish, granted
+from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
+from ralph.backlog.task_worktrees import clear_remote
 from ralph.backlog.work_order import (
-    ITEMS,
     REQUEST,
+    TASKS,
     Assignment,
-    Looped,
     WorkOrder,
     assignment_of,
     make_target,
@@ -28,21 +27,18 @@ from ralph.backlog.work_order import (
 )
 from ralph.core import events, work_events
 from ralph.core.backlog import (
-    SETTLED,
-    Board,
+    FINISHED_STATES,
     GateVerdict,
     Job,
-    after_verdict,
+    TaskResult,
     fits,
     is_over,
     next_batch,
     next_starts,
     outcome,
-    shown,
 )
 from ralph.core.model import Outcome
-from ralph.core.text import one_line
-from ralph.core.work_events import WorkEvent
+from ralph.core.work_events import after_loop, after_merge, work_summary
 from ralph.errors import UserError
 from ralph.git import merging
 from ralph.git.client import Git, require_git
@@ -54,7 +50,7 @@ from ralph.store.mailbox import Mailbox
 from ralph.store.register import facts_in
 
 TICK = 1.0
-REREADER, CLEARING = "*", "-"  # no item's keys
+REREADER, CLEARING = "*", "-"  # no task's keys
 SEEN = 2.0  # seconds between two looks at what the loops spend
 
 
@@ -78,7 +74,7 @@ class Coordinator:
         self._children, self._env = TaskProcesses(), env
         self._mailbox = Mailbox(folder.path)
         self._began = time.monotonic() - ledger.elapsed
-        self._list = ListWatch(order.source, order.workspace)
+        self._list = BacklogWatch(order.source, order.workspace)
         self._looked = 0.0
         self._deaths: dict[str, int] = {}
         self._batch: tuple[str, ...] = ()
@@ -87,12 +83,12 @@ class Coordinator:
         self._end = ""  # why nothing new begins any more, in a word
         self._reason = ""
 
-    def run(self, reading: ListContent | None) -> int:
-        """Until everything has landed or stands aside, or somebody ends it. The exit code."""
+    def run(self, reading: BacklogContent | None) -> int:
+        """Until everything has merged or stands aside, or somebody ends it. The exit code."""
         self._home = require_git(self._folder.path.parents[2])
         if self.order.remote:
             self._push_settings = push_settings(read_settings(self._home)[0])
-        (self._folder.path / ITEMS).mkdir(exist_ok=True)
+        (self._folder.path / TASKS).mkdir(exist_ok=True)
         try:
             self._begin(reading)
             while not self._is_over():
@@ -106,7 +102,7 @@ class Coordinator:
             self._leave()
         return self._finish()
 
-    def _begin(self, reading: ListContent | None) -> None:
+    def _begin(self, reading: BacklogContent | None) -> None:
         self._list.begin()
         if not self.ledger.opened:
             make_target(self.order, self._home)
@@ -121,7 +117,7 @@ class Coordinator:
         self._children.wait(TICK, self._interrupt.fileno())
 
     def _was_opened(self) -> bool:
-        """Whether the target is as it was when it was last seen green: every landing is."""
+        """Whether the target is as it was when it was last seen green: every merge is."""
         now = self._home.resolve(self.order.target_ref)
         return bool(now) and now == self.ledger.opened
 
@@ -132,53 +128,53 @@ class Coordinator:
 
     def _is_idle(self) -> bool:
         """Whether there is nothing to do at all, and so no need to look at the target."""
-        return all(job.state in SETTLED for job in self.ledger.board.jobs.values())
+        return all(job.state in FINISHED_STATES for job in self.ledger.board.jobs.values())
 
     def _act(self) -> None:
         """Starts what comes next: the gate first, for what it lets in frees others."""
         if self._end or self.ledger.finished:
             return
-        is_free = self._children.find("") is None and not self.ledger.board.is_held and self.ledger.has_gate()
+        is_free = self._children.find("") is None and not self.ledger.board.is_paused and self.ledger.has_gate()
         if is_free and not self._is_open:
-            self._start_gate(LandingRequest(), ())
+            self._start_gate(MergeRequest(), ())
         elif is_free and (batch := next_batch(self.ledger.board)):
             self._start_gate(self._request(batch), batch)
         for key in self.ledger.apart(next_starts(self.ledger.board)) if self._is_open else ():
             if self.ledger.claims(key):
                 self._start_loop(self.ledger.board.jobs[key])
 
-    def _start_gate(self, request: LandingRequest, batch: tuple[str, ...]) -> None:
+    def _start_gate(self, request: MergeRequest, batch: tuple[str, ...]) -> None:
         put(self._folder, REQUEST, request)
         self._batch = batch
         if batch:
             self.ledger.tell(work_events.GateStarted(batch))
-        self._start("", ("land", str(self._folder.path)), "gate.log")
+        self._start("", ("run-gate", str(self._folder.path)), "gate.log")
 
-    def _request(self, batch: tuple[str, ...]) -> LandingRequest:
+    def _request(self, batch: tuple[str, ...]) -> MergeRequest:
         jobs = [self.ledger.board.jobs[key] for key in batch]
-        closings = {job.item.key: self.order.source.closing(job.item.key) for job in jobs}
+        closings = {job.task.key: self.order.source.closing(job.task.key) for job in jobs}
         working = self.ledger.board.of("working")
-        return LandingRequest(
-            branches=tuple(Branch(j.item.key, j.tip, j.item.title, j.files, closings[j.item.key]) for j in jobs),
+        return MergeRequest(
+            branches=tuple(Branch(j.task.key, j.tip, j.task.title, j.files, closings[j.task.key]) for j in jobs),
             passed=self.ledger.opened,
-            own={job.item.key: job.item.checks for job in jobs if job.item.checks},
-            conflicted={job.item.key: job.files for job in jobs if job.returns},
-            probed={job.item.key: self.order.branch_of(job.item.key) for job in working},
+            own={job.task.key: job.task.checks for job in jobs if job.task.checks},
+            conflicted={job.task.key: job.files for job in jobs if job.returns},
+            probed={job.task.key: self.order.branch_of(job.task.key) for job in working},
             push_settings=self._push_settings,
         )
 
     def _start_loop(self, job: Job) -> None:
-        """Starts the loop of an item; one that was cut off goes on as the same run."""
-        key = job.item.key
+        """Starts the loop of a task; one that was cut off goes on as the same run."""
+        key = job.task.key
         known = facts_in(str(self._folder.path.parent / job.run)) if job.run else None
         goes_on = known is not None and known.outcome in ("", Outcome.INTERRUPTED.value)
         run = job.run if goes_on else new_run_id(time.time())
-        rounds = job.rounds if goes_on else job.rounds + 1
+        attempts = job.attempts if goes_on else job.attempts + 1
         if goes_on:  # it may have ended while the work was paused
             Mailbox(str(self._folder.path.parent / run)).unpause()
-        before = self._worker if job.rounds else ""
+        before = self._worker if job.attempts else ""
         assigned = Assignment(
-            item=job.item,
+            task=job.task,
             run=run,
             note=job.note,
             is_returned=job.is_returned,
@@ -186,9 +182,9 @@ class Coordinator:
             push_settings=self._push_settings,
         )
         put(self._folder, assignment_of(key), assigned)
-        self.ledger.tell(work_events.ItemStarted(key, rounds, run, self._worker))
+        self.ledger.tell(work_events.TaskStarted(key, attempts, run, self._worker))
         if self.ledger.board.jobs[key].run == run:  # else somebody was faster
-            self._start(key, ("item", str(self._folder.path), key), f"{ITEMS}/{key}.log")
+            self._start(key, ("run-task", str(self._folder.path), key), f"{TASKS}/{key}.log")
 
     def _start(self, key: str, words: tuple[str, ...], log: str) -> TaskProcess:
         child = TaskProcess(key, str(self._folder.path / log))
@@ -201,9 +197,9 @@ class Coordinator:
         self._interrupt.acknowledge()
         for child in self._children.reap():
             self._on_child_exit(child)
-        if (gate := self._children.find("")) and gate.has_result:  # what has landed it clears away by itself
+        if (gate := self._children.find("")) and gate.has_result:  # what has merged it clears away by itself
             gate.key = CLEARING
-            self._landed(gate)
+            self._on_merge_exit(gate)
         if self._interrupt.level:
             urgency = StopLevel.AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2)
             self._stop(Outcome.INTERRUPTED.value, f"stopped by {self._mailbox.read().stopped_by or 'you'}", urgency)
@@ -213,31 +209,31 @@ class Coordinator:
 
     def _on_child_exit(self, child: TaskProcess) -> None:
         if child.key == REREADER:
-            if reading := child.result(ListContent):
+            if reading := child.result(BacklogContent):
                 self._take(reading)
             elif not self._end and not child.stop_level:  # the keeper is away now, and may be there in a minute
                 self._keep_list(child.error_message())
         elif not child.key:
-            self._landed(child)
+            self._on_merge_exit(child)
         elif child.key != CLEARING:
             self._looped(child)
 
     def _looped(self, child: TaskProcess) -> None:
         """What came of a loop."""
-        seen, key = child.result(Looped), child.key
+        seen, key = child.result(TaskResult), child.key
         if not self.ledger.is_mine(key):  # withdrawn meanwhile: its branch stays
             return
         if seen is None:
             said = child.error_message()
             if child.exit_code == 2 and not child.stop_level:
-                self.ledger.tell(work_events.ItemQueued(key, said))
+                self.ledger.tell(work_events.TaskQueued(key, said))
                 self._stop(Outcome.FATAL.value, f"{key}: {said}", 1)
             elif self._count_death(child) < MAX_CHILD_DEATHS:
-                self.ledger.tell(work_events.ItemQueued(key, "its process died"))
+                self.ledger.tell(work_events.TaskQueued(key, "its process died"))
             else:
                 self._deaths.pop(key)
                 reason = f"its process died {MAX_CHILD_DEATHS} times: {said or child.exit_code}"
-                self.ledger.tell(work_events.ItemParked(key, reason))
+                self.ledger.tell(work_events.TaskParked(key, reason))
             return
         self._deaths.pop(key, None)
         self.ledger.tell(after_loop(key, seen, bool(self._end or child.stop_level)))
@@ -249,7 +245,7 @@ class Coordinator:
         self._deaths[child.key] = self._deaths.get(child.key, 0) + (not child.stop_level)
         return self._deaths[child.key]
 
-    def _landed(self, child: TaskProcess) -> None:
+    def _on_merge_exit(self, child: TaskProcess) -> None:
         """What the gate saw, and what follows from it, unless it is another's by now."""
         if not self.ledger.has_gate():
             return
@@ -265,12 +261,12 @@ class Coordinator:
         if not batch:
             self._opened(seen)
             return
-        self.ledger.tell(*after_landing(self.ledger.board, seen, time.monotonic() - child.started_at))
-        for key, conflict in seen.probed.items():  # items at work that will conflict with what has just landed
+        self.ledger.tell(*after_merge(self.ledger.board, seen, time.monotonic() - child.started_at))
+        for key, conflict in seen.probed.items():  # tasks at work that will conflict with what has just merged
             job = self.ledger.board.jobs.get(key)
             if job is not None and job.state == "working" and job.run:
                 self._tell_agent(key, conflict.files)
-                self.ledger.tell(work_events.ItemWarned(key, conflict.files))
+                self.ledger.tell(work_events.TaskWarned(key, conflict.files))
         self._tick_on_disk()
 
     def _opened(self, seen: GateVerdict) -> None:
@@ -286,7 +282,7 @@ class Coordinator:
     def _tell_agent(self, key: str, files: Sequence[str]) -> None:
         """Only where its loop is at work here."""
         if self._children.find(key):
-            text = f"Something else has landed that changes {', '.join(files[:20])}: keep your change there small."
+            text = f"Something else has merged that changes {', '.join(files[:20])}: keep your change there small."
             with suppress(UserError):
                 Mailbox(str(self._folder.path.parent / self.ledger.board.jobs[key].run)).tell(text)
 
@@ -299,22 +295,22 @@ class Coordinator:
     def _obey(self) -> None:
         """What people have left in the work's mailbox."""
         is_paused = self._mailbox.read().is_paused
-        if is_paused != self.ledger.board.is_held and not self._end:
-            self.ledger.tell(work_events.WorkHeld(is_paused))
+        if is_paused != self.ledger.board.is_paused and not self._end:
+            self.ledger.tell(work_events.WorkPaused(is_paused))
             self._hold_loops(is_paused)
         self._grant_wishes()
 
     def _grant_wishes(self) -> None:
-        for wish in self._mailbox.take(WISH, Wish):
+        for wish in self._mailbox.take(TASK_REQUEST, TaskRequest):
             job = self.ledger.board.jobs.get(wish.key)
             if wish.kind == "retry" and wish.note and job and job.state == "working":
                 Mailbox(str(self._folder.path.parent / job.run)).tell(wish.note)
-            elif told := granted(self.ledger.board, wish):
+            elif told := events_for_request(self.ledger.board, wish):
                 self.ledger.tell(*told)
         self._end_withdrawn()
 
     def _end_withdrawn(self) -> None:
-        """Loops of items that a person does not want any more end after their turn."""
+        """Loops of tasks that a person does not want any more end after their turn."""
         for child in self._children:
             job = self.ledger.board.jobs.get(child.key)
             if job is not None and job.state == "withdrawn":
@@ -333,7 +329,7 @@ class Coordinator:
         if self._end or not self.ledger.has_list():
             return
         if self._list.take_due() and self._children.find(REREADER) is None:
-            self._start(REREADER, ("reread", str(self._folder.path)), "list.log")
+            self._start(REREADER, ("read-backlog", str(self._folder.path)), "list.log")
         try:
             if reading := self._list.reread():
                 self._take(reading)
@@ -343,7 +339,7 @@ class Coordinator:
     def _keep_list(self, why: str) -> None:
         self.ledger.tell(events.Notice(f"the list is taken as it was before: {why}"))
 
-    def _take(self, reading: ListContent) -> None:
+    def _take(self, reading: BacklogContent) -> None:
         if told := differences(self.ledger.board, reading):
             self.ledger.tell(*told)
             self._end_withdrawn()
@@ -369,7 +365,7 @@ class Coordinator:
         return time.monotonic() - self._began
 
     def _prove(self) -> None:
-        """What has landed, asked of git: whoever was killed may not have come to write it down."""
+        """What has merged, asked of git: whoever was killed may not have come to write it down."""
         ready = {job.tip: key for key, job in self.ledger.board.jobs.items() if job.state == "ready" and job.tip}
         if not ready:
             return
@@ -380,7 +376,7 @@ class Coordinator:
         now = self._home.resolve(self.order.target_ref)
         for tip, key in ready.items():
             if tip not in left:
-                self.ledger.tell(work_events.ItemLanded(key, tip, now))
+                self.ledger.tell(work_events.TaskMerged(key, tip, now))
 
     def _tick_on_disk(self) -> None:
         for problem in self._list.tick(self.ledger.board):
@@ -398,11 +394,11 @@ class Coordinator:
                 self._on_child_exit(child)
 
     def _tidy(self) -> None:
-        """Removes what landings have left that were killed before they could; all of the gate, once all is done."""
+        """Removes what merges have left that were killed before they could; all of the gate, once all is done."""
         board = self.ledger.board
-        landed = {key: job.tip for key, job in board.jobs.items() if job.state == "landed"}
+        merged = {key: job.tip for key, job in board.jobs.items() if job.state == "merged"}
         with suppress(UserError):
-            item_worktrees.clear_leftovers(self.order, self._home, landed, is_done=outcome(board)[1] == 0)
+            task_worktrees.clear_leftovers(self.order, self._home, merged, is_done=outcome(board)[1] == 0)
 
     def _finish(self) -> int:
         with suppress(UserError):  # a remote that is away keeps them: they are in the target
@@ -420,50 +416,4 @@ class Coordinator:
         return code
 
     def _summary(self, end: str, reason: str, code: int) -> work_events.WorkFinished:
-        return summary(self.ledger.board, end, reason, code, self.elapsed)
-
-
-def summary(board: Board, end: str, reason: str, code: int, lasted: float) -> work_events.WorkFinished:
-    """The last word about a work."""
-    states = [*shown(board).values()]
-    return work_events.WorkFinished(
-        outcome=end,
-        reason=one_line(reason, 500),
-        landed=states.count("landed"),
-        parked=states.count("parked"),
-        blocked=states.count("blocked"),
-        items=len(states) - states.count("withdrawn"),
-        cost_usd=board.spent if board.costs else None,
-        duration_s=lasted,
-        exit_code=code,
-    )
-
-
-def after_loop(key: str, seen: Looped, was_asked: bool) -> WorkEvent:
-    """What becomes of an item. `was_asked`: its loop was told to end. One that cannot work at all is nobody's fault:
-    whoever hears of it stops everything."""
-    if seen.outcome == Outcome.DONE.value and seen.files:
-        return work_events.ItemReady(key=key, tip=seen.tip, files=seen.files, run=seen.run, cost_usd=seen.cost_usd)
-    if seen.outcome == Outcome.FATAL.value:
-        return work_events.ItemQueued(key, seen.reason)
-    if seen.outcome == Outcome.INTERRUPTED.value and was_asked:
-        return work_events.ItemQueued(key, "its loop was stopped, and can go on")
-    why = one_line(f"{seen.outcome}: {seen.reason}" if seen.reason else seen.outcome, 500)
-    if seen.outcome == Outcome.DONE.value:
-        why = "it is done, and has changed nothing"
-    elif seen.outcome == Outcome.INTERRUPTED.value:
-        why = "stopped by a person"
-    return work_events.ItemParked(key, why, seen.run, seen.cost_usd)
-
-
-def after_landing(board: Board, seen: GateVerdict, took: float) -> list[WorkEvent]:
-    """What becomes of those that were at the gate."""
-    told: list[WorkEvent] = [work_events.GateFinished(seen, took)]
-    for step in after_verdict(board, seen):
-        if step.to == "landed":
-            told.append(work_events.ItemLanded(step.key, board.jobs[step.key].tip, seen.commit))
-        elif step.to == "returned":
-            told.append(work_events.ItemReturned(step.key, step.reason, step.note, step.files))
-        else:
-            told.append(work_events.ItemParked(step.key, step.reason))
-    return told
+        return work_summary(self.ledger.board, end, reason, code, self.elapsed)

@@ -1,4 +1,4 @@
-"""Does it land? Merges what is ready, checks exactly that, and moves the target to it: one landing from end to end, in
+"""Does it merge? Merges what is ready, checks exactly that, and moves the target to it: one merge from end to end, in
 a process of its own, which holds the gate alone and says what it saw."""
 
 import os
@@ -9,11 +9,11 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog import item_worktrees
-from ralph.backlog.item_worktrees import Charge
+from ralph.backlog import task_worktrees
 from ralph.backlog.retries import CHECK_RUNS, LOCKED_REMOTE, MERGE_RACE, REMOTE_TIMEOUT
+from ralph.backlog.task_worktrees import Charge
 from ralph.backlog.work_order import ORDER, REQUEST, WorkOrder, folder_of, read
-from ralph.core.backlog import Conflict, GateVerdict, Red
+from ralph.core.backlog import Conflict, FailedCheck, GateVerdict
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, tail
@@ -33,14 +33,14 @@ from ralph.run.context import Context
 from ralph.settings import CheckCommand
 from ralph.store.folder import RunFolder, prepare
 
-GateCheck = Callable[[str], Red | None]
+GateCheck = Callable[[str], FailedCheck | None]
 """Runs one command in the gate's working tree; what went wrong, if it did."""
 
 
-class LandingRequest(Struct, frozen=True, kw_only=True):
-    """What is to land. `passed` is the commit at which the target was last seen green; `own` are the checks of single
-    items; `conflicted` are files in which each had conflicts that its agent was to solve; `probed` are the branches of
-    items at work; `push_settings` are git's settings for pushing when the work began."""
+class MergeRequest(Struct, frozen=True, kw_only=True):
+    """What is to merge. `passed` is the commit at which the target was last seen green; `own` are the checks of single
+    tasks; `conflicted` are files in which each had conflicts that its agent was to solve; `probed` are the branches of
+    tasks at work; `push_settings` are git's settings for pushing when the work began."""
 
     branches: tuple[Branch, ...] = ()
     passed: str = ""
@@ -51,7 +51,7 @@ class LandingRequest(Struct, frozen=True, kw_only=True):
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """Where a work lands. `check` runs in the gate's own working tree, which `furnish` is for when it is new;
+    """Where a work is merged. `check` runs in the gate's own working tree, which `furnish` is for when it is new;
     `await_charge` returns once the gate may push, where others might have taken it over meanwhile."""
 
     order: WorkOrder
@@ -76,7 +76,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         target = self.now()
         return GateVerdict(commit=target, red=self.tested(target, self.order.checks, tries=CHECK_RUNS))
 
-    def land(self, request: LandingRequest) -> GateVerdict:
+    def merge(self, request: MergeRequest) -> GateVerdict:
         """What came of it. May be repeated at any point, whatever an earlier one had done before it was killed."""
         asked = {branch.tip: branch for branch in request.branches}
         kept = self.order.reserved(self.repository)
@@ -93,7 +93,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             wanted = [branch for branch in request.branches if branch.tip not in there]
             made = merging.make_candidate(self.repository, base, wanted, kept, self.order.name)
             tried = tuple(branch.key for branch in made.tried)
-            seen = GateVerdict(tried=tried, landed=before, conflicts=made.conflicts, empty=made.empty)
+            seen = GateVerdict(tried=tried, merged=before, conflicts=made.conflicts, empty=made.empty)
             if not made.commit:
                 return replace(seen, commit=base)
             red, stuck = self._judged(made, request)
@@ -104,16 +104,16 @@ class Gate(Struct, frozen=True, kw_only=True):
                 return replace(seen, stuck=refused)
             if refused is not None:
                 probed = self._probed(made.commit, request.probed)
-                return replace(seen, landed=(*before, *tried), commit=made.commit, probed=probed)
+                return replace(seen, merged=(*before, *tried), commit=made.commit, probed=probed)
         return GateVerdict(
             stuck=f"{self.order.shown_target} was moved by someone else {MERGE_RACE.attempts} times during the checks"
         )
 
-    def _judged(self, made: Candidate, request: LandingRequest) -> tuple[Red | None, str]:
+    def _judged(self, made: Candidate, request: MergeRequest) -> tuple[FailedCheck | None, str]:
         """What failed on the candidate; or that the target itself fails, which is the fault of nobody in it."""
         files = tuple({name for branch in made.tried for name in request.conflicted.get(branch.key, ())})
         if left := merging.files_with_markers(self.repository, made.commit, files):
-            return Red("no marks of a conflict", f"they were left in {', '.join(left)}"), ""
+            return FailedCheck("no marks of a conflict", f"they were left in {', '.join(left)}"), ""
         own = [command for branch in made.tried for command in request.own.get(branch.key, ())]
         red = self.tested(made.commit, (*self.order.checks, *own), tries=CHECK_RUNS if len(made.tried) == 1 else 1)
         if red and len(made.tried) == 1 and red.check in self.order.checks:
@@ -122,7 +122,7 @@ class Gate(Struct, frozen=True, kw_only=True):
                 return None, f"`{red.check}` fails on {self.order.shown_target} itself ({itself.ending})"
         return red, ""
 
-    def tested(self, commit: str, commands: Sequence[str], tries: int) -> Red | None:
+    def tested(self, commit: str, commands: Sequence[str], tries: int) -> FailedCheck | None:
         """Return the first command that fails `tries` times on this commit, each time on exactly its files."""
         tree = self.order.gate_in(self.repository)
         for command in dict.fromkeys(commands):
@@ -150,22 +150,22 @@ class Gate(Struct, frozen=True, kw_only=True):
     def _pushed(self, made: Candidate, remote: Remote) -> str | None:
         tips = {self.order.branch_of(branch.key): branch.tip for branch in made.tried}
         self.await_charge()
-        items = remote.last_known(self.repository, tips)  # the leases will tell whether it is so
+        tasks = remote.last_known(self.repository, tips)  # the leases will tell whether it is so
         removes = True
         for _ in LOCKED_REMOTE.tries():
-            if any(not self._is_ours(there, tips[name]) for name, there in items.items()):
-                items = remote.known(self.repository, tips)
-            if foreign := [name for name, there in items.items() if not self._is_ours(there, tips[name])]:
+            if any(not self._is_ours(there, tips[name]) for name, there in tasks.items()):
+                tasks = remote.known(self.repository, tips)
+            if foreign := [name for name, there in tasks.items() if not self._is_ours(there, tips[name])]:
                 return f"{foreign[0]} on {remote.name} is not what was checked: somebody else works on it"
-            answer = remote.push(self.repository, made.commit, made.base, items, removes=removes)
+            answer = remote.push(self.repository, made.commit, made.base, tasks, removes=removes)
             now = self.now() if answer.code else made.commit
             if not answer.code or not merging.unmerged(self.repository, now, {made.commit}):  # it may have got lost
-                remote.delete(self.repository, {name: made.commit for name in items if not (items[name] and removes)})
+                remote.delete(self.repository, {name: made.commit for name in tasks if not (tasks[name] and removes)})
                 return ""
             if now != made.base:
                 return None
-            before, items = items, remote.known(self.repository, tips)
-            if items != before:  # another one moved it, or a push was torn there
+            before, tasks = tasks, remote.known(self.repository, tips)
+            if tasks != before:  # another one moved it, or a push was torn there
                 continue
             if removes and "delet" in answer.error:
                 removes = False
@@ -174,12 +174,12 @@ class Gate(Struct, frozen=True, kw_only=True):
         return f"{remote.name} refuses {remote.branch}: {push_refusal(answer)}"
 
     def _is_ours(self, there: str, tip: str) -> bool:
-        """Whether an item's branch on the remote is what was checked. A push that was torn there may have moved it to
+        """Whether a task's branch on the remote is what was checked. A push that was torn there may have moved it to
         a candidate of ours without moving the target."""
         return there in ("", tip) or merging.is_merge_of(self.repository, there, tip)
 
     def _probed(self, target: str, working: Mapping[str, str]) -> dict[str, Conflict]:
-        """Which items at work will conflict with what has just landed."""
+        """Which tasks at work will conflict with what has just merged."""
         places = ["refs/heads", *([f"refs/remotes/{self.order.remote.name}"] if self.order.remote else [])]
         refs = {f"{place}/{branch}": key for place in reversed(places) for key, branch in working.items()}
         tips = merging.unmerged_refs(self.repository, target, refs)
@@ -200,19 +200,19 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict
     """Merge what is requested, or (without branches) check the target itself. Return the verdict, and a function that
     removes the worktrees and branches of what was merged: the next request may be at the gate by then."""
     folder = folder_of(path)
-    work, request = read(folder, ORDER, WorkOrder), read(folder, REQUEST, LandingRequest)
+    work, request = read(folder, ORDER, WorkOrder), read(folder, REQUEST, MergeRequest)
     home = require_git(Path(work.workspace), Deadline(interrupt))
     with _alone(folder):
         gate = _gate(work, home, folder, keeper, interrupt)
         try:
-            verdict = gate.land(request) if request.branches else gate.opened()
+            verdict = gate.merge(request) if request.branches else gate.opened()
         except UserError as error:
             verdict = GateVerdict(stuck=error.advice)
     tips = {branch.key: branch.tip for branch in request.branches}
 
     def clear() -> None:
         with suppress(UserError):  # what is left goes when all is done
-            item_worktrees.clear(work, home, {key: tips[key] for key in verdict.landed})
+            task_worktrees.clear(work, home, {key: tips[key] for key in verdict.merged})
 
     return verdict, clear
 
@@ -264,7 +264,7 @@ def _gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, interru
         if work.is_shared and not charge.wait(interrupt):
             raise Interrupted
 
-    def check(command: str) -> Red | None:
+    def check(command: str) -> FailedCheck | None:
         os.makedirs(made.workspace, exist_ok=True)
         prepare(Path(made.workspace))
         # One at a time, whatever loops do: each is run on exactly the candidate's files, as no other has left them.
@@ -273,9 +273,9 @@ def _gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, interru
         if seen is None:
             raise Interrupted
         (one,) = seen
-        return None if one.passed else Red(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT))
+        return None if one.passed else FailedCheck(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT))
 
     def furnish() -> None:
-        item_worktrees.furnish(work, home, made, context)
+        task_worktrees.furnish(work, home, made, context)
 
     return Gate(order=work, repository=home, check=check, furnish=furnish, await_charge=await_charge)

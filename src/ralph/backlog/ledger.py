@@ -1,5 +1,5 @@
 """Where does a work stand? Claims and verdicts are kept, on one machine, in the work's journal: the last word about
-each item counts. What has become of it all is kept where `ralph ps` finds it, and read back for whoever asks."""
+each task counts. What has become of it all is kept where `ralph ps` finds it, and read back for whoever asks."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import events, work_events
-from ralph.core.backlog import Board, shown
+from ralph.core.backlog import Board, displayed_states
 from ralph.core.secrets import Redactor
 from ralph.core.state import RunSummary
 from ralph.run.notify import Notification, Notifier
@@ -30,13 +30,13 @@ NAMES = {**work_events.NAMES, events.Notice: events.NAMES[events.Notice]}
 
 class Ledger(Protocol):
     """What the coordinator knows and says. Another one may be kept where many machines can reach it: then `claims` says
-    whether an item may be worked on here, `is_mine` whether it is, `has_gate` whether landings are ours to make and
+    whether a task may be worked on here, `is_mine` whether it is, `has_gate` whether merges are ours to make and
     `has_list` whether the list is ours to read; what was told counts only where nobody else was faster, so the board is
     to be looked at again."""
 
     board: Board
     opened: str
-    """The commit of the target that was last seen green, or landed."""
+    """The commit of the target that was last seen green, or merged."""
     elapsed: float
     finished: work_events.WorkFinished | None
     spent_elsewhere: float
@@ -54,7 +54,7 @@ class Ledger(Protocol):
     def has_list(self) -> bool: ...
 
     def apart(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """The same items, in the order in which to try them here."""
+        """The same tasks, in the order in which to try them here."""
         ...
 
     def report(self, spending: float) -> None:
@@ -63,7 +63,7 @@ class Ledger(Protocol):
 
 
 class JournalLedger:
-    """One machine, one coordinator: every item is ours, and so is the gate."""
+    """One machine, one coordinator: every task is ours, and so is the gate."""
 
     def __init__(self, folder: RunFolder, sinks: Sequence[LineSink], redact: Redactor) -> None:
         self.board, self.opened, self.elapsed = Board(), "", 0.0
@@ -122,15 +122,15 @@ class JournalLedger:
 
     def _keep_apart(self) -> None:
         """Whoever has been given the board may still look at it: it stays as it was."""
-        self.board = work_events.copied(self.board)
+        self.board = work_events.copy_board(self.board)
 
     def _know(self, event: object, at: float) -> None:
-        with suppress(KeyError):  # about an item that a torn line had named
-            self.board = work_events.changed(self.board, event, at)
+        with suppress(KeyError):  # about a task that a torn line had named
+            self.board = work_events.apply_event(self.board, event, at)
         match event:
             case work_events.GateOpened():
                 self.opened = event.commit
-            case work_events.ItemLanded() if event.commit:
+            case work_events.TaskMerged() if event.commit:
                 self.opened = event.commit
             case work_events.WorkStarted():
                 self.finished = None
@@ -153,7 +153,7 @@ class WorkRegistration(Registration):
         self._ledger = ledger
 
     def __call__(self, *happened: Any) -> None:
-        """Not at each of a thousand items: `tick` tells what is left to tell."""
+        """Not at each of a thousand tasks: `tick` tells what is left to tell."""
         turns = [event for event in happened if isinstance(event, work_events.WorkStarted | work_events.WorkFinished)]
         self._is_behind = not turns and time.time() - self._written < OFTEN_ENOUGH
         if not self._is_behind:
@@ -166,15 +166,15 @@ class WorkRegistration(Registration):
 
     def _tell_all(self, *happened: Any) -> None:
         board, now = self._ledger.board if self._ledger else Board(), time.time()
-        states = [*shown(board).values()]
-        counts = {state: states.count(state) for state in ("landed", "working", "ready", "parked", "blocked")}
+        states = [*displayed_states(board).values()]
+        counts = {state: states.count(state) for state in ("merged", "working", "ready", "parked", "blocked")}
         self._facts = replace(
             self._facts,
             changed=now,
             checks=len(states) - states.count("withdrawn"),
-            checks_passed=states.count("landed"),
+            checks_passed=states.count("merged"),
             cost_usd=board.spent if board.costs else None,
-            paused="paused by a person" if board.is_held else "",
+            paused="paused by a person" if board.is_paused else "",
             doing=counted(counts),
             since=now,
         )
@@ -203,14 +203,14 @@ class WorkRegistration(Registration):
         self._write_now()
 
     def rows(self) -> list[Row]:
-        """Every item, with where its loop stands."""
+        """Every task, with where its loop stands."""
         board = self._ledger.board if self._ledger else Board()
-        return rows(board, item_facts(self._folder, board))
+        return rows(board, running_summaries(self._folder, board))
 
 
-def item_facts(folder: RunFolder, board: Board) -> dict[str, RunSummary | None]:
+def running_summaries(folder: RunFolder, board: Board) -> dict[str, RunSummary | None]:
     """Where the loops stand that are at work."""
-    return {job.item.key: facts_in(str(folder.path.parent / job.run)) for job in board.of("working") if job.run}
+    return {job.task.key: facts_in(str(folder.path.parent / job.run)) for job in board.of("working") if job.run}
 
 
 class Audience:
@@ -242,11 +242,11 @@ class Audience:
 
 
 def _notifier(order: WorkOrder, folder: RunFolder) -> "Notifier":
-    """Tells somebody who is elsewhere of items that stand aside, and of the end."""
+    """Tells somebody who is elsewhere of tasks that stand aside, and of the end."""
 
     def about(event: object) -> Notification | None:
         match event:
-            case work_events.ItemParked():
+            case work_events.TaskParked():
                 return Notification("failed", f"{event.key} is parked: {event.reason}")
             case work_events.WorkFinished() if event.outcome != "interrupted":
                 text = last_line(event, order.shown_target, order.remote is not None)

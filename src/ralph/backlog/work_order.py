@@ -12,9 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__
+from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogSource
-from ralph.backlog.lists import ListContent
-from ralph.core.backlog import Item
+from ralph.core.backlog import BacklogTask
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkStarted
 from ralph.errors import UNREADABLE, UserError
@@ -29,14 +29,14 @@ from ralph.settings import Settings, override
 from ralph.store.folder import RunFolder, new_run_id
 from ralph.store.orders import backlog_order_folder, read_order, write_order
 
-ORDER, REQUEST, ITEMS = "work.json", "gate.json", "items"
+ORDER, REQUEST, TASKS = "work.json", "gate.json", "tasks"
 SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")
 
 
 class WorkOrder(Struct, frozen=True, kw_only=True):
     """Fixed when a work starts. `name` is what its branches are called by; `settings` are those of each loop; `target`
     is a branch here, unless `remote` has it; `base` is where the target starts; `is_shared` where many machines work on
-    it, so that the items' branches live on the remote, too."""
+    it, so that the tasks' branches live on the remote, too."""
 
     id: str
     name: str
@@ -77,7 +77,7 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
             push=self.shown_target if self.remote else "",
             checks=self.checks,
             slots=self.slots,
-            most_returns=self.returns,
+            max_returns=self.returns,
             max_cost=self.max_cost,
             max_time=self.max_time,
             pid=os.getpid(),
@@ -96,7 +96,7 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
         return worktree_named(repository, f"-{self.name}-{key}", self.branch_of(key))
 
     def gate_in(self, repository: Git) -> Worktree:
-        """The gate's own working tree: no item's key begins with a dot."""
+        """The gate's own working tree: no task's key begins with a dot."""
         return worktree_named(repository, f"-{self.name}.gate", "")
 
     def reserved(self, repository: Git) -> Reserved:
@@ -109,25 +109,12 @@ class Assignment(Struct, frozen=True, kw_only=True):
     is set where it was somebody else's before, who may not know that yet. `push_settings` are git's settings for
     pushing when the work began."""
 
-    item: Item
+    task: BacklogTask
     run: str
     note: str = ""
     is_returned: bool = False
     worker: str = ""
     push_settings: GitSettings | None = None
-
-
-class Looped(Struct, frozen=True, kw_only=True):
-    """What came of a loop. `tip` is the commit of its work, `files` what that changes."""
-
-    outcome: str
-    reason: str
-    exit_code: int
-    run: str
-    verified: bool = False
-    cost_usd: float | None = None
-    tip: str = ""
-    files: tuple[str, ...] = ()
 
 
 def folder_of(path: str) -> RunFolder:
@@ -170,7 +157,7 @@ def put_order(folder: RunFolder, order: WorkOrder) -> None:
 
 
 def assignment_of(key: str) -> str:
-    return f"{ITEMS}/{key}.json"
+    return f"{TASKS}/{key}.json"
 
 
 def home_of(workspace: Path) -> Git:
@@ -184,7 +171,7 @@ def home_of(workspace: Path) -> Git:
     return home
 
 
-def with_checks(settings: Settings, reading: ListContent) -> Settings:
+def with_checks(settings: Settings, reading: BacklogContent) -> Settings:
     """The settings with the checks that a plan brings; without any nothing could be verified."""
     own = [check for check in reading.checks if check not in {one.command for one in settings.checks}]
     if own:
@@ -240,7 +227,7 @@ def _target(home: Git, target: str) -> str:
     if held := checked_out_at(home, target):
         raise UserError(
             f"{target} is checked out in {held}, and a branch that is checked out is never moved",
-            f"leave --target out and merge afterwards, or land on the remote's branch with --push=REMOTE/{target}",
+            f"leave --target out and merge afterwards, or merge into the remote's branch with --push=REMOTE/{target}",
         )
     parts = target.split("/")
     above = ["/".join(parts[:size]) for size in range(1, len(parts))]

@@ -21,7 +21,7 @@ BAD_INPUT, BUG, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 PLAYING = ("run", "loop", "task", "job", "resume")
 """Commands that handle signals themselves once a run has begun, and leave at once before that. In the others Ctrl-C is
 an exception, so that they can clean up."""
-INTERNAL = ("land", "item", "reread")
+INTERNAL = ("run-gate", "run-task", "read-backlog")
 """Commands that only `ralph work` starts."""
 
 WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)

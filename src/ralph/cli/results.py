@@ -12,7 +12,7 @@ from ralph.cli.request import one_run, read_run, run_and_number
 from ralph.cli.run import readable, refuse_untrusted
 from ralph.cli.table import DIRECTORY, JSON, Values, command, folder_of, no_words
 from ralph.cli.watch import paged
-from ralph.cli.work import ends_of_item, ends_of_work, work_report
+from ralph.cli.work import ends_of_work, merged_range, work_report
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean as cleaned
 from ralph.core.text import one_line, plural
@@ -117,12 +117,12 @@ def diff(values: Values, words: list[str]) -> int:
 
 
 def _ends(run: Listed, number: int | None) -> tuple[Git, str, str]:
-    """The two states between which a work, an item of one that has landed, or a run has changed something."""
+    """The two states between which a work, a task of one that has merged, or a run has changed something."""
 
     if run.facts.kind == "work":
         return ends_of_work(run)
     repository = repository_with_checkpoints(run)
-    if run.facts.item and number is None and (ends := ends_of_item(run, repository)):
+    if run.facts.backlog_task and number is None and (ends := merged_range(run, repository)):
         return repository, *ends
     saved = Checkpoints(repository, run.id)
     before, after = saved.ends() if number is None else saved.around(number)

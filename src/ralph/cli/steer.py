@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from ralph.backlog.wishes import tell_item
+from ralph.backlog.task_requests import tell_task
 from ralph.cli.request import one_run
 from ralph.cli.table import DIRECTORY, Values, command, folder_of
 from ralph.core.text import one_line
@@ -32,7 +32,7 @@ def tell(values: Values, words: list[str]) -> int:
     folder = folder_of(values)
     here = find_workspace(folder)
     has_works = any(run.facts.kind == "work" for run in recorded_in(here / ".ralph"))
-    if named and has_works and (said := tell_item(named[0], text, folder)):  # the item's loop is not running
+    if named and has_works and (said := tell_task(named[0], text, folder)):  # the task's loop is not running
         print(said)
         return 0
     run = one_run(values, named, control.why_not_tell)

@@ -1,4 +1,4 @@
-"""`ralph work`: how is a list of tasks worked off by many loops at once, and landed through a gate that lets nothing
+"""`ralph work`: how is a list of tasks worked off by many loops at once, and merged through a gate that lets nothing
 red pass?"""
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from msgspec import to_builtins
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from ralph.backlog import wishes
+from ralph.backlog import task_requests
+from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import read_list, source_of
 from ralph.backlog.coordinator import Coordinator
-from ralph.backlog.ledger import Audience, JournalLedger, item_facts
-from ralph.backlog.lists import ListContent
+from ralph.backlog.ledger import Audience, JournalLedger, running_summaries
 from ralph.backlog.work_order import ORDER, WorkOrder, home_of, new_order, put_order, read, unsaved, with_checks
 from ralph.cli.request import loop_settings
 from ralph.cli.run import Shown, refuse_untrusted
@@ -113,15 +113,15 @@ def start(values: dict[str, Any], word: str) -> int:
     refuse_untrusted(str(workspace))
     settings = with_checks(loaded.settings, reading)
     choices(settings, os.environ, str(workspace))  # fail now if an agent is missing
-    if all(item.done for item in reading.items):
-        print(f"ralph: nothing to do: every item of {source.name} is done", file=sys.stderr)
+    if all(task.done for task in reading.tasks):
+        print(f"ralph: nothing to do: every task of {source.name} is done", file=sys.stderr)
         return 0
     if values.get("dry_run"):
         for check in settings.checks:
             print(f"check: {one_line(check.command, 1000)}")
-        for item in reading.items:
-            after = f" (after {', '.join(item.after)})" if item.after else ""
-            print(f"{'[x]' if item.done else '[ ]'} {item.key}: {item.title}{after}")
+        for task in reading.tasks:
+            after = f" (after {', '.join(task.after)})" if task.after else ""
+            print(f"{'[x]' if task.done else '[ ]'} {task.key}: {task.title}{after}")
         return 0
     push = str(values["push"]) if "push" in values else None
     order = replace(
@@ -149,7 +149,7 @@ def _limits(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def play(order: WorkOrder, reading: ListContent, shown: Shown, notice: str = "") -> int:
+def play(order: WorkOrder, reading: BacklogContent, shown: Shown, notice: str = "") -> int:
     """Works a backlog off in front of a person; the rest of it where it was begun before."""
 
     with ExitStack() as stack:
@@ -161,7 +161,9 @@ def play(order: WorkOrder, reading: ListContent, shown: Shown, notice: str = "")
         return _played(order, folder, reading=reading, shown=shown, notice=notice, stack=stack)
 
 
-def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown: Shown, notice: str, stack: Any) -> int:
+def _played(
+    order: WorkOrder, folder: RunFolder, *, reading: BacklogContent, shown: Shown, notice: str, stack: Any
+) -> int:
 
     audience = Audience(order, folder, is_quiet=shown.quiet)
     interrupt = stack.enter_context(Interrupt(lambda: audience.screen.announce(ANNOUNCEMENT)))
@@ -186,7 +188,7 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
 
 
 def resume(run: Listed, shown: Shown) -> int:
-    """Goes on with a work that was stopped, killed, or has items that stand aside."""
+    """Goes on with a work that was stopped, killed, or has tasks that stand aside."""
 
     order = read(run.folder, ORDER, WorkOrder)
     if order.is_shared:
@@ -200,18 +202,18 @@ def act(action: str, values: dict[str, Any], words: list[str]) -> int:
 
     folder = folder_of(values)
     if action == "status":
-        return _status(wishes.work_meant(words[0] if words else "", folder), bool(values.get("json")))
+        return _status(task_requests.work_meant(words[0] if words else "", folder), bool(values.get("json")))
     if not words:
-        raise UserError(f"no item to {action}", f"name one: ralph work {action} KEY")
-    print(wishes.make(action, words[0], " ".join(words[1:]), folder))
+        raise UserError(f"no task to {action}", f"name one: ralph work {action} KEY")
+    print(task_requests.make(action, words[0], " ".join(words[1:]), folder))
     return 0
 
 
 def _status(run: Listed, as_json: bool) -> int:
-    """How the items of a work stand."""
+    """How the tasks of a work stand."""
 
     board = work_history(run).board
-    made = rows(board, item_facts(run.folder, board))
+    made = rows(board, running_summaries(run.folder, board))
     if as_json:
         return print_objects(made)
     _print_items(board, made)
@@ -227,7 +229,7 @@ def _show_shared(seen: Seen, action: str, as_json: bool) -> int:
         return 0
     made = rows(seen.board, {})
     if as_json:
-        told = ({"worker": one.name, **to_builtins(one), "items": doing(one, seen.board)} for one in seen.workers)
+        told = ({"worker": one.name, **to_builtins(one), "tasks": doing(one, seen.board)} for one in seen.workers)
         return print_objects([*made, *told])
     print(f"work {one_line(seen.row.name)}: {summary(seen.history)}")
     if action == "show":
@@ -247,13 +249,13 @@ def _print_story(history: WorkHistory) -> None:
     """What needs a person, and what happened when."""
 
     for job, why in history.needing():
-        key = one_line(job.item.key)
+        key = one_line(job.task.key)
         print(f"needs you: {key}: {one_line(why, 500)} (try again: ralph work retry {key})")
     print("\n".join(lines(history)))
 
 
 def show_work(run: Listed, as_json: bool) -> int:
-    """`ralph show` of a work: what needs you, each item, and what happened when."""
+    """`ralph show` of a work: what needs you, each task, and what happened when."""
 
     if as_json:
         return _status(run, as_json=True)
@@ -295,10 +297,10 @@ def ends_of_work(run: Listed) -> tuple[Git, str, str]:
     return home, order.base, now
 
 
-def ends_of_item(run: Listed, home: Git) -> tuple[str, str] | None:
-    """Where the work on an item began and what of it landed; None for one that has not landed."""
+def merged_range(run: Listed, home: Git) -> tuple[str, str] | None:
+    """Where the work on a task began and what of it merged; None for one that has not merged."""
     journal = RunFolder(run.folder.path.parents[1], run.facts.work).journal
     if not os.path.exists(journal):
         return None
-    job = folded(run.facts.work, read_entries(journal)).board.jobs.get(run.facts.item)
-    return contribution(home, job.tip, job.commit) if job and job.state == "landed" and job.tip and job.commit else None
+    job = folded(run.facts.work, read_entries(journal)).board.jobs.get(run.facts.backlog_task)
+    return contribution(home, job.tip, job.commit) if job and job.state == "merged" and job.tip and job.commit else None

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ralph.backlog.lists import ListContent
+from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.work_order import WorkOrder
 from ralph.cli.table import Values, command, folder_of, no_words
 from ralph.errors import UserError, to_install
@@ -79,7 +79,7 @@ def mirrored(db: str, *, follows: bool = False) -> Mirror:
     return Mirror(url, follows=follows)
 
 
-def play_shared(db: str, order: WorkOrder, reading: ListContent, notice: str, *, json: bool, quiet: bool) -> int:
+def play_shared(db: str, order: WorkOrder, reading: BacklogContent, notice: str, *, json: bool, quiet: bool) -> int:
     """Brings a work to the fleet, and takes part in it until it is over."""
     from ralph.store.folder import prepare, work_lock
 
@@ -104,7 +104,7 @@ def act_on_shared(action: str, values: dict[str, Any], words: list[str]) -> Seen
         name = words[0] if words else ""
         if action in ("retry", "withdraw"):
             if not name:
-                raise UserError(f"no item to {action}", f"name one: ralph work {action} KEY")
+                raise UserError(f"no task to {action}", f"name one: ralph work {action} KEY")
             work, key = name.split("/", 1) if "/" in name else ("", name)  # of several works: WORK/KEY
             done = steering.retry(opened, work, key, " ".join(words[1:])) if action == "retry" else ""
             print(clean(done or steering.withdraw(opened, work, key)))

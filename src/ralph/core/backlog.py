@@ -1,7 +1,7 @@
-"""What comes next in a backlog? Which items start, which go to the gate together, and what follows from its verdict.
+"""Decisions about a backlog: which tasks start, which the gate merges together, and what follows from its verdict.
 
-A board is what is known of a backlog; each event changes it, and every decision reads it and nothing else. So it does
-not matter where the events are kept: in a journal on one machine, or in a database that many share.
+The board holds everything that is known about a backlog run. Events change it, and every decision reads only the board.
+So it doesn't matter where the events are stored: in a journal on one machine, or in a database that many share.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,19 +12,20 @@ from msgspec.structs import replace
 
 from ralph.core.text import listed
 
-ItemState = Literal["queued", "working", "ready", "landed", "parked", "withdrawn"]
-SETTLED = frozenset({"landed", "withdrawn"})
-EVERYTHING = "**"
-"""Stands for all files where there are too many to name."""
-MOST_COMPARED = 10_000  # pairs of patterns; of more it is in doubt
-FIRST_WINDOW, WIDEST_WINDOW = 2, 16
-SHOWN = ("parked", "working", "ready", "held", "queued", "waiting", "blocked", "withdrawn", "landed")
-"""What a person sees first of a list: what needs one, then what is under way; what is over last."""
+TaskState = Literal["queued", "working", "ready", "merged", "parked", "withdrawn"]
+FINISHED_STATES = frozenset({"merged", "withdrawn"})
+EVERYTHING = "**"  # instead of the file names, if there are too many
+MAX_COMPARED = 10_000  # pairs of patterns; more are taken to overlap
+FIRST_WINDOW, MAX_WINDOW = 2, 16
+STATE_ORDER = ("parked", "working", "ready", "held", "queued", "waiting", "blocked", "withdrawn", "merged")
+"""The order in which states are displayed: what needs a person, what is running, what is finished."""
 
 
-class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry of a backlog. `text` is all that its agent is told; `place` is where a person finds it; a smaller
-    `priority` comes first; `touches` are patterns of the files that it is expected to change."""
+class BacklogTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of a backlog. `text` is the goal of its loop, `place` the file and line where a person finds it.
+
+    Tasks with a smaller `priority` start first. `touches` are patterns of the files that it is expected to change.
+    """
 
     key: str
     title: str
@@ -41,19 +42,22 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def about(self) -> str:
-        """Its title without the key, where that is its first word: it stands beside it."""
+        """The title without the key, if it starts with it: for places that display the key next to it."""
         first, _, rest = self.title.partition(" ")
         return rest if rest and first.rstrip(":.)") == self.key else self.title
 
 
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of an item so far. `tip` is the commit that is ready, and `files` what it changes; `refused` are the
-    files for which the gate sent it back, `note` is what its next run is told of that; `commit` is what landed;
-    `by_list`: what the list says has withdrawn it."""
+    """A task and its progress so far.
 
-    item: Item
-    state: ItemState = "queued"
-    rounds: int = 0
+    `tip` is the commit that is ready, and `files` what it changes. `refused` are the files because of which the gate
+    refused it, and `note` is what the next loop is told about that. `commit` is the merge commit. `by_list`: it was
+    withdrawn by editing the backlog.
+    """
+
+    task: BacklogTask
+    state: TaskState = "queued"
+    attempts: int = 0
     returns: int = 0
     tip: str = ""
     commit: str = ""
@@ -69,45 +73,60 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_returned(self) -> bool:
-        """Whether the gate has sent it back, and it has not come again."""
+        """Whether the gate refused it and it is not ready again yet."""
         return self.returns > 0 and self.state in ("queued", "working")
 
 
 class Board(Struct, frozen=True, kw_only=True):
-    """All that decisions are made from. `jobs` are in the order of the list, `working` those whose loops are at work,
-    with their runs; `trying` is at the gate; `halves` of a red batch are tried before anything else; `stuck` says why
-    the gate stands still."""
+    """Everything that decisions are made from.
+
+    `jobs` are in the order of the backlog. `working` maps the keys of running tasks to their runs; the gate is `trying`
+    to merge these tasks. The `halves` of a batch that failed are tried first. `stuck` says why the gate can't continue.
+    """
 
     jobs: dict[str, Job] = field(default_factory=dict)
     working: dict[str, str] = field(default_factory=dict)
     slots: int = 4
-    most_returns: int = 3
+    max_returns: int = 3
     max_cost: float | None = None
     window: int = FIRST_WINDOW
     trying: tuple[str, ...] = ()
     halves: tuple[tuple[str, ...], ...] = ()
     stuck: str = ""
-    is_held: bool = False
+    is_paused: bool = False
     spent: float = 0.0
 
     @property
     def costs(self) -> list[float]:
-        """What each item took whose loop has come to an end."""
-        ended = self.of("ready", "landed", "parked")
+        """The costs of the tasks whose loops have finished."""
+        ended = self.of("ready", "merged", "parked")
         return [job.cost_usd for job in ended if job.cost_usd is not None]
 
-    def of(self, *states: ItemState) -> list[Job]:
+    def of(self, *states: TaskState) -> list[Job]:
         return [job for job in self.jobs.values() if job.state in states]
 
 
+class TaskResult(Struct, frozen=True, kw_only=True):
+    """The result of a task's loop. `tip` is its commit, and `files` what that changes."""
+
+    outcome: str
+    reason: str
+    exit_code: int
+    run: str
+    verified: bool = False
+    cost_usd: float | None = None
+    tip: str = ""
+    files: tuple[str, ...] = ()
+
+
 class Conflict(Struct, frozen=True, omit_defaults=True):
-    """Where a branch and the target cannot be merged, and what git said of it."""
+    """The files in which a branch conflicts with the target, and git's message."""
 
     files: tuple[str, ...]
-    said: str = ""
+    message: str = ""
 
 
-class Red(Struct, frozen=True, omit_defaults=True):
+class FailedCheck(Struct, frozen=True, omit_defaults=True):
     """The check that failed on a candidate."""
 
     check: str
@@ -116,32 +135,35 @@ class Red(Struct, frozen=True, omit_defaults=True):
 
 
 class GateVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the gate saw. `tried` were in the candidate; `landed` are in the target, as `commit` or from before;
-    `conflicts` cannot be merged with the target, `red` failed on the candidate, `empty` change nothing; `stuck` is the
-    fault of none of them. Who is named nowhere stays ready. `probed` are items at work that will conflict now."""
+    """The result of one attempt to merge.
+
+    `tried` were in the candidate; `merged` are in the target, as `commit` or from before. `conflicts` conflict with the
+    target, `red` failed on the candidate, `empty` change nothing. `stuck` is no task's fault. Tasks that are not
+    mentioned stay ready. `probed` are running tasks that will conflict with the new target.
+    """
 
     tried: tuple[str, ...] = ()
-    landed: tuple[str, ...] = ()
+    merged: tuple[str, ...] = ()
     commit: str = ""
     conflicts: dict[str, Conflict] = {}
-    red: Red | None = None
+    red: FailedCheck | None = None
     empty: tuple[str, ...] = ()
     stuck: str = ""
     probed: dict[str, Conflict] = {}
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a verdict means for one item."""
+    """What a verdict means for one task."""
 
     key: str
-    to: Literal["landed", "returned", "parked"]
+    to: Literal["merged", "returned", "parked"]
     reason: str = ""
     note: str = ""
     files: tuple[str, ...] = ()
 
 
 class Forecast(Struct, frozen=True):
-    """What the rest may cost: as the middle one of those that are finished, as the cheap quarter, as the dear one."""
+    """The expected cost of the remaining tasks: by median, lower and upper quartile of the finished ones."""
 
     more: float
     low: float
@@ -149,32 +171,32 @@ class Forecast(Struct, frozen=True):
 
 
 def next_starts(board: Board) -> tuple[str, ...]:
-    """The items whose loops start now, the first to start first."""
+    """Return the keys of the tasks to start now, in order."""
     working = board.of("working")
     free = board.slots - len(working)
-    if free <= 0 or board.is_held:
+    if free <= 0 or board.is_paused:
         return ()
     chosen: list[Job] = []
     order, cost = Precedence(board), median(board.costs)
-    before_the_gate = [job for job in board.of("ready") if job.item.key not in board.trying]
-    # What the gate takes at once does not wait for long, and empty slots would; but where items conflict, the fewer are
-    # ahead of the target, the fewer are sent back.
+    before_the_gate = [job for job in board.of("ready") if job.task.key not in board.trying]
+    # Tasks that the gate can take at once hardly wait, so slots need not stay empty for them. But if tasks conflict, it
+    # is better to have fewer of them ahead of the target: fewer are refused.
     at_once = 0 if any(job.returns for job in board.jobs.values()) else min(board.slots, board.window)
     is_pressed = len(before_the_gate) >= max(2, board.slots // 2, at_once)
     for job in _in_order(board.of("queued")):
         if len(chosen) == free or not fits(board, len(working) + len(chosen), cost):
             break
-        if is_pressed and not job.returns:  # who was sent back is waited for: it starts all the same
+        if is_pressed and not job.returns:  # a refused task starts anyway, because others wait for it
             break
-        if not _is_free(board, job) or (job.returns and order.holder(job)):
+        if not _can_start(board, job) or (job.returns and order.holder(job)):
             continue
-        if not any(overlap(job.item.touches, other.item.touches) for other in (*working, *chosen)):
+        if not any(overlap(job.task.touches, other.task.touches) for other in (*working, *chosen)):
             chosen.append(job)
-    return tuple(job.item.key for job in chosen)
+    return tuple(job.task.key for job in chosen)
 
 
 def next_batch(board: Board) -> tuple[str, ...]:
-    """The items that go to the gate together now."""
+    """Return the keys of the tasks that the gate merges together now."""
     if board.trying or board.stuck:
         return ()
     for half in board.halves:
@@ -182,34 +204,34 @@ def next_batch(board: Board) -> tuple[str, ...]:
             return left
     order = Precedence(board)
     free = (job for job in _in_order(board.of("ready")) if not order.holder(job))
-    return tuple(job.item.key for job, _ in zip(free, range(board.window), strict=False))
+    return tuple(job.task.key for job, _ in zip(free, range(board.window), strict=False))
 
 
 def after_verdict(board: Board, verdict: GateVerdict) -> tuple[Step, ...]:
-    """What becomes of the items that were at the gate."""
-    steps = [Step(key=key, to="landed") for key in verdict.landed]
+    """Return what becomes of the tasks that were at the gate."""
+    steps = [Step(key=key, to="merged") for key in verdict.merged]
     steps += [Step(key=key, to="parked", reason="it changes nothing") for key in verdict.empty]
     for key, conflict in verdict.conflicts.items():
-        note = f"it conflicts with what has landed meanwhile, in {', '.join(conflict.files[:20])}\n{conflict.said}"
-        steps.append(_refused(board, key, f"conflict in {listed(conflict.files, 3)}", note.strip(), conflict.files))
+        note = f"it conflicts with what was merged since, in {', '.join(conflict.files[:20])}\n{conflict.message}"
+        steps.append(_refuse(board, key, f"conflict in {listed(conflict.files, 3)}", note.strip(), conflict.files))
     if verdict.red and len(verdict.tried) == 1:
         (key,), red = verdict.tried, verdict.red
         note = f"`{red.check}` failed on the merged tree: {red.ending}\n{red.output}".strip()
         job = board.jobs.get(key)
-        steps.append(_refused(board, key, f"{red.check}: {red.ending}", note, job.files if job else ()))
+        steps.append(_refuse(board, key, f"{red.check}: {red.ending}", note, job.files if job else ()))
     return tuple(steps)
 
 
-def _refused(board: Board, key: str, reason: str, note: str, files: tuple[str, ...]) -> Step:
+def _refuse(board: Board, key: str, reason: str, note: str, files: tuple[str, ...]) -> Step:
     job = board.jobs.get(key)
-    if job is not None and job.returns + 1 >= board.most_returns:
-        times = "once" if board.most_returns == 1 else f"{board.most_returns} times"
+    if job is not None and job.returns + 1 >= board.max_returns:
+        times = "once" if board.max_returns == 1 else f"{board.max_returns} times"
         return Step(key=key, to="parked", reason=f"refused {times}: {reason}", note=note, files=files)
     return Step(key=key, to="returned", reason=reason, note=note, files=files)
 
 
 def after_gate(board: Board, verdict: GateVerdict) -> Board:
-    """The gate once it has spoken: a window that grows while all is green, and the halves of a batch that was red."""
+    """Return the board after a verdict: the window grows while batches are green; a red batch is halved."""
     tried = verdict.tried
     halves = tuple(half for half in board.halves if not {*half} & {*board.trying})
     window = board.window
@@ -218,24 +240,27 @@ def after_gate(board: Board, verdict: GateVerdict) -> Board:
         middle = (len(tried) + 1) // 2
         halves = (tried[:middle], tried[middle:], *halves) if len(tried) > 1 else halves
     elif tried and not verdict.stuck:
-        window = min(WIDEST_WINDOW, window + 1)
+        window = min(MAX_WINDOW, window + 1)
     return replace(board, trying=(), halves=halves, window=window, stuck=verdict.stuck)
 
 
 class Precedence:
-    """Which refused item goes first on which files. At the gate nobody goes before it who would only conflict with it;
-    and whoever was refused too does not start before it has landed, or would be refused again."""
+    """Which refused task goes first on which files.
+
+    The gate merges nothing before a refused task that would only conflict with it, and a second refused task starts
+    only after the first one was merged, because it would be refused again.
+    """
 
     def __init__(self, board: Board) -> None:
-        self._ranks = {job.item.key: rank for rank, job in enumerate(_in_order(board.jobs.values()))}
-        # By file the first that will come again, and the first of those and of what is ready, which only who has not
-        # begun waits for. Under the empty name it is the first of all.
+        self._ranks = {job.task.key: rank for rank, job in enumerate(_in_order(board.jobs.values()))}
+        # By file: the first refused task that will be ready again, and the first of these or of the refused tasks that
+        # are ready (only tasks that have not started wait for the latter). The empty name is for any file.
         self._coming: dict[str, Job] = {}
         self._any: dict[str, Job] = {}
         refused = [job for job in board.jobs.values() if job.returns]
         has_room = bool(refused) and fits(board, len(board.of("working")))
-        for job in sorted(refused, key=lambda job: self._ranks[job.item.key]):
-            # Nobody waits for one that there is no budget for.
+        for job in sorted(refused, key=lambda job: self._ranks[job.task.key]):
+            # Don't wait for a task that the budget has no room for.
             is_coming = job.is_returned and (job.state == "working" or has_room)
             for file in (*job.refused, "") if is_coming or job.state == "ready" else ():
                 self._any.setdefault(file, job)
@@ -243,25 +268,25 @@ class Precedence:
                     self._coming.setdefault(file, job)
 
     def holder(self, job: Job) -> Job | None:
-        """The refused item that goes first on the files of this one."""
+        """Return the refused task that goes first on the files of `job`."""
         first = self._any if job.state == "queued" else self._coming
         files = job.refused if job.is_returned else job.files
         names = ("",) if EVERYTHING in files else (*files, EVERYTHING)
         holders = [first[name] for name in names if name in first]
-        found = min(holders, key=lambda other: self._ranks[other.item.key], default=job)
-        return found if self._ranks[found.item.key] < self._ranks[job.item.key] else None
+        found = min(holders, key=lambda other: self._ranks[other.task.key], default=job)
+        return found if self._ranks[found.task.key] < self._ranks[job.task.key] else None
 
 
-def shown(board: Board) -> dict[str, str]:
-    """The state of each item in one word, as a person wants to know it."""
+def displayed_states(board: Board) -> dict[str, str]:
+    """Return the state of each task as people see it, such as `blocked` for one that waits for a parked task."""
     blocked, order = _blocked(board), Precedence(board)
-    return {key: _shown(board, job, blocked, order) for key, job in board.jobs.items()}
+    return {key: _displayed_state(board, job, blocked, order) for key, job in board.jobs.items()}
 
 
-def _shown(board: Board, job: Job, blocked: frozenset[str], order: Precedence) -> str:
-    if job.state == "queued" and job.item.key in blocked:
+def _displayed_state(board: Board, job: Job, blocked: frozenset[str], order: Precedence) -> str:
+    if job.state == "queued" and job.task.key in blocked:
         return "blocked"
-    if job.state == "queued" and not _is_free(board, job):
+    if job.state == "queued" and not _can_start(board, job):
         return "waiting"
     if job.state in ("queued", "ready") and order.holder(job):
         return "held"
@@ -269,7 +294,7 @@ def _shown(board: Board, job: Job, blocked: frozenset[str], order: Precedence) -
 
 
 def fits(board: Board, running: int, cost: float | None = None) -> bool:
-    """Whether the budget has room for one more loop beside those that run, where one has such a cost."""
+    """Whether the budget has room for one more loop if each running loop costs `cost` (default: the median)."""
     if board.max_cost is None:
         return True
     cost = median(board.costs) if cost is None else cost
@@ -277,7 +302,7 @@ def fits(board: Board, running: int, cost: float | None = None) -> bool:
 
 
 def forecast(board: Board) -> Forecast | None:
-    """What the items that are not finished will cost; None before anything is known."""
+    """Return the expected cost of the remaining tasks; None if no cost is known or none remain."""
     blocked, ordered = _blocked(board), sorted(board.costs)
     left = sum(job.state in ("queued", "working") and key not in blocked for key, job in board.jobs.items())
     if not ordered or not left:
@@ -287,64 +312,64 @@ def forecast(board: Board) -> Forecast | None:
 
 
 def is_over(board: Board) -> bool:
-    """Whether nothing is at work, and nothing is left that could be."""
+    """Whether nothing is running and nothing can start."""
     if board.trying or board.of("working") or next_batch(board):
         return False
-    return not board.is_held and not next_starts(board)
+    return not board.is_paused and not next_starts(board)
 
 
 def outcome(board: Board) -> tuple[str, int]:
-    """How it ended, in a word, and the exit code."""
-    if all(job.state in SETTLED for job in board.jobs.values()):
+    """Return the outcome and the exit code of a finished backlog run."""
+    if all(job.state in FINISHED_STATES for job in board.jobs.values()):
         return "done", 0
     if board.of("queued") and not fits(board, 0):
         return "budget", 1
     return ("stuck" if board.stuck else "parked"), 1
 
 
-def cycle(items: Iterable[Item]) -> tuple[str, ...]:
-    """Items that wait for one another in a ring, if there are any: nobody of them could ever start."""
-    after = {item.key: item.after for item in items}
-    seen: dict[str, int] = {}  # 1: on the way, 2: harmless
+def cycle(tasks: Iterable[BacklogTask]) -> tuple[str, ...]:
+    """Return tasks that depend on each other in a cycle, if there are any."""
+    after = {task.key: task.after for task in tasks}
+    seen: dict[str, int] = {}  # 1: on the path, 2: in no cycle
     for start in after:
-        way: list[tuple[str, Iterator[str]]] = [(start, iter(after[start]))] if start not in seen else []
+        path: list[tuple[str, Iterator[str]]] = [(start, iter(after[start]))] if start not in seen else []
         seen.setdefault(start, 1)
-        while way:
-            key, rest = way[-1]
+        while path:
+            key, rest = path[-1]
             following = next(rest, None)
             if following is None:
                 seen[key] = 2
-                way.pop()
+                path.pop()
             elif seen.get(following) == 1:
-                names = [name for name, _ in way]
+                names = [name for name, _ in path]
                 return (*names[names.index(following) :], following)
             elif following in after and following not in seen:
                 seen[following] = 1
-                way.append((following, iter(after[following])))
+                path.append((following, iter(after[following])))
     return ()
 
 
 def overlap(some: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether two sets of patterns may mean the same file. In doubt they do."""
-    return len(some) * len(others) > MOST_COMPARED or any(_meet(one, other) for one in some for other in others)
+    """Whether two sets of patterns may match the same file; True if unsure."""
+    return len(some) * len(others) > MAX_COMPARED or any(_may_overlap(one, other) for one in some for other in others)
 
 
-def _meet(one: str, other: str) -> bool:
+def _may_overlap(one: str, other: str) -> bool:
     if one == other:
         return True
-    (start, is_open), (begin, is_wide) = _fixed(one), _fixed(other)
+    (start, is_open), (begin, is_wide) = _literal_prefix(one), _literal_prefix(other)
     if not is_open and not is_wide:
         return f"{one.rstrip('/')}/".startswith(f"{other.rstrip('/')}/") or f"{other.rstrip('/')}/".startswith(
             f"{one.rstrip('/')}/"
         )
     if not (start.startswith(begin) or begin.startswith(start)):
         return False
-    tail, end = _fixed(one[::-1])[0], _fixed(other[::-1])[0]
+    tail, end = _literal_prefix(one[::-1])[0], _literal_prefix(other[::-1])[0]
     return tail.startswith(end) or end.startswith(tail)
 
 
-def _fixed(pattern: str) -> tuple[str, bool]:
-    """What stands before its first wildcard, and whether there is one."""
+def _literal_prefix(pattern: str) -> tuple[str, bool]:
+    """Return the part before the first wildcard, and whether there is one."""
     at = next((at for at, char in enumerate(pattern) if char in "*?[]"), len(pattern))
     return pattern[:at], at < len(pattern)
 
@@ -358,26 +383,26 @@ def median(costs: Sequence[float]) -> float:
 
 
 def _in_order(jobs: Iterable[Job]) -> list[Job]:
-    """Those that were sent back first, then by priority; `sorted` keeps the order of the list among equals."""
-    return sorted(jobs, key=lambda job: (-job.returns, job.item.priority))
+    """Sort: refused tasks first, then by priority, then in the order of the backlog."""
+    return sorted(jobs, key=lambda job: (-job.returns, job.task.priority))
 
 
-def _is_free(board: Board, job: Job) -> bool:
-    """Whether all that it depends on has landed."""
-    for key in job.item.after:
+def _can_start(board: Board, job: Job) -> bool:
+    """Whether all its dependencies are merged."""
+    for key in job.task.after:
         other = board.jobs.get(key)
-        if other is not None and other.state != "landed" and not other.item.done:
+        if other is not None and other.state != "merged" and not other.task.done:
             return False
     return True
 
 
 def _blocked(board: Board) -> frozenset[str]:
-    """The items that wait for one that stands aside, however many stand between them."""
-    stopped = [job.item.key for job in board.of("parked", "withdrawn") if not job.item.done]
+    """Return the keys of tasks that wait, directly or not, for one that is parked or withdrawn."""
+    stopped = [job.task.key for job in board.of("parked", "withdrawn") if not job.task.done]
     followers: dict[str, list[str]] = {}
     for job in board.of("queued") if stopped else ():
-        for key in job.item.after:
-            followers.setdefault(key, []).append(job.item.key)
+        for key in job.task.after:
+            followers.setdefault(key, []).append(job.task.key)
     blocked: set[str] = set()
     while stopped:
         following = [key for key in followers.pop(stopped.pop(), ()) if key not in blocked]

@@ -29,7 +29,7 @@ class RunStarted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     resumed: bool = False
     task: str = ""
     work: str = ""
-    item: str = ""
+    backlog_task: str = ""
 
 
 class Baseline(Struct, frozen=True):

@@ -23,7 +23,7 @@ class RunSummary(Struct, omit_defaults=True, kw_only=True):
     for a person, who must answer a question if it `asks`. `stopping`: it ends after its turn. `given` counts the
     person's notes in the current prompt. `doing` is what it does since `since`. Without an `outcome` the run is
     running, or its process died. `kind` is "work" for a backlog and "plan" for a run that makes a plan; `work` and
-    `item` name the backlog and the task that the run is for. `untouched`: it changed nothing in its worktree.
+    `backlog_task` name the backlog and the task that the run is for. `untouched`: it changed nothing in its worktree.
     """
 
     run: str
@@ -40,7 +40,7 @@ class RunSummary(Struct, omit_defaults=True, kw_only=True):
     task: str = ""
     kind: str = ""
     work: str = ""
-    item: str = ""
+    backlog_task: str = ""
     version: str = ""
     began: float = 0.0
     changed: float = 0.0
@@ -150,7 +150,7 @@ def _started(facts: Summary, event: e.RunStarted, at: float) -> Summary:
         branch=event.branch,
         task=event.task,
         work=event.work,
-        item=event.item,
+        backlog_task=event.backlog_task,
         version=event.version,
         began=facts.began or at,
         changed=at,

@@ -1,16 +1,27 @@
-"""What happens while a backlog is worked off, and how does each event change what is known of it?"""
+"""Events of a backlog run, how each changes the board, and the events that follow from a finished loop or merge."""
 
 from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.backlog import Board, GateVerdict, Item, Job, after_gate
+from ralph.core.backlog import (
+    BacklogTask,
+    Board,
+    GateVerdict,
+    Job,
+    TaskResult,
+    after_gate,
+    after_verdict,
+    displayed_states,
+)
 from ralph.core.events import named
+from ralph.core.model import Outcome
+from ralph.core.text import one_line
 
 
 class WorkStarted(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first event of a work, and of each time it is resumed. `base` is the commit from which the target starts."""
+    """The first event of a backlog run, and of each time it is resumed. The target starts at commit `base`."""
 
     name: str
     backlog: str
@@ -20,7 +31,7 @@ class WorkStarted(Struct, frozen=True, kw_only=True, omit_defaults=True):
     push: str = ""
     checks: tuple[str, ...] = ()
     slots: int = 1
-    most_returns: int = 3
+    max_returns: int = 3
     max_cost: float | None = None
     max_time: float | None = None
     pid: int = 0
@@ -28,14 +39,14 @@ class WorkStarted(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resumed: bool = False
 
 
-class ItemListed(Struct, frozen=True):
-    """An item stands in the list, or stands there with other words than before."""
+class TaskListed(Struct, frozen=True):
+    """The backlog contains a new task, or a known one with a changed text."""
 
-    item: Item
+    task: BacklogTask
 
 
-class ItemQueued(Struct, frozen=True, omit_defaults=True):
-    """It waits for its turn again: a person wants it tried once more, or its loop was cut off."""
+class TaskQueued(Struct, frozen=True, omit_defaults=True):
+    """The task waits for a free slot again. `forgiven`: earlier refusals no longer count."""
 
     key: str
     reason: str = ""
@@ -43,17 +54,17 @@ class ItemQueued(Struct, frozen=True, omit_defaults=True):
     forgiven: bool = False
 
 
-class ItemStarted(Struct, frozen=True, omit_defaults=True):
-    """A loop works on it. `round` counts them from 1; `worker` is who has it, where there is more than one."""
+class TaskStarted(Struct, frozen=True, omit_defaults=True):
+    """A loop works on the task. `attempt` counts from 1; `worker` names the machine in a fleet."""
 
     key: str
-    round: int
+    attempt: int
     run: str = ""
     worker: str = ""
 
 
-class ItemReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Its loop is done and verified; the work is committed as `tip`."""
+class TaskReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The task's loop is done and verified; the result is the commit `tip`."""
 
     key: str
     tip: str
@@ -62,16 +73,16 @@ class ItemReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cost_usd: float | None = None
 
 
-class ItemLanded(Struct, frozen=True, omit_defaults=True):
-    """It is in the target: `tip` is an ancestor of it, since `commit`."""
+class TaskMerged(Struct, frozen=True, omit_defaults=True):
+    """The target contains `tip`, since `commit`."""
 
     key: str
     tip: str = ""
     commit: str = ""
 
 
-class ItemReturned(Struct, frozen=True, omit_defaults=True):
-    """The gate sent it back. Nothing else lands on `files` until it has come again."""
+class TaskReturned(Struct, frozen=True, omit_defaults=True):
+    """The gate refused the task. Nothing else that changes `files` is merged until it is ready again."""
 
     key: str
     reason: str
@@ -79,8 +90,8 @@ class ItemReturned(Struct, frozen=True, omit_defaults=True):
     files: tuple[str, ...] = ()
 
 
-class ItemParked(Struct, frozen=True, omit_defaults=True):
-    """It stands aside until a person speaks."""
+class TaskParked(Struct, frozen=True, omit_defaults=True):
+    """The task needs a person: `ralph work retry KEY`."""
 
     key: str
     reason: str
@@ -88,27 +99,29 @@ class ItemParked(Struct, frozen=True, omit_defaults=True):
     cost_usd: float | None = None
 
 
-class ItemWithdrawn(Struct, frozen=True):
-    """A person withdrew it or, `by_list`, ticked it or took it off the list. Its branch stays."""
+class TaskWithdrawn(Struct, frozen=True):
+    """A person withdrew the task or, with `by_list`, ticked it or removed it from the backlog. Its branch stays."""
 
     key: str
     reason: str
     by_list: bool = False
 
 
-class ItemWarned(Struct, frozen=True):
-    """Something has landed that its work will conflict with: its agent was told."""
+class TaskWarned(Struct, frozen=True):
+    """The running task will conflict with what was just merged in `files`; ralph told its agent."""
 
     key: str
     files: tuple[str, ...]
 
 
 class GateStarted(Struct, frozen=True):
+    """The gate merges and checks these tasks together."""
+
     keys: tuple[str, ...]
 
 
 class GateFinished(Struct, frozen=True, omit_defaults=True):
-    """What the gate saw, and how long it took."""
+    """The gate's verdict, and how long it took."""
 
     verdict: GateVerdict
     duration_s: float = 0.0
@@ -120,21 +133,21 @@ class GateOpened(Struct, frozen=True):
     commit: str
 
 
-class WorkHeld(Struct, frozen=True):
-    """Nothing new starts and nothing lands until a person speaks; or that is over."""
+class WorkPaused(Struct, frozen=True):
+    """A person paused the backlog run or, if not `is_paused`, let it continue."""
 
-    is_held: bool
+    is_paused: bool
 
 
 class WorkFinished(Struct, frozen=True, kw_only=True):
-    """The last event of a work, whatever ended it."""
+    """The last event of a backlog run, whatever ended it."""
 
     outcome: str
     reason: str
-    landed: int
+    merged: int
     parked: int
     blocked: int
-    items: int
+    tasks: int
     cost_usd: float | None
     duration_s: float
     exit_code: int
@@ -142,19 +155,19 @@ class WorkFinished(Struct, frozen=True, kw_only=True):
 
 WorkEvent = (
     WorkStarted
-    | ItemListed
-    | ItemQueued
-    | ItemStarted
-    | ItemReady
-    | ItemLanded
-    | ItemReturned
-    | ItemParked
-    | ItemWithdrawn
-    | ItemWarned
+    | TaskListed
+    | TaskQueued
+    | TaskStarted
+    | TaskReady
+    | TaskMerged
+    | TaskReturned
+    | TaskParked
+    | TaskWithdrawn
+    | TaskWarned
     | GateStarted
     | GateFinished
     | GateOpened
-    | WorkHeld
+    | WorkPaused
     | WorkFinished
 )
 
@@ -162,75 +175,121 @@ NAMES = named(get_args(WorkEvent))
 
 
 def after(board: Board, event: object, at: float) -> Board:
-    """The board once `event` has happened."""
-    return changed(copied(board), event, at)
+    """Return the board after `event`."""
+    return apply_event(copy_board(board), event, at)
 
 
-def copied(board: Board) -> Board:
-    """For one who changes it, while others have it in their hands."""
+def copy_board(board: Board) -> Board:
     return replace(board, jobs={**board.jobs}, working={**board.working})
 
 
-def changed(board: Board, event: object, at: float) -> Board:
-    """The same where the board is in nobody else's hands: its jobs are changed where they are. To copy a thousand of
-    them for each of a thousand events would take longer than to read them."""
+def apply_event(board: Board, event: object, at: float) -> Board:
+    """Like `after`, but change `board.jobs` in place: copying it for every event of a long journal would be slow."""
     match event:
         case WorkStarted():
-            known = {"slots": event.slots, "most_returns": event.most_returns, "max_cost": event.max_cost}
-            # Nothing is at work when a work begins to go on.
-            for key in (*board.working,):  # not all jobs: a journal may tell of a thousand beginnings
+            known = {"slots": event.slots, "max_returns": event.max_returns, "max_cost": event.max_cost}
+            for key in (*board.working,):  # nothing runs yet when a backlog run is resumed
                 _with(board, replace(board.jobs[key], state="queued"))
-            return replace(board, **known, trying=(), stuck="", is_held=False)
-        case ItemListed():
-            job = board.jobs.get(event.item.key)
-            return _with(board, replace(job, item=event.item) if job else Job(item=event.item, since=at))
+            return replace(board, **known, trying=(), stuck="", is_paused=False)
+        case TaskListed():
+            job = board.jobs.get(event.task.key)
+            return _with(board, replace(job, task=event.task) if job else Job(task=event.task, since=at))
         case GateStarted():
             return replace(board, trying=event.keys)
         case GateFinished():
             return after_gate(board, event.verdict)
-        case WorkHeld():
-            return replace(board, is_held=event.is_held)
-        case ItemReady() | ItemParked():
-            return _spent(_with(board, _ended(board.jobs[event.key], event, at)), event.cost_usd)
-        case ItemQueued() | ItemStarted() | ItemLanded() | ItemReturned() | ItemWithdrawn():
-            return _with(board, _moved(board.jobs[event.key], event, at))
+        case WorkPaused():
+            return replace(board, is_paused=event.is_paused)
+        case TaskReady() | TaskParked():
+            return _add_cost(_with(board, _after_end(board.jobs[event.key], event, at)), event.cost_usd)
+        case TaskQueued() | TaskStarted() | TaskMerged() | TaskReturned() | TaskWithdrawn():
+            return _with(board, _after_move(board.jobs[event.key], event, at))
     return board
 
 
-def _moved(job: Job, event: ItemQueued | ItemStarted | ItemLanded | ItemReturned | ItemWithdrawn, at: float) -> Job:
+def _after_move(
+    job: Job, event: TaskQueued | TaskStarted | TaskMerged | TaskReturned | TaskWithdrawn, at: float
+) -> Job:
     match event:
-        case ItemQueued():
+        case TaskQueued():
             kept = {"returns": 0, "refused": ()} if event.forgiven else {}
             return replace(job, state="queued", reason=event.reason, note=event.note or job.note, since=at, **kept)
-        case ItemStarted():
-            known = {"rounds": event.round, "run": event.run or job.run, "worker": event.worker}
+        case TaskStarted():
+            known = {"attempts": event.attempt, "run": event.run or job.run, "worker": event.worker}
             return replace(job, state="working", reason="", since=at, **known)
-        case ItemLanded():
-            return replace(job, state="landed", commit=event.commit, reason="", note="", since=at)
-        case ItemReturned():
+        case TaskMerged():
+            return replace(job, state="merged", commit=event.commit, reason="", note="", since=at)
+        case TaskReturned():
             known = {"reason": event.reason, "note": event.note, "refused": event.files}
             return replace(job, state="queued", returns=job.returns + 1, since=at, **known)
-        case ItemWithdrawn():
+        case TaskWithdrawn():
             return replace(job, state="withdrawn", reason=event.reason, by_list=event.by_list, since=at)
 
 
-def _ended(job: Job, event: ItemReady | ItemParked, at: float) -> Job:
-    """The item once its loop has come to an end, or the gate has had enough of it."""
+def _after_end(job: Job, event: TaskReady | TaskParked, at: float) -> Job:
+    """Return the job after its loop finished, or after the gate parked it."""
     cost = event.cost_usd if job.cost_usd is None else job.cost_usd + (event.cost_usd or 0.0)
     known = {"run": event.run or job.run, "cost_usd": cost, "since": at}
-    if isinstance(event, ItemReady):
+    if isinstance(event, TaskReady):
         return replace(job, state="ready", tip=event.tip, files=event.files, reason="", note="", **known)
     return replace(job, state="parked", reason=event.reason, **known)
 
 
-def _spent(board: Board, cost: float | None) -> Board:
+def _add_cost(board: Board, cost: float | None) -> Board:
     return replace(board, spent=board.spent + cost) if cost is not None else board
 
 
 def _with(board: Board, job: Job) -> Board:
-    board.jobs[job.item.key] = job
+    board.jobs[job.task.key] = job
     if job.state == "working":
-        board.working[job.item.key] = job.run
+        board.working[job.task.key] = job.run
     else:
-        board.working.pop(job.item.key, None)
+        board.working.pop(job.task.key, None)
     return board
+
+
+def after_loop(key: str, result: TaskResult, was_stopped: bool) -> WorkEvent:
+    """Return what becomes of a task whose loop finished. `was_stopped`: ralph had asked the loop to stop.
+
+    After a fatal error the task is queued: the caller stops everything, because it is not the task's fault.
+    """
+    if result.outcome == Outcome.DONE.value and result.files:
+        return TaskReady(key=key, tip=result.tip, files=result.files, run=result.run, cost_usd=result.cost_usd)
+    if result.outcome == Outcome.FATAL.value:
+        return TaskQueued(key, result.reason)
+    if result.outcome == Outcome.INTERRUPTED.value and was_stopped:
+        return TaskQueued(key, "its loop was stopped and can be resumed")
+    why = one_line(f"{result.outcome}: {result.reason}" if result.reason else result.outcome, 500)
+    if result.outcome == Outcome.DONE.value:
+        why = "done, but it changed nothing"
+    elif result.outcome == Outcome.INTERRUPTED.value:
+        why = "stopped by a person"
+    return TaskParked(key, why, result.run, result.cost_usd)
+
+
+def after_merge(board: Board, verdict: GateVerdict, duration: float) -> list[WorkEvent]:
+    """Return the events that follow from the gate's verdict."""
+    happened: list[WorkEvent] = [GateFinished(verdict, duration)]
+    for step in after_verdict(board, verdict):
+        if step.to == "merged":
+            happened.append(TaskMerged(step.key, board.jobs[step.key].tip, verdict.commit))
+        elif step.to == "returned":
+            happened.append(TaskReturned(step.key, step.reason, step.note, step.files))
+        else:
+            happened.append(TaskParked(step.key, step.reason))
+    return happened
+
+
+def work_summary(board: Board, outcome: str, reason: str, exit_code: int, duration: float) -> WorkFinished:
+    states = [*displayed_states(board).values()]
+    return WorkFinished(
+        outcome=outcome,
+        reason=one_line(reason, 500),
+        merged=states.count("merged"),
+        parked=states.count("parked"),
+        blocked=states.count("blocked"),
+        tasks=len(states) - states.count("withdrawn"),
+        cost_usd=board.spent if board.costs else None,
+        duration_s=duration,
+        exit_code=exit_code,
+    )

@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 from shutil import which
 
-from ralph.backlog import item_worktrees
-from ralph.backlog.backlog_source import ListWatch, read_list_at
+from ralph.backlog import task_worktrees
+from ralph.backlog.backlog_content import BacklogContent
+from ralph.backlog.backlog_source import BacklogWatch, read_list_at
 from ralph.backlog.children import TaskProcess
 from ralph.backlog.coordinator import TICK, Coordinator
-from ralph.backlog.lists import ListContent
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
-from ralph.core.backlog import SETTLED, Board, GateVerdict, Item, is_over, next_batch, next_starts
+from ralph.core.backlog import FINISHED_STATES, BacklogTask, Board, GateVerdict, is_over, next_batch, next_starts
 from ralph.core.model import Outcome
 from ralph.errors import UserError
 from ralph.fleet.database import Database, GaveUp
@@ -51,10 +51,10 @@ class Member(Coordinator):
     ) -> None:
         super().__init__(order, folder, ledger, interrupt, tick=tick, env=env)
         self._worker, self._database, self._brings = name, database, brings
-        self._list = ListWatch(order.source, order.workspace, is_here=brings)
+        self._list = BacklogWatch(order.source, order.workspace, is_here=brings)
         self._renew, self._is_wanted_elsewhere = renew, is_wanted_elsewhere
         self._runs: dict[str, str] = {}  # of the children here, by key
-        self._to_clear: dict[str, str] = {}  # items that have landed, with their tips
+        self._to_clear: dict[str, str] = {}  # tasks that have merged, with their tips
         self._was_held = False
         self._pause = Pause(self._mailbox)
         self._heard = self._watched = 0.0
@@ -63,7 +63,7 @@ class Member(Coordinator):
     def elapsed(self) -> float:
         return self.ledger.age
 
-    def _begin(self, reading: ListContent | None) -> None:
+    def _begin(self, reading: BacklogContent | None) -> None:
         self._pause.begin()
         self.ledger.hear()
         if reading is not None:
@@ -107,10 +107,10 @@ class Member(Coordinator):
         if time.monotonic() - self._watched > LOOK:
             self._watched = time.monotonic()
             self.ledger.take_over()
-        if (landing := self._children.find("")) and not self.ledger.has_gate():
+        if (merge := self._children.find("")) and not self.ledger.has_gate():
             self._is_open, self._batch = False, ()
-            landing.request_stop(2)
-        if self.ledger.takes_gate():  # whoever had it may have been at a landing: git says what came of it
+            merge.request_stop(2)
+        if self.ledger.takes_gate():  # whoever had it may have been at a merge: git says what came of it
             self._is_open = self._was_opened()
             if self.ledger.board.trying:
                 self.ledger.tell(work_events.GateFinished(GateVerdict()))
@@ -126,7 +126,7 @@ class Member(Coordinator):
         self._renew()
 
     def _claim_back(self, child: TaskProcess) -> None:
-        """We were taken for dead. If nobody has begun with the item since, it is ours again; else its loop ends."""
+        """We were taken for dead. If nobody has begun with the task since, it is ours again; else its loop ends."""
         key, run = child.key, self._runs[child.key]
         job = self.ledger.board.jobs.get(key)
         is_free = job is not None and job.state == "queued" and job.run == run
@@ -137,41 +137,41 @@ class Member(Coordinator):
             and not self.ledger.finished
             and self.ledger.claims(key)
         ):
-            self.ledger.tell(work_events.ItemStarted(key, job.rounds, run, self._worker))
+            self.ledger.tell(work_events.TaskStarted(key, job.attempts, run, self._worker))
         if not self.ledger.is_mine(key):
             child.request_stop(2 if job is None or job.state != "withdrawn" else 1)
 
     def _follow(self, heard: Sequence[object]) -> None:
-        board, landed = self.ledger.board, dict[str, str]()
-        if board.is_held != self._was_held:
-            self._was_held = board.is_held
-            self._hold_loops(board.is_held)
+        board, merged = self.ledger.board, dict[str, str]()
+        if board.is_paused != self._was_held:
+            self._was_held = board.is_paused
+            self._hold_loops(board.is_paused)
         for event in heard:
             match event:
-                case work_events.ItemWarned():
+                case work_events.TaskWarned():
                     self._tell_agent(event.key, event.files)
-                case work_events.ItemLanded():
-                    landed[event.key] = event.tip or board.jobs[event.key].tip
-        if landed:
-            if not self.ledger.has_gate():  # whose landings clear up by themselves
-                self._to_clear |= landed
+                case work_events.TaskMerged():
+                    merged[event.key] = event.tip or board.jobs[event.key].tip
+        if merged:
+            if not self.ledger.has_gate():  # whose merges clear up by themselves
+                self._to_clear |= merged
             self._list.hurry()  # the target has changed, and the list on it with it
             self._tick_on_disk()
         if self.ledger.finished:
             self._children.request_stop(1)
 
     def _clear(self) -> None:
-        """What is left here of items that have landed: once all that can begin has begun, for it takes its time."""
-        landed, self._to_clear = self._to_clear, {}
-        here = {key: tip for key, tip in landed.items() if Path(self.order.worktree_of(self._home, key).path).exists()}
+        """What is left here of tasks that have merged: once all that can begin has begun, for it takes its time."""
+        merged, self._to_clear = self._to_clear, {}
+        here = {key: tip for key, tip in merged.items() if Path(self.order.worktree_of(self._home, key).path).exists()}
         with suppress(UserError):
-            item_worktrees.clear(self.order, self._home, here)
+            task_worktrees.clear(self.order, self._home, here)
 
     def _obey(self) -> None:
         """What people want on this machine; what they want elsewhere is in the ledger."""
-        is_held = None if self._end else self._pause.settle(self.ledger.board.is_held)
-        if is_held is not None:
-            self.ledger.tell(work_events.WorkHeld(is_held))
+        is_paused = None if self._end else self._pause.settle(self.ledger.board.is_paused)
+        if is_paused is not None:
+            self.ledger.tell(work_events.WorkPaused(is_paused))
         self._grant_wishes()
 
     def _can_keep_list(self) -> bool:
@@ -179,10 +179,10 @@ class Member(Coordinator):
         source = self.order.source
         return self._brings or bool(source.paths) or (source.program == "github" and bool(which("gh")))
 
-    def _take(self, reading: ListContent) -> None:
+    def _take(self, reading: BacklogContent) -> None:
         if not self._brings and self.order.source.is_in_files:
             before = read_list_at(self.order.base, self.order.source, self._home)
-            reading = ListContent(changed_since(before.items, reading.items, self.ledger.board))
+            reading = BacklogContent(changed_since(before.tasks, reading.tasks, self.ledger.board))
         super()._take(reading)
 
     def _tick_on_disk(self) -> None:
@@ -217,19 +217,19 @@ class Member(Coordinator):
         with suppress(GaveUp):
             self.ledger.leave()
         if self._end == Outcome.FATAL.value:
-            what = "start again" if is_hopeless else "start this worker again: its items go on elsewhere"
+            what = "start again" if is_hopeless else "start this worker again: its tasks go on elsewhere"
             raise UserError(self._reason, f"mend it, then {what}")
         if self._end == Outcome.INTERRUPTED.value:
             return 130
         return self.ledger.finished.exit_code if self.ledger.finished else 0
 
 
-def changed_since(then: Sequence[Item], items: Sequence[Item], board: Board) -> tuple[Item, ...]:
+def changed_since(then: Sequence[BacklogTask], tasks: Sequence[BacklogTask], board: Board) -> tuple[BacklogTask, ...]:
     """What is known, with all that has changed on the target since the work began: whoever brought the list may have
-    had one that nobody else sees. A tick is the gate's own doing, unless its item is queued."""
-    before, now = ({item.key: item for item in listed} for listed in (then, items))
-    jobs = {key: job for key, job in board.jobs.items() if job.state not in SETTLED}
-    known = {key: job.item for key, job in jobs.items() if key in now or key not in before}
-    changed = {key: item for key, item in now.items() if before.get(key) != item}
-    ticked = {key for key, item in changed.items() if item.done and key in jobs and jobs[key].state != "queued"}
-    return tuple({**known, **{key: item for key, item in changed.items() if key not in ticked}}.values())
+    had one that nobody else sees. A tick is the gate's own doing, unless its task is queued."""
+    before, now = ({task.key: task for task in listed} for listed in (then, tasks))
+    jobs = {key: job for key, job in board.jobs.items() if job.state not in FINISHED_STATES}
+    known = {key: job.task for key, job in jobs.items() if key in now or key not in before}
+    changed = {key: task for key, task in now.items() if before.get(key) != task}
+    ticked = {key for key, task in changed.items() if task.done and key in jobs and jobs[key].state != "queued"}
+    return tuple({**known, **{key: task for key, task in changed.items() if key not in ticked}}.values())

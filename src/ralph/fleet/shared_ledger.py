@@ -11,7 +11,7 @@ from procrastinate.utils import utcnow
 
 from ralph.backlog.ledger import NAMES, JournalLedger, WorkTold
 from ralph.core import work_events
-from ralph.core.backlog import SETTLED
+from ralph.core.backlog import FINISHED_STATES
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.fleet.database import STALLED, Database, Registered, Transaction, finished
@@ -20,15 +20,15 @@ from ralph.store.journal import decode_entry
 from ralph.store.writer import LineSink, Writer
 
 TASK = "ralph"
-GATE, LIST = ".gate", ".list"  # no item's key begins with a dot
+GATE, LIST = ".gate", ".list"  # no task's key begins with a dot
 POSTS = (GATE, LIST)
-"""What one worker has for all: the landings, and the keeping of the list."""
+"""What one worker has for all: the merges, and the keeping of the list."""
 CENT = 0.01
-ENDS_OF_A_LOOP = (work_events.ItemReady, work_events.ItemParked, work_events.ItemQueued)
+ENDS_OF_A_LOOP = (work_events.TaskReady, work_events.TaskParked, work_events.TaskQueued)
 
 
 class SharedLedger(JournalLedger):
-    """What one worker knows and says of a work. `_mine` are the items that it has, with the run that works on each: a
+    """What one worker knows and says of a work. `_mine` are the tasks that it has, with the run that works on each: a
     word about one of them counts only while nobody else has taken it over. `_runs` are all that it has begun: by them
     it knows its own, for a name may be borne by somebody else by now."""
 
@@ -48,7 +48,7 @@ class SharedLedger(JournalLedger):
     # What is told
 
     def tell(self, *happened: WorkTold) -> None:
-        self._runs |= {event.run for event in happened if isinstance(event, work_events.ItemStarted)}
+        self._runs |= {event.run for event in happened if isinstance(event, work_events.TaskStarted)}
         self._write(lambda transaction: [event for event in happened if self._is_true(transaction, event)])
 
     def _write(self, decide: Any) -> None:
@@ -67,7 +67,7 @@ class SharedLedger(JournalLedger):
             transaction.write(self._work, self._seq + 1, lines)
             for event in true:
                 self._keep_jobs(transaction, event)
-            listed = [event.item.key for event in true if isinstance(event, work_events.ItemListed)]
+            listed = [event.task.key for event in true if isinstance(event, work_events.TaskListed)]
             queue_up(transaction, self._work, [key for key in listed if key not in self.board.jobs])
             return list(enumerate(lines, self._seq + 1))
 
@@ -80,24 +80,27 @@ class SharedLedger(JournalLedger):
                 return self._is_held_by_us(transaction, GATE)
             case work_events.WorkFinished():
                 return self.finished is None
-            case work_events.ItemListed():
-                known = self.board.jobs.get(event.item.key)
-                return known is None or known.item != event.item
+            case work_events.TaskListed():
+                known = self.board.jobs.get(event.task.key)
+                return known is None or known.task != event.task
         job = self.board.jobs.get(getattr(event, "key", ""))
         if job is None:
             return not hasattr(event, "key")
-        is_ours = job.state == "working" and job.run == self._mine.get(job.item.key)
+        is_ours = job.state == "working" and job.run == self._mine.get(job.task.key)
         match event:
-            case work_events.ItemStarted():
+            case work_events.TaskStarted():
                 return job.state == "queued" and self._claimed(transaction, event.key)
-            case work_events.ItemReady():
+            case work_events.TaskReady():
                 return is_ours
-            case work_events.ItemQueued():
+            case work_events.TaskQueued():
                 return is_ours or job.state in ("queued", "parked", "withdrawn")
-            case work_events.ItemParked() | work_events.ItemReturned():
+            case work_events.TaskParked() | work_events.TaskReturned():
                 return is_ours or (job.state == "ready" and self._is_held_by_us(transaction, GATE))
-            case work_events.ItemLanded() | work_events.ItemWithdrawn():
-                return job.state not in SETTLED or (job.state, type(event)) == ("withdrawn", work_events.ItemLanded)
+            case work_events.TaskMerged() | work_events.TaskWithdrawn():
+                return job.state not in FINISHED_STATES or (job.state, type(event)) == (
+                    "withdrawn",
+                    work_events.TaskMerged,
+                )
         return True
 
     # What others tell
@@ -141,7 +144,7 @@ class SharedLedger(JournalLedger):
                 listener(*happened)
 
     def _mind(self, event: WorkTold) -> None:
-        if isinstance(event, work_events.ItemStarted) and event.run in self._runs:
+        if isinstance(event, work_events.TaskStarted) and event.run in self._runs:
             self._mine[event.key] = event.run
         for key, run in list(self._mine.items()):
             job = self.board.jobs.get(key)
@@ -158,7 +161,7 @@ class SharedLedger(JournalLedger):
         """How long ago the work was begun, in seconds."""
         return max(time.time() - self.began, 0.0) if self.began else 0.0
 
-    # Claims: a job of Procrastinate for each item, and one for the gate
+    # Claims: a job of Procrastinate for each task, and one for the gate
 
     def claims(self, key: str) -> bool:
         """Whether there is room, and nobody was faster. The claim itself is part of telling that it has begun."""
@@ -222,7 +225,7 @@ class SharedLedger(JournalLedger):
                 job = self.board.jobs.get(key)
                 if job is not None and job.state == "working":
                     why = f"{who.name} was not heard for {who.silence:.0f} seconds" if who else "its worker has left"
-                    told.append(work_events.ItemQueued(key, why))
+                    told.append(work_events.TaskQueued(key, why))
             return told
 
         if self._database.do(self._stalled):
@@ -262,7 +265,7 @@ class SharedLedger(JournalLedger):
 
 
 def queue_of(work: str, key: str) -> str:
-    """Each item has a queue of its own: so it can be claimed by its name."""
+    """Each task has a queue of its own: so it can be claimed by its name."""
     return f"{work}/{key}"[:128]
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.coordinator import summary
 from ralph.backlog.ledger import WorkRegistration, WorkTold
-from ralph.backlog.wishes import WISH, Wish, granted, in_vain, item_meant
+from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request, find_task, in_vain
 from ralph.backlog.work_order import WorkOrder, order_in, put_order
 from ralph.core import work_events
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
+from ralph.core.work_events import work_summary
 from ralph.errors import UserError
 from ralph.files import state_folder
 from ralph.fleet.database import LAYOUT, Database, Present, Registered, Transaction, WorkRow, ready
@@ -57,15 +57,15 @@ class Pause:
         """What is there already, nobody has changed."""
         self._was = self._mailbox.read().is_paused
 
-    def settle(self, is_held: bool) -> bool | None:
+    def settle(self, is_paused: bool) -> bool | None:
         """What a person here wants, if they have changed it; else the mailbox follows the others."""
         was, self._was = self._was, self._mailbox.read().is_paused
-        if self._was == is_held:
+        if self._was == is_paused:
             return None
         if self._was != was:
             return self._was
-        self._mailbox.pause() if is_held else self._mailbox.unpause()
-        self._was = is_held
+        self._mailbox.pause() if is_paused else self._mailbox.unpause()
+        self._was = is_paused
         return None
 
 
@@ -108,12 +108,12 @@ def heard(worker: Present) -> str:
 
 
 def doing(worker: Present, board: Board) -> list[str]:
-    """The items that a worker has."""
-    return [job.item.key for job in board.of("working") if job.worker == worker.name]
+    """The tasks that a worker has."""
+    return [job.task.key for job in board.of("working") if job.worker == worker.name]
 
 
 def told_of(workers: Iterable[Present], board: Board) -> Iterator[str]:
-    """A line for each worker: where it is, which items it has, and when it was last heard."""
+    """A line for each worker: where it is, which tasks it has, and when it was last heard."""
     for worker in workers:
         has = ", ".join(doing(worker, board)) or ("waits" if worker.work else "looks for work")
         where = one_line(f"{worker.name} on {worker.host}: {has}", 500)
@@ -121,30 +121,30 @@ def told_of(workers: Iterable[Present], board: Board) -> Iterator[str]:
 
 
 def retry(database: Database, work: str, key: str, note: str) -> str:
-    seen = tell(database, work, lambda seen: _granted(seen, Wish("retry", key, note)), opens=True)
-    return f"{item_meant(seen.board, key, seen.row.name).item.key} is tried again"
+    seen = tell(database, work, lambda seen: _granted(seen, TaskRequest("retry", key, note)), opens=True)
+    return f"{find_task(seen.board, key, seen.row.name).task.key} is tried again"
 
 
 def withdraw(database: Database, work: str, key: str) -> str:
-    seen = tell(database, work, lambda seen: _granted(seen, Wish("withdraw", key)))
-    return f"{item_meant(seen.board, key, seen.row.name).item.key} is left alone; its branch stays"
+    seen = tell(database, work, lambda seen: _granted(seen, TaskRequest("withdraw", key)))
+    return f"{find_task(seen.board, key, seen.row.name).task.key} is left alone; its branch stays"
 
 
-def _granted(seen: Seen, wish: Wish) -> Sequence[WorkTold]:
-    job = item_meant(seen.board, wish.key, seen.row.name)
-    if told := granted(seen.board, replace(wish, key=job.item.key)):
+def _granted(seen: Seen, wish: TaskRequest) -> Sequence[WorkTold]:
+    job = find_task(seen.board, wish.key, seen.row.name)
+    if told := events_for_request(seen.board, replace(wish, key=job.task.key)):
         return told
     raise in_vain(job, wish)
 
 
-def hold(database: Database, work: str, is_held: bool) -> str:
+def hold(database: Database, work: str, is_paused: bool) -> str:
     def decide(seen: Seen) -> list[WorkTold]:
         if not seen.row.is_open:
             raise UserError(f"work {seen.row.name} is over", "`ralph work resume` takes it up again")
-        return [work_events.WorkHeld(is_held)] if seen.board.is_held != is_held else []
+        return [work_events.WorkPaused(is_paused)] if seen.board.is_paused != is_paused else []
 
     name = tell(database, work, decide).row.name
-    return f"work {name} is {'paused: each loop stops before its next turn' if is_held else 'going on'}"
+    return f"work {name} is {'paused: each loop stops before its next turn' if is_paused else 'going on'}"
 
 
 def stop(database: Database, work: str) -> str:
@@ -154,7 +154,7 @@ def stop(database: Database, work: str) -> str:
         if not seen.row.is_open:
             raise UserError(f"work {seen.row.name} is over", "nothing is left to stop")
         lasted = max(seen.history.last - seen.history.began, 0.0)
-        return [summary(seen.board, "interrupted", "stopped by a person", 130, lasted)]
+        return [work_summary(seen.board, "interrupted", "stopped by a person", 130, lasted)]
 
     return f"work {tell(database, work, decide).row.name} ends: each loop after its turn"
 
@@ -162,7 +162,7 @@ def stop(database: Database, work: str) -> str:
 def resume(database: Database, work: str) -> str:
     seen = see(database, work)
     if seen.row.is_open:
-        return hold(database, seen.row.name, is_held=False)
+        return hold(database, seen.row.name, is_paused=False)
     return f"work {tell(database, seen.row.name, lambda seen: [], opens=True).row.name} goes on"
 
 
@@ -281,7 +281,7 @@ class Copy:
         self._registration.began(self._ledger.began)
         self._registration.tick()
         self._ledger.heard = []
-        for wish in self._mailbox.take(WISH, Wish):
+        for wish in self._mailbox.take(TASK_REQUEST, TaskRequest):
             self._ask(withdraw if wish.kind == "withdraw" else partial(retry, note=wish.note), wish.key)
         self._pass_on_pause()
         if self._mailbox.take_stop(now=True) or self._mailbox.take_stop():
@@ -289,8 +289,8 @@ class Copy:
 
     def _pass_on_pause(self, *_: object) -> None:
         """The mailbox knows of a pause before it is shown: else nobody could take it back at once."""
-        if (is_held := self._pause.settle(self._ledger.board.is_held)) is not None:
-            self._ask(hold, is_held)
+        if (is_paused := self._pause.settle(self._ledger.board.is_paused)) is not None:
+            self._ask(hold, is_paused)
 
     def _ask(self, act: Callable[..., str], *about: object) -> None:
         """What a person has asked for here, of all."""

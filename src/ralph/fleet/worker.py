@@ -15,14 +15,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__
+from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.children import TaskProcesses
-from ralph.backlog.item_worktrees import Charge
 from ralph.backlog.ledger import Audience, WorkRegistration, WorkTold
-from ralph.backlog.lists import ListContent
+from ralph.backlog.task_worktrees import Charge
 from ralph.backlog.work_order import WorkOrder, home_of, order_in, put_order
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
-from ralph.core.work_events import ItemListed
+from ralph.core.work_events import TaskListed
 from ralph.errors import UserError
 from ralph.fleet.database import (
     LAYOUT,
@@ -86,7 +86,7 @@ class Worker:
                     self._wait(equipment)
         return 130
 
-    def work_off(self, order: WorkOrder, reading: ListContent, notice: str = "") -> int:
+    def work_off(self, order: WorkOrder, reading: BacklogContent, notice: str = "") -> int:
         """Brings a work, and stays with it until it is over."""
         with ExitStack() as stack:
             equipment = self._enter(stack, brings=True)
@@ -163,7 +163,7 @@ class Worker:
             equipment.interrupt.acknowledge()
 
     def _take_part(
-        self, equipment: "Equipment", row: WorkRow, order: WorkOrder, reading: ListContent | None = None
+        self, equipment: "Equipment", row: WorkRow, order: WorkOrder, reading: BacklogContent | None = None
     ) -> int:
         with ExitStack() as stack:
             ralph = prepare(Path(order.workspace))
@@ -256,8 +256,8 @@ def _take_leave(database: Database, me: Registered) -> None:
         last.close()
 
 
-def enter(database: Database, order: WorkOrder, reading: ListContent, me: Registered) -> WorkRow:
-    """Puts a new work on record, with all its items: who sees it may begin. One list is worked off once at a time; one
+def enter(database: Database, order: WorkOrder, reading: BacklogContent, me: Registered) -> WorkRow:
+    """Puts a new work on record, with all its tasks: who sees it may begin. One list is worked off once at a time; one
     that is open, and whoever brought it is gone, is taken up again."""
     prefix = require_git(Path(order.workspace)).prefix
     stored = replace(order, is_shared=True, workspace=prefix, settings=replace(order.settings, notify=()))
@@ -287,10 +287,10 @@ def enter(database: Database, order: WorkOrder, reading: ListContent, me: Regist
                 msgspec.json.encode(stored).decode(),
             ),
         )
-        listed = [item for item in reading.items if not item.done]
-        queue_up(transaction, order.id, [*POSTS, *(item.key for item in listed)])
+        listed = [task for task in reading.tasks if not task.done]
+        queue_up(transaction, order.id, [*POSTS, *(task.key for task in listed)])
         keep_list(transaction, order.id, me)
-        told: list[WorkTold] = [stored.started(), *map(ItemListed, listed)]
+        told: list[WorkTold] = [stored.started(), *map(TaskListed, listed)]
         transaction.write(order.id, 1, encoded(order.id, 0, told, Redactor(secret_values(os.environ))))
         return next(row for row in transaction.works() if row.id == order.id)
 

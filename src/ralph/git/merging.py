@@ -231,7 +231,7 @@ def _message(tried: Sequence[Branch], work: str) -> str:
         keys = one_line(", ".join(branch.key for branch in tried), 60)
         lines = [f"Merge {len(tried)} tasks: {keys}", "", *(f"- {one_line(branch.title, 100)}" for branch in tried), ""]
     closing = [branch.closing for branch in tried if branch.closing]
-    items = [f"Ralph-Item: {branch.key}" for branch in tried]
+    items = [f"Ralph-Task: {branch.key}" for branch in tried]
     # In a separate paragraph: otherwise git does not recognise the trailers.
     return "\n".join([*lines, *([*closing, ""] if closing else []), *items, f"Ralph-Work: {work}", ""])
 

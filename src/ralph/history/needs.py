@@ -48,7 +48,7 @@ def needs(history: RunHistory) -> list[Need]:
     if history.denied_tools and history.outcome and history.outcome != "done":
         allow = (Action("allow", run),) if _is_held_back(history) else ()
         found.append(Need(kind="denied", name=listed(tuple(history.denied_tools)), actions=allow))
-    if history.branch and history.outcome and not history.untouched and not history.item:  # a gate lands items
+    if history.branch and history.outcome and not history.untouched and not history.backlog_task:  # a gate lands items
         found.append(Need(kind="branch", actions=(Action("merge", run, branch=history.branch),)))
     for past in history.iterations:
         failed = ((task, detail) for task, ok, detail in past.scm if not ok)

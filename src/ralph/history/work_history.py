@@ -1,11 +1,11 @@
-"""What became of a backlog? Its journal, folded into where each item stands, and when it was worked on and landed."""
+"""What became of a backlog? Its journal, folded into where each task stands, and when it was worked on and merged."""
 
 from collections.abc import Iterable
 
 from msgspec import Struct, field
 
 from ralph.core import work_events
-from ralph.core.backlog import SHOWN, Board, Job, shown
+from ralph.core.backlog import STATE_ORDER, Board, Job, displayed_states
 from ralph.core.events import TodoItem
 from ralph.store.journal import Entry, read_entries
 from ralph.store.register import Listed
@@ -32,7 +32,7 @@ class WorkHistory(Struct, kw_only=True):
     spans: list[WorkSpan] = []
     began: float = 0.0
     last: float = 0.0
-    landings: int = 0
+    merges: int = 0
     returns: int = 0
 
     @property
@@ -41,10 +41,10 @@ class WorkHistory(Struct, kw_only=True):
 
     @property
     def states(self) -> dict[str, str]:
-        return shown(self.board)
+        return displayed_states(self.board)
 
     def needing(self) -> list[tuple[Job, str]]:
-        """The items that a person has to look at, and why."""
+        """The tasks that a person has to look at, and why."""
         states = self.states
         return [(job, job.reason) for key, job in self.board.jobs.items() if states[key] == "parked"]
 
@@ -63,8 +63,8 @@ def folded(run: str, entries: Iterable[Entry]) -> WorkHistory:
         if event is None:
             continue
         try:
-            history.board = work_events.changed(history.board, event, entry.at)
-        except KeyError:  # about an item that a torn line had named
+            history.board = work_events.apply_event(history.board, event, entry.at)
+        except KeyError:  # about a task that a torn line had named
             continue
         at = entry.at
         history.began, history.last = history.began or at, at
@@ -74,30 +74,30 @@ def folded(run: str, entries: Iterable[Entry]) -> WorkHistory:
                 spans.end_all(at, "cut off")
             case work_events.WorkFinished():
                 history.finished = event
-            case work_events.ItemStarted():
+            case work_events.TaskStarted():
                 history.spans.append(spans.begin(WorkSpan((event.key,), "loop", at), event.key))
             case (
-                work_events.ItemReady()
-                | work_events.ItemParked()
-                | work_events.ItemQueued()
-                | work_events.ItemWithdrawn()
+                work_events.TaskReady()
+                | work_events.TaskParked()
+                | work_events.TaskQueued()
+                | work_events.TaskWithdrawn()
             ):
-                spans.end(at, work_events.NAMES[type(event)].removeprefix("item_"), event.key)
+                spans.end(at, work_events.NAMES[type(event)].removeprefix("task_"), event.key)
             case work_events.GateStarted():
                 history.spans.append(spans.begin(WorkSpan(event.keys, "gate", at)))
             case work_events.GateFinished():
                 seen = event.verdict
-                result = "stuck" if seen.stuck else "red" if seen.red else "landed" if seen.landed else "cut off"
+                result = "stuck" if seen.stuck else "red" if seen.red else "merged" if seen.merged else "cut off"
                 result = "refused" if result == "cut off" and (seen.conflicts or seen.empty) else result
                 spans.end(at, result)
-                history.landings += bool(seen.landed)
-            case work_events.ItemReturned():
+                history.merges += bool(seen.merged)
+            case work_events.TaskReturned():
                 history.returns += 1
     return history
 
 
 class _OpenSpans:
-    """What has begun and not ended, by its item; at the gate, by no name: to look for it among all that ever was would
+    """What has begun and not ended, by its task; at the gate, by no name: to look for it among all that ever was would
     take longer with each event."""
 
     def __init__(self) -> None:
@@ -122,15 +122,15 @@ class _OpenSpans:
 def board_after(board: Board | None, event: object, at: float) -> Board:
     """What is known of a work after an event, by who has the board alone."""
     try:
-        return work_events.changed(board or Board(), event, at)
-    except KeyError:  # about an item that a torn line had named
+        return work_events.apply_event(board or Board(), event, at)
+    except KeyError:  # about a task that a torn line had named
         return board or Board()
 
 
 def todo_of(board: Board) -> tuple[TodoItem, ...]:
-    """The items as a list of things to do, what needs a person first."""
-    words = {"landed": "done", "withdrawn": "done", "working": "active", "ready": "active"}
-    states = shown(board)
-    ordered = sorted(board.jobs.values(), key=lambda job: SHOWN.index(states[job.item.key]))
-    items = ((states[job.item.key], job.item) for job in ordered)
-    return tuple(TodoItem(f"{item.key} {state}: {item.about}", words.get(state, "pending")) for state, item in items)
+    """The tasks as a list of things to do, what needs a person first."""
+    words = {"merged": "done", "withdrawn": "done", "working": "active", "ready": "active"}
+    states = displayed_states(board)
+    ordered = sorted(board.jobs.values(), key=lambda job: STATE_ORDER.index(states[job.task.key]))
+    tasks = ((states[job.task.key], job.task) for job in ordered)
+    return tuple(TodoItem(f"{task.key} {state}: {task.about}", words.get(state, "pending")) for state, task in tasks)

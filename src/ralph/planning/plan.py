@@ -12,8 +12,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.lists import OWN, ListContent, decoded, encoded, sound, wrong_with
-from ralph.backlog.markdown_lists import CODE, open_questions, read_boxes
+from ralph.backlog.backlog_content import OWN, BacklogContent, decoded, encoded, sound, wrong_with
+from ralph.backlog.markdown_backlogs import CODE, open_questions, read_boxes
 from ralph.backlog.work_order import with_checks
 from ralph.core.model import Check, Note, Opinion, Outcome, Run, Stop, configured
 from ralph.core.secrets import Redactor, secret_values
@@ -42,7 +42,7 @@ The goal: what shall be true, and for whom.
 
 ## Assumptions
 
-- What you take for granted. Leave the section out if there is nothing.
+- What you take for events_for_request. Leave the section out if there is nothing.
 
 ## Checks
 
@@ -68,7 +68,7 @@ class Plan(Struct, frozen=True):
     text: str
     name: str = "PLAN.md"
 
-    def read(self) -> ListContent:
+    def read(self) -> BacklogContent:
         return read_boxes({self.name: encoded(self.text)})
 
     def problems(self) -> list[str]:
@@ -76,10 +76,10 @@ class Plan(Struct, frozen=True):
         reading = self.read()
         if not reading.title:
             return [f'{self.name}: it does not begin with "{PLAN} TITLE"']
-        if not reading.items:
+        if not reading.tasks:
             return [f'{self.name}: it has no tasks; under "## Tasks" write "- [ ] T1 Title: what is true then"']
         if not self.commands():
-            return [f'{self.name}: it has no checks; under "## Checks" write a command in backticks per item']
+            return [f'{self.name}: it has no checks; under "## Checks" write a command in backticks on each line']
         return wrong_with(reading)
 
     def questions(self) -> list[str]:
@@ -88,7 +88,7 @@ class Plan(Struct, frozen=True):
     def commands(self) -> list[str]:
         """Every check, those of the tasks too, each once."""
         reading = self.read()
-        return list(dict.fromkeys((*reading.checks, *(check for item in reading.items for check in item.checks))))
+        return list(dict.fromkeys((*reading.checks, *(check for task in reading.tasks for check in task.checks))))
 
     def answered(self, answers: Mapping[str, str]) -> "Plan":
         """With these answers below their questions, which are ticked."""
@@ -123,14 +123,14 @@ class Plan(Struct, frozen=True):
     def with_checks(self, commands: Sequence[str]) -> "Plan":
         """With these checks for the whole of it, beside those that it has."""
         known = {*self.read().checks}
-        items = [f"- `{command}`" for command in commands if command not in known]
+        bullets = [f"- `{command}`" for command in commands if command not in known]
         texts = self.text.split("\n")
         heads = {line.section: line.number for line in reversed(box_lines(self.text)) if line.text.startswith("## ")}
-        if items and "checks" in heads:
-            texts[heads["checks"] : heads["checks"]] = ["", *items]
-        elif items:
+        if bullets and "checks" in heads:
+            texts[heads["checks"] : heads["checks"]] = ["", *bullets]
+        elif bullets:
             at = heads.get("tasks", len(texts) + 1) - 1
-            texts[at:at] = ["## Checks", "", *items, ""]
+            texts[at:at] = ["## Checks", "", *bullets, ""]
         return Plan("\n".join(texts), self.name)
 
 

@@ -66,7 +66,7 @@ def has_no_branch(run: Listed) -> str:
     if run.is_alive:
         return "is at work"
     if run.facts.work:
-        return f"is for an item of work {run.facts.work}, whose gate takes it over"
+        return f"is for a task of work {run.facts.work}: its gate merges it"
     if not run.facts.branch:
         return "worked in the tree itself: its work is there"
     home = _repository_of(run)

@@ -43,7 +43,7 @@ def why_not_running(run: Listed) -> str:
 def why_not_tell(run: Listed) -> str:
     """Object to a run that cannot be given a note."""
     if run.facts.kind == "work":
-        return "is the work on a backlog: name one of its items"
+        return "is the work on a backlog: name one of its tasks"
     if run.facts.outcome == "done":
         return IS_DONE
     return f"{FOR_ONE_TURN}: tell the task" if run.is_child else ""
@@ -56,7 +56,7 @@ def why_not_resume(run: Listed) -> str:
     if run.is_child and not run.is_alive:
         return f"{FOR_ONE_TURN}: the task itself can go on"
     if run.facts.work and not run.is_alive:
-        return f"is for an item of work {run.facts.work}: that can go on, and `ralph work retry` is for its items"
+        return f"is for a task of work {run.facts.work}: resume that, or try again with `ralph work retry`"
     if run.facts.outcome == "done" and not run.facts.task:
         return IS_DONE
     if run.facts.kind == "plan" and not run.is_alive:

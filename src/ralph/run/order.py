@@ -20,12 +20,12 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a run was asked to do.
 
     `goal_file`, if given, is read again before every turn, because people edit it during a run; `goal_text` is then
-    only the run's title. `task` is the folder of the task that the run supervises; `work` and `item` name the task of
-    a backlog that it is for. `tells_claim`: the prompt explains how to claim, unless the goal does. `looks_only`: only
-    the agent's answer counts, and its changes are undone. `issue` is `OWNER/NAME#N`, `issue_title` its title. `pr`:
-    `open` a pull request with the result, `draft` also one that is not done, or `wait` for the host's checks as well.
-    `config` is the settings file given with --config. `green_is_enough`: green checks count as a claim once the agent
-    has nothing to add.
+    only the run's title. `task` is the folder of the task that the run supervises; `work` and `backlog_task` name the
+    backlog task that it is for. `tells_claim`: the prompt explains how to claim, unless the goal does. `looks_only`:
+    only the agent's answer counts, and its changes are undone. `issue` is `OWNER/NAME#N`, `issue_title` its title.
+    `pr`: `open` a pull request with the result, `draft` also one that is not done, or `wait` for the host's checks as
+    well. `config` is the settings file given with --config. `green_is_enough`: green checks count as a claim once the
+    agent has nothing to add.
     """
 
     settings: Settings
@@ -37,7 +37,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     version: str = ""
     task: str = ""
     work: str = ""
-    item: str = ""
+    backlog_task: str = ""
     tells_claim: bool = False
     looks_only: bool = False
     issue: str = ""

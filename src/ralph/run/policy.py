@@ -360,7 +360,7 @@ def _waiter(
         is_interrupted = context.interrupt.wait(min(seconds, left or seconds), (lambda _: tick()) if tick else None)
         return is_interrupted or seconds >= left
 
-    def is_held(mail: Mail) -> bool:
+    def is_paused(mail: Mail) -> bool:
         return mail.is_paused or (awaits_answers and bool(mail.questions))
 
     def pause(seconds: float) -> bool:
@@ -371,7 +371,7 @@ def _waiter(
         if asked.until:
             is_question = asked.until == "answer"
             context.tell(events.Paused(asked.reason, asks=is_question))
-            seconds = wait_for_person(mailbox, is_held, sleep if is_question else pause)
+            seconds = wait_for_person(mailbox, is_paused, sleep if is_question else pause)
             if not is_question:
                 context.began += seconds  # a pause doesn't count against --max-time
             if not context.interrupt.level and context.time_left() > 0:

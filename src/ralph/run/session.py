@@ -301,7 +301,10 @@ class Session:
         them, and are told of it elsewhere."""
         assert self._teller is not None
         settings, mailbox, interrupt = self.settings, Mailbox(context.folder.path), context.interrupt
-        part, kind = {"work": self.order.work, "item": self.order.item}, "plan" if self.order.looks_only else ""
+        part, kind = (
+            {"work": self.order.work, "backlog_task": self.order.backlog_task},
+            "plan" if self.order.looks_only else "",
+        )
         registration = Registration(context.folder, self._story, interrupt.is_deaf, **part, kind=kind)
         registration.begin()
         stack.callback(registration.close)
@@ -397,7 +400,7 @@ class Session:
             resumed=self._story is not None,
             task=self.order.task,
             work=self.order.work,
-            item=self.order.item,
+            backlog_task=self.order.backlog_task,
         )
 
     def _finish(self, context: Context, run: Run, stop: Stop) -> tuple[Run, Stop]:

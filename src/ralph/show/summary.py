@@ -215,7 +215,7 @@ def _facts(run: RunNow, home: str) -> tuple[str, ...]:
     return (
         run.run,
         run.state if run.verified else "unverified",
-        f"{run.checks_passed}/{run.checks} landed" if run.kind == "work" else f"{run.iteration}{of}",
+        f"{run.checks_passed}/{run.checks} merged" if run.kind == "work" else f"{run.iteration}{of}",
         f"{run.checks_passed}/{run.checks}" if run.checks and run.kind != "work" else "-",
         "-" if run.cost_usd is None else money(run.cost_usd),
         duration(round(run.age_s)),
@@ -226,7 +226,7 @@ def _facts(run: RunNow, home: str) -> tuple[str, ...]:
 def _remarks(run: RunNow, now: float) -> list[str]:
     """What it does, what it asks, and what lies in its mailbox."""
     said = [short(run.goal, 100)] if run.goal else []
-    said += [f"item {run.item} of work {run.work}"] if run.item else []
+    said += [f"task {run.backlog_task} of work {run.work}"] if run.backlog_task else []
     if not run.alive:
         said.append(ending_reason(run) or ("go on with `ralph resume`" if run.state == "killed" else ""))
     elif run.until:

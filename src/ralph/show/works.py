@@ -1,4 +1,4 @@
-"""What do people see of a work on a backlog? A line for whatever happens to an item or at the gate, on a terminal a
+"""What do people see of a work on a backlog? A line for whatever happens to a task or at the gate, on a terminal a
 table that says where each of them stands, and a page of what came of it by morning."""
 
 import time
@@ -8,7 +8,7 @@ from typing import TextIO
 from msgspec import Struct
 
 from ralph.core import events, work_events
-from ralph.core.backlog import SHOWN, Board, Job, forecast, shown
+from ralph.core.backlog import STATE_ORDER, Board, Job, displayed_states, forecast
 from ralph.core.state import RunSummary
 from ralph.core.text import listed, one_line, plural, short
 from ralph.history.work_history import WorkHistory, WorkSpan
@@ -19,13 +19,13 @@ from ralph.show.words import cost, cut, duration, money
 
 MOST_ROWS = 20
 LONGEST_KEY = 60  # characters that are shown of a key
-TONES = {"landed": "green", "working": "cyan", "ready": "cyan", "parked": "warn", "blocked": "yellow", "held": "yellow"}
+TONES = {"merged": "green", "working": "cyan", "ready": "cyan", "parked": "warn", "blocked": "yellow", "held": "yellow"}
 _UP = "\x1b[{}A"
 _ERASE = "\r\x1b[J"
 
 
 class Row(Struct, frozen=True):
-    """One item, as a table shows it."""
+    """One task, as a table shows it."""
 
     key: str
     state: str
@@ -35,10 +35,10 @@ class Row(Struct, frozen=True):
 
 
 def rows(board: Board, facts: Mapping[str, RunSummary | None]) -> list[Row]:
-    """Every item; what needs a person first, what is over last."""
-    states = shown(board)
-    made = [Row(key, states[key], job.item.title, job, facts.get(key)) for key, job in board.jobs.items()]
-    return sorted(made, key=lambda row: SHOWN.index(row.state))
+    """Every task; what needs a person first, what is over last."""
+    states = displayed_states(board)
+    made = [Row(key, states[key], job.task.title, job, facts.get(key)) for key, job in board.jobs.items()]
+    return sorted(made, key=lambda row: STATE_ORDER.index(row.state))
 
 
 def table(board: Board, made: Sequence[Row], style: Style, columns: int, *, most: int = MOST_ROWS) -> list[str]:
@@ -47,7 +47,7 @@ def table(board: Board, made: Sequence[Row], style: Style, columns: int, *, most
     lines = [_line(row, wide, style, columns) for row in made[:most]]
     left_out = made[most:]
     if left_out:
-        counts = {state: sum(row.state == state for row in left_out) for state in SHOWN}
+        counts = {state: sum(row.state == state for row in left_out) for state in STATE_ORDER}
         lines.append(style.paint("dim", f"  … {counted(counts)}"))
     return [*lines, style.paint("dim", cut(" " + totals(board), columns))]
 
@@ -58,8 +58,8 @@ def counted(counts: Mapping[str, int]) -> str:
 
 def totals(board: Board) -> str:
     """What is done, what it cost, and what is to come."""
-    states = [*shown(board).values()]
-    counts = {state: states.count(state) for state in reversed(SHOWN)}
+    states = [*displayed_states(board).values()]
+    counts = {state: states.count(state) for state in reversed(STATE_ORDER)}
     parts = [counted(counts) or "nothing yet"]
     if board.costs:
         parts.append(money(board.spent))
@@ -68,7 +68,7 @@ def totals(board: Board) -> str:
         parts.append(f"≈ ${rest.more:.{digits}f} more ({rest.low:.{digits}f}–{rest.high:.{digits}f})")
     if board.stuck:
         parts.append(f"the gate stands still: {short(board.stuck, 300)}")
-    if board.is_held:
+    if board.is_paused:
         parts.append("paused")
     return " · ".join(parts)
 
@@ -79,8 +79,8 @@ def _line(row: Row, wide: int, style: Style, columns: int) -> str:
     doing = short(doing, 40) if doing else short(_reason(row), 80)
     facts = [part for part in (who, _progress(row), doing) if part]
     text = f"{short(row.key, LONGEST_KEY):<{wide}}  {row.state:<9}  "
-    title = one_line(row.job.item.about, 60)
-    about = " · ".join([*facts, title] if row.state != "landed" else [title])
+    title = one_line(row.job.task.about, 60)
+    about = " · ".join([*facts, title] if row.state != "merged" else [title])
     room = max(columns - len(text) - 1, 10)
     return " " + style.paint(TONES.get(row.state, "plain"), text) + style.paint("dim", cut(about, room))
 
@@ -99,7 +99,7 @@ def _progress(row: Row) -> str:
 
 def _reason(row: Row) -> str:
     """Why it stands where it stands."""
-    awaited = row.job.item.after if row.state in ("waiting", "blocked") else ()
+    awaited = row.job.task.after if row.state in ("waiting", "blocked") else ()
     return f"after {listed(awaited)}" if awaited else row.job.reason
 
 
@@ -116,26 +116,26 @@ def _meaning(event: object) -> tuple[str, str]:
             checks = f"{plural(len(event.checks), 'check')} on every candidate"
             again = "goes on" if event.resumed else f"{plural(event.slots, 'loop')} at a time"
             return f"work {event.name}: {event.backlog} → {event.target} ({again}, {checks})", "title"
-        case work_events.ItemStarted():
-            facts = [f"round {event.round}"] if event.round > 1 else []
+        case work_events.TaskStarted():
+            facts = [f"round {event.attempt}"] if event.attempt > 1 else []
             facts += [f"on {event.worker}"] if event.worker else []
             return f"{event.key}: a loop starts" + (f" ({', '.join(facts)})" if facts else ""), "plain"
-        case work_events.ItemReady():
+        case work_events.TaskReady():
             cost = f", {money(event.cost_usd)}" if event.cost_usd is not None else ""
             return f"{event.key}: done and verified ({plural(len(event.files), 'file')}{cost})", "plain"
         case work_events.GateStarted():
             return f"gate: checks {listed(event.keys, 5)}", "dim"
-        case work_events.ItemLanded():
-            return f"{event.key}: landed as {event.commit[:12]}", "green"
-        case work_events.ItemReturned():
+        case work_events.TaskMerged():
+            return f"{event.key}: merged as {event.commit[:12]}", "green"
+        case work_events.TaskReturned():
             return f"{event.key}: sent back: {short(event.reason, 200)}", "yellow"
-        case work_events.ItemParked():
+        case work_events.TaskParked():
             return f"{event.key}: parked: {short(event.reason, 300)}", "warn"
-        case work_events.ItemWithdrawn():
+        case work_events.TaskWithdrawn():
             return f"{event.key}: withdrawn: {short(event.reason, 200)}", "yellow"
-        case work_events.ItemQueued():
+        case work_events.TaskQueued():
             return f"{event.key}: queued again: {short(event.reason, 200)}", "plain"
-        case work_events.ItemWarned():
+        case work_events.TaskWarned():
             return f"{event.key}: its agent is told that {listed(event.files, 5)} has changed meanwhile", "dim"
         case work_events.GateFinished() if event.verdict.red and len(event.verdict.tried) > 1:
             red = event.verdict.red
@@ -144,16 +144,16 @@ def _meaning(event: object) -> tuple[str, str]:
             return f"gate: stands still: {short(event.verdict.stuck, 300)}", "warn"
         case work_events.GateOpened():
             return f"gate: the target is green at {event.commit[:12]}", "dim"
-        case work_events.WorkHeld():
-            return "paused" if event.is_held else "goes on", "yellow"
+        case work_events.WorkPaused():
+            return "paused" if event.is_paused else "goes on", "yellow"
         case events.Notice():
             return short(event.text, 500), "yellow"
     return "", ""
 
 
 def work_sentence(event: work_events.WorkFinished, target: str) -> str:
-    """`17 of 20 landed on ralph/k3fa/merged, 2 parked, 1 blocked ($23.10)`."""
-    parts = [f"{event.landed} of {event.items} landed on {target}"]
+    """`17 of 20 merged into ralph/k3fa/merged, 2 parked, 1 blocked ($23.10)`."""
+    parts = [f"{event.merged} of {event.tasks} merged into {target}"]
     parts += [f"{event.parked} parked"] if event.parked else []
     parts += [f"{event.blocked} blocked"] if event.blocked else []
     cost = f" ({money(event.cost_usd)})" if event.cost_usd is not None else ""
@@ -164,7 +164,7 @@ def work_sentence(event: work_events.WorkFinished, target: str) -> str:
 
 def last_line(event: work_events.WorkFinished, target: str, is_remote: bool) -> str:
     """The same, and how it is taken over."""
-    return work_sentence(event, target) + (f": git merge {target}" if event.landed and not is_remote else "")
+    return work_sentence(event, target) + (f": git merge {target}" if event.merged and not is_remote else "")
 
 
 class WorkScreen:
@@ -237,13 +237,13 @@ class WorkScreen:
 
 WIDE, ROW, LEFT = 960, 16, 120
 FILLS = {
-    "landed": "var(--good)",
+    "merged": "var(--good)",
     "ready": "var(--turn)",
     "refused": "var(--wait)",
     "red": "var(--bad)",
     "parked": "var(--bad)",
 }
-BADGES = {"landed": "good", "parked": "bad", "blocked": "warn", "held": "warn", "withdrawn": "calm"}
+BADGES = {"merged": "good", "parked": "bad", "blocked": "warn", "held": "warn", "withdrawn": "calm"}
 
 
 def summary(history: WorkHistory) -> str:
@@ -251,19 +251,19 @@ def summary(history: WorkHistory) -> str:
     if history.finished and history.started:
         return work_sentence(history.finished, history.target)
     states = [*history.states.values()]
-    return f"{history.state}: {counted({state: states.count(state) for state in SHOWN})}"
+    return f"{history.state}: {counted({state: states.count(state) for state in STATE_ORDER})}"
 
 
 def html(history: WorkHistory) -> str:
-    """One page: what needs you first, each item, and when loops and landings were."""
+    """One page: what needs you first, each task, and when loops and merges were."""
 
     return page(f"ralph: {history.run}", body(history))
 
 
 def body(history: WorkHistory) -> Html:
     """What stands on the page."""
-    items = [
-        element("li", f"{job.item.key}: {short(why, 300)} ", element("code", f"ralph work retry {job.item.key}"))
+    tasks = [
+        element("li", f"{job.task.key}: {short(why, 300)} ", element("code", f"ralph work retry {job.task.key}"))
         for job, why in history.needing()
     ]
     started = history.started
@@ -271,11 +271,11 @@ def body(history: WorkHistory) -> Html:
     return joined(
         element("h1", summary(history)),
         element("p.facts", [element("span", fact) for fact in [*about, *_figures(history)]]),
-        element("div.card.needs", element("h2", "What needs you"), element("ul", items))
-        if items
+        element("div.card.needs", element("h2", "What needs you"), element("ul", tasks))
+        if tasks
         else element("div.card.needs.calmly", element("h2", "Nothing needs you.")),
         element("section", element("h2", "Timeline"), timeline(history)),
-        element("section", element("h2", "Items"), _items(history)),
+        element("section", element("h2", "Tasks"), _task_table(history)),
     )
 
 
@@ -283,11 +283,11 @@ def _figures(history: WorkHistory) -> list[str]:
     cost = [money(history.board.spent)] if history.board.costs else []
     loops = sum(span.kind == "loop" for span in history.spans)
     took = duration(max(history.last - history.began, 0.0))
-    return [plural(loops, "loop"), plural(history.landings, "landing"), f"{history.returns} sent back", *cost, took]
+    return [plural(loops, "loop"), plural(history.merges, "merge"), f"{history.returns} sent back", *cost, took]
 
 
 def timeline(history: WorkHistory) -> Html:
-    """A row for each item and one for the gate: its loops, and what came of each."""
+    """A row for each task and one for the gate: its loops, and what came of each."""
     keys = [*dict.fromkeys(key for span in history.spans for key in span.keys if span.kind == "loop")][:200]
     whole = max(history.last - history.began, 1e-3)
     rows = ["gate", *keys]
@@ -299,10 +299,10 @@ def timeline(history: WorkHistory) -> Html:
             s for s in history.spans if (s.kind == "gate" if name == "gate" else s.kind == "loop" and name in s.keys)
         ]
         drawn += [_bar(span, history, whole, y) for span in spans]
-        landed = [s for s in history.spans if s.kind == "gate" and s.result == "landed" and name in s.keys]
-        drawn += [element("circle", cx=_x(s.ended, history, whole), cy=y + 8, r=4, fill="var(--good)") for s in landed]
+        merged = [s for s in history.spans if s.kind == "gate" and s.result == "merged" and name in s.keys]
+        drawn += [element("circle", cx=_x(s.ended, history, whole), cy=y + 8, r=4, fill="var(--good)") for s in merged]
     size = {"viewBox": f"0 0 {WIDE + 20} {len(rows) * ROW + 4}", "role": "img"}
-    said = f"loops and landings over {duration(whole)}"
+    said = f"loops and merges over {duration(whole)}"
     plot = element("svg.plot", *drawn, **size, aria_label=said)
     return element("div.scroll", plot, tabindex="0", role="region", aria_label="Timeline")
 
@@ -318,18 +318,18 @@ def _bar(span: WorkSpan, history: WorkHistory, whole: float, y: int) -> Html:
     return element("rect", title, x=start, y=y + 3, width=max(end - start, 2), height=ROW - 6, rx=2, fill=fill)
 
 
-def _items(history: WorkHistory) -> Html:
+def _task_table(history: WorkHistory) -> Html:
     states = history.states
-    head = element("tr", [element("th.brief", name) for name in ("Item", "State", "Rounds", "Cost", "Title", "Why")])
+    head = element("tr", [element("th.brief", name) for name in ("Task", "State", "Attempts", "Cost", "Title", "Why")])
     rows = []
-    for key, job in sorted(history.board.jobs.items(), key=lambda pair: SHOWN.index(states[pair[0]])):
+    for key, job in sorted(history.board.jobs.items(), key=lambda pair: STATE_ORDER.index(states[pair[0]])):
         badge = element("span", states[key], class_=f"badge {BADGES.get(states[key], 'calm')}")
         spent = cost(job.cost_usd)
-        short_ones = [element("td.brief", cell) for cell in (element("code", key), badge, str(job.rounds), spent)]
-        long_ones = [element("td", short(text, 200)) for text in (job.item.about, job.reason)]
+        short_ones = [element("td.brief", cell) for cell in (element("code", key), badge, str(job.attempts), spent)]
+        long_ones = [element("td", short(text, 200)) for text in (job.task.about, job.reason)]
         rows.append(element("tr", short_ones, long_ones))
     table = element("table", element("thead", head), element("tbody", rows))
-    return element("div.scroll", table, tabindex="0", role="region", aria_label="Items")
+    return element("div.scroll", table, tabindex="0", role="region", aria_label="Tasks")
 
 
 def markdown(history: WorkHistory) -> str:
@@ -341,19 +341,19 @@ def markdown(history: WorkHistory) -> str:
         lines += [
             "**What needs you**",
             "",
-            *(f"- {code(job.item.key)}: {escape_markdown(why)}" for job, why in needing),
+            *(f"- {code(job.task.key)}: {escape_markdown(why)}" for job, why in needing),
             "",
         ]
-    lines += ["| item | state | rounds | cost | title |", "|---|---|---|---|---|"]
+    lines += ["| task | state | attempts | cost | title |", "|---|---|---|---|---|"]
     for key, job in history.board.jobs.items():
         spent = cost(job.cost_usd)
-        title = escape_markdown(job.item.about, 120)
-        lines.append(f"| {code(key)} | {states[key]} | {job.rounds} | {spent} | {title} |")
+        title = escape_markdown(job.task.about, 120)
+        lines.append(f"| {code(key)} | {states[key]} | {job.attempts} | {spent} | {title} |")
     return "\n".join([*lines, ""])
 
 
 def lines(history: WorkHistory) -> Sequence[str]:
-    """`ralph show`: the landings and loops, one a line, as they came."""
+    """`ralph show`: the merges and loops, one a line, as they came."""
     told = []
     for span in history.spans:
         at = time.strftime("%H:%M:%S", time.localtime(span.began))

@@ -48,7 +48,7 @@ def find_run(
 def _find_named(name: str, known: list[Listed], objection: Objection) -> Listed:
     matching = [run for run in known if run.id == name]
     if not matching:  # the latest run for a task of a backlog, by the task's key
-        of_task = [run for run in known if run.facts.item and run.facts.item == name.removeprefix("#")]
+        of_task = [run for run in known if run.facts.backlog_task and run.facts.backlog_task == name.removeprefix("#")]
         matching = sorted(of_task, key=lambda run: run.id)[-1:] or [run for run in known if name in run.id]
     if not matching:
         raise UserError(f"there is no run {name!r}", _hint(known))

@@ -233,9 +233,9 @@ def _take_text(path: str) -> str:
     return text
 
 
-def wait_for_person(mailbox: Mailbox, is_held: Callable[[Mail], bool], wait: Callable[[float], object]) -> float:
+def wait_for_person(mailbox: Mailbox, is_paused: Callable[[Mail], bool], wait: Callable[[float], object]) -> float:
     """Wait until nothing holds the run any more, or until `wait` reports an interrupt. Return the seconds it took."""
     began = time.monotonic()
-    while not wait(POLL_INTERVAL) and is_held(mailbox.read()):
+    while not wait(POLL_INTERVAL) and is_paused(mailbox.read()):
         pass
     return time.monotonic() - began

@@ -246,10 +246,12 @@ class Registration:
         deaf: bool = False,
         *,
         work: str = "",
-        item: str = "",
+        backlog_task: str = "",
         kind: str = "",
     ) -> None:
-        self._facts = RunSummary(run=folder.id, began=time.time(), work=work, item=item, kind=kind, deaf=deaf)
+        self._facts = RunSummary(
+            run=folder.id, began=time.time(), work=work, backlog_task=backlog_task, kind=kind, deaf=deaf
+        )
         self._story = story
         self._activity = Activity()
         self._encode = msgspec.json.Encoder().encode

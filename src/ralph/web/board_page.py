@@ -124,27 +124,27 @@ def section(column: BoardColumn, frame: Frame) -> Html:
 
 def waiting_reason(job: Job, state: str) -> str:
     """Return why no run is working on a task, "" if its state says it all."""
-    return job.reason or (f"after {', '.join(job.item.after)}" if state in ("waiting", "blocked") else "")
+    return job.reason or (f"after {', '.join(job.task.after)}" if state in ("waiting", "blocked") else "")
 
 
 def task_card(one: TaskCard, frame: Frame) -> Html:
-    item = one.job.item
+    task = one.job.task
     why = waiting_reason(one.job, one.state)
     first = element(
         "p.first",
         badge(one.state),
-        element("b.mono", short(item.key, 40)),
+        element("b.mono", short(task.key, 40)),
         element("span.mono.soft.nick", nickname(one.work)),
     )
-    where = f"{frame.run(one.work)}#task-{quote(item.key)}"
-    link = element("h3", element("a.cover", short(item.about, 220), href=where))
+    where = f"{frame.run(one.work)}#task-{quote(task.key)}"
+    link = element("h3", element("a.cover", short(task.about, 220), href=where))
     said = element("p.now", element("span.two-lines", prose(short(why, 200)))) if why else None
     return element("li", first, link, said, class_="card one-run bad" if one.state == "parked" else "card one-run")
 
 
 def card(seen: RunSeen, frame: Frame) -> Html:
     run, present = seen.run, seen.present
-    place = element("b", run.facts.item or place_name(present.workspace), title=place_words(present.workspace))
+    place = element("b", run.facts.backlog_task or place_name(present.workspace), title=place_words(present.workspace))
     first = element(
         "p.first", state_badge(seen), None if run.is_copy else place, element("span.mono.soft.nick", nickname(run.id))
     )

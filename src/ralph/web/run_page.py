@@ -274,8 +274,8 @@ def steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
     resume = _one_button(frame.run(run.id, "resume"), "go", "Resume", "r")
     if not run.is_alive:
         return [] if control.why_not_resume(run) else [resume]
-    is_held = seen.mail.is_paused or run.state == "paused"
-    hold = resume if is_held else _one_button(frame.run(run.id, "pause"), "pause", "Pause", "p")
+    is_paused = seen.mail.is_paused or run.state == "paused"
+    hold = resume if is_paused else _one_button(frame.run(run.id, "pause"), "pause", "Pause", "p")
     summary = element("summary.btn", icon("stop"), element("span", "Stop"), data_key="s", title="s")
     choices = element(
         "div.choices",

@@ -168,7 +168,7 @@ class Register:
                 self._works.clear()
             known = self._works[run.id] = (size, work_history(run))
         around = os.path.dirname(run.place)
-        loops = {job.item.key: facts_in(f"{around}/{job.run}") for job in known[1].board.of("working") if job.run}
+        loops = {job.task.key: facts_in(f"{around}/{job.run}") for job in known[1].board.of("working") if job.run}
         history = replace(known[1], state=run.state)
         return WorkSeen(seen=seen, history=history, loops={key: facts for key, facts in loops.items() if facts})
 

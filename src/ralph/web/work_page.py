@@ -2,7 +2,7 @@
 
 from starlette.responses import HTMLResponse
 
-from ralph.core.backlog import SHOWN, Job
+from ralph.core.backlog import STATE_ORDER, Job
 from ralph.core.text import plural, short
 from ralph.history.work_history import WorkHistory
 from ralph.show.plots import Html, element
@@ -15,9 +15,9 @@ from ralph.web.watching import WorkSeen
 
 MAX_TASKS = 500
 MAX_LINES = 200
-TONES = {"landed": "done", "working": "running", "ready": "running", "parked": "parked", "withdrawn": "withdrawn"}
+TONES = {"merged": "done", "working": "running", "ready": "running", "parked": "parked", "withdrawn": "withdrawn"}
 """A task's states as states of runs, for their colors; all others count as queued."""
-LABELS = {"landed": "merged", "working": "running"}
+LABELS = {"merged": "merged", "working": "running"}
 
 
 def work_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
@@ -78,7 +78,7 @@ def _meters(work: WorkSeen) -> Html:
     history, board = work.history, work.history.board
     states = [*history.states.values()]
     whole = len(states) - states.count("withdrawn")
-    merged = states.count("landed")
+    merged = states.count("merged")
     room = None if _is_shared(work) else board.slots
     made = [
         meter("Merged", merged, whole or None, tone="good" if merged == whole else ""),
@@ -95,9 +95,9 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
     if board.stuck:
         made.append(element("li", element("span", "Merging is blocked: ", prose(short(board.stuck, 400)))))
     for job, why in work.history.needing():
-        text = element("span", element("b", job.item.key), " is parked: ", prose(short(why, 400)))
+        text = element("span", element("b", job.task.key), " is parked: ", prose(short(why, 400)))
         look = element("a.btn", "Open its run", href=frame.run(job.run)) if _is_here(job, work) else None
-        again = element("code", f"ralph work retry {job.item.key}")
+        again = element("code", f"ralph work retry {job.task.key}")
         made.append(element("li", text, element("span.acts", look, again)))
     if not made:
         return element("div#attention")
@@ -108,7 +108,7 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
 def _tasks(work: WorkSeen, frame: Frame) -> Html:
     """Return all tasks: those that need a person first, finished ones last."""
     states, jobs = work.history.states, work.history.board.jobs
-    keys = sorted(jobs, key=lambda key: SHOWN.index(states[key]))
+    keys = sorted(jobs, key=lambda key: STATE_ORDER.index(states[key]))
     rows = [_task(jobs[key], states[key], work, frame) for key in keys[:MAX_TASKS]]
     left = len(keys) - len(rows)
     more = element("p.soft", f"and {left} more: see the report") if left else None
@@ -118,18 +118,18 @@ def _tasks(work: WorkSeen, frame: Frame) -> Html:
 
 
 def _task(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
-    key = element("a", job.item.key, href=frame.run(job.run)) if _is_here(job, work) else element("span", job.item.key)
+    key = element("a", job.task.key, href=frame.run(job.run)) if _is_here(job, work) else element("span", job.task.key)
     facts = [f"on {job.worker}" if job.worker and state == "working" else "", _progress(job, work)]
-    facts += [f"{job.rounds} runs" if job.rounds > 1 else ""]
+    facts += [f"{job.attempts} runs" if job.attempts > 1 else ""]
     facts += [money(job.cost_usd) if job.cost_usd else "", plural(len(job.files), "file") if job.files else ""]
     why = waiting_reason(job, state)
     return element(
         "li",
         element("p.first", badge(TONES.get(state, "queued"), LABELS.get(state, state)), element("b.mono", key)),
-        element("p", prose(short(job.item.about, 300))),
+        element("p", prose(short(job.task.about, 300))),
         element("p.soft", prose(short(why, 300))) if why else None,
         element("p.facts.soft", [element("span", fact) for fact in facts if fact]),
-        id=f"task-{job.item.key}",
+        id=f"task-{job.task.key}",
         class_=state,
     )
 
@@ -141,11 +141,11 @@ def _is_shared(work: WorkSeen) -> bool:
 
 def _is_here(job: Job, work: WorkSeen) -> bool:
     """Whether the task has a run on this machine."""
-    return bool(job.run) and (not _is_shared(work) or work.loops.get(job.item.key) is not None)
+    return bool(job.run) and (not _is_shared(work) or work.loops.get(job.task.key) is not None)
 
 
 def _progress(job: Job, work: WorkSeen) -> str:
-    facts = work.loops.get(job.item.key)
+    facts = work.loops.get(job.task.key)
     if facts is None:
         return ""
     checks = f", {facts.checks_passed}/{facts.checks} checks" if facts.checks else ""

@@ -11,7 +11,7 @@ from tests.web.conftest import Served, eventually
 from tests.web.scenes import Scene, WorkScene, night, real_run
 
 from ralph.core import events as e
-from ralph.core.backlog import Item
+from ralph.core.backlog import BacklogTask
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -224,7 +224,9 @@ def test_no_page_is_wider_than_a_phone(
     run.begin(2)
     run.tool("Bash", long, f"{long}\n" * 3, lines=3)
     run.mail.ask(f"{long}?")
-    work = WorkScene(tmp_path, home, "20261115-180000-w1dw", Item(key="T1", title=long), Item(key=long[:60], title="x"))
+    work = WorkScene(
+        tmp_path, home, "20261115-180000-w1dw", BacklogTask(key="T1", title=long), BacklogTask(key=long[:60], title="x")
+    )
     work.start("T1")
     work.park("T1", long)
     a_run, a_work = f"runs/{run.id}", f"runs/{work.id}"
@@ -302,9 +304,9 @@ def addresses(
     ended.iterate(1, True, False, True)
     ended.refuse()
     ended.finish("exhausted", "1 iteration, and no end", branch="ralph/x")
-    work = WorkScene(folder, home, "20261115-180000-ax3w", *(Item(key=f"T{n}", title="x") for n in range(4)))
+    work = WorkScene(folder, home, "20261115-180000-ax3w", *(BacklogTask(key=f"T{n}", title="x") for n in range(4)))
     work.start("T0")
-    work.land("T0")
+    work.merge("T0")
     work.start("T1")
     work.park("T1")
     work.start("T2")

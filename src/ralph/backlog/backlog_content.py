@@ -1,4 +1,4 @@
-"""Which items does a backlog name? Each format reads the bytes of its files, and ticks an item in them without touching
+"""Which tasks does a backlog name? Each format reads the bytes of its files, and ticks a task in them without touching
 anything else; what they have in common stands here."""
 
 import re
@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.backlog import Item, cycle
+from ralph.core.backlog import BacklogTask, cycle
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 
@@ -17,14 +17,14 @@ OWN = re.compile(rf"\A\s*+(?:[-*+]\s++)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNOREC
 PRIORITIES = {"critical": -2, "urgent": -2, "high": -1, "medium": 0, "normal": 0, "low": 1}
 LONGEST_KEY = 48
 TARGET_KEY = "merged"
-"""The branch of the target is called so, beside those of the items."""
+"""The branch of the target is called so, beside those of the tasks."""
 
 
-class ListContent(Struct, frozen=True):
-    """What a list says: its items, the checks that it brings, and what is wrong with it, by file and line. A plan has a
+class BacklogContent(Struct, frozen=True):
+    """What a list says: its tasks, the checks that it brings, and what is wrong with it, by file and line. A plan has a
     `title`, and `questions` that nobody has answered yet."""
 
-    items: tuple[Item, ...]
+    tasks: tuple[BacklogTask, ...]
     checks: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     title: str = ""
@@ -33,9 +33,9 @@ class ListContent(Struct, frozen=True):
 
 class Format(Struct, frozen=True):
     """A way to write a backlog down in files, which are given by their paths. `ticked` has those of them that change
-    when these items are done."""
+    when these tasks are done."""
 
-    read: Callable[[Mapping[str, bytes]], ListContent]
+    read: Callable[[Mapping[str, bytes]], BacklogContent]
     ticked: Callable[[Mapping[str, bytes], Collection[str]], dict[str, bytes]]
 
 
@@ -48,38 +48,38 @@ def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-def sound(reading: ListContent, name: str) -> ListContent:
+def sound(reading: BacklogContent, name: str) -> BacklogContent:
     """The reading, once nothing is wrong with it; else one line that says what is, and where."""
     problems = [*wrong_with(reading), *reading.questions]
     if problems:
         more = f" (and {len(problems) - 1} more: {'; '.join(problems[1:6])})" if len(problems) > 1 else ""
         raise UserError(f"{problems[0]}{more}", "mend the list, then start again")
-    if not reading.items:
-        raise UserError(f"{name} names no item", 'write one a line as "- [ ] text"')
+    if not reading.tasks:
+        raise UserError(f"{name} names no task", 'write one a line as "- [ ] text"')
     return reading
 
 
-def wrong_with(reading: ListContent) -> list[str]:
+def wrong_with(reading: BacklogContent) -> list[str]:
     """What keeps a list from being worked off, whatever its questions are."""
-    items, problems = reading.items, [*reading.problems]
-    known: dict[str, Item] = {}
-    for item in items:
-        other = known.setdefault(item.key.casefold(), item)  # some disks do not tell capitals from small letters
-        if other is not item:
-            problems.append(f"{item.place}: the key {item.key} is taken by {other.place}; give each its own")
-        if item.key.casefold() == TARGET_KEY:
-            problems.append(f"{item.place}: the key {item.key} is the name of the target's branch; give it another")
-    names = {item.key for item in items}
-    for item in items:
-        problems += [f"{item.place}: {item.key} comes after {key}, which is not in the list"
-                     for key in item.after if key not in names]  # fmt: skip
-    if ring := cycle(items):
+    tasks, problems = reading.tasks, [*reading.problems]
+    known: dict[str, BacklogTask] = {}
+    for task in tasks:
+        other = known.setdefault(task.key.casefold(), task)  # some disks do not tell capitals from small letters
+        if other is not task:
+            problems.append(f"{task.place}: the key {task.key} is taken by {other.place}; give each its own")
+        if task.key.casefold() == TARGET_KEY:
+            problems.append(f"{task.place}: the key {task.key} is the name of the target's branch; give it another")
+    names = {task.key for task in tasks}
+    for task in tasks:
+        problems += [f"{task.place}: {task.key} comes after {key}, which is not in the list"
+                     for key in task.after if key not in names]  # fmt: skip
+    if ring := cycle(tasks):
         problems.append(f"{' → '.join(ring)}: each waits for the next, so none can start")
     return problems
 
 
 def is_id(word: str) -> bool:
-    """Whether a word looks like the name of an item: `T012`, `1.2`, `hot1`, `US-003`."""
+    """Whether a word looks like the name of a task: `T012`, `1.2`, `hot1`, `US-003`."""
     return re.fullmatch(r"#?[A-Za-z]*[-_]?\d+(?:[.-]\d+)*[a-z]?", word) is not None
 
 
@@ -100,12 +100,12 @@ def slug(title: str) -> str:
         if key and len(key) + 1 + len(word) > LONGEST_KEY:
             break
         key = f"{key}-{word}" if key else word[:LONGEST_KEY]
-    return f"{key}-item" if key == TARGET_KEY else key
+    return f"{key}-task" if key == TARGET_KEY else key
 
 
-def with_own(item: Item, own: Sequence[tuple[str, str, str]], problems: list[str]) -> Item:
-    """The item with its own settings: (name, value, place) each."""
-    known: dict[str, Any] = {"check": list(item.checks), "after": list(item.after), "touches": list(item.touches)}
+def with_own(task: BacklogTask, own: Sequence[tuple[str, str, str]], problems: list[str]) -> BacklogTask:
+    """The task with its own settings: (name, value, place) each."""
+    known: dict[str, Any] = {"check": list(task.checks), "after": list(task.after), "touches": list(task.touches)}
     for name, value, place in own:
         text = value.strip().strip("`").strip()
         if not text:
@@ -119,13 +119,13 @@ def with_own(item: Item, own: Sequence[tuple[str, str, str]], problems: list[str
         else:
             known[name] = text
     return replace(
-        item,
+        task,
         checks=tuple(known["check"]),
         after=tuple(dict.fromkeys(key_of(one) for one in known["after"])),
         touches=tuple(dict.fromkeys(known["touches"])),
-        agent=known.get("agent", item.agent),
-        model=known.get("model", item.model),
-        max_cost=known.get("max-cost", item.max_cost),
+        agent=known.get("agent", task.agent),
+        model=known.get("model", task.model),
+        max_cost=known.get("max-cost", task.max_cost),
     )
 
 

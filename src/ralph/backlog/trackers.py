@@ -1,8 +1,8 @@
 """What does a list say that another program keeps? GitHub's issues are asked for by `gh`, which holds the token, beads
-by `bd`, which also closes what has landed.
+by `bd`, which also closes what has merged.
 
 What an issue says is what an agent is asked to do. Nothing in it is ever run: no check, no agent, no command is taken
-from its text. A landing says `Closes #12`, so that GitHub closes the issue when the work reaches its default branch.
+from its text. A merge says `Closes #12`, so that GitHub closes the issue when the work reaches its default branch.
 """
 
 import json
@@ -13,8 +13,8 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.lists import OWN, ListContent, key_of, title_of, with_own
-from ralph.core.backlog import Item
+from ralph.backlog.backlog_content import OWN, BacklogContent, key_of, title_of, with_own
+from ralph.core.backlog import BacklogTask
 from ralph.core.text import one_line
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
@@ -31,15 +31,15 @@ BLOCKING = ("", "blocks", "conditional-blocks", "waits-for")
 TEXTS = ("description", "design", "acceptance_criteria", "notes")
 
 
-class ListProgram(Struct, frozen=True):
+class Tracker(Struct, frozen=True):
     """Who keeps a list: `command` is what it is asked for what a person wants of it, `read` understands its answer."""
 
     program: str
     hint: str
     command: Callable[[str], tuple[str, ...]]
-    read: Callable[[bytes], ListContent]
+    read: Callable[[bytes], BacklogContent]
 
-    def answer(self, wanted: str, workspace: str) -> ListContent:
+    def answer(self, wanted: str, workspace: str) -> BacklogContent:
         if not own_program(self.program):
             raise UserError(f"{self.program} is not installed", self.hint)
         try:
@@ -67,13 +67,13 @@ def issues_wanted(wanted: str) -> tuple[str, ...]:
     return ("gh", "api", "--paginate", f"{ISSUES}?state=open&per_page=100{labelled}")
 
 
-def read_issues(said: bytes) -> ListContent:
+def read_issues(said: bytes) -> BacklogContent:
     try:
         issues = [issue for issue in _pages(said.decode()) if "pull_request" not in issue]
-        items = [_issue(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
+        tasks = [_issue(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
     except (*UNREADABLE, KeyError, TypeError, OverflowError) as error:
         raise UserError(f"cannot understand what gh says: {error}", "is it a recent version?") from None
-    return ListContent(_after_each_other(items))  # one that is not open any more is done, or nobody waits for it
+    return BacklogContent(_after_each_other(tasks))  # one that is not open any more is done, or nobody waits for it
 
 
 def _pages(said: str) -> Iterator[dict[str, Any]]:
@@ -88,21 +88,21 @@ def _pages(said: str) -> Iterator[dict[str, Any]]:
         yield from [page] if isinstance(page, dict) else page
 
 
-def _issue(issue: dict[str, Any]) -> Item:
+def _issue(issue: dict[str, Any]) -> BacklogTask:
 
     number, title, body = issue["number"], str(issue["title"]), str(issue.get("body") or "")
     place = f"#{number}"
     lines = body.replace("\r\n", "\n").split("\n")
     found = [(match[1].lower(), match[2], place) for line in lines if (match := OWN.fullmatch(line))]
     text = fenced(str(number), "this repository", f"{title}\n\n{body}".strip())
-    item = Item(key=str(number), title=title_of(readable(title)), text=text, place=place)
-    return with_own(item, [one for one in found if one[0] in HARMLESS and one[1].strip()], [])
+    task = BacklogTask(key=str(number), title=title_of(readable(title)), text=text, place=place)
+    return with_own(task, [one for one in found if one[0] in HARMLESS and one[1].strip()], [])
 
 
-def _after_each_other(items: list[Item]) -> tuple[Item, ...]:
-    """The items, each after those alone that are in the list."""
-    known = {item.key for item in items}
-    return tuple(replace(item, after=tuple(key for key in item.after if key in known)) for item in items)
+def _after_each_other(tasks: list[BacklogTask]) -> tuple[BacklogTask, ...]:
+    """The tasks, each after those alone that are in the list."""
+    known = {task.key for task in tasks}
+    return tuple(replace(task, after=tuple(key for key in task.after if key in known)) for task in tasks)
 
 
 def beads_wanted(wanted: str) -> tuple[str, ...]:
@@ -111,20 +111,20 @@ def beads_wanted(wanted: str) -> tuple[str, ...]:
     return ("bd", "list", "--json")
 
 
-def read_beads(said: bytes) -> ListContent:
+def read_beads(said: bytes) -> BacklogContent:
     try:
         beads = [bead for bead in json.loads(said or b"[]") or [] if bead.get("issue_type") != "epic"]
         problems: list[str] = []
-        items = [_bead(bead, problems) for bead in beads]
+        tasks = [_bead(bead, problems) for bead in beads]
     except (*UNREADABLE, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"cannot understand what bd says: {error}", "is it a recent version?") from None
-    return ListContent(_after_each_other(items), problems=tuple(problems))
+    return BacklogContent(_after_each_other(tasks), problems=tuple(problems))
 
 
-def _bead(bead: dict[str, Any], problems: list[str]) -> Item:
+def _bead(bead: dict[str, Any], problems: list[str]) -> BacklogTask:
     title = str(bead["title"])
     texts = [title, *(str(bead[name]) for name in TEXTS if bead.get(name))]
-    item = Item(
+    task = BacklogTask(
         key=key_of(str(bead["id"])),
         title=title_of(title),
         text="\n\n".join(texts),
@@ -137,14 +137,14 @@ def _bead(bead: dict[str, Any], problems: list[str]) -> Item:
         kind = str(one.get("type") or one.get("dependency_type") or "")
         name = one.get("depends_on_id") or one.get("id")
         if name and kind in BLOCKING and one.get("status") != "closed":
-            blockers.append(("after", str(name), item.place))
-    return with_own(item, blockers, problems)
+            blockers.append(("after", str(name), task.place))
+    return with_own(task, blockers, problems)
 
 
 def close_bead(key: str, commit: str, workspace: str) -> str:
-    """Settles a bead that has landed; what stands in the way of that, if anything."""
+    """Settles a bead that has merged; what stands in the way of that, if anything."""
     try:
-        words = ("bd", "close", key, "--reason", f"landed as {commit[:12]}")
+        words = ("bd", "close", key, "--reason", f"merged as {commit[:12]}")
         with CapturedProcess(words, user_environment(), cwd=workspace) as asked:
             asked.output(ANSWER, latest=MOST_BYTES)
     except OSError:  # it is gone, or takes too long
@@ -153,8 +153,8 @@ def close_bead(key: str, commit: str, workspace: str) -> str:
 
 
 PROGRAMS = {
-    "github": ListProgram(
+    "github": Tracker(
         "gh", "install gh from https://cli.github.com and log in with `gh auth login`", issues_wanted, read_issues
     ),
-    "beads": ListProgram("bd", "install bd, and run `bd init` in the repository", beads_wanted, read_beads),
+    "beads": Tracker("bd", "install bd, and run `bd init` in the repository", beads_wanted, read_beads),
 }

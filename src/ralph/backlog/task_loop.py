@@ -1,4 +1,4 @@
-"""How is one item worked on? By an ordinary run in the item's own worktree; what came of it is asked of its journal and
+"""How is one task worked on? By an ordinary run in the task's own worktree; what came of it is asked of its journal and
 of git, so that whoever was killed before saying so can be asked again."""
 
 import os
@@ -9,10 +9,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from ralph import __version__
-from ralph.backlog import item_worktrees
-from ralph.backlog.item_worktrees import RECENT, TAKEN, Charge, Publisher, Taken
-from ralph.backlog.work_order import ORDER, Assignment, Looped, WorkOrder, assignment_of, folder_of, read
+from ralph.backlog import task_worktrees
+from ralph.backlog.task_worktrees import RECENT, TAKEN, Charge, Publisher, Taken
+from ralph.backlog.work_order import ORDER, Assignment, WorkOrder, assignment_of, folder_of, read
 from ralph.core import events
+from ralph.core.backlog import TaskResult
 from ralph.core.model import Iteration, Note, Outcome, Run, Stop
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
@@ -32,14 +33,14 @@ from ralph.store.stored_run import load_run
 
 RETURNED = (
     "The merge gate did not take the work on this task as it was: what it saw stands below. Since then the target, "
-    "with all that has landed, was merged into this folder. Make the task's work fit it."
+    "with all that has merged, was merged into this folder. Make the task's work fit it."
 )
 SOLVE = " Marks of conflicts (<<<<<<<, >>>>>>>) stand in: {files}. Solve them, keeping what both sides want."
 TOLD = "A note from the person about this task:\n"
 
 
-class ItemPlace(Place):
-    """The worktree of one item of a backlog; the run keeps its things in the repository's own workspace."""
+class TaskWorktree(Place):
+    """The worktree of one task of a backlog; the run keeps its things in the repository's own workspace."""
 
     def __init__(self, work: WorkOrder, assigned: Assignment) -> None:
         super().__init__(Path(work.workspace), in_worktree=True)
@@ -49,11 +50,11 @@ class ItemPlace(Place):
         self.publisher: Publisher | None = None
 
     def move_to_worktree(self, context: Context, resumed: Run | None, stack: ExitStack) -> Worktree:
-        home, work, key = require_git(self.workspace, context.deadline), self._work, self._assigned.item.key
+        home, work, key = require_git(self.workspace, context.deadline), self._work, self._assigned.task.key
         if work.is_shared:
-            is_new = not self._assigned.worker and not self._assigned.item.after
+            is_new = not self._assigned.worker and not self._assigned.task.after
             self.publisher = _publisher(work, home, self._assigned, context.interrupt, RECENT if is_new else 0.0)
-        made = item_worktrees.item_place(
+        made = task_worktrees.open_worktree(
             work, home, key, lambda folder: self.occupy(folder, context.folder.id, stack), context
         )
         if self._assigned.is_returned and not (resumed and resumed.iterations):
@@ -88,7 +89,7 @@ class ItemPlace(Place):
         parts.followups = (*parts.followups, publish)
 
 
-def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
+def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResult:
     """Play the run that a task of the backlog is assigned to, or the rest of it, and return what came of it."""
     folder = folder_of(path)
     work = read(folder, ORDER, WorkOrder)
@@ -96,10 +97,10 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
     order = Order(
         settings=settings_for(work, assigned),
         workspace=work.workspace,
-        goal_text=assigned.item.text or assigned.item.title,
+        goal_text=assigned.task.text or assigned.task.title,
         version=__version__,
         work=work.id,
-        item=key,
+        backlog_task=key,
     )
     own = RunFolder(prepare(Path(work.workspace)), assigned.run)
     story = load_run(own.journal) if os.path.exists(own.journal) else None
@@ -110,7 +111,7 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
         return _published(publisher, _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
     if os.path.exists(own.path) and not order.settings.keep_children:  # it was cut off
         kill_run(assigned.run, time_left=remaining_time)
-    where = ItemPlace(work, assigned)
+    where = TaskWorktree(work, assigned)
     try:
         run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()
     except Astray as error:
@@ -121,13 +122,13 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
 def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Interrupt, age: float = 0.0) -> Publisher:
     folder = RunFolder(prepare(Path(work.workspace)), work.id)
     made = Publisher(
-        work, home, assigned.item.key, Charge(folder.path), interrupt, push_settings=assigned.push_settings
+        work, home, assigned.task.key, Charge(folder.path), interrupt, push_settings=assigned.push_settings
     )
     made.prepare(age)
     return made
 
 
-def _published(publisher: Publisher | None, seen: Looped) -> Looped:
+def _published(publisher: Publisher | None, seen: TaskResult) -> TaskResult:
     """What came of a loop once the others can have it, too."""
     if publisher is None or seen.outcome != Outcome.DONE.value or not seen.files:
         return seen
@@ -140,23 +141,23 @@ def _published(publisher: Publisher | None, seen: Looped) -> Looped:
 
 
 def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
-    """Those of every loop, with the item's own."""
-    item, said = assigned.item, dict[str, Any]()
-    if item.agent:
-        said["agent"] = {"command": item.agent}
-    if item.model:
-        said.setdefault("agent", {})["model"] = item.model
-    if item.max_cost:
-        said["maxCost"] = item.max_cost
-    if item.checks:
-        own = [{"command": command} for command in item.checks]
+    """Those of every loop, with the task's own."""
+    task, said = assigned.task, dict[str, Any]()
+    if task.agent:
+        said["agent"] = {"command": task.agent}
+    if task.model:
+        said.setdefault("agent", {})["model"] = task.model
+    if task.max_cost:
+        said["maxCost"] = task.max_cost
+    if task.checks:
+        own = [{"command": command} for command in task.checks]
         said["checks"] = [*({"command": g.command, "hint": g.hint} for g in work.settings.checks), *own]
     settings = override(work.settings, said) if said else work.settings
     return replace(settings, worktree=True, scm=None, baseline=False)
 
 
-def _looped(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> Looped:
-    seen = Looped(
+def _looped(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> TaskResult:
+    seen = TaskResult(
         outcome=stop.outcome.value,
         reason=stop.reason,
         exit_code=stop.outcome.exit_code,
@@ -175,7 +176,7 @@ def _looped(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> Loope
 
 
 def _work_on(work: WorkOrder, home: Git, key: str) -> tuple[str, tuple[str, ...]]:
-    """The tip of an item's branch, with all that is in its worktree, and the files that it changes."""
+    """The tip of a task's branch, with all that is in its worktree, and the files that it changes."""
     made = work.worktree_of(home, key)
     tip = home.resolve(f"refs/heads/{made.branch}")
     if os.path.isdir(made.path):

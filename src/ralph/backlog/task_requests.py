@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ralph.core.backlog import Board, GateVerdict, Job
-from ralph.core.work_events import GateFinished, ItemQueued, ItemWithdrawn, WorkEvent
+from ralph.core.work_events import GateFinished, TaskQueued, TaskWithdrawn, WorkEvent
 from ralph.errors import UserError
 from ralph.history.work_history import work_history
 from ralph.run.control import wake
@@ -14,43 +14,43 @@ from ralph.store.find_run import find_run, find_workspace
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed
 
-WISH = ".wish"
+TASK_REQUEST = ".wish"
 
 
-class Wish(Struct, frozen=True):
-    """What is to be done with an item."""
+class TaskRequest(Struct, frozen=True):
+    """What is to be done with a task."""
 
     kind: Literal["retry", "withdraw"]
     key: str
     note: str = ""
 
 
-def granted(board: Board, wish: Wish) -> list[WorkEvent]:
+def events_for_request(board: Board, wish: TaskRequest) -> list[WorkEvent]:
     """What follows from a wish; words for an agent at work are passed on to it, and change nothing here."""
     job = board.jobs.get(wish.key)
-    if job is None or job.state == "landed":
+    if job is None or job.state == "merged":
         return []
     if wish.kind == "withdraw":
-        return [] if job.state == "withdrawn" else [ItemWithdrawn(wish.key, "withdrawn by a person")]
+        return [] if job.state == "withdrawn" else [TaskWithdrawn(wish.key, "withdrawn by a person")]
     if job.state in ("parked", "withdrawn"):
-        again = ItemQueued(wish.key, "asked for by a person", wish.note, forgiven=True)
+        again = TaskQueued(wish.key, "asked for by a person", wish.note, forgiven=True)
         return [again, GateFinished(GateVerdict())] if board.stuck else [again]
     if wish.note and job.state == "queued":
-        return [ItemQueued(wish.key, "a person had something to say", wish.note)]
+        return [TaskQueued(wish.key, "a person had something to say", wish.note)]
     return []
 
 
-def in_vain(job: Job, wish: Wish) -> UserError:
+def in_vain(job: Job, wish: TaskRequest) -> UserError:
     """What is said of a wish from which nothing follows."""
     hints = {"retry": "only what stands aside can be tried again", "withdraw": "nothing is left to withdraw"}
-    return UserError(f"{job.item.key} is {job.state}", hints[wish.kind])
+    return UserError(f"{job.task.key} is {job.state}", hints[wish.kind])
 
 
-def item_meant(board: Board, key: str, work: str) -> Job:
+def find_task(board: Board, key: str, work: str) -> Job:
     wanted = key.removeprefix("#").casefold()
     found = next((job for known, job in board.jobs.items() if known.casefold() == wanted), None)
     if found is None:
-        raise UserError(f"work {work} has no item {key}", "`ralph work status` lists them")
+        raise UserError(f"work {work} has no task {key}", "`ralph work status` lists them")
     return found
 
 
@@ -60,16 +60,16 @@ def work_meant(name: str, here: Path) -> Listed:
 
 
 def make(kind: str, key: str, note: str, here: Path) -> str:
-    """Leaves a wish about an item with its work, and says what comes of it."""
+    """Leaves a wish about a task with its work, and says what comes of it."""
 
     run = work_meant("", here)
     board = work_history(run).board
-    job = item_meant(board, key, run.id)
-    wish = Wish("retry" if kind == "retry" else "withdraw", job.item.key, note)
+    job = find_task(board, key, run.id)
+    wish = TaskRequest("retry" if kind == "retry" else "withdraw", job.task.key, note)
     is_for_its_agent = kind == "retry" and bool(note) and job.state == "working"
-    if not granted(board, wish) and not is_for_its_agent:
+    if not events_for_request(board, wish) and not is_for_its_agent:
         raise in_vain(job, wish)
-    Mailbox(run.folder.path).leave(WISH, wish)
+    Mailbox(run.folder.path).leave(TASK_REQUEST, wish)
     done = "tried again" if kind == "retry" else "left alone"
     if run.is_alive:
         wake(run)
@@ -77,8 +77,8 @@ def make(kind: str, key: str, note: str, here: Path) -> str:
     return f"{wish.key} will be {done}: go on with `ralph resume {run.id}`"
 
 
-def tell_item(key: str, text: str, here: Path) -> str:
-    """Keeps words for the next loop of an item; nothing where one is at work, which can be told itself."""
+def tell_task(key: str, text: str, here: Path) -> str:
+    """Keeps words for the next loop of a task; nothing where one is at work, which can be told itself."""
 
     try:
         job = work_history(work_meant("", here)).board.jobs.get(key.removeprefix("#"))

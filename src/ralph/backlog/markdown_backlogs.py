@@ -13,11 +13,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.lists import (
+from ralph.backlog.backlog_content import (
     OWN,
     OWN_KEYS,
     PRIORITIES,
-    ListContent,
+    BacklogContent,
     decoded,
     edited,
     encoded,
@@ -27,10 +27,10 @@ from ralph.backlog.lists import (
     title_of,
     with_own,
 )
-from ralph.core.backlog import Item
+from ralph.core.backlog import BacklogTask
 from ralph.core.tasks_file import ASIDE, BoxLine, box_lines, plan_title
 
-MOST_EDGES = 250_000  # from item to item, in the phases of a list
+MOST_EDGES = 250_000  # from task to task, in the phases of a list
 LONGEST_AROUND = 8000  # characters of a plan that go with each of its tasks
 MOST_AROUND = 16_000_000  # with all of them together
 LARGEST_FRONT = 1 << 16  # characters of front matter: a megabyte of YAML takes many seconds
@@ -48,7 +48,7 @@ class ListedBox(Struct):
     below: list[BoxLine]
 
 
-def read_boxes(files: Mapping[str, bytes]) -> ListContent:
+def read_boxes(files: Mapping[str, bytes]) -> BacklogContent:
     ((name, data),) = files.items()
     lines = box_lines(decoded(data))
     plan = plan_title(lines)
@@ -56,18 +56,18 @@ def read_boxes(files: Mapping[str, bytes]) -> ListContent:
     entries = [entry for entry in _entries(lines) if not (plan and entry.box.section in ASIDE)]
     named = {word.strip("`") for entry in entries for key, value, _ in _own(entry, name) if key == "after"
              for word in value.replace(",", " ").split()}  # fmt: skip
-    items = [_boxed(entry, name, named, problems) for entry in entries]
+    tasks = [_boxed(entry, name, named, problems) for entry in entries]
     if plan:
-        around = f"This is one task of the plan: {plan}{_around(lines, len(items))}"
-        items = [replace(item, text=f"{item.text}\n\n{around}") for item in items]
+        around = f"This is one task of the plan: {plan}{_around(lines, len(tasks))}"
+        tasks = [replace(task, text=f"{task.text}\n\n{around}") for task in tasks]
     has_phases = any(line.section.startswith("phase ") for line in lines)
     if has_phases and any("[P]" in entry.box.words.split() for entry in entries):
-        items = [*_in_phases(items, entries, problems)]
+        tasks = [*_in_phases(tasks, entries, problems)]
     if not plan:
-        return ListContent(tuple(items), problems=tuple(problems))
+        return BacklogContent(tuple(tasks), problems=tuple(problems))
     asked = (f"{name}:{line.number}: answer and tick this question first: {title_of(line.words)}"
              for line in open_questions(lines))  # fmt: skip
-    return ListContent(tuple(items), tuple(_checks(lines)), tuple(problems), plan, tuple(asked))
+    return BacklogContent(tuple(tasks), tuple(_checks(lines)), tuple(problems), plan, tuple(asked))
 
 
 def open_questions(lines: list[BoxLine]) -> list[BoxLine]:
@@ -78,7 +78,7 @@ def open_questions(lines: list[BoxLine]) -> list[BoxLine]:
 def tick_boxes(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
     ((name, data),) = files.items()
     text, marks = decoded(data), list[BoxLine]()
-    by_place = {item.place: item.key for item in read_boxes(files).items}
+    by_place = {task.place: task.key for task in read_boxes(files).tasks}
     for entry in _entries(box_lines(text)):
         if by_place.get(f"{name}:{entry.box.number}") in keys:
             marks += [line for line in (entry.box, *entry.below) if line.at >= 0 and not line.is_ticked]
@@ -108,7 +108,7 @@ def _own(entry: ListedBox, name: str) -> Iterator[tuple[str, str, str]]:
             yield found[1].lower(), found[2], f"{name}:{line.number}"
 
 
-def _boxed(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> Item:
+def _boxed(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> BacklogTask:
 
     box, own = entry.box, [*_own(entry, name)]
     first, _, rest = box.words.partition(" ")
@@ -116,17 +116,17 @@ def _boxed(entry: ListedBox, name: str, named: set[str], problems: list[str]) ->
     has_id = bool(rest.strip()) and (is_id(bare) or bare in named)
     key = key_of(bare) if has_id else slug(box.words)
     if not key:
-        problems.append(f"{name}:{box.number}: an item without a name")
+        problems.append(f"{name}:{box.number}: a task without a name")
         key = f"line-{box.number}"
     ours = {line for _, _, line in own}
     body = [line.text for line in entry.below if f"{name}:{line.number}" not in ours]
     text = "\n".join([box.words, dedent("\n".join(body))]).strip()
-    item = Item(key=key, title=title_of(box.words), text=text, place=f"{name}:{box.number}", done=box.is_ticked)
-    return with_own(item, own, problems)
+    task = BacklogTask(key=key, title=title_of(box.words), text=text, place=f"{name}:{box.number}", done=box.is_ticked)
+    return with_own(task, own, problems)
 
 
 def _checks(lines: list[BoxLine]) -> Iterator[str]:
-    """The commands of a plan: what stands in backticks, item by item."""
+    """The commands of a plan: what stands in backticks, task by task."""
     for line in lines:
         is_item = re.match(r"\s*(?:[-*+]|\d+[.)])\s", line.text)
         if line.section == "checks" and line.is_plain and is_item and (command := CODE.search(line.text)):
@@ -141,7 +141,7 @@ def _around(lines: list[BoxLine], tasks: int) -> str:
     return f"\n\n{text[: min(LONGEST_AROUND, MOST_AROUND // max(tasks, 1))]}" if text else ""
 
 
-def _in_phases(items: list[Item], entries: list[ListedBox], problems: list[str]) -> Iterator[Item]:
+def _in_phases(tasks: list[BacklogTask], entries: list[ListedBox], problems: list[str]) -> Iterator[BacklogTask]:
     """spec-kit's order: a phase begins when the one before it is over; in it, what bears `[P]` may go side by side,
     and everything else comes after all that stands above it. Who waits for one that waits for all need not name all:
     where thousands wait for thousands, one has to be put between them."""
@@ -150,31 +150,31 @@ def _in_phases(items: list[Item], entries: list[ListedBox], problems: list[str])
     phase: list[str] = []  # those for which whoever comes now has to wait
     above: tuple[str, ...] = ()  # the last one in this phase that goes alone
     section = ""
-    for item, entry in zip(items, entries, strict=True):
+    for task, entry in zip(tasks, entries, strict=True):
         if entry.box.section != section:
             section, before, phase, above = entry.box.section, tuple(phase) or before, [], ()
         is_beside = "[P]" in entry.box.words.split()
         waits = (above or before) if is_beside else (tuple(phase) or before)
         if not is_beside:
-            above = (item.key,)
-            phase = phase if item.after else []
-        phase.append(item.key)
+            above = (task.key,)
+            phase = phase if task.after else []
+        phase.append(task.key)
         edges += len(waits)
         if edges > MOST_EDGES and edges - len(waits) <= MOST_EDGES:
             problems.append(
-                f"{item.place}: too many items side by side wait for too many; let one without [P] go between"
+                f"{task.place}: too many tasks side by side wait for too many; let one without [P] go between"
             )
-        yield item if item.after or edges > MOST_EDGES else replace(item, after=waits)
+        yield task if task.after or edges > MOST_EDGES else replace(task, after=waits)
 
 
-def read_folder(files: Mapping[str, bytes]) -> ListContent:
+def read_folder(files: Mapping[str, bytes]) -> BacklogContent:
     problems: list[str] = []
     found = [_task(name, *_parts(files[name], name, problems), problems) for name in sorted(files, key=_order)]
-    items = [item for item in found if item]
-    spelled = {item.key.casefold(): item.key for item in items}  # `TASK-1` and `task-1` are one there
-    named = [tuple(spelled.get(key.casefold(), key) for key in item.after) for item in items]
-    items = [replace(item, after=after) for item, after in zip(items, named, strict=True)]
-    return ListContent(tuple(items), problems=tuple(problems))
+    tasks = [task for task in found if task]
+    spelled = {task.key.casefold(): task.key for task in tasks}  # `TASK-1` and `task-1` are one there
+    named = [tuple(spelled.get(key.casefold(), key) for key in task.after) for task in tasks]
+    tasks = [replace(task, after=after) for task, after in zip(tasks, named, strict=True)]
+    return BacklogContent(tuple(tasks), problems=tuple(problems))
 
 
 def tick_folder(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
@@ -232,7 +232,7 @@ def _is_done(front: Mapping[str, Any]) -> bool:
     return str(front.get("status", "")).strip().lower() in ("done", "complete", "completed")
 
 
-def _task(name: str, front: Mapping[str, Any], body: str, problems: list[str]) -> Item | None:
+def _task(name: str, front: Mapping[str, Any], body: str, problems: list[str]) -> BacklogTask | None:
     if not front:  # a page about the tasks, or one whose front matter was told of
         return None
     if not front.get("id"):
@@ -241,7 +241,7 @@ def _task(name: str, front: Mapping[str, Any], body: str, problems: list[str]) -
     title = str(front.get("title") or front["id"])
     # Without the marks by which Backlog.md finds its sections again.
     text = re.sub(r"^<!--[^>\n]*>\r?\n?", "", body, flags=re.MULTILINE).strip()
-    item = Item(
+    task = BacklogTask(
         key=key_of(str(front["id"])),
         title=title_of(title),
         text=f"{title}\n\n{text}".strip(),
@@ -254,4 +254,4 @@ def _task(name: str, front: Mapping[str, Any], body: str, problems: list[str]) -
     for key in OWN_KEYS:
         values = front.get(key)
         own += [(key, str(value), name) for value in (values if isinstance(values, list) else [values]) if value]
-    return with_own(item, own, problems)
+    return with_own(task, own, problems)

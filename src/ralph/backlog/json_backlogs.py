@@ -7,8 +7,18 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ralph.backlog.lists import PRIORITIES, ListContent, decoded, edited, encoded, key_of, slug, title_of, with_own
-from ralph.core.backlog import Item
+from ralph.backlog.backlog_content import (
+    PRIORITIES,
+    BacklogContent,
+    decoded,
+    edited,
+    encoded,
+    key_of,
+    slug,
+    title_of,
+    with_own,
+)
+from ralph.core.backlog import BacklogTask
 from ralph.core.tasks_file import LISTS, entry_text, is_done, status_of
 from ralph.errors import UserError
 
@@ -91,12 +101,12 @@ def _added(text: str, start: int, end: int, last: int, member: str) -> tuple[int
     return last, last, f",{space[0] if space else ' '}{member}"
 
 
-def read_prd(files: Mapping[str, bytes]) -> ListContent:
+def read_prd(files: Mapping[str, bytes]) -> BacklogContent:
     ((name, data),) = files.items()
     problems: list[str] = []
     stories = _stories(parsed(decoded(data), name))
     items = [_story(story, f"{name} {number}", problems) for number, (_, story) in enumerate(stories, 1)]
-    return ListContent(tuple(items), problems=tuple(problems))
+    return BacklogContent(tuple(items), problems=tuple(problems))
 
 
 def tick_prd(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
@@ -129,7 +139,7 @@ def _key(story: JsonEntry) -> str:
     return key_of(str(named)) if named not in ("", None) else slug(entry_text(story))
 
 
-def _story(story: JsonEntry, place: str, problems: list[str]) -> Item:
+def _story(story: JsonEntry, place: str, problems: list[str]) -> BacklogTask:
     key, title = _key(story), title_of(entry_text(story))
     if not key or not title:
         problems.append(f"{place}: a story without id or title")
@@ -138,7 +148,7 @@ def _story(story: JsonEntry, place: str, problems: list[str]) -> Item:
     for name in ("acceptanceCriteria", "acceptance_criteria", "steps"):
         if isinstance(story.get(name), list) and story[name]:
             parts.append("\n".join(["Acceptance criteria:", *(f"- {one}" for one in story[name])]))
-    item = Item(
+    item = BacklogTask(
         key=key or "story",
         title=title,
         text=_paragraphs(parts),
@@ -172,11 +182,11 @@ def is_taskmasters(document: Any) -> bool:
     return bool(tasks) and all("status" in task and "id" in task and "passes" not in task for task in tasks)
 
 
-def read_taskmaster(files: Mapping[str, bytes]) -> ListContent:
+def read_taskmaster(files: Mapping[str, bytes]) -> BacklogContent:
     ((name, data),) = files.items()
     problems: list[str] = []
     items = [_task(task, name, problems) for _, task in _tasks(parsed(decoded(data), name))]
-    return ListContent(tuple(items), problems=tuple(problems))
+    return BacklogContent(tuple(items), problems=tuple(problems))
 
 
 def tick_taskmaster(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
@@ -205,7 +215,7 @@ def _tasks(document: Any) -> Iterator[tuple[JsonPath, dict[str, Any]]]:
             yield (*at, number), task
 
 
-def _task(task: JsonEntry, name: str, problems: list[str]) -> Item:
+def _task(task: JsonEntry, name: str, problems: list[str]) -> BacklogTask:
     place = f"{name} {task.get('id')}"
     title = str(task.get("title") or task.get("description") or "")
     if not title.strip():
@@ -215,7 +225,7 @@ def _task(task: JsonEntry, name: str, problems: list[str]) -> Item:
         parts.append(f"How it is tested: {task['testStrategy']}")
     parts += [f"- {part.get('title')}: {part.get('description') or ''}".rstrip(": ")
               for part in task.get("subtasks") or () if isinstance(part, dict)]  # fmt: skip
-    item = Item(
+    item = BacklogTask(
         key=key_of(str(task.get("id"))),
         title=title_of(title),
         text=_paragraphs(parts),

@@ -1,5 +1,5 @@
-"""Where is the work on an item? In a worktree of its own, furnished with what git does not carry, as the gate's is.
-Where many machines work, it reaches them by the item's branch on the remote, pushed after every iteration: only from
+"""Where is the work on a task? In a worktree of its own, furnished with what git does not carry, as the gate's is.
+Where many machines work, it reaches them by the task's branch on the remote, pushed after every iteration: only from
 where we left it, and only while this worker is in charge."""
 
 import os
@@ -33,10 +33,10 @@ FURNISHED = "ralph-furnished"
 KEPT = 4000
 
 
-def item_place(
+def open_worktree(
     order: WorkOrder, repository: Git, key: str, occupy: Callable[[Path], None], context: Context
 ) -> Worktree:
-    """The worktree of an item, on its branch: as it was left, or from the target as it is now."""
+    """The worktree of a task, on its branch: as it was left, or from the target as it is now."""
     made = order.worktree_of(repository, key)
     with worktree_lock(repository):
         kept = worktrees.registered_git_dir(made)
@@ -53,7 +53,7 @@ def item_place(
 
 
 def align(order: WorkOrder, repository: Git, key: str, tip: str) -> None:
-    """Makes the item's branch here what it is on the remote, unless it has only gone on from there. What others have
+    """Makes the task's branch here what it is on the remote, unless it has only gone on from there. What others have
     done since counts, and what was never pushed does not."""
     made = order.worktree_of(repository, key)
     here = repository.resolve(f"refs/heads/{made.branch}")
@@ -93,10 +93,10 @@ def furnish(order: WorkOrder, repository: Git, made: Worktree, context: Context)
         raise UserError(f"--setup failed in {made.workspace}: {order.setup}: {said}", "mend it, then start again")
 
 
-def clear(order: WorkOrder, repository: Git, landed: dict[str, str]) -> None:
-    """Removes worktrees and branches of items that are in the target, unless somebody has put them to another use."""
+def clear(order: WorkOrder, repository: Git, merged: dict[str, str]) -> None:
+    """Removes worktrees and branches of tasks that are in the target, unless somebody has put them to another use."""
     gone: dict[str, str] = {}
-    for key, tip in landed.items():
+    for key, tip in merged.items():
         made = order.worktree_of(repository, key)
         if os.path.isdir(made.path) and not (worktrees.is_own(made) and worktrees.is_clean(made.git, tip)):
             continue
@@ -110,29 +110,29 @@ def _remove(made: Worktree) -> None:
         worktrees.delete_folder(made)
 
 
-def clear_leftovers(order: WorkOrder, repository: Git, landed: dict[str, str], is_done: bool) -> None:
-    """Removes what is left of items that have landed, and the gate's own worktree where all of them have."""
+def clear_leftovers(order: WorkOrder, repository: Git, merged: dict[str, str], is_done: bool) -> None:
+    """Removes what is left of tasks that have merged, and the gate's own worktree where all of them have."""
     prefix = order.branch_of("")
     for _ in range(3):  # a git may be killed, and leave its lock
         answer = repository.try_run("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
-        left = {name.removeprefix(prefix) for name in answer.out.decode("utf-8", "replace").split()} & {*landed}
+        left = {name.removeprefix(prefix) for name in answer.out.decode("utf-8", "replace").split()} & {*merged}
         if not left and not answer.code:
             break
         remove_stale_packed_refs_lock(repository)
-        clear(order, repository, {key: landed[key] for key in left})
+        clear(order, repository, {key: merged[key] for key in left})
     if is_done:
         _remove(order.gate_in(repository))
 
 
 CHARGE = "charge"
 LOOK = 0.2  # seconds between two looks at whether we are in charge again
-RECENT = 3.0  # seconds: so old may the target be from which an item begins that waits for no other
-TAKEN = "another worker has this item"
+RECENT = 3.0  # seconds: so old may the target be from which a task begins that waits for no other
+TAKEN = "another worker has this task"
 
 
 class Charge:
     """Until when a worker is surely in charge of what it has taken, in a file of the work's folder: its loops and
-    landings are processes of their own, and ask here before they push. The moment is one of the clock that all
+    merges are processes of their own, and ask here before they push. The moment is one of the clock that all
     processes of a machine share, and that nobody sets."""
 
     def __init__(self, folder: Path) -> None:
@@ -160,7 +160,7 @@ class Charge:
 
 
 def clear_remote(work: WorkOrder, home: Git) -> None:
-    """Removes the branches of items that are in the target, where whoever landed them was killed before."""
+    """Removes the branches of tasks that are in the target, where whoever merged them was killed before."""
     if work.remote is None:
         return
     prefix = f"refs/remotes/{work.remote.name}/"
@@ -172,11 +172,11 @@ def clear_remote(work: WorkOrder, home: Git) -> None:
 
 
 class Taken(Exception):
-    """The branch is no longer where we left it: the item is somebody else's now."""
+    """The branch is no longer where we left it: the task is somebody else's now."""
 
 
 class Publisher:
-    """The branch of one item on the remote. `_left` is where we left it there. It is kept here and nowhere else: what
+    """The branch of one task on the remote. `_left` is where we left it there. It is kept here and nowhere else: what
     git knows of the remote's branches changes with every fetch, also by others in this clone, and a lease on that
     would prove nothing."""
 
@@ -198,8 +198,8 @@ class Publisher:
         self._left = ""
 
     def prepare(self, age: float = 0.0) -> None:
-        """Brings the target and the item's branch here as the remote has them; what was done here since and was never
-        pushed counts only where it grew from that. Nobody has been on the branch of an item that may begin with a
+        """Brings the target and the task's branch here as the remote has them; what was done here since and was never
+        pushed counts only where it grew from that. Nobody has been on the branch of a task that may begin with a
         target of so much `age`."""
         self._remote.fetch(self._home, self._branch, REMOTE_TIMEOUT, age)
         self._left = self._home.resolve(f"refs/remotes/{self._remote.name}/{self._branch}")
@@ -207,7 +207,7 @@ class Publisher:
             align(self._work, self._home, self._key, self._left)
 
     def fence(self, worker: str) -> None:
-        """Moves the branch before anything is done on it: whoever had the item before us can push no more."""
+        """Moves the branch before anything is done on it: whoever had the task before us can push no more."""
         for _ in CLAIM_BRANCH.tries():
             tip = self._home.resolve(f"refs/heads/{self._branch}")
             fence = merging.commit_nothing(self._home, tip, f"ralph: {worker} goes on with {self._key}")

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 
 ELSEWHERE = {
+    r"ralph (run|loop) .*--agent \"?acp:": "tests/agents_real/test_acp_real.py: it needs such an agent",
     r"ralph (run|loop) .*--agent builtin": "tests/agents_real: it needs a model",
     r"ralph run (PATH|~/shop)|ralph ui": "tests/tui: it needs a terminal",
     r"ralph init": "tests/cli/test_init.py: it asks questions",

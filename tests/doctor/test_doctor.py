@@ -61,7 +61,19 @@ def test_a_healthy_place_is_told_in_one_line_each(ralph, cli, repository: Path) 
     assert all(re.match(r"(✓|i|!) \w+ +\S", line) for line in lines)
     names = [line.split()[1] for line in lines]
     assert names == [
-        *("ralph", "settings", *agents.known(), "agent", "git", "workspace", "disk", "terminal", "hooks", "prices"),
+        *(
+            "ralph",
+            "settings",
+            *agents.known(),
+            "acp",
+            "agent",
+            "git",
+            "workspace",
+            "disk",
+            "terminal",
+            "hooks",
+            "prices",
+        ),
         *("subreaper", "leftovers", "cgroup", "sandbox"),
     ]
     assert "✓ claude     2.1.325; login: $ANTHROPIC_API_KEY" in lines
@@ -141,6 +153,14 @@ def test_versions_and_logins_of_all_nine_are_found(doctor, cli, environment) -> 
         name: f"~/{file}" for name, file in LOGINS.items()
     }
     assert {found[name]["state"] for name in SAID} == {"ok"}
+
+
+def test_agents_that_speak_acp_are_listed(doctor, cli) -> None:
+    _, before = doctor()
+    assert before["acp"]["state"] == "note"
+    cli("kimi", "echo 2.1.0")
+    _, after = doctor()
+    assert (after["acp"]["state"], after["acp"]["detail"]) == ("ok", "can be used by protocol: acp:kimi")
 
 
 def test_no_sign_of_a_login_is_a_warning_with_the_way_in(doctor, cli, environment) -> None:

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from shutil import which
 from typing import Any
 
 from msgspec import Struct
@@ -73,6 +74,11 @@ def start_words(agent: str) -> tuple[str, ...]:
     near = get_close_matches(name, AGENTS, 1)
     known = f"did you mean {PREFIX}{near[0]}?" if near else f"known: {', '.join(AGENTS)}"
     raise UserError(f"unknown ACP agent: {name or 'no name'}", f'{known}; or give a command: --agent "acp: COMMAND"')
+
+
+def find_installed(path: str | None = None) -> list[str]:
+    """Return the agents of the table whose program is on PATH, as `acp:NAME`."""
+    return [f"{PREFIX}{name}" for name, agent in AGENTS.items() if which(agent.command.split()[0], path=path)]
 
 
 def install_hint(agent: str) -> str:

@@ -100,6 +100,7 @@ def _agents(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) ->
     if not agent:
         for name in agents.known():
             yield presence(name, keeper, folder, env)
+        yield machine.acp_agents(env)
     elif agents.find(agent).NAME in agents.known():
         yield presence(agents.find(agent).NAME, keeper, folder, env, agents.words(agent)[0][0])
 

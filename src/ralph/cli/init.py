@@ -14,7 +14,7 @@ from typing import Any, TextIO, get_args
 
 import msgspec
 
-from ralph.agents import programs
+from ralph.agents import acp, programs
 from ralph.cli.run import run_command
 from ralph.cli.table import Values, command, no_words
 from ralph.core.model import FailAction
@@ -148,6 +148,7 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
 
     said: dict[str, Any] = {"$schema": f"./{SCHEMA_FILE}", **DEFAULTS}
     agents = [name for name in programs() if which(name)]
+    agents += [name for name in acp.find_installed() if name.removeprefix(acp.PREFIX) not in programs()]
     dialog.explain("Who does the work: a coding agent that is installed here, or any command line.")
     if agents:
         dialog.say(f"Installed here: {', '.join(agents)}")

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__, agents
-from ralph.agents import known
+from ralph.agents import acp, known
 from ralph.agents.command import dialect_of
 from ralph.agents.protocol import AgentModule
 from ralph.agents.wire import TABLE, read
@@ -190,6 +190,16 @@ def control_groups() -> Finding:
 
 
 _EMPTY = 2  # bytes: `{}` is what some agents leave where nobody has logged in
+
+
+def acp_agents(env: Mapping[str, str]) -> Finding:
+    """List the agents on PATH that speak the Agent Client Protocol."""
+    found = acp.find_installed(env.get("PATH"))
+    if not found:
+        return Finding(
+            "acp", "note", "no agent that speaks ACP", "see docs/guides/acp.md for Cursor, Goose, Kimi and others"
+        )
+    return Finding("acp", "ok", f"can be used by protocol: {', '.join(found)}", facts={"agents": " ".join(found)})
 
 
 def presence(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str], program: str = "") -> Finding:

@@ -117,7 +117,7 @@ class TestOnOneWire:
             on(stage, model="nobody-knows-this-one")
             result = go("--max-cost", "1")
             assert (result.code, stage.asked) == (2, [])
-            assert "nobody knows what nobody-knows-this-one costs" in result.err
+            assert "the price of nobody-knows-this-one is unknown" in result.err
 
     def test_what_it_runs_sees_no_key_and_what_the_workspace_calls_its_modules_is_not_imported(
         self, server, on, ralph, workspace
@@ -252,6 +252,23 @@ def test_without_its_extra_it_says_how_to_get_it(go, tmp_path):
     result = go("--model", "ollama:x", PYTHONPATH=str(tmp_path))
     assert result.code == 2
     assert "pip install 'ralph-until-done[agent]'" in result.err
+
+
+def test_the_address_of_a_provider_can_be_set_in_the_environment(server, go):
+    """As every other program that talks to Anthropic does: for example for a proxy."""
+    with server.stage(Say(DONE)) as stage:
+        env = {"ANTHROPIC_BASE_URL": stage.url, "ANTHROPIC_API_KEY": KEY}
+        result = go("--model", "anthropic:lab", "--check", "true", **env)
+        assert outcome(result) == (0, "done"), result.err
+        assert len(stage.asked) == 1
+
+
+def test_a_server_without_a_key_may_be_a_proxy_to_a_model_that_costs_money(server, settings, go):
+    with server.stage() as stage:
+        settings(agents={"builtin": {"model": "nobody-knows-this-one", "url": f"{stage.url}/v1"}})
+        result = go("--max-cost", "1")
+        assert (result.code, stage.asked) == (2, [])
+        assert "the price of nobody-knows-this-one is unknown" in result.err
 
 
 def test_a_model_of_one_s_own_costs_nothing_and_neither_the_library_nor_prices_are_imported_for_it(

@@ -99,6 +99,7 @@ def test_help_explains_a_command_and_lists_all_of_them(ralph: Ralph) -> None:
     [
         *(("status", "ps"), ("list", "ps"), ("cancel", "stop"), ("kill", "stop"), ("merge", "accept")),
         *(("undo", "rewind"), ("continue", "resume"), ("config", "init"), ("resmue", "resume")),
+        ("supervise", "task"),
     ],
 )
 def test_an_unknown_command_suggests_one_by_meaning_and_spelling(ralph: Ralph, word: str, meant: str) -> None:

@@ -25,7 +25,8 @@ Wire = Literal["chat", "responses", "messages", "google"]
 
 
 class Provider(Struct, frozen=True):
-    """A service with models. `keys` are the variables that may hold its key; the first one set counts.
+    """A service with models. `keys` are the variables that may hold its key; the first one set counts. `url_variable`
+    replaces its address.
 
     Without keys the model is the user's own, needs no key and costs nothing.
     """
@@ -33,11 +34,14 @@ class Provider(Struct, frozen=True):
     wire: Wire
     url: str
     keys: tuple[str, ...] = ()
+    url_variable: str = ""
 
 
 PROVIDERS: dict[str, Provider] = {
-    "openai": Provider("responses", "https://api.openai.com/v1", ("OPENAI_API_KEY",)),
-    "anthropic": Provider("messages", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",)),
+    "openai": Provider("responses", "https://api.openai.com/v1", ("OPENAI_API_KEY",), "OPENAI_BASE_URL"),
+    "anthropic": Provider(
+        "messages", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), url_variable="ANTHROPIC_BASE_URL"
+    ),
     "google": Provider("google", "https://generativelanguage.googleapis.com", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
     "mistral": Provider("chat", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",)),
     "groq": Provider("chat", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",)),
@@ -67,17 +71,23 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether the model runs on the user's own server, without a key, and costs nothing."""
-        own = self.provider in PROVIDERS or self.host in ("127.0.0.1", "::1", "localhost")
-        return own and not self.key_env
+        """Whether the model probably runs on the user's own machine."""
+        return self.is_free or (not self.key_env and self.host in ("127.0.0.1", "::1", "localhost"))
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the model costs nothing. A local server without a known provider may be a proxy to a paid model."""
+        return self.provider in PROVIDERS and not self.key_env
 
     @property
     def host(self) -> str:
         return urlsplit(self.url).hostname or ""
 
 
-def endpoint(model: str, url: str = "", wire: str = "", key_env: str = "") -> Endpoint:
-    """Resolve a model name. With a `url`, a bare name is enough."""
+def endpoint(
+    model: str, url: str = "", wire: str = "", key_env: str = "", env: Mapping[str, str] | None = None
+) -> Endpoint:
+    """Resolve a model name. With a `url`, a bare name is enough; without one, `env` may set the provider's address."""
     before, colon, after = model.partition(":")
     provider = before if colon and before in PROVIDERS else ""
     name = (after if provider else model).strip()
@@ -87,9 +97,10 @@ def endpoint(model: str, url: str = "", wire: str = "", key_env: str = "") -> En
         raise UserError(f"unknown provider in --model {model!r}", _how())
     if wire and wire not in get_args(Wire):
         raise UserError(f"unknown wire {wire!r}", f"use one of: {', '.join(get_args(Wire))}")
+    usual = PROVIDERS.get(provider, Provider("chat", ""))
+    url = url or (env or {}).get(usual.url_variable, "")
     if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
         raise UserError(f"not the address of a server: {url!r}", "write it with http:// or https:// in front")
-    usual = PROVIDERS.get(provider, Provider("chat", ""))
     key = key_env or (usual.keys[0] if usual.keys else "")
     return Endpoint(provider or OWN, name, wire or usual.wire, url or usual.url, key)  # type: ignore[arg-type]
 
@@ -125,19 +136,21 @@ _WHERE = ("--model", "--url", "--wire", "--key-env")
 _PRICED_AS = {"xai": "x-ai", OWN: ""}  # providers with another name in the price table
 
 
-def options(wish: Description | None, asked: str, flags: tuple[str, ...]) -> tuple[str, ...]:
+def options(
+    custom: Description | None, asked: str, flags: tuple[str, ...], env: Mapping[str, str]
+) -> tuple[str, ...]:
     """Return everything about the model as words for the agent, its address included.
 
     Settings for one model do not apply to a model of another provider.
     """
-    own = wish.model if wish and isinstance(wish.model, str) else ""
+    own = custom.model if custom and isinstance(custom.model, str) else ""
     name = _option_value(flags, "--model") or asked or own
     words: dict[str, object] = {"--model": name}
-    if wish and (not own or name.partition(":")[0] == own.partition(":")[0]):
-        words |= {"--url": wish.url, "--wire": wish.wire, "--key-env": wish.key_env, "--tools": wish.tools}
-        words |= {"--context": wish.context, "--max-output": wish.max_output}
+    if custom and (not own or name.partition(":")[0] == own.partition(":")[0]):
+        words |= {"--url": custom.url, "--wire": custom.wire, "--key-env": custom.key_env, "--tools": custom.tools}
+        words |= {"--context": custom.context, "--max-output": custom.max_output}
     words |= {option: said for option in _WHERE if (said := _option_value(flags, option))}
-    found = endpoint(*(str(words.get(option) or "") for option in _WHERE))
+    found = endpoint(*(str(words.get(option) or "") for option in _WHERE), env=env)
     words |= {"--url": found.url, "--wire": found.wire, "--key-env": found.key_env}
     pairs = [(option, str(value)) for option, value in words.items() if value and not _option_value(flags, option)]
     return (*(word for pair in pairs for word in pair), *flags)
@@ -151,7 +164,7 @@ def refuse_unready(flags: tuple[str, ...], env: Mapping[str, str], is_limited: b
     with_key(asked, env)
     if is_limited and _price(Usage(input_tokens=1000, output_tokens=1000), asked) is None:
         raise UserError(
-            f"nobody knows what {asked.model} costs, so that --max-cost cannot be kept",
+            f"the price of {asked.model} is unknown, so --max-cost can't be enforced",
             "use --max-tokens, or a model with a known price",
         )
 
@@ -216,7 +229,7 @@ def _endpoint(flags: tuple[str, ...]) -> Endpoint:
 
 def _price(usage: Usage, asked: Endpoint) -> float | None:
     """Return the price of a call in dollars; None if it is unknown."""
-    return 0.0 if asked.is_local else estimate(usage, asked.model, _PRICED_AS.get(asked.provider, asked.provider))
+    return 0.0 if asked.is_free else estimate(usage, asked.model, _PRICED_AS.get(asked.provider, asked.provider))
 
 
 def _option_value(flags: tuple[str, ...], option: str) -> str:

@@ -45,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
     """`commands`: where the groups of the commands that run are kept."""
-    found, key = with_key(endpoint(asked.model, asked.url, asked.wire, asked.key_env), os.environ)
+    found, key = with_key(endpoint(asked.model, asked.url, asked.wire, asked.key_env, os.environ), os.environ)
     for variable in (found.key_env, *(key for provider in PROVIDERS.values() for key in provider.keys)):
         os.environ.pop(variable, None)  # what the model runs has no use for keys
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")

@@ -37,6 +37,8 @@ SYNONYMS = {
     **dict.fromkeys(("gc", "prune"), "clean"),
     **dict.fromkeys(("tui", "screen"), "ui"),
     **dict.fromkeys(("answer", "say", "note"), "tell"),
+    "supervise": "task",
+    "supervisor": "task",
     "example": "demo",
 }
 COMPLETE_VARIABLE = "_RALPH_COMPLETE"  # set by the shell that asks for completions

@@ -85,8 +85,8 @@ def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choic
     All of them can be run."""
     command = settings.agent.command or _first_installed(env)
     flags = (*(word for flag in settings.agent.flags for word in _split(flag)), *settings.agent.args)
-    first = _choice(command, settings, flags, settings.agent.model)
-    working = (first, *(_choice(other, settings) for other in settings.fallback_agents))
+    first = _choice(command, settings, env, flags, settings.agent.model)
+    working = (first, *(_choice(other, settings, env) for other in settings.fallback_agents))
     if settings.session == "continue":
         for choice in working:  # a command of the user's own has no session to lose
             if choice.module.NAME in known() and not choice.module.RESUMES:
@@ -94,7 +94,7 @@ def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choic
                     f"{choice.module.NAME} cannot continue a session without a person",
                     "use --session fresh, or another agent",
                 )
-    chosen = (*working, *_for_other_purposes(settings, command, flags))
+    chosen = (*working, *_for_other_purposes(settings, env, command, flags))
     for choice in chosen:
         if choice.module.NAME == BUILTIN:
             refuse_unready(choice.flags, env, is_limited=settings.max_cost is not None)
@@ -112,7 +112,9 @@ def unheard_limit(choice: Choice, max_turns: int | None) -> str:
     )
 
 
-def _for_other_purposes(settings: Settings, command: str, flags: tuple[str, ...]) -> Iterator[Choice]:
+def _for_other_purposes(
+    settings: Settings, env: Mapping[str, str], command: str, flags: tuple[str, ...]
+) -> Iterator[Choice]:
     """Who reviews and who writes messages, where that is not the agent itself."""
     asked = [("message", settings.scm.agent if settings.scm else "", "")]  # purpose, and whom the settings name for it
     if reviews := settings.reviews:
@@ -125,10 +127,10 @@ def _for_other_purposes(settings: Settings, command: str, flags: tuple[str, ...]
         else:
             left.append(purpose)
     for (agent, model), purposes in wanted.items():
-        made = _choice(agent, settings, (), model) if agent else _choice(command, settings, _modelless(flags), model)
-        yield replace(made, purposes=tuple(purposes))
+        named, words = (agent, ()) if agent else (command, _modelless(flags))
+        yield replace(_choice(named, settings, env, words, model), purposes=tuple(purposes))
     if left and (model := settings.side.model):
-        made = _built_in(settings.agents.get(model), "" if model in settings.agents else model, ())
+        made = _built_in(settings.agents.get(model), "" if model in settings.agents else model, (), env)
         yield replace(made, name=SIDE, purposes=tuple(left))
 
 
@@ -188,28 +190,28 @@ def _advice(choice: Choice, name: str) -> str:
     return f"did you mean {option}{meant[0]}?" if meant else ""
 
 
-def _choice(command: str, settings: Settings, flags: tuple[str, ...] = (), model: str = "") -> Choice:
-
+def _choice(
+    command: str, settings: Settings, env: Mapping[str, str], flags: tuple[str, ...] = (), model: str = ""
+) -> Choice:
     own = settings.agents.get(command)
     if own and own.argv:
         hidden = frozenset({"CLAUDECODE"})
         return Choice(name=command, module=described(command, own), command=(), flags=flags, model=model, hidden=hidden)
     if own:
-        return replace(_built_in(own, model, flags), name=command)
+        return replace(_built_in(own, model, flags, env), name=command)
     module = agents.find(command)
     words, more = agents.words(command)
     if module.NAME == BUILTIN:
-        return _built_in(settings.agents.get(BUILTIN), model, (*more, *flags))
+        return _built_in(settings.agents.get(BUILTIN), model, (*more, *flags), env)
     name = module.NAME if module.NAME not in ("command", acp.NAME) else command
     flags, hidden = (*more, *flags), agents.foreign_keys(module)
     return Choice(name=name, module=module, command=words, flags=flags, model=model, hidden=hidden)
 
 
-def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...]) -> Choice:
+def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...], env: Mapping[str, str]) -> Choice:
     """The built-in agent with a model."""
-
     module = agents.module(BUILTIN)
-    words = options(own, model, flags)
+    words = options(own, model, flags, env)
     hidden = agents.foreign_keys(module) - {*words}
     return Choice(name=BUILTIN, module=module, command=(BUILTIN,), flags=words, hidden=hidden)
 

@@ -1,5 +1,6 @@
 """Agents that start agents: the task waits for its children, and knows which of them have died."""
 
+import json
 import os
 import signal
 import time
@@ -55,6 +56,35 @@ def test_a_job_in_the_foreground_gives_its_answer_and_its_exit_code(task: Any, a
     assert Path(run.output_path).read_text().splitlines() == ["I heard good", "code=0", "code=1", "code=2"]
     assert [run.status for run in task.children()] == ["completed", "failed", "failed"]
     assert "nonsense-agent" in task.children()[2].error_summary
+
+
+COSTS = """echo '{"type":"result","subtype":"success","is_error":false,"result":"ok","total_cost_usd":%s}'"""
+
+
+def test_what_children_cost_counts_in_their_task(task: Any, agent: Agent) -> None:
+    root = agent(f"{COSTS % 1}; ralph job --agent claude --prompt part; [ $N = 2 ] && {DONE}; exit 0")
+    agent(COSTS % 0.25, "claude")
+    result = task.supervise("--agent", root, "--prompt", "x", "--json")
+    finished = json.loads(result.stdout.splitlines()[-1])["data"]
+    assert (finished["outcome"], finished["cost_usd"]) == ("done", 2.5)
+
+
+def test_children_that_outlive_the_last_attempt_count_as_well(task: Any, agent: Agent, pipe: Pipe) -> None:
+    known, ends = pipe("known"), pipe("ends")
+    agent(f"echo > {known}; cat {ends}; {COSTS % 0.25}", "claude")
+    root = agent(f"ralph job --agent claude --prompt part & cat {known}; {DONE}")
+    supervisor = task.start("--agent", root, "--prompt", "x", "--json")
+    ends.write()
+    out, _ = supervisor.communicate()
+    assert json.loads(out.splitlines()[-1])["data"]["cost_usd"] == 0.25
+
+
+def test_what_children_cost_counts_in_the_budget_of_their_task(task: Any, agent: Agent) -> None:
+    agent(COSTS % 3, "claude")
+    root = agent("ralph job --agent claude --prompt part")
+    result = task.supervise("--agent", root, "--prompt", "x", "--max-cost", "5", "--json")
+    assert len(task.attempts()) == 2
+    assert json.loads(result.stdout.splitlines()[-1])["data"]["outcome"] == "budget"
 
 
 def test_a_job_is_one_turn_whatever_the_project_says(task: Any, agent: Agent) -> None:

@@ -136,9 +136,7 @@ _WHERE = ("--model", "--url", "--wire", "--key-env")
 _PRICED_AS = {"xai": "x-ai", OWN: ""}  # providers with another name in the price table
 
 
-def options(
-    custom: Description | None, asked: str, flags: tuple[str, ...], env: Mapping[str, str]
-) -> tuple[str, ...]:
+def options(custom: Description | None, asked: str, flags: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
     """Return everything about the model as words for the agent, its address included.
 
     Settings for one model do not apply to a model of another provider.

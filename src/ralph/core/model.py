@@ -193,8 +193,8 @@ class WaitRequest(Struct, frozen=True):
 class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps;
     `interrupted` is the signal, or what else asks for an end; `done_for` are the seconds for which the latest claim has
-    stood; `children` are runs of the agent's that still work; `waits_for` are tasks that come first; `told` are notes
-    of a person that no prompt held; `questions` are open."""
+    stood; `children` are child runs that are running, and `spent` is what others have cost that ended since the last
+    look; `waits_for` are tasks that come first; `told` are notes of a person that no prompt held; `questions` are open."""
 
     at: float = 0.0
     elapsed: float = 0.0
@@ -206,6 +206,7 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tasks: tuple[Task, ...] | None = None
     children: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
+    spent: Usage = Usage()
     told: tuple[PersonNote, ...] = ()
     questions: tuple[Question, ...] = ()
     paused: bool = False
@@ -320,7 +321,7 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return None
 
     def seeing(self, snapshot: Snapshot) -> "Run":
-        return replace(self, seen=snapshot)
+        return replace(self, seen=snapshot, spent=self.spent.plus(snapshot.spent))
 
     def plus(self, iteration: Iteration) -> "Run":
         limited = still_limited((*self.limited, *self.retries), iteration)

@@ -51,9 +51,9 @@ class Announcer:
 
 
 class AttemptFolders(RunFolder):
-    """The folder of a supervisor's run; each attempt also gets a run in the task's `runs/`.
+    """The folder of a supervisor's run; each attempt is also one of the task's `runs/`.
 
-    The files of an attempt are in that run's folder, or in the supervisor's `iterations/` if `in_task` is False.
+    The files of an attempt are there, or in the supervisor's `iterations/` if `in_task` is False.
     """
 
     def __init__(
@@ -75,15 +75,16 @@ class AttemptFolders(RunFolder):
         if self.last:
             self._announce_restart(self.last)
             self.last.close()
-        task = self._announcer.task
-        previous = task.attempts()[-1:]
-        info = task.create_run(agent, attempt=number, previous=previous[0].run_id if previous else "")
-        files = None if self._in_task else super().turn(number)
-        self.last = Attempt(info, self._announcer, self._timeouts, files)
-        if files:
-            self.last.record_paths()
-        word = "Starting" if number == 1 else "Restarting"
-        self._announcer.post("INFO", f"{word} agent (attempt {number}/{self._cap})")
+        task, files = self._announcer.task, None
+        if not self._in_task:
+            files = super().turn(number)
+            with suppress(OSError):
+                os.unlink(files.output)  # from a turn that was cut off
+        previous = next((run.run_id for run in reversed(task.attempts())), "")
+        info = task.create_run(agent, attempt=number, previous=previous, files=files)
+        self.last = Attempt(info, self._announcer, self._timeouts)
+        verb = "Starting" if number == 1 else "Restarting"
+        self._announcer.post("INFO", f"{verb} agent (attempt {number}/{self._cap})")
         return self.last
 
     def _announce_restart(self, last: "Attempt") -> None:
@@ -113,61 +114,47 @@ class JobFolder(RunFolder):
         self.last = Attempt(info, announcer, timeouts)
 
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> TurnFolder:
-        self.last.set_agent(agent)
+        self.last.update(agent=agent)
         return self.last
 
 
 class Attempt(TurnFolder):
-    """One run of the agent. Its files are in the task's `runs/`, or where `files` are."""
+    """One run of the agent: an attempt, or a child run."""
 
-    stdout_name = "agent-stdout.txt"
-    stderr_name = "agent-stderr.txt"
-
-    def __init__(
-        self, info: RunInfo, announcer: Announcer, timeouts: Timeouts, files: TurnFolder | None = None
-    ) -> None:
-        if files:
-            self.stdout_name, self.stderr_name = files.stdout_name, files.stderr_name
-        task, self.id = announcer.task, info.run_id
-        path = files.path if files else str(task.runs / info.run_id)
-        super().__init__(path, task.environment(info.run_id, info.parent_run_id, path))
-        self.number = info.attempt
+    def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:
+        path = os.path.dirname(info.prompt_path)
+        super().__init__(path, announcer.task.environment(info.run_id, info.parent_run_id, path))
+        self.stdout, self.stderr = info.stdout_path, info.stderr_path
+        self.id, self.number = info.run_id, info.attempt
         self.turn: Turn | None = None
         self._name = f"attempt {info.attempt}" if info.attempt else "job"
         self._agent, self._announcer, self._timeouts = info.agent, announcer, timeouts
-        self._announcer.run = info.run_id
-
-    def record_paths(self) -> None:
-        """Record where the files are, and remove the output of a turn that was cut off."""
-        with suppress(OSError):
-            os.unlink(self.output)
-        paths = {"prompt_path": self.prompt, "stdout_path": self.stdout, "stderr_path": self.stderr}
-        self._update(**paths, output_path=self.output)
+        announcer.run = info.run_id
 
     def scratch(self) -> str:
-        """Return its own folder: agents are told about it and leave their output there."""
+        """Return the run's folder: agents are told about it and leave their output there."""
         return self.path
 
     @property
     def is_complete(self) -> bool:
         return self.turn is not None and run_status(self.turn) == "completed"
 
-    def set_agent(self, agent: str) -> None:
-        self._agent = agent
-        self._update(agent=agent)
-
     def started(self, pid: int) -> None:
         # Every agent is started in its own session, so it leads a process group with its pid.
-        self._update(pid=pid, pgid=pid, pid_start=start_of(pid) or "")
+        self.update(pid=pid, pgid=pid, pid_start=start_of(pid) or "")
         self._announcer.post("RUN_START", f"{self._name}: {self._agent} started as process {pid}")
 
     def ended(self, turn: Turn, answer: bytes) -> None:
         self.turn = turn
         if os.path.isdir(self.path) and not os.path.exists(self.output):  # keep what the agent wrote itself
             super().ended(turn, answer)
-        summary = describe_end(turn) if has_failed(turn) else ""
-        ended_at = timestamp(turn.ended_at or time.time())
-        self._update(status=run_status(turn), exit_code=turn.exit_code, error_summary=summary, ended_at=ended_at)
+        self.update(
+            status=run_status(turn),
+            exit_code=turn.exit_code,
+            error_summary=describe_end(turn) if has_failed(turn) else "",
+            ended_at=timestamp(turn.ended_at or time.time()),
+            usage=turn.usage,
+        )
         took = go_duration(round(turn.duration, 3))
         self._announcer.post("RUN_STOP", f"{self._name}: {describe_end(turn)} after {took}")
         for warning in warnings(self.number, turn, self._timeouts.get(turn.ended_by)) if self.number else ():
@@ -176,11 +163,12 @@ class Attempt(TurnFolder):
     def close(self, status: RunStatus | None = None) -> None:
         """Release the run, with `status` if its own end doesn't tell it."""
         if self.turn is None:
-            self._update(status="failed", error_summary="ralph did not see its end", ended_at=timestamp())
-        self._update(owner_pid=0, owner_start="", **({"status": status} if status else {}))
+            self.update(status="failed", error_summary="ralph did not see its end", ended_at=timestamp())
+        self.update(owner_pid=0, owner_start="", **({"status": status} if status else {}))
 
-    def _update(self, **fields: Any) -> None:
-        """Update the run's file. An agent that removed it has not spoilt its work."""
+    def update(self, **fields: Any) -> None:
+        """Update the run's file. An agent that removes it doesn't stop the task."""
+        self._agent = fields.get("agent", self._agent)
         try:
             self._announcer.task.update_run(self.id, **fields)
         except UserError as error:

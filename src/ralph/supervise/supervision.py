@@ -11,8 +11,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ralph.core import events
 from ralph.core.limits import IDLE
-from ralph.core.model import Check, Note, Outcome, Run, Snapshot, Stop, Wait, WaitRequest
+from ralph.core.model import Check, Note, Outcome, Run, Snapshot, Stop, Usage, Wait, WaitRequest
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.files import cannot_use, make_folder
@@ -34,7 +35,6 @@ from ralph.supervise.bus import BusReader, timestamp
 from ralph.supervise.task import RunInfo, TaskFolder, task_at, workspace_task
 
 WAIT_TYPE = "wait_without_restart"
-PF_EXITING = 0x4  # in the flags of /proc/PID/stat
 CHILD_GRACE = 5.0  # seconds that child runs get from TERM to KILL
 
 
@@ -71,10 +71,16 @@ class SupervisedPlace(Place):
     def equip(self, parts: Parts, context: Context) -> None:
         files = [claim.removeprefix("file:") for claim in self._settings.until if claim.startswith("file:")]
         speaks = len(files) < len(self._settings.until)
-        parts.workspace = TaskWorkspace(parts.workspace, self.task, speaks)
+        parts.workspace = TaskWorkspace(parts.workspace, self.task, context.tell, speaks)
         parts.wait = self._wait_for_others(parts.wait, context.keeper)
         if isinstance(parts.agent, CliAgent) and parts.agent.is_known:
-            parts.compose = _explain_task(parts.compose, self.task, files[0] if files else "")
+            compose, done = parts.compose, files[0] if files else ""
+
+            def explained(run: Run, notes: tuple[Note, ...]) -> str:
+                prompt = compose(run, notes)
+                return "\n".join((prompt, *_explanations(self.task, prompt, done)))
+
+            parts.compose = explained
 
     def _wait_for_others(self, sleep: Callable[[Wait, Run], None], keeper: Keeper) -> Callable[[Wait, Run], None]:
         """Wrap `sleep` so that the supervisor says what it waits for, and notices when a child run or the keeper
@@ -245,14 +251,15 @@ class ChildPlace(Place):
 
     def ticks(self, context: Context) -> Sequence[Tick]:
         """End the run when its supervisor was killed together with the keeper of both."""
-        task = self._announcer.task
-        owners = [(run.owner_pid, run.owner_start) for run in task.attempts()]
-        owner = next((owner for owner in reversed(owners) if is_living(*owner)), None)
+
+        def owners() -> list[tuple[int, str]]:
+            return [(run.owner_pid, run.owner_start) for run in self._announcer.task.attempts()]
+
+        owner = next((owner for owner in reversed(owners()) if is_living(*owner)), None)
 
         def watch() -> bool:
-            is_gone = owner is not None and (not is_living(*owner) or _is_exiting(owner[0]))
             # A supervisor that ended by itself has released its attempts; it may have let its child runs live.
-            if is_gone and any((run.owner_pid, run.owner_start) == owner for run in task.attempts()):
+            if owner and not is_living(*owner) and owner in owners():
                 context.interrupt.raise_to(2, "word that its supervisor is gone")
             return owner is not None
 
@@ -269,17 +276,19 @@ class ChildPlace(Place):
 
 
 class TaskWorkspace:
-    """A workspace as the supervisor of a task sees it. Wait requests that were on the bus before don't count.
+    """A workspace as the supervisor of a task sees it. Earlier wait requests and the costs of earlier child runs don't
+    count.
 
     `speaks`: the agent may also claim in words, so child runs matter even without a done file.
     """
 
-    def __init__(self, inner: Workspace, task: TaskFolder, speaks: bool = False) -> None:
-        self._inner, self._task, self._speaks = inner, task, speaks
+    def __init__(self, inner: Workspace, task: TaskFolder, tell: events.TellAll, speaks: bool = False) -> None:
+        self._inner, self._task, self._tell, self._speaks = inner, task, tell, speaks
         self._requests = BusReader(task.bus.path, types=[WAIT_TYPE])
         self._requests.skip()
         self._request: WaitRequest | None = None
         self._claimed: tuple[object, float] = (None, 0.0)
+        self._paid = {child.run_id for child in task.children() if child.status != "running"}
 
     def look(self, run: Run) -> Snapshot:
         seen = self._inner.look(run)
@@ -289,14 +298,27 @@ class TaskWorkspace:
         if self._claimed[0] != claim:
             self._claimed = claim, time.monotonic()
         is_first = not run.iterations and not run.retries
-        children = self._task.active_children() if seen.done_file or self._speaks else ()
+        children = self._task.children()
+        awaited = children if seen.done_file or self._speaks else ()
         return replace(
             seen,
             wait_requested=seen.wait_requested or self._request,
             done_for=time.monotonic() - self._claimed[1],
-            children=tuple(child.run_id for child in children),
+            children=tuple(child.run_id for child in awaited if child.is_active()),
+            spent=self._costs_of(children, len(run.iterations)),
             waits_for=tuple(self._task.unmet_dependencies()) if is_first and not seen.done_file else (),
         )
+
+    def _costs_of(self, children: Sequence[RunInfo], iteration: int) -> Usage:
+        """Return what the child runs have cost that ended since the last look."""
+        ended = [child for child in children if child.status != "running" and child.run_id not in self._paid]
+        self._paid.update(child.run_id for child in ended)
+        total = Usage()
+        for child in ended:
+            total = total.plus(child.usage)
+        if total != Usage():
+            self._tell(events.Spent(iteration, "child runs", total))
+        return total
 
     def guard(self) -> tuple[str, ...]:
         return self._inner.guard()
@@ -326,16 +348,6 @@ class ChildProcesses:
         except OSError:
             return False
         return any(words[at : at + 2] == [b"ralph", b"job"] for at in range(len(words)))
-
-
-def _is_exiting(pid: int) -> bool:
-    """Whether the kernel has begun to end this process: on a busy machine it can take a while to become a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            flags = int(stat.read().rpartition(b")")[2].split()[6])
-    except (OSError, ValueError, IndexError):
-        return False
-    return bool(flags & PF_EXITING)
 
 
 def post_completion(task: TaskFolder, run_id: str, attempts: int) -> None:
@@ -373,18 +385,6 @@ def timeouts(settings: Settings) -> Timeouts:
         "idle-timeout": IDLE if settings.idle_timeout is None else settings.idle_timeout,
         "max-time": settings.max_time,
     }
-
-
-def _explain_task(
-    compose: Callable[[Run, tuple[Note, ...]], str], task: TaskFolder, done: str
-) -> Callable[[Run, tuple[Note, ...]], str]:
-    """Wrap `compose` so that the prompt explains the task, as far as it doesn't already."""
-
-    def explained(run: Run, notes: tuple[Note, ...]) -> str:
-        prompt = compose(run, notes)
-        return "\n".join((prompt, *_explanations(task, prompt, done)))
-
-    return explained
 
 
 def _explanations(task: TaskFolder, prompt: str, done: str) -> Iterator[str]:

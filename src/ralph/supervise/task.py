@@ -6,7 +6,7 @@
     TASK-MESSAGE-BUS.md         see bus.py
     runs/RUN/run-info.yaml      one per attempt and per child run, as JSON, which every YAML parser reads
 
-Several processes change a run at once (the supervisor, its child runs), so changes take a lock on the run's folder.
+Only the ralph that owns a run changes it, and its supervisor once that ralph is gone.
 """
 
 import os
@@ -19,14 +19,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.model import Outcome
+from ralph.core.model import Outcome, Usage
 from ralph.core.rules import WAIT_FILE
 from ralph.core.text import escaped, one_line
 from ralph.errors import UserError
 from ralph.files import cannot_use, locked, make_folder, open_file, read_file, read_given, replace_text
-from ralph.process.deadline import remaining_time
 from ralph.process.descendants import is_living, own_start
 from ralph.run.context import marked, words_of
+from ralph.store.folder import TurnFolder
 from ralph.store.register import recorded_in
 from ralph.supervise.bus import MessageBus, timestamp, unique_name
 
@@ -62,6 +62,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     stdout_path: str = ""
     stderr_path: str = ""
     output_path: str = ""
+    usage: Usage = Usage()
 
     def has_process(self, living: IsLiving = is_living) -> bool:
         return living(self.pid, self.pid_start) or living(self.owner_pid, self.owner_start)
@@ -138,11 +139,17 @@ class TaskFolder:
             except OSError as error:
                 raise UserError(f"cannot remove {marker}: {error.strerror}", "remove it by hand") from None
 
-    def create_run(self, agent: str, *, attempt: int = 0, parent: str = "", previous: str = "") -> RunInfo:
-        """Create a run that this process owns, with a folder that only the user can read."""
-        path = _new_run_folder(self.runs)
+    def create_run(
+        self, agent: str, *, attempt: int = 0, parent: str = "", previous: str = "", files: TurnFolder | None = None
+    ) -> RunInfo:
+        """Create a run that this process owns, in a folder that only the user can read; its `files` may be elsewhere."""
+        ts = timestamp()
+        folder = self.runs / unique_name(ts, 2)
+        with _reporting(self.runs):
+            make_folder(str(self.runs))
+            folder.mkdir(mode=0o700)
         info = RunInfo(
-            run_id=path.name,
+            run_id=folder.name,
             project_id=self.project,
             task_id=self.task,
             parent_run_id=parent,
@@ -151,14 +158,13 @@ class TaskFolder:
             agent=agent,
             owner_pid=os.getpid(),
             owner_start=own_start(),
-            started_at=timestamp(),
-            prompt_path=str(path / "prompt.md"),
-            stdout_path=str(path / "agent-stdout.txt"),
-            stderr_path=str(path / "agent-stderr.txt"),
-            output_path=str(path / "output.md"),
+            started_at=ts,
+            prompt_path=files.prompt if files else str(folder / "prompt.md"),
+            stdout_path=files.stdout if files else str(folder / "agent-stdout.txt"),
+            stderr_path=files.stderr if files else str(folder / "agent-stderr.txt"),
+            output_path=files.output if files else str(folder / "output.md"),
         )
-        replace_text(path / RUN_FILE, _encode(info))
-        return info
+        return self._save_run(info)
 
     def load_run(self, run_id: str) -> RunInfo:
         path = self.runs / run_id / RUN_FILE
@@ -169,16 +175,12 @@ class TaskFolder:
             raise UserError(f"cannot read {path}: {error}", "only ralph writes this file") from None
 
     def update_run(self, run_id: str, **fields: Any) -> RunInfo:
-        """Set fields of a run; changes that other processes make at the same time are kept."""
-        return self._change_run(run_id, lambda run: replace(run, **fields))
+        return self._save_run(replace(self.load_run(run_id), **fields))
 
-    def _change_run(self, run_id: str, change: Callable[[RunInfo], RunInfo]) -> RunInfo:
-        with locked(self.runs / run_id, remaining_time):
-            run = self.load_run(run_id)
-            changed = change(run)
-            if changed != run:
-                replace_text(self.runs / run_id / RUN_FILE, _encode(changed))
-        return changed
+    def _save_run(self, run: RunInfo) -> RunInfo:
+        text = escaped(msgspec.json.format(msgspec.json.encode(run), indent=2)).decode()
+        replace_text(self.runs / run.run_id / RUN_FILE, f"{text}\n")
+        return run
 
     def list_runs(self) -> list[RunInfo]:
         """Return all runs, the oldest first. A run that can't be read has the status `unreadable`."""
@@ -195,15 +197,21 @@ class TaskFolder:
     def attempts(self) -> list[RunInfo]:
         return [run for run in self.list_runs() if run.attempt]
 
+    def children(self) -> list[RunInfo]:
+        return [run for run in self.list_runs() if not run.attempt]
+
     def active_children(self) -> list[RunInfo]:
-        """Return the child runs that are running."""
-        return [run for run in self.list_runs() if not run.attempt and run.is_active()]
+        return [run for run in self.children() if run.is_active()]
 
     def fail_dead_runs(self) -> list[RunInfo]:
         """Mark the runs whose processes are gone as failed, and return them."""
-        dead = [run.run_id for run in self.list_runs() if run.is_dead()]
-        changed = [self._change_run(run_id, lambda run: _failed(run) if run.is_dead() else run) for run_id in dead]
-        return [run for run in changed if run.status == "failed"]
+        failed = []
+        for name in [run.run_id for run in self.list_runs() if run.is_dead()]:
+            run = self.load_run(name)
+            if run.is_dead():  # it had not ended between our first look at its file and at its processes
+                why = run.error_summary or f"its process {run.pid or run.owner_pid} is gone"
+                failed.append(self.update_run(name, status="failed", ended_at=timestamp(), error_summary=why))
+        return failed
 
     def dependencies(self) -> list["TaskFolder"]:
         """Return the tasks that must be done before this one."""
@@ -285,18 +293,15 @@ def is_name(name: str) -> bool:
 
 def find_cycle(start: str, edges: Callable[[str], Iterable[str]]) -> list[str]:
     """Return a path from `start` back to itself; empty if there is none."""
-    came_from, ahead = dict[str, str](), [start]
-    while ahead:
-        here = ahead.pop()
-        for name in edges(here):
+    paths, seen = [[start]], set[str]()
+    while paths:
+        path = paths.pop()
+        for name in edges(path[-1]):
             if name == start:
-                path = [start, here]
-                while path[-1] != start:
-                    path.append(came_from[path[-1]])
-                return path[::-1]
-            if name not in came_from:
-                came_from[name] = here
-                ahead.append(name)
+                return [*path, start]
+            if name not in seen:
+                seen.add(name)
+                paths.append([*path, name])
     return []
 
 
@@ -389,14 +394,6 @@ def _write_once(path: Path, text: str) -> None:
             file.write(text.encode("utf-8", "surrogateescape"))
 
 
-def _new_run_folder(runs: Path) -> Path:
-    path = runs / unique_name(timestamp(), 2)
-    with _reporting(runs):
-        make_folder(str(runs))
-        path.mkdir(mode=0o700)
-    return path
-
-
 @contextmanager
 def _reporting(path: Path, *passed: type[OSError]) -> Iterator[None]:
     """Turn an OSError into a UserError that names `path`, except for those `passed` on."""
@@ -406,12 +403,3 @@ def _reporting(path: Path, *passed: type[OSError]) -> Iterator[None]:
         raise
     except OSError as error:
         raise cannot_use(path, error) from None
-
-
-def _encode(run: RunInfo) -> str:
-    return escaped(msgspec.json.format(msgspec.json.encode(run), indent=2)).decode() + "\n"
-
-
-def _failed(run: RunInfo) -> RunInfo:
-    gone = f"its process {run.pid or run.owner_pid} is gone"
-    return replace(run, status="failed", ended_at=timestamp(), error_summary=run.error_summary or gone)

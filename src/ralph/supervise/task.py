@@ -142,7 +142,7 @@ class TaskFolder:
     def create_run(
         self, agent: str, *, attempt: int = 0, parent: str = "", previous: str = "", files: TurnFolder | None = None
     ) -> RunInfo:
-        """Create a run that this process owns, in a folder that only the user can read; its `files` may be elsewhere."""
+        """Create a run owned by this process, in a folder that only the user can read. Its `files` may be elsewhere."""
         ts = timestamp()
         folder = self.runs / unique_name(ts, 2)
         with _reporting(self.runs):

@@ -18,6 +18,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.files import new_hash, read_given, temporary_folder, write_file
 from ralph.git.client import Git, GitError, git_error, git_version
 from ralph.git.look import PrivateGitFolder
+from ralph.git.nested import files_in, without_submodules
 from ralph.store.folder import cannot_write
 
 BIG_FILE = 50_000_000  # bytes; larger new files are not saved
@@ -69,7 +70,8 @@ class PrivateIndex:
     def __init__(self, git: Git, folder: str) -> None:
         self.git = git
         self.left_out: tuple[str, ...] = ()
-        self.nested: tuple[str, ...] = ()  # nested repositories, of which only the commit is known
+        self.nested: tuple[str, ...] = ()  # nested repositories that the user had, of which only the commit is known
+        self.new_nested: list[bytes] = []  # those that the run made: their files are in the tree
         self._path = os.path.join(os.path.abspath(folder), "index")
         self._env = {"GIT_INDEX_FILE": self._path}
         self._tree = ""  # the tree of what is in the index
@@ -95,6 +97,7 @@ class PrivateIndex:
         if whole:  # a file that was rewritten unchanged must be known as such before git overwrites it
             self._refreshed_at = -REFRESH_INTERVAL
         seen = self._status()
+        self._enter_new_nested(seen)
         kept = seen.changed | (seen.new if whole else self._fitting(seen))
         tree, unreadable = self._add(kept)
         left_out = sorted({*seen.new} - {*kept} | {*unreadable})
@@ -194,6 +197,21 @@ class PrivateIndex:
         seen.head = head
         seen.nested = sorted({*seen.nested, *self._submodules})
         return seen
+
+    def _enter_new_nested(self, seen: GitStatus) -> None:
+        """Count the files of nested repositories that the user did not have when the run began as new files."""
+        path = f"{self._look.folder}/nested"
+        if not os.path.exists(path):
+            write_file(path, b"\0".join(seen.nested))
+        had = {*read_given(path, MAX_INDEX).split(b"\0")}
+        folders = [folder.rstrip(b"/") for folder in seen.nested if folder.endswith(b"/") and folder not in had]
+        look = self._look.at(seen.head)
+        for folder in without_submodules(look, folders) if folders else ():
+            if files := [file for files in files_in(look, folder) for file in files]:
+                seen.nested.remove(folder + b"/")
+                seen.new |= dict.fromkeys(files, UNKNOWN)
+                if folder not in self.new_nested:
+                    self.new_nested.append(folder)
 
     def _add(self, changes: dict[bytes, bytes]) -> tuple[str, list[bytes]]:
         """Return the tree with these changes, and the files that git cannot read."""

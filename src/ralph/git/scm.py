@@ -15,6 +15,7 @@ from ralph.errors import UserError
 from ralph.files import open_fresh
 from ralph.git.client import Env, Git, find_git, git_at, is_led_elsewhere, user_environment
 from ralph.git.index import folders_to
+from ralph.git.nested import files_in
 from ralph.process.deadline import Cancelled
 from ralph.process.process import CapturedProcess
 from ralph.store.folder import cannot_write
@@ -75,16 +76,18 @@ def run_tasks(
     git: Git | None = None,
     run: Runner = run_unattended,
     only: Sequence[bytes] | None = None,
+    nested: Sequence[bytes] = (),
 ) -> Iterator[Result]:
     """Run the tasks in order, up to the first that fails: a push after a failed commit would push something else.
 
-    A git commit contains `only` these files, if given. `git` is the repository in which the run began.
+    A git commit contains `only` these files, if given. `git` is the repository in which the run began, `nested` are the
+    nested repositories in it whose files are part of the work.
     """
     for line in (command, *tasks):
         parse_command(line)  # a mistake in the settings is not a failed task
     for task in tasks:
         try:
-            result = run_task(command, task, message, folder=folder, git=git, run=run, only=only)
+            result = run_task(command, task, message, folder=folder, git=git, run=run, only=only, nested=nested)
         except UserError as error:
             result = Result(task, False, error.advice)
         yield result
@@ -101,12 +104,13 @@ def run_task(
     git: Git | None = None,
     run: Runner = run_unattended,
     only: Sequence[bytes] | None = None,
+    nested: Sequence[bytes] = (),
 ) -> Result:
     """Run one task: `commit` with the message, anything else (`push`, `push origin main`) as it is written."""
     program = parse_command(command)
     name = Path(program[0]).stem.lower()
     if task.strip() == "commit" and name == "git":
-        return commit_with_git(program, message, folder, git=git, run=run, only=only)
+        return commit_with_git(program, message, folder, git=git, run=run, only=only, nested=nested)
     if task.strip() == "commit":
         args = (*OTHER_COMMITS.get(name, COMMIT), _as_argument(message))
     else:
@@ -126,10 +130,12 @@ def commit_with_git(
     run: Runner = run_unattended,
     only: Sequence[bytes] | None = None,
     without: Collection[bytes] = (),
+    nested: Sequence[bytes] = (),
 ) -> Result:
     """Commit everything, new files included except those in `without`, or `only` these files.
 
-    Having nothing to commit is a success. `git` is the repository in which it must be.
+    Having nothing to commit is a success. `git` is the repository in which it must be, `nested` are the nested
+    repositories in it whose files are part of the work.
     """
     found = git
     with suppress(UserError):  # git itself is about to say what is wrong
@@ -138,6 +144,8 @@ def commit_with_git(
         return Result("commit", False, obstacle)
     env = user_environment() | dict(env or {})
     commit = (*program, *COMMIT, _as_argument(message), "--cleanup=whitespace", *flags)
+    if found and nested:
+        _enter_nested(found, nested, program, lambda args: run(args, Path(found.root), env))
     if found and only is not None:
         return _commit_only(found, only, program, message, run=lambda args: run(args, Path(found.root), env))
     # The whole repository, but not a whole home folder.
@@ -216,6 +224,15 @@ def _commit_only(
     if done.code:
         return Result("commit", False, _summary(done))
     return Result("commit", True, _summary(done) + _not_added(added))
+
+
+def _enter_nested(
+    git: Git, nested: Sequence[bytes], program: tuple[str, ...], run: Callable[[tuple[str, ...]], CommandResult]
+) -> None:
+    """Add one file of each nested repository to the index: `git add` then adds the others like any file."""
+    firsts = [files[0] for folder in nested for files in files_in(git, folder)]
+    if firsts:
+        run((*program, "update-index", "--add", "--replace", "--", *map(os.fsdecode, firsts)))
 
 
 def _nested_without_commit(git: Git) -> list[bytes]:

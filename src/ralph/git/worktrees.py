@@ -22,6 +22,7 @@ from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_error
 from ralph.git.index import display_path
 from ralph.git.layout import git_dir_of, read_line
 from ralph.git.locks import remove_stale, remove_stale_locks, update_refs
+from ralph.git.nested import files_in, find_nested
 from ralph.git.retry import OWN_LOCKS
 from ralph.git.scm import EXCLUDE_RALPH, Runner, commit_with_git, run_unattended
 from ralph.store.folder import is_occupied
@@ -166,6 +167,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner = run_unattended
             env=env,
             run=runner,
             without=_copied_files(git),
+            nested=find_nested(git),
         )
         if result.ok or result.was_stopped:
             break
@@ -427,7 +429,7 @@ def refuse_if_anything_is_lost(worktree: Worktree) -> None:
 def first_unsaved(worktree: Worktree) -> str:
     """Return the first change, new file or nested repository that exists only in the worktree; empty if none."""
     git = worktree.git
-    paths = _changes(git, "all")
+    paths = [path for path in _changes(git, "all") if not path.endswith(b"/") or any(files_in(git, path[:-1]))]
     for line in git.run("ls-files", "--stage", "-z").split(b"\0"):
         if line.startswith(b"160000"):
             place = os.path.join(os.fsencode(worktree.path), line.partition(b"\t")[2])

@@ -122,6 +122,8 @@ def throw_away(run: Listed, env: Mapping[str, str] = os.environ) -> str:
     with _alone(run, tree):
         if os.path.isdir(tree.path) and worktrees.first_unsaved(tree):
             worktrees.commit_all(tree, "what was not committed when it was discarded")
+            if left := worktrees.first_unsaved(tree):
+                raise UserError(f"git cannot save {left}, so nothing was removed", f"move it out of {tree.path} first")
         tip = home.resolve(tree.ref)
         kept_as = f"refs/ralph/{run.id}/{DISCARDED}"
         update_refs(home, f"update {kept_as} {tip}")

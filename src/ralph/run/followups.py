@@ -166,7 +166,14 @@ class Commits:
             context.tell(events.Notice(f"{clean(display_path(name))} {text}"))
         runner = kept_runner(context, self._trees.config_watch)
         commits = run_tasks(
-            self._scm.command, tasks, message or "", folder=context.root, git=self._trees.git, run=runner, only=only
+            self._scm.command,
+            tasks,
+            message or "",
+            folder=context.root,
+            git=self._trees.git,
+            run=runner,
+            only=only,
+            nested=self._trees.new_nested,
         )
         for done in commits:
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
@@ -247,7 +254,7 @@ def kept_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
         # not in the box.
         # A program other than git would follow settings that the agent wrote, so it never runs outside.
         is_git = Path(words[0]).stem.lower() == "git"
-        if not is_git or any(word in ("add", "commit", "status") for word in words[1:]):
+        if not is_git or any(word in ("add", "commit", "status", "update-index") for word in words[1:]):
             command = context.boxed(command)
         if not command.boxed:
             without_hooks = NO_HOOKS if context.box else ()

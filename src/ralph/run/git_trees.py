@@ -32,6 +32,8 @@ class GitTrees(Trees):
         self.git = git
         self.config_watch = GitConfigWatch(git)
         self._index = PrivateIndex(git, look_folder(context.folder.id, context.env))
+        self.new_nested = self._index.new_nested
+        self._told_nested = 0
         self._saved = Checkpoints(git, context.folder.id)
         self._base = self._now = self._head = ""
         self._left_out: tuple[str, ...] = ()
@@ -59,11 +61,20 @@ class GitTrees(Trees):
         except UserError as error:
             self._context.tell(Notice(f"iteration {number} has no checkpoint: {error.advice}"))
             return None
+        self._tell_new_nested()
         if self._index.left_out != self._left_out:
             self._left_out = self._index.left_out
             if self._left_out:
                 self._context.tell(Notice(f"not in checkpoints and diffs: {', '.join(self._left_out[:5])}"))
         return self._now
+
+    def _tell_new_nested(self) -> None:
+        for folder in self.new_nested[self._told_nested :]:
+            name = display_path(folder)
+            self._context.tell(
+                Notice(f"{name} is a nested repository: its files are part of the work, its history {name}/.git is not")
+            )
+        self._told_nested = len(self.new_nested)
 
     def _tell_config_changes(self) -> None:
         with suppress(UserError):  # a broken repository: the look at it is about to say so

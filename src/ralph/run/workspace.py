@@ -203,6 +203,7 @@ class Trees:
     can_undo = False
     git: Git | None = None
     config_watch: GitConfigWatch | None = None
+    new_nested: Sequence[bytes] = ()  # nested repositories that the run made
 
     def __init__(self, context: Context, worktree: "Worktree | None" = None, walks: bool = False) -> None:
         self._context, self.worktree, self._walks = context, worktree, walks

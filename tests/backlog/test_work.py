@@ -535,7 +535,10 @@ def test_notifications_tell_of_parked_items_and_of_the_end(works: Works) -> None
 
 
 ASTRAY = {
-    "a repository without a commit": ("git init -q sub; touch sub/file", "not all of the work can be committed"),
+    "a repository whose git folder is elsewhere": (
+        'git init -q --separate-git-dir "$(mktemp -d)/x" sub; touch sub/file',
+        "not all of the work can be committed",
+    ),
     "another branch": (
         "git commit -q --allow-empty -m a; git checkout -q -b other HEAD~1; git commit -q --allow-empty -m b",
         "both have their own commits",
@@ -555,6 +558,14 @@ def test_what_one_agent_leaves_that_cannot_be_had_as_a_branch_stops_nobody_else(
     done = works.work("-j", "1")
     assert done.returncode == 1, done.stderr
     assert (works.merged(), said in done.stderr) == (["T2"], True), done.stderr
+
+
+def test_the_files_of_a_repository_that_an_agent_makes_are_merged(works: Works) -> None:
+    works.todo("- [ ] T1 One\n")
+    works.script("git init -q sub; touch sub/file; echo COMPLETE")
+    done = works.work()
+    assert done.returncode == 0, done.stderr
+    assert "sub/file" in works.git("ls-tree", "-r", "--name-only", works.target()).split()
 
 
 def test_a_target_that_an_agent_has_moved_is_said_at_the_end(works: Works) -> None:

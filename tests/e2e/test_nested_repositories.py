@@ -9,7 +9,7 @@ import pytest
 Git = Callable[..., str]
 
 UNBORN = "mkdir app; cd app; git init -q; echo a > a; mkdir deeper; cd deeper; git init -q; echo b > b"
-COMMITTED = "mkdir app; cd app; git init -q; echo a > a; mkdir deeper; echo b > deeper/b; git add .; git commit -qm inner"
+COMMITTED = "mkdir app; cd app; git init -q; echo a > a; mkdir deeper; echo b > deeper/b; git add .; git commit -qm 1"
 ADDED = f"({COMMITTED}); git add -A; git commit -qm outer"
 WAYS = {"without a commit": UNBORN, "with a commit": COMMITTED, "added to the repository around": ADDED}
 MESSAGE = 'case "$PROMPT" in *"commit message"*) echo Message; exit;; esac'

@@ -30,6 +30,7 @@ from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
 from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
+from ralph.run.prepare_worktree import fill_worktree
 from ralph.settings import CheckCommand
 from ralph.store.folder import RunFolder, prepare
 
@@ -276,6 +277,6 @@ def _gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, interru
         return None if one.passed else FailedCheck(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT))
 
     def furnish() -> None:
-        task_worktrees.furnish(work, home, made, context)
+        fill_worktree(made, context, work.settings, work.workspace, work.setup)
 
     return Gate(order=work, repository=home, check=check, furnish=furnish, await_charge=await_charge)

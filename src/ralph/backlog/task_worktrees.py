@@ -8,11 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from ralph.backlog.retries import CLAIM_BRANCH, REMOTE_TIMEOUT
 from ralph.backlog.work_order import WorkOrder
-from ralph.core.text import tail
 from ralph.errors import UserError
 from ralph.files import read_given, replace_file
 from ralph.git import merging, worktrees
@@ -20,17 +17,10 @@ from ralph.git.client import Git
 from ralph.git.configuration import GitSettings, refuse_changed_push
 from ralph.git.locks import remove_stale_locks, remove_stale_packed_refs_lock, remove_stale_ref_locks
 from ralph.git.remote import Remote, push_refusal
-from ralph.git.worktrees import Worktree, copy_included_files, worktree_lock
-from ralph.process.descendants import MARK
+from ralph.git.worktrees import Worktree, worktree_lock
 from ralph.process.interrupt import Interrupt
-from ralph.process.program import Command
-from ralph.process.program_run import Limits, capture_program
-from ralph.run.checks import enclosed
 from ralph.run.context import Context
-
-FURNISHED = "ralph-furnished"
-"""A mark beside the index of a worktree that is complete. Without it nothing was ever done there: it is made anew."""
-KEPT = 4000
+from ralph.run.prepare_worktree import prepare_worktree
 
 
 def open_worktree(
@@ -39,15 +29,13 @@ def open_worktree(
     """The worktree of a task, on its branch: as it was left, or from the target as it is now."""
     made = order.worktree_of(repository, key)
     with worktree_lock(repository):
-        kept = worktrees.registered_git_dir(made)
-        is_new = not (kept and os.path.exists(os.path.join(kept, FURNISHED)) and os.path.lexists(made.path))
+        is_new = not worktrees.is_prepared(made)
         if is_new:
             _make(order, repository, made)
         worktrees.refuse_another(made)
         occupy(Path(made.workspace))
     if is_new:
-        furnish(order, repository, made, context)
-        Path(worktrees.registered_git_dir(made), FURNISHED).touch()
+        prepare_worktree(made, context, order.settings, order.workspace, order.setup)
     remove_stale_locks(made.git, made.ref)
     return made
 
@@ -75,22 +63,6 @@ def _make(order: WorkOrder, repository: Git, made: Worktree) -> None:
         words += ["--no-track", "-b", made.branch, "--", made.path, repository.resolve(order.target_ref)]
     repository.run(*words)
     os.makedirs(made.workspace, exist_ok=True)
-
-
-def furnish(order: WorkOrder, repository: Git, made: Worktree, context: Context) -> None:
-    """Brings the files of `.worktreeinclude`, then runs `--setup`: in a box, where there are boxes, for it may execute
-    what an agent wrote."""
-    copy_included_files(made)
-    if not order.setup:
-        return
-    command = Command(argv=("sh", "-c", order.setup), cwd=made.workspace, env={**os.environ, MARK: context.folder.id})
-    here = replace(context, root=Path(made.workspace))
-    with enclosed(here, order.settings, order.workspace) as inside:
-        command, interrupt = inside.boxed(command), context.interrupt
-        output = capture_program(context.keeper, command, head=0, tail=KEPT, limits=Limits(), interrupt=interrupt)
-    if output.exit.code or output.exit.ended_by:
-        said = tail(output.tail.strip(), 500, "…") or f"exit code {output.exit.code}"
-        raise UserError(f"--setup failed in {made.workspace}: {order.setup}: {said}", "mend it, then start again")
 
 
 def clear(order: WorkOrder, repository: Git, merged: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Nested repositories: folders of the working tree that have their own `.git`.
+"""Nested repositories, folders of the working tree that have their own `.git`, and among them submodules.
 
 Git sees such a folder as one unit and saves at most the number of a commit in it, which nobody else has. If the work
 made it, its files belong to the work: one file in the index is enough for git to take the folder for an ordinary one.
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from ralph.git.client import Git
+from ralph.git.client import Git, git_at
 
 GITLINK = b"160000"  # the file mode of a submodule
 
@@ -54,3 +54,28 @@ def files_in(git: Git, folder: bytes) -> Iterator[list[bytes]]:
     for path in paths:
         if path.endswith(b"/"):
             yield from files_in(git, path.rstrip(b"/"))
+
+
+def init_submodules(home: Git, git: Git) -> list[str]:
+    """Check out the submodules of a new worktree; return those that the user's own tree `home` does not have either.
+
+    They are cloned from the user's: that needs no network and no keys.
+    """
+    missing: list[str] = []
+    linked = gitlinks(git)
+    for path, name in submodule_paths(git).items():
+        folder = os.fsdecode(path)
+        source = os.path.join(home.root, folder)
+        if path not in linked:
+            continue
+        if not os.path.lexists(os.path.join(source, ".git")):
+            missing.append(folder)
+            continue
+        users = git_at(source)
+        local = ("-c", "protocol.file.allow=always", "-c", f"submodule.{name}.url={users.git_dir}")
+        if git.try_run(*local, "submodule", "--quiet", "update", "--init", "--", folder).code:
+            missing.append(folder)
+        else:
+            inside = init_submodules(users, git_at(os.path.join(git.root, folder)))
+            missing += [os.path.join(folder, one) for one in inside]
+    return missing

@@ -17,12 +17,21 @@ from msgspec.structs import replace
 from ralph.core.events import NAMES, RunStarted
 from ralph.core.text import head
 from ralph.errors import UserError
-from ralph.files import acquire_lock, open_file, read_given, remove_tree, replace_file, state_folder, write_file
-from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_error
-from ralph.git.index import display_path
+from ralph.files import (
+    acquire_lock,
+    open_file,
+    read_given,
+    remove_tree,
+    replace_file,
+    state_folder,
+    temporary_folder,
+    write_file,
+)
+from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_at, git_error
+from ralph.git.index import PrivateIndex, display_path, head_of, tree_of
 from ralph.git.layout import git_dir_of, read_line
 from ralph.git.locks import remove_stale, remove_stale_locks, update_refs
-from ralph.git.nested import files_in, find_nested
+from ralph.git.nested import files_in, find_nested, gitlinks
 from ralph.git.retry import OWN_LOCKS
 from ralph.git.scm import EXCLUDE_RALPH, Runner, commit_with_git, run_unattended
 from ralph.store.folder import is_occupied
@@ -430,12 +439,33 @@ def first_unsaved(worktree: Worktree) -> str:
     """Return the first change, new file or nested repository that exists only in the worktree; empty if none."""
     git = worktree.git
     paths = [path for path in _changes(git, "all") if not path.endswith(b"/") or any(files_in(git, path[:-1]))]
-    for line in git.run("ls-files", "--stage", "-z").split(b"\0"):
-        if line.startswith(b"160000"):
-            place = os.path.join(os.fsencode(worktree.path), line.partition(b"\t")[2])
-            if os.path.isdir(place) and os.listdir(place):
-                paths.append(place)
+    paths += [os.path.join(os.fsencode(git.root), path) for path in _changed_submodules(worktree.home, git)]
     return display_path(paths[0]) if paths else ""
+
+
+def _changed_submodules(home: Git, git: Git) -> Iterator[bytes]:
+    """Yield the submodules of a worktree that are not what the user's own tree `home` can restore."""
+    for path, commit in gitlinks(git).items():
+        place, source = (os.path.join(root, os.fsdecode(path)) for root in (git.root, home.root))
+        if not os.path.isdir(place) or not os.listdir(place):
+            continue
+        if not os.path.exists(os.path.join(place, ".git")) or not os.path.exists(os.path.join(source, ".git")):
+            yield path
+            continue
+        users, inside = git_at(source), git_at(place)
+        is_known = not users.try_run("cat-file", "-e", f"{commit}^{{commit}}").code
+        if not is_known or not _holds_only(inside, commit) or any(_changed_submodules(users, inside)):
+            yield path
+
+
+def _holds_only(git: Git, commit: str) -> bool:
+    """Whether the files of a repository, by a look that runs nothing it names, are those of its HEAD `commit`."""
+    with temporary_folder() as folder:
+        index = PrivateIndex(git, folder)
+        seen = index.tree()
+        tree = git.run("rev-parse", f"{commit}^{{tree}}").decode().strip()
+        has_more = index.left_out or any(name.endswith("/") for name in index.nested)
+        return (head_of(seen), tree_of(seen)) == (commit, tree) and not has_more
 
 
 def _is_elsewhere(worktree: Worktree, commit: str) -> bool:
@@ -444,6 +474,19 @@ def _is_elsewhere(worktree: Worktree, commit: str) -> bool:
     refs = worktree.home.run("for-each-ref", "--format=%(refname)", f"--contains={commit}", *kinds)
     others = {*refs.decode("utf-8", "replace").splitlines()} - {worktree.ref}
     return bool(others) or worktree.home.contains("HEAD", commit)
+
+
+PREPARED = "ralph-prepared"  # in the worktree's git folder: nobody has worked there before it exists
+
+
+def is_prepared(worktree: Worktree) -> bool:
+    """Whether submodules, included files and setup are complete in this worktree."""
+    kept = registered_git_dir(worktree)
+    return bool(kept) and os.path.lexists(worktree.path) and os.path.exists(os.path.join(kept, PREPARED))
+
+
+def mark_prepared(worktree: Worktree) -> None:
+    write_file(os.path.join(worktree.git.git_dir, PREPARED), b"")
 
 
 INCLUDE_FILE = ".worktreeinclude"

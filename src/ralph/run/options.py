@@ -283,6 +283,7 @@ LIMITS = _group(
 PLACE = _group(
     "Workspace",
     setting("worktree"),
+    setting("work.setup"),
     setting("sandbox.enabled"),
     setting("sandbox.net", text="Run in a sandbox with this network: on, off (only the model), or hosts with commas."),
     Option(
@@ -394,7 +395,6 @@ WORK = (
     *_group(
         "Backlog",
         Option("--db URL", "Share the backlog with other machines: postgresql://HOST/NAME."),
-        setting("work.setup"),
         setting("work.returns"),
         Option("--max-cost USD", "Start nothing that would cost more in total."),
         Option("--max-time TIME", "End after this long (90, 90s, 5m, 1h30m)."),

@@ -39,6 +39,7 @@ from ralph.run.policy import (
     unsaid_claim,
     workspace_of,
 )
+from ralph.run.prepare_worktree import prepare_worktree
 from ralph.run.sandboxing import open_run_sandbox, path_outside, validate_sandbox
 from ralph.run.workspace import Trees
 from ralph.settings import settings_files
@@ -118,6 +119,7 @@ class Session:
             if self.settings.worktree:
                 resumed = self._story.run if self._story else None
                 self.worktree = self.place.move_to_worktree(context, resumed, stack)
+                prepare_worktree(self.worktree, context, self.settings, self.order.workspace, self.settings.work.setup)
             self._enclose(context, chosen, stack)
             green = self.order.green_is_enough
             plan = policy(self.settings, workers(chosen), self.order.one_shot, rules, green)

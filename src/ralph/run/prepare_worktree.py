@@ -1,0 +1,50 @@
+"""Prepare a new worktree for work: its submodules, the files that `.worktreeinclude` names, then `--setup`."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ralph.core.events import Notice
+from ralph.core.text import listed, tail
+from ralph.errors import UserError
+from ralph.git.nested import init_submodules
+from ralph.git.worktrees import Worktree, copy_included_files, is_prepared, mark_prepared
+from ralph.process.descendants import MARK
+from ralph.process.program import Command
+from ralph.process.program_run import Limits, capture_program
+from ralph.run.checks import enclosed
+from ralph.run.context import Context
+from ralph.settings.schema import Settings
+
+MAX_OUTPUT = 4000  # bytes kept of what the setup command prints
+
+
+def prepare_worktree(worktree: Worktree, context: Context, settings: Settings, workspace: str, setup: str) -> None:
+    """Prepare a worktree, unless that was done already; `workspace` is the user's own."""
+    if is_prepared(worktree):
+        return
+    fill_worktree(worktree, context, settings, workspace, setup)
+    mark_prepared(worktree)
+
+
+def fill_worktree(worktree: Worktree, context: Context, settings: Settings, workspace: str, setup: str) -> None:
+    """Check out submodules, copy included files, and run the setup command, in a sandbox if the run has one."""
+    if missing := init_submodules(worktree.home, worktree.git):
+        hint = f"git submodule update --init in {worktree.home.root} makes them available"
+        context.tell(Notice(f"submodules that are not in the worktree: {listed(missing, 5)}; {hint}"))
+    copy_included_files(worktree)
+    if not setup:
+        return
+    command = Command(argv=("sh", "-c", setup), cwd=worktree.workspace, env={**context.env, MARK: context.folder.id})
+    with enclosed(replace(context, root=Path(worktree.workspace)), settings, workspace) as inside:
+        output = capture_program(
+            context.keeper,
+            inside.boxed(command),
+            head=0,
+            tail=MAX_OUTPUT,
+            limits=Limits(),
+            interrupt=context.interrupt,
+        )
+    if output.exit.code or output.exit.ended_by:
+        reason = tail(output.tail.strip(), 500, "…") or output.exit.ended_by or f"exit code {output.exit.code}"
+        raise UserError(f"--setup failed in {worktree.workspace}: {setup}: {reason}", "fix it, then start again")

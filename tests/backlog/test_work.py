@@ -565,7 +565,7 @@ def test_the_files_of_a_repository_that_an_agent_makes_are_merged(works: Works) 
     works.script("git init -q sub; touch sub/file; echo COMPLETE")
     done = works.work()
     assert done.returncode == 0, done.stderr
-    assert "sub/file" in works.git("ls-tree", "-r", "--name-only", works.target()).split()
+    assert "sub/file" in works.git("ls-tree", "-r", "--name-only", works.target).split()
 
 
 def test_a_target_that_an_agent_has_moved_is_said_at_the_end(works: Works) -> None:

@@ -18,7 +18,7 @@ from ralph.acp import connection as client
 from ralph.acp.permissions import choose_mode, choose_option, is_allowed
 from ralph.agents import acp, find
 from ralph.agents.protocol import TurnRequest
-from ralph.core.events import AgentEvent, AgentText, AgentUnknown, PermissionDenied, TodoUpdated
+from ralph.core.events import AgentEvent, AgentText, AgentUnknown, PermissionDenied, TodoUpdated, ToolStarted
 from ralph.core.model import Exit, Turn
 from ralph.errors import UserError
 
@@ -154,6 +154,11 @@ def test_a_stated_reset_time_is_read(replay) -> None:
 @pytest.mark.parametrize("agent", ["gemini", "kimi", "opencode"])
 def test_silence_during_a_limit_is_an_ordinary_failure(replay, agent: str) -> None:
     assert replay(agent, "e429").turn().failure.kind == "ordinary"
+
+
+def test_a_command_is_shown_even_if_its_folder_is_known_first(replay) -> None:
+    started = [event.input for event in replay("opencode", "tool").events if isinstance(event, ToolStarted)]
+    assert any(summary.startswith("echo one; echo two") for summary in started), started
 
 
 def test_a_plan_is_a_todo_list(replay) -> None:

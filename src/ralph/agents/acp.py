@@ -186,7 +186,8 @@ class _AcpReader(Reader):
         events = self._flush()
         status = wire.text(update, "status")
         is_over = status in ("completed", "failed")
-        if not known["is_open"] and (known.get("rawInput") or is_over or status == "in_progress"):
+        says_what = wire.summary(wire.arguments(known.get("rawInput")))  # opencode names the folder before the command
+        if not known["is_open"] and (says_what or is_over or status == "in_progress"):
             events += self._start(call, known)
         if is_over:
             events += self._end(call, known)

@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import install
+from furniture import FURNISH
 
 KEPT = install.HERE.parents[1] / ".cache" / "agents-results.json"
 AMP = (
     "Its loop runs on its own server, not against a model, so that it cannot be driven offline: "
     "the tests run it up to the login, and its stream is tested on recorded and documented shapes."
+)
+ACP = (
+    "**Any other agent that speaks the Agent Client Protocol**, Cursor, Goose, Kimi or Mistral Vibe for example: "
+    "see [ACP agents](../guides/acp.md)."
 )
 INTRODUCTION = """\
 # Agents
@@ -53,7 +58,7 @@ class Results:
 
 
 def page(rows: dict[str, dict[str, Any]]) -> str:
-    pinned = [name for name in install.NAMES if name != "amp"]
+    pinned = [name for name in install.NAMES if name in FURNISH and name != "amp"]
     agents = [*pinned, "builtin"]
     versions = [
         *(f"{name}<br>{install.PINNED['agents'][name]['version']}" for name in pinned),
@@ -66,7 +71,7 @@ def page(rows: dict[str, dict[str, Any]]) -> str:
         lines.append(f"| {title} | {' | '.join(cells)} |")
     table, legend = "\n".join(lines), "\n".join(f"{at}. {note}" for at, note in enumerate(notes, 1))
     amp = f"**amp** {install.PINNED['agents']['amp']['version']}: {AMP}"
-    return f"{INTRODUCTION}\n{table}\n\n{legend}\n\n{amp}\n"
+    return f"{INTRODUCTION}\n{table}\n\n{legend}\n\n{amp}\n\n{ACP}\n"
 
 
 def _cell(result: dict[str, Any] | None, notes: list[str]) -> str:

@@ -20,6 +20,7 @@ def run_acp(place: lab.Room, *words: str) -> lab.Ran:
     return place.finish(place.start(*lab.RALPH, "run", "--json", "--agent", f"acp:{place.agent}", *words))
 
 
+@pytest.mark.scenario("by protocol (`--agent acp:NAME`): failing check, then fixed")
 def test_an_acp_agent_works_until_the_check_passes(room, agent):
     with room() as place:
         made = place.workspace / "made.txt"

@@ -48,6 +48,16 @@ NOW = 1794727000.0
         ("limit", 'API Error: 400 {"error":{"message":"Your credit balance is too low to access the API"}}'),
         ("limit", '{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"x"}}'),
         ("limit", "403 rate limit exceeded for user 5"),
+        ("limit", "You have exhausted your daily quota on this model"),
+        ("limit", "Your quota will reset after 2h24m55s"),
+        ("limit", "Exceeded tokens per minute limit"),
+        ("limit", "Rate limit. Retry after: 45s"),
+        ("limit", "Exceeded API limit"),
+        ("limit", "Azure service throttling request"),
+        ("limit", "Please backoff and retry"),
+        ("limit", "You have exceeded your premium request allowance"),
+        ("limit", "Insufficient credits"),
+        ("limit", "You've reached your session limit · resets 3pm (UTC)"),
         ("transient", "API Error: 529 Overloaded. This is a server-side issue, usually temporary"),
         ("transient", "API Error: Connection refused — a firewall or proxy may be blocking it (ECONNREFUSED)"),
         ("transient", "unexpected status 529 <unknown status code>: Overloaded, url: http://127.0.0.1"),
@@ -414,3 +424,58 @@ def test_the_last_error_of_codex_is_the_reason_when_its_exit_code_is_not_zero(
 @pytest.mark.parametrize("file", ["text", "tools", "lateerr", "empty", "cutok", "e401", "sseerr"])
 def test_opencode_always_says_what_its_turn_cost(file: str, recorded, reading) -> None:
     assert any(isinstance(event, AgentResult) for event in reading(recorded[f"opencode/{file}.ndjson"]).events)
+
+
+UNRECOGNISED = (
+    "Error: You have exhausted your daily quota on this model",
+    "You have exhausted your daily quota on this model. Your quota will reset after 2h24m55s.",
+    "Your quota will reset after 2h24m55s",
+    "Exceeded tokens per minute limit",
+    "Rate limit. Retry after: 45s",
+    "Exceeded API limit",
+    "Azure service throttling request",
+    "Please backoff and retry",
+    "You have exceeded your premium request allowance",
+    "Insufficient credits",
+    "You've reached your weekly limit · resets 3pm (UTC)",
+    "You’ve reached your Opus limit ∙ resets Nov 20, 3pm (UTC)",
+    f"Error: the request {'x ' * 800}failed: Rate limit exceeded",
+    f"{'word ' * 1500}Too many requests",
+)
+
+
+@pytest.mark.parametrize("line", UNRECOGNISED, ids=lambda line: line[-30:])
+def test_a_limit_is_recognised_in_the_output_of_a_failed_process(line: str) -> None:
+    parser = module("command").parser(TurnRequest(prompt="p", prompt_file="", command=("my-agent",)))
+    parser.feed(b"Working on it.")
+    parser.feed(line.encode())
+    found = parser.turn(Exit(code=1, at=NOW, duration=1.0)).failure
+    assert found is not None
+    assert found.kind == "limit"
+
+
+def test_the_end_of_a_quota_is_read_from_its_message() -> None:
+    stated = stated_in("You have exhausted your daily quota. Your quota will reset after 2h24m55s.")
+    found = failure(stated, "", Exit(code=1, at=NOW, duration=1.0))
+    assert found.resets_at == NOW + 2 * 3600 + 24 * 60 + 55
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("fatal", "Not logged in · Please run /login"),
+        ("limit", "You've reached your session limit · resets 3pm (UTC)"),
+        (None, "Not logged in: that is what the page says now. Please run /login to see it."),
+        (None, "I fixed the text.\nNot logged in · Please run /login"),
+    ],
+)
+@pytest.mark.parametrize("agent", ["claude", "command"])
+def test_an_error_that_is_the_whole_answer_of_a_successful_process_is_a_failure(
+    agent: str, kind: str | None, answer: str
+) -> None:
+    parser = module(agent).parser(TurnRequest(prompt="p", prompt_file="", command=(agent,), stream=False))
+    for line in answer.splitlines():
+        parser.feed(line.encode())
+    found = parser.turn(Exit(code=0, at=NOW, duration=1.0))
+    assert (found.failure.kind if found.failure else None) == kind
+    assert found.text == ("" if kind else answer)

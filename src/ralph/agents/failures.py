@@ -1,6 +1,6 @@
 """Why a turn failed: the agent's own error, its exit code and its error output become one `Failure`.
 
-Also reads when a stated limit ends. Expressions read a line of at most `_LINE` characters and do not backtrack.
+Also reads when a stated limit ends. Expressions read at most `_LINE` characters at a time and do not backtrack.
 """
 
 import re
@@ -16,7 +16,7 @@ from ralph.core.text import clean, head, one_line, tail
 
 _REASON = 300
 _LAST_LINES, _LAST_FATAL = 200, 10  # lines at the end of an output that may state why a process failed
-_LINE = 1000  # characters of a line that are searched
+_LINE, _OVERLAP = 1000, 200  # characters that are searched at a time
 _LONGEST = 4000  # characters of a known error message
 
 _STATUS = re.compile(
@@ -32,17 +32,19 @@ _COUNTED = (
     r"|concurrency)"
 )
 _LIMIT = (
-    rf"(?:hit|reached|exceeded) (?:your|its|a|the) (?:[\w-]{{1,20}} )?(?:[\w-]{{1,20}} )?{_COUNTED}[ _-]limit",
-    r"hit (?:your|its|a|the) (?:[\w-]{1,20} ){0,2}limit",
+    rf"(?:hit|reached|exceeded) (?:(?:your|its|a|the) )?(?:[\w-]{{1,20}} )?(?:[\w-]{{1,20}} )?{_COUNTED}[ _-]limit",
+    r"(?:hit|reached) (?:your|its|a|the) (?:[\w-]{1,20} ){0,2}limit",
+    r"exceeded your (?:[\w-]{1,20} ){0,3}allowance",
     rf"{_COUNTED}[ _-]limits? (?:per \w{{1,10}} )?(?:has been |was |have been )?(?:reached|exceeded|hit)",
     r"limit reached\|\d+",
     r"rate[ _-]limit(?:ed|_error|_exceeded|-exceeded| error| exceeded| reached| hit)",
     r"exceed(?:ed|s)?\b.{0,40}\brate limit",
     r"too[ _]many[ _]requests|toomanyrequests",
-    r"throttled(?=[:;,.!]|\Z| by | until | for | \()|throttling ?(?:exception|error)",
+    r"throttled(?=[:;,.!]|\Z| by | until | for | \()|throttling ?(?:exception|error)|service throttling request",
+    r"exhausted your (?:[\w-]{1,20} ){0,2}quota|your quota will reset|please back ?-?off and retry",
     r"quota[ _-](?:has been |was |is )?(?:exceeded|exhausted|reached)|exceed(?:ed|s) (?:your|the) (?:current )?quota",
-    r"rate[ _-]limit[:;,]? retry[ _-]after",
-    r"insufficient_quota|out of (?:extra )?(?:credits|quota|usage)",
+    r"rate[ _-]limit[:;,.]? retry[ _-]after",
+    r"insufficient[ _](?:quota|credits)|out of (?:extra )?(?:credits|quota|usage)",
     r"credit balance is too low|resource(?:_| |)exhausted|resource has been exhausted|usage_limit_reached",
 )
 _FATAL = (
@@ -80,7 +82,7 @@ _ERROR_LINE = (
     r"(?:[\w.:-]{1,80}+ ){0,3}[\w.]{0,80}?(?:error|fatal|exception)",
     r"(?:failed|invalid|incorrect|unknown|unexpected|unrecognized|authentication|unauthorized)",
     r"(?:quota|too many|not|no|credit|rate|session|model|please set)",
-    r"you.ve hit|[\w-]{1,40} cannot be used|request failed with status",
+    r"you.ve (?:hit|reached)|[\w-]{1,40} cannot be used|request failed with status",
 )
 # A transient fault may begin a line without the word "error": "503 Service Unavailable".
 _BEFORE_FAULT = (
@@ -116,6 +118,12 @@ _BEGINS_AS_ERROR = re.compile(rf'[\W_]*+(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type
 _BEGINS_AS_FAULT = re.compile(rf"\W*+{_BEFORE_FAULT}(?:{'|'.join(_TRANSIENT)}|too many requests)\b", re.IGNORECASE)
 _WHEN = re.compile(r"\W*+(?:please )?\b(?:retry|retrying|try again|resets?|wait)\b", re.IGNORECASE)
 _REFUSED = re.compile(r"(?:error: )?unknown (?:option|argument|flag)s?\b", re.IGNORECASE)
+# Errors that a CLI prints as its whole answer, with exit code 0.
+_ERROR_AS_ANSWER = re.compile(
+    r"(?:not logged in|invalid api key)\b.{0,40}\bplease run /login\.?"
+    r"|you.ve (?:hit|reached) your (?:[\w-]{1,20} ){0,3}limit *+[·∙•|,.;-]? *+resets? .{1,80}",
+    re.IGNORECASE,
+)
 _ONLY_AN_ERROR = re.compile(r"(?:(?:API )?Error: |Prompt is too long\b)[^\n]*+\Z")
 
 
@@ -142,11 +150,23 @@ def stated_in(output: str) -> Trouble | None:
     lines = clean(tail(output, _LAST_LINES * _LINE)).strip().split("\n")
     first = lines[0]
     for nearness, line in enumerate(reversed(lines[-_LAST_LINES:])):
-        if _states_trouble(head(line, _LINE), nearness < _LAST_FATAL):
-            return _with_time(line, lines[len(lines) - nearness :])
+        for part in _parts(line):
+            if _states_trouble(part, nearness < _LAST_FATAL):
+                return _with_time(part, lines[len(lines) - nearness :])
     if _REFUSED.match(first):
         return Trouble(first)  # a page of help follows
     return Trouble(first) if len(lines) == 1 and _ONLY_AN_ERROR.match(first) else None
+
+
+def _parts(line: str) -> list[str]:
+    """Split a long line into overlapping parts of `_LINE` characters: the error may be far from its start."""
+    return [line[at : at + _LINE] for at in range(0, max(len(line) - _OVERLAP, 1), _LINE - _OVERLAP)]
+
+
+def error_in_answer(answer: str) -> Trouble | None:
+    """Return the error, if the whole answer of a process that exited with 0 is one."""
+    text = answer.strip()
+    return Trouble(text) if len(text) < _REASON and _ERROR_AS_ANSWER.fullmatch(text) else None
 
 
 def _states_trouble(line: str, is_near: bool) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import asdict, replace
 
-from ralph.agents.failures import failure, stated_in
+from ralph.agents.failures import error_in_answer, failure, stated_in
 from ralph.agents.protocol import Trouble, TurnRequest
 from ralph.agents.wire import HEAD, TABLE, TODO_TOOLS, Table, arguments, edit, measured, read, summary, todo_items
 from ralph.core.events import (
@@ -326,8 +326,9 @@ class Reader:
         if self.trouble is None and self._understood and not self.is_over and ended.code == 0 and not ended.ended_by:
             self.trouble = Trouble("it ended in the middle of a turn", kind="ordinary")
         if self.trouble is None and not ended.ended_by and ended.code == 0:
-            return None
-
+            self.trouble = error_in_answer(self._answer(None))
+            if self.trouble is None:
+                return None
         if self.trouble is None and ended.code:
             self.trouble = stated_in(self._plain.text)
         return failure(self.trouble, self.notice, ended)

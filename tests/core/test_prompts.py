@@ -19,6 +19,7 @@ from ralph.core.prompts import (
     promise,
     supervise,
 )
+from ralph.core.rules import failing_checks
 from ralph.core.wording import NOT_EXACT
 from ralph.testing import a_run
 
@@ -216,6 +217,40 @@ def test_progress_has_a_section_for_each_iteration() -> None:
         "## Iteration 2 — FAIL\n- Steps: 0\n- Cost: unknown\n- Duration: 0.0s\n- Error: exit code 1\n\n"
         "## Iteration 3 — PASS\n- Steps: 0\n- Cost: unknown\n- Duration: 0.0s\n- Checks:\n  - make lint: PASS\n"
     )
+
+
+def many_red(count: int, number: int) -> Iteration:
+    red = tuple(Check(name=f"check {n}", passed=False, exit_code=1, tail=f"{'x' * 5000}\n") for n in range(count))
+    return Iteration(number=number, turn=Turn(text="a"), checks=red)
+
+
+def test_the_progress_in_a_prompt_does_not_grow_with_the_number_of_iterations() -> None:
+    def shown(iterations: int) -> str:
+        return progress(a_run(*(many_red(8, number) for number in range(1, iterations + 1))))
+
+    assert len(shown(1000)) < 10_000
+    assert len(shown(1000)) - len(shown(80)) < 100
+    assert shown(80).startswith("57 earlier iterations: 0 PASS, 57 FAIL\n")
+    assert "\nIteration 77: FAIL (0 of 8 checks pass)\n" in shown(80)
+    assert "## Iteration 78 — FAIL\n" in shown(80)
+    assert "57 earlier" not in shown(23)
+
+
+@pytest.mark.parametrize("compose", [guardrails, goal, checks, promise, supervise])
+def test_a_prompt_is_bounded_whatever_checks_and_people_say(compose: Compose) -> None:
+    last = many_red(500, 1)
+    run = a_run(last)
+    notes = (
+        *(note for note in failing_checks(5000)(run) if isinstance(note, Note)),
+        Note("A note: " + "y" * 1_000_000, about="person"),
+        Note("The gate said:", about="gate", output="z" * 1_000_000),
+    )
+    brief = Brief(goal="do it", number=2, last=last, notes=notes, progress=progress(run), nonce="n0", diff="d" * 10**6)
+    text = compose(brief)
+    assert len(text) < 150_000
+    if compose is not checks:
+        assert "480 more checks failed: check 20, check 21" in text
+    assert "more checks failed" in text
 
 
 def test_a_promise_must_be_spelled_exactly() -> None:

@@ -25,7 +25,15 @@ from ralph.core.model import (
     configured,
     tree_files,
 )
-from ralph.core.prompts import LOOK_AGAIN, NO_WORK, blocked_message, check_note, wording_message
+from ralph.core.prompts import (
+    LOOK_AGAIN,
+    MAX_CHECKS,
+    NO_WORK,
+    blocked_message,
+    check_note,
+    more_checks_failed,
+    wording_message,
+)
 from ralph.core.text import listed, money, one_line, plural
 
 # How the agent of a task asks for no restart.
@@ -178,9 +186,11 @@ def failing_checks(run: Run, truncate: int = 5000) -> Opinions:
     last = run.last
     if last is None:
         return
-    for check in last.checks:
-        if not check.passed:
-            yield check_note(check, truncate)
+    failed = [check for check in last.checks if not check.passed]
+    for check in failed[:MAX_CHECKS]:
+        yield check_note(check, truncate)
+    if more := [check.name for check in failed[MAX_CHECKS:]]:
+        yield Note(more_checks_failed(more), about="checks")
     if not last.checked:
         yield Note("The checks were not run after the last turn.", about="checks")
 

@@ -215,7 +215,7 @@ STARTS = r"os\.((posix_)?spawn\w*|fork(pty)?|exec[lv]\w*|popen|system)"
 
 
 def test_processes_are_started_in_one_room_alone() -> None:
-    """By the keeper, as a `CapturedProcess` or as a `Process`."""
+    """By the keeper, as a `Process` or as a `DetachedProcess`."""
     known = {place(path): {found.split(".")[0] for found in imports(path)} for path in MODULES}
     known = {name: found for name, found in known.items() if not name.startswith("acp/")}  # a separate program
     assert [name for name, found in known.items() if found & {"subprocess", "multiprocessing", "pty"}] == []
@@ -224,7 +224,7 @@ def test_processes_are_started_in_one_room_alone() -> None:
         one for one in calls if re.fullmatch(STARTS, one[1]) and not one[0].startswith(("process/", "sandbox/"))
     ] == []
     started = {name for name, called in calls if "posix_spawn" in called}
-    assert started == {"process/descendants.py", "process/keeper.py", "process/process.py"}
+    assert started == {"process/descendants.py", "process/detached.py", "process/keeper.py"}
 
 
 ACTS = {

@@ -30,7 +30,7 @@ from ralph.fleet.steering import Mirror
 from ralph.fleet.worker import enter, register, serve, unregister
 from ralph.git.remote import Remote
 from ralph.history.work_history import work_history
-from ralph.process.interrupt import Interrupt
+from ralph.process.signals import Interrupt
 from ralph.run import control
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder

@@ -15,7 +15,7 @@ from ralph.git import index as index_module
 from ralph.git.checkpoints import changed_files, diff
 from ralph.git.index import head_of, is_run_data, parse_status, tree_of, walk_fingerprint
 from ralph.process.deadline import Deadline
-from ralph.process.interrupt import Interrupt
+from ralph.process.signals import Interrupt
 
 CHANGES: dict[str, Callable[[Any], object]] = {
     "an edit": lambda repo: repo.write("a.txt", "changed\n"),

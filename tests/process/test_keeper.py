@@ -17,10 +17,10 @@ from ralph.errors import UserError
 from ralph.process import keeper as keeper_module
 from ralph.process import keeper_program
 from ralph.process.descendants import RunningProcess, can_signal, descendants_of
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started
+from ralph.process.process import Limits, Process
 from ralph.process.program import Command
-from ralph.process.program_run import Limits, stream_program
+from ralph.process.signals import Interrupt
 
 QUICK = Limits(stop=0.2, leftovers=0.2)
 
@@ -46,7 +46,7 @@ def escape(request: pytest.FixtureRequest, mark) -> str:
 
 def test_what_a_turn_leaves_behind_is_ended_with_it(keeper: Keeper, shell, mark, escape: str) -> None:
     lines: list[bytes] = []
-    ended = stream_program(keeper, shell(f"{escape}\necho ready"), on_lines=lines.extend, limits=QUICK)
+    ended = Process(shell(f"{escape}\necho ready"), keeper=keeper, limits=QUICK).stream(lines.extend)
     assert lines == [b"ready"]
     assert (ended.code, ended.ended_by) == (0, "")
     assert mark.bearers() == []
@@ -54,22 +54,16 @@ def test_what_a_turn_leaves_behind_is_ended_with_it(keeper: Keeper, shell, mark,
 
 def test_a_turn_that_is_interrupted_twice_ends_with_all_it_started(keeper: Keeper, shell, mark, escape: str) -> None:
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = stream_program(
-            keeper,
-            shell(f"{escape}\necho ready; wait; sleep {mark.seconds}"),
-            on_lines=lambda _: interrupt.raise_to(2, "test"),
-            interrupt=interrupt,
-            limits=QUICK,
-        )
+        ended = Process(
+            shell(f"{escape}\necho ready; wait; sleep {mark.seconds}"), keeper=keeper, interrupt=interrupt, limits=QUICK
+        ).stream(lambda _: interrupt.raise_to(2, "test"))
     assert ended.ended_by == "interrupt"
     assert mark.bearers() == []
 
 
 def test_a_turn_that_takes_too_long_ends_with_all_it_started(keeper: Keeper, shell, mark, escape: str) -> None:
     limits = Limits(turn=0.1, stop=0.2)
-    ended = stream_program(
-        keeper, shell(f"{escape}\nwait; sleep {mark.seconds}"), on_lines=lambda _: None, limits=limits
-    )
+    ended = Process(shell(f"{escape}\nwait; sleep {mark.seconds}"), keeper=keeper, limits=limits).stream(lambda _: None)
     assert ended.ended_by == "turn-timeout"
     assert mark.bearers() == []
 
@@ -79,11 +73,11 @@ def test_an_error_in_the_listener_ends_the_turn_before_it_goes_on(keeper: Keeper
         raise ValueError(line)
 
     with pytest.raises(ValueError, match="ready"):
-        stream_program(
-            keeper, shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}"), on_lines=refuse
+        Process(shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}"), keeper=keeper).stream(
+            refuse
         )
     assert mark.bearers() == []
-    assert stream_program(keeper, shell("exit 5"), on_lines=refuse).code == 5
+    assert Process(shell("exit 5"), keeper=keeper).stream(refuse).code == 5
 
 
 def test_an_error_while_a_program_starts_ends_it(keeper: Keeper, shell, mark) -> None:
@@ -92,9 +86,9 @@ def test_an_error_while_a_program_starts_ends_it(keeper: Keeper, shell, mark) ->
 
     command = Command(argv=("sleep", mark.seconds), cwd="/", env={"PATH": os.environ["PATH"]})
     with pytest.raises(ValueError, match="while it starts"):
-        stream_program(keeper, command, on_lines=print, on_start=refuse)
+        Process(command, keeper=keeper, on_start=refuse).stream(print)
     assert mark.bearers() == []
-    assert stream_program(keeper, shell("exit 5"), on_lines=print).code == 5
+    assert Process(shell("exit 5"), keeper=keeper).stream(print).code == 5
 
 
 def _spawned(keeper: Keeper, command: Command) -> None:
@@ -173,17 +167,17 @@ def test_who_has_patience_lets_it_come_to_its_own_end(
 def test_children_that_are_to_be_kept_outlive_the_turn_and_the_keeper(shell, mark) -> None:
     with Keeper.start() as keeper:
         keeping = shell(f"setsid sleep {mark.seconds} >/dev/null 2>&1 & sleep {mark.seconds} >/dev/null 2>&1 &")
-        ended = stream_program(keeper, keeping, on_lines=print, keep_children=True)
+        ended = Process(keeping, keeper=keeper, keep_children=True).stream(print)
         assert (ended.code, ended.leftovers) == (0, 0)
         assert len(mark.bearers()) == 2
-        stream_program(keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=QUICK)
+        Process(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=QUICK).stream(print)
         assert len(mark.bearers()) == 2
     assert len(mark.bearers()) == 2
 
 
 def test_a_turn_that_is_ended_keeps_no_children(keeper: Keeper, shell, mark) -> None:
     command = shell(f"setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
-    stream_program(keeper, command, on_lines=print, limits=Limits(turn=0.1, stop=0.2), keep_children=True)
+    Process(command, keeper=keeper, limits=Limits(turn=0.1, stop=0.2), keep_children=True).stream(print)
     assert mark.bearers() == []
 
 
@@ -191,13 +185,11 @@ def test_when_the_keeper_is_killed_everything_that_it_started_is_killed(shell, m
     with Keeper.start(adopts=True) as keeper:
         unmarked = f"env -i setsid sleep {mark.seconds} >/dev/null 2>&1 &"
         with pytest.raises(UserError, match=r"was killed; ralph killed what it had started: [23] processes"):
-            stream_program(
-                keeper,
-                shell(f"setsid sleep {mark.seconds} & {unmarked} echo $PPID; exec sleep {mark.seconds}"),
-                on_lines=lambda lines: os.kill(int(lines[0]), signal.SIGKILL),
-            )
+            Process(
+                shell(f"setsid sleep {mark.seconds} & {unmarked} echo $PPID; exec sleep {mark.seconds}"), keeper=keeper
+            ).stream(lambda lines: os.kill(int(lines[0]), signal.SIGKILL))
         assert mark.bearers() == []
-        assert stream_program(keeper, shell("exit 7"), on_lines=print).code == 7, "the new keeper works"
+        assert Process(shell("exit 7"), keeper=keeper).stream(print).code == 7, "the new keeper works"
 
 
 def test_the_agent_dies_with_the_keeper_by_the_kernel(mark) -> None:
@@ -238,7 +230,7 @@ def test_a_keeper_that_cannot_be_replaced_is_an_error(shell, monkeypatch: pytest
     with Keeper.start() as keeper:
         monkeypatch.setattr(keeper_module, "execute_keeper", refuse)
         with pytest.raises(UserError, match="cannot start a process"):
-            stream_program(keeper, shell("kill -9 $PPID; sleep 30"), on_lines=print)
+            Process(shell("kill -9 $PPID; sleep 30"), keeper=keeper).stream(print)
 
 
 def test_processes_that_cannot_be_killed_are_named(shell, mark, forked_keeper, monkeypatch) -> None:
@@ -246,7 +238,7 @@ def test_processes_that_cannot_be_killed_are_named(shell, mark, forked_keeper, m
     monkeypatch.setattr(keeper_program, "terminate", lambda processes, asked: None)
     monkeypatch.setattr(keeper_program, "KILL_TIMEOUT", 0.0)
     with Keeper.start() as keeper:
-        stream_program(keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=Limits(leftovers=0.05))
+        Process(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=Limits(leftovers=0.05)).stream(print)
         assert list(keeper.survivors) == mark.bearers() != []
 
 
@@ -258,8 +250,8 @@ def test_processes_of_other_users_are_not_waited_for(shell, mark, forked_keeper,
     monkeypatch.setattr(keeper_program, "KILL_TIMEOUT", 10_000.0)
     monkeypatch.setattr(keeper_program, "SHUTDOWN_GRACE", 10_000.0)
     with Keeper.start() as keeper:
-        ended = stream_program(
-            keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=Limits(leftovers=10_000.0)
+        ended = Process(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=Limits(leftovers=10_000.0)).stream(
+            print
         )
         assert list(keeper.survivors) == mark.bearers() != []
         assert ended.leftovers == 0
@@ -268,13 +260,12 @@ def test_processes_of_other_users_are_not_waited_for(shell, mark, forked_keeper,
 def test_a_keeper_in_a_program_of_somebody_elses_ends_what_bears_its_mark_and_no_other(shell, mark) -> None:
     with Keeper.start() as keeper, subprocess.Popen(["sleep", mark.seconds]) as theirs:
         with pytest.raises(UserError, match="was killed"):
-            stream_program(
-                keeper,
+            Process(
                 shell(
                     f"setsid sleep {mark.seconds} & echo $PPID; exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds
                 ),
-                on_lines=lambda lines: os.kill(int(lines[0]), signal.SIGKILL),
-            )
+                keeper=keeper,
+            ).stream(lambda lines: os.kill(int(lines[0]), signal.SIGKILL))
         assert mark.bearers() == [theirs.pid]
         theirs.kill()
 
@@ -287,7 +278,7 @@ def test_a_request_to_a_dead_keeper_says_so(keeper: Keeper, shell) -> None:
 
 def _pid_of(keeper: Keeper, shell) -> int:
     lines: list[bytes] = []
-    stream_program(keeper, shell("echo $PPID"), on_lines=lines.extend)
+    Process(shell("echo $PPID"), keeper=keeper).stream(lines.extend)
     return int(lines[0])
 
 
@@ -299,11 +290,10 @@ def test_what_a_program_of_somebody_elses_leaves_is_out_of_reach() -> None:
 
 DRIVER = """
 import os, signal, sys
-from ralph.process.interrupt import Interrupt
+from ralph.process.signals import Interrupt
 from ralph.process.keeper import Keeper
-from ralph.process.program_run import stream_program
+from ralph.process.process import Limits, Process
 from ralph.process.program import Command
-from ralph.process.program_run import Limits
 
 keeper = Keeper.start()
 
@@ -315,7 +305,8 @@ def on_lines(lines):
 env = {**os.environ, "TEST_MARK": os.environ["MARK"]}
 command = Command(argv=("/bin/sh", "-c", sys.argv[1]), cwd=os.getcwd(), env=env)
 with Interrupt() as interrupt:
-    ended = stream_program(keeper, command, on_lines=on_lines, interrupt=interrupt, limits=Limits(grace=60, stop=0.2))
+    limits = Limits(grace=60, stop=0.2)
+    ended = Process(command, keeper=keeper, interrupt=interrupt, limits=limits).stream(on_lines)
 print(ended.code, ended.ended_by, flush=True)
 """
 
@@ -432,12 +423,12 @@ def test_those_to_spare_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_p
     with Keeper.start() as keeper:
         keeper.spared = Noted(tmp_path)
         script = f"{spared} sleep {mark.seconds} & until [ -s spared ]; do :; done"
-        assert stream_program(keeper, shell(script), on_lines=print, limits=QUICK).code == 0
+        assert Process(shell(script), keeper=keeper, limits=QUICK).stream(print).code == 0
         (first,) = keeper.spared.pids()
         assert {first, *(one.pid for one in descendants_of(first))} == set(mark.bearers()), (
             "what is not spared is ended"
         )
-        ended = stream_program(keeper, shell("sleep 600"), on_lines=print, limits=Limits(turn=0.1, stop=0.2))
+        ended = Process(shell("sleep 600"), keeper=keeper, limits=Limits(turn=0.1, stop=0.2)).stream(print)
         assert (ended.ended_by, mark.bearers() != []) == ("turn-timeout", True)
     assert mark.bearers() == []
 
@@ -445,7 +436,7 @@ def test_those_to_spare_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_p
 def test_nothing_is_waited_for_when_only_those_to_spare_are_left(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spared = Noted(tmp_path)
     script = f"sh -c 'sleep 1; echo $$ > spared; exec sleep {mark.seconds}' >/dev/null 2>&1 &"
-    ended = stream_program(keeper, shell(script), on_lines=print)
+    ended = Process(shell(script), keeper=keeper).stream(print)
     assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 1), "it was given time to say who it is"
 
 
@@ -453,7 +444,7 @@ def test_who_has_nothing_to_do_with_the_turn_is_not_waited_for_after_others_were
     keeper: Keeper, shell, mark, tmp_path: Path
 ) -> None:
     keeper.spared = Noted(tmp_path)
-    stream_program(keeper, shell(f"sleep {mark.seconds} >/dev/null 2>&1 &"), on_lines=print, keep_children=True)
+    Process(shell(f"sleep {mark.seconds} >/dev/null 2>&1 &"), keeper=keeper, keep_children=True).stream(print)
     assert mark.bearers() != []
     assert not keeper.is_unsettled(late=False)
 
@@ -461,12 +452,10 @@ def test_who_has_nothing_to_do_with_the_turn_is_not_waited_for_after_others_were
 def test_who_waits_for_one_that_is_spared_is_spared_too(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spared = Noted(tmp_path)
     spared = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
-    ended = stream_program(
-        keeper, shell(f"({spared}) >/dev/null 2>&1 & until [ -s spared ]; do :; done"), on_lines=print
-    )
+    ended = Process(shell(f"({spared}) >/dev/null 2>&1 & until [ -s spared ]; do :; done"), keeper=keeper).stream(print)
     assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 2)
     keeper.spared = None
-    stream_program(keeper, shell("true"), on_lines=print, limits=QUICK)
+    Process(shell("true"), keeper=keeper, limits=QUICK).stream(print)
     assert mark.bearers() == []
 
 
@@ -475,5 +464,5 @@ def test_a_turn_that_takes_too_long_is_ended_though_one_below_it_is_spared(
 ) -> None:
     keeper.spared = Noted(tmp_path)
     script = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
-    ended = stream_program(keeper, shell(script), on_lines=print, limits=Limits(turn=3.0, stop=0.2))
+    ended = Process(shell(script), keeper=keeper, limits=Limits(turn=3.0, stop=0.2)).stream(print)
     assert (ended.ended_by, mark.bearers()) == ("turn-timeout", keeper.spared.pids())

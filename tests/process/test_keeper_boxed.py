@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ralph.errors import UserError
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.process import Limits, Process
 from ralph.process.program import Command
-from ralph.process.program_run import Limits, stream_program
+from ralph.process.signals import Interrupt
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="boxes are of Linux")
 
@@ -36,8 +36,8 @@ def boxed(bubblewrap: str, tmp_path: Path, mark) -> Boxed:
 def test_what_is_inside_is_asked_to_end_and_may_tidy_up(keeper: Keeper, boxed: Boxed, mark, tmp_path: Path) -> None:
     script = f"trap 'echo tidied > tidied; exit 3' TERM; echo up; sleep {mark.seconds} & wait"
     with Interrupt() as interrupt:
-        ended = stream_program(
-            keeper, boxed(script), on_lines=lambda _: interrupt.raise_to(2, "test"), interrupt=interrupt
+        ended = Process(boxed(script), keeper=keeper, interrupt=interrupt).stream(
+            lambda _: interrupt.raise_to(2, "test")
         )
     assert (tmp_path / "tidied").read_text() == "tidied\n"
     assert (ended.code, ended.ended_by) == (3, "interrupt")
@@ -47,20 +47,16 @@ def test_what_is_inside_is_asked_to_end_and_may_tidy_up(keeper: Keeper, boxed: B
 def test_who_is_deaf_inside_is_killed_with_the_box(keeper: Keeper, boxed: Boxed, mark) -> None:
     script = f"trap '' TERM; setsid sh -c \"trap '' TERM; sleep {mark.seconds}\" & echo up; sleep {mark.seconds}"
     with Interrupt() as interrupt:
-        ended = stream_program(
-            keeper,
-            boxed(script),
-            on_lines=lambda _: interrupt.raise_to(2, "test"),
-            interrupt=interrupt,
-            limits=Limits(stop=0.2),
+        ended = Process(boxed(script), keeper=keeper, interrupt=interrupt, limits=Limits(stop=0.2)).stream(
+            lambda _: interrupt.raise_to(2, "test")
         )
     assert ended.ended_by == "interrupt"
     assert not mark.bearers()
 
 
 def test_nothing_outlives_the_program_in_the_box(keeper: Keeper, boxed: Boxed, mark) -> None:
-    ended = stream_program(
-        keeper, boxed(f"setsid nohup sleep {mark.seconds} >/dev/null 2>&1 & exit 7"), on_lines=lambda _: None
+    ended = Process(boxed(f"setsid nohup sleep {mark.seconds} >/dev/null 2>&1 & exit 7"), keeper=keeper).stream(
+        lambda _: None
     )
     assert ended.code == 7
     assert not mark.bearers()
@@ -79,19 +75,18 @@ def test_when_the_box_is_killed_all_of_it_is_gone_at_once(keeper: Keeper, boxed:
         taken.append(time.monotonic() - began)
 
     script = f"for i in 1 2 3 4 5; do setsid sleep {mark.seconds} & done; echo up; exec sleep {mark.seconds}"
-    stream_program(keeper, boxed(script), on_lines=kill, on_start=box.append)
+    Process(boxed(script), keeper=keeper, on_start=box.append).stream(kill)
     assert taken[0] < 10.0
 
 
 def test_when_the_keeper_is_killed_the_box_is_gone(boxed: Boxed, mark) -> None:
     with Keeper.start() as keeper:
         with pytest.raises(UserError, match="was killed"):
-            stream_program(
-                keeper,
+            Process(
                 boxed(f"setsid sleep {mark.seconds} & sleep {mark.seconds}"),
-                on_lines=lambda _: None,
+                keeper=keeper,
                 on_start=lambda _: os.kill(keeper.pid, signal.SIGKILL),
-            )
+            ).stream(lambda _: None)
         mark.wait_until_gone()
 
 
@@ -101,7 +96,7 @@ def test_when_the_keeper_is_killed_the_box_is_gone(boxed: Boxed, mark) -> None:
 def test_a_signal_that_ended_the_program_is_told_as_everywhere(
     keeper: Keeper, boxed: Boxed, script: str, code: int
 ) -> None:
-    assert stream_program(keeper, boxed(script), on_lines=lambda _: None).code == code
+    assert Process(boxed(script), keeper=keeper).stream(lambda _: None).code == code
 
 
 def test_descriptors_for_the_box_itself_come_behind_the_usual_three(keeper: Keeper, boxed: Boxed) -> None:
@@ -111,7 +106,7 @@ def test_descriptors_for_the_box_itself_come_behind_the_usual_three(keeper: Keep
     os.write(writer, b"hello\n")
     os.close(writer)
     lines: list[bytes] = []
-    stream_program(keeper, command, on_lines=lines.extend)
+    Process(command, keeper=keeper).stream(lines.extend)
     assert lines == [b"hello"]
     assert os.read(told, 1) == b""  # this end was closed here, and there with the box
     os.close(told)
@@ -137,7 +132,7 @@ inside.bind("\\0ralph-inside"); inside.listen()
 print(reach("\\0ralph-test-{os.getpid()}"), reach("\\0ralph-inside"))
 """
         lines: list[bytes] = []
-        stream_program(keeper, boxed(script, (sys.executable, "-I", "-S", "-c")), on_lines=lines.extend)
+        Process(boxed(script, (sys.executable, "-I", "-S", "-c")), keeper=keeper).stream(lines.extend)
         assert lines == [b"refused reached"]
 
 
@@ -158,5 +153,5 @@ def test_the_keys_of_a_persons_session_are_not_found_inside(boxed: Boxed, capfd:
     lines: list[bytes] = []
     with Keeper.start() as keeper:
         code = KEYS.format(is_outside=False)
-        stream_program(keeper, boxed(code, (sys.executable, "-I", "-S", "-c")), on_lines=lines.extend)
+        Process(boxed(code, (sys.executable, "-I", "-S", "-c")), keeper=keeper).stream(lines.extend)
     assert lines == [b"nothing"]

@@ -6,7 +6,7 @@ import pytest
 
 from ralph.process import descendants, keeper_program
 from ralph.process.keeper import Keeper
-from ralph.process.program_run import Limits, stream_program
+from ralph.process.process import Limits, Process
 
 ESCAPES = {
     "in the background": "sleep {n} &",
@@ -28,10 +28,10 @@ def elsewhere(request: pytest.FixtureRequest, forked_keeper: None, monkeypatch: 
 def test_the_mark_finds_what_a_turn_leaves_behind(shell, mark, escape: str) -> None:
     command = shell(escape.format(n=mark.seconds), RALPH_RUN_ID=mark.seconds)
     with Keeper.start() as keeper:
-        ended = stream_program(keeper, command, on_lines=print, limits=Limits(leftovers=0.2))
+        ended = Process(command, keeper=keeper, limits=Limits(leftovers=0.2)).stream(print)
         assert mark.bearers() == []
         assert (ended.code, ended.leftovers) == (0, 1)
-        assert stream_program(keeper, command, on_lines=print, limits=Limits(leftovers=0.2)).leftovers == 1
+        assert Process(command, keeper=keeper, limits=Limits(leftovers=0.2)).stream(print).leftovers == 1
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -40,9 +40,9 @@ def test_children_that_are_to_be_kept_outlive_the_next_turn(shell, mark) -> None
         f"setsid sleep {mark.seconds} >/dev/null 2>&1 &", RALPH_RUN_ID=mark.seconds, RALPH_KEEP_CHILDREN="1"
     )
     with Keeper.start() as keeper:
-        stream_program(keeper, command, on_lines=print, keep_children=True)
+        Process(command, keeper=keeper, keep_children=True).stream(print)
         (kept,) = mark.bearers()
-        stream_program(keeper, shell(f"sleep {mark.seconds} &", RALPH_RUN_ID=mark.seconds), on_lines=print)
+        Process(shell(f"sleep {mark.seconds} &", RALPH_RUN_ID=mark.seconds), keeper=keeper).stream(print)
         assert mark.bearers() == [kept]
     assert mark.bearers() == [kept]
 
@@ -51,6 +51,6 @@ def test_children_that_are_to_be_kept_outlive_the_next_turn(shell, mark) -> None
 def test_a_turn_that_takes_too_long_is_ended(shell, mark) -> None:
     command = shell(f"setsid sleep {mark.seconds} & exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds)
     with Keeper.start() as keeper:
-        ended = stream_program(keeper, command, on_lines=print, limits=Limits(turn=0.1))
+        ended = Process(command, keeper=keeper, limits=Limits(turn=0.1)).stream(print)
         assert (ended.code, ended.ended_by) == (-signal.SIGTERM, "turn-timeout")
         assert mark.bearers() == []

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from ralph.core import events
 from ralph.core.secrets import Redactor
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt
 from ralph.run.context import Context
 from ralph.store.folder import RunFolder
 

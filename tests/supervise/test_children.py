@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ralph.process.descendants import MARK
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper, Started
 from ralph.process.program import Command
+from ralph.process.signals import Interrupt
 from ralph.supervise.supervision import end_all
 
 Agent = Callable[..., str]

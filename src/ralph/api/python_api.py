@@ -19,9 +19,9 @@ from ralph.core import events
 from ralph.core.claims import Claim, Reading, stated
 from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Stop, Turn, Usage
 from ralph.errors import UserError
-from ralph.process.interrupt import Cancellation
 from ralph.process.keeper import Keeper
-from ralph.process.this_process import open_standard_streams
+from ralph.process.signals import Cancellation
+from ralph.process.streams import open_standard_streams
 from ralph.run.context import Context
 from ralph.run.order import Order
 from ralph.run.session import Session
@@ -135,7 +135,7 @@ class RalphLoop:
             agent=self._factory_agent if self.agent_factory else None,
             rules=self._rules,
             interrupt=interrupt,
-            listeners=[lambda *happened: interrupt.ask()] if interrupt else (),
+            listeners=[lambda *happened: interrupt.check()] if interrupt else (),
             tick=interrupt.tick if interrupt else None,
         )
         with interrupt or nullcontext():
@@ -170,7 +170,7 @@ class RalphLoop:
 
         def call(prompt: str, run: Run) -> Turn:
             try:
-                with context.interrupt.breaking():
+                with context.interrupt.raise_on_repeat():
                     return _turn(factory(**arguments).run(prompt))
             except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
                 return Turn(text="", exit_code=None, failure=Failure("ordinary", f"{type(error).__name__}: {error}"))
@@ -352,7 +352,7 @@ class Supervisor:
                 agent=self._agent if self._run_root else None,
                 keeper=keeper,
                 interrupt=interrupt,
-                listeners=[lambda *happened: interrupt.ask()],
+                listeners=[lambda *happened: interrupt.check()],
                 tick=interrupt.tick if self._cancel else None,
             )
             _, stop = session.play()

@@ -16,8 +16,8 @@ from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, home_of, read
 from ralph.errors import UserError
 from ralph.git.client import killed_commands
 from ralph.process.deadline import Deadline, use_deadline
-from ralph.process.interrupt import Interrupt, tie_to_stdin
 from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt, hang_up_with_stdin
 
 FATAL, RETRY = 2, 75  # 75: EX_TEMPFAIL of sysexits.h
 ARGUMENT_COUNTS = {"run-gate": 1, "run-task": 2, "read-backlog": 1}
@@ -27,7 +27,7 @@ def run_child(command: str, words: list[str]) -> int:
     """Run one of the hidden commands; return its exit code."""
     if len(words) != ARGUMENT_COUNTS[command]:
         raise UserError(f"`ralph {command}` cannot be started by hand", "`ralph work` starts it")
-    tie_to_stdin()
+    hang_up_with_stdin()
     if command == "read-backlog":
         return _read_list_again(*words)
     with (

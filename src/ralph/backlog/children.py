@@ -20,7 +20,7 @@ from ralph.core.text import one_line, tail
 from ralph.errors import UNREADABLE, complaint_in
 from ralph.files import open_file, open_fresh
 from ralph.process.descendants import open_pidfd
-from ralph.process.process import Process
+from ralph.process.detached import DetachedProcess
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class TaskProcess:
         try:
             # -P: don't take a folder named `ralph` in the current directory for the program.
             argv = (sys.executable, "-P", "-m", "ralph", *words)
-            self._process = Process.start(argv, env, (stdin, stdout, stderr))
+            self._process = DetachedProcess.start(argv, env, (stdin, stdout, stderr))
         finally:
             for fd in (stdin, stdout, stderr):
                 os.close(fd)
@@ -77,7 +77,7 @@ class TaskProcess:
             numbers = numbers[:1]
         self.stop_level = level
         for number in (*numbers, signal.SIGCONT):
-            self._process.send(number)
+            self._process.send_signal(number)
 
     def poll_fds(self) -> list[int]:
         return [fd for fd in (self._stdout, self._pidfd) if fd >= 0]

@@ -44,7 +44,7 @@ from ralph.git import merging
 from ralph.git.client import Git, require_git
 from ralph.git.configuration import GitSettings, push_settings, read_settings
 from ralph.git.merging import Branch
-from ralph.process.interrupt import Interrupt
+from ralph.process.signals import Interrupt
 from ralph.store.folder import RunFolder, new_run_id
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import facts_in

@@ -26,8 +26,8 @@ from ralph.git.merging import Branch, Candidate
 from ralph.git.remote import Remote, push_refusal
 from ralph.process.deadline import Deadline, remaining_time
 from ralph.process.descendants import kill_run
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt
 from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
 from ralph.run.prepare_worktree import fill_worktree

@@ -22,8 +22,8 @@ from ralph.git.worktrees import Astray, Worktree, commit_all
 from ralph.loop import Parts
 from ralph.process.deadline import remaining_time
 from ralph.process.descendants import kill_run
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt
 from ralph.run.context import Context, Place
 from ralph.run.order import Order
 from ralph.run.session import Session

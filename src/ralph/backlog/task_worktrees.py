@@ -18,7 +18,7 @@ from ralph.git.configuration import GitSettings, refuse_changed_push
 from ralph.git.locks import remove_stale_locks, remove_stale_packed_refs_lock, remove_stale_ref_locks
 from ralph.git.remote import Remote, push_refusal
 from ralph.git.worktrees import Worktree, worktree_lock
-from ralph.process.interrupt import Interrupt
+from ralph.process.signals import Interrupt
 from ralph.run.context import Context
 from ralph.run.prepare_worktree import prepare_worktree
 

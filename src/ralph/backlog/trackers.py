@@ -20,8 +20,9 @@ from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
 from ralph.forge.issue import fenced, readable
 from ralph.git.client import user_environment
-from ralph.process.process import CapturedProcess
-from ralph.process.program import own_program
+from ralph.process.deadline import current_deadline
+from ralph.process.process import Process
+from ralph.process.program import Command, own_program
 
 ANSWER = 60.0  # seconds
 HARMLESS = ("after", "touches")
@@ -43,7 +44,8 @@ class Tracker(Struct, frozen=True):
         if not own_program(self.program):
             raise UserError(f"{self.program} is not installed", self.hint)
         try:
-            with CapturedProcess(self.command(wanted), user_environment(), cwd=workspace) as asked:
+            command = Command(argv=self.command(wanted), env=user_environment(), cwd=workspace)
+            with Process(command, deadline=current_deadline()) as asked:
                 said = asked.output(ANSWER, latest=MOST_BYTES)
         except TimeoutError:
             raise UserError(f"{self.program} gave no answer within {ANSWER:.0f} seconds", "try again") from None
@@ -145,7 +147,8 @@ def close_bead(key: str, commit: str, workspace: str) -> str:
     """Settles a bead that has merged; what stands in the way of that, if anything."""
     try:
         words = ("bd", "close", key, "--reason", f"merged as {commit[:12]}")
-        with CapturedProcess(words, user_environment(), cwd=workspace) as asked:
+        command = Command(argv=words, env=user_environment(), cwd=workspace)
+        with Process(command, deadline=current_deadline()) as asked:
             asked.output(ANSWER, latest=MOST_BYTES)
     except OSError:  # it is gone, or takes too long
         return f"bd did not close {key}"

@@ -20,8 +20,8 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import fields, replace
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
-from ralph.process.interrupt import signals_put_off
-from ralph.process.process import Process
+from ralph.process.detached import DetachedProcess
+from ralph.process.signals import defer_signals
 
 LONGEST_ARGUMENTS = 1_000_000
 
@@ -226,9 +226,9 @@ class Toolbox:
         process, deadline = None, time.monotonic() + seconds
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            with signals_put_off():  # one that came while it starts would leave it behind
+            with defer_signals():  # one that came while it starts would leave it behind
                 words, fds = (self._shell, "-c", command), (nothing, output, output)
-                process = Process.start(words, self._env, fds, cwd=str(self.root))
+                process = DetachedProcess.start(words, self._env, fds, cwd=str(self.root))
                 self.commands.add(process.pid)
             while time.monotonic() < deadline and os.fstat(output).st_size <= 20 * LARGEST_FILE:
                 if (code := process.wait(0.1)) is not None:

@@ -23,9 +23,10 @@ from ralph.errors import UserError
 from ralph.files import DEMO, replace_file
 from ralph.git.client import GitPolicy
 from ralph.planning.plan import Trials
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
-from ralph.process.process import CapturedProcess
+from ralph.process.process import Process
+from ralph.process.program import Command
+from ralph.process.signals import Interrupt
 from ralph.run.options import Option
 from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.settings.detect_checks import detect_checks
@@ -344,7 +345,7 @@ def _make_repository(folder: Path) -> None:
 
     git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
     for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A cart with a bug")):
-        with CapturedProcess((*git, *made), os.environ) as asked:
+        with Process(Command(argv=(*git, *made), env=os.environ)) as asked:
             asked.output(GitPolicy.OWN.value)
         if asked.code:
             raise UserError(f"git {made[0]} failed: {one_line(asked.error, 300)}", "mend it, then try again")

@@ -13,7 +13,8 @@ import click
 from ralph.cli.help import COMPLETE_VARIABLE, register_shells, root, show_help
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError, complain, shortage
-from ralph.process.this_process import open_standard_streams, restore_signals
+from ralph.process.signals import restore_signals
+from ralph.process.streams import open_standard_streams
 from ralph.run.options import usage_error
 
 BAD_INPUT, BUG, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141

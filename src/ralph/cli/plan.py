@@ -17,8 +17,8 @@ from ralph.core.text import clean, nickname, one_line
 from ralph.errors import UserError
 from ralph.forge.issue import Issue
 from ralph.planning.plan import Plan, PlanRequest, Trials, is_plan, load, plan_in, planned, planning, save
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt
 from ralph.run import options
 from ralph.run.order import Order
 from ralph.settings import Settings

@@ -24,9 +24,9 @@ from ralph.history.evidence import evidence_of, lines_in
 from ralph.history.feed import history_now
 from ralph.history.repositories import repository_with_checkpoints
 from ralph.process.deadline import Deadline, use_deadline
-from ralph.process.interrupt import Interrupt, leaving_ctrl_c
+from ralph.process.detached import DetachedProcess
 from ralph.process.keeper import Keeper
-from ralph.process.process import GRACE, Process
+from ralph.process.signals import Interrupt, ignore_ctrl_c
 from ralph.run import afterwards
 from ralph.run.afterwards import NotTaken, Remains, has_no_branch, remains, take_away, take_over, throw_away
 from ralph.run.followups import LARGEST_NOTES, NOTES_FILE, added, read_notes, write_notes
@@ -157,7 +157,7 @@ def accept(values: Values, words: list[str]) -> int:
         screen = make_screen(sys.stderr, live=False)
         try:
             # Who presses Ctrl-C here wants no merge; git has a moment to put the worktree back, unless it hangs.
-            with Interrupt(lambda: None) as interrupt, use_deadline(Deadline(interrupt, grace=GRACE)):
+            with Interrupt(lambda: None) as interrupt, use_deadline(Deadline(interrupt, grace=5.0)):
                 taken = take_over(run, keeper, interrupt, screen)
         except NotTaken as refused:
             complain(refused.message, refused.hint)
@@ -270,8 +270,8 @@ def edited(path: Path) -> tuple[str, int]:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     # As git; but where Ctrl-C is the editor's, it is not for a shell in between either.
     words = ("/bin/sh", "-c", f'trap : INT; {editor} "$@"', editor, str(path))
-    with leaving_ctrl_c():
-        return editor, Process.start(words, os.environ, (0, 1, 2), new_session=False).wait() or 0
+    with ignore_ctrl_c():
+        return editor, DetachedProcess.start(words, os.environ, (0, 1, 2), new_session=False).wait() or 0
 
 
 @command(

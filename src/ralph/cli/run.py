@@ -23,9 +23,8 @@ from ralph.core.text import clean, listed, nickname
 from ralph.errors import UserError, complain
 from ralph.files import state_folder
 from ralph.planning.plan import carried_out
-from ralph.process.interrupt import ANNOUNCEMENT, Interrupt
 from ralph.process.keeper import Keeper
-from ralph.process.this_process import interrupt_on_signals
+from ralph.process.signals import ANNOUNCEMENT, Interrupt, interrupt_on_signals
 from ralph.run import options
 from ralph.run.context import Place
 from ralph.run.launch import Launched
@@ -194,7 +193,7 @@ def play(
         with Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
             sinks = []
             if shown.json:
-                sinks.append(Ndjson(lambda: interrupt.wants_end() or session.is_late()))
+                sinks.append(Ndjson(lambda: interrupt.must_end() or session.is_late()))
             session = Session(
                 order,
                 place=place,
@@ -211,7 +210,7 @@ def play(
             screen.belongs_to(session.id)
             run, stop = session.play()
             if not answers:
-                interrupt.settle(stop.outcome.exit_code)
+                interrupt.fix_exit_code(stop.outcome.exit_code)
             return run, stop
     finally:
         screen.close()

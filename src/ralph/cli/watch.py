@@ -17,8 +17,8 @@ from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.history.feed import history_now
 from ralph.history.overview import RunNow, loops_at_work, runs_now
-from ralph.process.interrupt import leaving_ctrl_c
-from ralph.process.process import Process
+from ralph.process.detached import DetachedProcess
+from ralph.process.signals import ignore_ctrl_c
 from ralph.run.options import Option
 from ralph.show.outlet import GLYPHS, choose, terminal_size
 from ralph.show.report import written
@@ -209,9 +209,9 @@ def paged() -> Iterator[IO[str]]:
         return
     reader, writer = os.pipe()
     env = {"LESS": "FRX", "LV": "-c", **os.environ}
-    with leaving_ctrl_c():
+    with ignore_ctrl_c():
         try:
-            pager = Process.start((program, *words[1:]), env, (reader, 1, 2), new_session=False)
+            pager = DetachedProcess.start((program, *words[1:]), env, (reader, 1, 2), new_session=False)
         except OSError:
             os.close(writer)
             yield sys.stdout

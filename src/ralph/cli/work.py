@@ -35,7 +35,7 @@ from ralph.git.merging import contribution
 from ralph.git.remote import skipped_push_hook
 from ralph.history.work_history import WorkHistory, folded, work_history
 from ralph.process.deadline import Deadline, use_deadline
-from ralph.process.interrupt import ANNOUNCEMENT, Interrupt
+from ralph.process.signals import ANNOUNCEMENT, Interrupt
 from ralph.run import options
 from ralph.run.agents import choices
 from ralph.settings import load, parse_duration
@@ -172,7 +172,7 @@ def _played(
     began = time.monotonic()
 
     def is_late() -> bool:
-        return interrupt.wants_end() or order.is_overdue(ledger.elapsed + time.monotonic() - began)
+        return interrupt.must_end() or order.is_overdue(ledger.elapsed + time.monotonic() - began)
 
     ledger = JournalLedger(folder, [Ndjson(is_late)] if shown.json else [], redact)
     ledger.open()
@@ -183,7 +183,7 @@ def _played(
     for text in filter(None, (notice, enlist(folder, os.environ))):
         ledger.tell(events.Notice(text))
     code = Coordinator(order, folder, ledger, interrupt, tick=audience.tick).run(reading)
-    interrupt.settle(code)
+    interrupt.fix_exit_code(code)
     return code
 
 

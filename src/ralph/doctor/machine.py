@@ -28,10 +28,10 @@ from ralph.errors import UserError, to_install
 from ralph.files import PROBE, remove_tree
 from ralph.git import client as git
 from ralph.process.descendants import MARK
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.process import ASK_TIMEOUT, Limits, Process, ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
-from ralph.process.program_run import ASK_TIMEOUT, Limits, ask_program, stream_program
+from ralph.process.signals import Interrupt
 from ralph.run.agents import Choice, CliAgent
 from ralph.run.context import Context
 from ralph.sandbox.bubblewrap import find_bubblewrap, parse_version
@@ -120,7 +120,7 @@ def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
     began = time.monotonic()
     words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)
     command = Command(argv=words, cwd=str(folder), env={**env, MARK: f"doctor-{os.getpid()}"})
-    ended = stream_program(keeper, command, on_lines=lambda lines: None, limits=Limits(turn=20.0, leftovers=0.5))
+    ended = Process(command, keeper=keeper, limits=Limits(turn=20.0, leftovers=0.5)).stream(lambda lines: None)
     taken = f"{1000 * (time.monotonic() - began):.0f} ms"
     kind = "supported" if _adopts() else "not supported"
     if ended.leftovers and not keeper.survivors:

@@ -27,7 +27,7 @@ from psycopg.types.json import Jsonb
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.files import read_given
-from ralph.process.interrupt import Interrupt
+from ralph.process.signals import Interrupt
 
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # what goes wrong is said in one line, by us
 VARIABLE = "RALPH_DB"

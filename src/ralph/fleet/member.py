@@ -20,7 +20,7 @@ from ralph.errors import UserError
 from ralph.fleet.database import Database, GaveUp
 from ralph.fleet.shared_ledger import SharedLedger
 from ralph.fleet.steering import Pause
-from ralph.process.interrupt import Interrupt
+from ralph.process.signals import Interrupt
 from ralph.store.folder import RunFolder
 
 OFTEN = 0.1  # seconds: so often news are heard at most

@@ -40,7 +40,7 @@ from ralph.fleet.database import (
 from ralph.fleet.member import Member
 from ralph.fleet.shared_ledger import POSTS, SharedLedger, encoded, keep_list, queue_up
 from ralph.git.client import require_git
-from ralph.process.interrupt import Interrupt
+from ralph.process.signals import Interrupt
 from ralph.show.outlet import Ndjson
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.register import host
@@ -190,7 +190,7 @@ class Worker:
         redact = Redactor(secret_values(os.environ))
 
         def is_late() -> bool:
-            return equipment.interrupt.wants_end() or order.is_overdue(ledger.age)
+            return equipment.interrupt.must_end() or order.is_overdue(ledger.age)
 
         sinks = [Ndjson(is_late)] if self._spectator.events else []
         ledger = SharedLedger(folder, sinks, redact, equipment.database, equipment.me)

@@ -15,8 +15,9 @@ from ralph.core.text import clean, one_line, tail
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
 from ralph.git.client import Git, user_environment
-from ralph.process.deadline import Cancelled
-from ralph.process.process import CapturedProcess
+from ralph.process.deadline import Cancelled, current_deadline
+from ralph.process.process import Process
+from ralph.process.program import Command
 
 PROGRAM = "gh"
 GITHUB = "github.com"
@@ -65,7 +66,8 @@ class Hosted(Struct, frozen=True):
         quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1", "GH_PAGER": "cat"}
         words += ("--input", "-") if body is not None else ()
         try:
-            with CapturedProcess(words, user_environment() | quiet, stdin) as asked:
+            command = Command(argv=words, env=user_environment() | quiet, stdin=stdin)
+            with Process(command, deadline=current_deadline()) as asked:
                 said = asked.output(PATIENCE, latest=MOST_BYTES)
         except FileNotFoundError:
             raise HostError("gh is not installed", INSTALL) from None

@@ -8,7 +8,7 @@ only prompts and editors are overridden.
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 
@@ -19,9 +19,9 @@ from ralph.core.text import head, short
 from ralph.errors import UserError
 from ralph.git.layout import common_dir_of, git_dir_of, read_name, read_ref
 from ralph.git.retry import KILLED_READ
-from ralph.process.deadline import Cancelled, Deadline, remaining_time, use_deadline
-from ralph.process.process import CapturedProcess
-from ralph.process.program import own_program
+from ralph.process.deadline import Cancelled, Deadline, current_deadline, remaining_time
+from ralph.process.process import Process
+from ralph.process.program import Command, own_program
 
 # Settings that ralph's own commands do not take from the repository.
 PINNED_SETTINGS = (
@@ -149,7 +149,7 @@ class Git(Struct, frozen=True, kw_only=True):
         return _retry_killed(args, run_once)
 
     @contextmanager
-    def stream(self, *args: str, stdin: bytes = b"", env: Env = None) -> Iterator[CapturedProcess]:
+    def stream(self, *args: str, stdin: bytes = b"", env: Env = None) -> Iterator[Process]:
         """Start git; it is killed if the caller leaves before reading all output."""
         argv = ("git", "-C", self.root, *(() if self.policy is GitPolicy.USER else PINNED_SETTINGS), *args)
         with _start(argv, self._environment() | dict(env or {}), stdin, self.policy.value, self.deadline) as process:
@@ -189,13 +189,11 @@ class Git(Struct, frozen=True, kw_only=True):
 @contextmanager
 def _start(
     argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes, timeout: float, deadline: Deadline | None
-) -> Iterator[CapturedProcess]:
+) -> Iterator[Process]:
     """Start git. The only place that knows how `ralph.process` runs a program for its output."""
     command = _command(argv[3:])
-    with use_deadline(deadline) if deadline else nullcontext():
-        process = CapturedProcess(argv, env, stdin)
     try:
-        with process:
+        with Process(Command(argv=argv, env=env, stdin=stdin), deadline=deadline or current_deadline()) as process:
             yield process
     except Cancelled as cut:
         raise GitError(f"git {command} was cut off: {cut}") from None

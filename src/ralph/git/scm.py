@@ -16,8 +16,9 @@ from ralph.files import open_fresh
 from ralph.git.client import Env, Git, find_git, git_at, is_led_elsewhere, user_environment
 from ralph.git.index import folders_to
 from ralph.git.nested import files_in
-from ralph.process.deadline import Cancelled
-from ralph.process.process import CapturedProcess
+from ralph.process.deadline import Cancelled, current_deadline
+from ralph.process.process import Process
+from ralph.process.program import Command
 from ralph.store.folder import cannot_write
 
 ADD_ALL = ("add", "--all", "--ignore-errors", "--")
@@ -55,7 +56,7 @@ Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], CommandResult]
 def run_unattended(argv: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
     """Run a command without a keeper, for commands that do not belong to a run; it cannot prompt."""
     try:
-        with CapturedProcess(argv, env, cwd=str(folder)) as process:
+        with Process(Command(argv=argv, env=env, cwd=str(folder)), deadline=current_deadline()) as process:
             out = process.output(TASK_TIMEOUT, latest=4 * MAX_OUTPUT)
     except Cancelled as cut:
         return CommandResult(STOPPED, f"{argv[0]} was cut off: {cut}")

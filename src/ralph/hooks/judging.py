@@ -21,8 +21,8 @@ from ralph.hooks.loops import Loop
 from ralph.hooks.transcript import HostTurn, host_turn
 from ralph.loop import Parts, conclude, ending, run_loop
 from ralph.process.deadline import Deadline, use_deadline
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt
 from ralph.run import order as orders
 from ralph.run.context import Context
 from ralph.run.policy import Policy, composer, own_rules, parts_of, policy, trees_of, workspace_of

@@ -21,8 +21,8 @@ from ralph.core.tasks_file import PLAN, box_lines
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.files import read_given, read_head, replace_file
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt
 from ralph.run.checks import Checks
 from ralph.run.context import Context
 from ralph.run.sandboxing import open_run_sandbox

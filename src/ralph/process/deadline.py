@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from ralph.process.interrupt import Interrupt
+from ralph.process.signals import Interrupt
 
 URGENT_TIME = 0.3  # seconds for all commands together after a second Ctrl-C
 CLOSING_TIME = 5.0  # seconds for what is still recorded when the run's time is over

@@ -1,210 +1,235 @@
-"""Start programs without a keeper.
+"""Run a program and wait for it.
 
-`Process` is for programs that may outlive ralph or have the terminal: a run in the background, a notification, a pager,
-a task of a backlog. `CapturedProcess` is for commands whose output ralph waits for, such as git. Agents and checks run
-under a keeper instead: see `program_run.py`.
+`Process` says which program, for how long, and who cleans up after it. A method says what becomes of its output:
+
+    Process(command, keeper=keeper, limits=limits, interrupt=interrupt).stream(on_lines)
+        An agent. Each line of its stdout is passed on as it comes.
+
+    Process(command, keeper=keeper, limits=limits, interrupt=interrupt).capture(head=5000, tail=2000)
+        A check. The beginning and the end of its output are kept. See `run_in_parallel` for several at a time.
+
+    with Process(command, deadline=deadline) as git:
+        output = git.output(timeout=60)
+        A command that ralph runs for itself. `git.code` is its exit code, `git.error` what it wrote to stderr.
+
+With a keeper, the call returns when nothing that the program started is left (see `keeper_program.py`). Without one,
+the program is killed with its process group if it takes too long or the block is left early, and gets SIGHUP if ralph
+dies; background processes that it leaves stay. For programs that ralph doesn't wait for see `detached.py`.
+
+Everything is done with one `poll` and no threads: nothing wakes up while the program is silent, and memory doesn't grow
+with the output.
 """
 
 import errno
+import fcntl
 import math
 import os
 import select
 import signal
-import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
-from ralph.process.deadline import URGENT_TIME, Cancelled, Deadline, current_deadline
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core.model import Exit
+from ralph.core.secrets import redact as redact_secrets
+from ralph.process.deadline import URGENT_TIME, Cancelled, Deadline
 from ralph.process.descendants import MARK
-from ralph.process.interrupt import Dismissal, signals_put_off, tie, untie, wake
-from ralph.process.program import own_program
+from ralph.process.detached import ERRORS_KEPT, ProcessGroup, open_input
+from ralph.process.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started, keeper_lost_error
+from ralph.process.keeper_program import KILL_TIMEOUT
+from ralph.process.program import Command, find_program, own_program, start_error
+from ralph.process.signals import Interrupt, SharedInterrupt, defer_signals
+from ralph.process.streams import Ends, Lines, LogFile, Tail
 
-GRACE = 5.0  # seconds from SIGTERM to SIGKILL
-CHUNK = 1 << 16
-PIPE_CAPACITY = 1 << 16
-INPUT_PIECE = 1 << 20
-POLL_INTERVAL = 0.01
-CHECK_INTERVAL = 0.25  # seconds after which a silent program is checked for its exit
-MAX_ERRORS = 64 << 20  # bytes of stderr before its beginning is dropped
-ERRORS_KEPT = 4 << 20
-LINGER = 1.0  # seconds for output of others that still hold the pipe after the program's exit
-# What Python ignores, or a shell in the background, must not be ignored by the program.
-DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-# If the program around us ignores SIGCHLD or collects all children, exit codes are lost: a shell reports them instead.
-REPORTING_SHELL = ("/bin/sh", "-c", 'trap : TERM; "$@" 3>&-; echo $? >&3', "sh")
-CHANGE_FOLDER = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')  # posix_spawn has no working directory
+PIPE_SIZE = 1 << 20
+CHUNK = 1 << 18
+MAX_DRAIN_READS = 2 * PIPE_SIZE // CHUNK  # after the program's exit
+MAX_STDERR = 1 << 16  # bytes of stderr that an `Exit` keeps
+SETTLE_POLL = 0.05  # seconds between two looks at what the program left running
+SETTLE_TIME, MAX_SETTLE_TIME = 1.0, 30.0  # seconds for a background process to become a spared one; see `Keeper.spared`
+LINGER = 0.1  # seconds for output on its way through another process, such as `tee`
+LAST_OUTPUT = 0.1  # seconds in which output is still passed on after a second Ctrl-C
+SLOW_MACHINE = 5.0  # seconds of extra time before a silent keeper counts as lost
+POLL_INTERVAL = 0.01  # seconds, on systems that have no descriptor for a process
+ASK_TIMEOUT = 15.0  # seconds for a program to answer `--version` and the like
+MAX_ANSWER = 1 << 18
 
-
-def spawn(argv: Sequence[str], env: Mapping[str, str], fds: Sequence[int], *, new_session: bool = True) -> int:
-    """Start a program with `fds` as its descriptors from 0 on; return its pid. Signals have their default handling."""
-
-    def start(path: str, words: Sequence[str]) -> int:
-        return os.posix_spawn(
-            path,
-            tuple(words),
-            env,
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)],
-            setsid=new_session,
-            setsigmask=(),
-            setsigdef=DEFAULT_SIGNALS,
-        )
-
-    try:
-        return start(argv[0], argv)
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
-        return start("/bin/sh", ["sh", *argv])  # a script without a #! line, as a shell runs it
+Sink = Callable[[bytes], None]
+Result = TypeVar("Result")
 
 
-def in_folder(cwd: str, argv: Sequence[str]) -> tuple[str, ...]:
-    return (*CHANGE_FOLDER, cwd, *argv) if cwd else tuple(argv)
+class Limits(Struct, frozen=True, kw_only=True):
+    """Time limits in seconds.
+
+    `total` is what the run has left. `grace` is for finishing after an interrupt. `stop` and `leftovers` are the times
+    from SIGTERM to SIGKILL, for the program itself and for what it left running.
+    """
+
+    turn: float | None = None
+    idle: float | None = None
+    total: float | None = None
+    grace: float = 30.0
+    stop: float = 5.0
+    leftovers: float = 2.0
+
+
+NO_LIMITS = Limits()
+
+
+class Output(Struct, frozen=True):
+    """What a command printed on stdout and stderr. `cut`: `head` is not all of it."""
+
+    exit: Exit
+    head: str
+    tail: str
+    cut: bool
 
 
 class Process:
-    """A program that ralph does not kill when it ends. `code` is its exit code, once `wait` has returned it."""
+    """A program that ralph waits for; see the module's docstring.
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.code: int | None = None
-
-    @classmethod
-    def start(
-        cls,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        fds: Sequence[int],
-        *,
-        cwd: str = "",
-        new_session: bool = True,
-    ) -> "Process":
-        """Start a program with `fds` as its stdin, stdout, stderr and so on."""
-        return cls(spawn(in_folder(cwd, argv), env, fds, new_session=new_session))
-
-    def wait(self, seconds: float = math.inf) -> int | None:
-        """Wait for its exit code; return None if it is still running after `seconds`."""
-        until, nap = time.monotonic() + seconds, 0.0005
-        while self.code is None:
-            try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG if seconds < math.inf else 0)
-            except ChildProcessError:  # the program around us ignores SIGCHLD
-                pid, status = self.pid, 0
-            if pid:
-                self.code = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() >= until:
-                break
-            else:
-                time.sleep(nap)
-                nap = min(2 * nap, 0.02)
-        return self.code
-
-    def send(self, number: int) -> None:
-        """Send a signal, unless it has exited."""
-        if self.wait(0) is None:
-            os.kill(self.pid, number)
-
-
-_captured: set["CapturedProcess"] = set()
-
-
-@contextmanager
-def background_deadline() -> Iterator[Deadline]:
-    """Yield a deadline for threads whose commands are killed when this block is left."""
-    with Dismissal() as dismissal:
-        try:
-            yield Deadline(dismissal)
-        finally:
-            dismissal.raise_to(2, "a wish to leave")
-            until = time.monotonic() + 3 * URGENT_TIME
-            while _captured and time.monotonic() < until:
-                with suppress(KeyboardInterrupt):
-                    time.sleep(POLL_INTERVAL)
-
-
-class CapturedProcess:
-    """A program whose output ralph waits for, as long as the current deadline allows.
-
-    It runs in a new session, so that Ctrl-C doesn't cut it off halfway. It is killed if the `with` block is left early,
-    and gets SIGHUP if ralph dies. After the end, `code` is its exit code and `error` what it wrote to stderr.
-
-        with CapturedProcess(("git", "status"), env) as git:
-            output = git.output(timeout=60)
+    `interrupt` ends it by its level, `deadline` when the run that it works for has no time left. `on_start` gets its
+    pid. `tick` is called a second after something happened, and again each second while it returns True. A silent
+    program counts as idle only if `is_idle()` agrees. `keep_children` lets what it leaves outlive the run.
     """
 
-    def __init__(self, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes = b"", cwd: str = "") -> None:
-        self.code = 0
-        self.error = ""
-        self._argv, self._env, self._stdin, self._cwd = argv, env, stdin, cwd
-        self._pid = 0
-        self._has_exited = False
-        self._own_rest = PIPE_CAPACITY  # bytes in the pipe that may be the program's own after its exit
-        self._checked_at, self._closes_at, self._timeout_at = time.monotonic(), math.inf, math.inf
-        self._deadline = current_deadline()
+    def __init__(
+        self,
+        command: Command,
+        *,
+        keeper: Keeper | None = None,
+        limits: Limits = NO_LIMITS,
+        interrupt: Interrupt | None = None,
+        deadline: Deadline | None = None,
+        on_start: Callable[[int], None] | None = None,
+        tick: Callable[[], bool] | None = None,
+        is_idle: Callable[[], bool] = lambda: True,
+        keep_children: bool = False,
+    ) -> None:
+        self.limits = limits
+        self.is_over = False
+        self._command, self._keeper, self._keep_children = command, keeper, keep_children
+        self._interrupt, self._deadline = interrupt, deadline
+        self._on_start, self._tick, self._is_idle = on_start, tick, is_idle
+        self._group: ProcessGroup | None = None  # without a keeper
+        self._program = ""
+        self._poll = select.poll()
+        self._streams: dict[int, Sink] = {}
+        self._chunks = deque[bytes]()  # read, but not yet asked for
+        self._errors = Tail(ERRORS_KEPT)
+        self._deadlines: dict[str, float] = {}
+        self._level = 0  # of the interrupt, as far as we have reacted
+        self._has_started = False
+        self._started_at = self._exited_at = 0.0
+        self._exit_code: int | None = None
+        self._ended_by = ""
+        self._leftovers = 0
+        self._is_ending = False
+        self._output_until = math.inf
 
-    def __enter__(self) -> "CapturedProcess":
+    # What becomes of the output
+
+    def stream(
+        self,
+        on_lines: Callable[[list[bytes]], str | None],
+        *,
+        stdout_log: LogFile | None = None,
+        stderr_log: LogFile | None = None,
+        redact: Callable[[bytes], bytes] = redact_secrets,
+    ) -> Exit:
+        """Run the program and pass the lines of its stdout to `on_lines`, which may return a reason to end it."""
+        lines, errors = Lines(), Tail(MAX_STDERR)
+
+        def take_output(chunk: bytes) -> None:
+            try:
+                if self._takes_output and (whole := lines.feed(chunk)) and (reason := on_lines(whole)):
+                    self._stop(reason)
+            finally:
+                if stdout_log is not None:
+                    stdout_log.write(chunk)
+
+        def take_errors(chunk: bytes) -> None:
+            if stderr_log is not None:
+                stderr_log.write(chunk)
+            errors.add(chunk)
+
+        self._start(take_output, take_errors)
+        for log in (stdout_log, stderr_log):
+            if log is not None:
+                log.open()
+        ended = self._wait()
+        if (last := lines.close()) and self._takes_output:
+            on_lines(last)
+        return replace(ended, stderr=redact(bytes(errors)).decode(errors="replace")) if errors.seen else ended
+
+    def capture(
+        self,
+        *,
+        head: int,
+        tail: int,
+        log: LogFile | None = None,
+        redact: Callable[[bytes], bytes] = redact_secrets,
+    ) -> Output:
+        """Run the program; return the first `head` and the last `tail` characters that it printed."""
+        result = self.start_capture(head=head, tail=tail, log=log, redact=redact)
+        self._wait()
+        return result()
+
+    def start_capture(
+        self,
+        *,
+        head: int,
+        tail: int,
+        log: LogFile | None = None,
+        redact: Callable[[bytes], bytes] = redact_secrets,
+    ) -> Callable[[], Output]:
+        """Start the program; return a function that returns its output once it is over."""
+        ends = Ends(head, tail)
+
+        def take(chunk: bytes) -> None:
+            if log is not None:
+                log.write(chunk)
+            ends.add(chunk)
+
+        self._start(take)
+        if log is not None:
+            log.open()
+        return lambda: Output(self.exit(), *ends.texts(redact))
+
+    def __enter__(self) -> "Process":
+        """Start the program without a keeper; see `read` and `output`."""
+        if self._deadline and self._deadline.remaining() <= 0:
+            raise Cancelled(self._deadline.reason)
         try:
-            with signals_put_off():  # a Ctrl-C while it starts would leave it running
-                self._start()
+            with defer_signals():  # a Ctrl-C while it starts would leave it running
+                self._start(self._chunks.append, self._errors.add)
+                _unkept.add(self)
         except BaseException:
-            if self._pid:
-                self.__exit__()
+            self.close()
             raise
         return self
 
-    def _start(self) -> None:
-        if self._deadline and self._deadline.remaining() <= 0:
-            raise Cancelled(self._deadline.reason)
-        env = dict(self._env)
-        if self._deadline and self._deadline.run_id:
-            env[MARK] = self._deadline.run_id
-        self._stdout, stdout = os.pipe()
-        self._stderr, stdin = unnamed_file(), open_input(self._stdin)
-        loses_codes = signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, wake)
-        self._reported_code = unnamed_file() if loses_codes else None
-        self._lifeline = os.pipe()  # only we hold the writing end: when we die, the kernel sends SIGHUP
-        fds = [fd for fd in (stdin, stdout, self._stderr, self._reported_code, self._lifeline[0]) if fd is not None]
-        try:
-            program = own_program(self._argv[0])
-            if not program:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._argv[0])
-            argv = in_folder(self._cwd, (program, *self._argv[1:]))
-            self._pid = spawn((*REPORTING_SHELL, *argv) if loses_codes else argv, env, fds)
-            _captured.add(self)
-            with suppress(ProcessLookupError):  # it has exited, and the program around us has collected it
-                tie(self._lifeline[0], -self._pid)
-        except OSError:
-            if not self._pid:
-                self._close()
-            raise
-        finally:
-            os.close(stdout)
-            os.close(stdin)
-
     def __exit__(self, kind: object = None, *_: object) -> None:
-        if not self._has_exited:
-            self._kill(is_urgent=kind is KeyboardInterrupt)
-        self._close()
+        self.close(is_urgent=kind is KeyboardInterrupt)
 
     def read(self) -> bytes:
-        """Return the next piece of output; empty once the program has exited and its output is read.
-
-        Background processes that still hold the pipe are not waited for.
-        """
-        chunk = os.read(self._stdout, CHUNK) if self._wait_for_output() else b""
-        self._own_rest -= len(chunk) if self._has_exited else 0
-        nap = POLL_INTERVAL / 256  # it has closed its output, so it is about to exit
-        while not chunk and not self._has_exited:
-            self._collect(os.WNOHANG)
-            if not self._has_exited:
-                time.sleep(min(nap, self._remaining()))
-                nap = min(2 * nap, POLL_INTERVAL)
-        return chunk
+        """Return the next piece of stdout; empty once the program has exited and its output is read."""
+        while not self._chunks and not self.is_over:
+            self.step(self.timeout())
+        if self._ended_by == "deadline" and self._deadline:
+            raise Cancelled(self._deadline.reason)
+        if self._ended_by:
+            raise TimeoutError
+        return self._chunks.popleft() if self._chunks else b""
 
     def output(self, timeout: float, latest: float = math.inf) -> bytes:
         """Return all output, or about the last `latest` bytes; raise TimeoutError after `timeout` seconds."""
-        self._timeout_at = time.monotonic() + timeout
+        self._deadlines["turn-timeout"] = time.monotonic() + timeout
         pieces, size = deque[bytes](), 0
         for piece in iter(self.read, b""):
             pieces.append(piece)
@@ -213,121 +238,410 @@ class CapturedProcess:
                 size -= len(pieces.popleft())
         return b"".join(pieces)
 
-    def _wait_for_output(self) -> bool:
-        """Wait until output is readable; return False if there won't be any more."""
-        poll = select.poll()
-        poll.register(self._stdout, select.POLLIN)
-        if self._deadline:
-            poll.register(self._deadline.interrupt, select.POLLIN)
-        while True:
-            ready = [fd for fd, _ in poll.poll(max(min(self._remaining(), CHECK_INTERVAL), 0) * 1000)]
-            if time.monotonic() - self._checked_at >= CHECK_INTERVAL:
-                self._check()
-            is_over = time.monotonic() >= self._closes_at
-            if self._stdout in ready and (not is_over or self._own_rest > 0):
-                return True
-            if is_over:
-                return False
-            if ready and self._deadline:
-                self._deadline.interrupt.acknowledge()
-                if self._deadline.is_urgent:
-                    poll.unregister(self._deadline.interrupt)
+    @property
+    def code(self) -> int:
+        """The exit code of a program that is over; -9 for one that SIGKILL ended."""
+        return self._exit_code or 0
 
-    def _check(self) -> None:
-        """Notice an exit while others hold the output, and drop the beginning of endless errors."""
-        self._checked_at = time.monotonic()
-        if not self._has_exited:
-            self._collect(os.WNOHANG)
-            self._closes_at = self._checked_at + LINGER if self._has_exited else math.inf
-        if os.fstat(self._stderr).st_blocks * 512 > MAX_ERRORS:
-            os.ftruncate(self._stderr, 0)
+    @property
+    def error(self) -> str:
+        """What the program wrote to stderr, if it was started by `with`."""
+        return bytes(self._errors).decode("utf-8", "replace")
 
-    def _remaining(self) -> float:
-        """Return the seconds to wait for it; raise TimeoutError if there are none."""
-        remaining = self._timeout_at - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError
-        if self._deadline:
-            time_left = max(self._deadline.time_left(), POLL_INTERVAL)
-            remaining = min(remaining, self._deadline.remaining(), time_left)
-            if remaining <= 0:
-                raise Cancelled(self._deadline.reason)
-        return remaining
+    def exit(self) -> Exit:
+        return Exit(
+            code=self._exit_code,
+            at=time.time(),
+            duration=time.monotonic() - self._started_at,
+            stderr="",
+            ended_by=self._ended_by,
+            leftovers=self._leftovers,
+        )
 
-    def _close(self) -> None:
-        _captured.discard(self)
-        untie(self._lifeline[0])  # background processes that it left stay
-        for fd in (self._stdout, self._stderr, *self._lifeline, self._reported_code):
-            if fd is not None:
-                os.close(fd)
+    # The loop
 
-    def _collect(self, options: int = 0) -> None:
-        """Read the exit code; with WNOHANG only if the program has exited."""
+    def poll_fds(self) -> list[int]:
+        """Descriptors of which one becomes readable when something has happened.
+
+        Output is read once the keeper has reported the start, so that `on_start` always comes first.
+        """
+        watched = (self._keeper or self._group, self._interrupt, self._deadline and self._deadline.interrupt)
+        fds = [*(self._streams if self._has_started else ()), *(one.fileno() for one in watched if one)]
+        return [fd for fd in fds if fd >= 0]
+
+    def timeout(self) -> float | None:
+        """Return the milliseconds until `step` has something to do by itself."""
+        if self._interrupt is not None and self._interrupt.level > self._level:
+            return 0.0
+        now = time.monotonic()
+        waits = [at - now for at in self._deadlines.values()]
+        if self._deadline and not self._is_ending:
+            waits += [self._deadline.remaining(), max(self._deadline.time_left(), POLL_INTERVAL)]
+        if self._group and self._group.fileno() < 0:
+            waits.append(POLL_INTERVAL)
+        soonest = min(waits, default=math.inf)
+        return None if soonest == math.inf else max(0.0, soonest) * 1000
+
+    def step(self, timeout: float | None) -> None:
+        """Wait up to `timeout` milliseconds for something to happen, and handle it."""
         try:
-            pid, status = os.waitpid(self._pid, options)
-        except ChildProcessError:
-            if self._reported_code is None:
-                raise
-            pid, status = self._pid, 0
-        if not pid:
-            return
-        if self._reported_code is None:
-            self.code = os.waitstatus_to_exitcode(status)
-        else:  # the shell adds 128 to a signal; git itself uses exit codes up to 129
-            code = int(os.pread(self._reported_code, 8, 0) or 128 + signal.SIGKILL)
-            self.code = 128 - code if code > 129 else code
-        self._has_exited = True
-        self.error = read_back(self._stderr).decode("utf-8", "replace")
+            self._step(timeout)
+        except NotStarted as failure:
+            self.is_over = True
+            find_program(self._command.argv[0], self._command.env, self._command.cwd)  # its error says more
+            raise start_error(failure.error, self._program, self._command.cwd) from failure.error
+        except KeeperLost as lost:
+            self.is_over = True
+            assert self._keeper is not None
+            raise keeper_lost_error(self._keeper.replace()) from lost
 
-    def _kill(self, is_urgent: bool) -> None:
+    def close(self, is_urgent: bool = False) -> None:
+        """Kill what is still running, and close the streams."""
+        try:
+            if not self.is_over and self._keeper:
+                self._close_streams()
+                self._close_keeper(self._keeper)
+            elif not self.is_over and self._group and self._group.pid:
+                self._close_group(self._group, is_urgent)
+        finally:
+            self._close_streams()
+            _unkept.discard(self)
+            if self._group:
+                self._group.close()
+                self._group = None
+
+    def _wait(self) -> Exit:
+        """Block until the program and everything that it started has ended."""
+        try:
+            while not self.is_over:
+                self.step(self.timeout())
+        finally:
+            self.close()
+        return self.exit()
+
+    def _step(self, timeout: float | None) -> None:
+        if self._interrupt is not None and self._interrupt.level > self._level:
+            self._on_interrupt(self._interrupt)
+        deadline = min(self._deadlines.values(), default=None)
+        for fd, _ in self._poll.poll(timeout):
+            if fd in self._streams:
+                self._read(fd)
+                self._schedule_tick(1)
+            elif self._keeper and fd == self._keeper.fileno():
+                self._on_report(self._keeper)
+            elif self._interrupt is not None and fd == self._interrupt.fileno():
+                self._interrupt.acknowledge()
+                self._schedule_tick(0)
+            elif self._deadline and fd == self._deadline.interrupt.fileno():
+                self._deadline.interrupt.acknowledge()
+                if self._deadline.is_urgent:  # nothing more will come, but it may stay readable
+                    self._poll.unregister(fd)
+        if self._group and self._exit_code is None and (code := self._group.exit_code()) is not None:
+            self._on_exit(code)
+        if deadline is not None and time.monotonic() >= deadline:
+            self._on_deadlines()
+        if self._deadline:
+            self._check_deadline(self._deadline)
+        if self._exit_code is not None and not self._streams:
+            self._end_leftovers()
+
+    # Start and end
+
+    def _start(self, on_stdout: Sink, on_stderr: Sink | None = None) -> None:
+        """Start the program. Without `on_stderr` both streams are one."""
+        command = self._command
+        self._started_at = time.monotonic()
+        self._program = self._find_program()
+        stdin, stdout = open_input(command.stdin), self._open_pipe(on_stdout)
+        stderr = self._open_pipe(on_stderr) if on_stderr else stdout
+        fds = (stdin, stdout, stderr, *command.fds)
+        try:
+            if self._keeper:
+                self._keeper.spawn(self._program, command, fds)
+            else:
+                mark = {MARK: self._deadline.run_id} if self._deadline and self._deadline.run_id else {}
+                argv = (self._program, *command.argv[1:])
+                self._group = ProcessGroup()
+                self._group.start(replace(command, argv=argv, env={**command.env, **mark}), fds)
+                self._has_started = True
+        except KeeperLost as lost:
+            self._close_streams()
+            assert self._keeper is not None
+            raise keeper_lost_error(self._keeper.replace()) from lost
+        finally:
+            for fd in set(fds):
+                os.close(fd)
+        for fd in self.poll_fds():
+            self._poll.register(fd, select.POLLIN)
+        limits = {"turn-timeout": self.limits.turn, "idle-timeout": self.limits.idle, "max-time": self.limits.total}
+        self._deadlines |= {name: self._started_at + limit for name, limit in limits.items() if limit is not None}
+        self._schedule_tick(1)
+
+    def _find_program(self) -> str:
+        name, command = self._command.argv[0], self._command
+        if not self._keeper:
+            if program := own_program(name):
+                return program
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        if "/" in name and not command.boxed:  # the kernel says whether it exists
+            return os.path.join(command.cwd, name)
+        return find_program(name, command.env, command.cwd)
+
+    def _open_pipe(self, sink: Sink) -> int:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        self._streams[reader] = sink
+        if hasattr(fcntl, "F_SETPIPE_SZ") and self._keeper:
+            with suppress(PermissionError):  # over the pipe-user-pages limit the kernel gives small pipes
+                fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+        return writer
+
+    def _close_streams(self) -> None:
+        for fd in self._streams:
+            os.close(fd)
+        self._streams.clear()
+
+    def _close_keeper(self, keeper: Keeper) -> None:
+        with suppress(KeeperLost):  # the next turn notices
+            keeper.kill_all(self.limits.stop)
+            while not self.is_over:
+                with suppress(NotStarted):
+                    self.is_over = isinstance(keeper.receive(), Ended)
+
+    def _close_group(self, group: ProcessGroup, is_urgent: bool) -> None:
         """Kill the program and its group. SIGTERM comes first, because a killed git leaves its lock files."""
         try:
             is_urgent = is_urgent or (self._deadline is not None and self._deadline.is_urgent)
-            kill_at = time.monotonic() + (URGENT_TIME if is_urgent else GRACE)
-            with suppress(ProcessLookupError):
-                os.killpg(self._pid, signal.SIGTERM)
-                os.killpg(self._pid, signal.SIGCONT)
-            while not self._has_exited and time.monotonic() < kill_at:
-                self._collect(os.WNOHANG)
-                if not self._has_exited:
+            kill_at = time.monotonic() + (URGENT_TIME if is_urgent else self.limits.stop)
+            group.send_signals(signal.SIGTERM, signal.SIGCONT)
+            while self._exit_code is None and time.monotonic() < kill_at:
+                self._exit_code = group.exit_code()
+                if self._exit_code is None:
                     time.sleep(POLL_INTERVAL)
                 if self._deadline and self._deadline.is_urgent:
                     kill_at = min(kill_at, time.monotonic() + URGENT_TIME)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(self._pid, signal.SIGKILL)
-        if not self._has_exited:
-            self._collect()
+            group.send_signals(signal.SIGKILL)
+            if self._exit_code is None:
+                self._exit_code = group.exit_code(0)
+            self.is_over = True
+
+    def _stop(self, reason: str) -> None:
+        """End the program before its time."""
+        if self._exit_code is None and not self._is_ending:
+            self._end(reason, self.limits.stop)
+
+    def _end(self, reason: str, grace: float) -> None:
+        """Kill the program and everything that it started; a keeper reports when that is done."""
+        if self._exit_code is None:
+            self._ended_by = self._ended_by or reason
+        self._is_ending = True
+        self._cancel_deadlines()
+        if self._keeper:
+            self._deadlines["keeper"] = time.monotonic() + grace + KILL_TIMEOUT + SLOW_MACHINE
+            self._keeper.kill_all(grace)
+        elif self._group:
+            self._close_group(self._group, is_urgent=False)
+
+    def _end_leftovers(self) -> None:
+        """Kill what the program left running, or let it go with `keep_children`."""
+        if self.is_over or self._is_ending:
+            return
+        since_exit = time.monotonic() - self._exited_at
+        if self._keeper and since_exit < MAX_SETTLE_TIME and self._keeper.is_unsettled(late=since_exit > SETTLE_TIME):
+            self._deadlines["linger"] = time.monotonic() + SETTLE_POLL
+            return
+        for fd in self._streams:
+            self._poll.unregister(fd)
+        self._close_streams()
+        if self._keeper and not self._keep_children:
+            self._end("", self.limits.leftovers)
+            return
+        if self._keeper:
+            self._keeper.release()
+        self.is_over = True
+
+    # Events
+
+    def _read(self, fd: int) -> bool:
+        """Pass one chunk on; return False if there is none."""
+        try:
+            chunk = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self._poll.unregister(fd)
+            del self._streams[fd]
+            os.close(fd)
+            return False
+        if "idle-timeout" in self._deadlines:
+            self._restart_idle_timeout()
+        self._streams[fd](chunk)
+        return True
+
+    def _on_report(self, keeper: Keeper) -> None:
+        report = keeper.receive(wait=False)
+        if isinstance(report, Started):
+            self._has_started = True
+            for fd in self._streams:
+                self._poll.register(fd, select.POLLIN)
+            if self._on_start:
+                self._on_start(report.pid)
+        elif isinstance(report, Exited):
+            self._on_exit(exit_code(report.code, self._command.boxed))
+            self.is_over = report.alone and not self._is_ending  # else the keeper reports the end of the rest
+        elif isinstance(report, Ended):
+            self._leftovers, self.is_over = report.others, True
+
+    def _on_exit(self, code: int) -> None:
+        self._exit_code = code
+        if self._group and self._group.fileno() >= 0:
+            self._poll.unregister(self._group)  # it stays readable
+        for fd in list(self._streams):
+            for _ in range(MAX_DRAIN_READS):
+                if not self._read(fd):
+                    break
+        self._cancel_deadlines()
+        self._exited_at = time.monotonic()
+        self._deadlines["linger"] = self._exited_at + LINGER
+
+    def _on_interrupt(self, interrupt: Interrupt) -> None:
+        self._level = interrupt.level
+        if self._level > 2:
+            self._end("interrupt", 0)
+        elif self._level == 2:
+            self._end("interrupt", min(self.limits.stop, interrupt.kill_grace))
+            if interrupt.is_repeated:
+                self._output_until = time.monotonic() + LAST_OUTPUT
+        elif not self._is_ending and self._exit_code is None:
+            self._deadlines["interrupt"] = time.monotonic() + self.limits.grace
+
+    def _check_deadline(self, deadline: Deadline) -> None:
+        if self._exit_code is None and not self._is_ending and deadline.remaining() <= 0:
+            self._end("deadline", self.limits.stop)
+
+    def _on_deadlines(self) -> None:
+        now = time.monotonic()
+        for _, name in sorted((at, name) for name, at in self._deadlines.items() if at <= now):
+            if name == "tick" and self._tick is not None:
+                del self._deadlines["tick"]
+                if self._tick():
+                    self._schedule_tick(1)
+            elif name == "linger":
+                self._end_leftovers()
+            elif name == "idle-timeout" and not self._is_idle():
+                self._restart_idle_timeout()
+            elif name == "keeper":
+                raise KeeperLost
+            else:
+                self._end(name, self.limits.stop)
+
+    @property
+    def _takes_output(self) -> bool:
+        """Whether there is still time to look at the output."""
+        return time.monotonic() < self._output_until
+
+    def _schedule_tick(self, seconds: float) -> None:
+        if self._tick is not None and ("tick" not in self._deadlines or not seconds):
+            self._deadlines["tick"] = time.monotonic() + seconds
+
+    def _restart_idle_timeout(self) -> None:
+        self._deadlines["idle-timeout"] = time.monotonic() + (self.limits.idle or 0.0)
+
+    def _cancel_deadlines(self) -> None:
+        self._deadlines = {name: at for name, at in self._deadlines.items() if name == "tick"}
 
 
-def unnamed_file() -> int:
-    """Return the descriptor of a temporary file without a name."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("ralph")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+def exit_code(code: int, sandboxed: bool) -> int:
+    """Return the exit code as subprocess does: -9 for SIGKILL. bubblewrap reports 128 + n; higher codes are real."""
+    return 128 - code if sandboxed and 128 < code <= 143 else code
 
 
-def read_back(fd: int) -> bytes:
-    """Return the end of what was written to an unnamed file."""
-    return os.pread(fd, ERRORS_KEPT, max(0, os.fstat(fd).st_size - ERRORS_KEPT)).lstrip(b"\0")
+def ask_program(keeper: Keeper, command: Command, interrupt: Interrupt | None = None) -> tuple[str, Exit]:
+    """Run a program such as `agent --version`; return what it printed, and its exit."""
+    lines: list[str] = []
+    size = 0
+
+    def keep(some: list[bytes]) -> None:
+        nonlocal size
+        for line in some:
+            size += len(line)
+            if size <= MAX_ANSWER:
+                lines.append(line.decode(errors="replace"))
+
+    limits = Limits(turn=ASK_TIMEOUT, grace=0.0, stop=0.5, leftovers=0.5)
+    ended = Process(command, keeper=keeper, limits=limits, interrupt=interrupt).stream(keep)
+    return "\n".join(lines), ended
 
 
-def open_input(data: bytes) -> int:
-    """Return a descriptor from which exactly `data` can be read."""
-    if not data:
-        return os.open(os.devnull, os.O_RDONLY)
-    if len(data) <= PIPE_CAPACITY:
-        fd, writer = os.pipe()
-        # Over the pipe-user-pages limit the kernel gives small pipes; never block on one.
-        os.set_blocking(writer, False)
-        written = os.write(writer, data)
-        os.close(writer)
-        if written == len(data):
-            return fd
-        os.close(fd)
-    fd = unnamed_file()
-    for at in range(0, len(data), INPUT_PIECE):
-        os.write(fd, data[at : at + INPUT_PIECE])
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
+Running = tuple[Process, Callable[[], Result]]
+"""A program that was started, and what to call once it is over."""
+
+
+def run_in_parallel(
+    starts: Sequence[Callable[[Keeper], Running[Result] | None]],
+    keepers: Sequence[Keeper],
+    is_enough: Callable[[Result], bool] = lambda result: False,
+) -> Iterator[Result]:
+    """Start each program with its own keeper, as many at a time as there are keepers; yield the results in order.
+
+    After a result that is enough, or if one returns None instead of starting, no other program is started. Leaving the
+    iterator early kills those that are running.
+    """
+    idle, waiting = list(keepers), deque(enumerate(starts))
+    running: dict[int, tuple[Keeper, Running[Result]]] = {}
+    results: dict[int, Result] = {}
+    yielded = 0
+    try:
+        while waiting or running:
+            while waiting and idle:
+                number, start = waiting.popleft()
+                if (started := start(idle[0])) is None:
+                    waiting.clear()
+                else:
+                    running[number] = idle.pop(0), started
+            if running:
+                _wait_for_any([process for _, (process, _) in running.values()])
+            for number, (keeper, (process, result)) in list(running.items()):
+                process.step(0)
+                if process.is_over:
+                    del running[number]
+                    process.close()
+                    results[number] = result()
+                    idle.append(keeper)
+                    if is_enough(results[number]):
+                        waiting.clear()
+            while yielded in results:
+                yield results[yielded]
+                yielded += 1
+    finally:
+        for _, (process, _) in running.values():
+            process.close()
+
+
+def _wait_for_any(processes: Sequence[Process]) -> None:
+    """Block until something has happened to one of the programs, or is due."""
+    poll = select.poll()
+    timeouts = []
+    for process in processes:
+        for fd in process.poll_fds():
+            poll.register(fd, select.POLLIN)
+        timeouts.append(process.timeout())
+    poll.poll(min((timeout for timeout in timeouts if timeout is not None), default=None))
+
+
+_unkept: set[Process] = set()  # running without a keeper
+
+
+@contextmanager
+def background_deadline() -> Iterator[Deadline]:
+    """Yield a deadline for threads whose commands are killed when this block is left."""
+    with SharedInterrupt() as dismissal:
+        try:
+            yield Deadline(dismissal)
+        finally:
+            dismissal.raise_to(2, "a request to leave")
+            until = time.monotonic() + 3 * URGENT_TIME
+            while _unkept and time.monotonic() < until:
+                with suppress(KeyboardInterrupt):
+                    time.sleep(POLL_INTERVAL)

@@ -16,8 +16,8 @@ class Command(Struct, frozen=True, kw_only=True):
     """
 
     argv: tuple[str, ...]
-    cwd: str
     env: Mapping[str, str]
+    cwd: str = ""
     stdin: bytes = b""
     term_delay: float = 0.0
     boxed: bool = False

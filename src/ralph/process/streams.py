@@ -313,3 +313,14 @@ class LogFile:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = _GIVEN_UP
+
+
+def open_standard_streams() -> None:
+    """Open /dev/null as stdin, stdout or stderr if the caller closed it: no file of ours may get its number."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing > 2:  # another thread was faster
+                os.close(nothing)

@@ -28,8 +28,8 @@ from ralph.git.locks import update_refs
 from ralph.git.look import remove_look_folder
 from ralph.git.scm import operation_in_progress
 from ralph.git.worktrees import Worktree
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt
 from ralph.run import control
 from ralph.run import order as orders
 from ralph.run.checks import Checks, enclosed

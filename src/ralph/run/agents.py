@@ -29,8 +29,8 @@ from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line, whole_words
 from ralph.errors import UserError
 from ralph.files import open_file
+from ralph.process.process import Process, ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
-from ralph.process.program_run import ask_program, stream_program
 from ralph.run.context import Context
 from ralph.settings import CustomAgent, Settings
 from ralph.store.folder import TurnFolder, write
@@ -391,20 +391,17 @@ class _Turn:
         env = {**shown, **self._folder.env, "RALPH_PROMPT_FILE": self._folder.prompt, **invocation.env}
         command = Command(argv=tuple(invocation.argv), cwd=str(context.root), env=env, stdin=stdin)
         with context.log(self._folder.stdout) as out, context.log(self._folder.stderr) as err:
-            ended = stream_program(
-                context.keeper,
+            process = Process(
                 context.boxed(command, request.scratch),
-                on_lines=on_lines,
-                on_start=on_start,
+                keeper=context.keeper,
                 limits=context.limits(self._settings.turn_timeout, self._patience),
                 interrupt=context.interrupt,
-                stdout_log=out,
-                stderr_log=err,
-                redact=context.redact,
+                on_start=on_start,
                 tick=context.tick,
-                keep_children=context.keep_children,
                 is_idle=lambda: not parser.is_waiting and (self._settings.idle_timeout is not None or parser.is_heard),
+                keep_children=context.keep_children,
             )
+            ended = process.stream(on_lines, stdout_log=out, stderr_log=err, redact=context.redact)
         context.tell_troubles(out, err)
         turn = _answered(parser.turn(ended), ended, invocation.answer_file)
         context.tell(

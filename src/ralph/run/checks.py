@@ -21,9 +21,8 @@ from ralph.core.text import listed
 from ralph.files import read_given
 from ralph.loop import Parts
 from ralph.process.keeper import Keeper
+from ralph.process.process import Output, Process, Running, run_in_parallel
 from ralph.process.program import Command
-from ralph.process.program_run import CaptureRun, run_in_parallel
-from ralph.process.streams import LogFile
 from ralph.run.context import Context
 from ralph.run.sandboxing import open_run_sandbox
 from ralph.settings import CheckCommand, ReviewPrompt, Reviews, Settings
@@ -78,7 +77,7 @@ class Checks:
 
     def _start(
         self, guard: CheckCommand, log_path: str, number: int, stack: ExitStack, keeper: Keeper
-    ) -> "RunningCheck | None":
+    ) -> Running[Check | None] | None:
         """Start a check, unless the run is interrupted."""
         context = self._context
         if context.interrupt.level:
@@ -90,64 +89,46 @@ class Checks:
             command = context.boxed(command)
         changed_files = self.witness() if self.witness else tuple
         log = stack.enter_context(context.log(os.path.join(context.root, log_path)))
-        capture = CaptureRun(
-            keeper,
+        process = Process(
             command,
-            head=self._settings.quoted,
-            tail=ERROR_LIMIT,
+            keeper=keeper,
             limits=context.limits(self._timeout),
             interrupt=context.interrupt,
-            log=log,
-            redact=context.redact,
             tick=context.tick,
             keep_children=context.keep_children,
         )
-        capture.start()
+        output = process.start_capture(head=self._settings.quoted, tail=ERROR_LIMIT, log=log, redact=context.redact)
         context.tell(events.CheckStarted(guard.command))
-        return RunningCheck(context, guard, keeper, capture, log, log_path=log_path, changed_files=changed_files)
 
+        def result() -> Check | None:
+            log.close()
+            context.tell_troubles(log, keeper=keeper)
+            return self._result(guard, output(), log_path, changed_files(), process.limits.turn)
 
-class RunningCheck:
-    """A check that was started. `changed_files` says which protected files were changed since then."""
+        return process, result
 
-    def __init__(
-        self,
-        context: Context,
-        guard: CheckCommand,
-        keeper: Keeper,
-        capture: CaptureRun,
-        log: LogFile,
-        *,
-        log_path: str,
-        changed_files: Callable[[], tuple[str, ...]],
-    ) -> None:
-        self.program = capture.program
-        self._context, self._guard, self._keeper, self._capture = context, guard, keeper, capture
-        self._log, self._log_path, self._changed_files = log, log_path, changed_files
-
-    def result(self) -> Check | None:
+    def _result(
+        self, guard: CheckCommand, output: Output, log_path: str, changed: tuple[str, ...], timeout: float | None
+    ) -> Check | None:
         """Return the result of a check that has ended; None if it was interrupted."""
-        context, output = self._context, self._capture.result()
-        self._log.close()
-        context.tell_troubles(self._log, keeper=self._keeper)
         ended = output.exit
         if ended.ended_by == "interrupt":
             return None
         # A program that SIGKILL ended has the exit code 137, as in a shell.
         code = 128 - ended.code if ended.code is not None and ended.code < 0 else ended.code
-        void = CHANGED.format(listed(files, 5)) if (files := self._changed_files()) else ""
+        void = CHANGED.format(listed(changed, 5)) if changed else ""
         return Check(
-            name=context.redact.text(self._guard.command),
+            name=self._context.redact.text(guard.command),
             passed=ended.code == 0 and not ended.ended_by and not void,
             exit_code=code,
             head=output.head,
             tail=output.tail,
             cut=output.cut,
-            hint=self._guard.hint,
-            action=self._guard.fail_action,
-            log=self._log_path,
+            hint=guard.hint,
+            action=guard.fail_action,
+            log=log_path,
             duration=ended.duration,
-            timeout=self._capture.program.limits.turn if ended.ended_by == "turn-timeout" else None,
+            timeout=timeout if ended.ended_by == "turn-timeout" else None,
             void=void,
         )
 

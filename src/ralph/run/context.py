@@ -22,10 +22,10 @@ from ralph.git.worktrees import Worktree, create, refuse_another, remove_unstart
 from ralph.loop import Parts
 from ralph.process.deadline import Deadline
 from ralph.process.descendants import KEPT_MARK, MARK
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.process import Limits
 from ralph.process.program import Command
-from ralph.process.program_run import Limits
+from ralph.process.signals import Interrupt
 from ralph.process.streams import LogFile
 from ralph.sandbox.sandbox import Sandbox
 from ralph.store.folder import RunFolder, is_ignored, prepare, workspace_lock

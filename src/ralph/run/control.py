@@ -17,7 +17,7 @@ from ralph.git.index import PrivateIndex
 from ralph.git.look import look_folder
 from ralph.history.repositories import repository_of
 from ralph.process.descendants import MARK, is_living, signal_if
-from ralph.process.interrupt import NUDGE, Interrupt
+from ralph.process.signals import NUDGE, Interrupt
 from ralph.store.find_run import Objection, owner, refuse_foreign, why_not_begun
 from ralph.store.folder import workspace_lock
 from ralph.store.mailbox import Mailbox

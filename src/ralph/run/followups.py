@@ -24,8 +24,8 @@ from ralph.git.scm import MAX_OUTPUT, STOPPED, TASK_TIMEOUT, CommandResult, Runn
 from ralph.git.worktrees import Worktree, commit_all
 from ralph.loop import Agent, Workspace
 from ralph.process.descendants import MARK
+from ralph.process.process import Limits, Process
 from ralph.process.program import CannotStart, Command, own_program
-from ralph.process.program_run import Limits, capture_program
 from ralph.run.context import Context
 from ralph.run.workspace import Trees
 from ralph.settings import Scm
@@ -260,17 +260,16 @@ def kept_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
             without_hooks = NO_HOOKS if context.box else ()
             command = replace(command, argv=(own_program(words[0]) or words[0], *without_hooks, *words[1:]))
         try:
-            output = capture_program(
-                context.keeper,
+            process = Process(
                 command,
-                head=1000,  # a commit of very many files says first what it is
-                tail=MAX_OUTPUT,
+                keeper=context.keeper,
                 limits=Limits(turn=min(TASK_TIMEOUT, max(context.time_left(), _AT_LEAST)), grace=context.grace),
                 interrupt=context.interrupt,
-                redact=context.redact,
                 tick=context.tick,
                 keep_children=context.keep_children or not context.keeper.has_spared,
             )
+            # A commit of very many files first says what it is.
+            output = process.capture(head=1000, tail=MAX_OUTPUT, redact=context.redact)
         except CannotStart as error:
             return CommandResult(127, error.message)
         ended = output.exit

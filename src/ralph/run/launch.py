@@ -20,8 +20,8 @@ from ralph.agents import known
 from ralph.core.text import one_line, plural, tail
 from ralph.errors import UserError, complaint_in
 from ralph.git.client import find_git
-from ralph.process.interrupt import tie, untie
-from ralph.process.process import Process, read_back, unnamed_file
+from ralph.process.detached import DetachedProcess, read_back, unnamed_file
+from ralph.process.signals import hang_up_on_close, keep_on_close
 from ralph.run.options import words_of
 from ralph.store.register import Listed
 
@@ -31,7 +31,7 @@ MOST_WORDS = 4000
 class Launched:
     """A run that was started here. `run` is its id, once that is known."""
 
-    def __init__(self, process: Process, said: int, leash: tuple[int, int]) -> None:
+    def __init__(self, process: DetachedProcess, said: int, leash: tuple[int, int]) -> None:
         self.run = ""
         self.began = time.time()
         self._process, self._said = process, said
@@ -45,12 +45,12 @@ class Launched:
             nothing = os.open(os.devnull, os.O_RDWR)
             # -P: a folder called `ralph` where we happen to stand must not be taken for the program.
             argv = (sys.executable, "-P", "-m", "ralph", *words)
-            process = Process.start(argv, env, (nothing, nothing, said, held))
+            process = DetachedProcess.start(argv, env, (nothing, nothing, said, held))
             os.close(nothing)
         except OSError as error:
             hint = "free some memory or disk, and try again"
             raise UserError(f"cannot start a run: {error.strerror}", hint) from None
-        tie(held, process.pid)
+        hang_up_on_close(held, process.pid)
         return cls(process, said, (held, leash))
 
     @property
@@ -73,7 +73,7 @@ class Launched:
     def end(self, at_once: bool = False) -> None:
         """Ends it now, with everything that it started; `at_once`: as two Ctrl-C would, without any patience."""
         for number in (SIGTERM, SIGINT) if at_once else (SIGHUP,):
-            self._process.send(number)
+            self._process.send_signal(number)
 
     def plays(self, run: Listed) -> bool:
         """Whether this is the process of that run, and not one of long ago that had the same number."""
@@ -83,13 +83,13 @@ class Launched:
     def hand_over(self) -> None:
         """It goes on without us, while we go on as well: somebody has to wait for its end."""
 
-        untie(self._held)
+        keep_on_close(self._held)
         threading.Thread(target=self._process.wait, name="waits for a run", daemon=True).start()
         self._close_what_is_ours()
 
     def let_go(self) -> None:
         """It goes on without us."""
-        untie(self._held)
+        keep_on_close(self._held)
         self._process.code = 0  # whoever inherits it waits for it
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from ralph.errors import UserError, to_install
 from ralph.files import open_own
 from ralph.history.run_history import Fold, RunHistory
 from ralph.process.deadline import remaining_time
-from ralph.process.process import Process, open_input
+from ralph.process.detached import DetachedProcess, open_input
 from ralph.process.program import own_program
 from ralph.show.words import outcome_sentence
 from ralph.store.folder import RunFolder
@@ -88,7 +88,7 @@ class Notifier:
         self._env, self._tell = env, tell
         self._fold = Fold(folder.id)
         self._log: IO[bytes] | None = None
-        self._sent: list[tuple[str, Process, float]] = []
+        self._sent: list[tuple[str, DetachedProcess, float]] = []
 
     def __call__(self, *happened: Any) -> None:
         if self._sent:
@@ -122,7 +122,7 @@ class Notifier:
         words = f"{target}\n{message.title}\n{message.body}" if "://" in target else f"{message.body}\n"
         fds = (open_input(words.encode()), self._log.fileno(), self._log.fileno())
         try:
-            process = Process.start(argv_for(target, message), env, fds, cwd=str(self._workspace))
+            process = DetachedProcess.start(argv_for(target, message), env, fds, cwd=str(self._workspace))
         except OSError as error:
             self._log.write(f"cannot run {shown(target)}: {error.strerror}\n".encode())
             return

@@ -10,8 +10,8 @@ from ralph.errors import UserError
 from ralph.git.nested import init_submodules
 from ralph.git.worktrees import Worktree, copy_included_files, is_prepared, mark_prepared
 from ralph.process.descendants import MARK
+from ralph.process.process import Process
 from ralph.process.program import Command
-from ralph.process.program_run import Limits, capture_program
 from ralph.run.checks import enclosed
 from ralph.run.context import Context
 from ralph.settings.schema import Settings
@@ -37,14 +37,8 @@ def fill_worktree(worktree: Worktree, context: Context, settings: Settings, work
         return
     command = Command(argv=("sh", "-c", setup), cwd=worktree.workspace, env={**context.env, MARK: context.folder.id})
     with enclosed(replace(context, root=Path(worktree.workspace)), settings, workspace) as inside:
-        output = capture_program(
-            context.keeper,
-            inside.boxed(command),
-            head=0,
-            tail=MAX_OUTPUT,
-            limits=Limits(),
-            interrupt=context.interrupt,
-        )
+        process = Process(inside.boxed(command), keeper=context.keeper, interrupt=context.interrupt)
+        output = process.capture(head=0, tail=MAX_OUTPUT)
     if output.exit.code or output.exit.ended_by:
         reason = tail(output.tail.strip(), 500, "…") or output.exit.ended_by or f"exit code {output.exit.code}"
         raise UserError(f"--setup failed in {worktree.workspace}: {setup}: {reason}", "fix it, then start again")

@@ -19,8 +19,8 @@ from ralph.git.worktrees import Worktree, remove
 from ralph.loop import Agent, Parts, ending, run_loop
 from ralph.process.deadline import Deadline, remaining_time, use_deadline
 from ralph.process.descendants import kill_run
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt
 from ralph.run import order as orders
 from ralph.run.agents import Choice, CliAgent, choices, may_write, out_of_reach, unheard_limit, unused_roles, workers
 from ralph.run.context import Context, Place, Tick, without_tokens
@@ -307,7 +307,7 @@ class Session:
             {"work": self.order.work, "backlog_task": self.order.backlog_task},
             "plan" if self.order.looks_only else "",
         )
-        registration = Registration(context.folder, self._story, interrupt.is_deaf, **part, kind=kind)
+        registration = Registration(context.folder, self._story, interrupt.ignores_signals, **part, kind=kind)
         registration.begin()
         stack.callback(registration.close)
         root = (lambda: context.root) if self.place.takes_questions else None
@@ -319,7 +319,7 @@ class Session:
             notifiers = [Notifier(settings.notify, place, folder, env=context.env, tell=context.tell)]
             stack.callback(notifiers[0].close)
         obeying, heeding = list[Tick](), list[events.TellAll]()
-        if interrupt.is_deaf:  # signals are left to the program around the run: its mailbox is looked into instead
+        if interrupt.ignores_signals:  # the program around the run handles them; look into the mailbox instead
 
             def obey() -> bool:
                 obey_stop_request(mailbox, interrupt)

@@ -61,7 +61,7 @@ class LocalWorkspace:
                 self._protect,
                 store=Path(context.order_folder) / "protected",
                 aside=context.folder.path / "protected" / "aside",
-                wants_end=context.interrupt.wants_end,
+                wants_end=context.interrupt.must_end,
             )
             self._protected.keep()
             if self._protect != ("**",):

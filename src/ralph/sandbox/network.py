@@ -9,6 +9,7 @@ import ctypes
 import fcntl
 import os
 import select
+import signal
 import socket
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,6 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.process.this_process import detach
 
 PORT = 17178  # of the proxy, inside the namespace
 _WEB_PORTS = (80, 443)
@@ -31,6 +31,10 @@ _MOST_HEADER = _CHUNK = 1 << 16
 _MOST_REPORT = 512  # bytes
 _TIMEOUT = 30.0  # seconds for a request, and for a host to accept a connection
 _MOST_CONNECTIONS = 256
+_TERMINAL_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+)
 _NEW_USER, _NEW_NET, _GET_OWNER = 0x10000000, 0x40000000, 0xB701
 
 
@@ -126,11 +130,27 @@ def _run_proxy(
 ) -> NoReturn:
     """Run the proxy in a forked child, which must never return into ralph's code."""
     try:
-        detach(control.fileno(), reports.fileno())
+        _leave_ralph(control.fileno(), reports.fileno())
         _Proxy(control, reports, hosts, env).serve()
     finally:
         os.killpg(0, 9)
         os._exit(1)
+
+
+def _leave_ralph(*kept: int) -> None:
+    """Leave ralph's terminal, session, signals and descriptors, except `kept`. For a forked process."""
+    for number in _TERMINAL_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.setsid()
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in map(int, os.listdir("/dev/fd")):
+        if fd in (0, 1, 2):
+            os.dup2(nothing, fd)
+        elif fd not in (nothing, *kept):
+            with suppress(OSError):  # the descriptor of the listing itself
+                os.close(fd)
 
 
 class _Proxy:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from ralph.errors import UserError
 from ralph.process.keeper import PACKAGE_ROOT, Keeper, KeeperLost
+from ralph.process.process import Limits, Process
 from ralph.process.program import Command, find_program
-from ralph.process.program_run import Limits, capture_program
 from ralph.sandbox import network
 from ralph.sandbox.bubblewrap import explain_failure, find_bubblewrap, find_restrictions
 from ralph.sandbox.cleanup import (
@@ -148,9 +148,8 @@ def _probe(sandbox: Sandbox, canary: str, request: SandboxRequest, keeper: Keepe
         file.write(_UNTOUCHED)
     command = Command(argv=("/bin/sh", "-c", _PROBE, "sh", canary), cwd=request.workspace, env=request.env)
     for _ in range(2):  # a socket may disappear just before it is blanked out
-        output = capture_program(
-            keeper, sandbox.command(command), head=4000, tail=0, limits=Limits(turn=_PROBE_TIMEOUT)
-        )
+        probe = Process(sandbox.command(command), keeper=keeper, limits=Limits(turn=_PROBE_TIMEOUT))
+        output = probe.capture(head=4000, tail=0)
         if not output.head.startswith("bwrap: Can't "):
             break
     with open(canary, "rb") as file:

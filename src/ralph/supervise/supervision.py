@@ -20,8 +20,8 @@ from ralph.files import cannot_use, make_folder
 from ralph.loop import Parts, Workspace
 from ralph.process.deadline import remaining_time
 from ralph.process.descendants import is_living, kill_run
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Ended, Keeper, KeeperLost, keeper_lost_error
+from ralph.process.signals import Interrupt
 from ralph.run.agents import CliAgent
 from ralph.run.context import Context, Place, Tick
 from ralph.run.order import Order
@@ -105,7 +105,7 @@ class SupervisedPlace(Place):
 
     def _spare_children(self, context: Context) -> None:
         """Let child runs outlive the turn that started them, unless everything has to end now."""
-        wants_end, keeps = context.interrupt.wants_end, self._settings.keep_children
+        wants_end, keeps = context.interrupt.must_end, self._settings.keep_children
         context.keeper.spared = ChildProcesses(self.task, lambda: keeps or not wants_end())
 
     def _fail_dead_runs(self) -> None:
@@ -368,8 +368,8 @@ def end_all(keeper: Keeper, interrupt: Interrupt) -> None:
         ready.register(one, select.POLLIN)
     try:
         while True:
-            if min(CHILD_GRACE, interrupt.patience) < patience:
-                patience = min(CHILD_GRACE, interrupt.patience)
+            if min(CHILD_GRACE, interrupt.kill_grace) < patience:
+                patience = min(CHILD_GRACE, interrupt.kill_grace)
                 keeper.kill_all(patience)
             if keeper.fileno() in dict(ready.poll()) and isinstance(keeper.receive(wait=False), Ended):
                 return

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ralph.process.interrupt import Interrupt
+from ralph.process.signals import Interrupt
 
 
 def is_readable(interrupt: Interrupt) -> bool:
@@ -157,7 +157,7 @@ def test_a_clock_set_forward_ends_a_wait_and_one_set_back_does_not_make_it_longe
 
 def test_the_first_signal_is_announced_on_stderr() -> None:
     script = """
-        from ralph.process.interrupt import Interrupt
+        from ralph.process.signals import Interrupt
         with Interrupt() as interrupt:
             print("ready", flush=True)
             interrupt.wait(60)

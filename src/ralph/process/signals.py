@@ -1,8 +1,4 @@
-"""Requests to stop: signals become a level. 1: finish the current turn, 2: end it now, 3: kill it.
-
-Also lifelines: a child gets SIGHUP when its parent dies, because the kernel then closes the other end of a pipe. That
-works on Linux only.
-"""
+"""Signals that ask ralph to stop, and SIGHUP for child processes when ralph dies."""
 
 import fcntl
 import math
@@ -17,10 +13,10 @@ from threading import Event
 from types import FrameType
 
 ANNOUNCEMENT = "Received signal, shutting down..."
-NUDGE = signal.SIGURG
-_NAMES: dict[int, str] = {signal.SIGINT: "SIGINT", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
-_LONGEST_NAP = 30.0
-_AT_ONCE = 0.4
+NUDGE = signal.SIGURG  # wakes a sleeping run: there is something to look at
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+MAX_NAP = 30.0  # seconds; a suspended machine is noticed this late
+URGENT_GRACE = 0.4  # seconds from SIGTERM to SIGKILL after a second Ctrl-C
 
 
 def _announce() -> None:
@@ -32,19 +28,20 @@ def wake(*_: object) -> None:
 
 
 class Interrupt:
-    """While entered, SIGINT and SIGTERM raise the level by one, and SIGHUP raises it to 2.
+    """A request to stop. Level 1: finish the current turn; 2: end it now; 3: kill it.
 
-    SIGURG only wakes a sleeping run: there is something to look at. `announce` is called on the first signal, inside
-    the handler, so it may only write to a descriptor. Outside the main thread no signal arrives, and the level stays 0.
+    While entered, SIGINT and SIGTERM raise the level by one, and SIGHUP raises it to 2. `announce` is called on the
+    first signal, inside the handler, so it may only write to a descriptor. Outside the main thread no signal arrives,
+    and the level stays 0.
     """
 
     def __init__(self, announce: Callable[[], None] = _announce) -> None:
         self.reason = ""
-        # What each request adds to the level, and its minimum. Only ever appended to: the next signal may arrive while
-        # this one is being handled.
-        self._asked: list[tuple[int, int]] = []
+        # What each request adds to the level, and the least level after it. Only ever appended to: the next signal may
+        # arrive while this one is being handled.
+        self._requests: list[tuple[int, int]] = []
         self._announce = announce
-        self._breaks = False
+        self._raises = False
         self._pid = os.getpid()
         self._before: dict[int, object] = {}
         self._wakeup_before = -1
@@ -56,7 +53,7 @@ class Interrupt:
             self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         except ValueError:
             return self
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOP_SIGNALS:
             # Respect `nohup ralph …`.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._receive)
@@ -81,17 +78,17 @@ class Interrupt:
     @property
     def level(self) -> int:
         level = 0
-        for more, least in self._asked:
+        for more, least in self._requests:
             level = max(level + more, least)
         return min(3, level)
 
     @property
     def is_repeated(self) -> bool:
         """Whether a signal came after an earlier request."""
-        return any(more for more, _ in self._asked[1:])
+        return any(more for more, _ in self._requests[1:])
 
     @property
-    def is_deaf(self) -> bool:
+    def ignores_signals(self) -> bool:
         """Whether signals are left to the program around the run."""
         return not self._before
 
@@ -99,9 +96,9 @@ class Interrupt:
         before = self._before[number]
         signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
 
-    def settle(self, code: int) -> None:
-        """Fix the exit code: from now on a signal ends the process with it."""
-        for number in self._before.keys() & _NAMES.keys():
+    def fix_exit_code(self, code: int) -> None:
+        """From now on a signal ends the process with this exit code."""
+        for number in self._before.keys() & set(STOP_SIGNALS):
             self._before[number] = lambda *_: os._exit(code)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -110,36 +107,36 @@ class Interrupt:
             self._restore(number)
             signal.raise_signal(number)
             return
-        asked = (1, 2 if number == signal.SIGHUP else 1)
-        self._asked.append(asked)
-        self.reason = _NAMES[number]
-        if self._asked[0] is asked:
+        request = (1, 2 if number == signal.SIGHUP else 1)
+        self._requests.append(request)
+        self.reason = signal.Signals(number).name
+        if self._requests[0] is request:
             self._announce()
-        elif self._breaks:
+        elif self._raises:
             raise KeyboardInterrupt
 
     @contextmanager
-    def breaking(self) -> Iterator[None]:
+    def raise_on_repeat(self) -> Iterator[None]:
         """While entered, a second signal raises KeyboardInterrupt in what this process itself is doing."""
-        self._breaks = True
+        self._raises = True
         try:
             yield
         finally:
-            self._breaks = False
+            self._raises = False
 
     @property
-    def patience(self) -> float:
+    def kill_grace(self) -> float:
         """Seconds from SIGTERM to SIGKILL at level 2: few after a second Ctrl-C, unlimited after a closed terminal."""
-        return _AT_ONCE if self.is_repeated else math.inf
+        return URGENT_GRACE if self.is_repeated else math.inf
 
-    def wants_end(self) -> bool:
+    def must_end(self) -> bool:
         """Return whether everything has to end now."""
         return self.level > 1
 
     def raise_to(self, level: int, reason: str) -> None:
         """Raise the level without a signal."""
         if level > self.level:
-            self._asked.append((0, level))
+            self._requests.append((0, level))
             self.reason = reason
             os.write(self._writer, b"\0")
 
@@ -173,7 +170,7 @@ class Interrupt:
             remaining = min(wall - time.time(), steady - time.monotonic())
             if remaining <= 0:
                 return False
-            nap = 1.0 if tick is not None and tick(remaining) else _LONGEST_NAP
+            nap = 1.0 if tick is not None and tick(remaining) else MAX_NAP
             ready.poll(min(remaining, nap) * 1000)
             self.acknowledge()
         return True
@@ -190,62 +187,63 @@ class Cancellation(Interrupt):
         self._open()
         return self
 
-    def ask(self) -> None:
+    def check(self) -> None:
         """Check the event; called whenever something happens."""
         if self._cancel and self._cancel.is_set():
             self.raise_to(2, "a request to cancel")
 
     def tick(self) -> bool:
         """Check the event once a second while nothing happens."""
-        self.ask()
+        self.check()
         return True
 
     def wait(self, seconds: float, tick: Callable[[float], bool] | None = None) -> bool:
         if self._cancel is None:
             return super().wait(seconds, tick)
         deadline = time.monotonic() + seconds
-        self.ask()
+        self.check()
         while not self.level and (remaining := deadline - time.monotonic()) > 0:
             nap = 1.0 if tick is not None and tick(remaining) else remaining
             self._cancel.wait(min(remaining, nap))
-            self.ask()
+            self.check()
         return self.level > 0
 
 
-class Dismissal(Cancellation):
-    """An interruption of many threads."""
+class SharedInterrupt(Cancellation):
+    """An interruption of several threads at once."""
 
     def acknowledge(self) -> None:
         """Leave it readable: other threads may not have seen it yet."""
 
 
-def tie(held: int, pid: int) -> None:
+def hang_up_on_close(reader: int, pid: int) -> None:
     """Have the kernel send SIGHUP to `pid`, or to the group -`pid`, when the other end of the pipe is closed.
 
-    The setting belongs to the open pipe, which both processes share, so it outlives either of them.
+    Linux only. The setting belongs to the open pipe, which both processes share, so it outlives either of them.
     """
     if sys.platform == "linux":
-        fcntl.fcntl(held, fcntl.F_SETSIG, signal.SIGHUP)
-        fcntl.fcntl(held, fcntl.F_SETOWN, pid)
-        fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC)
+        fcntl.fcntl(reader, fcntl.F_SETSIG, signal.SIGHUP)
+        fcntl.fcntl(reader, fcntl.F_SETOWN, pid)
+        fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC)
 
 
-def untie(held: int) -> None:
+def keep_on_close(reader: int) -> None:
+    """Undo `hang_up_on_close`."""
     if sys.platform == "linux":
-        fcntl.fcntl(held, fcntl.F_SETFL, 0)
+        fcntl.fcntl(reader, fcntl.F_SETFL, 0)
 
 
-def tie_to_stdin() -> None:
+def hang_up_with_stdin() -> None:
     """Get SIGHUP when the other end of standard input is closed, which may already be the case."""
-    tie(0, os.getpid())
-    line = select.poll()
-    line.register(0, 0)
-    if any(what & select.POLLHUP for _, what in line.poll(0)):
+    hang_up_on_close(0, os.getpid())
+    poll = select.poll()
+    poll.register(0, 0)
+    if any(event & select.POLLHUP for _, event in poll.poll(0)):
         signal.raise_signal(signal.SIGHUP)
 
 
 @contextmanager
-def leaving_ctrl_c() -> Iterator[None]:
+def ignore_ctrl_c() -> Iterator[None]:
     """While entered, Ctrl-C is for the program that has the terminal, such as a pager."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -255,19 +253,36 @@ def leaving_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def signals_put_off() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Delay SIGINT, SIGTERM and SIGHUP until the block is left."""
-    came: list[int] = []
-    deadly = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    heard = [one for one in deadly if signal.getsignal(one) not in (signal.SIG_IGN, None)]  # not what stays ignored
-    before: dict[signal.Signals, object] = {}
+    arrived: list[int] = []
+    before: dict[int, object] = {}
     try:
-        with suppress(ValueError):  # in a thread that is not the main one nothing is heard
-            for one in heard:
-                before[one] = signal.signal(one, lambda number, _: came.append(number))
+        with suppress(ValueError):  # no signal arrives in a thread that is not the main one
+            for one in STOP_SIGNALS:
+                if signal.getsignal(one) not in (signal.SIG_IGN, None):
+                    before[one] = signal.signal(one, lambda number, _: arrived.append(number))
         yield
     finally:
-        for one in reversed(before):
-            signal.signal(one, before[one])  # type: ignore[arg-type]
-        for number in came:
+        for number in reversed(before):
+            signal.signal(number, before[number])  # type: ignore[arg-type]
+        for number in arrived:
             signal.raise_signal(number)
+
+
+def interrupt_on_signals() -> None:
+    """Raise KeyboardInterrupt on SIGINT, SIGTERM and SIGHUP, unless they are ignored."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+def restore_signals() -> None:
+    """Undo what was set for start-up: Ctrl-C raises KeyboardInterrupt, SIGTERM and SIGHUP end the process."""
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) not in (signal.SIG_IGN, signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

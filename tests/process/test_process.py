@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from ralph.process.interrupt import Interrupt
 from ralph.process.keeper import Keeper
+from ralph.process.process import Limits, Process, ask_program, run_in_parallel
 from ralph.process.program import CannotStart, Command, ProgramMissing, ProgramNotExecutable, find_program
-from ralph.process.program_run import Limits, ask_program, capture_program, run_in_parallel, stream_program
+from ralph.process.signals import Interrupt
 from ralph.process.streams import LogFile
 
 
 def lines_of(keeper: Keeper, command: Command) -> list[bytes]:
     lines: list[bytes] = []
-    stream_program(keeper, command, on_lines=lines.extend)
+    Process(command, keeper=keeper).stream(lines.extend)
     return lines
 
 
@@ -26,24 +26,24 @@ def test_lines_exit_code_and_errors_are_told_apart(keeper: Keeper, shell) -> Non
     lines: list[bytes] = []
     started: list[int] = []
     script = "echo $$; echo two; echo oops >&2; printf three; exit 3"
-    ended = stream_program(keeper, shell(script), on_lines=lines.extend, on_start=started.append)
+    ended = Process(shell(script), keeper=keeper, on_start=started.append).stream(lines.extend)
     assert lines == [b"%d" % started[0], b"two", b"three"]
     assert (ended.code, ended.stderr, ended.ended_by, ended.leftovers) == (3, "oops\n", "", 0)
     assert 0 < ended.duration < 60
 
 
 def test_a_signal_that_ended_it_is_a_negative_code(keeper: Keeper, shell) -> None:
-    assert stream_program(keeper, shell("kill -SEGV $$"), on_lines=print).code == -signal.SIGSEGV
+    assert Process(shell("kill -SEGV $$"), keeper=keeper).stream(print).code == -signal.SIGSEGV
 
 
 @pytest.mark.parametrize("prompt", [b"", b"one line", "é😀\r\n\0\xff".encode("latin-1", "replace"), b"x" * 5_000_000])
 def test_the_prompt_arrives_byte_for_byte_and_then_ends(keeper: Keeper, shell, tmp_path: Path, prompt: bytes) -> None:
-    stream_program(keeper, shell("cat > got; cat >> got", prompt), on_lines=print)
+    Process(shell("cat > got; cat >> got", prompt), keeper=keeper).stream(print)
     assert (tmp_path / "got").read_bytes() == prompt
 
 
 def test_a_prompt_that_nobody_reads_hinders_nothing(keeper: Keeper, shell) -> None:
-    assert stream_program(keeper, shell("exit 0", b"x" * 5_000_000), on_lines=print).code == 0
+    assert Process(shell("exit 0", b"x" * 5_000_000), keeper=keeper).stream(print).code == 0
 
 
 def test_it_runs_in_its_folder_in_its_own_session_with_its_own_environment(keeper: Keeper, python, tmp_path) -> None:
@@ -70,7 +70,7 @@ def test_it_inherits_no_signal_mask_no_ignored_signal_and_no_descriptor(keeper: 
 
 def test_its_end_is_its_exit_and_not_the_end_of_its_output(keeper: Keeper, shell, mark) -> None:
     lines: list[bytes] = []
-    ended = stream_program(keeper, shell(f"sleep {mark.seconds} & echo out"), on_lines=lines.extend)
+    ended = Process(shell(f"sleep {mark.seconds} & echo out"), keeper=keeper).stream(lines.extend)
     assert (ended.code, ended.leftovers, lines) == (0, 1, [b"out"])
     assert ended.duration < 60
 
@@ -88,7 +88,7 @@ def test_all_that_stands_in_the_pipe_at_its_end_is_read(keeper: Keeper, python) 
 
 
 def test_one_that_closes_its_output_is_waited_for(keeper: Keeper, shell, tmp_path: Path) -> None:
-    ended = stream_program(keeper, shell("exec >&- 2>&-; sleep 0.05; echo done > file; exit 2"), on_lines=print)
+    ended = Process(shell("exec >&- 2>&-; sleep 0.05; echo done > file; exit 2"), keeper=keeper).stream(print)
     assert ended.code == 2
     assert (tmp_path / "file").exists()
 
@@ -102,7 +102,7 @@ TIMEOUTS = {
 
 @pytest.mark.parametrize("reason", TIMEOUTS)
 def test_each_limit_of_time_ends_the_turn_and_says_so(keeper: Keeper, shell, mark, reason: str) -> None:
-    ended = stream_program(keeper, shell(f"exec sleep {mark.seconds}"), on_lines=print, limits=TIMEOUTS[reason])
+    ended = Process(shell(f"exec sleep {mark.seconds}"), keeper=keeper, limits=TIMEOUTS[reason]).stream(print)
     assert (ended.code, ended.ended_by) == (-signal.SIGTERM, reason)
     assert mark.bearers() == []
 
@@ -110,16 +110,14 @@ def test_each_limit_of_time_ends_the_turn_and_says_so(keeper: Keeper, shell, mar
 def test_of_two_limits_the_one_that_was_reached_first_is_named(keeper: Keeper, shell) -> None:
     """Though both are over by the time that anybody looks."""
     limits = Limits(turn=0.2, idle=0.1)
-    ended = stream_program(
-        keeper, shell("sleep 3456"), on_lines=print, limits=limits, on_start=lambda _: time.sleep(0.3)
-    )
+    ended = Process(shell("sleep 3456"), keeper=keeper, limits=limits, on_start=lambda _: time.sleep(0.3)).stream(print)
     assert ended.ended_by == "idle-timeout"
 
 
 def test_who_is_silent_is_ended_only_when_idle(keeper: Keeper, shell) -> None:
     answers = iter([False, False, True])
     how = {"limits": Limits(idle=0.05), "is_idle": lambda: next(answers)}
-    ended = stream_program(keeper, shell("sleep 3456"), on_lines=print, **how)
+    ended = Process(shell("sleep 3456"), keeper=keeper, **how).stream(print)
     assert (ended.ended_by, [*answers]) == ("idle-timeout", [])
     assert ended.duration >= 0.15
 
@@ -127,19 +125,18 @@ def test_who_is_silent_is_ended_only_when_idle(keeper: Keeper, shell) -> None:
 @pytest.mark.parametrize("stream", [1, 2])
 def test_output_on_either_stream_is_not_idleness(keeper: Keeper, shell, stream: int) -> None:
     script = f"for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.4; echo $n >&{stream}; done"
-    ended = stream_program(keeper, shell(script), on_lines=lambda _: None, limits=Limits(idle=3.5))
+    ended = Process(shell(script), keeper=keeper, limits=Limits(idle=3.5)).stream(lambda _: None)
     assert (ended.code, ended.ended_by) == (0, "")
 
 
 def test_one_that_ignores_sigterm_is_killed(keeper: Keeper, shell, mark) -> None:
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = stream_program(
-            keeper,
+        ended = Process(
             shell(f"trap '' TERM; echo ready; exec sleep {mark.seconds}"),
-            on_lines=lambda _: interrupt.raise_to(2, "test"),
+            keeper=keeper,
             interrupt=interrupt,
             limits=Limits(stop=0.1),
-        )
+        ).stream(lambda _: interrupt.raise_to(2, "test"))
     assert (ended.code, ended.ended_by) == (-signal.SIGKILL, "interrupt")
 
 
@@ -152,7 +149,7 @@ def test_one_that_tidies_up_on_sigterm_may_finish_and_is_heard(keeper: Keeper, s
 
     script = f"trap 'kill $!; echo bye; exit 9' TERM; sleep {mark.seconds} & echo ready; wait"
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = stream_program(keeper, shell(script), on_lines=on_lines, interrupt=interrupt)
+        ended = Process(shell(script), keeper=keeper, interrupt=interrupt).stream(on_lines)
     assert (ended.code, ended.ended_by, lines) == (9, "interrupt", [b"ready", b"bye"])
 
 
@@ -164,19 +161,18 @@ def test_the_first_interrupt_gives_it_time_to_finish(keeper: Keeper, shell, tmp_
         (tmp_path / "go").write_text("go\n")
 
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = stream_program(keeper, shell("echo ready; read x < go; exit 6"), on_lines=on_lines, interrupt=interrupt)
+        ended = Process(shell("echo ready; read x < go; exit 6"), keeper=keeper, interrupt=interrupt).stream(on_lines)
     assert (ended.code, ended.ended_by) == (6, "")
 
 
 def test_the_time_to_finish_is_bounded(keeper: Keeper, shell, mark) -> None:
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = stream_program(
-            keeper,
+        ended = Process(
             shell(f"echo ready; exec sleep {mark.seconds}"),
-            on_lines=lambda _: interrupt.raise_to(1, "test"),
+            keeper=keeper,
             interrupt=interrupt,
             limits=Limits(grace=0.1),
-        )
+        ).stream(lambda _: interrupt.raise_to(1, "test"))
     assert ended.ended_by == "interrupt"
     assert mark.bearers() == []
 
@@ -185,9 +181,9 @@ def test_an_interrupt_that_came_before_the_start_counts(keeper: Keeper, shell, m
     with Interrupt(announce=lambda: None) as interrupt:
         interrupt.raise_to(2, "test")
         interrupt.acknowledge()
-        ended = stream_program(
-            keeper, shell(f"exec sleep {mark.seconds}"), on_lines=print, interrupt=interrupt, limits=Limits(turn=20)
-        )
+        ended = Process(
+            shell(f"exec sleep {mark.seconds}"), keeper=keeper, interrupt=interrupt, limits=Limits(turn=20)
+        ).stream(print)
     assert ended.ended_by == "interrupt"
 
 
@@ -201,8 +197,8 @@ def test_what_a_flood_still_says_after_two_signals_takes_nobodys_time(keeper: Ke
         time.sleep(0.05)
 
     with Interrupt() as interrupt, LogFile(str(tmp_path / "log")) as log:
-        ended = stream_program(
-            keeper, shell("trap '' TERM; exec yes"), on_lines=listen, interrupt=interrupt, stdout_log=log
+        ended = Process(shell("trap '' TERM; exec yes"), keeper=keeper, interrupt=interrupt).stream(
+            listen, stdout_log=log
         )
     assert ended.ended_by == "interrupt"
     assert len(calls) <= 4
@@ -221,7 +217,7 @@ def test_a_tick_comes_a_second_after_something_happened_and_again_if_it_is_wante
             (tmp_path / "go").write_text("go\n")
         return len(ticks) < 2
 
-    assert stream_program(keeper, shell("read x < go; exit 4"), on_lines=print, tick=tick).code == 4
+    assert Process(shell("read x < go; exit 4"), keeper=keeper, tick=tick).stream(print).code == 4
     assert ticks == [1, 1]
 
 
@@ -229,9 +225,7 @@ def test_nobody_is_woken_while_nothing_happens(keeper: Keeper, shell) -> None:
     ticks: list[int] = []
     woken: list[int] = []
     script = "sleep 2.5; echo something"
-    stream_program(
-        keeper, shell(script), on_lines=lambda _: woken.append(len(ticks)), tick=lambda: bool(ticks.append(1))
-    )
+    Process(shell(script), keeper=keeper, tick=lambda: bool(ticks.append(1))).stream(lambda _: woken.append(len(ticks)))
     assert woken in ([1], [0]), "on a busy machine both have come when somebody looks"
 
 
@@ -246,19 +240,19 @@ def test_a_nudge_wakes_who_wanted_to_sleep(keeper: Keeper, shell, tmp_path: Path
 
     script = f"read x < first; kill -URG {os.getpid()}; read x < second; exit 4"
     with Interrupt(announce=lambda: None) as interrupt:
-        assert stream_program(keeper, shell(script), on_lines=print, tick=tick, interrupt=interrupt).code == 4
+        assert Process(shell(script), keeper=keeper, tick=tick, interrupt=interrupt).stream(print).code == 4
     assert (interrupt.level, doors) == (0, [])
 
 
 def test_both_streams_are_logged(keeper: Keeper, shell, tmp_path: Path) -> None:
     with LogFile(str(tmp_path / "out")) as out, LogFile(str(tmp_path / "err")) as err:
-        stream_program(keeper, shell("echo a; echo b >&2"), on_lines=lambda _: None, stdout_log=out, stderr_log=err)
+        Process(shell("echo a; echo b >&2"), keeper=keeper).stream(lambda _: None, stdout_log=out, stderr_log=err)
     assert (tmp_path / "out").read_bytes() == b"a\n"
     assert (tmp_path / "err").read_bytes() == b"b\n"
 
 
 def test_keys_in_the_errors_that_are_kept_are_struck_out(keeper: Keeper, shell) -> None:
-    ended = stream_program(keeper, shell("echo ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789 >&2"), on_lines=print)
+    ended = Process(shell("echo ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789 >&2"), keeper=keeper).stream(print)
     assert ended.stderr == "[redacted]\n"
 
 
@@ -266,7 +260,7 @@ def test_a_hundred_turns_leave_no_descriptor_open(keeper: Keeper, shell) -> None
     def turn() -> tuple[int, int]:
         (pid,) = lines_of(keeper, shell("echo $PPID", b"prompt"))
         with pytest.raises(CannotStart):
-            stream_program(keeper, Command(argv=("/nowhere",), cwd="/", env={}), on_lines=print)
+            Process(Command(argv=("/nowhere",), cwd="/", env={}), keeper=keeper).stream(print)
         return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{int(pid)}/fd"))
 
     assert turn() == [turn() for _ in range(100)][-1]
@@ -309,7 +303,7 @@ class TestPrograms:
     def test_a_missing_interpreter_is_named_as_the_reason(self, keeper: Keeper, tmp_path: Path) -> None:
         _script(tmp_path / "tool", "#!/nowhere/python\n")
         with pytest.raises(ProgramMissing, match="interpreter"):
-            stream_program(keeper, Command(argv=(str(tmp_path / "tool"),), cwd="/", env={}), on_lines=print)
+            Process(Command(argv=(str(tmp_path / "tool"),), cwd="/", env={}), keeper=keeper).stream(print)
 
     def test_a_script_without_a_first_line_is_run_by_the_shell(self, keeper: Keeper, tmp_path: Path) -> None:
         _script(tmp_path / "tool", 'echo "$0" "$1"\n')
@@ -327,11 +321,11 @@ class TestPrograms:
     )
     def test_whatever_the_system_refuses_is_explained(self, keeper: Keeper, argv, cwd: str, reason: str) -> None:
         with pytest.raises(CannotStart, match=reason):
-            stream_program(keeper, Command(argv=argv, cwd=cwd, env={"PATH": os.environ["PATH"]}), on_lines=print)
+            Process(Command(argv=argv, cwd=cwd, env={"PATH": os.environ["PATH"]}), keeper=keeper).stream(print)
         assert (
-            stream_program(
-                keeper, Command(argv=("false",), cwd="/", env={"PATH": os.environ["PATH"]}), on_lines=print
-            ).code
+            Process(Command(argv=("false",), cwd="/", env={"PATH": os.environ["PATH"]}), keeper=keeper)
+            .stream(print)
+            .code
             == 1
         )
 
@@ -339,7 +333,9 @@ class TestPrograms:
 class TestCommands:
     def test_both_streams_are_one_in_their_order(self, keeper: Keeper, shell, tmp_path: Path) -> None:
         with LogFile(str(tmp_path / "log")) as log:
-            output = capture_program(keeper, shell("echo a; echo b >&2; echo c; exit 1"), head=100, tail=100, log=log)
+            output = Process(shell("echo a; echo b >&2; echo c; exit 1"), keeper=keeper).capture(
+                head=100, tail=100, log=log
+            )
         assert (output.exit.code, output.head, output.tail, output.cut) == (1, "a\nb\nc\n", "a\nb\nc\n", False)
         assert (tmp_path / "log").read_text() == "a\nb\nc\n"
 
@@ -360,15 +356,15 @@ class TestCommands:
     def test_both_ends_are_kept_in_characters_that_can_be_seen(
         self, keeper: Keeper, shell, text: str, head: int, tail: int, expected: tuple[str, str, bool]
     ) -> None:
-        output = capture_program(keeper, shell("cat", text.encode()), head=head, tail=tail)
+        output = Process(shell("cat", text.encode()), keeper=keeper).capture(head=head, tail=tail)
         assert (output.head, output.tail, output.cut) == expected
 
     def test_bytes_that_are_no_text_are_replaced(self, keeper: Keeper, shell) -> None:
-        assert capture_program(keeper, shell("cat", b"a\xff\xfeb"), head=10, tail=10).head == "a\ufffd\ufffdb"
+        assert Process(shell("cat", b"a\xff\xfeb"), keeper=keeper).capture(head=10, tail=10).head == "a\ufffd\ufffdb"
 
     def test_a_timeout_ends_it_and_what_it_printed_is_kept(self, keeper: Keeper, shell, mark) -> None:
         command = shell(f"echo started; setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
-        output = capture_program(keeper, command, head=100, tail=100, limits=Limits(turn=3.0))
+        output = Process(command, keeper=keeper, limits=Limits(turn=3.0)).capture(head=100, tail=100)
         assert (output.exit.ended_by, output.head) == ("turn-timeout", "started\n")
         assert mark.bearers() == []
 
@@ -381,10 +377,11 @@ def _script(path: Path, text: str) -> None:
 FLOOD = """
 import os, resource, sys
 from ralph.process.keeper import Keeper
-keeper = Keeper.start()
 from ralph.process.streams import LogFile
-from ralph.process.program_run import capture_program, stream_program
+from ralph.process.process import Process
 from ralph.process.program import Command
+
+keeper = Keeper.start()
 
 command = Command(argv=("/bin/sh", "-c", sys.argv[2]), cwd=".", env=dict(os.environ))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -394,10 +391,10 @@ with LogFile("log", 8 << 20) as log:
         def on_lines(lines):
             seen[0] += len(lines)
             seen[1] = max(seen[1], *map(len, lines))
-        stream_program(keeper, command, on_lines=on_lines, stdout_log=log)
+        Process(command, keeper=keeper).stream(on_lines, stdout_log=log)
         print(*seen)
     else:
-        output = capture_program(keeper, command, head=5000, tail=2000, log=log)
+        output = Process(command, keeper=keeper).capture(head=5000, tail=2000, log=log)
         print(len(output.head), len(output.tail))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, os.stat("log").st_size)
 """
@@ -447,7 +444,7 @@ def test_one_that_never_stops_talking_fills_no_memory(keeper: Keeper, tmp_path: 
 def test_one_that_hangs_is_ended_with_all_that_it_started(
     keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ralph.process.program_run.ASK_TIMEOUT", 0.3)
+    monkeypatch.setattr("ralph.process.process.ASK_TIMEOUT", 0.3)
     os.mkfifo(tmp_path / "alive")
     reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     command = ("sh", "-c", "(setsid sleep 600 > alive) & sleep 600 > alive")

@@ -27,7 +27,8 @@ def options_reference() -> str:
                 lines += ["", f"### {group}", "", "| option | meaning |", "|---|---|"]
             value = "[=WORD]" if row.kind == "maybe" else f" {row.metavar}" if row.metavar else ""
             names = ", ".join(row.names) + value
-            lines.append(f"| `{names.replace('|', chr(92) + '|')}` | {row.help.replace('|', chr(92) + '|')} |")
+            meaning = row.describe(options.PRESET_OF.get(command, "guardrails"))
+            lines.append(f"| `{names.replace('|', chr(92) + '|')}` | {meaning.replace('|', chr(92) + '|')} |")
         lines.append("")
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip() + "\n"
 

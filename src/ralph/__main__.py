@@ -17,7 +17,7 @@ def main() -> int:
     # The caller may have ignored SIGCHLD, and children inherit that: exit codes would never be known.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     exit_on_signals()
-    if sys.argv[1:] in (["--version"], ["-v"]):
+    if sys.argv[1:] in (["--version"], ["-v"], ["-V"]):
         return print_version()
     if sys.argv[1:2] == ["hook"] and sys.argv[2:3] in (["stop"], ["prompt"], ["remind"]) and "--help" not in sys.argv:
         from ralph.hooks.stop import main as answer  # runs after every turn of every session, so it stays light

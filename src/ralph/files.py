@@ -6,6 +6,7 @@ regular files, and never blocks on a pipe. The sandbox relies on this.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import fcntl
 import os
@@ -102,6 +103,16 @@ def read_head(path: StrPath, most: int) -> bytes:
         if (data := file.read(most)) is None:  # /dev/kmsg has nothing to say
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
         return data
+
+
+def decode_file(data: bytes, name: StrPath) -> str:
+    """Return the text in a user's file: UTF-8, or UTF-16 with a byte order mark. Anything else is a UserError."""
+    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return data.decode("utf-16" if is_utf16 else "utf-8-sig")
+    except UnicodeDecodeError:
+        hint = f"convert it, for example: iconv -f latin1 -t utf-8 {name} > {name}.utf8"
+        raise UserError(f"{name} is not UTF-8 text", hint) from None
 
 
 def open_given(path: StrPath | bytes) -> int:

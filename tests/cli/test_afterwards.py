@@ -404,8 +404,8 @@ def test_a_detached_run_goes_on_and_can_be_followed(ralph: Ralph, agent: Agent, 
     ("words", "said"),
     [
         (("--agent", "no-such-agent"), "command not found: no-such-agent"),
-        (("--agent", "true", "--json"), "--detach and --json at once"),
-        (("--agent", "true", "-f", "-"), "cannot read the goal from standard input"),
+        (("--agent", "true", "--json"), "--detach can't be combined with --json"),
+        (("--agent", "true", "-f", "-"), "can't read the goal from standard input"),
     ],
 )
 def test_a_run_that_cannot_be_detached_says_why(

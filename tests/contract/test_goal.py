@@ -33,7 +33,7 @@ Prompts = Callable[..., list[str]]
         (("-p", "G", "--review-agent", " "), "--review-agent is empty"),
         (("-p", "G", "--until", f"file:{'x' * 5000}"), "no file can have so long a name"),
         (("-p", "G", "--done-file", f"a/{'x' * 256}"), "no file can have so long a name"),
-        (("G", "H"), "no such folder: H\nhint: name a folder, or quote a goal of several words"),
+        (("G", "H"), "folder not found: H\nhint: name a folder, or quote a goal of several words"),
     ],
 )
 def test_what_is_no_goal_is_said(
@@ -155,7 +155,7 @@ def test_a_spec_in_the_settings_is_goal_enough(ralph: Ralph, agent: Agent, works
 
 
 @pytest.mark.parametrize(
-    "goal", [b"{{x}} $(touch no) `id` $& \\1 ---\n---", "ünï 🎉\ttab".encode(), b"--print", b"  x\r\n\n", b"\xff\xfe"]
+    "goal", [b"{{x}} $(touch no) `id` $& \\1 ---\n---", "ünï 🎉\ttab".encode(), b"--print", b"  x\r\n\n"]
 )
 def test_a_goal_reaches_the_agent_byte_for_byte(
     ralph: Ralph, agent: Agent, workspace: Path, environment: dict[str, str], goal: bytes

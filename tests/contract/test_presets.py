@@ -19,7 +19,7 @@ CLAIMS = {
     "supervise": "touch DONE",
 }
 OPTIONS = shlex.split(
-    "--model=large --yolo --agent-arg=extra --session=fresh --ultrawork --tasks=TODO.md --protect=README "
+    "--yolo --agent-arg=extra --session=fresh --ultrawork --tasks=TODO.md --protect=README "
     "--min-tool-calls=1 --on-promise-no-work=reject --strict-signal --check=true --check-timeout=30s -m 3 --max-cost=9 "
     "--max-tokens=999 --max-time=1h30m --turn-timeout=5m --idle-timeout=90 --stall=2 --max-failures=2 "
     "--restart-delay=0.01 --on-limit=stop --grace=5 --worktree --commit --keep-children --max-log=1MB --json --verbose "

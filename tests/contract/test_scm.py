@@ -78,7 +78,7 @@ def test_a_push_goes_to_the_branch_that_is_named(
 def test_a_push_to_what_is_no_branch_of_a_remote_is_refused(ralph: Ralph, agent: Agent, word: str) -> None:
     result = ralph("run", "-p", "x", f"--push={word}", "--agent", agent("exit 9"))
     assert result.code == 2
-    assert f"--push={word} names no remote branch" in result.err
+    assert f"--push={word}: expected REMOTE/BRANCH" in result.err
 
 
 def test_a_push_that_fails_is_told_and_ends_nothing(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:

@@ -30,14 +30,14 @@ def test_to_print_with_a_number_is_a_loop(ralph: Ralph, agent: Agent, prompts: P
 @pytest.mark.parametrize("command", ["run", "loop"])
 def test_a_path_that_is_none_is_no_goal(command: str, word: str, ralph: Ralph, workspace: Path) -> None:
     result = ralph(command, word, "--agent", "true", "--check", "true")
-    assert (result.code, result.err.splitlines()[0]) == (2, f"ralph: no such folder: {word}")
+    assert (result.code, result.err.splitlines()[0]) == (2, f"ralph: folder not found: {word}")
     assert not (workspace / ".ralph" / "runs").exists()
 
 
 @pytest.mark.parametrize("word", ["nowhere.md", "docs/spec.txt"])
 def test_a_file_that_is_not_there_is_no_goal(ralph: Ralph, agent: Agent, word: str) -> None:
     result = ralph("run", word, "-m", "1", "--agent", agent("echo hi"))
-    assert (result.code, result.err.splitlines()[0]) == (2, f"ralph: no such file: {word}")
+    assert (result.code, result.err.splitlines()[0]) == (2, f"ralph: file not found: {word}")
 
 
 def test_a_file_is_no_goal_either(ralph: Ralph, workspace: Path) -> None:
@@ -110,7 +110,7 @@ def test_on_a_terminal_enter_takes_what_the_project_has(
     )
     child.delaybeforesend = None
     child.expect_exact("This project has: make test")
-    child.expect_exact("Enter takes them, anything else ends this: ")
+    child.expect_exact("Use these checks? [Y/n] ")
     child.sendline(answer)
     child.expect(pexpect.EOF)
     child.close()

@@ -74,9 +74,9 @@ def test_an_unknown_option_is_an_error_never_prompt_text(ralph: Ralph, agent: Ag
         (("-p", "a", "not-a-folder"), "two goals"),
         (("-f", "missing.md"), "cannot read"),
         (("x", "--spec", "missing.md"), "cannot read"),
-        (("x", "--tasks", "missing.md"), "cannot read the tasks file"),
-        (("x", "-C", "/no/such/folder"), "no such folder"),
-        (("x", "-m", "many"), "not a valid integer"),
+        (("x", "--tasks", "missing.md"), "tasks file not found: missing.md"),
+        (("x", "-C", "/no/such/folder"), "folder not found"),
+        (("x", "-m", "many"), "expected a whole number, got 'many'"),
         (("x", "-m", "0"), "--max-iterations"),
         (("x", "--max-cost", "-1"), "--max-cost"),
         (("x", "--max-time", "soon"), "--max-time"),
@@ -99,8 +99,8 @@ def test_what_cannot_be_understood_is_said_in_one_line(
     ("words", "said", "hint"),
     [
         (("schema",), "ralph: the schema of what?", "hint: say settings or events"),
-        (("bus",), "ralph: missing command", "hint: `ralph bus -h` lists the commands"),
-        (("hook",), "ralph: missing command", "hint: `ralph hook -h` lists the commands"),
+        (("bus",), "ralph: ralph bus needs a command", "hint: `ralph bus -h` lists the commands"),
+        (("hook",), "ralph: ralph hook needs a command", "hint: `ralph hook -h` lists the commands"),
     ],
 )
 def test_a_command_that_lacks_a_word_says_so_in_one_line(

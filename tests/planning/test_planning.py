@@ -273,7 +273,7 @@ def test_a_plan_that_is_there_is_looked_at_again_without_an_agent_and_stays_byte
         (("plan", "--yes"), "no goal"),
         (("plan", " ", "--yes"), "the goal is empty"),
         (("plan", "Add coupons"), "needs a terminal"),
-        (("plan", "Add", "coupons", "--yes"), "no such folder: coupons"),
+        (("plan", "Add", "coupons", "--yes"), "folder not found: coupons"),
         (("plan", "x", "--yes", "--agent", "nobody-here"), "command not found: nobody-here"),
         (("plan", "x", "--wrong"), "no such option: --wrong"),
     ],

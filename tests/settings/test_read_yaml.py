@@ -155,7 +155,7 @@ def test_of_a_larger_file_its_own_section_is_read_and_the_rest_is_said_to_be_ign
     (workspace / "big.yaml").write_text("services: {web: x}\nversion: 3\nralph_loop:\n  checks: ['true']\n")
     result = ralph("loop", "Do it", "-c", "big.yaml", "--agent", agent("echo COMPLETE"))
     assert result.code == 0
-    assert "big.yaml: read ralph_loop, left alone: services, version" in " ".join(result.err.split())
+    assert "big.yaml: using ralph_loop, ignoring services, version" in " ".join(result.err.split())
 
 
 def test_a_part_that_others_call_as_we_do_is_ignored_beside_the_section(files: Any, config: Path) -> None:

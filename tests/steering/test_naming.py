@@ -71,7 +71,7 @@ def test_a_run_here_is_meant_where_no_list_of_runs_can_be_read(ralph: Ralph, two
 def test_too_many_words_and_folders_that_are_none(ralph: Ralph) -> None:
     assert "too many words" in ralph("show", "a", "b").err
     assert "too many words" in ralph("ps", "a").err
-    assert "no such folder" in ralph("show", "-C", "/nowhere/at/all").err
+    assert "folder not found" in ralph("show", "-C", "/nowhere/at/all").err
 
 
 @given(st.floats(0, 4e9), st.integers(2, 5000))

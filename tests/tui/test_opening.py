@@ -149,7 +149,7 @@ def test_without_a_terminal_it_says_so(ralph: Callable[..., Any]) -> None:
         "ralph: the full screen needs a terminal\nhint: `ralph ps` and `ralph logs -f` work anywhere\n"
     )
     result = ralph("ui", "no-such-folder")
-    assert (result.code, result.err) == (2, "ralph: no such folder: no-such-folder\nhint: name a folder\n")
+    assert (result.code, result.err) == (2, "ralph: folder not found: no-such-folder\nhint: name a folder\n")
 
 
 @pytest.mark.parametrize("words", [(".",), (".", "--agent", "claude"), (".", "--json"), (), (".", "--print")], ids=str)

@@ -17,7 +17,7 @@ from click.shell_completion import (
 
 from ralph import __version__
 from ralph.cli import table
-from ralph.cli.table import CONTEXT, Values, command
+from ralph.cli.table import CONTEXT, CommandGroup, Values, command
 from ralph.errors import UserError
 from ralph.run.options import Option
 
@@ -45,7 +45,7 @@ COMPLETE_VARIABLE = "_RALPH_COMPLETE"  # set by the shell that asks for completi
 BASH_BREAKS = ("=", ":")  # bash splits words here, other shells don't
 
 
-class Root(click.Group):
+class Root(CommandGroup):
     """The command `ralph`. Without arguments it lists the everyday commands, with `--help` all of them."""
 
     shows_all = True
@@ -56,13 +56,12 @@ class Root(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         return table.find(name) if name in table.SUMMARIES else None
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in table.SUMMARIES:
-            raise unknown_command(name)
-        return super().resolve_command(ctx, args)
+    def unknown_command(self, ctx: click.Context, name: str) -> UserError:
+        if near := SYNONYMS.get(name) or next(iter(difflib.get_close_matches(name, table.SUMMARIES, 1)), ""):
+            hint = f"did you mean `ralph {near}` ({table.SUMMARIES[near]})?"
+        else:
+            hint = f'`ralph help --all` lists the commands; to start an agent: ralph run "{name} …"'
+        return UserError(f"no such command: {name}", hint)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         wide = max(map(len, table.SUMMARIES))
@@ -82,13 +81,6 @@ class Root(click.Group):
         formatter.write_text(f"{more}.")
 
 
-def unknown_command(name: str) -> UserError:
-    """Return the error for a command that doesn't exist, with the one that was probably meant."""
-    near = SYNONYMS.get(name) or next(iter(difflib.get_close_matches(name, table.SUMMARIES, 1)), "")
-    suggestion = f"did you mean `ralph {near}` ({table.SUMMARIES[near]})?" if near else ""
-    return UserError(f"no such command: {name}", suggestion or "`ralph help --all` lists the commands")
-
-
 @click.group(cls=Root, context_settings=CONTEXT)
 @click.version_option(__version__, "-v", "-V", "--version", message="ralph %(version)s")
 def root() -> None:
@@ -103,9 +95,10 @@ def show_help(*words: str, shows_all: bool = False) -> None:
     context = click.Context(root, info_name="ralph")
     found: click.Command = root
     for word in words:
-        inner = found.get_command(context, word) if isinstance(found, click.Group) else None
-        if inner is None:
-            raise unknown_command(" ".join(words))
+        if not isinstance(found, CommandGroup):
+            raise UserError(f"{context.command_path} has no commands", f"ralph help {' '.join(words[:-1])}")
+        _, inner, _ = found.resolve_command(context, [word])
+        assert inner is not None
         found, context = inner, click.Context(inner, info_name=word, parent=context)
     if found is root:
         root.shows_all = shows_all

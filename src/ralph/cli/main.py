@@ -22,6 +22,9 @@ BAD_INPUT, BUG, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 PLAYING = ("run", "loop", "task", "job", "resume")
 """Commands that handle signals themselves once a run has begun, and leave at once before that. In the others Ctrl-C is
 an exception, so that they can clean up."""
+VERBOSE = ("-v", "-V")
+OWN_OPTIONS = (*VERBOSE, "--version", "-h", "--help")
+"""The options of `ralph` without a command."""
 INTERNAL = ("run-gate", "run-task", "read-backlog")
 """Commands that only `ralph work` starts."""
 
@@ -116,12 +119,19 @@ def _discard_output(*streams: int) -> None:
         os.dup2(nowhere, stream)
 
 
+def with_command(argv: list[str]) -> list[str]:
+    """Add `run`, the default command, in front of a goal of several words or an option of `run`."""
+    if len(argv) > 1 and argv[0] in VERBOSE:  # alone it prints the version
+        command, *words = with_command(argv[1:])
+        return [command, argv[0], *words]
+    if argv and argv[0] not in OWN_OPTIONS and (argv[0].startswith("-") or " " in argv[0].strip()):
+        return ["run", *argv]
+    return argv
+
+
 def dispatch(argv: list[str]) -> int:
-    """Run the command that the words name; words with a space are a goal."""
-    if argv and " " in argv[0].strip() and not argv[0].startswith("-"):
-        argv = ["run", *argv]
-    if len(argv) > 1 and argv[0] in ("-v", "-V"):  # alone it is --version
-        argv = [argv[1], argv[0], *argv[2:]]
+    """Run the command that the words name."""
+    argv = with_command(argv)
     if not argv or argv[0] not in PLAYING:
         restore_signals()
     if argv and argv[0] in INTERNAL:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +17,11 @@ from ralph.core.model import Run
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, plural
 from ralph.errors import UserError
+from ralph.files import decode_file
 from ralph.forge.issue import Issue, fetch
 from ralph.git.client import require_git
 from ralph.run.agents import Choice, choices, workers
-from ralph.run.options import COMMANDS, as_settings, set_key
+from ralph.run.options import COMMANDS, PRESET_OF, as_settings, set_key
 from ralph.run.order import Order
 from ralph.run.policy import composer, policy, refuse_what_cannot_end
 from ralph.run.sandboxing import RunPlace, reachable_hosts, sandbox_request
@@ -32,6 +34,7 @@ from ralph.store.find_run import Objection, find_run, find_workspace, why_not_be
 from ralph.store.register import Listed
 
 MAX_ITERATIONS = 200  # what "unlimited" means: a stuck agent can't run for ever
+YAML_ENDINGS = (".yaml", ".yml")
 GOAL_OPTIONS = ("prompt", "prompt_file", "spec", "issue")
 
 
@@ -66,10 +69,8 @@ def parse_request(command: str, values: dict[str, Any], words: list[str]) -> Req
     issue = _fetch_issue(values, workspace)
     if issue:
         text = issue.goal()
-    elif file == "-":
-        text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if sys.stdin else ""
-        if not text.strip():
-            raise UserError("the goal is empty", "standard input has no text")
+    elif file == "-" and not (text := read_goal_from_stdin()):
+        raise UserError("the goal is empty", "standard input has no text")
     return Request(
         goal_text=text,
         goal_file="" if file in ("", "-") else _locate(file, workspace),
@@ -82,6 +83,21 @@ def parse_request(command: str, values: dict[str, Any], words: list[str]) -> Req
         issue=issue,
         **{name: bool(values.get(name)) for name in ("json", "quiet", "verbose", "dry_run")},
     )
+
+
+def read_goal_from_stdin() -> str:
+    """Return the text on standard input; empty if it is blank."""
+    text = decode_file(sys.stdin.buffer.read(), "standard input") if sys.stdin else ""
+    return text if text.strip() else ""
+
+
+def read_piped_goal() -> str:
+    """Return the goal of `ralph run < FILE` or `cat FILE | ralph run`; empty if nothing is piped in."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:  # closed
+        return ""
+    return read_goal_from_stdin() if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) else ""
 
 
 def iteration_cap(values: dict[str, Any]) -> int | None:
@@ -97,16 +113,15 @@ def _locate(file: str, workspace: Path) -> str:
 
 
 def _config_file(name: str) -> Path:
-    if not name.endswith((".yaml", ".yml", ".json")) and "/" not in name and not Path(name).exists():
-        raise UserError(
-            f"-c {name}: not a YAML file", f"to end with a response of the agent: --completion-response {name}"
-        )
+    """Return the file of `ralph loop -c FILE`; refuse a word, which `-c` of `ralph run` takes."""
+    if not name.endswith((*YAML_ENDINGS, ".json")) and "/" not in name and not Path(name).exists():
+        raise UserError(f"-c {name}: not a YAML file", f"for a completion response: --completion-response {name}")
     return Path(name)
 
 
 def _parse_pr(word: str) -> str:
     if word not in ("", "draft", "wait"):
-        raise UserError(f"--pr={word} is not known", "write --pr, --pr=draft or --pr=wait")
+        raise UserError(f"--pr={word}: expected draft or wait", "ralph loop --pr=draft, or --pr alone")
     return word or "open"
 
 
@@ -114,7 +129,7 @@ def _fetch_issue(values: dict[str, Any], workspace: Path) -> Issue | None:
     if "issue" in values:
         return fetch(values["issue"], require_git(workspace), bool(values.get("comments")))
     if values.get("comments"):
-        raise UserError("--comments belongs to --issue", "name the issue: --issue N")
+        raise UserError("--comments needs --issue", "name the issue: --issue N")
     return None
 
 
@@ -137,7 +152,7 @@ def _refuse_blank(command: str, values: dict[str, Any]) -> None:
         if is_name and not values.get(str(option.name), "-").strip():
             raise UserError(f"{option.names[-1]} is empty", "give it a value, or leave it out")
     response = values.get("completion_response", "")
-    if command == "run" and response.endswith((".yaml", ".yml")) and Path(response).is_file():
+    if command == "run" and response.endswith(YAML_ENDINGS):
         raise UserError(f"-c {response}: a YAML file is for `ralph loop`", f"ralph loop -c {response}")
 
 
@@ -164,7 +179,7 @@ def _resolve_program(command: str) -> str:
 
 
 def no_goal() -> UserError:
-    return UserError("no goal", 'say what to achieve: "GOAL", or -p TEXT, -f FILE, --spec FILE')
+    return UserError("no goal", 'say what to achieve: "GOAL", -p TEXT, -f FILE, --spec FILE, or text on stdin')
 
 
 def _parse_goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str, str]:
@@ -205,9 +220,9 @@ def _refuse_missing_path(word: str) -> None:
     if Path(word).is_file():
         raise UserError(f"{word} is a file, not a goal", f"to send its text: -f {word}")
     if Path(word).suffix[1:].isalnum():
-        raise UserError(f"no such file: {word}", "name a file with -f FILE, or say in a few words what to achieve")
+        raise UserError(f"file not found: {word}", "name a file with -f FILE, or say in a few words what to achieve")
     if word.startswith((".", "~", "/")) or "/" in word:
-        raise UserError(f"no such folder: {word}", "name a folder, or say in a few words what to achieve")
+        raise UserError(f"folder not found: {word}", "name a folder, or say in a few words what to achieve")
 
 
 def _find_workspace(values: dict[str, Any], words: list[str]) -> Path:
@@ -223,13 +238,10 @@ def _find_workspace(values: dict[str, Any], words: list[str]) -> Path:
     if goals and words:
         raise UserError(
             f"two goals: {goals[0]}, and {words[0]!r}, which isn't a folder",
-            f"give exactly one; next to {goals[0]} a word is the workspace",
+            f"remove one; next to {goals[0]} a word is the workspace",
         )
     hint = "name a folder" + (", or quote a goal of several words" if words else "")
-    raise UserError(f"{'not a' if folder.exists() else 'no such'} folder: {named[0]}", hint)
-
-
-PRESET_OF = {"loop": "checks", "task": "supervise", "job": "supervise", "work": "checks"}
+    raise UserError(f"{'not a folder' if folder.exists() else 'folder not found'}: {named[0]}", hint)
 
 
 def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -259,8 +271,8 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
 def _parse_scm(values: dict[str, Any]) -> dict[str, Any]:
     commit = values.get("commit", "")
     if commit not in ("", True, "all"):
-        hint = "write --commit, or --commit=all to include changes made before the run"
-        raise UserError(f"--commit={commit} is not known", hint)
+        hint = "--commit, or --commit=all to include changes made before the run"
+        raise UserError(f"--commit={commit}: expected all", hint)
     tasks = ["commit", *([_push_command(values["push"])] if "push" in values else [])]
     return {"command": "git", "tasks": tasks, "all": commit == "all"}
 
@@ -271,7 +283,7 @@ def _push_command(word: str | bool) -> str:
         return "push"
     remote, _, branch = str(word).partition("/")
     if not remote or not branch or remote.startswith("-"):
-        raise UserError(f"--push={word} names no remote branch", "write REMOTE/BRANCH, for example origin/main")
+        raise UserError(f"--push={word}: expected REMOTE/BRANCH", "for example: --push=origin/main")
     return f"push {shlex.quote(remote)} {shlex.quote(f'HEAD:refs/heads/{branch}')}"
 
 
@@ -300,9 +312,7 @@ def read_run(values: dict[str, Any], words: list[str]) -> Listed:
     """Return the run that is named, for a command that reads its journal."""
     run = one_run(values, words)
     if _numbers(run.facts.version) > _numbers(__version__):
-        newer = (
-            f"run {run.id} was recorded by ralph {run.facts.version}, which is newer: some of it may be missing here"
-        )
+        newer = f"run {run.id} was recorded by ralph {run.facts.version}, which is newer: some of it may not be shown"
         print(f"ralph: {newer}", file=sys.stderr)
     return run
 

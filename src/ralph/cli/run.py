@@ -1,8 +1,9 @@
-"""How is a run started from the command line? Fork the keeper first, then learn what is asked for, then play it."""
+"""`ralph run` and `ralph loop`: start the keeper, turn the command line and the settings into an order, play it."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -13,16 +14,17 @@ import msgspec
 from msgspec.structs import replace
 
 from ralph import __version__
-from ralph.cli.request import Request, explain, no_goal, parse_request
+from ralph.agents import find as find_agent
+from ralph.cli.request import Request, explain, no_goal, parse_request, read_piped_goal
 from ralph.cli.table import command
-from ralph.cli.ui import instead_of_a_goal
+from ralph.cli.ui import is_possible, open_screen
 from ralph.core.events import Notice
 from ralph.core.model import Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, listed, nickname
 from ralph.errors import UserError, complain
 from ralph.files import state_folder
-from ralph.planning.plan import carried_out
+from ralph.planning.plan import with_tasks
 from ralph.process.keeper import Keeper
 from ralph.process.signals import ANNOUNCEMENT, Interrupt, interrupt_on_signals
 from ralph.run import options
@@ -32,6 +34,7 @@ from ralph.run.order import Order
 from ralph.run.session import Session
 from ralph.settings import PRESETS, LoadedSettings, Settings, load, override
 from ralph.settings.detect_checks import detect_checks
+from ralph.settings.read import display_path
 from ralph.settings.trust import Untrusted, difference_in, trust
 from ralph.show.outlet import Ndjson
 from ralph.show.screen import Screen, make_screen
@@ -41,40 +44,44 @@ from ralph.supervise.supervision import WorkspaceTask
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
-    """`ralph run` and `ralph loop`: the exit code is the outcome's."""
+    """Run `ralph run` or `ralph loop` and return the exit code of the outcome."""
     if values.get("detach"):
         return _detach(command, values, words)
-    if command == "run" and is_place_alone(values, words):
-        return instead_of_a_goal(values, words[0])
+    if command == "run" and is_folder_alone(values, words):
+        if is_possible() and not any(name in values for name in ("json", "quiet", "dry_run", "print")):
+            return open_screen(Path(words[0]), {name: value for name, value in values.items() if name != "verbose"})
+        values, words = {**values, "directory": words[0]}, []
 
     with Keeper.start(adopts=True) as keeper:
         interrupt_on_signals()
         asked = parse_request(command, values, words)
-        order, loaded = _ordered(command, asked)
-        order.goal()  # a goal that cannot be read is said before anything is made
+        order, loaded = _make_order(command, asked)
+        order.goal()  # report an unreadable goal before anything is created
         if asked.dry_run:
             return explain(order, loaded, sys.stderr if asked.json else sys.stdout)
-        notices = [*(spoken(loaded) if asked.verbose else ()), *_asides(order, loaded)]
+        notices = [*(verbose_notices(loaded) if asked.verbose else ()), *_ignored_input(order, loaded)]
         shown = Shown(asked.json, asked.quiet, asked.verbose)
         _, stop = play(order, keeper, shown, notices=notices)
         return stop.outcome.exit_code
 
 
-def _ordered(command: str, asked: Request) -> tuple[Order, LoadedSettings]:
-    """What was asked for, with what the settings, a plan and the project add to it."""
-
+def _make_order(command: str, asked: Request) -> tuple[Order, LoadedSettings]:
+    """Return what the run has to do: the request, completed by the settings, a tasks file and standard input."""
     loaded = load(
         asked.workspace, asked.overrides, env=os.environ, config=asked.config, options=options.option_names(command)
     )
+    _refuse_options_without_effect(asked, loaded.settings)
     spec = loaded.settings.spec and str(asked.workspace / loaded.settings.spec)
-    goal = asked.goal_text
+    goal, tells_claim = asked.goal_text, asked.tells_claim
     if loaded.settings.tasks:
-        settings, plan = carried_out(loaded.settings, asked.workspace)
-        loaded, goal = replace(loaded, settings=settings), goal or plan
-    if not (goal or asked.goal_file or spec):
+        settings, tasks_goal = with_tasks(loaded.settings, asked.workspace)
+        loaded = replace(loaded, settings=settings)
+        if not (goal or asked.goal_file or spec):
+            goal, tells_claim = tasks_goal, True
+    if not (goal or asked.goal_file or spec) and not (goal := read_piped_goal()):
         raise no_goal()
     if loaded.settings.preset == "checks" and not loaded.settings.checks:
-        loaded = _with_found_checks(loaded, asked.workspace)
+        loaded = _with_detected_checks(loaded, asked.workspace)
     order = Order(
         settings=loaded.settings,
         workspace=str(asked.workspace),
@@ -83,7 +90,7 @@ def _ordered(command: str, asked: Request) -> tuple[Order, LoadedSettings]:
         one_shot=asked.one_shot,
         unlimited=asked.unlimited,
         version=__version__,
-        tells_claim=asked.tells_claim,
+        tells_claim=tells_claim,
         issue=asked.issue.reference if asked.issue else "",
         issue_title=asked.issue.heading if asked.issue else "",
         pr="" if loaded.settings.pr == "off" else loaded.settings.pr,
@@ -93,15 +100,28 @@ def _ordered(command: str, asked: Request) -> tuple[Order, LoadedSettings]:
     return order, loaded
 
 
+def _refuse_options_without_effect(asked: Request, settings: Settings) -> None:
+    """Refuse --model and --session for an agent that is a plain command: ralph can't pass them on."""
+    command = settings.agent.command
+    if not command or find_agent(command).NAME != "command":
+        return
+    custom = settings.agents.get(command)
+    if asked.overrides.get("agent", {}).get("model") and not (custom and custom.model):
+        hint = f"pass it in the command: --agent {shlex.quote(f'{command} --model NAME')}"
+        raise UserError(f"--model has no effect: ralph doesn't know how {command} chooses a model", hint)
+    if asked.overrides.get("session") == "continue" and not (custom and custom.resume):
+        hint = "describe the agent in the settings, with `resume`: see `agents` in `ralph schema settings`"
+        raise UserError(f"--session has no effect: ralph doesn't know how {command} continues a session", hint)
+
+
 def _has_default_claim(asked: Request, loaded: LoadedSettings) -> bool:
-    """Whether nobody has said what counts as a claim; an explicit one is taken literally."""
+    """Whether neither options nor settings say what counts as a claim; an explicit one is taken literally."""
     default = PRESETS[loaded.settings.preset]["until"]
     return "until" not in asked.overrides and [*loaded.settings.until] == default
 
 
-def _with_found_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSettings:
-    """A loop needs a check. What the project has is offered: on a terminal Enter takes it, elsewhere it is named."""
-
+def _with_detected_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSettings:
+    """Offer the project's own checks on a terminal; elsewhere raise a UserError that names them."""
     found = detect_checks(workspace)
     if not found:
         raise UserError(
@@ -112,61 +132,55 @@ def _with_found_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSetting
     if sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
         raise UserError("no checks given", f"this project has some: {words}")
     print(f"No check was given. This project has: {listed([one.command for one in found])}", file=sys.stderr)
-    print("Enter takes them, anything else ends this: ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline() != "\n":
+    print("Use these checks? [Y/n] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
         raise UserError("no checks given", f"name yours: {words}")
     checks = [{"command": one.command} for one in found]
     return replace(loaded, settings=override(loaded.settings, {"checks": checks}))
 
 
-def _asides(order: Order, loaded: LoadedSettings) -> list[Notice]:
-    """What is left aside is said: other sections of a larger file, and a goal beside a specification."""
+def _ignored_input(order: Order, loaded: LoadedSettings) -> list[Notice]:
+    """Return notices about input that has no effect: other sections of a YAML file, a goal next to a specification."""
     texts = []
     if loaded.ignored:
-        texts.append(f"{loaded.sources[-1]}: read ralph_loop, left alone: {', '.join(loaded.ignored)}")
+        texts.append(f"{loaded.sources[-1]}: using ralph_loop, ignoring {', '.join(loaded.ignored)}")
     if order.goal_text and order.goal_file:
         texts.append(f"{order.goal_file} is sent instead of the goal, which is only the title of this run")
-    if not texts:
-        return []
-
     return [Notice(text, "info") for text in texts]
 
 
-def is_place_alone(values: dict[str, Any], words: list[str]) -> bool:
-    """Whether a folder is named, and no goal: then a person wants to say it in there."""
+def is_folder_alone(values: dict[str, Any], words: list[str]) -> bool:
+    """Whether the command names a folder and no goal: the goal is then typed in the TUI, or piped in."""
     said = ("prompt", "prompt_file", "spec", "directory", "issue")
     if len(words) != 1 or any(name in values for name in said) or not os.path.isdir(words[0]):
         return False
-    # After --print a goal is expected: a plain word is one, though a folder may be called so.
+    # After --print a plain word is the goal, even if there is a folder of that name.
     return "print" not in values or os.sep in words[0] or words[0] in (os.curdir, os.pardir)
 
 
 class Shown:
-    """What a person, or a program, wants to see of a run."""
+    """What to show of a run: events as JSON, only the result, or more than usual."""
 
     def __init__(self, json: bool = False, quiet: bool = False, verbose: bool = False) -> None:
         self.json, self.quiet, self.verbose = json, quiet, verbose
 
 
 def refuse_untrusted(workspace: str) -> None:
-    """Settings that were changed while a run was at work here are obeyed once a person has accepted them: what has
-    changed is shown, and asked about, where there is somebody to ask."""
-
+    """Refuse settings that changed during a run until the user accepts them; on a terminal, show them and ask."""
     difference = difference_in(Path(workspace), os.environ)
     if not difference:
         return
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
         raise Untrusted()
     print(f"ralph: {Untrusted().message}:\n{readable(difference)}", file=sys.stderr)
-    print("Go on with them? [y/N] ", end="", file=sys.stderr, flush=True)
+    print("Use them? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Untrusted()
     trust(Path(workspace), os.environ)
 
 
 def readable(difference: str) -> str:
-    """Line by line: none can hide another from the person who is to accept them."""
-
+    """Return a patch without secrets and control characters, so that no line can hide another."""
     redact = Redactor(secret_values(os.environ)).text
     return "\n".join(redact(clean(line)) for line in difference.split("\n"))
 
@@ -182,8 +196,7 @@ def play(
     rules: Sequence[Rule] = (),
     answers: bool = False,
 ) -> tuple[Run, Stop]:
-    """Plays a run in front of a person. It `answers`: somebody still waits for what its agent has said."""
-
+    """Play a run on the screen. `answers`: the caller still prints the agent's answer."""
     if place is None and order.settings.preset == "supervise":
         place = WorkspaceTask(order)
     if story is None:
@@ -217,7 +230,6 @@ def play(
 
 
 def _screen(settings: Settings, shown: Shown) -> Screen:
-
     return make_screen(
         sys.stderr,
         quiet=shown.quiet,
@@ -232,11 +244,8 @@ def _screen(settings: Settings, shown: Shown) -> Screen:
     )
 
 
-def spoken(loaded: LoadedSettings) -> list[Notice]:
-    """What `--verbose` says before the first turn."""
-
-    from ralph.settings.read import display_path
-
+def verbose_notices(loaded: LoadedSettings) -> list[Notice]:
+    """Return what `--verbose` says before the first turn."""
     merged = msgspec.json.encode(loaded.settings).decode()
     texts = [
         *(f"Loading settings from {display_path(path)}" for path in loaded.sources),
@@ -246,21 +255,20 @@ def spoken(loaded: LoadedSettings) -> list[Notice]:
 
 
 def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
-    """The run goes on as a process of its own, let go once it is found on record; or says why it cannot begin."""
-
+    """Start the run as another process; return once it is on record, or report why it can't start."""
     if values.get("json") or values.get("dry_run"):
         other = "--json" if values.get("json") else "--dry-run"
-        raise UserError(f"--detach and {other} at once", "follow it with `ralph logs -f --json`")
+        raise UserError(f"--detach can't be combined with {other}", "follow the run with `ralph logs -f --json`")
     if "-" in words or values.get("prompt_file") == "-":
-        raise UserError("--detach cannot read the goal from standard input", "put it into a file: -f FILE")
-    place = state_folder(os.environ, "runs")
+        raise UserError("--detach can't read the goal from standard input", "put it into a file: -f FILE")
+    folder = state_folder(os.environ, "runs")
     try:
-        os.makedirs(place, mode=0o700, exist_ok=True)
-        if not os.access(place, os.W_OK):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if not os.access(folder, os.W_OK):
             raise PermissionError(0, "Permission denied")
     except OSError as error:
-        hint = "nobody would find a run that is not listed: name another folder with XDG_STATE_HOME"
-        raise UserError(f"cannot write to {place}: {error.strerror}", hint) from None
+        hint = "without it `ralph ps` can't find the run; choose another folder with XDG_STATE_HOME"
+        raise UserError(f"cannot write to {folder}: {error.strerror}", hint) from None
     given = {name: value for name, value in values.items() if name not in ("detach", "verbose", "quiet")}
     launched = Launched.start(
         [command, "--quiet", *options.words_of(given, options.COMMANDS[command]), "--", *words], os.environ
@@ -273,9 +281,9 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
         time.sleep(0.02)
     launched.let_go()
     name = nickname(found.id)
-    print(f"run {found.id} goes on without this terminal")
+    print(f"run {found.id} continues in the background")
     print(f"  ralph logs -f {name}   follow it\n  ralph ui             watch and steer all runs")
-    print(f"  ralph stop {name}      end it")
+    print(f"  ralph stop {name}      stop it")
     return 0
 
 
@@ -291,28 +299,30 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
 def run(values: dict[str, Any], words: list[str]) -> int:
     """Run an agent on a goal until it is verifiably done.
 
-    Exactly one goal: GOAL (-: standard input), -p, -f, or --spec. Done means: the agent claims it, and every gate
+    Give one goal: GOAL, -p, -f, --spec, or text on standard input. Done means: the agent claims it, and every gate
     (checks, tasks, work, protected files) holds. PATH is the folder to work in.
 
     There are five ways to loop, each a set of defaults:
 
     \b
-    guardrails  your goal, and what failed; the claim is <response>DONE</response>
-    goal        the goal and the last answer (--ralph N); the claim is STOP
-    checks      a fresh context: task, diff, errors, progress (ralph loop); the claim is COMPLETE
-    promise     a reminder in the same session; the claim is <promise>DONE</promise>
-    supervise   "continue working" (ralph task); the claim is a file DONE"""
+    guardrails  send the goal and what failed; the claim is <response>DONE</response>
+    goal        send the goal and the last answer (--ralph N); the claim is STOP
+    checks      start fresh with goal, diff, errors, progress (ralph loop); the claim is COMPLETE
+    promise     send a reminder in the same session; the claim is <promise>DONE</promise>
+    supervise   say "continue working" (ralph task); the claim is a file DONE"""
     return run_command("run", values, words)
 
 
 @command(
     *options.LOOP,
-    words="TASK [PATH]",
+    words="GOAL [PATH]",
     examples=(
         'ralph loop "implement JWT login" --check "pytest tests/test_auth.py"',
         'ralph loop --spec spec.md --check "pytest -x" --max-cost 3 --worktree',
     ),
 )
 def loop(values: dict[str, Any], words: list[str]) -> int:
-    """Run an agent, with a fresh context in each iteration, until every --check passes and it says COMPLETE."""
+    """Loop with a fresh context until every --check passes and the agent says COMPLETE.
+
+    If the checks turned green in this run and the agent has nothing to add, that counts as COMPLETE."""
     return run_command("loop", values, words)

@@ -4,6 +4,7 @@ A command is a function below `@command`, in the module of its name or in the on
 `SECTIONS`. Its module is imported when the command is used.
 """
 
+import difflib
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -113,9 +114,26 @@ def command(
     return decorate
 
 
+class CommandGroup(click.Group):
+    """A command with subcommands."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise self.unknown_command(ctx, args[0])
+        return super().resolve_command(ctx, args)
+
+    def unknown_command(self, ctx: click.Context, name: str) -> UserError:
+        """Return the error for a command that doesn't exist, with the one that was probably meant."""
+        near = next(iter(difflib.get_close_matches(name, self.list_commands(ctx), 1)), "")
+        hint = f"did you mean `{ctx.command_path} {near}`?" if near else f"`{ctx.command_path} -h` lists the commands"
+        return UserError(f"no such command: {ctx.command_path} {name}", hint)
+
+
 def command_group(name: str, text: str, *commands: CliCommand) -> click.Group:
     """Make a command that has commands of its own."""
-    group = click.Group(name, help=text, context_settings=CONTEXT, no_args_is_help=False)
+    group = CommandGroup(name, help=text, context_settings=CONTEXT, no_args_is_help=False)
     for one in commands:
         group.add_command(one)
     return group
@@ -206,7 +224,7 @@ def folder_of(values: Values) -> Path:
     """Return the folder given with -C, or the current one."""
     folder = Path(values.get("directory", "."))
     if not folder.is_dir():
-        raise UserError(f"no such folder: {folder}", "name a workspace with -C DIR")
+        raise UserError(f"folder not found: {folder}", "name a workspace with -C DIR")
     return folder.resolve()
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ralph import __version__
 from ralph.cli.request import explain, parse_request
-from ralph.cli.run import Shown, play, spoken
+from ralph.cli.run import Shown, play, verbose_notices
 from ralph.cli.table import JSON, CliCommand, command, command_group, no_words, print_objects
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
@@ -61,7 +61,7 @@ def task(values: dict[str, Any], words: list[str]) -> int:
         folder.save_prompt(order.goal() if asked.goal_text or asked.goal_file else None)
         if "depends_on" in values:
             folder.depend_on(values["depends_on"])
-        notices = spoken(loaded) if asked.verbose else ()
+        notices = verbose_notices(loaded) if asked.verbose else ()
         shown = Shown(asked.json, asked.quiet, asked.verbose)
         place = TaskPlace(order, reopens="resume" in values)
         _, stop = play(order, keeper, shown, place=place, notices=notices)

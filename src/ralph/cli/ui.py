@@ -28,7 +28,7 @@ def ui(values: Values, words: list[str]) -> int:
     path = words[0] if words else "."
     place = Path(path)
     if not place.is_dir():
-        raise UserError(f"no such folder: {path}", "name a folder")
+        raise UserError(f"folder not found: {path}", "name a folder")
     if not is_possible():
         raise UserError("the full screen needs a terminal", "`ralph ps` and `ralph logs -f` work anywhere")
     if "db" not in values:
@@ -37,15 +37,6 @@ def ui(values: Values, words: list[str]) -> int:
 
     with mirrored(values["db"], follows=True):
         return open_screen(place)
-
-
-def instead_of_a_goal(values: Mapping[str, Any], path: str) -> int:
-    """`ralph run PATH`: what else was said holds for every run that is started in there."""
-    from ralph.cli.request import no_goal
-
-    if any(name in values for name in ("json", "quiet", "dry_run", "print")) or not is_possible():
-        raise no_goal()
-    return open_screen(Path(path), {name: value for name, value in values.items() if name != "verbose"})
 
 
 def is_possible() -> bool:

@@ -35,6 +35,13 @@ Carry out the plan in {name}: {title}
 
 Do its open tasks one after the other. Tick a task in the file, `[x]`, once what it says is true and its check passes.
 """
+LIST_GOAL = """\
+Do the open tasks in {name}, one after the other. Tick a task in the file, `[x]`, once what it says is true.
+"""
+JSON_GOAL = """\
+Do the stories in {name} that have not passed, one after the other. Set `"passes": true` in the file once a story's \
+acceptance criteria are met.
+"""
 SHAPE = """\
 # Plan: TITLE
 
@@ -152,13 +159,17 @@ def plan_in(answer: str, name: str = "PLAN.md") -> Plan | None:
     return Plan(clean("\n".join(kept)).strip("\n") + "\n", name)
 
 
-def carried_out(settings: Settings, workspace: Path) -> tuple[Settings, str]:
-    """The settings of a run that settles the tasks of a plan, whose checks must pass then, and its goal. Any other list
-    of tasks changes nothing, and brings no goal."""
+def with_tasks(settings: Settings, workspace: Path) -> tuple[Settings, str]:
+    """Return the settings for a run that does the tasks of a file, and its goal. The checks of a plan must pass."""
     path = workspace / settings.tasks
-    if path.suffix == ".json" or not path.is_file() or not is_plan((plan := load(path)).text):
-        return settings, ""
-
+    if not path.is_file():
+        raise UserError(
+            f"tasks file not found: {settings.tasks}", "name a file with Markdown checkboxes, or a prd.json"
+        )
+    if path.suffix == ".json":
+        return settings, JSON_GOAL.format(name=settings.tasks)
+    if not is_plan((plan := load(path)).text):
+        return settings, LIST_GOAL.format(name=settings.tasks)
     reading = sound(plan.read(), settings.tasks)
     goal = GOAL.format(name=settings.tasks, title=reading.title)
     return with_checks(settings, replace(reading, checks=tuple(plan.commands()))), goal

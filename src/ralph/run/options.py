@@ -5,7 +5,7 @@ here the way their help shows them.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -20,7 +20,26 @@ Kind = Literal["flag", "optional", "list", "int", "float", "text"]
 Values = dict[str, Any]
 
 KINDS: dict[str, Kind] = {"": "flag", "N": "int", "USD": "float"}
+FORMATS: dict[Any, Callable[[Any], str]] = {parse_duration: format_duration, parse_size: format_size}
+PRESET_OF = {"loop": "checks", "work": "checks", "task": "supervise", "job": "supervise"}
+"""The preset of each command; that of `run` and the others is a setting, `guardrails` by default."""
 COMPATIBILITY = "Compatibility"
+
+
+class NumberType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2
+    """A number, with a message that says what was expected."""
+
+    def __init__(self, kind: type, name: str) -> None:
+        self.kind, self.name = kind, name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self.kind(value)
+        except ValueError:
+            self.fail(f"expected {self.name}, got {value!r}", param, ctx)
+
+
+NUMBERS = {"int": NumberType(int, "a whole number"), "float": NumberType(float, "dollars as a plain number, such as 5")}
 
 
 class Option(click.Option):
@@ -29,7 +48,7 @@ class Option(click.Option):
     After the names comes the value: a number (`N`, `USD`), one of some words (`reject|warn|accept`) or any text.
     ` ...` means that it may be repeated, `[=WORD]` that the value may be left out; no value makes a flag. `key` is the
     setting that it sets (`agent.model`), empty if the command reads it by `name`; `sets` is the value that a flag
-    stands for; an option with `once` is refused if it is given twice.
+    stands for; an option with `once` is refused if it is given twice; `shows_default`: the help states the default.
     """
 
     def __init__(
@@ -41,6 +60,7 @@ class Option(click.Option):
         sets: Any = True,
         once: bool = False,
         group: str = "Options",
+        shows_default: bool = False,
     ) -> None:
         words = spelling.removesuffix("[=WORD]").split(" ")
         self.names = tuple(word for word in words if word.startswith("-"))
@@ -51,7 +71,7 @@ class Option(click.Option):
             self.kind, value = "optional", "WORD"
         elif spelling.endswith(" ..."):
             self.kind = "list"
-        self.key, self.sets, self.once, self.group = key, sets, once, group
+        self.key, self.sets, self.once, self.group, self.shows_default = key, sets, once, group, shows_default
         identifier = max(self.names, key=len).lstrip("-").replace("-", "_")
         super().__init__(
             [*self.names, identifier],
@@ -71,21 +91,27 @@ class Option(click.Option):
             return click.Choice(self.choices)
         if value in ("FILE", "DIR"):
             return click.Path()  # for shell completion; whether it exists is checked later
-        if self.kind == "int":
-            return click.INT
-        return click.FLOAT if self.kind == "float" else click.STRING
+        return NUMBERS.get(self.kind, click.STRING)
 
     def with_help(self, text: str) -> "Option":
         """Return a copy with another help text, unless that is empty."""
         other = copy.copy(self)
-        other.help = text or self.help
+        if text:
+            other.help, other.shows_default = text, False
         return other
+
+    def describe(self, preset: str) -> str:
+        """Return the help, with the default that a preset gives the setting."""
+        text = self.help or ""
+        default = _default_text(self.key, preset) if self.shows_default else ""
+        return f"{text.removesuffix('.')} (default: {default})." if default else text
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         record = super().get_help_record(ctx)
-        if record and self.kind == "optional":
-            return f"{', '.join(self.names)}[={self.metavar}]", record[1]
-        return record
+        if record is None:
+            return None
+        names = f"{', '.join(self.names)}[={self.metavar}]" if self.kind == "optional" else record[0]
+        return names, self.describe(PRESET_OF.get(ctx.command.name or "", "guardrails"))
 
 
 def _refuse_second(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
@@ -142,10 +168,11 @@ def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[
 
 def usage_error(error: click.UsageError) -> UserError:
     """Say in one line what is wrong with the options, and where to find the right ones."""
-    hint = f"`{error.ctx.command_path if error.ctx else 'ralph'} -h` lists the options"
+    path = error.ctx.command_path if error.ctx else "ralph"
+    hint = f"`{path} -h` lists the options"
     if isinstance(error, click.NoSuchOption):
         others = [
-            f"`ralph {name}`" for name, rows in COMMANDS.items() for row in rows if error.option_name in row.names
+            f"`ralph {name}`" for name, rows in COMMANDS.items() if any(error.option_name in row.names for row in rows)
         ]
         if others:
             hint = f"it belongs to {', '.join(others)}; {hint}"
@@ -159,7 +186,8 @@ def usage_error(error: click.UsageError) -> UserError:
         trouble = "takes no value" if "does not take" in error.message else "requires an argument"
         return UserError(f"{error.option_name} {trouble}", hint)
     text = " ".join(error.format_message().split())
-    hint = hint.replace("options", "commands") if "command" in text else hint
+    if text == "Missing command.":
+        return UserError(f"{path} needs a command", f"`{path} -h` lists the commands")
     return UserError(text[:1].lower() + text[1:].rstrip("."), hint)
 
 
@@ -173,16 +201,21 @@ def _field(key: str) -> tuple[Any, Any]:
     return field_types(struct)[last], getattr(struct(), names[last])
 
 
-def _default_text(key: str, default: Any, parse_text: Any) -> str:
-    """Return `default: 10; loop: 25`, or nothing if there is no default worth showing."""
-    show = {parse_duration: format_duration, parse_size: format_size}.get(parse_text, str)
-    parts = [f"default: {show(default)}"] if default else []
-    if key in PRESETS["checks"]:
-        parts.append(f"loop: {show(PRESETS['checks'][key])}")
-    return "; ".join(parts)
+def _default_text(key: str, preset: str) -> str:
+    """Return the default of a setting as it is typed; empty if there is none worth showing."""
+    kind, default = _field(key)
+    default = PRESETS[preset].get(key, default)
+    parsers = [meta.extra["parse"] for meta in metas_of(kind) if meta.extra and "parse" in meta.extra]
+    if default in (None, "", ()) or isinstance(default, bool):
+        return ""
+    if isinstance(default, list | tuple):
+        return ", ".join(map(str, default))
+    return FORMATS[parsers[0]](default) if parsers else str(default)
 
 
-def setting(key: str, spelling: str = "", text: str = "", sets: Any = None, once: bool = False) -> Option:
+def setting(
+    key: str, spelling: str = "", text: str = "", *, sets: Any = None, once: bool = False, shows_default: bool = False
+) -> Option:
     """Return the option for a setting; its type, default and help come from the schema unless given here."""
     kind, default = _field(key)
     metas, bare = metas_of(kind), bare_type(kind)
@@ -197,13 +230,13 @@ def setting(key: str, spelling: str = "", text: str = "", sets: Any = None, once
         metavar = metavar or "N"
     elif get_origin(bare) is tuple:
         metavar, help_text = "...", f"{help_text} Repeatable."
-    shows_default = not text and (get_origin(bare) is Literal or bare in (int, float))
-    if shows_default and (default_text := _default_text(key, default, extra.get("parse"))):
-        help_text = f"{help_text.removesuffix('.')} ({default_text})."
     if sets is None:
         sets = not default if bare is bool else True
     is_flag = bare is bool or sets is not True
-    return Option(f"{names} {metavar}".rstrip() if not is_flag else names, help_text, key=key, sets=sets, once=once)
+    spelled = names if is_flag else f"{names} {metavar}".rstrip()
+    return Option(
+        spelled, help_text, key=key, sets=sets, once=once, shows_default=shows_default or not (is_flag or text)
+    )
 
 
 def _group(title: str, *options: Option) -> tuple[Option, ...]:
@@ -364,7 +397,7 @@ TASK = (
     *DONE,
     *_group(
         "Limits",
-        setting("maximumIterations", "-m --max-restarts", "Start the agent at most N times."),
+        setting("maximumIterations", "-m --max-restarts", "Start the agent at most N times.", shows_default=True),
         setting("waitTimeout"),
         setting("pollInterval"),
     ),

@@ -7,7 +7,7 @@ from json import dumps, loads
 import msgspec
 
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import read_given
+from ralph.files import decode_file, read_given
 from ralph.sandbox.discovery import resolve_paths
 from ralph.sandbox.named_files import refuse_hidden_target
 from ralph.settings import Settings
@@ -57,7 +57,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             return self.goal_text
         refuse_link_out(self.goal_file, self.settings, self.workspace, self.task)
         try:
-            text = read_given(self.goal_file).decode("utf-8", "surrogateescape")
+            text = decode_file(read_given(self.goal_file), self.goal_file)
         except OSError as error:
             raise UserError(f"cannot read {self.goal_file}: {error.strerror}", "name a file with the goal") from None
         if not text.strip():

@@ -71,8 +71,15 @@ def load(
     layers.append(SettingsLayer(name=source, document=dict(overrides), options=options))
     layers = [normalize(layer) for layer in layers]
     _raise_problems((layer, problem) for layer in layers for problem in _problems_in(layer))
-    settings = resolve([layer.document for layer in layers])
-    _raise_problems((_layer_to_blame(layers, problem.path), problem) for problem in _conflicts(settings))
+    *files, line = (layer.document for layer in layers)
+    settings = resolve([*files, line])
+    # A file must be valid even if the command line overrides what is wrong with it.
+    alone = resolve([*files, {"preset": settings.preset}])
+    found = {problem: _layer_to_blame(layers[:-1], problem.path) for problem in _invalid(alone)}
+    found |= {
+        problem: _layer_to_blame(layers, problem.path) for problem in _conflicts(settings) if problem not in found
+    }
+    _raise_problems((layer, problem) for problem, layer in found.items())
     return LoadedSettings(settings, tuple(paths), tuple(name for layer in layers for name in layer.ignored))
 
 
@@ -171,14 +178,19 @@ def _problems_in(layer: SettingsLayer) -> Iterator[Problem]:
 
 def _conflicts(settings: Settings) -> Iterator[Problem]:
     """Yield what is wrong with the layers together."""
+    yield from _invalid(settings)
+    if settings.on_limit == "switch" and not settings.fallback_agents:
+        yield Problem(("onLimit",), '"switch" needs agents to switch to in fallbackAgents')
+
+
+def _invalid(settings: Settings) -> Iterator[Problem]:
+    """Yield values that no other setting can make valid."""
     fewest = MIN_ITERATIONS[settings.preset]
     if settings.maximum_iterations < fewest:
         text = f'expected {fewest} or more with the "{settings.preset}" preset, got {settings.maximum_iterations}'
         yield Problem(("maximumIterations",), text)
     if not settings.until:
         yield Problem(("until",), "expected at least one claim: without one no run can be done")
-    if settings.on_limit == "switch" and not settings.fallback_agents:
-        yield Problem(("onLimit",), '"switch" needs agents to switch to in fallbackAgents')
     for name, agent in settings.agents.items():
         if text := _agent_conflict(name, agent):
             yield Problem(("agents", name), text)

@@ -1,6 +1,6 @@
 import pytest
 
-from ralph.core.prompts import LONGEST, commit_message
+from ralph.core.prompts import MAX_COMMIT_MESSAGE, commit_message
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_the_message_is_in_the_tag_or_in_the_first_line(answer: str, message: st
 
 
 def test_a_message_without_end_is_cut() -> None:
-    assert commit_message("x" * 10**6) == "x" * LONGEST
+    assert commit_message("x" * 10**6) == "x" * MAX_COMMIT_MESSAGE

@@ -463,6 +463,30 @@ def test_a_rewind_says_what_it_could_not_make_as_it_was(repo: Any, tmp_path: Pat
     assert (repo.path / "a.txt").read_bytes() == b"other\r\n"
 
 
+def test_a_rewind_applies_filters_only_to_what_git_has_cleaned(repo: Any) -> None:
+    for kind in ("clean", "smudge"):
+        repo.config(f"filter.rot13.{kind}", "tr a-z n-za-m")
+    repo.write(".gitattributes", "*.secret filter=rot13\n")
+    for name in ("first.secret", "staged.secret"):
+        repo.write(name, "secret\n")
+    repo.commit("encrypted")
+    repo.write("staged.secret", "staged\n")
+    repo.git("add", "-A")
+    assert repo.git("show", "HEAD:first.secret") == "frperg"
+    loop = Loop(repo)
+    for text in ("other\n", "third\n"):
+        for name in ("first.secret", "staged.secret", "new.secret"):
+            repo.write(name, text)
+        loop.save()
+    repo.commit("by the agent")
+    repo.write("first.secret", "fourth\n")
+    loop.save()
+    for number in (1, 0, 2, 3, 0, 2):
+        loop.saved.rewind(number, loop.index)
+        assert repo.files() == loop.states[number], number
+    assert tree_of(loop.index.tree()) == loop.saved.all()[2].tree, "nothing seems changed"
+
+
 def test_a_rewind_keeps_permissions_and_says_which_it_does_not_know(repo: Any) -> None:
     secret, tool, gone = (repo.write(name, "one\n") for name in ("secret", "tool", "gone"))
     secret.chmod(0o600)

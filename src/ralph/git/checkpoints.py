@@ -128,6 +128,8 @@ class Checkpoints:
         kept_as = self._keep(now)
         try:
             index.check_out(tree_of(now), target.tree)
+            if cleaned := self._find_cleaned(changed, index):
+                index.smudge(cleaned)
         except GitError as error:
             raise UserError(
                 f"cannot rewind to checkpoint {number} of run {self.run_id}: {error.message}",
@@ -136,6 +138,16 @@ class Checkpoints:
         missed = [*self._not_in_checkpoint(target, nested), *self._not_byte_for_byte(changed)]
         missed += self._restore_modes(before, changed)
         return Rewound(len(changed), kept_as, tuple(missed))
+
+    def _find_cleaned(self, files: Mapping[bytes, bytes], index: PrivateIndex) -> list[bytes]:
+        """Return those of the files that have a filter, and whose objects it has made.
+
+        A checkpoint has the real content of what the agent changed, and what git added of unchanged files.
+        """
+        attributes = self._attributes([path for path, name in files.items() if name], "filter")
+        filtered = [path for (path, _), value in attributes.items() if value not in (b"unspecified", b"unset")]
+        added = index.added_objects(filtered) if filtered else set()
+        return [path for path in filtered if (path, files[path]) in added]
 
     def _not_in_checkpoint(self, target: Saved, nested: Sequence[str]) -> Iterator[str]:
         """Say what the checkpoint does not contain."""
@@ -178,19 +190,22 @@ class Checkpoints:
         """Return those of the files whose line ends git converts when it saves them."""
         if not paths:
             return set()
-        args = ("check-attr", "-z", "--stdin", "text", "eol")
-        rows = self.git.run(*args, stdin=b"\0".join([*paths, b""])).split(b"\0")
-        values = {(path, name): value for path, name, value in zip(rows[::3], rows[1::3], rows[2::3], strict=False)}
+        values = self._attributes(paths, "text", "eol")
         setting = self.git.try_run("config", "--get", "core.autocrlf").out.strip().lower()
         default = b"auto" if setting not in (b"", b"false", b"no", b"off", b"0") else b"unset"
 
-        def is_find_converted(path: bytes) -> bool:
+        def is_converted(path: bytes) -> bool:
             text, eol = (values.get((path, name), b"unspecified") for name in (b"text", b"eol"))
             if text == b"unspecified":
                 text = default if eol == b"unspecified" else b"set"
             return text != b"unset"
 
-        return {path for path in paths if is_find_converted(path)}
+        return {path for path in paths if is_converted(path)}
+
+    def _attributes(self, paths: Sequence[bytes], *names: str) -> dict[tuple[bytes, bytes], bytes]:
+        """Return the values of git's attributes by path and name."""
+        rows = self.git.run("check-attr", "-z", "--stdin", *names, stdin=b"\0".join([*paths, b""])).split(b"\0")
+        return {(path, name): value for path, name, value in zip(rows[::3], rows[1::3], rows[2::3], strict=False)}
 
     def _place(self, path: bytes) -> str:
         return os.path.join(self.git.root, os.fsdecode(path))

@@ -8,14 +8,14 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 
 from msgspec import Struct
 
 from ralph.core.secrets import Redactor, secret_values
-from ralph.files import new_hash, read_given, temporary_folder, write_file
+from ralph.files import add_to_file, new_hash, read_given, temporary_folder, write_file
 from ralph.git.client import Git, GitError, git_error, git_version
 from ralph.git.look import PrivateGitFolder
 from ralph.git.nested import files_in, without_submodules
@@ -26,6 +26,7 @@ MAX_NEW_FILES = 1_000_000_000  # bytes of new files that are saved, all together
 MAX_UNREADABLE = 20  # files
 REFRESH_INTERVAL = 30.0  # seconds; `git status` writes what it learned to the index at most this often
 NO_COMMIT = "0" * 40
+ADDED = "added"  # file in the private folder: trees of the user's index, whose files have been through their filters
 MAX_INDEX = 1 << 30  # bytes; the index of a million files has a tenth of it
 # File modes as `git status` prints them; the last two are ours.
 GONE, UNKNOWN, UNMERGED = b"000000", b"", b"several"
@@ -85,6 +86,17 @@ class PrivateIndex:
         """Start from the user's index, and from the repository's settings of the moment when the run began."""
         self._look.open()
         self._copy_users_index()
+        with suppress(GitError):  # unmerged files have no tree
+            tree = self.run("write-tree", "--missing-ok")
+            add_to_file(f"{self._look.folder}/{ADDED}", tree)
+
+    def added_objects(self, paths: Sequence[bytes]) -> set[tuple[bytes, bytes]]:
+        """Return path and object of those of the files that the user's index had at a `begin` of this run."""
+        trees = {*read_given(f"{self._look.folder}/{ADDED}", MAX_INDEX).decode().split()}
+        names = [os.fsdecode(path) for path in paths]
+        args = ("--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree")
+        rows = [row for tree in trees for row in self.git.try_run(*args, tree, "--", *names).out.split(b"\0") if row]
+        return {(path, about.split()[2]) for about, _, path in (row.partition(b"\t") for row in rows)}
 
     def tree(self, whole: bool = False) -> str:
         """Return a fingerprint `HEAD:tree[:rest]` that changes with HEAD and with any file's content, mode or name.
@@ -122,11 +134,20 @@ class PrivateIndex:
         return self._look.at(head).run(*self._options, *args, stdin=stdin, env=self._env)
 
     def check_out(self, now: str, target: str) -> None:
-        """Turn the files of the tree `now` into those of the tree `target`, through the user's filters."""
-        # Git compares entries as young as their index by content, which a filter changes: so make the index younger.
+        """Turn the files of the tree `now` into those of the tree `target`, byte for byte except line ends."""
+        self._make_younger()
+        self.run("read-tree", "--no-sparse-checkout", "-m", "-u", now, target)
+        self._tree = target
+
+    def smudge(self, paths: Sequence[bytes]) -> None:
+        """Write these files again, through the user's filters: what the tree has of them went through those before."""
+        self.git.run("checkout-index", "-f", "-u", "-z", "--stdin", stdin=b"\0".join([*paths, b""]), env=self._env)
+        self._make_younger()
+
+    def _make_younger(self) -> None:
+        """Have git trust the index: it compares entries as young as that by content, which a filter changes."""
         soon = time.time() + 2  # some gits compare whole seconds
         os.utime(self._path, (soon, soon))
-        self.git.run("read-tree", "--no-sparse-checkout", "-m", "-u", now, target, env=self._env)
 
     def _copy_users_index(self) -> None:
         self._tree, content = "", b""

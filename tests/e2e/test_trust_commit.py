@@ -196,3 +196,13 @@ def test_a_partial_clone_of_the_users_goes_on_working(
     accepted = ralph("accept", "-C", str(clone))
     assert accepted.code == 0, accepted.err
     assert (clone / "file").read_text() == "file\nmore\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "branch"), [("git checkout -qb other", "other"), ("git checkout -q --detach", "no branch")]
+)
+def test_an_agent_that_switches_the_branch_is_reported(
+    play: Callable[..., Any], git: Git, command: str, branch: str
+) -> None:
+    done = play(command)
+    assert done.err.count(f"your branch was switched from main to {branch}") == 1, done.err

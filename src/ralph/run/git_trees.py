@@ -35,7 +35,7 @@ class GitTrees(Trees):
         self.new_nested = self._index.new_nested
         self._told_nested = 0
         self._saved = Checkpoints(git, context.folder.id)
-        self._base = self._now = self._head = ""
+        self._base = self._now = self._head = self._branch = ""
         self._left_out: tuple[str, ...] = ()
         self._left_out_before: tuple[str, ...] = ()
         self._ignored_before: set[bytes] = set()
@@ -47,6 +47,7 @@ class GitTrees(Trees):
         self._base = base or self._now
         self._left_out_before = self._index.left_out
         self._head = read_line(f"{self.git.git_dir}/HEAD")
+        self._branch = _branch_in(self._head)
         if base is None:
             self._saved.save(0, self._now, unsaved=self._index.unsaved)
         else:
@@ -55,6 +56,7 @@ class GitTrees(Trees):
 
     def tree(self, number: int) -> str | None:
         self._tell_config_changes()
+        self._tell_switched_branch()
         try:
             self._now = self._index.tree()
             self._saved.save(number, self._now, unsaved=self._index.unsaved)
@@ -75,6 +77,11 @@ class GitTrees(Trees):
                 Notice(f"{name} is a nested repository: its files are part of the work, its history {name}/.git is not")
             )
         self._told_nested = len(self.new_nested)
+
+    def _tell_switched_branch(self) -> None:
+        before, self._branch = self._branch, _branch_in(read_line(f"{self.git.git_dir}/HEAD"))
+        if self._branch != before and not self.worktree:
+            self._context.tell(Notice(f"your branch was switched from {before} to {self._branch}"))
 
     def _tell_config_changes(self) -> None:
         with suppress(UserError):  # a broken repository: the look at it is about to say so
@@ -144,3 +151,8 @@ class GitTrees(Trees):
         if self._base == self._now:
             return ""
         return self._context.redact.text(diff(self.git, self._base, self._now, DIFF_LIMIT + 1))
+
+
+def _branch_in(head: str) -> str:
+    """Return the branch that the content of a HEAD file names."""
+    return head.removeprefix("ref: refs/heads/") if head.startswith("ref: ") else "no branch"

@@ -13,6 +13,7 @@ from bench.nights.task import CHECK, GOAL
 
 CAP = 25
 GATED, BARE, AGAIN = "ralph", "ralph, no gate", "ralph, no gate, --claims 3"
+UNPROTECTED = "ralph, tests unprotected"
 CAREFUL = "bash: until the tests pass"
 IDLE = "3s"
 SAID_DONE, SAID_UNVERIFIED, SAID_NOT = "done", "unverified", "not done"
@@ -98,7 +99,7 @@ def ralph(program: str, version: str) -> tuple[Contender, ...]:
             **common,
         ),
         Contender(
-            name="ralph, tests unprotected",
+            name=UNPROTECTED,
             argv=lambda place: words(place, "loop", *gate),
             claim=complete,
             gate=True,

@@ -8,7 +8,7 @@ from msgspec import Struct, json
 
 from bench.lab import ROOT
 from bench.nights import chaos, table
-from bench.nights.contenders import AGAIN, BARE, CAP, CAREFUL, GATED
+from bench.nights.contenders import AGAIN, BARE, CAP, CAREFUL, GATED, UNPROTECTED
 from bench.nights.measures import Number, Standing, numbers, standing
 from bench.nights.night import Played
 from bench.nights.population import PROFILES, drawn, ideal
@@ -233,35 +233,44 @@ Each is what `python -m bench.nights --seed {seed} --night NUMBER --only NAME` p
 """
 
 
-WIDTH, LEFT, TOP, ROW = 760, 250, 64, 34
+WIDTH, LEFT, TOP, ROW = 760, 320, 64, 34
 
 
 def _picture(results: Results) -> str:
-    """Shares of nights that ended as done with red tests. Other loops are dots without names."""
+    """Draw the share of nights that ended as done with red tests: ralph, two bash loops, the best other loop."""
     found = {name: standing(name, nights) for name, nights in results.played.items()}
-    known = (GATED, BARE, GREP)
-    others = [one for name, one in found.items() if name not in known and name != CAREFUL and "ralph, " not in name]
-    body = [_bar(at, found[name], LABELS[name]) for at, name in enumerate(known) if name in found]
-    if others:
-        body.append(_dots(len(known), others))
-    height = TOP + ROW * (len(known) + bool(others)) + 34
-    title = "Nights that ended as done, with red tests"
+    peers = [one for name, one in found.items() if name not in LABELS and not name.startswith(("ralph, ", "bash: "))]
+    bars = [(found[name], label) for name, label in LABELS.items() if name in found]
+    if peers:
+        best = min(peers, key=lambda one: one.false_done.value)
+        bars.append((best, f"best of {len(peers)} other loops: {best.contender.split(' (')[0]}"))
+    return draw_chart(bars)
+
+
+def draw_chart(bars: Sequence[tuple[Standing, str]]) -> str:
+    height = TOP + ROW * len(bars) + 34
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{title}">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{TITLE}">\n'
         f"<style>{STYLE}</style>\n"
-        f'<text class="title" x="16" y="30">{title}</text>\n'
-        f'<text class="dim" x="16" y="48">ten kinds of agents that lie, talk, crash, cheat and litter</text>\n'
-        f"{_axis(height)}\n" + "\n".join(body) + "\n</svg>\n"
+        f'<text class="title" x="16" y="30">{TITLE}</text>\n'
+        f'<text class="dim" x="16" y="48">simulated agents that lie, talk, crash, cheat and litter</text>\n'
+        f"{_axis(height)}\n" + "\n".join(_bar(at, *bar) for at, bar in enumerate(bars)) + "\n</svg>\n"
     )
 
 
-LABELS = {GATED: "ralph, with a check", BARE: "ralph, nothing to check", GREP: "a while loop in bash"}
+TITLE = "Runs that ended as done while the tests were red"
+LABELS = {
+    GATED: "ralph loop --check … --protect 'tests/**'",
+    UNPROTECTED: "ralph loop --check …",
+    CAREFUL: "bash: until the tests pass",
+    GREP: "bash: until the agent says done",
+}
 STYLE = (
     "text{font:14px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:17px}"
     ".dim{fill:#59636e;font-size:12px}"
-    ".ours{fill:#1a7f37}.bare{fill:#9a6700}.other{fill:#cf222e}line{stroke:#d1d9e0}.dot{fill:#cf222e;fill-opacity:.55}"
+    ".ours{fill:#1a7f37}.bare{fill:#9a6700}.other{fill:#cf222e}line{stroke:#d1d9e0}"
     "@media(prefers-color-scheme:dark){text{fill:#f0f6fc}.dim{fill:#9198a1}line{stroke:#3d444d}.ours{fill:#3fb950}"
-    ".bare{fill:#d29922}.other{fill:#f85149}.dot{fill:#f85149}}"
+    ".bare{fill:#d29922}.other{fill:#f85149}}"
 )
 
 
@@ -280,18 +289,9 @@ def _axis(height: int) -> str:
 
 def _bar(at: int, one: Standing, label: str) -> str:
     y, share = TOP + ROW * at, one.false_done.value
-    kind = {GATED: "ours", BARE: "bare"}.get(one.contender, "other")
-    words = f"{one.false_done.count} of {one.false_done.total}"
-    if one.contender == BARE:
-        words += ", called unverified"
+    kind = {GATED: "ours", UNPROTECTED: "bare"}.get(one.contender, "other")
     return (
         f'<text x="16" y="{y + 21}">{escape(label)}</text>'
         f'<rect class="{kind}" x="{LEFT}" y="{y + 7}" width="{max(3.0, _x(share) - LEFT):.0f}" height="20" rx="3"/>'
-        f'<text x="{_x(share) + 10:.0f}" y="{y + 22}">{words}</text>'
+        f'<text x="{_x(share) + 10:.0f}" y="{y + 22}">{one.false_done.count} of {one.false_done.total}</text>'
     )
-
-
-def _dots(at: int, others: Sequence[Standing]) -> str:
-    y = TOP + ROW * at + 17
-    dots = "".join(f'<circle class="dot" cx="{_x(one.false_done.value):.0f}" cy="{y}" r="7"/>' for one in others)
-    return f'<text x="16" y="{y + 4}">{len(others)} other loops</text>{dots}'

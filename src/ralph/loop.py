@@ -1,5 +1,5 @@
-"""How does a run go? Read this first: ask the rules; if none says stop, give the agent one more turn, run the checks,
-look at the workspace, and ask again. Everything that happens is told to listeners."""
+"""The loop. Read this first: ask the rules; if none says stop, give the agent one more turn, run the checks, look at the
+workspace, and ask again. Every listener hears every event."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -36,19 +36,19 @@ class Agent(Protocol):
 
 class Workspace(Protocol):
     def look(self, run: Run) -> Snapshot:
-        """What is true right now: time, markers, requests of people. Cheap; asked before every decision."""
+        """Return what is true right now: the time, markers, people's requests. Called before every decision, so cheap."""
         ...
 
     def guard(self) -> tuple[str, ...]:
-        """Puts protected files back; names those that were touched."""
+        """Restore protected files; return the paths that had been changed."""
         ...
 
     def check(self, number: int) -> tuple[Check, ...] | None:
-        """Runs every check; None if they could not be finished."""
+        """Run every check; return None if they were interrupted."""
         ...
 
     def tree(self, number: int) -> str | None:
-        """A fingerprint of the workspace after iteration `number`."""
+        """Return a fingerprint of the workspace after iteration `number`."""
         ...
 
 
@@ -56,8 +56,11 @@ UNCOUNTED: Sequence[FailureKind] = ("fatal", "limit", "transient")
 
 
 class Parts(Struct, kw_only=True):
-    """The parts of a run. Bring your own agent, rules or workspace. A turn that failed in a way that is `uncounted` is
-    not an iteration. A followup returns what it has spent. `baseline`: run the checks before the first turn."""
+    """The parts of a run. Bring your own agent, rules or workspace.
+
+    A turn that fails with a kind in `uncounted` is not an iteration. A followup returns what it has spent. `baseline`:
+    run the checks before the first turn.
+    """
 
     agent: Agent
     workspace: Workspace
@@ -73,8 +76,10 @@ class Parts(Struct, kw_only=True):
 
 
 def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, Stop]:
-    """Take turns until a rule says stop, or until something happens that a person must fix. The followups of the first
-    `followed` iterations (default: all) have already run."""
+    """Take turns until a rule says stop, or until something happens that a person must fix.
+
+    The followups of the first `followed` iterations (default: all) have already run.
+    """
     followed = len(run.iterations) if followed is None else followed
     while True:
         try:
@@ -99,9 +104,9 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
                     parts.tell(events.Notice(note.notice, "info"))
             run = iterate(run, verdict.notes, parts)
         except CutShort as short:
-            return short.run, stopped(short.run, short.advice, parts)
+            return short.run, stop_after(short.run, short.advice, parts)
         except UserError as error:
-            return run, stopped(run, error.advice, parts)
+            return run, stop_after(run, error.advice, parts)
 
 
 def take_baseline(run: Run, parts: Parts) -> Run:
@@ -115,11 +120,11 @@ def take_baseline(run: Run, parts: Parts) -> Run:
     return replace(run, baseline=checks)
 
 
-def stopped(run: Run, trouble: str, parts: Parts) -> Stop:
-    """The end of a run that cannot go on. Where a person wants an end, or the time is over, that is why."""
+def stop_after(run: Run, trouble: str, parts: Parts) -> Stop:
+    """Return the end of a run that cannot continue: because a person or the time limit ended it, or because of `trouble`."""
     try:
         verdict = judge(run.seeing(parts.workspace.look(run)), parts.rules)
-    except UserError:  # a rule that is broken is why it cannot go on
+    except UserError:  # a broken rule is the trouble itself
         return Stop(Outcome.FATAL, trouble)
     if isinstance(verdict, Stop) and verdict.outcome in (Outcome.INTERRUPTED, Outcome.TIMEOUT):
         return verdict
@@ -127,7 +132,7 @@ def stopped(run: Run, trouble: str, parts: Parts) -> Stop:
 
 
 def judge(run: Run, rules: Sequence[Rule]) -> Verdict:
-    """Asks every rule in order: the first Stop wins; else all notes, and the longest wait."""
+    """Ask every rule in order: the first Stop wins; otherwise return all notes and the longest wait."""
     notes: list[Note] = []
     waits: list[Wait] = []
     refusals: list[Refusal] = []
@@ -146,7 +151,7 @@ def judge(run: Run, rules: Sequence[Rule]) -> Verdict:
 
 
 def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
-    """One agent turn, its checks, and the look at the workspace after it."""
+    """Take one turn, run its checks, and look at the workspace after it."""
     if not run.retries:
         parts.tell(events.IterationStarted(run.number, parts.cap, run.goal))
     if run.seen.told:
@@ -163,7 +168,7 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
 
 
 class CutShort(Exception):
-    """Something that a person must mend got in the way after a turn, which is paid for all the same."""
+    """A turn was taken and paid for, but then something failed that a person must fix."""
 
     def __init__(self, run: Run, advice: str) -> None:
         super().__init__(advice)
@@ -171,7 +176,7 @@ class CutShort(Exception):
 
 
 def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
-    """What follows from a turn: it counts, with its checks and the look at the workspace, or it is not an iteration."""
+    """Turn a finished turn into an iteration with its checks, or note that it doesn't count."""
     touched = parts.workspace.guard()
     if turn.ended_by == "interrupt" or (turn.failure and turn.failure.kind in parts.uncounted):
         parts.tell(events.TurnNotCounted(turn))
@@ -196,7 +201,7 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
 
 
 def ending(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified: bool = False) -> list[events.Event]:
-    """How the end of a run is told; the last of it is that it has finished. `cap` is the one that was asked for."""
+    """Return the events that end a run; the last one is `RunFinished`. `cap` is the iteration limit that was asked for."""
     last = len(run.iterations)
     told: list[events.Event] = []
     if stop.outcome is Outcome.DONE:

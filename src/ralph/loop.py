@@ -1,5 +1,5 @@
-"""The loop. Read this first: ask the rules; if none says stop, give the agent one more turn, run the checks, look at the
-workspace, and ask again. Every listener hears every event."""
+"""The loop. Read this first: ask the rules; if none says stop, give the agent one more turn, run the checks, look at
+the workspace, and ask again. Every listener hears every event."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -36,7 +36,7 @@ class Agent(Protocol):
 
 class Workspace(Protocol):
     def look(self, run: Run) -> Snapshot:
-        """Return what is true right now: the time, markers, people's requests. Called before every decision, so cheap."""
+        """Return what is true right now: the time, markers, people's requests. Must be cheap."""
         ...
 
     def guard(self) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def take_baseline(run: Run, parts: Parts) -> Run:
 
 
 def stop_after(run: Run, trouble: str, parts: Parts) -> Stop:
-    """Return the end of a run that cannot continue: because a person or the time limit ended it, or because of `trouble`."""
+    """Return the end of a run that cannot continue: a person or the time limit, else `trouble`."""
     try:
         verdict = judge(run.seeing(parts.workspace.look(run)), parts.rules)
     except UserError:  # a broken rule is the trouble itself
@@ -201,7 +201,7 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
 
 
 def ending(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified: bool = False) -> list[events.Event]:
-    """Return the events that end a run; the last one is `RunFinished`. `cap` is the iteration limit that was asked for."""
+    """Return the events that end a run; the last one is `RunFinished`. `cap` is the iteration limit."""
     last = len(run.iterations)
     told: list[events.Event] = []
     if stop.outcome is Outcome.DONE:

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo install lint style types fmt build test suite check quick test-agents test-container test-model chaos fuzz bench nights docs clean
+.PHONY: all demo install lint style types fmt build test suite check quick test-agents test-container test-model chaos fuzz bench nights docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/ralph demo
@@ -29,6 +29,11 @@ types: $(VENV)/developed
 fmt: $(VENV)/developed
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+all:
+	$(MAKE) fmt
+	$(MAKE) test
+	$(MAKE) build
 
 build: $(VENV)/made
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .

@@ -1,7 +1,9 @@
 """What a person is told whose machine is not as ralph needs it: which part is missing, and how to get it."""
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -15,9 +17,13 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.mark.parametrize(
     ("prefix", "command"),
     [
-        ("/home/me/.local/share/pipx/venvs/ralph-until-done", "pipx install --force 'ralph-until-done[tui]'"),
-        ("/home/me/.local/share/uv/tools/ralph-until-done", "uv tool install --force 'ralph-until-done[tui]'"),
-        ("/home/me/project/.venv", "pip install 'ralph-until-done[tui]'"),
+        ("/home/me/.local/share/pipx/venvs/ralph-until-done", "pipx inject ralph-until-done 'rich>=13.7' 'textual>=8'"),
+        (
+            "/home/me/.local/share/uv/tools/ralph-until-done",
+            "uv pip install --python /home/me/.local/share/uv/tools/ralph-until-done/bin/python "
+            "'rich>=13.7' 'textual>=8'",
+        ),
+        ("/home/me/project/.venv", "pip install 'rich>=13.7' 'textual>=8'"),
     ],
 )
 def test_the_hint_fits_how_it_was_installed(prefix: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,14 +31,24 @@ def test_the_hint_fits_how_it_was_installed(prefix: str, command: str, monkeypat
     assert to_install("tui") == command
 
 
+def test_every_extra_names_packages_that_can_be_installed_today() -> None:
+    """ralph itself is not on a package index."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    del extras["dev"]
+    for extra, packages in extras.items():
+        names = [re.split(r"[<>=\[]", package)[0] for package in packages]
+        assert [name for name in names if name not in to_install(extra)] == []
+        assert "ralph-until-done" not in to_install(extra)
+
+
 def test_the_pip_of_another_place_is_not_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "pip").touch(0o755)
     monkeypatch.setattr("sys.prefix", str(tmp_path))
     monkeypatch.setenv("PATH", "/usr/bin")
-    assert to_install("tui") == f"{tmp_path}/bin/pip install 'ralph-until-done[tui]'"
+    assert to_install("tui") == f"{tmp_path}/bin/pip install 'rich>=13.7' 'textual>=8'"
     monkeypatch.setenv("PATH", f"{tmp_path}/bin")
-    assert to_install("tui") == "pip install 'ralph-until-done[tui]'"
+    assert to_install("tui") == "pip install 'rich>=13.7' 'textual>=8'"
 
 
 WINDOWS = "ralph: Windows is not supported; use it inside WSL2 (wsl --install)"

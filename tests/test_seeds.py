@@ -1,6 +1,7 @@
 """The founding documents' own examples and acceptance lists, with ralph's names, against the real command."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -410,3 +411,10 @@ def test_an_agent_that_cannot_bound_its_own_turns_is_said(ralph: Ralph, agent: A
     said = "cannot be told how many turns of its own to take: 7 at most is left to its judgement"
     assert (said in result.err) is is_said
     assert "turns of its own" not in ralph("run", "--print", "g", "--ralph", "1", "--agent", name).err
+
+
+def test_make_all_formats_lints_tests_and_builds() -> None:
+    root = Path(__file__).parent.parent
+    done = subprocess.run(["make", "-n", "all"], cwd=root, capture_output=True, text=True, check=True)
+    steps = [done.stdout.index(step) for step in ("ruff format .", "ruff check .", "mypy", "pytest -n", "pip wheel")]
+    assert steps == sorted(steps)

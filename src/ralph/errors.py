@@ -1,4 +1,4 @@
-"""What is told to a person when something they asked for cannot be done?"""
+"""Errors that the user can fix: one line and a hint."""
 
 import sys
 from errno import EAGAIN, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC
@@ -6,11 +6,10 @@ from shutil import which
 
 from ralph.core.text import clean
 
-DISTRIBUTION = "ralph-until-done"  # on the package index `ralph` is somebody else's
-
+DISTRIBUTION = "ralph-until-done"  # `ralph` on the package index is another project
 
 UNREADABLE = (ValueError, RecursionError)
-"""What decoders raise: it is no JSON, not ours, not even UTF-8, or nested deeper than anybody writes."""
+"""What decoders raise for data that isn't ours: not JSON, not UTF-8, or nested too deeply."""
 
 
 class UserError(Exception):
@@ -28,15 +27,15 @@ class UserError(Exception):
 
 
 def shortage(error: BaseException) -> UserError | None:
-    """What the machine, or a limit of the shell, does not let us have more of: no bug of ours, and no file's fault."""
+    """Return the error for a resource that has run out, such as memory or open files; None for any other error."""
     code = ENOMEM if isinstance(error, MemoryError) else error.errno if isinstance(error, OSError) else None
     if code in (EMFILE, ENFILE):
         return UserError("too many open files", "raise the limit: `ulimit -n 256`")
     if code in (ENOSPC, EDQUOT):
         where = f" for {error.filename}" if isinstance(error, OSError) and error.filename else ""
-        return UserError(f"no space is left{where}", "free some space")
+        return UserError(f"no space left{where}", "free some space")
     if code == EFBIG:
-        return UserError("a file is as large as it may be", "raise the limit: `ulimit -f unlimited`")
+        return UserError("a file has reached its size limit", "raise the limit: `ulimit -f unlimited`")
     if code == ENOMEM:
         return UserError("out of memory", "end other programs, or raise the limit: `ulimit -v unlimited`")
     if isinstance(error, BlockingIOError) and code == EAGAIN and error.filename:  # the program that was to be started
@@ -44,20 +43,18 @@ def shortage(error: BaseException) -> UserError | None:
     return None
 
 
-_LONGEST = 2000  # characters of a complaint: somebody may have quoted the wrong things
+MAX_MESSAGE = 2000  # characters; an unclosed quote can swallow a whole file
 
 
 def complain(message: str, hint: str = "") -> None:
-
-    more = "…" if len(message) > _LONGEST else ""
-    print(f"ralph: {clean(message[:_LONGEST])}{more}", file=sys.stderr)
+    more = "…" if len(message) > MAX_MESSAGE else ""
+    print(f"ralph: {clean(message[:MAX_MESSAGE])}{more}", file=sys.stderr)
     if hint:
         print(f"hint: {clean(hint)}", file=sys.stderr)
 
 
 def complaint_in(said: str) -> tuple[str, str]:
-    """What another ralph has complained of at the end of all that it said: message and hint."""
-
+    """Return the message and the hint at the end of another ralph's output."""
     *_, message, hint = "", "", *filter(None, map(str.strip, clean(said).split("\n")))
     if not hint.startswith("hint: "):
         message, hint = hint, ""
@@ -65,13 +62,27 @@ def complaint_in(said: str) -> tuple[str, str]:
 
 
 def to_install(extra: str) -> str:
-    """The command that adds an optional part, by the way in which ralph itself was installed."""
-    wanted = f"'{DISTRIBUTION}[{extra}]'"
-    if "/pipx/venvs/" in sys.prefix:
-        return f"pipx install --force {wanted}"
-    if "/uv/tools/" in sys.prefix:
-        return f"uv tool install --force {wanted}"
+    """Return the command that adds an optional extra to this installation.
 
-    own = f"{sys.prefix}/bin/pip"  # another one would install it where ralph is not
+    It names the packages themselves: ralph is not on a package index yet, so `pip install ralph[tui]` would fail.
+    """
+    packages = " ".join(f"'{package}'" for package in packages_of(extra))
+    if "/pipx/venvs/" in sys.prefix:
+        return f"pipx inject {DISTRIBUTION} {packages}"
+    if "/uv/tools/" in sys.prefix:
+        return f"uv pip install --python {sys.prefix}/bin/python {packages}"
+    own = f"{sys.prefix}/bin/pip"  # any other pip would install them where ralph isn't
     pip = own if sys.prefix != sys.base_prefix and which(own) and which("pip") != own else "pip"
-    return f"{pip} install {wanted}"
+    return f"{pip} install {packages}"
+
+
+def packages_of(extra: str) -> list[str]:
+    """Return the requirements of an extra, such as `textual>=8`."""
+    from importlib.metadata import PackageNotFoundError, requires  # slow to import, and only this error needs it
+
+    try:
+        found = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:  # not installed: run from a checkout by path
+        return [f".[{extra}]"]
+    wanted = (line.partition(";") for line in found)
+    return [name.strip() for name, _, marker in wanted if f"extra == '{extra}'" in marker.replace('"', "'")]

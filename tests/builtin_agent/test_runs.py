@@ -251,7 +251,7 @@ def test_without_its_extra_it_says_how_to_get_it(go, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pydantic_ai'] = None")
     result = go("--model", "ollama:x", PYTHONPATH=str(tmp_path))
     assert result.code == 2
-    assert "pip install 'ralph-until-done[agent]'" in result.err
+    assert "pip install 'pydantic-ai-slim[" in result.err
 
 
 def test_the_address_of_a_provider_can_be_set_in_the_environment(server, go):

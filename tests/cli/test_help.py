@@ -7,6 +7,8 @@ from typing import Any
 import pexpect
 import pytest
 
+from ralph.run.options import COMMANDS
+
 Ralph = Callable[..., Any]
 
 
@@ -151,3 +153,39 @@ def test_options_for_compatibility_are_in_the_whole_help_only(ralph: Ralph) -> N
     ]
     assert [name for name in names if name not in whole] == []
     assert [name for name in names if name in ralph("loop", "-h").out] == []
+
+
+ABOUT_THE_COMMAND = {
+    *("prompt", "prompt_file", "issue", "comments", "directory", "config"),  # what to do, and where
+    *("json", "quiet", "verbose", "dry_run", "detach"),  # how to show it
+    *("root", "project", "task", "depends_on", "resume", "parent"),  # which task
+    *("target", "db", "output", "yes", "max_cost", "max_time"),  # limits of a whole backlog, and where its work goes
+}
+OTHER_SPELLINGS = {
+    *("completion_response", "completion_promise", "completion_tag", "done_file"),  # until
+    *("commit", "push"),  # scm
+    *("pr",),
+    *("print", "ralph"),  # preset, maximumIterations
+}
+
+
+def test_every_option_of_a_run_has_a_setting() -> None:
+    unset = {option.name for rows in COMMANDS.values() for option in rows if not option.key}
+    assert unset == ABOUT_THE_COMMAND | OTHER_SPELLINGS
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        (("hook", "instal"), "no such command: ralph hook instal", "did you mean `ralph hook install`?"),
+        (("loop", "x", "--max-cost", "$5"), "--max-cost: expected dollars as a plain number", "`ralph loop -h` lists"),
+        (("loop", "x", "--until", "DONE", "--check", "true"), "--until: expected", "-h"),
+        (("help", "status"), "no such command: status", "did you mean `ralph ps`"),
+    ],
+)
+def test_a_mistake_is_one_line_and_a_hint(ralph: Ralph, words: tuple[str, ...], said: str, hint: str) -> None:
+    result = ralph(*words)
+    assert result.code == 2
+    message, second = result.err.splitlines()
+    assert message.startswith(f"ralph: {said}")
+    assert hint in second

@@ -15,6 +15,7 @@ import pytest
 
 from ralph.cli.init import KINDS, Dialog, initialize, schema_text
 from ralph.errors import UserError
+from ralph.settings.detect_checks import installed_checks
 
 AGENT = "Agent command (e.g., claude, codex, amp, or other LLM CLI): "
 FLAGS = "Agent flags (comma-separated, optional): "
@@ -269,6 +270,47 @@ def test_a_check_that_cannot_be_run_here_is_not_offered(
     said = answered(workspace, "claude", "", "", "", "", "n")
     assert "go test ./... (not runnable" in said
     assert settings(workspace)["checks"] == []
+
+
+@pytest.fixture
+def only_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PATH with a pytest that passes and without uv."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "pytest").write_text("#!/bin/sh\n")
+    (tmp_path / "tools" / "pytest").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "tools"))
+
+
+@pytest.mark.usefixtures("only_pytest")
+def test_without_uv_plain_pytest_is_tried_and_proposed(workspace: Path) -> None:
+    (workspace / "uv.lock").write_text("version = 1\n")
+    (workspace / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    said = answered(workspace, "claude", "", "", "", "", "", "", "", "n")
+    assert "tried: uv run pytest -q (not runnable" in said
+    assert "tried: pytest -q (green)" in said
+    assert [one["command"] for one in settings(workspace)["checks"]] == ["pytest -q"]
+
+
+@pytest.mark.usefixtures("only_pytest")
+def test_a_loop_proposes_only_checks_that_are_installed(workspace: Path) -> None:
+    (workspace / "uv.lock").write_text("version = 1\n")
+    (workspace / "pyproject.toml").write_text("[tool.pytest.ini_options]\n[tool.ruff]\n")
+    assert installed_checks(workspace) == ["pytest -q"]
+
+
+def test_every_test_folder_is_proposed_for_protection(workspace: Path) -> None:
+    for name in ("tests", "e2e"):
+        (workspace / name).mkdir()
+    said = answered(workspace, "claude", "", "", "", "make test", "append", "", "", "n", "")
+    assert "Protect tests/**, e2e/** from the agent? (Y/n): " in said
+    assert settings(workspace)["protect"] == ["tests/**", "e2e/**"]
+
+
+def test_the_questions_say_for_which_command_they_count(workspace: Path) -> None:
+    said = answered(workspace, "claude", "", "", "", "", "n")
+    iterations, response = said.index(ITERATIONS), said.index(RESPONSE)
+    assert "10 for `ralph run`, 25 for `ralph loop`" in said[:iterations]
+    assert "For `ralph run`: what the agent writes" in said[iterations:response]
 
 
 @pytest.mark.parametrize(

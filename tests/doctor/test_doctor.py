@@ -344,7 +344,7 @@ def test_prices_are_missing_without_the_library(doctor, tmp_path: Path) -> None:
     assert doctor()[1]["prices"]["state"] == "ok"
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['genai_prices'] = None")
     missing = doctor(PYTHONPATH=str(tmp_path))[1]["prices"]
-    assert (missing["state"], missing["advice"]) == ("note", "pip install 'ralph-until-done[prices]'")
+    assert (missing["state"], missing["advice"]) == ("note", "pip install 'genai-prices>=0.0.30'")
 
 
 @pytest.mark.parametrize("words", [("--frobnicate",), ("a", "word"), ("-C", "no/such/folder"), ("--agent", " ")])

@@ -67,7 +67,7 @@ def test_no_room_for_temporary_files_is_no_bug(
         text=True,
     )
     assert done.returncode == 2, done.stderr
-    assert "no space is left for" in done.stderr
+    assert "no space left for" in done.stderr
     assert "internal error" not in done.stderr
 
 

@@ -72,7 +72,7 @@ def test_a_limit_of_the_size_of_files_is_named(
     [
         (MemoryError(), "out of memory", "ulimit -v"),
         (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable", "git"), "too many processes", "ulimit -u"),
-        (OSError(errno.EFBIG, "File too large"), "a file is as large as it may be", "ulimit -f"),
+        (OSError(errno.EFBIG, "File too large"), "a file has reached its size limit", "ulimit -f"),
         (OSError(errno.ENFILE, "Too many open files in system"), "too many open files", "ulimit -n"),
     ],
 )

@@ -52,7 +52,7 @@ def test_without_the_extra_it_is_said_how_to_get_it(anywhere: Machine, tmp_path:
     done = anywhere.ralph("worker", "--db", anywhere.url, PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
     assert "a fleet needs psycopg, which is not installed" in done.stderr
-    assert "ralph-until-done[fleet]" in done.stderr
+    assert "'psycopg[binary]" in done.stderr
 
 
 def test_a_wrong_password_a_missing_database_and_an_old_server_are_refused_at_once(

@@ -83,7 +83,7 @@ Refusal = Callable[[str | bytes], list[str]]
         (
             '{"until": ["STOP"]}',
             ':1: until[0]: expected "KIND:TEXT" with KIND one of word, response, suffix, promise, tag, file, '
-            'or "checks" alone, got "STOP"',
+            'or "checks" alone, got "STOP"; did you mean "word:STOP"?',
         ),
         ('{"until": []}', ":1: until: expected at least one claim: without one no run can be done"),
         ('{"onLimit": "switch"}', ':1: onLimit: "switch" needs agents to switch to in fallbackAgents'),

@@ -73,7 +73,7 @@ def test_without_its_packages_it_says_how_to_install_them(home: dict[str, str], 
     message, hint = done.stderr.splitlines()
     assert message == f"ralph: the web UI needs {package}, which is not installed"
     assert hint.startswith("hint: ")
-    assert "pip install 'ralph-until-done[web]'" in hint
+    assert "pip install 'segno" in hint
 
 
 def test_ctrl_c_ends_it_at_once_while_pages_are_open(serve: Serve, scene: Callable[..., Scene]) -> None:

@@ -1,5 +1,7 @@
-"""`ralph demo`, `init`, `schema`: how does one begin? Shows what ralph is for, on a small repository with a failing
-test and an agent that first gets it wrong; asks the questions that make a project's settings, and writes them."""
+"""`ralph init` writes the project's settings, `ralph schema` prints their JSON Schema, `ralph demo` shows a run.
+
+The demo works on a small repository with a failing test; its scripted agent gets it wrong first.
+"""
 
 import os
 import shlex
@@ -50,15 +52,15 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-@command(Option("-y --yes", "Ask nothing: use what is detected."))
+@command(Option("-y --yes", "Ask nothing; use the defaults and what is detected."))
 def init(values: Values, words: list[str]) -> int:
-    """Write .ralph/settings.json by answering a few questions."""
-    no_words(words, "go to the project, and say `ralph init` there")
+    """Create .ralph/settings.json from your answers to a few questions."""
+    no_words(words, "cd into the project first")
     if values.get("yes"):
-        initialize(Path.cwd(), Silence())
+        initialize(Path.cwd(), DefaultAnswers())
         return 0
     if sys.stdin is None or not sys.stdin.isatty():
-        raise UserError("init asks questions and needs a terminal", "run it in one, or take what is found: --yes")
+        raise UserError("ralph init asks questions and needs a terminal", "use the defaults: ralph init --yes")
     with open(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False) as answers:
         dialog = Dialog(answers, sys.stdout)
         try:
@@ -80,35 +82,35 @@ class Dialog:
         print(text, file=self.questions, end=end, flush=True)
 
     def explain(self, text: str) -> None:
-        """What the next question is about."""
+        """Say what the next question is about."""
         self.say(f"\n{text}")
 
-    def ask(self, question: str, found: str = "") -> str:
-        """The answer, or what was `found` where there is none."""
-        self.say(question.removesuffix(": ") + f" [{found}]: " if found else question, end="")
+    def ask(self, question: str, default: str = "") -> str:
+        """Return the answer, or the default for an empty one."""
+        self.say(question.removesuffix(": ") + f" [{default}]: " if default else question, end="")
         try:
             line = self.answers.readline()
         except OSError:  # the terminal is gone
             line = ""
         if not line.endswith("\n"):
             raise EOFError
-        return line.strip() or found
+        return line.strip() or default
 
-    def ask_about(self, question: str, found: str = "", is_odd: Callable[[str], bool] = lambda answer: False) -> str:
-        """An answer that looks as if it were meant for another question is asked for again."""
-        answer = self.ask(question, found)
+    def ask_about(self, question: str, default: str = "", is_odd: Callable[[str], bool] = lambda answer: False) -> str:
+        """Ask, and ask again if the answer looks like one to another question."""
+        answer = self.ask(question, default)
         if answer and is_odd(answer):
-            self.say(f'"{answer}" looks like the answer to another question. If you mean it, say it again.')
-            answer = self.ask(question, found)
+            self.say(f'"{answer}" looks like the answer to another question. If you mean it, type it again.')
+            answer = self.ask(question, default)
         return answer
 
-    def agrees(self, question: str, unless_said: bool = False) -> bool:
+    def confirm(self, question: str, default: bool = False) -> bool:
         answer = self.ask_about(question, is_odd=lambda said: said.lower() not in ("y", "yes", "n", "no"))
-        return answer.lower() in ("y", "yes") or (unless_said and not answer)
+        return answer.lower() in ("y", "yes") or (default and not answer)
 
 
-class Silence(Dialog):
-    """Nobody is asked: what was found is taken."""
+class DefaultAnswers(Dialog):
+    """Asks nobody: every answer is the default."""
 
     def __init__(self) -> None:
         super().__init__(sys.stdin, sys.stdout)
@@ -116,92 +118,105 @@ class Silence(Dialog):
     def explain(self, text: str) -> None:
         pass
 
-    def ask(self, question: str, found: str = "") -> str:
-        return found
+    def ask(self, question: str, default: str = "") -> str:
+        return default
 
 
 def initialize(workspace: Path, dialog: Dialog) -> None:
-    """The whole conversation: shows what is there, asks, and writes once every answer is in."""
-
+    """Show the settings that exist, ask, show what will be written, and write it."""
     settings = workspace / ".ralph" / "settings.json"
     if os.path.lexists(settings):
-        _show(workspace, dialog)
-        if not dialog.agrees("Overwrite? (y/N): "):
+        _show_existing(workspace, dialog)
+        if not dialog.confirm("Overwrite? (y/N): "):
             return
-    said = interview(workspace, dialog)
-    dialog.say("\n" + _written(said).decode(), end="")
+    answers = interview(workspace, dialog)
+    data = msgspec.json.format(msgspec.json.encode(answers), indent=2) + b"\n"
+    dialog.say("\n" + data.decode(), end="")
     folder = prepare(workspace)
-    files = {settings: _written(said), folder / SCHEMA_FILE: schema_text("settings").encode()}
-    for path, data in files.items():
+    for path, content in {settings: data, folder / SCHEMA_FILE: schema_text("settings").encode()}.items():
         try:
-            replace_file(path, data)
+            replace_file(path, content)
         except OSError as error:
             raise cannot_write(path, error) from None
     dialog.say("\nSettings written to .ralph/settings.json")
-    dialog.say(f'Next: ralph {"loop" if said["checks"] else "run"} "what shall be true in the end"')
-    with suppress(UserError):  # without bubblewrap, --sandbox is not offered
+    dialog.say(f'Next: ralph {"loop" if answers["checks"] else "run"} "your goal"')
+    with suppress(UserError):  # no bubblewrap
         if find_bubblewrap(os.environ, str(workspace)):
             dialog.say("To keep the agent away from your home and keys, add --sandbox.")
 
 
 def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
-    """The settings that the answers make."""
+    """Ask every question and return the settings."""
+    settings: dict[str, Any] = {"$schema": f"./{SCHEMA_FILE}", **DEFAULTS}
+    settings["agent"] = _ask_agent(dialog)
+    dialog.explain(
+        "How many iterations a run gets. Blank: 10 for `ralph run`, 25 for `ralph loop`;\na number counts for both."
+    )
+    while answer := dialog.ask("Maximum iterations [10]: "):
+        if answer.isascii() and answer.isdigit() and len(answer) < 10 and int(answer) > 0:
+            settings["maximumIterations"] = int(answer)
+            break
+        dialog.say("Please give a whole number greater than 0.")
+    dialog.explain(
+        "For `ralph run`: what the agent writes between <response> and </response> when\nit is done "
+        "(`ralph loop` expects COMPLETE)."
+    )
+    answer = dialog.ask_about(
+        "Completion response [DONE]: ", is_odd=lambda said: _is_choice(said) or " " in said or said.startswith("-")
+    )
+    settings["completionResponse"] = answer or "DONE"
+    settings["checks"] = _ask_checks(workspace, dialog)
+    dialog.explain("ralph can commit the work after green checks; the agent writes the message.")
+    if dialog.confirm("Configure SCM? (y/N): "):
+        settings["scm"] = _ask_scm(dialog)
+    tests = [f"{name}/**" for name in TEST_FOLDERS if (workspace / name).is_dir()]
+    if settings["checks"] and tests:
+        dialog.explain("An agent can make checks pass by editing the tests. ralph restores protected\nfiles.")
+        if dialog.confirm(f"Protect {', '.join(tests)} from the agent? (Y/n): ", default=True):
+            settings["protect"] = tests
+    return settings
 
-    said: dict[str, Any] = {"$schema": f"./{SCHEMA_FILE}", **DEFAULTS}
+
+def _ask_agent(dialog: Dialog) -> dict[str, Any]:
     agents = [name for name in programs() if which(name)]
     agents += [name for name in acp.find_installed() if name.removeprefix(acp.PREFIX) not in programs()]
-    dialog.explain("Who does the work: a coding agent that is installed here, or any command line.")
+    dialog.explain("The coding agent: one that is installed here, or any command line.")
     if agents:
         dialog.say(f"Installed here: {', '.join(agents)}")
     question = "Agent command (e.g., claude, codex, amp, or other LLM CLI): "
     while not (agent := dialog.ask_about(question, next(iter(agents), ""), _is_choice)):
-        if isinstance(dialog, Silence):
-            hint = "install one, or name yours: run `ralph init` in a terminal"
-            raise UserError("no coding agent is installed", hint)
+        if isinstance(dialog, DefaultAnswers):
+            raise UserError(
+                "no coding agent is installed", "install one, or name yours: run `ralph init` in a terminal"
+            )
         dialog.say(f"An agent command is required, for example {(*agents, 'claude')[0]}.")
-    dialog.explain("Words that it is always started with.")
+    dialog.explain("Words to add to every start of the agent.")
     flags = dialog.ask_about("Agent flags (comma-separated, optional): ", is_odd=lambda said: not said.startswith("-"))
-    said["agent"] = {"command": agent, "flags": _parts(flags)}
-    dialog.explain("How many turns it gets before ralph gives up (without an answer `ralph loop`\ngives it 25).")
-    while answer := dialog.ask("Maximum iterations [10]: "):  # else every way to loop has a number of its own
-        if answer.isascii() and answer.isdigit() and len(answer) < 10 and int(answer) > 0:
-            said["maximumIterations"] = int(answer)
-            break
-        dialog.say("Please give a whole number greater than 0.")
-    dialog.explain("What the agent writes between <response> and </response> when it is done.")
-    answer = dialog.ask_about(
-        "Completion response [DONE]: ", is_odd=lambda said: _is_choice(said) or " " in said or said.startswith("-")
-    )
-    said["completionResponse"] = answer or "DONE"
-    said["checks"] = _ask_checks(workspace, dialog)
-    dialog.explain("After green checks the work can be committed, with a message by the agent.")
-    if dialog.agrees("Configure SCM? (y/N): "):
-        while not (scm := dialog.ask("  SCM command (e.g., git): ")):
-            dialog.say("  An SCM command is required.")
-        while not (tasks := _parts(dialog.ask("  SCM tasks (comma-separated, e.g., commit,push): "))):
-            dialog.say("  Please name at least one task.")
-        said["scm"] = {"command": scm, "tasks": tasks}
-    tests = next((name for name in TEST_FOLDERS if (workspace / name).is_dir()), "")
-    if said["checks"] and tests:
-        dialog.explain("An agent can make checks pass by changing the tests; what is protected is\nput back.")
-        if dialog.agrees(f"Protect {tests}/** from the agent? (Y/n): ", unless_said=True):
-            said["protect"] = [f"{tests}/**"]
-    return said
+    return {"command": agent, "flags": _split_at_commas(flags)}
+
+
+def _ask_scm(dialog: Dialog) -> dict[str, Any]:
+    while not (scm := dialog.ask("  SCM command (e.g., git): ")):
+        dialog.say("  An SCM command is required.")
+    while not (tasks := _split_at_commas(dialog.ask("  SCM tasks (comma-separated, e.g., commit,push): "))):
+        dialog.say("  Please name at least one task.")
+    return {"command": scm, "tasks": tasks}
 
 
 def _is_choice(answer: str) -> bool:
-    """Whether it answers a question of another kind: how many, yes or no, what to do."""
-    return answer.isdigit() or answer.upper() in ("Y", "N", "YES", "NO", *get_args(FailAction))
+    """Whether it answers another kind of question: how many, yes or no, the fail action."""
+    return answer.isdigit() or answer.upper() in ("Y", "N", "YES", "NO", *ACTIONS)
 
 
-def _parts(answer: str) -> list[str]:
-    """What stands between commas."""
+def _split_at_commas(answer: str) -> list[str]:
     return [part.strip() for part in answer.split(",") if part.strip()]
 
 
 def _ask_checks(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
-    dialog.explain("What must pass before the work is believed to be done: your tests, a linter.")
-    found = _found_checks(workspace, dialog)
+    dialog.explain("Commands that must pass before the work counts as done: your tests, a linter.")
+    found = _try_detected_checks(workspace, dialog)
+    if found:
+        dialog.explain(f"Press Enter to use the command in brackets, or type {NONE} to finish.")
     checks = []
     question = "Add guardrail command (leave blank to finish): "
     while command := dialog.ask_about(question, next(iter(found), ""), _is_choice):
@@ -215,29 +230,27 @@ def _ask_checks(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
     return checks
 
 
-def _found_checks(workspace: Path, dialog: Dialog) -> list[str]:
-    """The checks that the project has already and that can be run here, each tried once."""
-
+def _try_detected_checks(workspace: Path, dialog: Dialog) -> list[str]:
+    """Run the checks that the project has, and return those that can be run here."""
     proposals = detect_checks(workspace)
     if not proposals:
         return []
-
-    usable = []
+    runnable = []
     with Keeper.start() as keeper, Interrupt() as interrupt:
         trials = Trials(workspace, resolve([]), keeper)
         for proposal in proposals:
-            dialog.say(f"Found in {proposal.source}, and tried: {proposal.command}", end=" ")
-            (trial,) = trials.of([proposal.command], interrupt)
-            dialog.say(f"({trial.state}{f': {trial.ending}' if trial.ending else ''})")
-            usable += [] if trial.state == "not runnable" else [proposal.command]
-    if usable:
-        dialog.explain(f"Enter takes what stands in brackets; {NONE} finishes without it.")
-    return usable
+            for command in filter(None, (proposal.command, proposal.fallback)):
+                dialog.say(f"Found in {proposal.source}, and tried: {command}", end=" ")
+                (trial,) = trials.of([command], interrupt)
+                dialog.say(f"({trial.state}{f': {trial.ending}' if trial.ending else ''})")
+                if trial.state != "not runnable":
+                    runnable.append(command)
+                    break
+    return runnable
 
 
-def _show(workspace: Path, dialog: Dialog) -> None:
-    """The settings that are there, as they work together; or what is wrong with them."""
-
+def _show_existing(workspace: Path, dialog: Dialog) -> None:
+    """Show the project's settings, merged; or what is wrong with them."""
     try:
         sources = load(workspace, {}, env={}).sources
     except UserError as error:
@@ -249,10 +262,6 @@ def _show(workspace: Path, dialog: Dialog) -> None:
     dialog.say(f"Loaded from .ralph/settings.json{overlay}")
 
 
-def _written(said: dict[str, Any]) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
-
-
 KINDS = ("settings", "events")
 
 
@@ -260,16 +269,15 @@ KINDS = ("settings", "events")
 def schema(values: Values, words: list[str]) -> int:
     """Print the JSON Schema of the settings file or of the events."""
     if len(words) != 1:
-        raise UserError("the schema of what?", f"say {' or '.join(KINDS)}")
+        raise UserError("which schema?", "ralph schema settings, or ralph schema events")
     print(schema_text(words[0]), end="")
     return 0
 
 
 def schema_text(kind: str) -> str:
-    """The JSON Schema of `settings` or `events`, indented for people, with a newline at its end."""
-
+    """Return the JSON Schema of `settings` or `events`, indented."""
     if kind not in KINDS:
-        raise UserError(f'there is no schema of "{kind}"', f"known are {' and '.join(KINDS)}")
+        raise UserError(f"no such schema: {kind}", f"the schemas are {' and '.join(KINDS)}")
     schema = settings_schema() if kind == "settings" else events_schema()
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
 
@@ -278,7 +286,7 @@ CART = '''"""Totals of a shopping cart."""
 
 
 def total(price: float, coupon: float = 0) -> float:
-    """The price, less a coupon of so many percent."""
+    """The price minus a coupon in percent."""
     return price - coupon
 '''
 
@@ -303,13 +311,13 @@ Watch what happens when it claims to be done in iteration 2.
 """
 
 NEXT = """\
-In iteration 2 the agent said it was done. ralph ran the check itself, and did not believe it. Look around:
+In iteration 2 the agent said it was done. ralph ran the check itself, and refused the claim. Look around:
 
     cd {folder}
     {ralph} show     # iteration by iteration
     {ralph} diff     # what it changed
 
-Then, in a repository of your own, with an agent that you have installed (claude, codex, amp, …):
+Then, in your own repository, with an agent that you have installed (claude, codex, amp, …):
 
     {ralph} loop "Make the tests pass" --check "YOUR TEST COMMAND"
 """
@@ -318,8 +326,7 @@ Then, in a repository of your own, with an agent that you have installed (claude
 @command()
 def demo(values: Values, words: list[str]) -> int:
     """Watch a run on a small example, with a scripted agent. Takes a few seconds."""
-    no_words(words, "`ralph demo` takes none")
-
+    no_words(words, "`ralph demo` takes no words")
     folder = Path(tempfile.mkdtemp(prefix=DEMO))
     for name, text in {"cart.py": CART, "test_cart.py": TEST, ".gitignore": "__pycache__/\n"}.items():
         (folder / name).write_text(text)
@@ -342,18 +349,18 @@ def demo(values: Values, words: list[str]) -> int:
 
 
 def _make_repository(folder: Path) -> None:
-
     git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
     for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A cart with a bug")):
         with Process(Command(argv=(*git, *made), env=os.environ)) as asked:
             asked.output(GitPolicy.OWN.value)
         if asked.code:
-            raise UserError(f"git {made[0]} failed: {one_line(asked.error, 300)}", "mend it, then try again")
+            raise UserError(
+                f"git {made[0]} failed: {one_line(asked.error, 300)}", "check your git settings, then try again"
+            )
 
 
 def _say(text: str) -> None:
-    """In lines that fit the terminal; what is to be copied stays in one."""
-
+    """Print text wrapped to the terminal; indented lines, which people copy, stay whole."""
     columns = min(terminal_size(sys.stderr, WIDEST)[0], WIDEST)
     for line in text.splitlines():
         is_whole = line.startswith(" ") or not line

@@ -23,7 +23,7 @@ from ralph.run import options
 from ralph.run.order import Order
 from ralph.settings import Settings
 from ralph.settings import load as load_settings
-from ralph.settings.detect_checks import detect_checks
+from ralph.settings.detect_checks import installed_checks
 from ralph.store.folder import cannot_write, prepare, remember_red, seen_red
 from ralph.store.register import recorded_in
 
@@ -67,7 +67,7 @@ class Planning:
         self.keeper, self.stack = keeper, stack
         self.path = self.workspace / values.get("output", OUTPUT)
         self.is_attended = not values.get("yes")
-        found = [one.command for one in detect_checks(self.workspace)]
+        found = installed_checks(self.workspace)
         given = [one.command for one in self.settings.checks]
         self.known = tuple(dict.fromkeys((*given, *found)))
         self.dialog = Dialog(sys.stdin, sys.stderr)

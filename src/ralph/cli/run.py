@@ -33,7 +33,7 @@ from ralph.run.launch import Launched
 from ralph.run.order import Order
 from ralph.run.session import Session
 from ralph.settings import PRESETS, LoadedSettings, Settings, load, override
-from ralph.settings.detect_checks import detect_checks
+from ralph.settings.detect_checks import installed_checks
 from ralph.settings.read import display_path
 from ralph.settings.trust import Untrusted, difference_in, trust
 from ralph.show.outlet import Ndjson
@@ -122,21 +122,20 @@ def _has_default_claim(asked: Request, loaded: LoadedSettings) -> bool:
 
 def _with_detected_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSettings:
     """Offer the project's own checks on a terminal; elsewhere raise a UserError that names them."""
-    found = detect_checks(workspace)
+    found = installed_checks(workspace)
     if not found:
         raise UserError(
             "no checks given, and none found in this project",
             'name what must pass: --check "CMD"; without anything that verifies the work: ralph run "GOAL"',
         )
-    words = " ".join(f'--check "{one.command}"' for one in found)
+    words = " ".join(f'--check "{one}"' for one in found)
     if sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
         raise UserError("no checks given", f"this project has some: {words}")
-    print(f"No check was given. This project has: {listed([one.command for one in found])}", file=sys.stderr)
+    print(f"No check was given. This project has: {listed(found)}", file=sys.stderr)
     print("Use these checks? [Y/n] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
         raise UserError("no checks given", f"name yours: {words}")
-    checks = [{"command": one.command} for one in found]
-    return replace(loaded, settings=override(loaded.settings, {"checks": checks}))
+    return replace(loaded, settings=override(loaded.settings, {"checks": found}))
 
 
 def _ignored_input(order: Order, loaded: LoadedSettings) -> list[Notice]:

@@ -7,6 +7,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import which
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
@@ -25,11 +26,12 @@ _RECIPES: dict[str, Purpose] = {
 
 
 class DetectedCheck(Struct, frozen=True):
-    """A command that could be a check, and the file that shows it."""
+    """A command that could be a check, and the file that shows it. `fallback` works without the project's runner."""
 
     command: str
     purpose: Purpose
     source: str
+    fallback: str = ""
 
 
 def detect_checks(workspace: Path) -> tuple[DetectedCheck, ...]:
@@ -41,6 +43,13 @@ def detect_checks(workspace: Path) -> tuple[DetectedCheck, ...]:
         recipes.setdefault(recipe.purpose, recipe)
     tools = [tool for find in _LANGUAGES for tool in find(workspace) if tool.purpose not in recipes]
     return tuple(sorted((*recipes.values(), *tools), key=lambda found: get_args(Purpose).index(found.purpose)))
+
+
+def installed_checks(workspace: Path) -> list[str]:
+    """Return the detected checks whose program is installed, without `uv run` and the like if that is missing."""
+    choices = ((check.command, check.fallback) for check in detect_checks(workspace))
+    found = (next((one for one in commands if one and which(one.split()[0])), "") for commands in choices)
+    return [command for command in found if command]
 
 
 def _recipes(workspace: Path, runner: str, *files: str) -> Iterator[DetectedCheck]:
@@ -73,10 +82,11 @@ def _python(workspace: Path) -> Iterator[DetectedCheck]:
     runner = next((run for lock, run in _PYTHON_RUNNERS.items() if (workspace / lock).exists()), "")
     tests, source = _python_tests(workspace, project, tools)
     if tests:
-        yield DetectedCheck(runner + tests, "test", source)
+        yield DetectedCheck(runner + tests, "test", source, tests if runner else "")
     for tool, (purpose, files, command) in _PYTHON_TOOLS.items():
         if source := "pyproject.toml" if tool in tools else _first(workspace, *files)[0]:
-            yield DetectedCheck(runner + command(_table(tools, tool)), purpose, source)
+            plain = command(_table(tools, tool))
+            yield DetectedCheck(runner + plain, purpose, source, plain if runner else "")
 
 
 _PYTHON_TOOLS: dict[str, tuple[Purpose, tuple[str, ...], Callable[[dict[str, Any]], str]]] = {

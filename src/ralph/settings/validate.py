@@ -53,12 +53,19 @@ def find_problems(value: object, kind: Any, path: KeyPath = ()) -> Iterator[Prob
         try:
             msgspec.convert(value, kind)
         except (msgspec.ValidationError, UnicodeError):  # UnicodeError: command lines can contain any bytes
-            is_choice = isinstance(value, str) and get_origin(bare) is Literal
-            near = closest(str(value), get_args(bare)) if is_choice else ""
+            near = _suggest_value(value, kind) if isinstance(value, str) else ""
             suggestion = f'; did you mean "{near}"?' if near else ""
             yield Problem(path, f"expected {describe_type(kind)}, got {show_value(value)}{suggestion}")
     if isinstance(value, str) and "\0" in value:
         yield Problem(path, "contains a NUL character, which no file name or argument can")
+
+
+def _suggest_value(value: str, kind: Any) -> str:
+    """Return a valid value that was probably meant, or an empty string."""
+    if get_origin(bare_type(kind)) is Literal:
+        return closest(value, get_args(bare_type(kind)))
+    suggest = next((meta.extra["suggest"] for meta in metas_of(kind) if meta.extra and "suggest" in meta.extra), None)
+    return str(suggest(value)) if suggest else ""
 
 
 def _struct_problems(value: dict[str, object], kind: Any, path: KeyPath) -> Iterator[Problem]:

@@ -70,6 +70,7 @@ class Parts(Struct, kw_only=True):
     wait: Callable[[Wait, Run], None] = lambda wait, run: None
     reviews: "Sequence[Callable[[Run, Iteration, Parts], Iteration]]" = ()
     followups: Sequence[Callable[[Run, Iteration], Usage | None]] = ()
+    count_done_tasks: Callable[[], int | None] = lambda: None
     cap: int | None = None
     uncounted: Sequence[FailureKind] = UNCOUNTED
     baseline: bool = False
@@ -195,7 +196,7 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
     )
     for review in parts.reviews:
         seen = review(run, seen, parts)
-    seen = replace(seen, tree=parts.workspace.tree(seen.number))
+    seen = replace(seen, tree=parts.workspace.tree(seen.number), tasks_done=parts.count_done_tasks())
     parts.tell(events.IterationFinished(seen.number, seen))
     return run.plus(seen)
 

@@ -224,6 +224,7 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     touched: tuple[str, ...] = ()
     checked: bool = True
     told: tuple[PersonNote, ...] = ()
+    tasks_done: int | None = None
 
     @property
     def turns(self) -> list[Turn]:

@@ -1,0 +1,160 @@
+"""Which iterations are progress, how long a run has made none, and which iteration was best."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from ralph.core.model import Check, Failure, Iteration, Run, Snapshot, Turn
+from ralph.core.progress import ProgressStep, best_iteration, is_measurable, standstill, steps, stuck_for
+
+N = 3  # how often new output alone counts
+
+
+def red(output: str, name: str = "pytest -q", **fields: object) -> Check:
+    return Check(name=name, passed=False, exit_code=1, head=output, tail=output, **fields)
+
+
+def green(name: str = "pytest -q") -> Check:
+    return Check(name=name, passed=True)
+
+
+def pytest_says(failed: int, passed: int) -> Check:
+    return red(f"FAILED tests/test_a.py\n{failed} failed, {passed} passed in 0.{failed}{passed}s")
+
+
+def a_history(*rows: Check | Sequence[Check], trees: Sequence[str] = (), baseline: Sequence[Check] = ()) -> Run:
+    iterations = []
+    for number, row in enumerate(rows, 1):
+        checks = (row,) if isinstance(row, Check) else tuple(row)
+        tree = trees[number - 1] if trees else f"head:t{number}"
+        iterations.append(Iteration(number=number, turn=Turn(text="ok"), checks=checks, tree=tree))
+    return Run(id="r", base_tree="head:t0", iterations=tuple(iterations), baseline=tuple(baseline) or None)
+
+
+def kinds(run: Run) -> list[str]:
+    return [step.gain for step in steps(run, N)]
+
+
+def test_more_passing_checks_than_ever_are_progress() -> None:
+    lint, tests = "ruff", "pytest -q"
+    run = a_history(
+        [red("a", lint), red("b", tests)],
+        [green(lint), red("b", tests)],
+        [red("a", lint), green(tests)],
+        [green(lint), green(tests)],
+        baseline=[red("a", lint), red("b", tests)],
+    )
+    assert kinds(run) == ["", "checks", "", "checks"]
+
+
+def test_fewer_failures_are_progress_but_not_by_deleting_tests() -> None:
+    run = a_history(pytest_says(5, 95), pytest_says(3, 97), pytest_says(2, 40), pytest_says(1, 99))
+    assert kinds(run) == ["output", "failures", "", "failures"]
+
+
+def test_a_growing_suite_with_as_many_failures_is_no_progress_by_itself() -> None:
+    run = a_history(pytest_says(3, 97), pytest_says(3, 107), pytest_says(3, 117))
+    assert kinds(run)[1:] == ["", ""]
+
+
+def test_a_collection_error_after_three_failures_is_no_gain() -> None:
+    broken = red("ERROR collecting tests/test_a.py\n1 error in 0.1s")
+    run = a_history(pytest_says(3, 97), broken, pytest_says(3, 97))
+    assert "failures" not in kinds(run)
+
+
+def test_a_timeout_reports_no_failures() -> None:
+    late = red("1 failed, 2 passed in 9s", timeout=120.0)
+    assert "failures" not in kinds(a_history(pytest_says(3, 97), late))
+
+
+def test_new_output_counts_only_n_times_after_the_last_gain() -> None:
+    words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta"]
+    run = a_history(*(red(f"random {word}") for word in words), baseline=[red("start")])
+    assert kinds(run) == ["output"] * N + [""] * 3
+    assert stuck_for(run, N) == 3
+
+
+def test_times_addresses_temporary_paths_and_numbers_are_not_new_output() -> None:
+    run = a_history(
+        red("at 0x7f3a in /tmp/pytest-1/x.py line 3\nfailed after 1.2s"),
+        red("at 0x7f4b in /tmp/pytest-2/x.py line 9\nfailed after 0.9s"),
+    )
+    assert kinds(run)[1:] == [""]
+
+
+def test_numbers_in_the_last_line_of_an_unknown_format_count() -> None:
+    run = a_history(red("checking\n7 problems left"), red("checking\n6 problems left"))
+    assert kinds(run)[1:] == ["output"]
+
+
+def test_alternating_failures_are_a_standstill() -> None:
+    one, other = red("first thing"), red("second thing")
+    run = a_history(one, other, one, other, one, other, baseline=[one])
+    assert stuck_for(run, N) == 4
+
+
+def test_a_green_port_over_many_iterations_is_never_stuck() -> None:
+    run = a_history(*[green()] * 12, baseline=[green()])
+    assert stuck_for(run, N) == 0
+
+
+def test_green_iterations_that_change_nothing_are_a_standstill() -> None:
+    run = a_history(*[green()] * 4, trees=["head:t0"] * 4, baseline=[green()])
+    assert stuck_for(run, N) == 4
+
+
+def test_a_green_that_turns_red_on_the_same_tree_was_no_best() -> None:
+    run = a_history(red("a"), green(), red("a"), trees=["head:x", "head:y", "head:y"], baseline=[red("a")])
+    assert kinds(run)[1] == ""
+
+
+def test_failed_turns_are_not_counted() -> None:
+    run = a_history(red("a"), red("a"), baseline=[red("a")])
+    failed = Iteration(number=3, turn=Turn(text="", failure=Failure("ordinary", "boom")), checks=(red("a"),))
+    assert stuck_for(Run(id="r", iterations=(*run.iterations, failed), baseline=run.baseline), N) == 2
+
+
+def test_ticked_tasks_are_progress() -> None:
+    done = [0, 1, 1, 2]
+    iterations = [Iteration(number=n, turn=Turn(text="ok"), tasks_done=ticked) for n, ticked in enumerate(done, 1)]
+    assert kinds(Run(id="r", iterations=tuple(iterations))) == ["", "tasks", "", "tasks"]
+
+
+def test_nothing_measures_progress_without_checks_and_tasks() -> None:
+    bare = Run(id="r", iterations=(Iteration(number=1, turn=Turn(text="ok")),) * 3)
+    assert not is_measurable(bare)
+    assert standstill(bare, N) is None
+    assert is_measurable(Run(id="r", seen=Snapshot(tasks=())))
+
+
+@pytest.mark.parametrize(
+    ("rows", "best"),
+    [
+        ([pytest_says(5, 95), pytest_says(3, 97), pytest_says(4, 96)], 2),
+        ([pytest_says(3, 97), pytest_says(3, 97)], 2),
+        ([[green("a"), red("x", "b")], [red("y", "a"), red("x", "b")]], 1),
+        ([red("no count"), pytest_says(9, 1)], 2),
+    ],
+)
+def test_the_best_iteration_is_the_latest_of_the_best(rows: list[Check], best: int) -> None:
+    assert best_iteration(a_history(*rows)) == best
+
+
+def test_a_standstill_says_what_stayed_red_since_when() -> None:
+    run = a_history(*map(pytest_says, (7, 5, 3, 3, 3), (93, 95, 97, 97, 97)))
+    found = standstill(run, N)
+    assert found is not None
+    assert (found.iterations, found.red, found.failures, found.since) == (2, "pytest -q", 3, 3)
+    assert found.best == 5
+
+
+def test_counting_starts_again_after_a_hand_over() -> None:
+    run = a_history(*[red("same")] * 6, baseline=[red("same")])
+    assert (stuck_for(run, N), stuck_for(run, N, since=4)) == (6, 2)
+
+
+def test_a_step_says_what_the_checks_said() -> None:
+    assert steps(a_history(pytest_says(3, 97)), N) == [
+        ProgressStep(number=1, passing=0, total=1, failures=3, gain="output")
+    ]

@@ -393,20 +393,6 @@ def test_the_branches_of_what_lands_go_with_the_push_that_lands_it(lab: Lab, rem
     assert left == ([verdict.commit] * 2 if denies else [])
 
 
-def test_a_target_that_was_fetched_a_moment_ago_is_not_fetched_again(lab: Lab, remote: Remote) -> None:
-    remote.fetch(lab.found())
-    before = lab.git("rev-parse", "origin/main")
-    moved = lab.git("commit-tree", "main^{tree}", "-p", "main", "-m", "x")
-    at_origin(lab, "fetch", "-q", str(lab.path), f"{moved}:refs/heads/main")
-    remote.fetch(lab.found(), max_age=600)
-    assert lab.git("rev-parse", "origin/main") == before
-    at_origin(lab, "branch", "other", "main")
-    Remote("origin", "other").fetch(lab.found(), max_age=600)
-    assert lab.git("rev-parse", "origin/other") == moved, "it is another one"
-    remote.fetch(lab.found())
-    assert lab.git("rev-parse", "origin/main") == moved
-
-
 @pytest.mark.parametrize("is_left", [True, False])
 def test_a_worktree_that_is_half_made_keeps_nobody_from_fetching(
     lab: Lab, remote: Remote, removed_when_awaited: Callable[[Path], None], is_left: bool

@@ -197,15 +197,6 @@ def test_a_branch_is_known_wherever_git_keeps_it(repo: Any, tmp_path: Path) -> N
     assert git_at(str(tmp_path / "tree")).resolve("refs/heads/main") == second
 
 
-def test_a_branch_is_known_without_a_git(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = repo.commit()
-    repo.git("pack-refs", "--all")
-    found = repo.found()
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert found.resolve("refs/heads/main") == made
-    assert found.resolve("refs/heads/none") == ""
-
-
 @pytest.mark.parametrize("written", ["", "0" * 40 + "\n", "no commit\n"])
 def test_what_a_crash_or_an_agent_has_left_in_place_of_a_branch_is_no_commit(repo: Any, written: str) -> None:
     repo.commit()

@@ -600,28 +600,7 @@ def test_what_is_no_file_does_not_count(repo: Any) -> None:
     assert index.tree() == before
 
 
-def test_a_great_many_new_files_become_packs_and_the_same_tree(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "MANY_FILES", 100)
-    monkeypatch.setattr(index_module, "PACK_SIZE", 200)
-    repo.write(".gitattributes", "*.crlf text\n")
-    for number in range(500):
-        repo.write(f"data/{number % 7}/{number}.txt", f"{number}\n" * (number % 9))
-    repo.write("data/lines.crlf", b"one\r\ntwo\r\n")
-    repo.write("data/odd name\n.txt")
-    index = repo.index()
-    tree = tree_of(index.tree())
-    objects = [path for path in (repo.path / ".git" / "objects").rglob("*") if path.is_file()]
-    assert len(objects) < 100
-    repo.git("add", "-A")
-    assert repo.git("write-tree") == tree
-    assert tree_of(index.tree()) == tree
-
-
-def test_one_of_many_files_that_cannot_be_read_does_not_keep_the_others_out(
-    repo: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index_module, "MANY_FILES", 20)
-    monkeypatch.setattr(index_module, "PACK_SIZE", 30)
+def test_one_of_many_files_that_cannot_be_read_does_not_keep_the_others_out(repo: Any) -> None:
     for number in range(100):
         repo.write(f"data/{number}.txt", f"{number}\n" * 3)
     # A folder in the place of a file is what git cannot take, root or not.

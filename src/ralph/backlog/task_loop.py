@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ralph import __version__
 from ralph.backlog import task_worktrees
-from ralph.backlog.task_worktrees import RECENT, TAKEN, Charge, Publisher, Taken
+from ralph.backlog.task_worktrees import TAKEN, Charge, Publisher, Taken
 from ralph.backlog.work_order import ORDER, Assignment, WorkOrder, assignment_of, folder_of, read
 from ralph.core import events
 from ralph.core.backlog import TaskResult
@@ -52,8 +52,7 @@ class TaskWorktree(Place):
     def move_to_worktree(self, context: Context, resumed: Run | None, stack: ExitStack) -> Worktree:
         home, work, key = require_git(self.workspace, context.deadline), self._work, self._assigned.task.key
         if work.is_shared:
-            is_new = not self._assigned.worker and not self._assigned.task.after
-            self.publisher = _publisher(work, home, self._assigned, context.interrupt, RECENT if is_new else 0.0)
+            self.publisher = _publisher(work, home, self._assigned, context.interrupt)
         made = task_worktrees.open_worktree(
             work, home, key, lambda folder: self.occupy(folder, context.folder.id, stack), context
         )
@@ -119,12 +118,12 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
     return _published(where.publisher, _looped(work, home, key, run, stop))
 
 
-def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Interrupt, age: float = 0.0) -> Publisher:
+def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Interrupt) -> Publisher:
     folder = RunFolder(prepare(Path(work.workspace)), work.id)
     made = Publisher(
         work, home, assigned.task.key, Charge(folder.path), interrupt, push_settings=assigned.push_settings
     )
-    made.prepare(age)
+    made.prepare()
     return made
 
 

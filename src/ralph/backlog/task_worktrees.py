@@ -98,7 +98,6 @@ def clear_leftovers(order: WorkOrder, repository: Git, merged: dict[str, str], i
 
 CHARGE = "charge"
 LOOK = 0.2  # seconds between two looks at whether we are in charge again
-RECENT = 3.0  # seconds: so old may the target be from which a task begins that waits for no other
 TAKEN = "another worker has this task"
 
 
@@ -169,11 +168,9 @@ class Publisher:
         self._branch = work.branch_of(key)
         self._left = ""
 
-    def prepare(self, age: float = 0.0) -> None:
-        """Brings the target and the task's branch here as the remote has them; what was done here since and was never
-        pushed counts only where it grew from that. Nobody has been on the branch of a task that may begin with a
-        target of so much `age`."""
-        self._remote.fetch(self._home, self._branch, REMOTE_TIMEOUT, age)
+    def prepare(self) -> None:
+        """Fetch the target and the task's branch; unpushed work counts only if it grew from that branch."""
+        self._remote.fetch(self._home, self._branch, REMOTE_TIMEOUT)
         self._left = self._home.resolve(f"refs/remotes/{self._remote.name}/{self._branch}")
         if self._left:
             align(self._work, self._home, self._key, self._left)

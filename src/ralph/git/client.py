@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ralph.core.text import head, short
 from ralph.errors import UserError
-from ralph.git.layout import common_dir_of, git_dir_of, read_name, read_ref
+from ralph.git.layout import common_dir_of, git_dir_of, read_name
 from ralph.git.retry import KILLED_READ
 from ralph.process.deadline import Cancelled, Deadline, current_deadline, remaining_time
 from ralph.process.process import Process
@@ -162,9 +162,6 @@ class Git(Struct, frozen=True, kw_only=True):
 
     def resolve(self, name: str) -> str:
         """Return the commit that a name such as HEAD or refs/heads/main points to; empty if there is none."""
-        with suppress(OSError, UserError):
-            if (found := read_ref(self.git_dir, name)) is not None:
-                return found
         result = self.try_run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         return result.out.decode().strip() if result.code == 0 else ""
 

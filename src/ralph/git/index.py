@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from ralph.core.secrets import Redactor, secret_values
 from ralph.files import add_to_file, new_hash, read_given, temporary_folder, write_file
-from ralph.git.client import Git, GitError, git_error, git_version
+from ralph.git.client import Git, GitError, git_error
 from ralph.git.look import PrivateGitFolder
-from ralph.git.nested import files_in, without_submodules
+from ralph.git.nested import GITLINK, files_in, without_submodules
 from ralph.store.folder import cannot_write
 
 BIG_FILE = 50_000_000  # bytes; larger new files are not saved
@@ -42,14 +42,7 @@ STATUS = (
     "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty",
 )  # fmt: skip
 
-# More new files than this become packs: a file for each object takes git twice as long. One pack holds at most
-# PACK_SIZE of them, because git searches it linearly.
-MANY_FILES, PACK_SIZE = 1_000, 10_000
-PACKED = ("-c", "core.bigFileThreshold=1")
-OLDEST_PACKING_GIT = (2, 38)  # before that, `update-index` makes one pack per file
 INTERRUPT_INTERVAL = 10_000  # file names between two checks for an interruption
-# Keeps the C library from returning memory for each file: a hundred new files take half the time.
-READING_MANY_FILES = {"MALLOC_TRIM_THRESHOLD_": "100000000"}
 
 
 class GitStatus(Struct):
@@ -152,19 +145,22 @@ class PrivateIndex:
         os.utime(self._path, (soon, soon))
 
     def _copy_users_index(self) -> None:
-        self._tree, content = "", b""
+        self._tree = ""
         try:
             with suppress(FileNotFoundError):
-                content = self._copy_index_file()
-            if not content or not self._is_prepared(content):
+                os.unlink(f"{self._path}.lock")  # from a killed git; nobody else writes this index
+            try:
+                self._copy_index_file()
+                self._prepare()
+            except (FileNotFoundError, GitError):  # there is none, or it is split or broken: git reads all files
                 with suppress(FileNotFoundError):
-                    os.unlink(self._path)  # there is none, or it is broken: git reads all files
+                    os.unlink(self._path)
+                self.run("read-tree", self.git.resolve("HEAD") or "--empty")
+                self._prepare()
         except OSError as error:
             raise cannot_write(self._path, error) from None
 
-    def _copy_index_file(self) -> bytes:
-        with suppress(FileNotFoundError):
-            os.unlink(f"{self._path}.lock")  # from a killed git; nobody else writes this index
+    def _copy_index_file(self) -> None:
         source = os.path.join(self.git.git_dir, "index")
         times = os.stat(source)
         try:
@@ -173,40 +169,26 @@ class PrivateIndex:
             if error.errno == errno.ENOENT:
                 raise
             raise GitError(f"{source} is not an index: {error.strerror}", "remove it: git makes a new one") from None
-        if b"link" in content:  # a split index; git looks for the other part in its git folder
-            self._look.copy_shared_index()
         write_file(self._path, content)
         # Git trusts an entry that is older than its index: a younger copy would hide edits made in the same moment.
         os.utime(self._path, ns=(times.st_atime_ns, times.st_mtime_ns))
-        return content
 
-    def _is_prepared(self, content: bytes) -> bool:
-        try:
-            self._prepare(content)
-        except GitError:
-            return False
-        return True
+    def _prepare(self) -> None:
+        """Drop ralph's run data from the copy, find submodules, and clear flags that hide changes.
 
-    def _prepare(self, content: bytes) -> None:
-        """Drop ralph's run data from the copy, join a split index, find submodules, clear flags that hide changes."""
-        is_legible = content[7:8] in (b"\2", b"\3") and b"link" not in content
-        if b".ralph/" in content or not is_legible:
-            committed = [f":(top,glob)**/.ralph/{name.decode()}**" for name in RUN_DATA]
-            self.run("rm", "--cached", "-r", "-f", "--quiet", "--ignore-unmatch", "--", *committed)
-        if b"link" in content:
-            self.run("update-index", "--no-split-index")
-        if b"\xe0\0" in content:  # the mode of a submodule
-            rows = self.run("ls-files", "--stage", "-z").split(b"\0")
-            self._submodules = [row.partition(b"\t")[2] for row in rows if row.startswith(b"160000")]
-        self._clear_hiding_flags()
-
-    def _clear_hiding_flags(self) -> None:
-        """Have git look at files marked assume-unchanged: they can change like any other, and must not get lost."""
-        flagged = [row for row in self.run("ls-files", "-v", "-z").split(b"\0") if row[:2] not in (b"H ", b"")]
-        if any(row[:1] in b"Ss" for row in flagged):
+        Files marked assume-unchanged can change like any other, and must not get lost.
+        """
+        rows = [row.partition(b"\t") for row in self.run("ls-files", "-v", "--stage", "-z").split(b"\0")[:-1]]
+        if any(about[:1] in b"Ss" for about, _, _ in rows):
             self._options = ("-c", "core.sparseCheckout=true")  # leave out files that a sparse checkout does not have
-        if assumed := [row[2:] for row in flagged if row[:1].islower()]:
-            self.run("update-index", "--no-assume-unchanged", "-z", "--stdin", stdin=b"\0".join([*assumed, b""]))
+        self._submodules = [path for about, _, path in rows if about[2:].startswith(GITLINK)]
+        if data := [path for _, _, path in rows if is_run_data(path)]:
+            self._change_entries("--force-remove", data)
+        if assumed := [path for about, _, path in rows if about[:1].islower() and not is_run_data(path)]:
+            self._change_entries("--no-assume-unchanged", assumed)
+
+    def _change_entries(self, option: str, paths: Sequence[bytes]) -> None:
+        self.run("update-index", option, "-z", "--stdin", stdin=b"\0".join([*paths, b""]))
 
     def _status(self) -> GitStatus:
         now = time.monotonic()
@@ -269,13 +251,10 @@ class PrivateIndex:
         self._refreshed_at = time.monotonic()
         args = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
         unreadable: list[bytes] = []
-        batches = [paths[at : at + PACK_SIZE] for at in range(0, len(paths), PACK_SIZE)]
-        packs = len(paths) > MANY_FILES and git_version(self.git.root) >= OLDEST_PACKING_GIT
-        options = (*self._options, *PACKED) if packs else self._options
-        env = self._env | READING_MANY_FILES
+        batches = [paths]
         while batches:
             batch = batches.pop()
-            result = self._look.at().try_run(*options, *args, stdin=b"\0".join(batch) + b"\0", env=env)
+            result = self._look.at().try_run(*self._options, *args, stdin=b"\0".join(batch) + b"\0", env=self._env)
             if result.code == 0:
                 continue
             if len(batch) > 1:  # one bad file spoils the whole call: find it by halves

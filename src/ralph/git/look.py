@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from ralph.files import make_folder, read_given, remove_tree, replace_file, state_folder, temporary_folder, write_file
 from ralph.git.client import Git, GitError, GitPolicy
-from ralph.git.layout import SHA256_DIGITS
 from ralph.store.folder import cannot_write
 
 # Settings that say how files are read, and cannot name a program.
@@ -20,7 +19,7 @@ HARMLESS = frozenset({
     "core.filemode", "core.ignorecase", "core.symlinks", "core.precomposeunicode", "core.checkstat", "core.trustctime",
     "core.excludesfile", "core.attributesfile", "core.autocrlf", "core.eol", "extensions.objectformat",
 })  # fmt: skip
-MAX_INDEX = 1 << 32  # bytes
+SHA256_DIGITS = 64
 # Nothing is fetched that is missing, and only the settings of the private folder apply.
 LOOK_ENVIRONMENT = {
     "GIT_NO_LAZY_FETCH": "1",
@@ -65,14 +64,6 @@ class PrivateGitFolder:
             replace_file(f"{self.folder}/config", _config(kept))  # last: it says that the folder is complete
         except OSError as error:
             raise cannot_write(self.folder, error) from None
-
-    def copy_shared_index(self) -> None:
-        """Copy the files that hold most of the user's index, if it is split."""
-        for name in os.listdir(self.git.git_dir):
-            if name.startswith("sharedindex."):
-                with suppress(OSError):
-                    source = read_given(os.path.join(self.git.git_dir, name), MAX_INDEX)
-                    write_file(f"{self.folder}/{name}", source)
 
     def at(self, head: str = "") -> Git:
         """Return git with this commit as HEAD; without one if it is empty."""

@@ -47,24 +47,20 @@ class Remote(Struct, frozen=True):
     def ref(self) -> str:
         return f"refs/remotes/{self.name}/{self.branch}"
 
-    def fetch(self, git: Git, below: str = "", timeout: float = 0.0, max_age: float = 0.0) -> None:
+    def fetch(self, git: Git, below: str = "", timeout: float = 0.0) -> None:
         """Fetch the target, and the branches whose names begin with `below`, one fetch at a time.
 
-        Races with other gits are retried; an unreachable remote for `timeout` seconds. Nothing is fetched if another
-        process here fetched the target within the last `max_age` seconds.
+        Races with other gits are retried; an unreachable remote for `timeout` seconds.
         """
         specs = [f"+refs/heads/{self.branch}:{self.ref}"]
         specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
         away = replace(REMOTE_AWAY, timeout=max(timeout, FETCH_RACE.timeout))
         began = time.monotonic()
         for is_last in away.tries():
-            with _fetch_lock(git) as last:
-                if max_age and last.is_of(self.ref, max_age):
-                    return
+            with _fetch_lock(git):
                 result = _run(git, "fetch", "-q", *FETCH_OPTIONS, self.name, *specs)
-                if not result.code:
-                    last.note(self.ref)
-                    return
+            if not result.code:
+                return
             if "couldn't find remote ref" in result.error:
                 hint = f"push it there first: git push {self.name} HEAD:refs/heads/{self.branch}"
                 raise UserError(f"{self.name} has no branch {self.branch}", hint)
@@ -139,28 +135,13 @@ def _remove_half_made_worktrees(git: Git) -> None:
                 remove_tree(os.path.join(folder, name))
 
 
-class LastFetch(Struct, frozen=True):
-    """Which target was fetched last in this clone, and when; kept in the lock file of fetches."""
-
-    fd: int
-
-    def is_of(self, ref: str, max_age: float) -> bool:
-        since = time.time() - os.fstat(self.fd).st_mtime
-        return 0 <= since < max_age and os.pread(self.fd, 4096, 0) == os.fsencode(ref)
-
-    def note(self, ref: str) -> None:
-        with suppress(OSError):  # the disk is full: then the next process fetches again
-            os.ftruncate(self.fd, 0)
-            os.pwrite(self.fd, os.fsencode(ref), 0)
-
-
 @contextmanager
-def _fetch_lock(git: Git) -> Iterator[LastFetch]:
+def _fetch_lock(git: Git) -> Iterator[None]:
     path = os.path.join(git.common_dir, "ralph-fetch.lock")
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         acquire_lock(lock, path, left=git.time_left)
-        yield LastFetch(lock)
+        yield
     finally:
         os.close(lock)
 

@@ -1,0 +1,137 @@
+"""Measurements of a number that a run optimises: reading it, telling noise from a gain, and keeping only real gains.
+
+A noisy metric is decided by pairs: the best version so far and the candidate run side by side, in alternating order, so
+that a machine that grows busier or quieter affects both. The rule is sequential: a worse candidate is dropped early.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from statistics import median
+from typing import Literal
+
+from msgspec import Struct
+
+Noise = Literal["exact", "nearly exact", "noisy"]
+Decision = Literal["keep", "drop", "more"]
+
+START_RUNS = 3  # of the starting point, to see how noisy the metric is
+MIN_GAIN = 0.01
+SPREAD_MARGIN = 5  # a metric is nearly exact if this many times its spread is below the gain asked for
+FIRST_LOOK = 3  # pairs after which a candidate that was never better is dropped
+LOOKS = {7: 7, 14: 12, 21: 17}  # pairs: how many of them must be better
+MAX_PAIRS = max(LOOKS)
+UNCERTAIN_SPREADS = 3  # without time for pairs, a gain must be this many times the spread
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+
+
+class Metric(Struct, frozen=True):
+    """What to optimise. `name` is the metric's name in the output, empty if the last line is the number alone."""
+
+    maximize: bool = False
+    name: str = ""
+    min_gain: float = MIN_GAIN
+
+    def gain(self, before: float, after: float) -> float:
+        """Return the relative gain from `before` to `after`; positive is better."""
+        change = after - before if self.maximize else before - after
+        if not change:
+            return 0.0
+        return change / abs(before) if before else math.copysign(math.inf, change)
+
+
+def read_number(output: str, name: str = "") -> float | None:
+    """Return the measured number in a command's output; None if there is none, or it is not finite.
+
+    Without a name the last line that is not empty must be the number and nothing else. With one, the last line
+    `NAME=value`, `NAME: value` or `METRIC NAME=value` counts.
+    """
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if not name:
+        text = lines[-1] if lines else ""
+    else:
+        labelled = re.compile(rf"(?:METRIC\s+)?{re.escape(name)}\s*[=:]\s*(\S+)")
+        found = [match[1] for line in lines if (match := labelled.fullmatch(line))]
+        text = found[-1] if found else ""
+    return _finite(float(text)) if _NUMBER.fullmatch(text) else None
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def classify_noise(values: Sequence[float], min_gain: float) -> Noise:
+    """Say how far one run of the command can be trusted, from a few runs of the same version."""
+    if len(set(values)) == 1:
+        return "exact"
+    return "nearly exact" if spread(values) * SPREAD_MARGIN < min_gain else "noisy"
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return the distance between the smallest and the largest value, relative to the median."""
+    middle = abs(median(values))
+    return (max(values) - min(values)) / middle if middle else math.inf
+
+
+def run_to_run_difference(values: Sequence[float]) -> float:
+    """Return the median difference between two runs of the same version, relative to the median value."""
+    middle = abs(median(values))
+    differences = [abs(one - other) for at, one in enumerate(values) for other in values[at + 1 :]]
+    return median(differences) / middle if middle and differences else 0.0
+
+
+def visible_gain(values: Sequence[float], noise: Noise, min_gain: float) -> float:
+    """Return the smallest gain that is likely to be noticed, relative to the value."""
+    return max(min_gain, 2 * run_to_run_difference(values)) if noise == "noisy" else min_gain
+
+
+class Pairs(Struct, frozen=True):
+    """Measurements of the best version so far and of a candidate, taken side by side."""
+
+    metric: Metric
+    values: tuple[tuple[float, float], ...] = ()
+
+    def plus(self, best: float, candidate: float) -> "Pairs":
+        return Pairs(self.metric, (*self.values, (best, candidate)))
+
+    @property
+    def better(self) -> int:
+        """In how many pairs the candidate was better."""
+        return sum(self.metric.gain(best, candidate) > 0 for best, candidate in self.values)
+
+    @property
+    def gain(self) -> float:
+        """The median gain of all pairs."""
+        return median(self.metric.gain(best, candidate) for best, candidate in self.values) if self.values else 0.0
+
+    @property
+    def middle_half(self) -> tuple[float, float]:
+        """The gains between which the middle half of the pairs lies."""
+        gains = sorted(self.metric.gain(best, candidate) for best, candidate in self.values)
+        quarter = len(gains) // 4
+        return gains[quarter], gains[-1 - quarter]
+
+    def decide(self) -> Decision:
+        """Keep, drop, or measure another pair."""
+        pairs = len(self.values)
+        if pairs == FIRST_LOOK and not self.better:
+            return "drop"
+        if pairs not in LOOKS:
+            return "more"
+        if self.gain < self.metric.min_gain / 2:
+            return "drop"
+        if self.better >= LOOKS[pairs] and self.gain >= self.metric.min_gain:
+            return "keep"
+        return "drop" if pairs == MAX_PAIRS else "more"
+
+
+def decide_once(metric: Metric, noise: Noise, best: float, candidate: float) -> Decision:
+    """Decide about an exact or nearly exact metric from one run of the candidate."""
+    gain = metric.gain(best, candidate)
+    return "keep" if gain > 0 and (noise == "exact" or gain >= metric.min_gain) else "drop"
+
+
+def decide_without_time(metric: Metric, start: Sequence[float], gain: float) -> Decision:
+    """Decide about a noisy metric whose command takes too long for seven pairs."""
+    return "keep" if gain >= max(metric.min_gain, UNCERTAIN_SPREADS * spread(start)) else "drop"

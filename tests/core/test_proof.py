@@ -1,6 +1,7 @@
 """Which parts of a diff are worth undoing, and how they are grouped."""
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,14 @@ import pytest
 from ralph.core.proof import (
     GIT_ATTRIBUTES,
     Hunk,
+    Part,
+    Proof,
     group_hunks,
     hunks_worth_undoing,
     is_harmless,
     is_test_file,
     parse_diff,
+    prove,
 )
 
 BEFORE = """\
@@ -175,3 +179,62 @@ def test_what_is_not_code_is_not_undone(path: str) -> None:
 
 def test_code_is_not_taken_for_a_test() -> None:
     assert not any(map(is_test_file, ("src/contest.py", "latest.py", "src/testing.py", "attest/a.py")))
+
+
+def a_hunk(path: str, start: int, lines: int = 1, function: str = "") -> Hunk:
+    place = f"@@ -{start},0 +{start},{lines} @@ {function}"
+    return Hunk(path=path, header=(), place=place, start=start, removed=(), added=("x = 1",) * lines, function=function)
+
+
+class Checks:
+    """Checks that fail if one of `needed` is undone. Remembers what was undone."""
+
+    def __init__(self, *needed: tuple[str, int]) -> None:
+        self.needed, self.undone = set(needed), list[list[tuple[str, int]]]()
+
+    def __call__(self, parts: Sequence[Part]) -> bool:
+        undone = [(hunk.path, hunk.start) for part in parts for hunk in part.hunks]
+        self.undone.append(undone)
+        return not self.needed & set(undone)
+
+
+def proved(checks: Checks, *hunks: Hunk) -> Proof:
+    return prove(hunks, checks, clock=lambda: 0.0)
+
+
+def test_a_part_that_no_check_needs_is_untested() -> None:
+    checks = Checks(("a.py", 1))
+    found = proved(checks, a_hunk("a.py", 1, 3), a_hunk("b.py", 7))
+    assert (found.verdict, [part.place for part in found.untested]) == ("untested", ["b.py:7"])
+    assert (found.tried, found.not_tried, found.check_runs) == (2, 0, 4)
+    assert checks.undone[:2] == [[], [("a.py", 1), ("b.py", 7)]]
+
+
+def test_hunks_inside_a_tested_group_are_tried_after_the_groups() -> None:
+    checks = Checks(("a.py", 1))
+    found = proved(checks, a_hunk("a.py", 1, 5, "def f():"), a_hunk("a.py", 40, 1, "def f():"), a_hunk("b.py", 7))
+    assert [part.place for part in found.untested] == ["b.py:7", "a.py:40 in f"]
+    assert checks.undone[2:] == [[("a.py", 1), ("a.py", 40)], [("b.py", 7)], [("a.py", 1)], [("a.py", 40)]]
+
+
+def test_a_change_that_no_check_needs_at_all_stops_after_two_runs() -> None:
+    found = proved(Checks(), a_hunk("a.py", 1), a_hunk("b.py", 1))
+    assert (found.verdict, found.check_runs, len(found.untested)) == ("nothing tested", 2, 2)
+
+
+def test_red_checks_prove_nothing() -> None:
+    assert prove([a_hunk("a.py", 1)], lambda parts: False, clock=lambda: 0.0).verdict == "red"
+
+
+def test_the_budget_is_kept_and_the_rest_is_counted() -> None:
+    hunks = [a_hunk(f"f{number}.py", 1) for number in range(20)]
+    found = proved(Checks(*((hunk.path, 1) for hunk in hunks)), *hunks)
+    assert (found.verdict, found.check_runs, found.tried, found.not_tried) == ("tested", 10, 8, 12)
+    ticks = iter(range(0, 10_000, 200))
+    late = prove(hunks, Checks(("f0.py", 1)), clock=lambda: float(next(ticks)))
+    assert late.not_tried > 12
+
+
+def test_without_a_hunk_worth_undoing_nothing_is_run() -> None:
+    checks = Checks()
+    assert (proved(checks).verdict, checks.undone) == ("nothing to try", [])

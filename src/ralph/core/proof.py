@@ -5,7 +5,8 @@ that cannot change behaviour (comments, imports, versions, …) are left out by 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -246,3 +247,53 @@ def _open_block(line: str, end: str) -> str:
             return ""
         at, begin, end = min(starts)
         at += len(begin)
+
+
+MAX_CHECK_RUNS = 10  # controls included
+MAX_SECONDS = 600.0
+
+ProofVerdict = Literal["tested", "untested", "nothing tested", "red", "nothing to try"]
+Undo = Callable[[Sequence[Part]], bool]
+"""Undo parts, run every check, and return whether all pass."""
+
+
+class Proof(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What undoing showed. `untested` parts can be undone with every check still green.
+
+    `nothing tested`: every check passes without any of the change. `red`: the checks fail as it is.
+    """
+
+    verdict: ProofVerdict
+    untested: tuple[Part, ...] = ()
+    tried: int = 0
+    not_tried: int = 0
+    check_runs: int = 0
+    seconds: float = 0.0
+
+
+def prove(hunks: Sequence[Hunk], passes_without: Undo, clock: Callable[[], float]) -> Proof:
+    """Undo the groups one at a time, then the hunks inside groups that are tested, within the budget."""
+    groups = group_hunks(hunks)
+    started = clock()
+    if not groups:
+        return Proof(verdict="nothing to try")
+    if not passes_without(()):
+        return Proof(verdict="red", check_runs=1, seconds=clock() - started)
+    if passes_without(groups):
+        return Proof(verdict="nothing tested", untested=tuple(groups), check_runs=2, seconds=clock() - started)
+    waiting, untested, tried = list(groups), list[Part](), 0
+    while waiting and 2 + tried < MAX_CHECK_RUNS and clock() - started < MAX_SECONDS:
+        part = waiting.pop(0)
+        tried += 1
+        if passes_without((part,)):
+            untested.append(part)
+        elif len(part.hunks) > 1:
+            waiting += [Part((hunk,)) for hunk in part.hunks]
+    return Proof(
+        verdict="untested" if untested else "tested",
+        untested=tuple(untested),
+        tried=tried,
+        not_tried=len(waiting),
+        check_runs=2 + tried,
+        seconds=clock() - started,
+    )

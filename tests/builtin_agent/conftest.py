@@ -149,7 +149,7 @@ def play(
     """`play(step, …)`: a turn of the agent on this test's wire. `words`: more of its options."""
     from ralph.builtin_agent import wires
 
-    monkeypatch.setattr(wires, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(wires, "FIRST_DELAY", 0.01)
 
     def run(*steps: Step, prompt: str = "Do it.", words: tuple[str, ...] = (), asides: bool = True) -> Ran:
         with server.stage(*steps) as stage:

@@ -59,7 +59,7 @@ def test_what_cannot_be_mended_is_answered_with_the_fields(play, tool, words, to
 
 def test_eight_bad_calls_in_a_row_end_the_turn(play):
     ran = play(Forever(Uses((("bash", "rubbish"),))))
-    assert "8 tool calls in a row could not be understood" in ran.trouble
+    assert "8 tool calls in a row were invalid" in ran.trouble
     assert len(ran.stage.asked) == 8
 
 
@@ -146,6 +146,6 @@ def test_only_commands_in_a_fence_of_their_own_are_run():
     ],
 )
 def test_mending_changes_nothing_inside_of_strings(words, meant):
-    from ralph.builtin_agent.toolbox import mended
+    from ralph.builtin_agent.toolbox import repair_json
 
-    assert mended(words) == meant
+    assert repair_json(words) == meant

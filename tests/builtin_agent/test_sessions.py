@@ -28,7 +28,7 @@ def test_a_session_that_was_killed_during_a_tool_goes_on(play, state):
     file.write_text("".join(lines[:2]) + lines[2][:40])
     again = play(Say("I go on."), words=("--resume", first.session))
     assert again.answer == "I go on."
-    assert again.stage.asked[0].results == ["interrupted: it is not known how far it came"]
+    assert again.stage.asked[0].results == ["interrupted: it may be half done"]
 
 
 @pytest.mark.parametrize("name", ["never-was", "../../etc/passwd", "a/b", ""])

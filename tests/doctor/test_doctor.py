@@ -259,7 +259,7 @@ def test_the_settings_name_the_agent_and_those_that_follow(doctor, workspace: Pa
 
 
 def test_git_is_looked_at(doctor, workspace: Path, git, cli) -> None:
-    assert "is in no repository" in doctor()[1]["git"]["detail"]
+    assert "is not in a repository" in doctor()[1]["git"]["detail"]
     git("init", "-q")
     assert "has no commit yet" in doctor()[1]["git"]["detail"]
     git("commit", "-q", "--allow-empty", "-m", "first")
@@ -290,7 +290,7 @@ def test_a_folder_of_ours_that_is_a_file_is_a_failure(doctor, workspace: Path) -
 def test_processes_that_run_away_are_found_here(doctor) -> None:
     _, found = doctor()
     assert found["subreaper"]["state"] == "ok"
-    assert "found and ended" in found["subreaper"]["detail"]
+    assert "found and killed" in found["subreaper"]["detail"]
     assert found["cgroup"]["state"] == "ok"
 
 

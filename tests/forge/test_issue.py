@@ -8,7 +8,7 @@ import pytest
 from tests.forge.hosted import LoopbackHost
 
 from ralph.forge.host import parse
-from ralph.forge.issue import fenced, readable
+from ralph.forge.issue import issue_goal, readable
 
 Start = Callable[..., Any]
 
@@ -63,7 +63,7 @@ def test_at_least_twenty_attempts_are_tried() -> None:
 
 @pytest.mark.parametrize("text", INJECTIONS.values(), ids=INJECTIONS)
 def test_no_text_leaves_its_fence(text: str) -> None:
-    goal = fenced(42, "acme/shop", f"Title\n\n{text}")
+    goal = issue_goal(42, "acme/shop", f"Title\n\n{text}")
     nonce = goal.partition("<")[2].partition(" issue>")[0]
     assert goal.count(f"</{nonce} issue>") == 1
     assert goal.endswith(f"\n</{nonce} issue>")
@@ -77,8 +77,8 @@ def test_what_a_reader_of_the_issue_does_not_see_the_agent_does_not_read() -> No
 
 
 def test_the_same_issue_is_the_same_goal() -> None:
-    assert fenced(1, "a/b", "text") == fenced(1, "a/b", "text")
-    assert fenced(1, "a/b", "text") != fenced(1, "a/b", "text.")
+    assert issue_goal(1, "a/b", "text") == issue_goal(1, "a/b", "text")
+    assert issue_goal(1, "a/b", "text") != issue_goal(1, "a/b", "text.")
 
 
 # Several in each issue; one that hides all that follows stands last.
@@ -135,7 +135,7 @@ def test_comments_are_read_only_if_asked_for(
     host.issue(42, "Coupons", "Please", "only for members")
     words = ("--check", "true", "--agent", agent("echo COMPLETE"))
     assert ralph("loop", "--issue", "https://github.com/acme/shop/issues/42", "--comments", *words).code == 0
-    assert "Comment of mallory:\nonly for members\n</" in prompts()[0]
+    assert "Comment by mallory:\nonly for members\n</" in prompts()[0]
 
 
 def test_an_issue_is_one_item_of_work(ralph: Start, agent: Start, clone: Path, host: LoopbackHost) -> None:
@@ -164,12 +164,12 @@ def test_all_open_issues_with_a_label_are_a_backlog_however_many_pages_they_fill
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("43", "acme/shop has no issue 43"),
-        ("https://github.com/acme/other/issues/1", "acme/other has no issue 1"),
-        ("seven", "'seven' names no issue"),
-        ("0", "'0' names no issue"),
-        ("", "'' names no issue"),
-        ("44", "issue 44 has 5.0 MB of text"),
+        ("43", "issue 43 not found in acme/shop"),
+        ("https://github.com/acme/other/issues/1", "issue 1 not found in acme/other"),
+        ("seven", "not an issue: 'seven'"),
+        ("0", "not an issue: '0'"),
+        ("", "not an issue: ''"),
+        ("44", "issue 44 is too long: 5.0 MB"),
         ("45", "#45 is a pull request, not an issue"),
     ],
 )
@@ -192,7 +192,7 @@ def test_without_gh_or_a_login_or_a_remote_it_is_said_before_anything_is_spent(
 ) -> None:
     words = ("loop", "--issue", "42", "--check", "true", "--agent", agent("echo COMPLETE"))
     assert "gh is not logged in to github.com" in ralph(*words, GH_TOKEN="").err
-    assert "does not know this login any more" in ralph(*words, GH_TOKEN="wrong").err
+    assert "has expired" in ralph(*words, GH_TOKEN="wrong").err
     bare = tmp_path / "bin"
     bare.mkdir()
     for program in ("git", "sh", "cat"):

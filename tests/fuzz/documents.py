@@ -132,7 +132,7 @@ def _plan(said: str) -> None:
     plan = plan_in(said)
     assert plan
     plan.problems(), plan.commands(), plan.without_commands(lambda command: False)
-    plan.answered(dict.fromkeys(plan.questions(), "so")).with_checks([f"d{n}" for n in range(len(said) // 100)])
+    plan.with_answers(dict.fromkeys(plan.questions(), "so")).with_checks([f"d{n}" for n in range(len(said) // 100)])
     READERS["a backlog of boxes"](said)
 
 

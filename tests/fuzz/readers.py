@@ -130,7 +130,7 @@ def _planned(said: str) -> None:
     plan = plan_in(f"# Plan: x\n## Questions\n{said}")
     assert plan
     plan.problems()
-    plan.answered(dict.fromkeys(plan.questions(), said[:100])).without_commands(bool).with_checks([said])
+    plan.with_answers(dict.fromkeys(plan.questions(), said[:100])).without_commands(bool).with_checks([said])
 
 
 def _patched(said: str) -> None:
@@ -192,7 +192,7 @@ READERS: dict[str, Reader] = {
     "tasks by tag": _listed(json_backlogs.read_taskmaster, json_backlogs.tick_taskmaster),
     "issues": _in_bytes(trackers.read_issues),
     "beads": _in_bytes(trackers.read_beads),
-    "an issue": lambda said: issue.fenced(1, "a/b", said),
+    "an issue": lambda said: issue.issue_goal(1, "a/b", said),
     "an address": host.parse,
     "a plan in an answer": _planned,
     "patterns of files": lambda said: overlap(said.split("\n")[:2], [said[:200], said[-200:]]),

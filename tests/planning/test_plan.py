@@ -53,7 +53,7 @@ def test_a_plan_that_nobody_changed_is_written_back_byte_for_byte(
     data = (mark + PLAN + more).replace("\r", "").replace("\n", newline).encode() + b"\xff\x00 no text"
     path.write_bytes(data)
     plan = load(path)
-    assert plan.answered({}) == plan
+    assert plan.with_answers({}) == plan
     save(plan, path.with_name("again.md"))
     assert path.with_name("again.md").read_bytes() == data
 
@@ -61,7 +61,7 @@ def test_a_plan_that_nobody_changed_is_written_back_byte_for_byte(
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_an_answer_stands_below_its_question_and_ticks_it(newline: str) -> None:
     plan = Plan(PLAN.replace("\n", newline) + f"  at checkout{newline}- [ ] And gifts?{newline}")
-    done = plan.answered({"May coupons be combined?": "no,\nnever"})
+    done = plan.with_answers({"May coupons be combined?": "no,\nnever"})
     said = f"- [x] May coupons be combined?{newline}  at checkout{newline}  Answer: no, never{newline}- [ ] And gifts?"
     assert said in done.text
     assert done.questions() == ["And gifts?"]
@@ -76,7 +76,7 @@ def test_an_open_question_keeps_a_plan_from_being_worked_off() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "wrong"),
     [
-        ("# Plan: Coupons", "# Coupons", "does not begin with"),
+        ("# Plan: Coupons", "# Coupons", "on the first line"),
         ("- [ ] T1", "- T1", "T2 comes after T1, which is not in the list"),
         ("  check: `pytest tests/test_code.py`", "  after: T2", "each waits for the next"),
         ("- [ ] T2 Cart", "- [ ] T1 Cart", "the key T1 is taken"),

@@ -150,7 +150,7 @@ def test_a_plan_that_cannot_be_worked_off_is_asked_for_again_with_what_is_wrong(
     script = f"if [ $N = 1 ]; then echo no plan yet; elif [ $N = 2 ]; then {says(broken)}else {says(PLAN)}fi"
     done = ralph("plan", "Add coupons", "--yes", "--agent", agent(script))
     assert done.code == 0, done.err
-    assert "it holds no plan" in prompts()[1]
+    assert "it contains no plan" in prompts()[1]
     assert "T1 comes after T9, which is not in the list" in prompts()[2]
 
 
@@ -241,7 +241,7 @@ def test_a_person_can_edit_the_plan_and_what_is_wrong_then_is_said(
     somebody.answers("[l]eave:", "a")
     somebody.answers("[l]eave:", "l")
     assert somebody.waits() == 1
-    assert "! PLAN.md: it has no tasks" in somebody.screen
+    assert "! PLAN.md: no tasks" in somebody.screen
     assert not (repository / "PLAN.md").exists()
 
 

@@ -39,9 +39,7 @@ class Provider(Struct, frozen=True):
 
 PROVIDERS: dict[str, Provider] = {
     "openai": Provider("responses", "https://api.openai.com/v1", ("OPENAI_API_KEY",), "OPENAI_BASE_URL"),
-    "anthropic": Provider(
-        "messages", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), url_variable="ANTHROPIC_BASE_URL"
-    ),
+    "anthropic": Provider("messages", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL"),
     "google": Provider("google", "https://generativelanguage.googleapis.com", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
     "mistral": Provider("chat", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",)),
     "groq": Provider("chat", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",)),

@@ -18,7 +18,7 @@ from ralph.core.backlog import BacklogTask
 from ralph.core.text import one_line
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
-from ralph.forge.issue import fenced, readable
+from ralph.forge.issue import issue_goal, readable
 from ralph.git.client import user_environment
 from ralph.process.deadline import current_deadline
 from ralph.process.process import Process
@@ -96,7 +96,7 @@ def _issue(issue: dict[str, Any]) -> BacklogTask:
     place = f"#{number}"
     lines = body.replace("\r\n", "\n").split("\n")
     found = [(match[1].lower(), match[2], place) for line in lines if (match := OWN.fullmatch(line))]
-    text = fenced(str(number), "this repository", f"{title}\n\n{body}".strip())
+    text = issue_goal(str(number), "this repository", f"{title}\n\n{body}".strip())
     task = BacklogTask(key=str(number), title=title_of(readable(title)), text=text, place=place)
     return with_own(task, [one for one in found if one[0] in HARMLESS and one[1].strip()], [])
 

@@ -18,14 +18,14 @@ from typing import get_args
 from ralph.agents.builtin import PROVIDERS, Wire, endpoint, with_key
 from ralph.errors import UserError
 
-_CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, where nobody knows how many a model reads
+_CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, if the context of a model is unknown
 
 
 def main(words: Sequence[str] | None = None) -> int:
     asked, commands = _options().parse_args(words), set[int]()
 
     def end(number: int, _: object) -> None:
-        """At once: a library may swallow whatever would be raised in it."""
+        """Exit at once: a library might swallow an exception."""
         for group in commands:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
@@ -39,32 +39,33 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"ralph.builtin_agent: {error.advice}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens any more; python would complain on its way out
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python complains at exit
         return 1
 
 
 async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
-    """`commands`: where the groups of the commands that run are kept."""
+    """Take one turn and return the exit code. `commands` collects the process groups of running commands."""
     found, key = with_key(endpoint(asked.model, asked.url, asked.wire, asked.key_env, os.environ), os.environ)
     for variable in (found.key_env, *(key for provider in PROVIDERS.values() for key in provider.keys)):
-        os.environ.pop(variable, None)  # what the model runs has no use for keys
+        os.environ.pop(variable, None)  # commands that the model runs must not see keys
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
     if not prompt.strip():
         raise UserError("the prompt is empty", "write it to stdin")
-    # The library takes a second to import: whatever can be refused before is refused before.
-    from ralph.builtin_agent.conversation import HANDED_OVER, begun, leave_note, note_of, resumed
+    # The library takes a second to import, so everything that can be refused is refused before.
+    from ralph.builtin_agent import conversation
     from ralph.builtin_agent.toolbox import Toolbox
     from ralph.builtin_agent.wires import ModelAsker
     from ralph.builtin_agent.working import BuiltinWorker, Report
 
     report = Report(f"{found.provider}:{found.model}", asked.output_format == "text")
-    asker = ModelAsker(found, key, asked.max_output, report.show_life, report.asks_again)
+    asker = ModelAsker(found, key, asked.max_output, report.keep_alive, report.retry)
     context = asked.context or asker.model.context_window or (_LOCAL_CONTEXT if found.is_local else _CONTEXT)
     home = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "ralph-agent")
     run = os.environ.get("RALPH_RUN_ID", "")
-    said = resumed(home, asked.resume, context) if asked.resume else begun(home, context)
-    note = "" if asked.resume else note_of(home, run)
-    said.add_prompt(f"{prompt}\n\n{HANDED_OVER}{note}" if note else prompt)
+    resume, start = conversation.resume_conversation, conversation.start_conversation
+    said = resume(home, asked.resume, context) if asked.resume else start(home, context)
+    note = "" if asked.resume else conversation.take_note(home, run)
+    said.add_prompt(f"{prompt}\n\n{conversation.HANDED_OVER}{note}" if note else prompt)
     worker = BuiltinWorker(
         asker=asker,
         conversation=said,
@@ -74,23 +75,23 @@ async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
         max_turns=asked.max_turns,
     )
     worker.toolbox.commands = commands
-    report.begins(said.session, str(worker.toolbox.root))
+    report.start(said.session, str(worker.toolbox.root))
     async with aclosing(asker.client):
-        return await worker.take_turn(lambda note: leave_note(home, run, note))
+        return await worker.take_turn(lambda note: conversation.leave_note(home, run, note))
 
 
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m ralph.builtin_agent", description="Works on the prompt on its stdin.")
     parser.add_argument("--model", required=True, help="PROVIDER:NAME, or a bare name with --url")
-    parser.add_argument("--url", default="", help="the server, where it is not the provider's own")
-    parser.add_argument("--wire", default="", choices=["", *get_args(Wire)], help="the protocol that it speaks")
+    parser.add_argument("--url", default="", help="the address of the server (default: the provider's)")
+    parser.add_argument("--wire", default="", choices=["", *get_args(Wire)], help="the protocol of the server")
     parser.add_argument("--key-env", default="", help="the variable that holds the key")
     parser.add_argument("--context", type=_count, help="how many tokens the model reads")
     parser.add_argument("--max-output", type=_count, help="how many tokens a reply may have")
     parser.add_argument("--max-turns", type=_count, help="how many replies the turn may have")
     parser.add_argument("--tools", default="native", choices=["native", "text"], help="how the model calls tools")
-    parser.add_argument("--add-dir", default=[], action="append", help="a folder outside where it may write, too")
-    parser.add_argument("--resume", default="", metavar="SESSION", help="go on in this session")
+    parser.add_argument("--add-dir", default=[], action="append", help="another folder where it may write")
+    parser.add_argument("--resume", default="", metavar="SESSION", help="continue this session")
     parser.add_argument("--output-format", default="stream-json", choices=["stream-json", "text"])
     return parser
 
@@ -103,13 +104,12 @@ def _count(words: str) -> int:
 
 
 if __name__ == "__main__":
-    # To look for garbage in what the library makes at its import, and to take that apart at the end, was a third of
-    # what a short turn takes.
+    # Collecting garbage during the library's import, and tearing everything down at exit, took a third of a short turn.
     gc.set_threshold(100_000)
     code = main()
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()
     except OSError:
-        code = code or 120  # as Python says it
+        code = code or 120  # as Python does
     os._exit(code)

@@ -1,5 +1,5 @@
-"""What has been said so far? A history that only grows, so that its beginning stays in the model's cache; kept on disk,
-so that a session can go on; and shortened once, or handed over, before it outgrows the context."""
+"""The conversation with the model. It only grows, so that its beginning stays in the model's cache. It is stored on
+disk, so that a session can be resumed, and is shortened once or handed over before it outgrows the context."""
 
 import json
 import os
@@ -17,16 +17,16 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart, UserPromptPart
 from ralph.errors import UNREADABLE, UserError
 
 FULL = 0.8  # of the context
-_PER_TOKEN = 4  # characters, where nobody has counted
+_PER_TOKEN = 4  # characters, if the server counts no tokens
 _KEPT_DAYS = 30
 _RECENT = 4  # messages whose tool output is not shortened
-_SHORT = 400  # characters that are left of an old one
+_SHORT = 400  # characters kept of older tool output
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
 HANDED_OVER = "The turn before this one ran out of context. It left this note on where the work stands:\n\n"
 
 
 class Conversation:
-    """The messages of a session, and how many tokens they are. `context`: how many the model can read."""
+    """The messages of a session. `context` is how many tokens the model can read."""
 
     def __init__(self, session: str, file: Path | None, context: int) -> None:
         self.session, self.context = session, context
@@ -35,18 +35,18 @@ class Conversation:
         self._file = file
         self._counted = 0  # tokens of the last request and its reply, by the server's count
         self._since = 0  # characters that were added after it
-        self._asked: list[tuple[int, int]] = []  # what requests held: characters, and tokens by the server's count
+        self._asked: list[tuple[int, int]] = []  # per request: characters, and tokens by the server's count
 
     @property
     def is_full(self) -> bool:
-        """Whether the next request would be too long, as far as anyone can tell."""
+        """Whether the next request would probably be too long."""
         return self._counted + self._since // _PER_TOKEN >= FULL * self.context
 
     def add_prompt(self, text: str) -> None:
         self._add(ModelRequest(parts=[UserPromptPart(content=text)]))
 
     def add_results(self, results: Sequence[ToolReturnPart], aside: str = "") -> None:
-        """What tools gave, and what goes back as text because it was asked for in text."""
+        """Add the output of tools; `aside` is the output of calls that the model wrote as text."""
         self._add(ModelRequest(parts=[*results, *([UserPromptPart(content=aside)] if aside else [])]))
 
     def add_reply(self, reply: ModelResponse) -> None:
@@ -57,28 +57,28 @@ class Conversation:
             self._counted, self._since = counted + reply.usage.output_tokens, 0
 
     def notice_cut(self) -> bool:
-        """Whether the server silently drops what does not fit: the conversation grows, the tokens that it counts do
-        not. From then on the context is taken to be what it really reads."""
+        """Return whether the server silently drops what doesn't fit: the conversation grows, but the server's token
+        count doesn't. Then `context` becomes what the server really reads."""
         if len(self._asked) < 2:
             return False
         (size, before), (grown, now) = self._asked[-2:]
         highest = max(tokens for _, tokens in self._asked)
         is_stuck = grown - size > 2000 and now - before < (grown - size) // (_PER_TOKEN * 10)
-        # Some count only what was not in their cache: far below the highest, it says nothing.
+        # Some servers count only tokens that weren't cached, so a low count says nothing.
         if not is_stuck or now < max(1000, highest // 2) or highest >= self.context:
             return False
         self.context = highest
         return True
 
     def shorten(self) -> None:
-        """Cuts old tool output down, once: after it the history only grows again."""
+        """Shorten old tool output. This happens once per conversation."""
         self.is_shortened, before = True, _characters(self.messages)
         _shorten_old(self.messages)
         self._counted = max(self._counted - (before - _characters(self.messages)) // _PER_TOKEN, 0)
         self._write({"shortened": len(self.messages)})
 
     def hand_over(self, note: str) -> None:
-        """The session goes on from its first prompt and the note."""
+        """Record that the session continues from its first prompt and this note."""
         self._write({"handed_over": note})
 
     def _add(self, message: ModelMessage) -> None:
@@ -91,15 +91,15 @@ class Conversation:
             with open(self._file or os.devnull, "a", opener=_private) as file:
                 file.write(json.dumps(line) + "\n")
         except OSError:
-            self._file = None  # a full disk keeps nobody from work; the session can be continued from before
+            self._file = None  # the turn continues without storing the session
 
 
 def _characters(messages: Iterable[ModelMessage]) -> int:
     return sum(len(str(getattr(part, "content", ""))) for message in messages for part in message.parts)
 
 
-def begun(home: Path, context: int) -> Conversation:
-    """A new session. Where nothing can be kept, it works all the same, and cannot be continued."""
+def start_conversation(home: Path, context: int) -> Conversation:
+    """Start a new session. If nothing can be stored, it works but can't be resumed."""
     session, folder = uuid4().hex, home / "sessions"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,8 +113,8 @@ def begun(home: Path, context: int) -> Conversation:
     return Conversation(session, file, context)
 
 
-def resumed(home: Path, session: str, context: int) -> Conversation:
-    """The session as it was left, whatever ended it."""
+def resume_conversation(home: Path, session: str, context: int) -> Conversation:
+    """Load a session, however it ended."""
     file = home / "sessions" / f"{session}.jsonl"
     if not _NAME.match(session) or not file.is_file():
         raise UserError(f"no session found with the id {session!r}", "start a new one")
@@ -128,37 +128,37 @@ def resumed(home: Path, session: str, context: int) -> Conversation:
             kept.is_shortened = True
         else:
             kept.messages += ModelMessagesTypeAdapter.validate_python([line])
-    if unanswered := _unanswered(kept.messages):
+    if unanswered := _interrupted_results(kept.messages):
         kept.add_results(unanswered)
     kept._since = _characters(kept.messages)
     return kept
 
 
 def _lines(file: Path) -> Iterable[dict[str, Any]]:
-    """The whole lines of a file that may have been cut off while one was written."""
+    """Yield the complete lines of a file: the last one may be torn."""
     for line in file.read_text("utf-8", "replace").split("\n")[:-1]:
         with suppress(*UNREADABLE):
             yield json.loads(line)
 
 
-def _unanswered(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
-    """Results for calls that were never answered, because the agent was ended while they ran."""
+def _interrupted_results(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
+    """Return results for calls that were running when the agent was killed."""
     last = messages[-1] if messages else None
     calls = [part for part in last.parts if isinstance(part, ToolCallPart)] if isinstance(last, ModelResponse) else []
-    said = "interrupted: it is not known how far it came"
+    said = "interrupted: it may be half done"
     return [ToolReturnPart(call.tool_name, said, tool_call_id=call.tool_call_id) for call in calls]
 
 
 def _shorten_old(messages: Sequence[ModelMessage]) -> None:
-    """Cuts the tool output of all messages but the last few down: for the same messages always in the same way."""
+    """Shorten tool output in all but the last messages, always in the same way."""
     for message in messages[:-_RECENT]:
         for part in message.parts:
             if isinstance(part, ToolReturnPart) and isinstance(part.content, str) and len(part.content) > 2 * _SHORT:
                 part.content = f"{part.content[:_SHORT]}\n[… shortened …]"
 
 
-def note_of(home: Path, run: str) -> str:
-    """The note that an earlier turn of this run has left, which is then used up."""
+def take_note(home: Path, run: str) -> str:
+    """Return and remove the note that an earlier turn of this run left; "" if there is none."""
     file = home / "notes" / f"{run}.md"
     with suppress(OSError):
         note = file.read_text("utf-8", "replace")
@@ -168,7 +168,7 @@ def note_of(home: Path, run: str) -> str:
 
 
 def leave_note(home: Path, run: str, note: str) -> None:
-    """For the next turn of this run, which begins with a clean context."""
+    """Leave a note for the next turn of this run, which starts with an empty context."""
     with suppress(OSError):
         (home / "notes").mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(home / "notes" / f"{run}.md", "w", encoding="utf-8", errors="replace", opener=_private) as file:

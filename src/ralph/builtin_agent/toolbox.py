@@ -1,6 +1,6 @@
-"""What can the agent do, and which tool calls are in a reply? Those of the protocol, those that a model wrote into its
-text, mended where a small model broke their arguments: to run a command, to read a file, write one, edit one. Each
-gives text back, or an error, as text, that the model can act on."""
+"""The tools of the built-in agent (run a command; read, write or edit a file), and how tool calls are found in a reply:
+by the protocol, or in the model's text. Arguments that a small model broke are repaired. Every call returns text, also
+if it fails, so that the model can react."""
 
 import ast
 import json
@@ -23,26 +23,26 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from ralph.process.detached import DetachedProcess
 from ralph.process.signals import defer_signals
 
-LONGEST_ARGUMENTS = 1_000_000
+MAX_ARGUMENTS = 1_000_000
 
 _FENCE = re.compile(r"\A\s*+```\w*+\s*+(.*?)\n?```\s*+\Z", re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"^```(?:bash|sh|shell)[ \t]*+\n((?>(?:(?!```).*\n)*))```[ \t]*+$", re.MULTILINE)
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _TRAILING = re.compile(r'("(?>(?:[^"\\]++|\\.)*)"?)|,(\s*[}\]])')  # a comma before a closing bracket, outside strings
-_OTHER_NAMES = {
+_ALIASES = {
     "command": ("cmd", "script"),
     "path": ("file", "filename", "file_path", "filepath"),
     "content": ("text", "contents"),
     "old": ("old_string", "old_text"),
     "new": ("new_string", "new_text"),
 }
-_MEANT = {other: name for name, others in _OTHER_NAMES.items() for other in others}
+_CANONICAL_NAMES = {other: name for name, others in _ALIASES.items() for other in others}
 
 
 class Call(Struct, frozen=True):
-    """One use of a tool. `given`: its arguments as an object; `asked`: the same as a struct of the tool's kind, or in
-    words for the model why it cannot be run. What is not `native` stood in the model's text, and is answered there."""
+    """One tool call. `given` are its arguments as an object; `asked` is the same as the tool's struct, or an error
+    message for the model. A call that isn't `native` was written as text, and is answered as text."""
 
     id: str
     tool: str
@@ -52,34 +52,34 @@ class Call(Struct, frozen=True):
 
 
 def text_of(reply: ModelResponse) -> str:
-    """What the model says to people."""
+    """Return the text of a reply."""
     return "\n".join(part.content for part in reply.parts if isinstance(part, TextPart) and part.content)
 
 
 def calls_in(reply: ModelResponse) -> list[Call]:
-    """Every tool call in a reply, in its order. Each is run or answered with an error: none gets lost."""
+    """Return every tool call in a reply, in order. Each is run or answered with an error."""
     native = [part for part in reply.parts if isinstance(part, ToolCallPart)]
     if native:
         return [_call(part.tool_call_id, part.tool_name, part.args) for part in native]
     text = text_of(reply)
-    outside = _FENCED.sub("", text)  # what is fenced is quoted, unless the model says nothing else
+    outside = _FENCED.sub("", text)  # a fenced call is a quote, unless there is nothing else
     found = map(str.strip, _TAGGED.findall(outside if outside.strip() else text))
-    return [_from_text(made_up(), words) for words in found if words]
+    return [_from_text(new_call_id(), words) for words in found if words]
 
 
-def made_up() -> str:
+def new_call_id() -> str:
     return f"text_{uuid4().hex[:12]}"
 
 
 def commands_in(text: str) -> list[str]:
-    """The fenced commands in a reply of a model that has no tool calling."""
+    """Return the fenced commands in a reply of a model without tool calling."""
     return [found.strip() for found in _COMMAND.findall(text) if found.strip()]
 
 
 def _from_text(name: str, words: str) -> Call:
-    said = mended(words)
+    said = repair_json(words)
     if not isinstance(said, dict) or not isinstance(said.get("name"), str):
-        trouble = 'what stands in <tool_call> cannot be read: write one JSON object {"name": …, "arguments": {…}}'
+        trouble = 'the content of <tool_call> is not valid: write one JSON object {"name": …, "arguments": {…}}'
         return Call(name, "", {}, trouble, native=False)
     given: Any = next((said[name] for name in ("arguments", "parameters", "input") if name in said), {})
     return replace(_call(name, said["name"], given), native=False)
@@ -89,10 +89,10 @@ def _call(name: str, tool: str, said: Any) -> Call:
     kind = TOOLS.get(tool.strip())
     if kind is None:
         return Call(name, tool, {}, f"there is no tool {tool!r}; the tools are: {', '.join(TOOLS)}")
-    if isinstance(said, str) and len(said) > LONGEST_ARGUMENTS:
-        size = f"{len(said):,} characters of arguments are too long (at most {LONGEST_ARGUMENTS:,})"
+    if isinstance(said, str) and len(said) > MAX_ARGUMENTS:
+        size = f"{len(said):,} characters of arguments are too long (at most {MAX_ARGUMENTS:,})"
         return Call(name, tool, {}, f"{size}: nothing was done. Write long files in pieces")
-    found = _unwrapped(mended(said) if isinstance(said, str) and said.strip() else said or {}, kind)
+    found = _unwrapped(repair_json(said) if isinstance(said, str) and said.strip() else said or {}, kind)
     given = found if isinstance(found, dict) else {}
     try:
         return Call(name, tool.strip(), given, convert(found, kind, strict=False))
@@ -102,28 +102,30 @@ def _call(name: str, tool: str, said: Any) -> Call:
 
 
 def _unwrapped(arguments: Any, kind: type[Struct]) -> Any:
-    """Arguments under their own names, out of the envelope that some models put around them."""
+    """Return the arguments under their own names, without the envelope that some models add."""
     if isinstance(arguments, dict) and len(arguments) == 1:
         [(envelope, inner)] = arguments.items()
-        inner = mended(inner) if isinstance(inner, str) else inner
+        inner = repair_json(inner) if isinstance(inner, str) else inner
         if envelope in ("arguments", "parameters", "input") and isinstance(inner, dict):
             arguments = inner
     if not isinstance(arguments, dict):
         return arguments
     own = kind.__struct_fields__
-    return {name if name in own else _MEANT.get(name.lower(), name): value for name, value in arguments.items()}
+    return {
+        name if name in own else _CANONICAL_NAMES.get(name.lower(), name): value for name, value in arguments.items()
+    }
 
 
-def mended(words: str) -> Any:
-    """The JSON that is meant by `words`, or None. Mended are: a fence or text around it, trailing commas, single
-    quotes and Python's constants, line breaks inside strings, and JSON that was encoded twice."""
+def repair_json(words: str) -> Any:
+    """Parse sloppy JSON; return None if that fails. Accepts a fence or text around it, trailing commas, single quotes
+    and Python's constants, line breaks inside strings, and JSON that was encoded twice."""
     for attempt in _attempts(words):
         try:
             found = json.loads(attempt, strict=False)
         except (ValueError, RecursionError):
             found = _as_python(attempt)
         if isinstance(found, str) and found.lstrip()[:1] in ("{", "[") and found != words:
-            found = mended(found)
+            found = repair_json(found)
         if found is not None:
             return found[0] if isinstance(found, list) and len(found) == 1 and isinstance(found[0], dict) else found
     return None
@@ -151,8 +153,8 @@ def _as_python(words: str) -> Any:
     return found if isinstance(found, dict | list) else None
 
 
-TIMEOUT, LONGEST = 120, 1800  # seconds for a command, unless it says otherwise, and at the most
-LARGEST_FILE = 10_000_000
+TIMEOUT, MAX_TIMEOUT = 120, 1800  # seconds for a command: default and maximum
+MAX_FILE = 10_000_000
 
 
 class Bash(Struct):
@@ -181,7 +183,7 @@ class Edit(Struct):
     """Replace one piece of text in a file."""
 
     path: str
-    old: Annotated[str, Meta(description="exactly as it stands there, and only once in the file")]
+    old: Annotated[str, Meta(description="exactly as in the file, where it must occur once")]
     new: str
 
 
@@ -189,12 +191,12 @@ TOOLS: dict[str, type[Struct]] = {"bash": Bash, "read": Read, "write": Write, "e
 
 
 class ToolError(ValueError):
-    """What the model did wrong, in words that help it."""
+    """A mistake of the model, with a message that helps it."""
 
 
 class Toolbox:
-    """The tools in a workspace and in `lent` folders. `most`: characters that a reply's calls may bring together.
-    `commands`: the groups of those that run."""
+    """The tools, in a workspace and in `lent` folders. `most` is how many characters the calls of one reply may return
+    together; `commands` are the process groups of running commands."""
 
     def __init__(self, root: Path, env: Mapping[str, str], most: int, lent: tuple[Path, ...] = ()) -> None:
         self.root, self._env, self.most, self.commands = root.resolve(), dict(env), most, set[int]()
@@ -202,40 +204,40 @@ class Toolbox:
         self._shell = which("bash") or "/bin/sh"
 
     def run(self, call: Call, share: int = 1) -> tuple[bool, str]:
-        """Whether it worked, and what it gave: cut in the middle where it is longer than its share."""
+        """Run a call; return whether it worked, and its output, cut in the middle if it is longer than its share."""
         try:
             if isinstance(call.asked, str):
                 raise ToolError(call.asked)
             return True, cut(getattr(self, f"_{call.tool}")(call.asked), self.most // share)
-        except ValueError as error:  # a path with a NUL in it is one, too
+        except ValueError as error:  # includes a path with a NUL
             return False, cut(str(error), self.most // share)
         except OSError as error:
             return False, f"{error.strerror or error}: {call.given.get('path', '')}"
 
     def _bash(self, asked: Bash) -> str:
-        # Its output goes to a file, so that nobody waits for what it leaves running in the background.
+        # Its output goes to a file: on a pipe we would wait for what it leaves running in the background.
         with tempfile.TemporaryFile() as output:
-            code, ended = self._ran(asked.command, min(max(asked.timeout, 1), LONGEST), output.fileno())
-            said = _ends_of(output, self.most)
+            code, ended = self._run_command(asked.command, min(max(asked.timeout, 1), MAX_TIMEOUT), output.fileno())
+            said = _read_ends(output, self.most)
         if ended or code:
             raise ToolError(f"{said}\n[{ended or f'exit code {code}'}]".lstrip())
         return said or "[no output]"
 
-    def _ran(self, command: str, seconds: float, output: int) -> tuple[int, str]:
-        """Runs a command: its exit code, and why it was ended with all its group, if it was."""
+    def _run_command(self, command: str, seconds: float, output: int) -> tuple[int, str]:
+        """Run a command; return its exit code, and why its process group was killed, if it was."""
         process, deadline = None, time.monotonic() + seconds
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            with defer_signals():  # one that came while it starts would leave it behind
+            with defer_signals():  # a signal during the start would leave the process behind
                 words, fds = (self._shell, "-c", command), (nothing, output, output)
                 process = DetachedProcess.start(words, self._env, fds, cwd=str(self.root))
                 self.commands.add(process.pid)
-            while time.monotonic() < deadline and os.fstat(output).st_size <= 20 * LARGEST_FILE:
+            while time.monotonic() < deadline and os.fstat(output).st_size <= 20 * MAX_FILE:
                 if (code := process.wait(0.1)) is not None:
                     return code, ""
             if time.monotonic() < deadline:
-                return 1, "ended: its output grew without end"
-            return 1, f"timeout: ended after {seconds} s. Give a longer timeout, or run it in the background"
+                return 1, "killed: it printed too much"
+            return 1, f"timeout: killed after {seconds} s. Give a longer timeout, or run it in the background"
         finally:
             os.close(nothing)
             if process and process.code is None:
@@ -266,9 +268,9 @@ class Toolbox:
     def _edit(self, asked: Edit) -> str:
         file = self._inside(asked.path)
         text = _text(file)
-        begin, end = place_of(asked.old, text)
+        begin, end = find_text(asked.old, text)
         found = text[begin:end]
-        new = asked.new if found == asked.old else _indented_as(found, asked.old, asked.new)
+        new = asked.new if found == asked.old else _reindent(found, asked.old, asked.new)
         changed = text[:begin] + new + text[end:]
         if changed == text:
             raise ToolError("nothing would change: old and new are the same")
@@ -276,17 +278,17 @@ class Toolbox:
         return f"edited {asked.path}, line {text.count(chr(10), 0, begin) + 1}"
 
     def _inside(self, path: str) -> Path:
-        """The file that is meant. Links are followed first: what lies outside the workspace is none of these tools'."""
+        """Resolve a path. Raise if it is outside the workspace, after following links."""
         found = (self.root / os.path.expanduser(path)).resolve()
         if not any(found == folder or folder in found.parents for folder in (self.root, *self.lent)):
-            raise ToolError(f"{path} lies outside the workspace {self.root}")
+            raise ToolError(f"{path} is outside the workspace {self.root}")
         return found
 
 
-def _ends_of(file: Any, most: int) -> str:
-    """The beginning and the end of what was written, as text."""
+def _read_ends(file: Any, most: int) -> str:
+    """Return the beginning and the end of a file, as text."""
     size = os.fstat(file.fileno()).st_size
-    keep = 4 * most  # bytes, of which a character has four at the most
+    keep = 4 * most  # bytes; a character has at most four
     data = os.pread(file.fileno(), keep, 0)
     if size > keep:
         data += b"\n[...]\n" + os.pread(file.fileno(), keep, max(size - keep, keep))
@@ -294,14 +296,14 @@ def _ends_of(file: Any, most: int) -> str:
 
 
 def _text(file: Path) -> str:
-    """The text of a regular file. What else there is would hang, or be noise."""
+    """Read a text file; raise ToolError for anything else."""
     if not file.exists():
-        beside = sorted(item.name for item in file.parent.iterdir())[:20] if file.parent.is_dir() else []
-        raise ToolError(f"no such file: {file}" + (f"; beside it: {', '.join(beside)}" if beside else ""))
+        others = sorted(item.name for item in file.parent.iterdir())[:20] if file.parent.is_dir() else []
+        raise ToolError(f"no such file: {file}" + (f"; that folder has: {', '.join(others)}" if others else ""))
     if not file.is_file():
         raise ToolError(f"not a regular file: {file}")
     size = file.stat().st_size
-    if size > LARGEST_FILE:
+    if size > MAX_FILE:
         raise ToolError(f"{file.name} has {size:,} bytes: look into it with bash (grep, head, tail)")
     data = file.read_bytes()
     if b"\0" in data[:8192]:
@@ -309,8 +311,8 @@ def _text(file: Path) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def place_of(old: str, text: str) -> tuple[int, int]:
-    """Where `old` stands in `text`: exactly once, or else once but for white space."""
+def find_text(old: str, text: str) -> tuple[int, int]:
+    """Return where `old` is in `text`; if it differs in white space only, where that is. Raise unless it is unique."""
     if not old:
         raise ToolError("old is empty: name the text to replace, or use write for a new file")
     count = text.count(old)
@@ -318,17 +320,17 @@ def place_of(old: str, text: str) -> tuple[int, int]:
         begin = text.index(old)
         return begin, begin + len(old)
     if count > 1:
-        raise ToolError(f"old stands {count} times in the file: take in more of the lines around it")
+        raise ToolError(f"old occurs {count} times in the file: include more of the lines around it")
     found = _loose(old, text)
     if len(found) == 1:
         return found[0]
     if found:
-        raise ToolError(f"old stands nowhere exactly, and {len(found)} times but for white space: take in more lines")
+        raise ToolError(f"old occurs {len(found)} times with other white space: include more lines")
     raise ToolError(f"old is not in the file. The nearest lines are:\n{_nearest(old, text)}")
 
 
 def _loose(old: str, text: str) -> list[tuple[int, int]]:
-    """The runs of whole lines that differ from `old` in white space only."""
+    """Return the blocks of whole lines that differ from `old` in white space only."""
     wanted = [" ".join(line.split()) for line in old.strip("\n").split("\n")]
     lines = text.split("\n")
     squeezed = [" ".join(line.split()) for line in lines]
@@ -345,23 +347,23 @@ def _loose(old: str, text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _indented_as(found: str, old: str, new: str) -> str:
-    """The lines of `new` with the indentation of what was found, where that is not how the model had written `old`."""
+def _reindent(found: str, old: str, new: str) -> str:
+    """Return `new` with the indentation of the text that was found, instead of the one that the model wrote."""
     there, asked = (text[: len(text) - len(text.lstrip(" \t"))] for text in (found, old.strip("\n")))
     lines = new.strip("\n").split("\n")
     return "\n".join(there + line[len(asked) :] if line.strip() and line.startswith(asked) else line for line in lines)
 
 
 def _nearest(old: str, text: str) -> str:
-    """The lines of the file that look most like `old`."""
+    """Return the lines of the file that look most like `old`."""
     lines, wanted = text.split("\n")[:5000], old.strip("\n").split("\n")
-    heads = [line[:100] for line in lines]  # to compare two lines takes more time than they are long
+    heads = [line[:100] for line in lines]  # comparing is slower than linear
     best = heads.index(get_close_matches(wanted[0][:100], heads, 1, 0.0)[0])
     return "\n".join(lines[max(best - 1, 0) : best + len(wanted) + 1])
 
 
 def cut(text: str, most: int) -> str:
-    """The head and the tail of a text, about `most` characters, and how much was left out. What is no text goes."""
+    """Return the head and the tail of a text, about `most` characters, and how much was left out."""
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= most:
         return text

@@ -1,7 +1,8 @@
-"""How is a model asked, and when does its reply count? Only when the terminator of its wire has arrived.
+"""Requests to a model. A reply counts only if the terminator of its protocol ("wire") has arrived.
 
-The library speaks each provider's protocol. What it does not see is a stream that ends too early: it takes the half for
-the whole. So every byte of a reply passes a tap that looks for the terminator, and for an error in the middle."""
+pydantic-ai speaks each provider's protocol, but takes a stream that ends too early for a complete reply. So every byte
+of a reply passes a tap that looks for the terminator, and for an error in the middle.
+"""
 
 import asyncio
 import json
@@ -21,26 +22,26 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from ralph.agents.builtin import Endpoint
 from ralph.errors import UNREADABLE, UserError
 
-TRIES = 5
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
-LONGEST_RETRY_AFTER = 60.0
-_SILENCE = 1800.0  # seconds that a model may think before its first word; ralph has limits of its own
-_PER_TOKEN = 1000  # bytes on the wire for one token, at the very most
-_MOST_TOKENS = 32_000  # of an answer whose length nobody has limited
-_STUMBLES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of the library
-_TOO_LONG = re.compile(r"exceeds the (maximum number of tokens|available context)")  # Google's and llama.cpp's words
-_FINAL = (400, 401, 402, 403, 404, 422)  # asked again, these would be the same
+MAX_ATTEMPTS = 5
+FIRST_DELAY, MAX_DELAY = 0.5, 8.0
+MAX_RETRY_AFTER = 60.0
+_READ_TIMEOUT = 1800.0  # seconds that a model may think before its first token; ralph has its own limits
+_PER_TOKEN = 1000  # bytes on the wire for one token, at most
+_MAX_TOKENS = 32_000  # of an answer without a limit
+_LIBRARY_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_TOO_LONG = re.compile(r"exceeds the (maximum number of tokens|available context)")  # Google and llama.cpp
+_NOT_RETRIED = (400, 401, 402, 403, 404, 422)  # HTTP states that a retry would not change
 
 
-class Refused(Exception):
-    """The model gave no reply that counts. `resets_at`: when a limit that it stated ends."""
+class ModelError(Exception):
+    """The request failed. `resets_at` is when a usage limit ends, if the server stated it."""
 
     def __init__(self, message: str, status: int | None = None, resets_at: float | None = None) -> None:
         self.message, self.status, self.resets_at = message, status, resets_at
 
 
-class Unfinished(Exception):
-    """The turn ended before the work did, and asking again would not help. `how`: the kind of result that it is."""
+class UnfinishedTurn(Exception):
+    """The turn can't be completed, and a retry would not help. `how` is the subtype of the result."""
 
     def __init__(self, message: str, how: str = "error_unfinished") -> None:
         self.message, self.how = message, how
@@ -51,7 +52,7 @@ class ContextFull(Exception):
 
 
 class Tap:
-    """What came over the wire for the last request. Its two hooks belong to the HTTP client."""
+    """Watches the reply to the last request. The HTTP client calls its two hooks."""
 
     def __init__(self, asked: Endpoint, most: int, alive: Callable[[], None]) -> None:
         self._wire, self._asked, self._most, self._alive = asked.wire, httpx2.URL(asked.url), most, alive
@@ -60,12 +61,16 @@ class Tap:
     def forget(self) -> None:
         self.ended = self.streamed = self.overflowed = False
         self.error = self.kind = ""
-        self._line, self._size = list[bytes](), 0  # the pieces of a line that is not whole yet
+        self._line, self._size = list[bytes](), 0  # the pieces of an incomplete line
 
     async def on_request(self, request: httpx2.Request) -> None:
         request.headers["accept-encoding"] = "identity"
         if request.url.host != self._asked.host or request.url.scheme not in (self._asked.scheme, "https"):
-            for name in ("authorization", "x-api-key", "x-goog-api-key"):  # the library keeps but the first to itself
+            for name in (
+                "authorization",
+                "x-api-key",
+                "x-goog-api-key",
+            ):  # on a redirect, the HTTP client removes only the first
                 request.headers.pop(name, None)
 
     async def on_response(self, response: httpx2.Response) -> None:
@@ -76,7 +81,7 @@ class Tap:
         response.stream = _Tapped(response.stream, self, zlib.decompressobj(47) if packed else None)
 
     def see(self, data: bytes) -> bool:
-        """Looks at the next bytes of the reply; whether more of them may come."""
+        """Look at the next bytes of the reply; return whether more may follow."""
         self._alive()
         self._size += len(data)
         whole, ended, rest = data.rpartition(b"\n")
@@ -94,14 +99,14 @@ class Tap:
         try:
             event = json.loads(data)
         except UNREADABLE:
-            return  # `[DONE]`, or something that the library will stumble over
+            return  # `[DONE]`, or something that the library reports
         if not isinstance(event, dict):
             return
         kind = event.get("type", "")
         failed = event.get("response") if kind == "response.failed" else event
         if isinstance(failed, dict) and (kind in ("error", "response.failed") or failed.get("error")):
-            self.error = _words_of(failed.get("error") or failed) or "an error in the middle of the reply"
-        elif _ends(self._wire, kind, event):
+            self.error = _error_text(failed.get("error") or failed) or "an error in the middle of the reply"
+        elif _is_terminator(self._wire, kind, event):
             self.ended = True
 
 
@@ -123,8 +128,8 @@ class _Tapped(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-def _ends(wire: str, kind: str, event: dict[str, Any]) -> bool:
-    """Whether this event is the terminator of its wire."""
+def _is_terminator(wire: str, kind: str, event: dict[str, Any]) -> bool:
+    """Whether this event ends a reply."""
     if wire == "messages":
         return kind == "message_stop"
     if wire == "responses":
@@ -134,49 +139,49 @@ def _ends(wire: str, kind: str, event: dict[str, Any]) -> bool:
     return isinstance(listed, list) and any(isinstance(row, dict) and row.get(name) for row in listed)
 
 
-def _words_of(error: Any) -> str:
-    """What an error object says, however it is put."""
+def _error_text(error: Any) -> str:
+    """Return the message in an error object of any shape."""
     if isinstance(error, dict):
-        return _words_of(error.get("message") or error.get("error") or error.get("code") or "")
+        return _error_text(error.get("message") or error.get("error") or error.get("code") or "")
     return error if isinstance(error, str) else ""
 
 
 class ModelAsker:
-    """Asks one model. `tell(tries, pause, reason)` hears why it is asked again. Its `client` must be closed."""
+    """Sends requests to one model. `tell(attempt, delay, error)` is called before each retry. Close its `client`."""
 
     def __init__(
         self, endpoint: Endpoint, key: str, max_output: int | None, alive: Callable[[], None], tell: Callable[..., None]
     ) -> None:
         self.endpoint, self._tell = endpoint, tell
-        self._tap = Tap(endpoint, max((max_output or _MOST_TOKENS) * _PER_TOKEN, 1_000_000), alive)
+        self._tap = Tap(endpoint, max((max_output or _MAX_TOKENS) * _PER_TOKEN, 1_000_000), alive)
         self.client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(_SILENCE, connect=15),
+            timeout=httpx2.Timeout(_READ_TIMEOUT, connect=15),
             event_hooks={"request": [self._tap.on_request], "response": [self._tap.on_response]},
             follow_redirects=True,
         )
         try:
             self.model = _model(endpoint, base_url=endpoint.url, api_key=key or "none", http_client=self.client)
         except exceptions.UserError as error:
-            raise UserError(f"{endpoint.provider}:{endpoint.model} cannot be asked", str(error)) from None
+            raise UserError(f"cannot use {endpoint.provider}:{endpoint.model}", str(error)) from None
         length = {"max_tokens": max_output} if max_output else {}
-        # Mistral counts tokens unasked, and refuses to be asked for it.
+        # Mistral always counts tokens, and rejects the option that asks for it.
         own: dict[str, Any] = {"extra_body": {"stream_options": {}}} if endpoint.provider == "mistral" else {}
-        self._settings = {"cache": True, "max_retries": 0, "timeout": _SILENCE, **length, **own}
+        self._settings = {"cache": True, "max_retries": 0, "timeout": _READ_TIMEOUT, **length, **own}
 
     async def ask(self, messages: list[ModelMessage], offered: ModelRequestParameters, **more: Any) -> ModelResponse:
-        """The model's next reply, whole. What was cut off, or broke in the middle, is asked for again."""
+        """Return the model's next complete reply. A reply that was cut off or broke in the middle is retried."""
         how = {"model_settings": {**self._settings, **more}, "model_request_parameters": offered}
-        number, pause = 1, FIRST_PAUSE
+        number, pause = 1, FIRST_DELAY
         while True:
             try:
                 return await self._once(messages, **how)
-            except Refused as error:
+            except ModelError as error:
                 wait = pause if error.resets_at is None else max(error.resets_at - time.time(), 0.0)
-                if error.status in _FINAL or number == TRIES or wait > LONGEST_RETRY_AFTER:
+                if error.status in _NOT_RETRIED or number == MAX_ATTEMPTS or wait > MAX_RETRY_AFTER:
                     raise
                 self._tell(number, wait, error)
                 await asyncio.sleep(wait)
-                number, pause = number + 1, min(pause * 2, LONGEST_PAUSE)
+                number, pause = number + 1, min(pause * 2, MAX_DELAY)
 
     async def _once(self, messages: list[ModelMessage], **how: Any) -> ModelResponse:
         self._tap.forget()
@@ -187,50 +192,51 @@ class ModelAsker:
             reply = stream.get()
         except (exceptions.ModelAPIError, httpx2.HTTPError) as error:
             if self._tap.kind:
-                self._judge_stream()
-            raise _refused(error, self.endpoint) from None
-        except _STUMBLES as error:
+                self._check_stream()
+            raise _convert_error(error, self.endpoint) from None
+        except _LIBRARY_ERRORS as error:
             if not self._tap.kind:
                 raise
-            self._judge_stream()
-            raise Refused(f"connection failed: the reply cannot be read ({type(error).__name__})") from None
-        self._judge_stream()
+            self._check_stream()
+            raise ModelError(f"connection failed: the reply cannot be read ({type(error).__name__})") from None
+        self._check_stream()
         if reply.finish_reason == "length":
-            raise Unfinished("the reply was cut off: it grew longer than the model may write (max_output)")
+            raise UnfinishedTurn("the reply was cut off: it was longer than max_output")
         if reply.finish_reason == "content_filter":
-            raise Unfinished("the model's provider withheld the reply (content filter)")
+            raise UnfinishedTurn("the model's provider withheld the reply (content filter)")
         return reply
 
-    def _judge_stream(self) -> None:
-        """Raises if what came was no whole reply, whatever the library made of it."""
+    def _check_stream(self) -> None:
+        """Raise if the reply was not complete, even if the library accepted it."""
         tap = self._tap
         if tap.overflowed:
-            raise Unfinished("the reply did not end: it was given up after a million bytes and more")
+            raise UnfinishedTurn("the reply did not end: ralph gave up after a million bytes")
         if tap.error:
-            raise Refused(f"the model's server broke off with an error: {tap.error}")
+            raise ModelError(f"the model's server stopped with an error: {tap.error}")
         if tap.kind and not tap.ended and not tap.streamed and tap.kind != "text/event-stream":
             where = f"{self.endpoint.url} does not speak the wire `{self.endpoint.wire}`"
-            raise Refused(f"not found: {where}, it answered with {tap.kind}", 404)
+            raise ModelError(f"not found: {where}, it answered with {tap.kind}", 404)
         if not tap.ended:
-            raise Refused("stream ended before the reply did")
+            raise ModelError("stream ended before the reply did")
 
 
-def _refused(error: Exception, asked: Endpoint) -> Refused | ContextFull:
-    words = _words_of(getattr(error, "body", None)) or str(error)
+def _convert_error(error: Exception, asked: Endpoint) -> ModelError | ContextFull:
+    """Return our exception for one of the library's."""
+    words = _error_text(getattr(error, "body", None)) or str(error)
     if isinstance(error, exceptions.ModelContextWindowExceededError) or _TOO_LONG.search(words):
         return ContextFull(words)
     if not isinstance(error, exceptions.ModelHTTPError) or error.in_stream:
-        return Refused(f"connection failed: {asked.url}: {words}")
+        return ModelError(f"connection failed: {asked.url}: {words}")
     if error.status_code == 401:
         words += f" (the key in {asked.key_env})" if asked.key_env else " (no key was sent: see agents.builtin.key_env)"
     if error.status_code in (400, 500) and "tool" in words.lower():
         words += ' (a model without tool calling works with the setting agents.builtin.tools "text")'
     after = None if error.retry_after is None else time.time() + error.retry_after
-    return Refused(f"{error.status_code} {words}", error.status_code, after)
+    return ModelError(f"{error.status_code} {words}", error.status_code, after)
 
 
 def _model(endpoint: Endpoint, **own: Any) -> Model[Any]:
-    """The library's model for an endpoint. Only the wire that is spoken is imported: each costs half a second."""
+    """Return the library's model for an endpoint. Only one protocol is imported: each takes half a second."""
     if endpoint.wire == "messages":
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -244,14 +250,14 @@ def _model(endpoint: Endpoint, **own: Any) -> Model[Any]:
     return _openai(endpoint, **own)
 
 
-# Whose ways the library knows though they speak the wire of OpenAI, and those for whom it has a model of its own.
+# Providers with OpenAI's protocol that the library knows, and those for which it has its own model class.
 _KNOWN = ("openai", "openrouter", "deepseek", "together", "fireworks", "cerebras", "moonshotai", "ollama", "vllm")
 _MODELS = {"openrouter": "OpenRouterModel", "ollama": "OllamaModel"}
 
 
 def _openai(endpoint: Endpoint, **given: Any) -> Model[Any]:
-    """Both wires of OpenAI, for everyone who speaks them, each with what the library knows of his ways. Few but OpenAI
-    itself know its newer word for the longest reply."""
+    """Return a model for one of OpenAI's two protocols, with what the library knows about the provider. Only OpenAI
+    itself knows the newer name of the option for the length of a reply."""
     from openai import AsyncOpenAI
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider

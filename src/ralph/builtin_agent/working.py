@@ -1,6 +1,6 @@
-"""How does the agent work, and what does it print? It asks the model, runs the tools that the reply calls for, and asks
-again, until a reply calls for none: that reply is the answer. A line of JSON tells each thing that happens, as in
-Claude Code's stream-json; or only its final answer is printed, as text."""
+"""One turn of the built-in agent: ask the model, run the tools that its reply calls, and ask again, until a reply calls
+none. That reply is the answer. Everything that happens is printed as a line of JSON, like Claude Code's stream-json; or
+only the final answer is printed, as text."""
 
 import json
 import platform
@@ -17,14 +17,14 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from ralph.builtin_agent.conversation import Conversation
-from ralph.builtin_agent.toolbox import TOOLS, Bash, Call, Toolbox, calls_in, commands_in, cut, made_up, text_of
-from ralph.builtin_agent.wires import TRIES, ContextFull, ModelAsker, Refused, Unfinished
+from ralph.builtin_agent.toolbox import TOOLS, Bash, Call, Toolbox, calls_in, commands_in, cut, new_call_id, text_of
+from ralph.builtin_agent.wires import MAX_ATTEMPTS, ContextFull, ModelAsker, ModelError, UnfinishedTurn
 
-_ALIVE = 2.0  # seconds between two signs of life
+_KEEP_ALIVE = 2.0  # seconds between two keep_alive lines
 
 
 class Report:
-    """Tells what happens to whoever reads stdout. `is_text`: nothing but the answer is asked for."""
+    """Prints what happens to stdout. `is_text`: only the final answer."""
 
     def __init__(self, model: str, is_text: bool) -> None:
         self._model, self._is_text = model, is_text
@@ -33,25 +33,25 @@ class Report:
         self._alive = self._began = time.monotonic()
         self._used: Counter[str] = Counter()
 
-    def begins(self, session: str, folder: str) -> None:
+    def start(self, session: str, folder: str) -> None:
         self._session = session
         self._line("system", subtype="init", cwd=folder, model=self._model)
 
-    def show_life(self) -> None:
-        """Bytes are coming: whoever waits for a silent agent need not end this one."""
+    def keep_alive(self) -> None:
+        """Show that bytes are arriving, so that the agent is not killed for being silent."""
         now = time.monotonic()
-        if now - self._alive >= _ALIVE:
+        if now - self._alive >= _KEEP_ALIVE:
             self._alive = now
             self._line("keep_alive")
 
-    def asks_again(self, number: int, pause: float, error: Refused) -> None:
-        about = {"attempt": number, "max_retries": TRIES - 1, "retry_delay_ms": round(pause * 1000)}
+    def retry(self, number: int, pause: float, error: ModelError) -> None:
+        about = {"attempt": number, "max_retries": MAX_ATTEMPTS - 1, "retry_delay_ms": round(pause * 1000)}
         self._line("system", subtype="api_retry", error_status=error.status, error=error.message, **about)
 
-    def notices(self, what: str, words: str) -> None:
+    def notice(self, what: str, words: str) -> None:
         self._line("system", subtype=what, content=words)
 
-    def replies(self, reply: ModelResponse, calls: Sequence[Call]) -> None:
+    def reply(self, reply: ModelResponse, calls: Sequence[Call]) -> None:
         used = _usage(reply)
         self._used.update(used)
         self._replies += 1
@@ -64,25 +64,24 @@ class Report:
         message = {"id": f"reply_{self._replies}", "role": "assistant", "model": self._model, "content": content}
         self._line("assistant", message={**message, "usage": used})
 
-    def returns(self, calls: Sequence[Call], results: Sequence[tuple[bool, str]]) -> None:
+    def tool_results(self, calls: Sequence[Call], results: Sequence[tuple[bool, str]]) -> None:
         content = [
             {"type": "tool_result", "tool_use_id": call.id, "is_error": not ok, "content": output}
             for call, (ok, output) in zip(calls, results, strict=True)
         ]
         self._line("user", message={"role": "user", "content": content})
 
-    def ends(self, answer: str) -> None:
-        """The turn is over, and this is the agent's final answer."""
+    def finish(self, answer: str) -> None:
         if self._is_text:
             print(answer, flush=True)
         self._result("success", False, answer)
 
-    def breaks_off(self, why: Unfinished) -> None:
-        """The turn is over, and the work is not: nothing that was said counts as an answer."""
+    def unfinished(self, why: UnfinishedTurn) -> None:
+        """End the turn without an answer."""
         self._result(why.how, True, why.message)
         print(f"unfinished: {why.message}", file=sys.stderr)
 
-    def refused(self, error: Refused) -> None:
+    def fail(self, error: ModelError) -> None:
         if error.resets_at is not None:
             self._line("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": int(error.resets_at)})
         more = {"api_error_status": error.status, "terminal_reason": "api_error"}
@@ -96,12 +95,12 @@ class Report:
 
     def _line(self, kind: str, **fields: Any) -> None:
         if not self._is_text:
-            # In ASCII: half an emoji from a model that was cut is no valid UTF-8.
+            # ASCII, because half an emoji from a reply that was cut is not valid UTF-8.
             print(json.dumps({"type": kind, "session_id": self._session, **fields}), flush=True)
 
 
 def _usage(reply: ModelResponse) -> dict[str, int]:
-    """The tokens of one reply. What came from the cache, or went into it, is not counted as input again."""
+    """Return the tokens of one reply. Tokens read from or written to the cache are not counted as input again."""
     used = reply.usage
     return {
         "input_tokens": max(used.input_tokens - used.cache_read_tokens - used.cache_write_tokens, 0),
@@ -111,8 +110,10 @@ def _usage(reply: ModelResponse) -> dict[str, int]:
     }
 
 
-MOST_TROUBLE = 8  # calls in a row that cannot be understood
-WENT_ON = "The context is full, and the work is not finished. The next turn goes on from the note that was left."
+MAX_BAD_CALLS = 8  # invalid tool calls in a row
+HANDED_OVER_ANSWER = (
+    "The context is full, and the work is not finished. The next turn continues from the note that was left."
+)
 
 _SYSTEM = """\
 You are a coding agent at work in the folder {folder} ({system}). You work alone: nobody reads along and nobody answers
@@ -144,7 +145,7 @@ _NO_NOTE = "(No note could be written. Look at the files, and at `git diff`, to 
 
 
 class BuiltinWorker(Struct, kw_only=True):
-    """What one turn works with. `in_text`: the model has no tool calling, and writes its commands into its reply."""
+    """Takes one turn. `in_text`: the model has no tool calling, and writes commands into its reply."""
 
     asker: ModelAsker
     conversation: Conversation
@@ -154,28 +155,27 @@ class BuiltinWorker(Struct, kw_only=True):
     max_turns: int | None = None
 
     async def take_turn(self, leave: Callable[[str], None]) -> int:
-        """Works, and says how it ended: with an answer, with a note to `leave` because the context is full, or without
-        anything that counts. The exit code."""
+        """Take the turn, report its end, and return the exit code. If the context is full, `leave` a note."""
         try:
             try:
-                self.report.ends(await self._work())
+                self.report.finish(await self._work())
             except ContextFull:
                 leave(await self._hand_over())
-                self.report.ends(WENT_ON)
-        except Refused as error:
-            self.report.refused(error)
+                self.report.finish(HANDED_OVER_ANSWER)
+        except ModelError as error:
+            self.report.fail(error)
             return 1
-        except Unfinished as why:
-            self.report.breaks_off(why)
+        except UnfinishedTurn as why:
+            self.report.unfinished(why)
             return 1
         return 0
 
     async def _work(self) -> str:
-        """The final answer. Whatever keeps it from being given is raised."""
+        """Return the final answer."""
         asked = in_trouble = 0
         while True:
             if self.max_turns is not None and asked >= self.max_turns:
-                raise Unfinished("it used all the turns it was allowed", "error_max_turns")
+                raise UnfinishedTurn("it used all the turns it was allowed", "error_max_turns")
             reply = await self._ask()
             asked += 1
             calls = self._calls_in(reply)
@@ -183,25 +183,25 @@ class BuiltinWorker(Struct, kw_only=True):
             if not calls:
                 return text_of(reply)
             in_trouble = in_trouble + len(calls) if all(isinstance(call.asked, str) for call in calls) else 0
-            if in_trouble >= MOST_TROUBLE:
-                raise Unfinished(f"{in_trouble} tool calls in a row could not be understood: {calls[-1].asked}")
+            if in_trouble >= MAX_BAD_CALLS:
+                raise UnfinishedTurn(f"{in_trouble} tool calls in a row were invalid: {calls[-1].asked}")
             self._act(calls)
 
     async def _hand_over(self) -> str:
-        """A note for whoever goes on from here, by the model if it still can."""
+        """Return a note for the next turn, written by the model if it still can."""
         self.conversation.add_prompt(_HAND_OVER)
         try:
             reply = await self.asker.ask(self.conversation.messages, self._offered(), tool_choice="none")
-        except (ContextFull, Unfinished):
+        except (ContextFull, UnfinishedTurn):
             note = _NO_NOTE
         else:
-            self.report.replies(reply, ())
+            self.report.reply(reply, ())
             note = text_of(reply).strip() or _NO_NOTE
         self.conversation.hand_over(note)
         return note
 
     async def _ask(self) -> ModelResponse:
-        """The next reply; old tool output is shortened once to make room for it."""
+        """Return the next reply; shorten old tool output once to make room for it."""
         said = self.conversation
         is_begun = len(said.messages) > 1
         if is_begun and said.is_full:
@@ -212,7 +212,7 @@ class BuiltinWorker(Struct, kw_only=True):
             return await self.asker.ask(said.messages, self._offered())
         except ContextFull as error:
             if not is_begun:
-                raise Unfinished(f"the prompt is longer than what the model can read: {error}") from None
+                raise UnfinishedTurn(f"the prompt is longer than what the model can read: {error}") from None
             self._shorten()
             return await self.asker.ask(said.messages, self._offered())
 
@@ -220,10 +220,10 @@ class BuiltinWorker(Struct, kw_only=True):
         if self.conversation.is_shortened:
             raise ContextFull
         self.conversation.shorten()
-        self.report.notices("context_shortened", "the context is nearly full: old tool output was shortened")
+        self.report.notice("context_shortened", "the context is nearly full: old tool output was shortened")
 
     def _offered(self) -> ModelRequestParameters:
-        """What every request of a session begins with, to the letter: so it stays in the cache."""
+        """Return the start of every request of a session. It never changes, so it stays in the cache."""
         ways = _FENCED if self.in_text else _NATIVE
         system = _SYSTEM.format(folder=self.toolbox.root, system=platform.system(), **ways)
         tools = [] if self.in_text else [_definition(name) for name in TOOLS]
@@ -233,11 +233,11 @@ class BuiltinWorker(Struct, kw_only=True):
         if not self.in_text:
             return calls_in(reply)
         first = commands_in(text_of(reply))[:1]
-        return [Call(made_up(), "bash", {"command": words}, Bash(words), native=False) for words in first]
+        return [Call(new_call_id(), "bash", {"command": words}, Bash(words), native=False) for words in first]
 
     def _take_in(self, reply: ModelResponse, calls: Sequence[Call]) -> None:
-        self.report.replies(reply, calls)
-        # Put right what could not be sent back: arguments that are no JSON or far too long, and half a character.
+        self.report.reply(reply, calls)
+        # Fix what could not be sent back: arguments that are not JSON or far too long, and half a character.
         given = iter([json.dumps(call.given, ensure_ascii=False) for call in calls if call.native])
         for part in reply.parts:
             if isinstance(part, ToolCallPart):
@@ -248,16 +248,16 @@ class BuiltinWorker(Struct, kw_only=True):
         if self.conversation.notice_cut():
             read = f"the model's server reads only about {self.conversation.context:,} tokens of the conversation"
             how = "give it a longer context (Ollama: OLLAMA_CONTEXT_LENGTH=32768)"
-            self.report.notices("context_cut", f"{read} and silently drops the rest: {how}")
+            self.report.notice("context_cut", f"{read} and silently drops the rest: {how}")
 
     def _act(self, calls: Sequence[Call]) -> None:
-        """Runs the calls in their order, and tells the model what they gave: each by the way it was called."""
+        """Run the calls in order, and add their results to the conversation, each in the way it was called."""
         results = [self.toolbox.run(call, share=len(calls)) for call in calls]
-        self.report.returns(calls, results)
+        self.report.tool_results(calls, results)
         parts, aside = [], []
         for call, (ok, output) in zip(calls, results, strict=True):
             if call.native:
-                # Never as a failure: the library would put what the model has to read into a JSON string.
+                # Never as a failure: the library would wrap the output in a JSON string.
                 parts.append(ToolReturnPart(call.tool, output, tool_call_id=call.id))
             else:
                 aside.append(f"Output of {call.tool or 'the call'}{'' if ok else ' (it failed)'}:\n{output}")

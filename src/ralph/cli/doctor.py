@@ -15,7 +15,7 @@ from ralph.cli.table import DIRECTORY, Values, command, folder_of, no_words
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, escaped
 from ralph.doctor import machine
-from ralph.doctor.machine import Finding, presence, probed
+from ralph.doctor.machine import Finding, check_agent, probe_agent
 from ralph.errors import UNREADABLE, UserError, to_install
 from ralph.files import read_given
 from ralph.hooks.hosts import HOSTS, Host, Scope, command_line, has_hooks, muted_by
@@ -81,7 +81,7 @@ def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str, p
     yield machine.control_groups()
     yield machine.sandbox_finding(keeper, folder, env, is_wanted=settings.sandbox.enabled)
     if probe and choice:
-        yield from probed(choice, settings, keeper, folder, env)
+        yield from probe_agent(choice, settings, keeper, folder, env)
 
 
 def _settings(folder: Path, env: Mapping[str, str], agent: str) -> tuple[Settings, Finding]:
@@ -99,10 +99,10 @@ def _agents(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) ->
     """How it stands with all known agents, or with the one that was asked for if it is one of them."""
     if not agent:
         for name in agents.known():
-            yield presence(name, keeper, folder, env)
+            yield check_agent(name, keeper, folder, env)
         yield machine.acp_agents(env)
     elif agents.find(agent).NAME in agents.known():
-        yield presence(agents.find(agent).NAME, keeper, folder, env, agents.words(agent)[0][0])
+        yield check_agent(agents.find(agent).NAME, keeper, folder, env, agents.words(agent)[0][0])
 
 
 def _chosen(settings: Settings, folder: Path, env: Mapping[str, str]) -> tuple[Choice | None, Finding]:

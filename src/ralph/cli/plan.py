@@ -16,7 +16,7 @@ from ralph.core.model import Outcome, Stop
 from ralph.core.text import clean, nickname, one_line
 from ralph.errors import UserError
 from ralph.forge.issue import Issue
-from ralph.planning.plan import Plan, PlanRequest, Trials, is_plan, load, plan_in, planned, planning, save
+from ralph.planning.plan import Plan, PlanRequest, Trials, is_plan, load, plan_in, planning_settings, require_plan, save
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run import options
@@ -130,14 +130,14 @@ class Planning:
         """Has an agent make a plan, in a run of its own."""
 
         order = Order(
-            settings=planning(self.settings),
+            settings=planning_settings(self.settings),
             workspace=str(self.workspace),
             goal_text=prompt,
             version=__version__,
             looks_only=True,
         )
         shown = Shown(False, self.asked.quiet, self.asked.verbose)
-        run, stop = play(order, self.keeper, shown, rules=(planned(self.path.name),), answers=True)
+        run, stop = play(order, self.keeper, shown, rules=(require_plan(self.path.name),), answers=True)
         answer = run.last.turn.text if run.last else ""
         plan = plan_in(answer, self.path.name) if stop.outcome is Outcome.DONE else None
         return plan, stop
@@ -147,7 +147,7 @@ class Planning:
             self._keep(plan)
             if questions := plan.questions():
                 self.dialog.say("\nIt asks (an empty answer leaves a question open):")
-            plan = plan.answered({one: self.dialog.ask(f"  {clean(one)}\n  > ") for one in questions})
+            plan = plan.with_answers({one: self.dialog.ask(f"  {clean(one)}\n  > ") for one in questions})
             self._keep(plan)
             self._show(plan)
             choice, _, words = self.dialog.ask(CHOICES).partition(" ")

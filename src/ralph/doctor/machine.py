@@ -1,5 +1,5 @@
-"""Is this machine fit for a run? Each look finds one thing, and says what to do about it. And does an agent do what
-ralph needs of one? It is asked to repeat a word, and what ralph understood of it is told."""
+"""What `ralph doctor` checks: the machine, the installed agents, and with a probe whether an agent does what ralph
+needs (it is asked to repeat a word). Each check returns one finding with advice."""
 
 import ctypes
 import os
@@ -48,7 +48,7 @@ LITTLE_SPACE, NO_SPACE = 1 << 30, 64 << 20  # bytes
 _GROUPS = "/sys/fs/cgroup"
 _GET_CHILD_SUBREAPER = 37
 
-# Leaves its parent, its session and its group, and tells its parent only then that it may end.
+# Leaves its parent, session and process group, then tells its parent to exit.
 _RUNAWAY = """
 import os, signal
 reader, writer = os.pipe()
@@ -65,8 +65,8 @@ signal.pause()
 
 
 class Finding(Struct, frozen=True):
-    """What one look found. `note`: all is well, and could be better; `warn`: something will not work as it could;
-    `fail`: runs will fail. `advice` says what to do; `facts` are for programs."""
+    """The result of one check. `note`: fine, but could be better; `warn`: something will not work well; `fail`: runs
+    will fail. `advice` says what to do; `facts` are for programs."""
 
     name: str
     state: FindingState
@@ -76,7 +76,7 @@ class Finding(Struct, frozen=True):
 
 
 def workspace(folder: Path) -> Finding:
-    """Whether a run can keep its things here. Nothing stays behind."""
+    """Check that a run can write here. Leaves nothing behind."""
     own = folder / ".ralph"
     place = own if own.exists() else folder
     try:
@@ -88,7 +88,7 @@ def workspace(folder: Path) -> Finding:
 
 
 def disk(folder: Path) -> Finding:
-    """Whether there is room for logs and checkpoints."""
+    """Check that there is room for logs and checkpoints."""
     facts = os.statvfs(folder)
     free = facts.f_bavail * facts.f_frsize
     state: FindingState = "fail" if free < NO_SPACE else "warn" if free < LITTLE_SPACE else "ok"
@@ -97,8 +97,7 @@ def disk(folder: Path) -> Finding:
 
 
 def repository(folder: Path) -> Finding:
-    """Whether git can help: it is what fingerprints, diffs, worktrees and rewinding are made of."""
-
+    """Check git: diffs, worktrees, rewinding and commits need it."""
     if not git.is_installed():
         return Finding("git", "warn", "not installed", "install git: worktrees, diffs, rewinding and commits need it")
     try:
@@ -109,54 +108,52 @@ def repository(folder: Path) -> Finding:
         return Finding("git", "warn", error.message, error.hint or "see what `git status` says")
     if found is None:
         advice = "`git init` and a first commit give you diffs, rewinding and worktrees"
-        return Finding("git", "note", f"{version}; {folder} is in no repository", advice)
+        return Finding("git", "note", f"{version}; {folder} is not in a repository", advice)
     if not has_commits:
         return Finding("git", "note", f"{version}; {found.root} has no commit yet", "worktrees need a first commit")
     return Finding("git", "ok", f"{version}; repository {found.root}", facts={"version": version, "root": found.root})
 
 
 def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
-    """Whether a process that hides from the one that started it is found and ended: it is tried with a real one."""
+    """Check, with a real process, that ralph finds and kills one that has left its parent."""
     began = time.monotonic()
     words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)
     command = Command(argv=words, cwd=str(folder), env={**env, MARK: f"doctor-{os.getpid()}"})
     ended = Process(command, keeper=keeper, limits=Limits(turn=20.0, leftovers=0.5)).stream(lambda lines: None)
     taken = f"{1000 * (time.monotonic() - began):.0f} ms"
-    kind = "supported" if _adopts() else "not supported"
+    kind = "supported" if _has_subreaper() else "not supported"
     if ended.leftovers and not keeper.survivors:
-        return Finding("subreaper", "ok", f"{kind}; a process that ran away was found and ended ({taken})")
+        return Finding("subreaper", "ok", f"{kind}; a process that ran away was found and killed ({taken})")
     advice = "agents may leave processes behind here: look with `ps` after a run"
     return Finding("subreaper", "warn", f"{kind}; a process that ran away was not found", advice)
 
 
 def leftovers(env: Mapping[str, str]) -> Finding:
-    """Report processes of dead runs: somebody killed ralph together with its keeper."""
+    """Report processes of dead runs, left after ralph was killed together with its keeper."""
     orphans = find_orphans(env)
     if not orphans:
-        return Finding("leftovers", "ok", "no dead run has left a process")
+        return Finding("leftovers", "ok", "no dead run left a process")
     details = [f"run {orphan.run} was killed; still running: {orphan}" for orphan in orphans]
     return Finding("leftovers", "warn", "; ".join(details), "`ralph clean` ends them, and so does the next run")
 
 
-def _adopts() -> bool:
-    """Whether the kernel can give a process the orphans below it."""
+def _has_subreaper() -> bool:
+    """Whether the kernel supports child subreapers."""
     if sys.platform != "linux":
         return False
-
     return bool(ctypes.CDLL(None).prctl(_GET_CHILD_SUBREAPER, ctypes.byref(ctypes.c_int()), 0, 0, 0) == 0)
 
 
 def sandbox_finding(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool) -> Finding:
     """Create and test a sandbox in an empty folder."""
-
     began = time.monotonic()
     try:
         bubblewrap = find_bubblewrap(env, str(folder))
         with tempfile.TemporaryDirectory() as place:
             wanted = SandboxRequest(
-                workspace=_made(f"{place}/workspace"),
+                workspace=_make_folder(f"{place}/workspace"),
                 env=env,
-                records=_made(f"{place}/records"),
+                records=_make_folder(f"{place}/records"),
                 private_home=f"{place}/records/home",
                 private_tmp=f"{place}/tmp",
             )
@@ -171,13 +168,13 @@ def sandbox_finding(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wan
     )
 
 
-def _made(folder: str) -> str:
+def _make_folder(folder: str) -> str:
     os.mkdir(folder)
     return folder
 
 
 def control_groups() -> Finding:
-    """Whether control groups could be made here. ralph does without; its keeper adopts what an agent leaves."""
+    """Report whether control groups could be used here. ralph doesn't need them."""
     try:
         with open("/proc/self/cgroup") as stream:
             own = next((line[3:].strip() for line in stream if line.startswith("0::")), None)
@@ -186,10 +183,10 @@ def control_groups() -> Finding:
     if own is None or not os.path.exists(f"{_GROUPS}/cgroup.controllers"):
         return Finding("cgroup", "ok", "no version 2 (not needed)")
     may = "may be made" if os.access(_GROUPS + own, os.W_OK) else "may not be made"
-    return Finding("cgroup", "ok", f"version 2, groups of our own {may} (not needed)")
+    return Finding("cgroup", "ok", f"version 2, new groups {may} (not needed)")
 
 
-_EMPTY = 2  # bytes: `{}` is what some agents leave where nobody has logged in
+_EMPTY = 2  # bytes: some agents leave `{}` without a login
 
 
 def acp_agents(env: Mapping[str, str]) -> Finding:
@@ -202,11 +199,11 @@ def acp_agents(env: Mapping[str, str]) -> Finding:
     return Finding("acp", "ok", f"can be used by protocol: {', '.join(found)}", facts={"agents": " ".join(found)})
 
 
-def presence(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str], program: str = "") -> Finding:
-    """How it stands with a known agent, be it that `program` which a person calls so."""
+def check_agent(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str], program: str = "") -> Finding:
+    """Check whether a known agent is installed and logged in. `program` is its name or path, if it has another."""
     module = agents.module(name)
     if name not in agents.programs():
-        return _own_agent(module, env)
+        return _check_builtin_agent(module, env)
     try:
         path = find_program(program or name, env, str(folder))
     except ProgramMissing:
@@ -217,17 +214,16 @@ def presence(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str], pr
     facts = {"path": path, "version": version, "login": login_sign(module, env)}
     if trouble:
         again = f"see what `{path} --version` says, or install it again: {module.INSTALL}"
-        return Finding(name, "warn", f"{path} does not work: {trouble}", again, facts)
+        return Finding(name, "warn", f"{path} fails: {trouble}", again, facts)
     if facts["login"]:
         return Finding(name, "ok", f"{version}; login: {facts['login']}", facts=facts)
     ways = ", or ".join([*([module.LOGIN.how] if module.LOGIN else []), *(f"set {key}" for key in module.KEYS[:1])])
-    advice = f"{ways} (unless a keychain or its own settings hold one)"
+    advice = f"{ways} (unless a keychain or its own settings have one)"
     return Finding(name, "warn", f"{version}; no sign of a login", advice, facts)
 
 
-def _own_agent(module: AgentModule, env: Mapping[str, str]) -> Finding:
-    """How it stands with the built-in agent: it comes with an extra, and works with whoever has a key or none."""
-
+def _check_builtin_agent(module: AgentModule, env: Mapping[str, str]) -> Finding:
+    """Check the built-in agent: its extra must be installed, and hosted models need a key."""
     if find_spec("pydantic_ai") is None:
         return Finding(module.NAME, "note", "not installed", f"to use it: {module.INSTALL}")
     key = login_sign(module, env)
@@ -235,35 +231,35 @@ def _own_agent(module: AgentModule, env: Mapping[str, str]) -> Finding:
     if key:
         return Finding(module.NAME, "ok", f"{__version__}; key: {key}", facts=facts)
     advice = f"set {module.KEYS[0]} or another provider's, or {module.LOGIN.how}" if module.LOGIN else ""
-    return Finding(module.NAME, "note", f"{__version__}; no key, so only for models of your own", advice, facts)
+    return Finding(module.NAME, "note", f"{__version__}; no key, so only local models work", advice, facts)
 
 
 def _version(path: str, keeper: Keeper, folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
-    """The version, or what went wrong."""
+    """Return the version, or "" and what went wrong."""
     try:
         said, ended = ask_program(keeper, Command(argv=(path, "--version"), cwd=str(folder), env=env))
     except CannotStart as error:
         return "", error.message
     said = clean(said.strip() or ended.stderr.strip())
     if ended.ended_by or ended.code:
-        reason = f"no answer within {ASK_TIMEOUT:.0f} s" if ended.ended_by else f"exit code {ended.code}"
+        reason = f"no response within {ASK_TIMEOUT:.0f} s" if ended.ended_by else f"exit code {ended.code}"
         return "", one_line(": ".join(filter(None, (reason, said.rpartition("\n")[2]))))
     found = re.search(r"(?<!\d)\d++\.\d[\w.+-]*+", said)
     return found[0].rstrip(".") if found else one_line(said, 60) or "unknown version", ""
 
 
 def login_sign(module: AgentModule, env: Mapping[str, str]) -> str:
-    """What shows that somebody has logged in: the name of a variable or a file. Neither is looked into."""
+    """Return the variable or file that shows a login; "" if there is none. ralph reads neither."""
     login = module.LOGIN
     if login is None:
         return ""
     variables = [f"${name}" for name in (*module.KEYS, *login.others) if env.get(name)]
     folder = env.get(login.variable) or login.home
     files = [f"{folder}/{name}" for name in login.files]
-    return next(iter(variables), "") or next((file for file in files if _holds_something(file, env)), "")
+    return next(iter(variables), "") or next((file for file in files if _has_content(file, env)), "")
 
 
-def _holds_something(file: str, env: Mapping[str, str]) -> bool:
+def _has_content(file: str, env: Mapping[str, str]) -> bool:
     home = env.get("HOME") or os.path.expanduser("~")
     try:
         return os.stat(home + file[1:] if file.startswith("~/") else file).st_size > _EMPTY
@@ -271,21 +267,21 @@ def _holds_something(file: str, env: Mapping[str, str]) -> bool:
         return False
 
 
-PATIENCE_WITH_A_TURN = 180.0  # seconds, where the settings give a turn no limit
+PROBE_TIMEOUT = 180.0  # seconds, if the settings give a turn no limit
 _SAMPLE = 1 << 20
 
 
-def probed(
+def probe_agent(
     choice: Choice, settings: Settings, keeper: Keeper, workspace: Path, env: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Has the agent take one turn in the workspace. This costs what a few words cost."""
+    """Let the agent take one short turn in the workspace, and yield what ralph understood of it."""
     word = os.urandom(6).hex()
     folder = RunFolder(Path(tempfile.mkdtemp(prefix=PROBE)), env.get(MARK, "probe"))
     folder.make()
-    ask_program: list[events.Event] = []
+    seen: list[events.Event] = []
 
-    def hear(*happened: events.Event) -> None:
-        ask_program.extend(happened)
+    def record(*happened: events.Event) -> None:
+        seen.extend(happened)
 
     with Interrupt() as interrupt:
         context = Context(
@@ -293,19 +289,19 @@ def probed(
             folder=folder,
             keeper=keeper,
             interrupt=interrupt,
-            tell=hear,
+            tell=record,
             env=env,
             redact=Redactor(secret_values(env)),
             grace=0.0,
         )
-        patient = replace(settings, turn_timeout=settings.turn_timeout or PATIENCE_WITH_A_TURN, session="fresh")
+        patient = replace(settings, turn_timeout=settings.turn_timeout or PROBE_TIMEOUT, session="fresh")
         turn = CliAgent([choice], patient, context).take_turn(f"Reply with exactly: {word}", Run(id="probe"))
         if interrupt.level:
             raise KeyboardInterrupt
     answer = _answer(turn, word, folder.turn(1))
     yield answer
     if turn.failure is None:
-        yield _stream(choice, turn, ask_program, folder.turn(1))
+        yield _stream(choice, turn, seen, folder.turn(1))
         yield _tools(turn)
         yield _cost(turn)
         yield _session(choice, turn)
@@ -322,39 +318,38 @@ def _answer(turn: Turn, word: str, logs: TurnFolder) -> Finding:
         return Finding("answer", "ok", f"the word it was asked for, after {duration(turn.duration)}")
     if word in turn.text:
         return Finding(
-            "answer", "ok", f"the word it was asked for, among others, after {duration(turn.duration)}: {said}"
+            "answer", "ok", f"the word it was asked for, with other text, after {duration(turn.duration)}: {said}"
         )
     missing = f"not the word it was asked for: {said}" if said else "nothing"
     return Finding("answer", "fail", missing, f"does the prompt reach it? see {logs.prompt} and {logs.stdout}")
 
 
-def _stream(choice: Choice, turn: Turn, ask_program: list[events.Event], logs: TurnFolder) -> Finding:
+def _stream(choice: Choice, turn: Turn, seen: list[events.Event], logs: TurnFolder) -> Finding:
     if turn.tool_calls is None:
         advice = "if it can print a stream of JSON, ask for it: ralph will see tools, costs and sessions"
         return Finding("stream", "note", "plain text", advice)
-    unread = sum(event.skipped_lines for event in ask_program if isinstance(event, events.AgentFinished))
-    strange = sorted({event.kind for event in ask_program if isinstance(event, events.AgentUnknown)})
+    unread = sum(event.skipped_lines for event in seen if isinstance(event, events.AgentFinished))
+    strange = sorted({event.kind for event in seen if isinstance(event, events.AgentUnknown)})
     dialect = choice.module.NAME if choice.module.NAME in known() else _dialect(logs)
     detail = f"JSON, line by line, as {dialect} prints it"
     if unread or strange:
-        kinds = f"; kinds nobody knows: {', '.join(strange)}" if strange else ""
+        kinds = f"; unknown kinds: {', '.join(strange)}" if strange else ""
         unclear = f"{detail}; {plural(unread, 'line')} not understood{kinds}"
         return Finding("stream", "note", unclear, f"see {logs.stdout}")
     return Finding("stream", "ok", detail)
 
 
 def _dialect(logs: TurnFolder) -> str:
-    """The known agent whose stream this is."""
-
+    """Return the known agent that prints such a stream."""
     with open(logs.stdout, "rb") as stream:
         tables = (read(line, TABLE) for line in stream.read(_SAMPLE).split(b"\n"))
-        return next(filter(None, (dialect_of(table) for table in tables if table)), "no agent that is known")
+        return next(filter(None, (dialect_of(table) for table in tables if table)), "an unknown agent")
 
 
 def _tools(turn: Turn) -> Finding:
     if turn.tool_calls is None:
-        return Finding("tools", "note", "it does not tell of its tool calls", "a changed workspace will count as work")
-    return Finding("tools", "ok", f"it tells of its tool calls: {turn.tool_calls} this time")
+        return Finding("tools", "note", "it does not report tool calls", "a changed workspace counts as work")
+    return Finding("tools", "ok", f"it reports tool calls: {turn.tool_calls} this time")
 
 
 def _cost(turn: Turn) -> Finding:
@@ -365,11 +360,13 @@ def _cost(turn: Turn) -> Finding:
     if usage.tokens:
         advice = f"for an estimate, name the model with --model, and {to_install('prices')}; --max-tokens works without"
         return Finding("cost", "note", f"{usage.tokens} tokens, no price", advice)
-    return Finding("cost", "note", "unknown", "--max-cost and --max-tokens cannot end such a run; use --max-time")
+    return Finding("cost", "note", "unknown", "--max-cost and --max-tokens have no effect; use --max-time")
 
 
 def _session(choice: Choice, turn: Turn) -> Finding:
     if turn.session and choice.module.RESUMES:
         return Finding("session", "ok", f"{turn.session} can be continued (--session continue)")
-    why = "it cannot be continued" if turn.session else "it names none"
-    return Finding("session", "note", f"{why}: every turn begins afresh", "say in the goal what a fresh mind must know")
+    why = "it can't be continued" if turn.session else "it names none"
+    return Finding(
+        "session", "note", f"{why}: every turn starts fresh", "put everything an agent must know into the goal"
+    )

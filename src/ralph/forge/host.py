@@ -1,6 +1,5 @@
-"""Where is a repository hosted, how does work become a pull request there, and what does the host say of it? GitHub is
-asked by the `gh` program, which holds the token: none is ever asked for, kept or shown here. A pull request is opened
-or updated by its branch, so that asking twice opens one; the checks of the host are read until none is at work."""
+"""GitHub, through the `gh` program, which keeps the token: where a repository is hosted, its pull requests, and the
+checks that the host runs. A pull request is found by its branch, so publishing twice opens only one."""
 
 import json
 import os
@@ -24,11 +23,11 @@ GITHUB = "github.com"
 INSTALL = "install gh from https://cli.github.com (Debian: apt-get install gh) and log in with `gh auth login`"
 LOGIN = "log in with `gh auth login`"
 NO_LOGIN = 4  # gh's exit code
-PATIENCE = 120.0
+REQUEST_TIMEOUT = 120.0
 
 
 class HostError(UserError):
-    """The host refused. `status` is that of its answer, 0 where it gave none."""
+    """The host returned an error. `status` is the HTTP status; 0 if there was no response."""
 
     def __init__(self, message: str, hint: str = "", status: int = 0) -> None:
         super().__init__(message, hint)
@@ -36,7 +35,7 @@ class HostError(UserError):
 
 
 class Hosted(Struct, frozen=True):
-    """A repository by the name of its host, and the remote by which git knows it."""
+    """A repository on a host, and the name of its git remote."""
 
     host: str
     owner: str
@@ -52,12 +51,12 @@ class Hosted(Struct, frozen=True):
         return self.host in (GITHUB, os.environ.get("GH_HOST", GITHUB)) or self.host.endswith(".ghe.com")
 
     def api(self, path: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> Any:
-        """What the host answers, below this repository unless the path begins with a slash."""
+        """Return the host's JSON response. The path is relative to this repository unless it starts with a slash."""
         said = self.raw(path, method, body)
         try:
             return json.loads(said) if said.strip() else None
         except UNREADABLE:
-            raise HostError(f"cannot understand what {self.host} says about {path}", "try again later") from None
+            raise HostError(f"{self.host} returned invalid JSON for {path}", "try again later") from None
 
     def raw(self, path: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> bytes:
         where = path.removeprefix("/") if path.startswith("/") else f"repos/{self.path}/{path}".rstrip("/")
@@ -68,35 +67,35 @@ class Hosted(Struct, frozen=True):
         try:
             command = Command(argv=words, env=user_environment() | quiet, stdin=stdin)
             with Process(command, deadline=current_deadline()) as asked:
-                said = asked.output(PATIENCE, latest=MOST_BYTES)
+                said = asked.output(REQUEST_TIMEOUT, latest=MOST_BYTES)
         except FileNotFoundError:
             raise HostError("gh is not installed", INSTALL) from None
         except Cancelled as why:
-            raise HostError(f"{self.host} was not waited for: {why}", "`ralph resume` tries again") from None
+            raise HostError(f"the request to {self.host} was cancelled: {why}", "`ralph resume` tries again") from None
         except TimeoutError:
-            raise HostError(f"{self.host} gave no answer within {PATIENCE:.0f} seconds", "try again") from None
+            raise HostError(f"no response from {self.host} within {REQUEST_TIMEOUT:.0f} seconds", "try again") from None
         if asked.code == NO_LOGIN:
             raise HostError(f"gh is not logged in to {self.host}", LOGIN, status=401)
         if asked.code:
-            raise _refusal(self, where, asked.error, said)
+            raise _host_error(self, where, asked.error, said)
         return said
 
 
-def _refusal(hosted: Hosted, path: str, error: str, said: bytes) -> HostError:
+def _host_error(hosted: Hosted, path: str, error: str, said: bytes) -> HostError:
     found = re.search(r"\(HTTP (\d+)\)", error)
     status = int(found[1]) if found else 0
     if status == 401:
-        return HostError(f"{hosted.host} does not know this login any more", LOGIN, status)
+        return HostError(f"the login at {hosted.host} has expired", LOGIN, status)
     if status == 404:
-        return HostError(
-            f"{hosted.host} has no {path.removeprefix('repos/')}, or does not show it to you", LOGIN, status
-        )
+        return HostError(f"not found at {hosted.host}, or no access: {path.removeprefix('repos/')}", LOGIN, status)
     reason = one_line(clean(error).replace("gh: ", ""), 300) or "gh failed"
-    return HostError(f"{hosted.host}: {reason}{_details(said)}", "see `gh auth status`" if not status else "", status)
+    return HostError(
+        f"{hosted.host}: {reason}{_error_details(said)}", "see `gh auth status`" if not status else "", status
+    )
 
 
-def _details(said: bytes) -> str:
-    """The reasons that GitHub gives for a refusal beside its message."""
+def _error_details(said: bytes) -> str:
+    """Return the reasons that GitHub gives in addition to the error message."""
     try:
         errors = json.loads(said).get("errors", [])
         texts = [one.get("message", "") if isinstance(one, dict) else str(one) for one in errors]
@@ -106,12 +105,12 @@ def _details(said: bytes) -> str:
     return f": {told}" if told else ""
 
 
-def hosted_at(repository: Git) -> Hosted:
-    """Where the repository is pushed to, and under which name. Where it lies in a folder, only the remote is known."""
+def find_hosted(repository: Git) -> Hosted:
+    """Return where the repository is pushed to. If its remote is a folder, only the name of the remote is set."""
     remote = _remote(repository)
     urls = [
-        *_asked(repository, "config", "--get", f"remote.{remote}.url"),
-        *_asked(repository, "remote", "get-url", remote),
+        *_git_lines(repository, "config", "--get", f"remote.{remote}.url"),
+        *_git_lines(repository, "remote", "get-url", remote),
     ]
     parsed = [found for url in urls if (found := parse(url))]
     if not parsed:
@@ -121,28 +120,26 @@ def hosted_at(repository: Git) -> Hosted:
 
 
 def _remote(repository: Git) -> str:
-    """The remote of the branch that is checked out, else the only one, else origin."""
-    branch = _asked(repository, "symbolic-ref", "--short", "-q", "HEAD")
-    own = _asked(repository, "config", "--get", f"branch.{branch[0]}.remote") if branch else []
-    remotes = _asked(repository, "remote")
+    """Return the remote of the current branch, else the only remote, else origin."""
+    branch = _git_lines(repository, "symbolic-ref", "--short", "-q", "HEAD")
+    own = _git_lines(repository, "config", "--get", f"branch.{branch[0]}.remote") if branch else []
+    remotes = _git_lines(repository, "remote")
     names: list[str] = [*own, *(remotes if len(remotes) == 1 else ()), "origin"]
     for name in names:
         if name in remotes:
             return name
     if remotes:
-        raise UserError(
-            f"there are {len(remotes)} remotes, and none is called origin", "git push -u REMOTE BRANCH says which"
-        )
+        raise UserError(f"{len(remotes)} remotes, none of them called origin", "choose one: git push -u REMOTE BRANCH")
     raise UserError("this repository has no remote", "add one: git remote add origin URL")
 
 
-def _asked(repository: Git, *words: str) -> list[str]:
+def _git_lines(repository: Git, *words: str) -> list[str]:
     answer = repository.try_run(*words)
     return answer.out.decode("utf-8", "replace").splitlines() if answer.code == 0 else []
 
 
 def parse(url: str) -> tuple[str, str, str] | None:
-    """Host, owner and name in the address of a repository, be it of the form that ssh or that browsers know."""
+    """Return host, owner and name from a repository URL, or from ssh's HOST:PATH form; None if it is neither."""
     if "://" in url:
         parts = urlsplit(url)
         if parts.scheme not in ("https", "http", "ssh", "git", "git+ssh"):
@@ -159,8 +156,8 @@ def parse(url: str) -> tuple[str, str, str] | None:
     return host, "/".join(steps[:-1]), steps[-1]
 
 
-LONGEST_BODY = 60_000  # of the 65,536 characters that GitHub takes
-LONGEST_TITLE = 120
+MAX_BODY = 60_000  # GitHub accepts 65,536 characters
+MAX_TITLE = 120
 _PENDING = ("queued", "in_progress", "waiting", "requested", "pending")
 _GREEN = ("success", "neutral", "skipped")
 _READY = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { clientMutationId } }"
@@ -186,7 +183,7 @@ class HostCheck(Struct, frozen=True):
 
 
 class Draft(Struct, frozen=True):
-    """What a pull request says, and what it merges into what."""
+    """The content of a pull request, its branch, and the branch it is merged into."""
 
     branch: str
     base: str
@@ -195,45 +192,45 @@ class Draft(Struct, frozen=True):
     is_draft: bool = False
 
 
-def published(hosted: Hosted, draft: Draft, known: PullRequest | None = None) -> PullRequest:
-    """The pull request of a branch, made or brought up to date. One that somebody has closed stays closed."""
+def publish_pull_request(hosted: Hosted, draft: Draft, known: PullRequest | None = None) -> PullRequest:
+    """Open or update the pull request of a branch. Raise if it was closed or merged."""
     if known:
-        found: PullRequest | None = looked_at(hosted, known.number)
-    else:  # a run has a branch of its own, so whatever is there is the run's; the newest counts
+        found: PullRequest | None = load_pull_request(hosted, known.number)
+    else:  # each run has its own branch, so any pull request of that branch is the run's; take the newest
         there = hosted.api(f"pulls?state=all&head={hosted.owner}:{draft.branch}&per_page=100")
-        known_there = map(_read, there if isinstance(there, list) else ())
+        known_there = map(_parse_pull_request, there if isinstance(there, list) else ())
         found = max(known_there, key=lambda one: one.number, default=None)
-    said = {"title": draft.title[:LONGEST_TITLE], "body": draft.body[:LONGEST_BODY]}
+    said = {"title": draft.title[:MAX_TITLE], "body": draft.body[:MAX_BODY]}
     if found is None:
         asked = {**said, "head": draft.branch, "base": draft.base, "draft": draft.is_draft}
-        return _read(hosted.api("pulls", "POST", asked))
+        return _parse_pull_request(hosted.api("pulls", "POST", asked))
     if not found.is_open:
-        what, hint = "closed", f"reopen it if it is wanted; the work is on the branch {draft.branch}"
+        what, hint = "closed", f"reopen it if you want it; the work is on the branch {draft.branch}"
         if found.is_merged:
-            what, hint = "merged", f"what came after it is on the branch {draft.branch}"
-        raise UserError(f"pull request #{found.number} was {what} meanwhile: {found.url}", hint)
-    changed = _read(hosted.api(f"pulls/{found.number}", "PATCH", said))
+            what, hint = "merged", f"later work is on the branch {draft.branch}"
+        raise UserError(f"pull request #{found.number} has been {what}: {found.url}", hint)
+    changed = _parse_pull_request(hosted.api(f"pulls/{found.number}", "PATCH", said))
     if changed.is_draft and not draft.is_draft:
         hosted.api("/graphql", "POST", {"query": _READY, "variables": {"id": changed.node}})
     return changed
 
 
-def looked_at(hosted: Hosted, number: int) -> PullRequest:
-    return _read(hosted.api(f"pulls/{number}"))
+def load_pull_request(hosted: Hosted, number: int) -> PullRequest:
+    return _parse_pull_request(hosted.api(f"pulls/{number}"))
 
 
-def checks_of(hosted: Hosted, sha: str) -> list[HostCheck]:
-    """The checks of a commit: those of apps, and the older kind that only has a status."""
+def list_checks(hosted: Hosted, sha: str) -> list[HostCheck]:
+    """Return the checks of a commit: check runs, and commit statuses."""
     found: dict[str, HostCheck] = {}
     what: Literal["pending", "green", "red"]
-    for one in _list(hosted.api(f"commits/{sha}/check-runs?per_page=100"), "check_runs"):
+    for one in _rows(hosted.api(f"commits/{sha}/check-runs?per_page=100"), "check_runs"):
         name, conclusion, output = str(one.get("name", "")), str(one.get("conclusion") or ""), one.get("output") or {}
         is_over = str(one.get("status", "")) not in _PENDING
         what = "pending" if not is_over else "green" if conclusion in _GREEN else "red"
         said = "\n".join(str(output[key]) for key in ("title", "summary", "text") if output.get(key))
-        # The latest of each name comes first.
+        # The latest check with a name comes first.
         found.setdefault(name, HostCheck(name, what, conclusion, str(one.get("id", "")), said))
-    for one in _list(hosted.api(f"commits/{sha}/status?per_page=100"), "statuses"):
+    for one in _rows(hosted.api(f"commits/{sha}/status?per_page=100"), "statuses"):
         state = str(one.get("state", ""))
         name = str(one.get("context", "status"))
         what = "pending" if state == "pending" else "green" if state == "success" else "red"
@@ -241,15 +238,15 @@ def checks_of(hosted: Hosted, sha: str) -> list[HostCheck]:
     return list(found.values())
 
 
-def log_of(hosted: Hosted, check: HostCheck, limit: int) -> str:
-    """The end of what a check printed, as far as the host tells."""
+def load_log(hosted: Hosted, check: HostCheck, limit: int) -> str:
+    """Return the end of a check's log, or its summary if there is no log."""
     if check.job:
         try:
             lines = hosted.raw(f"actions/jobs/{check.job}/logs").decode("utf-8", "replace").splitlines()
             return tail(clean("\n".join(map(_without_time, lines))), limit)
         except HostError:
-            pass  # it has no log, or it is gone: what else it said has to do
-    return tail(clean(check.said or f"the host says: {check.conclusion}"), limit)
+            pass  # no log, or it was deleted
+    return tail(clean(check.said or f"conclusion: {check.conclusion}"), limit)
 
 
 def _without_time(line: str) -> str:
@@ -257,12 +254,12 @@ def _without_time(line: str) -> str:
     return rest if space and len(stamp) > 19 and stamp.endswith("Z") and stamp[4] == "-" else line
 
 
-def _list(told: Any, name: str) -> list[dict[str, Any]]:
+def _rows(told: Any, name: str) -> list[dict[str, Any]]:
     found = told.get(name) if isinstance(told, dict) else None
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _read(told: Any) -> PullRequest:
+def _parse_pull_request(told: Any) -> PullRequest:
     try:
         return PullRequest(
             number=int(told["number"]),
@@ -273,4 +270,4 @@ def _read(told: Any) -> PullRequest:
             is_merged=bool(told.get("merged") or told.get("merged_at")),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise HostError("cannot understand what the host says about the pull request", "try again later") from None
+        raise HostError("the host returned an invalid pull request", "try again later") from None

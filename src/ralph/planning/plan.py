@@ -1,7 +1,8 @@
-"""How does a wish become tasks with checks? An agent that may only look is asked for a plan, in a run of its own.
-A plan is Markdown with a goal, checks, tasks and questions, kept to the letter: what is not changed on purpose stays
-byte for byte as it was; `--tasks` and `ralph work` read the same file. Each of its checks is tried once, as a run would
-run it: green, red, or not runnable today."""
+"""Plans: an agent that may only look turns a goal into tasks with checks, in a separate run.
+
+A plan is Markdown with a goal, checks, tasks and questions; edits change nothing else in the file. `--tasks` and `ralph
+work` read the same file. Each check is tried once, as a run would run it: green, red, or not runnable.
+"""
 
 import os
 import time
@@ -29,7 +30,7 @@ from ralph.run.sandboxing import open_run_sandbox
 from ralph.settings import CheckCommand, Settings
 from ralph.store.folder import RunFolder, cannot_write, new_run_id, prepare
 
-LARGEST = 1 << 20
+MAX_BYTES = 1 << 20
 GOAL = """\
 Carry out the plan in {name}: {title}
 
@@ -45,11 +46,11 @@ acceptance criteria are met.
 SHAPE = """\
 # Plan: TITLE
 
-The goal: what shall be true, and for whom.
+The goal: what will be true, and for whom.
 
 ## Assumptions
 
-- What you take for events_for_request. Leave the section out if there is nothing.
+- What you take for granted. Leave the section out if there is nothing.
 
 ## Checks
 
@@ -70,7 +71,7 @@ The goal: what shall be true, and for whom.
 
 
 class Plan(Struct, frozen=True):
-    """A plan by its text. `name` is how its file is called in messages."""
+    """The text of a plan. `name` is its file name, for messages."""
 
     text: str
     name: str = "PLAN.md"
@@ -79,29 +80,29 @@ class Plan(Struct, frozen=True):
         return read_boxes({self.name: encoded(self.text)})
 
     def problems(self) -> list[str]:
-        """What keeps it from being worked off; open questions aside."""
+        """Return what is wrong with the plan, apart from open questions."""
         reading = self.read()
         if not reading.title:
-            return [f'{self.name}: it does not begin with "{PLAN} TITLE"']
+            return [f'{self.name}: expected "{PLAN} TITLE" on the first line']
         if not reading.tasks:
-            return [f'{self.name}: it has no tasks; under "## Tasks" write "- [ ] T1 Title: what is true then"']
+            return [f'{self.name}: no tasks; under "## Tasks" write "- [ ] T1 Title: what is true then"']
         if not self.commands():
-            return [f'{self.name}: it has no checks; under "## Checks" write a command in backticks on each line']
+            return [f'{self.name}: no checks; under "## Checks" write a command in backticks on each line']
         return wrong_with(reading)
 
     def questions(self) -> list[str]:
         return [line.words for line in open_questions(box_lines(self.text))]
 
     def commands(self) -> list[str]:
-        """Every check, those of the tasks too, each once."""
+        """Return every check once, including those of the tasks."""
         reading = self.read()
         return list(dict.fromkeys((*reading.checks, *(check for task in reading.tasks for check in task.checks))))
 
-    def answered(self, answers: Mapping[str, str]) -> "Plan":
-        """With these answers below their questions, which are ticked."""
+    def with_answers(self, answers: Mapping[str, str]) -> "Plan":
+        """Return the plan with answers below their questions, which are ticked."""
         lines = box_lines(self.text)
         texts = self.text.split("\n")
-        below: dict[int, list[str]] = {}  # the last of the lines that belong to a question
+        below: dict[int, list[str]] = {}  # by the last line of a question
         for line in open_questions(lines):
             if not (answer := " ".join(clean(answers.get(line.words, "")).split())):
                 continue
@@ -116,7 +117,7 @@ class Plan(Struct, frozen=True):
         return Plan("\n".join(one for n, text in enumerate(texts, 1) for one in (text, *below.get(n, ()))), self.name)
 
     def without_commands(self, is_taken: Callable[[str], bool]) -> "Plan":
-        """Without checks that are not taken, and without agents of its own: each stands as a plain remark."""
+        """Return the plan with agents, and checks that are not taken, turned into plain remarks."""
         texts = self.text.split("\n")
         for line in box_lines(self.text):
             own = OWN.fullmatch(line.text) if line.is_plain else None
@@ -128,7 +129,7 @@ class Plan(Struct, frozen=True):
         return Plan("\n".join(texts), self.name)
 
     def with_checks(self, commands: Sequence[str]) -> "Plan":
-        """With these checks for the whole of it, beside those that it has."""
+        """Return the plan with these checks added to those of the whole plan."""
         known = {*self.read().checks}
         bullets = [f"- `{command}`" for command in commands if command not in known]
         texts = self.text.split("\n")
@@ -146,7 +147,7 @@ def is_plan(text: str) -> bool:
 
 
 def plan_in(answer: str, name: str = "PLAN.md") -> Plan | None:
-    """The plan in an agent's answer, be it in a fence or with words around it."""
+    """Return the plan in an agent's answer, which may have a fence or text around it; None if there is none."""
     lines = answer.replace("\r\n", "\n").split("\n")
     begin = next((at for at, line in enumerate(lines) if line.startswith(PLAN)), None)
     if begin is None:
@@ -176,18 +177,18 @@ def with_tasks(settings: Settings, workspace: Path) -> tuple[Settings, str]:
 
 
 def load(path: Path) -> Plan:
-    """The plan in a file, to the letter."""
+    """Read a plan from a file."""
     try:
-        data = read_head(path, LARGEST + 1)
+        data = read_head(path, MAX_BYTES + 1)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", "name a file with a plan") from None
-    if len(data) > LARGEST:
+    if len(data) > MAX_BYTES:
         raise UserError(f"{path} is too large for a plan", "a plan has at most 1 MB")
     return Plan(decoded(data), path.name)
 
 
 def save(plan: Plan, path: Path) -> None:
-    """All or nothing; a file that says the same already is left alone."""
+    """Write the plan, unless the file already has this content."""
     data = encoded(plan.text)
     try:
         if not path.exists() or read_given(path) != data:
@@ -196,8 +197,8 @@ def save(plan: Plan, path: Path) -> None:
         raise cannot_write(path, error) from None
 
 
-TURNS = 3
-_LONGEST_QUOTE = 12_000
+MAX_TURNS = 3
+_MAX_QUOTE = 12_000
 
 ASKED = """\
 Plan the work below. Look at this repository as long as you need to, and change nothing: no file, no commit. Your \
@@ -229,11 +230,11 @@ It was:
 
 {answer}
 
-Answer with the whole plan, mended."""
+Answer with the whole plan, corrected."""
 
 
 class PlanRequest(Struct, frozen=True):
-    """What a plan is wanted for. `goal` is as it stands in the prompt; `checks` are the project's own."""
+    """A request for a plan. `goal` is the text in the prompt; `checks` are the project's own."""
 
     goal: str
     checks: tuple[str, ...] = ()
@@ -250,8 +251,8 @@ class PlanRequest(Struct, frozen=True):
         return asked + (_CHANGED.format(plan=plan.text, words=words) if plan else "")
 
 
-def planning(settings: Settings) -> Settings:
-    """The settings with which a plan is asked for: a prompt to the letter, nothing checked, nothing committed."""
+def planning_settings(settings: Settings) -> Settings:
+    """Return the settings of a planning run: the bare prompt, no checks, no commits."""
     return replace(
         settings,
         preset="guardrails",
@@ -259,7 +260,7 @@ def planning(settings: Settings) -> Settings:
         checks=(),
         tasks="",
         spec="",
-        maximum_iterations=TURNS,
+        maximum_iterations=MAX_TURNS,
         stall=0,
         min_tool_calls=0,
         session="fresh",
@@ -271,28 +272,28 @@ def planning(settings: Settings) -> Settings:
 
 
 @configured
-def planned(run: Run, name: str) -> Iterator[Opinion]:
-    """Ends the run once the last answer is a plan; says what is wrong with it until then."""
+def require_plan(run: Run, name: str) -> Iterator[Opinion]:
+    """Stop once the last answer is a valid plan; until then, note what is wrong with it."""
     last = run.last
     if last is None or last.turn.failure or not last.turn.text.strip():
         return
     plan = plan_in(last.turn.text, name)
-    problems = plan.problems() if plan else ["it holds no plan"]
+    problems = plan.problems() if plan else ["it contains no plan"]
     if not problems:
-        yield Stop(Outcome.DONE, "the plan can be worked off")
+        yield Stop(Outcome.DONE, "the plan is valid")
         return
     wrong = "\n".join(f"- {problem}" for problem in problems[:20])
-    yield Note(_UNUSABLE.format(problems=wrong, answer=last.turn.text[:_LONGEST_QUOTE]), "plan")
+    yield Note(_UNUSABLE.format(problems=wrong, answer=last.turn.text[:_MAX_QUOTE]), "plan")
 
 
-NOT_RUNNABLE = (126, 127)  # what a shell says of a command that it cannot start
-PATIENCE = 120.0
+NOT_RUNNABLE = (126, 127)  # a shell's exit codes for a command that it can't start
+TRIAL_TIMEOUT = 120.0
 
 CheckState = Literal["green", "red", "not runnable"]
 
 
 class Trial(Struct, frozen=True):
-    """One check as it is today. `said` is the last line that it printed."""
+    """The result of trying a check. `said` is the last line that it printed."""
 
     command: str
     state: CheckState
@@ -301,7 +302,7 @@ class Trial(Struct, frozen=True):
 
 
 class Trials:
-    """Tries checks in a workspace, in the box if the settings want one."""
+    """Tries checks in a workspace, in a sandbox if the settings ask for one."""
 
     def __init__(self, workspace: Path, settings: "Settings", keeper: Keeper) -> None:
         self._settings = settings
@@ -318,7 +319,7 @@ class Trials:
         self._known: dict[str, Trial] = {}
 
     def of(self, commands: Sequence[str], interrupt: Interrupt) -> list[Trial]:
-        """Each command's result; what has been tried is not tried again. KeyboardInterrupt if a person wants an end."""
+        """Return the result of each command; each is run once. Raise KeyboardInterrupt if the user interrupts."""
         self._context.interrupt = interrupt
         fresh = [command for command in commands if command not in self._known]
         if fresh:
@@ -335,7 +336,7 @@ class Trials:
         if settings.sandbox.enabled and settings.sandbox.checks and context.box is None:
             context.box = open_run_sandbox(context, settings, (), str(context.root))
         patient = replace(
-            settings, check_timeout=settings.check_timeout or PATIENCE, parallel_checks=1, fail_fast=False
+            settings, check_timeout=settings.check_timeout or TRIAL_TIMEOUT, parallel_checks=1, fail_fast=False
         )
         results = Checks(context, [CheckCommand(command) for command in commands], patient).run(0)
         if results is None:

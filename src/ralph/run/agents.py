@@ -162,7 +162,7 @@ def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _found(choice: Choice, env: Mapping[str, str], cwd: str) -> Choice:
-    """The choice, with what it is cached_options to understand, once it is certain that its program is there."""
+    """The choice, with the options it is known to have. Raise if its program is missing."""
     module = choice.module
     is_acp = module.NAME == acp.NAME
     name = acp.start_words(choice.command[0])[0] if is_acp else module.invocation(choice.request()).argv[0]

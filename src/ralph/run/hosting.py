@@ -17,11 +17,11 @@ from ralph.forge.host import (
     Hosted,
     HostError,
     PullRequest,
-    checks_of,
-    hosted_at,
-    log_of,
-    looked_at,
-    published,
+    find_hosted,
+    list_checks,
+    load_log,
+    load_pull_request,
+    publish_pull_request,
 )
 from ralph.git.client import Git, user_environment
 from ralph.git.worktrees import Worktree
@@ -48,7 +48,7 @@ def prepared(order: "Order", repository: Git) -> "Publishing":
     if order.pr != "draft" and not settings.verifies:
         hint = 'add a check, --check "CMD", or publish it as a draft: --pr=draft'
         raise UserError("--pr needs something that verifies the work", hint)
-    hosted = hosted_at(repository)
+    hosted = find_hosted(repository)
     default = _default_branch(hosted)
     if not default and order.pr == "wait":
         raise UserError(
@@ -118,7 +118,7 @@ class Publishing:
         name = f"{self._hosted.host}: {one_line(clean(one.name), 100)}"
         if one.state == "green":
             return Check(name=name, passed=True)
-        said = self._context.redact.text(log_of(self._hosted, one, ERROR_LIMIT))
+        said = self._context.redact.text(load_log(self._hosted, one, ERROR_LIMIT))
         return Check(name=name, passed=False, exit_code=1, head=said, tail=said)
 
     def _awaited(self, request: PullRequest) -> list[HostCheck] | str:
@@ -129,7 +129,7 @@ class Publishing:
         tick, poll = context.tick, self._order.settings.poll_interval or POLL
         while True:
             try:
-                checks, now = checks_of(self._hosted, self._pushed), looked_at(self._hosted, request.number)
+                checks, now = list_checks(self._hosted, self._pushed), load_pull_request(self._hosted, request.number)
                 looks, troubles = looks + 1, 0
                 if not now.is_open and not now.is_merged:
                     hint = "reopen it if it is wanted, then `ralph resume`"
@@ -186,7 +186,7 @@ class Publishing:
         body = self._body(run, stop)
         title = context.redact.text(one_line(clean(self._order.title), 72))
         draft = Draft(branch, self._base, title, body, is_draft)
-        self._known = published(self._hosted, draft, self._known)
+        self._known = publish_pull_request(self._hosted, draft, self._known)
         context.tell(events.ScmFinished(number, TASK, True, self._known.url))
         return self._known
 

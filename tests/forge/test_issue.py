@@ -156,7 +156,7 @@ def test_all_open_issues_with_a_label_are_a_backlog_however_many_pages_they_fill
     listed = [number for number in range(1, 112) if number not in (7, 8)]
     assert done.out.splitlines() == ["check: true", *(f"[ ] {number}: Number {number}" for number in listed)], done.err
     assert len(ralph("work", "github:", *words).out.splitlines()) == 1 + 118
-    for word, said in (("label=nobody", "names no item"), ("43000", "Not Found"), ("8", "is a pull request")):
+    for word, said in (("label=nobody", "names no task"), ("43000", "Not Found"), ("8", "is a pull request")):
         done = ralph("work", f"github:{word}", *words)
         assert (done.code, said in done.err) == (2, True), done.err
 

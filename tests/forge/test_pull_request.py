@@ -178,7 +178,7 @@ def test_a_repository_in_a_folder_gets_the_branch_and_the_person_the_command(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--pr=soon", *CHECK), "--pr=soon is not known"),
+        (("--pr=soon", *CHECK), "--pr=soon: expected draft or wait"),
         (("--pr", "--preset", "guardrails"), "--pr needs something that verifies the work"),
     ],
 )

@@ -224,7 +224,7 @@ def test_processes_are_started_in_one_room_alone() -> None:
         one for one in calls if re.fullmatch(STARTS, one[1]) and not one[0].startswith(("process/", "sandbox/"))
     ] == []
     started = {name for name, called in calls if "posix_spawn" in called}
-    assert started == {"process/descendants.py", "process/detached.py", "process/keeper.py"}
+    assert started == {"process/detached.py", "process/keeper.py"}
 
 
 ACTS = {

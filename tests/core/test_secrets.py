@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.core.secrets import Redactor, redact, redact_text, secret_values, settled
-from ralph.process.streams import shortened
+from ralph.process.streams import shorten_line
 
 KEYS = {
     "anthropic": "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz-0123456789_AbCdEfGhIjKlMnOpQrStUvWxYz",
@@ -279,7 +279,7 @@ def test_of_a_key_at_the_place_where_a_long_line_is_cut_nothing_is_kept(key: byt
     half = (10_000 - 64) // 2
     for at in (*range(half - len(key) - 2, half + 2), *range(20_000 - half - len(key) - 2, 20_000 - half + 14)):
         line = b'{"text":"' + b"word " * 4000
-        kept = Redactor()(shortened(line[:at] + b" " + key + b" " + line[at:20_000], 10_000))
+        kept = Redactor()(shorten_line(line[:at] + b" " + key + b" " + line[at:20_000], 10_000))
         assert not [part for part in (key[:20], key[-20:]) if part in kept]
 
 

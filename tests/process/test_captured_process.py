@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from ralph.process.deadline import Cancelled, Deadline
-from ralph.process.process import Process, background_deadline
+from ralph.process.process import Process, kill_running_commands
 from ralph.process.program import Command
+from ralph.process.signals import Interrupt
 
 ENV = {"PATH": os.environ["PATH"]}
 
@@ -166,24 +167,33 @@ def states_in(group: int) -> Iterator[str]:
 
 
 def test_whoever_leaves_leaves_nobody_behind_whom_its_threads_have_asked(tmp_path: Path) -> None:
-    def ask(number: int, asker: Deadline) -> str:
-        script = f"trap '' TERM HUP; echo $$ > {tmp_path}/{number}; cat {tmp_path}/pipe"
-        with asked_program(script, deadline=asker) as it:
-            return it.output(600).decode()
+    def ask(number: int) -> int:
+        with asked_program(f"trap '' TERM HUP; echo $$ > {tmp_path}/{number}; cat {tmp_path}/pipe") as it:
+            it.output(600)
+        return it.code
 
     os.mkfifo(tmp_path / "pipe")
     with ThreadPoolExecutor(3) as threads:
-        with background_deadline() as asker:
-            asked = [threads.submit(ask, number, asker) for number in range(3)]
-            while not all((tmp_path / str(number)).exists() for number in range(3)):
-                time.sleep(0.01)
-            began = time.monotonic()
-        for one in asked:
-            with pytest.raises(Cancelled):
-                one.result(60)
+        asked = [threads.submit(ask, number) for number in range(3)]
+        while not all((tmp_path / str(number)).exists() for number in range(3)):
+            time.sleep(0.01)
+        began = time.monotonic()
+        kill_running_commands()
+        assert [one.result(60) for one in asked] == [-signal.SIGKILL] * 3
     assert time.monotonic() - began < 60, "it would have been ten minutes"
-    with pytest.raises(Cancelled):
-        ask(4, asker)
+
+
+def test_a_run_without_time_left_starts_no_command_and_ends_the_one_that_runs() -> None:
+    with Interrupt(announce=lambda: None) as interrupt:
+        deadline = Deadline(interrupt, grace=0.1)
+        with asked_program("echo $$; sleep 600", deadline=deadline) as program:
+            group = int(program.read())
+            interrupt.raise_to(1, "test")
+            with pytest.raises(Cancelled):
+                program.output(600)
+        assert not is_alive(group)
+        with pytest.raises(Cancelled), asked_program("true", deadline=deadline):
+            pass
 
 
 def test_a_ctrl_c_in_the_moment_in_which_it_starts_does_not_leave_it_behind(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ralph.core.work_events import TaskListed, TaskQueued, TaskWithdrawn, WorkEv
 from ralph.errors import UserError
 from ralph.files import read_given, replace_file
 from ralph.git.client import Git
+from ralph.process.deadline import Deadline
 
 FORMATS = {
     "boxes": Format(read_boxes, tick_boxes),
@@ -197,13 +198,13 @@ class BacklogWatch:
         self._stamp = stamp
         return sound(self._source.read(), self._source.name)
 
-    def tick(self, board: Board) -> list[str]:
+    def tick(self, board: Board, deadline: Deadline | None = None) -> list[str]:
         """Ticks what has merged, where the list is not in git or another program keeps it; what stands in the way."""
         merged = [key for key, job in board.jobs.items() if job.state == "merged"]
         if self._source.program == "beads":
             fresh = [key for key in merged if key not in self._settled]
             self._settled.update(fresh)
-            said = [close_bead(key, board.jobs[key].commit, self._workspace) for key in fresh]
+            said = [close_bead(key, board.jobs[key].commit, self._workspace, deadline) for key in fresh]
             return [problem for problem in said if problem]
         if self._source.program or self._source.paths or not merged:
             return []

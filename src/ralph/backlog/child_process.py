@@ -15,7 +15,6 @@ from ralph.backlog.task_loop import play
 from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, home_of, read
 from ralph.errors import UserError
 from ralph.git.client import killed_commands
-from ralph.process.deadline import Deadline, use_deadline
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt, hang_up_with_stdin
 
@@ -33,7 +32,6 @@ def run_child(command: str, words: list[str]) -> int:
     with (
         Keeper.start(adopts=True) as keeper,
         Interrupt(lambda: None) as interrupt,
-        use_deadline(Deadline(interrupt)),
     ):
         if command == "run-gate":
             return _merge(*words, keeper=keeper, interrupt=interrupt)

@@ -44,6 +44,7 @@ from ralph.git import merging
 from ralph.git.client import Git, require_git
 from ralph.git.configuration import GitSettings, push_settings, read_settings
 from ralph.git.merging import Branch
+from ralph.process.deadline import Deadline
 from ralph.process.signals import Interrupt
 from ralph.store.folder import RunFolder, new_run_id
 from ralph.store.mailbox import Mailbox
@@ -69,6 +70,7 @@ class Coordinator:
     ) -> None:
         self.order, self.ledger = order, ledger
         self._folder, self._interrupt, self._tick = folder, interrupt, tick
+        self._deadline = Deadline(interrupt, order.id, order.settings.grace)
         self._home: Git
         self._push_settings: GitSettings | None = None
         self._children, self._env = TaskProcesses(), env
@@ -85,7 +87,7 @@ class Coordinator:
 
     def run(self, reading: BacklogContent | None) -> int:
         """Until everything has merged or stands aside, or somebody ends it. The exit code."""
-        self._home = require_git(self._folder.path.parents[2])
+        self._home = require_git(self._folder.path.parents[2], self._deadline)
         if self.order.remote:
             self._push_settings = push_settings(read_settings(self._home)[0])
         (self._folder.path / TASKS).mkdir(exist_ok=True)
@@ -379,7 +381,7 @@ class Coordinator:
                 self.ledger.tell(work_events.TaskMerged(key, tip, now))
 
     def _tick_on_disk(self) -> None:
-        for problem in self._list.tick(self.ledger.board):
+        for problem in self._list.tick(self.ledger.board, self._deadline):
             self.ledger.tell(events.Notice(problem))
 
     def _leave(self) -> None:

@@ -24,7 +24,7 @@ from ralph.git.client import Git, require_git
 from ralph.git.configuration import GitSettings, refuse_changed_push
 from ralph.git.merging import Branch, Candidate
 from ralph.git.remote import Remote, push_refusal
-from ralph.process.deadline import Deadline, remaining_time
+from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
@@ -202,8 +202,9 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict
     removes the worktrees and branches of what was merged: the next request may be at the gate by then."""
     folder = folder_of(path)
     work, request = read(folder, ORDER, WorkOrder), read(folder, REQUEST, MergeRequest)
-    home = require_git(Path(work.workspace), Deadline(interrupt))
-    with _alone(folder):
+    deadline = Deadline(interrupt)
+    home = require_git(Path(work.workspace), deadline)
+    with _alone(folder, deadline):
         gate = _gate(work, home, folder, keeper, interrupt)
         try:
             verdict = gate.merge(request) if request.branches else gate.opened()
@@ -219,7 +220,7 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict
 
 
 @contextmanager
-def _alone(folder: RunFolder) -> Iterator[None]:
+def _alone(folder: RunFolder, deadline: Deadline) -> Iterator[None]:
     """While entered, nobody else is at the gate. What git we start inherits the lock: when we are killed, the next one
     waits until they are gone; and whatever the checks of a killed one have left is ended. To look for that takes as
     long as three gits: whoever leaves in good order says so in the lock."""
@@ -228,7 +229,7 @@ def _alone(folder: RunFolder) -> Iterator[None]:
     try:
         acquire_lock(lock, folder.path / "gate.lock", _LONGEST_CHECKS)
         if os.read(lock, 1) != LEFT:
-            kill_run(_mark(folder), time_left=remaining_time)
+            kill_run(_mark(folder), time_left=deadline.remaining)
         os.ftruncate(lock, 0)
         yield
         with suppress(OSError):  # the disk is full: then the next one looks

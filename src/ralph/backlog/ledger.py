@@ -16,6 +16,7 @@ from ralph.core import events, work_events
 from ralph.core.backlog import Board, displayed_states
 from ralph.core.secrets import Redactor
 from ralph.core.state import RunSummary
+from ralph.process.deadline import Deadline
 from ralph.run.notify import Notification, Notifier
 from ralph.show.works import Row, WorkScreen, counted, last_line, rows
 from ralph.store.folder import RunFolder
@@ -228,11 +229,12 @@ class Audience:
         self.registration.begin()
         stack.callback(self.registration.close)
 
-    def attend(self, ledger: JournalLedger, stack: ExitStack) -> None:
+    def attend(self, ledger: JournalLedger, stack: ExitStack, deadline: Deadline | None = None) -> None:
         """Hears of all that is told from now on."""
         self.registration.watch(ledger)
         self.screen.board, self.screen.look = (lambda: ledger.board), self.registration.rows
         if self._notifier:
+            self._notifier.deadline = deadline
             stack.callback(self._notifier.close)
         ledger.listen([one for one in (self.registration, self.screen, self._notifier) if one])
 

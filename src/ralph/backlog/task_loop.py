@@ -20,7 +20,7 @@ from ralph.git import merging, worktrees
 from ralph.git.client import Git, require_git
 from ralph.git.worktrees import Astray, Worktree, commit_all
 from ralph.loop import Parts
-from ralph.process.deadline import remaining_time
+from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
@@ -104,12 +104,13 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
     own = RunFolder(prepare(Path(work.workspace)), assigned.run)
     story = load_run(own.journal) if os.path.exists(own.journal) else None
     story = story if story and story.started else None
-    home = require_git(Path(work.workspace))
+    deadline = Deadline(interrupt, assigned.run, order.settings.grace)
+    home = require_git(Path(work.workspace), deadline)
     if story and story.finished and story.is_done:
         publisher = _publisher(work, home, assigned, interrupt) if work.is_shared else None
         return _published(publisher, _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
     if os.path.exists(own.path) and not order.settings.keep_children:  # it was cut off
-        kill_run(assigned.run, time_left=remaining_time)
+        kill_run(assigned.run, time_left=deadline.remaining)
     where = TaskWorktree(work, assigned)
     try:
         run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()

@@ -20,7 +20,7 @@ from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
 from ralph.forge.issue import issue_goal, readable
 from ralph.git.client import user_environment
-from ralph.process.deadline import current_deadline
+from ralph.process.deadline import Deadline
 from ralph.process.process import Process
 from ralph.process.program import Command, own_program
 
@@ -45,7 +45,7 @@ class Tracker(Struct, frozen=True):
             raise UserError(f"{self.program} is not installed", self.hint)
         try:
             command = Command(argv=self.command(wanted), env=user_environment(), cwd=workspace)
-            with Process(command, deadline=current_deadline()) as asked:
+            with Process(command) as asked:
                 said = asked.output(ANSWER, latest=MOST_BYTES)
         except TimeoutError:
             raise UserError(f"{self.program} gave no answer within {ANSWER:.0f} seconds", "try again") from None
@@ -143,12 +143,12 @@ def _bead(bead: dict[str, Any], problems: list[str]) -> BacklogTask:
     return with_own(task, blockers, problems)
 
 
-def close_bead(key: str, commit: str, workspace: str) -> str:
+def close_bead(key: str, commit: str, workspace: str, deadline: Deadline | None = None) -> str:
     """Settles a bead that has merged; what stands in the way of that, if anything."""
     try:
         words = ("bd", "close", key, "--reason", f"merged as {commit[:12]}")
         command = Command(argv=words, env=user_environment(), cwd=workspace)
-        with Process(command, deadline=current_deadline()) as asked:
+        with Process(command, deadline=deadline) as asked:
             asked.output(ANSWER, latest=MOST_BYTES)
     except OSError:  # it is gone, or takes too long
         return f"bd did not close {key}"

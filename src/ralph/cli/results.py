@@ -23,7 +23,6 @@ from ralph.git.index import tree_of
 from ralph.history.evidence import evidence_of, lines_in
 from ralph.history.feed import history_now
 from ralph.history.repositories import repository_with_checkpoints
-from ralph.process.deadline import Deadline, use_deadline
 from ralph.process.detached import DetachedProcess
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt, ignore_ctrl_c
@@ -156,8 +155,7 @@ def accept(values: Values, words: list[str]) -> int:
         run = one_run(values, words, has_no_branch)
         screen = make_screen(sys.stderr, live=False)
         try:
-            # Who presses Ctrl-C here wants no merge; git has a moment to put the worktree back, unless it hangs.
-            with Interrupt(lambda: None) as interrupt, use_deadline(Deadline(interrupt, grace=5.0)):
+            with Interrupt(lambda: None) as interrupt:
                 taken = take_over(run, keeper, interrupt, screen)
         except NotTaken as refused:
             complain(refused.message, refused.hint)

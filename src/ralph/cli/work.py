@@ -34,7 +34,7 @@ from ralph.git.client import Git, require_git
 from ralph.git.merging import contribution
 from ralph.git.remote import skipped_push_hook
 from ralph.history.work_history import WorkHistory, folded, work_history
-from ralph.process.deadline import Deadline, use_deadline
+from ralph.process.deadline import Deadline
 from ralph.process.signals import ANNOUNCEMENT, Interrupt
 from ralph.run import options
 from ralph.run.agents import choices
@@ -177,8 +177,7 @@ def _played(
     ledger = JournalLedger(folder, [Ndjson(is_late)] if shown.json else [], redact)
     ledger.open()
     stack.callback(ledger.close)
-    stack.enter_context(use_deadline(Deadline(interrupt, order.id, order.settings.grace)))
-    audience.attend(ledger, stack)
+    audience.attend(ledger, stack, Deadline(interrupt, grace=order.settings.grace))
     ledger.tell(order.started(resumed=ledger.is_resumed))
     for text in filter(None, (notice, enlist(folder, os.environ))):
         ledger.tell(events.Notice(text))

@@ -14,7 +14,7 @@ from ralph.core.text import clean, one_line, tail
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
 from ralph.git.client import Git, user_environment
-from ralph.process.deadline import Cancelled, current_deadline
+from ralph.process.deadline import Cancelled, Deadline
 from ralph.process.process import Process
 from ralph.process.program import Command
 
@@ -41,6 +41,7 @@ class Hosted(Struct, frozen=True):
     owner: str
     name: str
     remote: str = ""
+    deadline: Deadline | None = None
 
     @property
     def path(self) -> str:
@@ -66,7 +67,7 @@ class Hosted(Struct, frozen=True):
         words += ("--input", "-") if body is not None else ()
         try:
             command = Command(argv=words, env=user_environment() | quiet, stdin=stdin)
-            with Process(command, deadline=current_deadline()) as asked:
+            with Process(command, deadline=self.deadline) as asked:
                 said = asked.output(REQUEST_TIMEOUT, latest=MOST_BYTES)
         except FileNotFoundError:
             raise HostError("gh is not installed", INSTALL) from None
@@ -114,9 +115,9 @@ def find_hosted(repository: Git) -> Hosted:
     ]
     parsed = [found for url in urls if (found := parse(url))]
     if not parsed:
-        return Hosted("", "", "", remote)
+        return Hosted("", "", "", remote, repository.deadline)
     host, owner, name = parsed[0]
-    return Hosted(host, owner, name, remote)
+    return Hosted(host, owner, name, remote, repository.deadline)
 
 
 def _remote(repository: Git) -> str:

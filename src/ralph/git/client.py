@@ -6,6 +6,7 @@ drivers apply, hooks do not. *user* is what the user would have typed: their hoo
 only prompts and editors are overridden.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ from ralph.core.text import head, short
 from ralph.errors import UserError
 from ralph.git.layout import common_dir_of, git_dir_of, read_name
 from ralph.git.retry import KILLED_READ
-from ralph.process.deadline import Cancelled, Deadline, current_deadline, remaining_time
+from ralph.process.deadline import Cancelled, Deadline
 from ralph.process.process import Process
 from ralph.process.program import Command, own_program
 
@@ -180,7 +181,7 @@ class Git(Struct, frozen=True, kw_only=True):
 
     def time_left(self) -> float:
         """Seconds until the run that this belongs to must end."""
-        return self.deadline.remaining() if self.deadline else remaining_time()
+        return self.deadline.remaining() if self.deadline else math.inf
 
 
 @contextmanager
@@ -190,7 +191,7 @@ def _start(
     """Start git. The only place that knows how `ralph.process` runs a program for its output."""
     command = _command(argv[3:])
     try:
-        with Process(Command(argv=argv, env=env, stdin=stdin), deadline=deadline or current_deadline()) as process:
+        with Process(Command(argv=argv, env=env, stdin=stdin), deadline=deadline) as process:
             yield process
     except Cancelled as cut:
         raise GitError(f"git {command} was cut off: {cut}") from None

@@ -16,7 +16,7 @@ from ralph.files import open_fresh
 from ralph.git.client import Env, Git, find_git, git_at, is_led_elsewhere, user_environment
 from ralph.git.index import folders_to
 from ralph.git.nested import files_in
-from ralph.process.deadline import Cancelled, current_deadline
+from ralph.process.deadline import Cancelled, Deadline
 from ralph.process.process import Process
 from ralph.process.program import Command
 from ralph.store.folder import cannot_write
@@ -53,10 +53,12 @@ class CommandResult(Struct, frozen=True):
 Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], CommandResult]
 
 
-def run_unattended(argv: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
+def run_unattended(
+    argv: tuple[str, ...], folder: Path, env: Mapping[str, str], deadline: Deadline | None = None
+) -> CommandResult:
     """Run a command without a keeper, for commands that do not belong to a run; it cannot prompt."""
     try:
-        with Process(Command(argv=argv, env=env, cwd=str(folder)), deadline=current_deadline()) as process:
+        with Process(Command(argv=argv, env=env, cwd=str(folder)), deadline=deadline) as process:
             out = process.output(TASK_TIMEOUT, latest=4 * MAX_OUTPUT)
     except Cancelled as cut:
         return CommandResult(STOPPED, f"{argv[0]} was cut off: {cut}")
@@ -183,7 +185,7 @@ def _obstacle(git: Git, folder: Path, program: tuple[str, ...]) -> str:
     if len(program) == 1:  # not pinned to a repository by ralph
         now = None
         with suppress(UserError):  # core.bare is an error here, and named below
-            now = find_git(folder)
+            now = find_git(folder, git.deadline)
         if now and (now.root, now.git_dir) != (git.root, git.git_dir):
             return f"{folder} is now part of the repository {now.root}: restore {git.git_dir}"
         if is_led_elsewhere(git):

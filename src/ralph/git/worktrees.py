@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -154,7 +155,7 @@ def _remove_half_made(worktree: Worktree) -> None:
             update_refs(worktree.home, f"delete {worktree.ref} {tip}")
 
 
-def commit_all(worktree: Worktree, message: str, runner: Runner = run_unattended) -> str | None:
+def commit_all(worktree: Worktree, message: str, runner: Runner | None = None) -> str | None:
     """Commit everything in the worktree; return the new commit, or None if there was nothing new.
 
     It runs without the user's hooks and signature: ralph's checks decide here, and there is no one to answer a prompt.
@@ -174,7 +175,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner = run_unattended
             git=git,
             flags=("--no-verify", "--no-gpg-sign", "--allow-empty-message"),
             env=env,
-            run=runner,
+            run=runner or partial(run_unattended, deadline=git.deadline),
             without=_copied_files(git),
             nested=find_nested(git),
         )

@@ -20,7 +20,7 @@ from ralph.hooks import loops
 from ralph.hooks.loops import Loop
 from ralph.hooks.transcript import HostTurn, host_turn
 from ralph.loop import Parts, conclude, ending, run_loop
-from ralph.process.deadline import Deadline, use_deadline
+from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run import order as orders
@@ -276,7 +276,6 @@ def _context(
 
     prepare(Path(loop.root))
     interrupt, keeper = stack.enter_context(Interrupt()), stack.enter_context(Keeper.start())
-    stack.enter_context(use_deadline(Deadline(interrupt, loop.run, settings.grace)))
     return Context(
         root=Path(loop.root),
         folder=folder,
@@ -290,6 +289,7 @@ def _context(
         grace=settings.grace,
         keep_children=settings.keep_children,
         before=max(0.0, time.time() - loop.started),
+        deadline=Deadline(interrupt, loop.run, settings.grace),
     )
 
 

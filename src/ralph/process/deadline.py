@@ -2,9 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 
 from ralph.process.signals import Interrupt
 
@@ -49,26 +47,3 @@ class Deadline:
     @property
     def reason(self) -> str:
         return f"received {self.interrupt.reason}" if self.interrupt.level else "the time of the run is over"
-
-
-_current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
-
-
-@contextmanager
-def use_deadline(deadline: Deadline | None) -> Iterator[None]:
-    """Apply this deadline to every command that is run in this block; None: no deadline."""
-    token = _current.set(deadline)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def current_deadline() -> Deadline | None:
-    return _current.get()
-
-
-def remaining_time() -> float:
-    """Return the seconds that the current run may still wait for anything."""
-    deadline = _current.get()
-    return deadline.remaining() if deadline else math.inf

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 MARK = "RALPH_RUN_ID"  # environment variable of everything that a run starts
 KEPT_MARK = "RALPH_KEEP_CHILDREN"  # set if its background processes may outlive the run
@@ -84,37 +84,20 @@ def runs_with_processes() -> set[str]:
 
 
 def kill_run(run_id: str, grace: float = 2.0, time_left: Callable[[], float] = lambda: float("inf")) -> int:
-    """Kill what is left of a run whose keeper is gone; return how many processes there were."""
-    return kill_found(lambda: processes_of_run(run_id), grace, time_left) if run_id else 0
-
-
-def kill_with_descendants(processes: Sequence[RunningProcess]) -> int:
-    """Kill these processes and everything below them; return how many there were."""
-
-    def find() -> list[RunningProcess]:
-        running = [process for process in processes if _is_same(process)]
-        return unique([*running, *(below for process in running for below in descendants_of(process.pid))])
-
-    return kill_found(find)
-
-
-def kill_found(
-    find: Callable[[], list[RunningProcess]],
-    grace: float = 2.0,
-    time_left: Callable[[], float] = lambda: float("inf"),
-) -> int:
-    """Kill what `find` returns until it returns nothing; return how many processes there were.
+    """Kill what is left of a run whose keeper is gone, until nothing is found; return how many processes there were.
 
     git gets `grace` seconds to remove its lock files, if there is that much time left; the rest is killed at once.
     """
+    if not run_id:
+        return 0
     # Find all of them before killing the first: without its parent, an unmarked child can't be found any more.
-    found = {process.pid: process for process in find()}
+    found = {process.pid: process for process in processes_of_run(run_id)}
     asked: AlreadyAsked = set()
     deadline = time.monotonic() + grace
     empty_looks = 0
     while empty_looks < SWEEP_LOOKS and time.monotonic() < deadline + grace:
-        found.update((process.pid, process) for process in find())
-        running = [process for process in found.values() if _is_same(process)]
+        found.update((process.pid, process) for process in processes_of_run(run_id))
+        running = [process for process in found.values() if is_running(process)]
         is_late = time.monotonic() >= deadline or time_left() < grace
         terminate([process for process in running if process.name == b"git" and not is_late], asked)
         kill([process for process in running if process.name != b"git" or is_late])
@@ -144,7 +127,7 @@ def kill(processes: Iterable[RunningProcess]) -> None:
 def send_signal(process: RunningProcess, number: int) -> None:
     """Signal the process, unless it is gone, belongs to somebody else, or its pid was reused."""
     try:
-        signal_if(number, process.pid, lambda: _is_same(process))
+        signal_if(number, process.pid, lambda: is_running(process))
     except (ProcessLookupError, PermissionError):
         pass
 
@@ -222,7 +205,8 @@ def is_living(pid: int, start: str) -> bool:
     return bool(start) and start_of(pid) == start
 
 
-def _is_same(process: RunningProcess) -> bool:
+def is_running(process: RunningProcess) -> bool:
+    """Return whether this very process is still running, not one that has its pid."""
     now = _read_process(process.pid) if HAS_PROC else process
     return now is not None and now.started == process.started
 
@@ -310,15 +294,8 @@ def _ps_with_environments() -> list[bytes]:
 
 
 def _ps(*options: str) -> list[bytes]:
-    reader, writer = os.pipe()
-    pid = os.posix_spawnp("ps", ["ps", *options], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)])
-    os.close(writer)
-    with open(reader, "rb") as pipe:
-        output = pipe.read()
-    try:
-        os.waitpid(pid, 0)
-    except ChildProcessError:  # the program around us ignores SIGCHLD
-        pass
+    with os.popen(" ".join(("ps", *options))) as ps:
+        output: bytes = ps.buffer.read()  # type: ignore[attr-defined]  # names may be any bytes
     return output.splitlines()
 
 

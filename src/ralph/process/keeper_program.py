@@ -34,8 +34,8 @@ from ralph.process.descendants import (
     can_signal,
     descendants_of,
     exclude_spared,
+    is_running,
     kill,
-    kill_with_descendants,
     marked_processes,
     open_pidfd,
     processes_in_group,
@@ -72,8 +72,7 @@ class KeeperProgram:
         self._ralph_gone = self._ralph_closing = False
         self._released = False
         self._watched_run = ""
-        # Commands that a killed ralph was waiting for: they are not below this process.
-        self._left_by_ralph: list[RunningProcess] = []
+        self._left_by_ralph: list[RunningProcess] = []  # commands of a killed ralph: they are not below this process
         self._cleanup: Packet | None = None
         self._spawn_id = self._kill_id = 0  # the requests that the next events answer
         self._pid = 0  # of the program that was started last; also its process group
@@ -98,7 +97,7 @@ class KeeperProgram:
             kill(self._running())
             raise
         if self._left_by_ralph:
-            kill_with_descendants(self._left_by_ralph)
+            self._kill_left_by_ralph()
         if self._cleanup:
             self._run_cleanup(self._cleanup)
 
@@ -176,6 +175,13 @@ class KeeperProgram:
         if self._watched_run:  # now, because later a resumed run has the same id
             self._left_by_ralph, self._watched_run = processes_of_run(self._watched_run), ""
         self._start_killing(SHUTDOWN_GRACE)
+
+    def _kill_left_by_ralph(self) -> None:
+        """Kill the commands that a killed ralph was waiting for. The kernel has sent them SIGHUP, so git tidies up."""
+        deadline = time.monotonic() + SHUTDOWN_GRACE
+        while any(map(is_running, self._left_by_ralph)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        kill(self._left_by_ralph)
 
     def _spawn(self, request: Packet, fds: list[int]) -> None:
         self._spawn_id, self._is_sandboxed = request["id"], request["sandboxed"]

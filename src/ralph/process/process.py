@@ -29,7 +29,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import Struct
@@ -43,7 +43,7 @@ from ralph.process.detached import ERRORS_KEPT, ProcessGroup, open_input
 from ralph.process.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started, keeper_lost_error
 from ralph.process.keeper_program import KILL_TIMEOUT
 from ralph.process.program import Command, find_program, own_program, start_error
-from ralph.process.signals import Interrupt, SharedInterrupt, defer_signals
+from ralph.process.signals import Interrupt, defer_signals
 from ralph.process.streams import Ends, Lines, LogFile, Tail
 
 PIPE_SIZE = 1 << 20
@@ -258,6 +258,11 @@ class Process:
             leftovers=self._leftovers,
         )
 
+    def send_signals(self, *numbers: int) -> None:
+        """Signal a program that has no keeper, and its group, from another thread."""
+        if self._group and self._exit_code is None:
+            self._group.send_signals(*numbers)
+
     # The loop
 
     def poll_fds(self) -> list[int]:
@@ -334,8 +339,6 @@ class Process:
                 self._schedule_tick(0)
             elif self._deadline and fd == self._deadline.interrupt.fileno():
                 self._deadline.interrupt.acknowledge()
-                if self._deadline.is_urgent:  # nothing more will come, but it may stay readable
-                    self._poll.unregister(fd)
         if self._group and self._exit_code is None and (code := self._group.exit_code()) is not None:
             self._on_exit(code)
         if deadline is not None and time.monotonic() >= deadline:
@@ -633,15 +636,11 @@ def _wait_for_any(processes: Sequence[Process]) -> None:
 _unkept: set[Process] = set()  # running without a keeper
 
 
-@contextmanager
-def background_deadline() -> Iterator[Deadline]:
-    """Yield a deadline for threads whose commands are killed when this block is left."""
-    with SharedInterrupt() as dismissal:
-        try:
-            yield Deadline(dismissal)
-        finally:
-            dismissal.raise_to(2, "a request to leave")
-            until = time.monotonic() + 3 * URGENT_TIME
-            while _unkept and time.monotonic() < until:
-                with suppress(KeyboardInterrupt):
-                    time.sleep(POLL_INTERVAL)
+def kill_running_commands() -> None:
+    """Kill the programs without a keeper that other threads wait for. git has a moment to remove its lock files."""
+    kill_at = time.monotonic() + URGENT_TIME
+    while _unkept and time.monotonic() < kill_at + 2 * URGENT_TIME:
+        for process in list(_unkept):
+            process.send_signals(signal.SIGTERM if time.monotonic() < kill_at else signal.SIGKILL)
+        with suppress(KeyboardInterrupt):
+            time.sleep(POLL_INTERVAL)

@@ -209,13 +209,6 @@ class Cancellation(Interrupt):
         return self.level > 0
 
 
-class SharedInterrupt(Cancellation):
-    """An interruption of several threads at once."""
-
-    def acknowledge(self) -> None:
-        """Leave it readable: other threads may not have seen it yet."""
-
-
 def hang_up_on_close(reader: int, pid: int) -> None:
     """Have the kernel send SIGHUP to `pid`, or to the group -`pid`, when the other end of the pipe is closed.
 

@@ -1,7 +1,7 @@
 """Output of programs: split into lines, kept in part, or written to a log, in memory that doesn't grow with it."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 
 from ralph.core.secrets import after_half_a_key, before_half_a_key, settled
@@ -9,10 +9,16 @@ from ralph.core.secrets import redact as strike_keys
 from ralph.core.text import clean
 from ralph.files import make_folder, open_fresh
 
-LONGEST = 1 << 20
-_MARK_ROOM = 64
-_ESCAPE = 12  # bytes of the longest JSON escape, a surrogate pair: \ud83d\ude00
-_BACKSLASH = 0x5C
+MAX_LINE = 1 << 20
+CUT_NOTE = 64  # bytes at most
+MAX_ESCAPE = 12  # bytes of the longest JSON escape, a surrogate pair: \ud83d\ude00
+BACKSLASH = 0x5C
+
+MAX_LOG = 32 << 20
+LOG_TAIL = 4 << 20
+LEFT_OUT_NOTE = 128  # bytes at most
+PIECE = 1 << 16
+UNOPENED, GIVEN_UP = -2, -1
 
 
 class Lines:
@@ -22,7 +28,7 @@ class Lines:
     JSON string, the line is still valid JSON.
     """
 
-    def __init__(self, limit: int = LONGEST) -> None:
+    def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
         self._pending: list[bytes] = []
         self._size = 0
@@ -36,7 +42,7 @@ class Lines:
         if lines and end < len(chunk):
             lines.pop()
         if lines and len(chunk) > self._limit:
-            lines = [line if len(line) <= self._limit else shortened(line, self._limit) for line in lines]
+            lines = [line if len(line) <= self._limit else shorten_line(line, self._limit) for line in lines]
         if lines and self._size:
             self._add(lines[0])
             lines[0] = self._take()
@@ -59,7 +65,7 @@ class Lines:
             self._pending.clear()
 
     def _take(self) -> bytes:
-        line = self._long.shortened() if self._long is not None else b"".join(self._pending)
+        line = self._long.shorten() if self._long is not None else b"".join(self._pending)
         self._pending.clear()
         self._long = None
         self._size = 0
@@ -68,7 +74,7 @@ class Lines:
 
 class _LongLine:
     def __init__(self, start: bytes, limit: int) -> None:
-        half = (limit - _MARK_ROOM) // 2
+        half = (limit - CUT_NOTE) // 2
         end = _head_end(start, before_half_a_key(start[:half]))
         self._head = start[:end]
         self._tail = Tail(half)
@@ -77,16 +83,16 @@ class _LongLine:
     def add(self, piece: bytes) -> None:
         self._tail.add(piece)
 
-    def shortened(self) -> bytes:
+    def shorten(self) -> bytes:
         tail = bytes(self._tail)
         start = after_half_a_key(tail)
         start += _tail_start(tail[start:])
         return b"%s [cut %s] %s" % (self._head, _amount(self._tail.lost + start), tail[start:])
 
 
-def shortened(line: bytes, limit: int) -> bytes:
+def shorten_line(line: bytes, limit: int) -> bytes:
     """Return both ends of a line that is longer than `limit`."""
-    return _LongLine(line, limit).shortened()
+    return _LongLine(line, limit).shorten()
 
 
 # A backslash that follows another character begins an escape, so it's safe to cut just before it. If there is none
@@ -96,7 +102,7 @@ def shortened(line: bytes, limit: int) -> bytes:
 def _head_end(data: bytes, limit: int) -> int:
     """Return the last place to cut within the first `limit` bytes."""
     end = limit
-    if _BACKSLASH in data[max(0, end - _ESCAPE) : end]:
+    if BACKSLASH in data[max(0, end - MAX_ESCAPE) : end]:
         end = _escape_before(data, end)
         while _is_surrogate(data[max(0, end - 6) : end], b"89aAbB"):
             end = _escape_before(data, end)
@@ -109,9 +115,9 @@ def _head_end(data: bytes, limit: int) -> int:
 def _tail_start(data: bytes) -> int:
     """Return the first place to cut; what came before `data` is unknown."""
     for at in range(1, len(data)):
-        if data[at] == _BACKSLASH and data[at - 1] != _BACKSLASH:
+        if data[at] == BACKSLASH and data[at - 1] != BACKSLASH:
             return at + 6 if _is_surrogate(data[at : at + 6], b"cCdDeEfF") else at
-        if at >= _ESCAPE and _BACKSLASH not in data[at - _ESCAPE : at] and not _is_continuation(data[at]):
+        if at >= MAX_ESCAPE and BACKSLASH not in data[at - MAX_ESCAPE : at] and not _is_continuation(data[at]):
             return at
     return len(data)
 
@@ -143,42 +149,21 @@ class Tail:
     def __init__(self, limit: int) -> None:
         self.seen = 0
         self._limit = limit
-        self._ring = bytearray()
-        self._at = 0
+        self._data = bytearray()  # up to twice the limit, so that it is not moved each time
 
     def add(self, data: bytes) -> None:
         self.seen += len(data)
-        limit, ring = self._limit, self._ring
-        if len(data) >= limit:
-            ring[:] = data[len(data) - limit :]
-            self._at = 0
-            return
-        room = limit - len(ring)
-        if room:
-            ring += data[:room]
-            data = data[room:]
-        end = self._at + len(data)
-        if end <= limit:
-            ring[self._at : end] = data
-        else:
-            split = limit - self._at
-            ring[self._at :] = data[:split]
-            ring[: end - limit] = data[split:]
-        self._at = end % limit
+        self._data += data
+        if len(self._data) > 2 * self._limit:
+            del self._data[: len(self._data) - self._limit]
 
     @property
     def lost(self) -> int:
         """The number of bytes before those that are kept."""
         return max(0, self.seen - self._limit)
 
-    def pieces(self, size: int) -> Iterator[bytes]:
-        ring, length = memoryview(self._ring), len(self._ring)
-        for at in range(self._at, self._at + length, size):
-            end = min(at + size, self._at + length)
-            yield bytes(ring[at:end]) + bytes(ring[max(0, at - length) : max(0, end - length)])
-
     def __bytes__(self) -> bytes:
-        return b"".join(self.pieces(self._limit or 1))
+        return bytes(self._data[max(0, len(self._data) - self._limit) :])
 
 
 class Ends:
@@ -203,30 +188,21 @@ class Ends:
         return first[: self._head], last[max(0, len(last) - self._tail) :], is_cut
 
 
-LARGEST = 32 << 20
-_TAIL = 4 << 20
-_NOTE_ROOM = 128
-_PIECE = 1 << 16
-
-
-_UNOPENED, _GIVEN_UP = -2, -1
-
-
 class LogFile:
     """A log of at most `limit` bytes: the beginning and the end of a stream.
 
     It is created by `open`, `write` or `close`. A full disk doesn't end the turn; `trouble` says what went wrong.
     """
 
-    def __init__(self, path: str, limit: int = LARGEST, redact: Callable[[bytes], bytes] = strike_keys) -> None:
+    def __init__(self, path: str, limit: int = MAX_LOG, redact: Callable[[bytes], bytes] = strike_keys) -> None:
         self.path = path
         self.trouble = ""
         self._redact = redact
         self._unsettled = b""
-        tail = min(_TAIL, limit // 2)
-        self._room = max(0, limit - tail - _NOTE_ROOM)
+        tail = min(LOG_TAIL, limit // 2)
+        self._room = max(0, limit - tail - LEFT_OUT_NOTE)
         self._tail = Tail(tail)
-        self._fd = _UNOPENED
+        self._fd = UNOPENED
 
     def __enter__(self) -> "LogFile":
         return self
@@ -236,7 +212,7 @@ class LogFile:
 
     def open(self) -> None:
         """Create the file, unless that was done before."""
-        if self._fd == _UNOPENED:
+        if self._fd == UNOPENED:
             try:
                 try:
                     self._fd = open_fresh(self.path)
@@ -249,7 +225,7 @@ class LogFile:
     def write(self, chunk: bytes) -> None:
         if self._room:
             self._put(self._settle(chunk))
-        elif self._fd != _GIVEN_UP:
+        elif self._fd != GIVEN_UP:
             self._tail.add(chunk)
 
     def close(self) -> None:
@@ -261,7 +237,7 @@ class LogFile:
             self._put_tail()
         if self._fd >= 0:
             os.close(self._fd)
-            self._fd = _GIVEN_UP
+            self._fd = GIVEN_UP
 
     def _settle(self, chunk: bytes) -> bytes:
         """Return the redacted part of the data that ends before a key which may continue in the next chunk."""
@@ -288,15 +264,13 @@ class LogFile:
             self._unsettled = b""
 
     def _put_tail(self) -> None:
-        pieces = self._tail.pieces(_PIECE)
+        data, start = bytes(self._tail), 0
         if self._tail.lost:
-            first = next(pieces, b"")
             # The text before the first line or string may be the rest of a key.
-            start = first.find(b"\n") + 1 or first.find(b'"') + 1 or after_half_a_key(first)
+            start = data.find(b"\n", 0, PIECE) + 1 or data.find(b'"', 0, PIECE) + 1 or after_half_a_key(data[:PIECE])
             self._write(b"\n[... %d bytes left out ...]\n" % (self._tail.lost + start))
-            self._write(self._settle(first[start:]))
-        for piece in pieces:
-            self._write(self._settle(piece))
+        for at in range(start, len(data), PIECE):
+            self._write(self._settle(data[at : at + PIECE]))
         self._write(self._rest())
 
     def _write(self, data: bytes) -> None:
@@ -312,7 +286,7 @@ class LogFile:
         self._room = 0
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd = _GIVEN_UP
+        self._fd = GIVEN_UP
 
 
 def open_standard_streams() -> None:

@@ -28,6 +28,7 @@ from ralph.git.locks import update_refs
 from ralph.git.look import remove_look_folder
 from ralph.git.scm import operation_in_progress
 from ralph.git.worktrees import Worktree
+from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run import control
@@ -78,7 +79,8 @@ def take_over(
     run: Listed, keeper: Keeper, interrupt: Interrupt, tell: events.TellAll, env: Mapping[str, str] = os.environ
 ) -> TakenOver:
     """Merges the work of a run, and removes its worktree and its branch: all of it or nothing."""
-    home, tree = _places(run, env)
+    deadline = Deadline(interrupt, grace=5.0)  # git has a moment to put the worktree back, unless it hangs
+    home, tree = _places(run, env, deadline)
     merging.refuse_old_git(home.root)
     _refuse_without_branch(home)
     for orphan in kill_orphans(env):  # they could change the files while they are checked
@@ -166,9 +168,9 @@ def _home_of(run: Listed) -> str:
     return str(place) if place.is_dir() else ""
 
 
-def _places(run: Listed, env: Mapping[str, str]) -> tuple[Git, Worktree]:
+def _places(run: Listed, env: Mapping[str, str], deadline: Deadline | None = None) -> tuple[Git, Worktree]:
     """Return the user's own repository and the worktree of the run, which may be gone."""
-    started, home = load_run(run.folder.journal).started, _repository_of(run)
+    started, home = load_run(run.folder.journal).started, _repository_of(run, deadline)
     if started is None or home is None:
         raise UserError(f"the repository of run {run.id} is gone", "nothing can be taken over")
     inside = os.path.join(started.worktree, home.prefix).rstrip("/")
@@ -221,6 +223,7 @@ def _checked(
         redact=Redactor(secret_values(env)),
         max_log=settings.max_log,
         grace=0.0,  # who presses Ctrl-C here wants no merge
+        deadline=tree.home.deadline,
     )
     with enclosed(context, settings, order.workspace) as inside:
         done = Checks(inside, settings.checks, replace(settings, fail_fast=False)).run(0)
@@ -309,9 +312,9 @@ def _size(place: str) -> int:
     return total
 
 
-def _repository_of(run: Listed) -> Git | None:
+def _repository_of(run: Listed, deadline: Deadline | None = None) -> Git | None:
     root = _home_of(run)
-    return find_git(Path(root)) if root else None
+    return find_git(Path(root), deadline) if root else None
 
 
 def _trees(run: Listed, home: Git) -> list[Worktree]:

@@ -20,7 +20,7 @@ from ralph.core.text import one_line
 from ralph.errors import UserError, to_install
 from ralph.files import open_own
 from ralph.history.run_history import Fold, RunHistory
-from ralph.process.deadline import remaining_time
+from ralph.process.deadline import Deadline
 from ralph.process.detached import DetachedProcess, open_input
 from ralph.process.program import own_program
 from ralph.show.words import outcome_sentence
@@ -82,10 +82,11 @@ class Notifier:
         env: Mapping[str, str],
         tell: events.Tell,
         about: Callable[[Any], Notification | None] | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         self._about = about or self._of_a_run
         self._targets, self._workspace, self._folder = targets, workspace, folder
-        self._env, self._tell = env, tell
+        self._env, self._tell, self.deadline = env, tell, deadline
         self._fold = Fold(folder.id)
         self._log: IO[bytes] | None = None
         self._sent: list[tuple[str, DetachedProcess, float]] = []
@@ -106,13 +107,16 @@ class Notifier:
     def close(self) -> None:
         """Gives what is under way the rest of its time, then ends it; at once where a person wants an end. The log of
         the run's folder says what failed."""
-        for _, process, deadline in self._sent:
-            while process.code is None and (left := min(deadline - time.monotonic(), remaining_time())) > 0:
-                process.wait(min(left, _NAP))
+        for _, process, until in self._sent:
+            while process.code is None and time.monotonic() < until and not self._is_late():
+                process.wait(_NAP)
         failures = self._failures(float("inf"))
         if self._log is not None:
             self._log.writelines(f"{failure}\n".encode() for failure in failures)
             self._log.close()
+
+    def _is_late(self) -> bool:
+        return self.deadline is not None and self.deadline.remaining() <= 0
 
     def _send(self, target: str, message: Notification) -> None:
         if self._log is None:

@@ -17,7 +17,7 @@ from ralph.errors import UserError, shortage
 from ralph.git.client import require_git
 from ralph.git.worktrees import Worktree, remove
 from ralph.loop import Agent, Parts, ending, run_loop
-from ralph.process.deadline import Deadline, remaining_time, use_deadline
+from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
@@ -100,7 +100,6 @@ class Session:
         with ExitStack() as stack:
             self._interrupt = self._interrupt or stack.enter_context(Interrupt())
             self._deadline = Deadline(self._interrupt, self.id, self.settings.grace)
-            stack.enter_context(use_deadline(self._deadline))
             return self._play()
 
     def is_late(self) -> bool:
@@ -260,7 +259,7 @@ class Session:
 
     def _kill_orphans(self) -> None:
         """Kill what dead runs left running, and remember the settings files as they are now."""
-        for orphan in kill_orphans(self._env, remaining_time):
+        for orphan in kill_orphans(self._env, self._deadline.remaining):
             self._notices += (
                 events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}"),
             )
@@ -316,7 +315,10 @@ class Session:
         notifiers = []
         if settings.notify:
             place, folder = self.place.workspace, context.folder
-            notifiers = [Notifier(settings.notify, place, folder, env=context.env, tell=context.tell)]
+            notifier = Notifier(
+                settings.notify, place, folder, env=context.env, tell=context.tell, deadline=self._deadline
+            )
+            notifiers = [notifier]
             stack.callback(notifiers[0].close)
         obeying, heeding = list[Tick](), list[events.TellAll]()
         if interrupt.ignores_signals:  # the program around the run handles them; look into the mailbox instead
@@ -356,7 +358,7 @@ class Session:
         if self._story is None or self._story.started is None:
             return Run(id=self.id, goal=self.order.title, base_tree=trees.begin())
         if not self.settings.keep_children:
-            kill_run(self.id, time_left=remaining_time)
+            kill_run(self.id, time_left=self._deadline.remaining)
         last = self._story.run.last
         trees.begin(self._story.run.base_tree, last.number if last else 0)
         return self._story.resumed()

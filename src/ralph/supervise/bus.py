@@ -14,11 +14,12 @@ leaves a torn message, which readers skip. A body line that starts with `msg_id:
 front, so no body can look like the start of a message.
 """
 
+import math
 import os
 import re
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from threading import Event
 
 from msgspec import Struct, convert, field, to_builtins
@@ -26,7 +27,6 @@ from msgspec import Struct, convert, field, to_builtins
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.files import StrPath, acquire_lock, open_file
-from ralph.process.deadline import remaining_time
 
 START = b"\n---\nmsg_id: "
 HEADER_END = b"\n---\n"
@@ -59,6 +59,7 @@ class MessageBus:
 
     def __init__(self, path: StrPath) -> None:
         self.path = os.path.abspath(path)
+        self.time_left: Callable[[], float] = lambda: math.inf  # of the run that waits for the lock
 
     def post(
         self,
@@ -111,7 +112,7 @@ class MessageBus:
     def _open_locked(self) -> int:
         fd = _open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
-            acquire_lock(fd, f"the message bus {self.path}", LOCK_TIMEOUT, remaining_time)
+            acquire_lock(fd, f"the message bus {self.path}", LOCK_TIMEOUT, self.time_left)
         except BaseException:
             os.close(fd)
             raise

@@ -18,7 +18,6 @@ from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.files import cannot_use, make_folder
 from ralph.loop import Parts, Workspace
-from ralph.process.deadline import remaining_time
 from ralph.process.descendants import is_living, kill_run
 from ralph.process.keeper import Ended, Keeper, KeeperLost, keeper_lost_error
 from ralph.process.signals import Interrupt
@@ -168,7 +167,7 @@ class TaskPlace(SupervisedPlace):
         self._earlier = recorded_in(ralph)
         if self._earlier and not self._earlier[-1].facts.outcome and not self._settings.keep_children:
             # The last supervisor was killed: its agents may still be writing.
-            kill_run(self._earlier[-1].id, time_left=remaining_time)
+            kill_run(self._earlier[-1].id)
         if self._reopens:
             self.task.remove_markers()
         self.task.bus.create()
@@ -178,6 +177,8 @@ class TaskPlace(SupervisedPlace):
     def enter(self, context: Context) -> None:
         context.task, self._announcer.tell = self.task.path, context.tell
         context.lent = self.lends
+        if context.deadline:
+            self.task.bus.time_left = self.task.project_bus.time_left = context.deadline.remaining
         self._spare_children(context)
         for run in self._earlier:
             Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_recorded_run, run))

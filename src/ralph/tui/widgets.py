@@ -1,7 +1,6 @@
 """Widgets and dialogs of the TUI: textual's own, filled with painted lines."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import ClassVar, Literal
 
 from msgspec import Struct
@@ -17,8 +16,7 @@ from textual.widgets.option_list import Option
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.history.evidence import patch_in
-from ralph.process.deadline import use_deadline
-from ralph.process.process import background_deadline
+from ralph.process.process import kill_running_commands
 from ralph.show.words import cut, nickname
 from ralph.tui.draw import Look, paragraphs
 from ralph.tui.slash_commands import COMMANDS, complete, completions
@@ -285,17 +283,15 @@ class DiffScreen(TextScreen):
         super().__init__(look)
         self._run_id, self._place, self._number = run, place, number
         self._last = self._request = 0
-        self._exit_stack = ExitStack()
 
     def on_mount(self) -> None:
-        self._deadline = self._exit_stack.enter_context(background_deadline())
         keys = "left right iteration · a all · up down pgup pgdn scroll · esc back"
         self._keys.show([self._look.paint("dim", keys)])
         self._text.focus()
         self._reload()
 
     def on_unmount(self) -> None:
-        self._exit_stack.close()  # kills a git that hangs
+        kill_running_commands()  # a git that hangs
 
     def _reload(self) -> None:
         self._title.show([self._look.paint("dim", "asking git…")])
@@ -306,8 +302,7 @@ class DiffScreen(TextScreen):
     def _load(self, number: int | None, request: int) -> None:
         """Load the diff in a thread, because git may be slow."""
         try:
-            with use_deadline(self._deadline):
-                diff = load_diff(self._run_id, self._place, number, self._look)
+            diff = load_diff(self._run_id, self._place, number, self._look)
         except UserError as error:
             diff = DiffText(None, 0, error.message, [error.hint])
         self.app.call_later(self._show, diff, request)  # never blocks, even if the app is about to exit

@@ -16,9 +16,8 @@ import uvicorn
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.process.deadline import use_deadline
 from ralph.process.descendants import MARK, own_start
-from ralph.process.process import background_deadline
+from ralph.process.process import kill_running_commands
 from ralph.store.serving import LINK_LIFETIME, RunningServer, ServerFolder, running_servers
 from ralph.web.access import LEVELS, Access, BrowserSession
 from ralph.web.application import WebApp
@@ -61,9 +60,9 @@ def serve(options: ServeOptions, out: TextIO, env: Mapping[str, str] = os.enviro
     try:
         _print_link(options, folder, out)  # Ctrl-C still raises: nobody may be reading
         signal.signal(signal.SIGINT, server.handle_exit)
-        with background_deadline() as asker, use_deadline(asker):
-            server.run(sockets=[listener])
+        server.run(sockets=[listener])
     finally:
+        kill_running_commands()
         folder.withdraw()
         if options.socket:
             with suppress(OSError):

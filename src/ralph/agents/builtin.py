@@ -83,7 +83,7 @@ class Endpoint(Struct, frozen=True):
 
 
 def endpoint(
-    model: str, url: str = "", wire: str = "", key_env: str = "", env: Mapping[str, str] | None = None
+    model: str, url: str = "", wire: str = "", key_env: str = "", *, env: Mapping[str, str] | None = None
 ) -> Endpoint:
     """Resolve a model name. With a `url`, a bare name is enough; without one, `env` may set the provider's address."""
     before, colon, after = model.partition(":")

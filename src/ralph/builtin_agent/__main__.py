@@ -45,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
     """Take one turn and return the exit code. `commands` collects the process groups of running commands."""
-    found, key = with_key(endpoint(asked.model, asked.url, asked.wire, asked.key_env, os.environ), os.environ)
+    found, key = with_key(endpoint(asked.model, asked.url, asked.wire, asked.key_env, env=os.environ), os.environ)
     for variable in (found.key_env, *(key for provider in PROVIDERS.values() for key in provider.keys)):
         os.environ.pop(variable, None)  # commands that the model runs must not see keys
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")

@@ -6,6 +6,7 @@ share of a task) is given, or was measured before.
 """
 
 import argparse
+import asyncio
 import heapq
 import multiprocessing
 import os
@@ -23,9 +24,16 @@ from tests.fleet.postgres import Postgres
 
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogSource
-from ralph.backlog.work_order import WorkOrder
+from ralph.backlog.gate import MergeRequest
+from ralph.backlog.work_order import REQUEST, WorkOrder, read
 from ralph.core import work_events
-from ralph.core.backlog import BacklogTask, Board, GateVerdict, Job, is_over, next_batch, next_starts
+from ralph.core.backlog import BacklogTask, Board, GateVerdict, Job, TaskResult, next_batch, next_starts
+from ralph.fleet import worker as fleet_worker
+from ralph.fleet.database import Database
+from ralph.fleet.local_work import LocalWork, Show
+from ralph.fleet.log import add_work
+from ralph.fleet.tasks import FleetTasks
+from ralph.fleet.worker import Worker
 from ralph.git.remote import Remote
 from ralph.settings import Settings
 
@@ -37,80 +45,89 @@ AN_ITEM = 0.025  # seconds that the database is busy for a task
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def order(folder: str, name: str) -> WorkOrder:
-    return WorkOrder(
-        id=f"20260101-000000-{name}",
-        name=name,
-        workspace=folder,
-        source=BacklogSource(word="list", name=name),
-        settings=Settings(),
-        target="",
-        base="0" * 40,
-        remote=Remote("origin", "main"),
-    )
+class NoChild:
+    """Stands for a loop, a merge or a look at the list that takes no time."""
+
+    stop_level = exit_code = 0
+
+    def __init__(self, local: LocalWork, key: str) -> None:
+        self._local, self._key = local, key
+
+    def result(self, kind: type) -> object:
+        if kind is TaskResult:
+            key = self._key
+            return TaskResult(outcome="done", reason="", exit_code=0, run=key, tip=key, files=(key,))
+        if kind is GateVerdict:
+            keys = tuple(one.key for one in read(self._local.folder, REQUEST, MergeRequest).branches)
+            return GateVerdict(tried=keys, merged=keys, commit="e" * 40)
+        return None
 
 
-def take_part(url: str, folder: str, work: str, name: str) -> None:
+class NoTasks(FleetTasks):
+    async def run_child(self, local: LocalWork, key: str, *_: object) -> NoChild:  # type: ignore[override]
+        return NoChild(local, key)
+
+
+def clone_of(folder: str, name: str) -> Path:
+    """A repository, the same for every name."""
+    place = Path(folder, name)
+    who = {f"GIT_{who}_{what}": "bench" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    when = {"GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"}
+    for words in (
+        ("init", "-q", "-b", "main", str(place)),
+        ("-C", str(place), "commit", "-q", "--allow-empty", "-m", "first"),
+        ("-C", str(place), "remote", "add", "origin", str(place)),
+    ):
+        subprocess.run(["git", *words], check=True, env={**os.environ, **who, **when})
+    return place
+
+
+def take_part(url: str, folder: str, name: str) -> None:
     """A worker whose loops and merges take no time: all that is left is what they tell each other."""
-    from ralph.core.secrets import Redactor
-    from ralph.fleet.database import Database
-    from ralph.fleet.shared_ledger import SharedLedger
-    from ralph.fleet.worker import register
-    from ralph.store.folder import RunFolder
+    setattr(fleet_worker, "FleetTasks", NoTasks)  # noqa: B010
+    Worker(url, clone_of(folder, name), slots=4, name=name, show=Show(is_quiet=True)).run(once=True)
 
-    database = Database(url)
-    place = RunFolder(Path(folder) / name, work)
-    place.make()
-    ledger = SharedLedger(place, [], Redactor(), database, register(database, name, 4))
-    ledger.open()
-    while not ledger.finished:
-        ledger.hear()
-        if ledger.takes_gate() or ledger.has_gate():
-            while batch := next_batch(ledger.board):
-                tips = [work_events.TaskMerged(key, "f" * 40, "e" * 40) for key in batch]
-                ledger.tell(work_events.GateStarted(batch))
-                ledger.tell(work_events.GateFinished(GateVerdict(tried=batch, merged=batch)), *tips)
-            if is_over(ledger.board):
-                done = {"outcome": "done", "reason": "", "merged": 0, "parked": 0, "blocked": 0, "tasks": 0}
-                ledger.tell(work_events.WorkFinished(**done, cost_usd=None, duration_s=0.0, exit_code=0))
-        for key in ledger.apart(next_starts(ledger.board)):
-            if ledger.claims(key):
-                run = f"{name}-{key}"
-                ledger.tell(work_events.TaskStarted(key, 1, run, name))
-                ledger.tell(work_events.TaskReady(key=key, tip=key, files=(key,), run=run))
-    database.close()
+
+async def bring(url: str, order: WorkOrder, tasks: int) -> None:
+    content = BacklogContent(tuple(BacklogTask(key=f"T{n}", title="x") for n in range(tasks)))
+    async with Database(url).open() as database:
+        await database.transact(lambda one: add_work(one, order, "", order.base[:20], content))
+
+
+async def count_merged(url: str) -> int:
+    async with Database(url).open() as database:
+        ((count,),) = await database.fetch("SELECT count(*) FROM ralph_events WHERE line LIKE '%task_merged%'")
+    return int(count)
 
 
 def engine(server: Postgres, tasks: int, workers: int) -> tuple[float, float, float]:
     """So many tasks that take no time: seconds, and seconds of a processor, of all workers and of the server. On a
     machine that is busy with other things the latter are what can be compared."""
-    from ralph.fleet.database import Database, ready
-    from ralph.fleet.worker import enter, register
-
     url = server.database()
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["git", "init", "-q", folder], check=True)
-        database = Database(url)
-        ready(database)
-        made = order(folder, "flat")
+        place = clone_of(folder, "home")
+        base = subprocess.check_output(["git", "-C", place, "rev-parse", "HEAD"], text=True).strip()
+        order = WorkOrder(
+            id="20260101-000000-flat",
+            name="flat",
+            workspace=str(place),
+            source=BacklogSource(word="list", name="flat"),
+            settings=Settings(),
+            target="",
+            base=base,
+            remote=Remote("origin", "main"),
+        )
         began, before, busy = time.monotonic(), os.times(), server.spent()
-        listed = BacklogContent(tuple(BacklogTask(key=f"T{n}", title="x") for n in range(tasks)))
-        enter(database, made, listed, register(database, "bringer", 0, brings=True))
+        asyncio.run(bring(url, order, tasks))
         context = multiprocessing.get_context("spawn")
-        parts = [
-            context.Process(target=take_part, args=(url, folder, made.id, f"w{number}")) for number in range(workers)
-        ]
+        parts = [context.Process(target=take_part, args=(url, folder, f"w{number}")) for number in range(workers)]
         for part in parts:
             part.start()
         for part in parts:
             part.join()
         took, after, served = time.monotonic() - began, os.times(), server.spent() - busy
         used = after.children_user + after.children_system - before.children_user - before.children_system
-        ((count,),) = database.do(
-            lambda transaction: transaction.ask("SELECT count(*) FROM ralph_events WHERE line LIKE '%%task_merged%%'")
-        )
-        assert count == tasks, count
-        database.close()
+        assert asyncio.run(count_merged(url)) == tasks
     return took, used, served
 
 

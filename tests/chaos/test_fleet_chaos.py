@@ -5,6 +5,7 @@ RALPH_CHAOS_FLEET_KILLS and RALPH_CHAOS_SEED choose how many kills there are, an
 """
 
 import json
+import math
 import os
 import random
 import signal
@@ -25,11 +26,9 @@ __all__ = ["server"]
 KILLS = int(os.environ.get("RALPH_CHAOS_FLEET_KILLS", "60"))
 SEED = int(os.environ.get("RALPH_CHAOS_SEED", "0")) or random.randrange(1, 10**6)
 NIGHT = int(os.environ.get("RALPH_CHAOS_NIGHT", "30"))
-KINDS = {"worker": 4, "gate": 3, "run-task": 3, "run-gate": 3, "git": 3, "postgres": 2}
-GATE = (
-    "SELECT w.name FROM procrastinate_jobs j JOIN ralph_workers w ON w.id = j.worker_id "
-    "WHERE j.queue_name LIKE '%%/.gate' AND j.status = 'doing'"
-)
+KINDS = {"worker": 4, "gate": 3, "run-task": 3, "run-gate": 3, "git": 3, "postgres": 2, "freeze": 1}
+FREEZE = 12.0  # seconds: long enough that others take over
+GATE = "SELECT by FROM ralph_events WHERE line LIKE '%\"gate_started\"%' ORDER BY work DESC, seq DESC LIMIT 1"
 
 
 class Sufferers:
@@ -41,6 +40,7 @@ class Sufferers:
         self.machines = [self.fleet.machine(name) for name in "abc"]
         self.kills: Counter[str] = Counter()
         self.ends = 0
+        self.frozen: dict[int, float] = {}
 
     def begin(self) -> None:
         self.machines[0].work("--returns", "20")
@@ -62,13 +62,29 @@ class Sufferers:
             kind = self.random.choices([*KINDS], [*KINDS.values()])[0]
             if self.strike(kind):
                 self.kills[kind] += 1
+            self.thaw(time.monotonic())
             self.keep_alive()
+
+    def thaw(self, until: float) -> None:
+        """Let frozen workers continue whose time is over."""
+        for pid, end in [*self.frozen.items()]:
+            if end <= until:
+                del self.frozen[pid]
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def strike(self, kind: str) -> bool:
         if kind == "postgres":
             self.server.stop(self.random.choice((signal.SIGINT, signal.SIGQUIT)))
             time.sleep(self.random.uniform(0.0, 1.0))
             self.server.start()
+            return True
+        if kind == "freeze":
+            process = self.random.choice(self.machines).process
+            if process is None or process.poll() is not None or process.pid in self.frozen:
+                return False
+            os.kill(process.pid, signal.SIGSTOP)
+            self.frozen[process.pid] = time.monotonic() + FREEZE
             return True
         if kind in ("worker", "gate"):
             machine = self.random.choice(self.machines) if kind == "worker" else self.gate_holder()
@@ -87,7 +103,7 @@ class Sufferers:
     def gate_holder(self) -> Machine | None:
         try:
             with psycopg.connect(self.fleet.url, connect_timeout=5) as connection:
-                names = [name for (name,) in connection.execute(GATE).fetchall()]
+                names = [by.partition("/")[0] for (by,) in connection.execute(GATE).fetchall()]
         except psycopg.Error:
             return None
         found = [machine for machine in self.machines for name in names if name.split("-")[0] == machine.name]
@@ -99,6 +115,7 @@ class Sufferers:
 
     def finish(self) -> None:
         """Lets it come to its end. Whoever was killed too often stands aside, and is tried again."""
+        self.thaw(math.inf)
         for _ in range(10):
             self.keep_alive()
             self.fleet.wait(lambda: self._state() is not None, f"seed {self.seed}: it comes to an end")

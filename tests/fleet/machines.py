@@ -48,7 +48,7 @@ Process = Started | subprocess.Popen[bytes]
 @cache
 def warm() -> Warm:
     """Has imported what only fleets need, too: to do so takes longer than most of what is asked here."""
-    made = Warm("ralph.fleet.member", "procrastinate.schema")
+    made = Warm("ralph.fleet.worker", "ralph.fleet.steering")
     atexit.register(made.close)
     return made
 
@@ -119,11 +119,7 @@ class Machine:
 
 def silence(url: str, name: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(
-            "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 minute' "
-            "WHERE id IN (SELECT id FROM ralph_workers WHERE name LIKE %s)",
-            (name,),
-        )
+        connection.execute("UPDATE ralph_workers SET seen = now() - interval '1 minute' WHERE name LIKE %s", (name,))
 
 
 class Fleet:

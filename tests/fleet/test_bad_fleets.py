@@ -1,5 +1,6 @@
 """What can be wrong with a fleet is said in one clear line, and loses nothing."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -27,10 +28,10 @@ HOST = "postgresql://ralph@127.0.0.1:1"
             ("work", "TASKS.md", "--db", f"{HOST}/x", "--push=origin/none", "--check", "true", "--agent", "true"),
             "origin has no branch none",
         ),
-        (("worker",), "no database"),
-        (("worker", "--db", "postgresql://me:secret@host/x"), "a password in --db can be read by everybody"),
-        (("worker", "--db", "postgresql://[x"), "cannot understand the URL of the database"),
-        (("worker", "--db", "mysql://host/x"), "cannot understand the URL of the database"),
+        (("worker",), "no database given"),
+        (("worker", "--db", "postgresql://me:secret@host/x"), "a password in --db is visible to everyone"),
+        (("worker", "--db", "postgresql://[x"), "cannot parse the URL of the database"),
+        (("worker", "--db", "mysql://host/x"), "cannot parse the URL of the database"),
         (("worker", "--db", f"{HOST}/x", "-j", "0"), "-j 0 is too little"),
         (("worker", "--db", f"{HOST}/x", "more"), "too many words"),
         (("worker", "--db", f"{HOST}/x", "-C", "/"), "is not in a git repository"),
@@ -62,28 +63,34 @@ def test_a_wrong_password_a_missing_database_and_an_old_server_are_refused_at_on
         connection.execute("DROP ROLE IF EXISTS locked")
         connection.execute("CREATE ROLE locked LOGIN PASSWORD 'right'")
         connection.execute("GRANT ALL ON SCHEMA public TO locked")
+        connection.execute(f"GRANT CREATE ON DATABASE {fleet.url.rpartition('/')[2]} TO locked")
     try:
         home, url = fleet.machine("a"), fleet.url.replace("ralph@", "locked@")
         done = home.ralph("work", "status", "--db", url, PGPASSWORD="wrong")
         assert done.returncode == 2
         assert "password authentication failed" in done.stderr.splitlines()[0]
         done = home.ralph("work", "status", "--db", url, PGPASSWORD="right")
-        assert "there is no work in this database" in done.stderr
+        assert "no backlog in this database" in done.stderr
         whole = url.replace("locked@", "locked:right@")
         (home.home / "db").write_text(whole + "\n")
         for known in (whole, f"@{home.home}/db"):
             done = home.ralph("work", "status", RALPH_DB=known)
-            assert "there is no work in this database" in done.stderr, "the URL may be in the environment, or in a file"
+            assert "no backlog in this database" in done.stderr, "the URL may be in the environment, or in a file"
         done = home.ralph("worker", "--db", fleet.url + "missing")
         assert done.returncode == 2
         assert "does not exist" in done.stderr.splitlines()[0]
-        monkeypatch.setattr(database, "OLDEST", 99)
+        monkeypatch.setattr(database, "OLDEST_SERVER", 99)
         with pytest.raises(UserError, match="is too old: the fleet needs 99 or newer"):
-            database.connected(fleet.url)
+            asyncio.run(opened(fleet.url))
     finally:
         with psycopg.connect(fleet.url, autocommit=True) as connection:
             connection.execute("DROP OWNED BY locked")
             connection.execute("DROP ROLE locked")
+
+
+async def opened(url: str) -> None:
+    async with database.Database(url, database.ONE_SHOT).open():
+        pass
 
 
 def test_a_clone_of_another_repository_takes_nothing_and_says_so(fleet: Fleet) -> None:
@@ -128,7 +135,7 @@ def test_a_work_whose_target_fails_its_checks_is_over_before_it_begins(fleet: Fl
     assert done.returncode == 2
     assert done.stderr.splitlines()[-2:] == [
         "ralph: exit 3 fails on origin/main (exit code 3)",
-        "hint: mend it, then start again",
+        "hint: fix it, then start again",
     ]
     assert fleet.all("work_finished")[0]["exit_code"] == 2
     assert second.ralph("worker", "--once", "--db", fleet.url).returncode == 0, "nothing is open"
@@ -143,7 +150,7 @@ def test_one_list_is_taken_on_once(fleet: Fleet) -> None:
     fleet.wait_for("task_started")
     done = second.ralph(*second.words())
     assert done.returncode == 2
-    assert "works off TASKS.md on origin/main already" in done.stderr.splitlines()[-2]
+    assert "TASKS.md is already being worked off on origin/main" in done.stderr.splitlines()[-2]
     done = first.ralph("worker", "--db", fleet.url)
     assert done.returncode == 2
     assert "another work goes on in" in done.stderr
@@ -157,7 +164,7 @@ def test_a_work_of_a_newer_ralph_is_left_alone(fleet: Fleet) -> None:
     with psycopg.connect(fleet.url, autocommit=True) as connection:
         connection.execute("UPDATE ralph_works SET layout = 99, version = '99.0'")
     other.worker()
-    fleet.wait(lambda: "it is of ralph 99.0, and this one" in other.said, "it says so")
+    fleet.wait(lambda: "it was started by ralph 99.0, which is newer" in other.said, "it says so")
     assert {event["worker"] for event in fleet.all("task_started")}.isdisjoint({"b"})
 
 

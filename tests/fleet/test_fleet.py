@@ -16,7 +16,7 @@ from tests.fleet.postgres import Postgres, Relay
 from tests.web.conftest import Served
 
 pytestmark = pytest.mark.timeout(240)
-TAKEOVER = 15.0  # seconds
+TAKEOVER = 20.0  # seconds
 
 
 def test_one_machine_alone_works_off_a_list(fleet: Fleet) -> None:
@@ -51,7 +51,7 @@ def test_three_machines_share_a_list_and_every_one_can_tell_of_it(tmp_path: Path
         assert work.wait(120) == 0, fleet.told()
         fleet.audit()
         for other, worker in zip(others, workers, strict=True):
-            assert "9 of 9 merged" in other.ralph("report", "--markdown").stdout, "its machine has it all"
+            fleet.wait(lambda one=other: "9 of 9 merged" in one.ralph("report", "--markdown").stdout, "it has a copy")  # type: ignore[misc]
             worker.terminate()
             assert worker.wait(30) == 130
         fleet.nothing_survives()
@@ -108,7 +108,7 @@ def test_a_worker_that_is_stopped_keeps_its_connection_and_is_taken_over_all_the
     assert {event["worker"] for event in fleet.all("task_started")[4:]} == {"b"}
 
 
-def test_a_worker_that_is_cut_off_goes_on_looping_and_pushes_nothing_until_it_is_in_charge_again(fleet: Fleet) -> None:
+def test_a_worker_that_is_cut_off_from_the_database_keeps_working_and_continues_when_it_is_back(fleet: Fleet) -> None:
     relay = Relay(fleet.postgres.port)
     apart = fleet.machine("a", url=fleet.url.replace(f":{fleet.postgres.port}/", f":{relay.port}/"))
     try:
@@ -116,18 +116,19 @@ def test_a_worker_that_is_cut_off_goes_on_looping_and_pushes_nothing_until_it_is
         work = apart.work(slots=4)
         fleet.wait(lambda: all(map(fleet.has_begun, fleet.keys)))
         relay.cut()
-        charge = next(apart.folder.glob(".ralph/runs/*/charge"))
-        fleet.wait(lambda: float(charge.read_text()) < time.monotonic(), "it knows that it is cut off")
+        fleet.wait(lambda: "waiting for PostgreSQL" in apart.said, "it says that it is cut off")
         fleet.let_go()
-        trees = apart.home / ".local/state/ralph/worktrees"
-        fleet.wait(lambda: len(list(trees.glob("*/tasks/T*"))) == len(fleet.keys), "it goes on looping")
-        heads = fleet.git("branch", "--list", "--format=%(refname:short)", cwd=fleet.remote)
-        assert heads == "main", "it pushes nothing"
+
+        def pushed() -> bool:
+            heads = fleet.git("for-each-ref", "--format=%(objectname)", "refs/heads/ralph", cwd=fleet.remote)
+            return len(set(heads.split())) == len(fleet.keys)
+
+        fleet.wait(pushed, "its loops continue and push")
         assert fleet.merged() == []
         relay.mend()
         assert work.wait(120) == 0, apart.said
         fleet.audit()
-        assert len(fleet.all("task_started")) == len(fleet.keys), "nobody had taken its tasks: they are its own again"
+        assert len(fleet.all("task_started")) == len(fleet.keys), "no task was started twice"
     finally:
         relay.close()
 
@@ -168,12 +169,13 @@ def test_a_work_is_steered_from_any_machine(fleet: Fleet) -> None:
         return done.stdout
 
     mine = next(event["key"] for event in fleet.all("task_started") if event["worker"] == "b")
-    assert say("withdraw", mine) == f"{mine} is left alone; its branch stays\n"
+    assert say("withdraw", mine) == f"{mine} is withdrawn; its branch stays\n"
+    fleet.let_go(mine)
     fleet.wait(lambda: len(fleet.all("task_started")) == 3, "its loop ends, and the next one begins")
-    assert "is paused" in say("pause")
+    assert "pauses" in say("pause")
     fleet.let_go()
     fleet.wait(lambda: "paused" in say("status"))
-    assert "going on" in say("resume")
+    assert "continues" in say("resume")
     fleet.wait(lambda: len(fleet.merged()) == 3, "the others merge")
     assert work.wait(60) == 0, "all has merged or is withdrawn"
     assert f"{mine} is tried again" in say("retry", mine, "and", "be", "quick")
@@ -197,7 +199,7 @@ def test_a_stop_ends_all_loops_and_the_rest_can_be_resumed(fleet: Fleet) -> None
     assert work.wait(60) == 130
     fleet.wait(lambda: not list(first.processes()), "nothing of it survives")
     before = fleet.merged()
-    assert other.ralph("work", "resume", "--db", fleet.url).stdout.endswith("goes on\n")
+    assert other.ralph("work", "resume", "--db", fleet.url).stdout.endswith("continues\n")
     fleet.wait(lambda: sorted(fleet.merged()) == sorted(fleet.keys), "the worker takes it up")
     assert fleet.merged()[: len(before)] == before
     fleet.wait(lambda: fleet.all("work_finished")[-1]["exit_code"] == 0, "it is over")
@@ -209,7 +211,7 @@ def test_ctrl_c_on_one_machine_leaves_the_work_to_the_others(fleet: Fleet) -> No
     work.send_signal(signal.SIGINT)
     fleet.let_go()
     assert work.wait(60) == 130
-    assert "it goes on with the other workers" in first.said.splitlines()[-1]
+    assert "the other workers continue" in first.said.splitlines()[-1]
     assert "it goes on elsewhere" in first.ralph("ps", "-a").stdout
     fleet.wait_for("work_finished", exit_code=0)
     fleet.audit()
@@ -241,7 +243,7 @@ def test_items_of_two_works_are_taken_in_turn(fleet: Fleet) -> None:
     assert [work.wait(120) for work in works] == [0, 0], fleet.told()
     assert sorted(fleet.merged()) == fleet.keys
     done = third.ralph("work", "status", "--db", fleet.url, "nope")
-    assert "no work nope in this database" in done.stderr
+    assert "no backlog run nope in this database" in done.stderr
 
 
 def test_the_list_of_a_machine_that_died_is_kept_by_another(fleet: Fleet) -> None:
@@ -274,7 +276,7 @@ def test_the_same_command_on_another_machine_goes_on_with_a_work_whose_machine_d
     fleet.silence("%")
     fleet.let_go()
     assert other.work(slots=4).wait(120) == 0, other.said
-    assert "goes on as it was begun" in other.said
+    assert "continues as it was started" in other.said
     assert len(fleet.all("work_started")) == 1
     fleet.audit()
 

@@ -11,17 +11,16 @@ from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogWatch, differences
 from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
-from ralph.backlog.gate import MergeRequest
-from ralph.backlog.ledger import Ledger
+from ralph.backlog.gate import MergeRequest, merge_request
+from ralph.backlog.ledger import JournalLedger
 from ralph.backlog.retries import MAX_CHILD_DEATHS
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
 from ralph.backlog.task_worktrees import clear_remote
 from ralph.backlog.work_order import (
     REQUEST,
     TASKS,
-    Assignment,
     WorkOrder,
-    assignment_of,
+    assign_task,
     make_target,
     put,
 )
@@ -43,10 +42,9 @@ from ralph.errors import UserError
 from ralph.git import merging
 from ralph.git.client import Git, require_git
 from ralph.git.configuration import GitSettings, push_settings, read_settings
-from ralph.git.merging import Branch
 from ralph.process.deadline import Deadline
 from ralph.process.signals import Interrupt
-from ralph.store.folder import RunFolder, new_run_id
+from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import facts_in
 
@@ -62,7 +60,7 @@ class Coordinator:
         self,
         order: WorkOrder,
         folder: RunFolder,
-        ledger: Ledger,
+        ledger: JournalLedger,
         interrupt: Interrupt,
         *,
         tick: Callable[[], None] = lambda: None,
@@ -81,7 +79,6 @@ class Coordinator:
         self._deaths: dict[str, int] = {}
         self._batch: tuple[str, ...] = ()
         self._is_open = False
-        self._worker = ""  # what this one is called, where there are others
         self._end = ""  # why nothing new begins any more, in a word
         self._reason = ""
 
@@ -136,14 +133,14 @@ class Coordinator:
         """Starts what comes next: the gate first, for what it lets in frees others."""
         if self._end or self.ledger.finished:
             return
-        is_free = self._children.find("") is None and not self.ledger.board.is_paused and self.ledger.has_gate()
+        is_free = self._children.find("") is None and not self.ledger.board.is_paused
         if is_free and not self._is_open:
             self._start_gate(MergeRequest(), ())
         elif is_free and (batch := next_batch(self.ledger.board)):
-            self._start_gate(self._request(batch), batch)
-        for key in self.ledger.apart(next_starts(self.ledger.board)) if self._is_open else ():
-            if self.ledger.claims(key):
-                self._start_loop(self.ledger.board.jobs[key])
+            request = merge_request(self.order, self.ledger.board, batch, self.ledger.opened, self._push_settings)
+            self._start_gate(request, batch)
+        for key in next_starts(self.ledger.board) if self._is_open else ():
+            self._start_loop(self.ledger.board.jobs[key])
 
     def _start_gate(self, request: MergeRequest, batch: tuple[str, ...]) -> None:
         put(self._folder, REQUEST, request)
@@ -152,41 +149,12 @@ class Coordinator:
             self.ledger.tell(work_events.GateStarted(batch))
         self._start("", ("run-gate", str(self._folder.path)), "gate.log")
 
-    def _request(self, batch: tuple[str, ...]) -> MergeRequest:
-        jobs = [self.ledger.board.jobs[key] for key in batch]
-        closings = {job.task.key: self.order.source.closing(job.task.key) for job in jobs}
-        working = self.ledger.board.of("working")
-        return MergeRequest(
-            branches=tuple(Branch(j.task.key, j.tip, j.task.title, j.files, closings[j.task.key]) for j in jobs),
-            passed=self.ledger.opened,
-            own={job.task.key: job.task.checks for job in jobs if job.task.checks},
-            conflicted={job.task.key: job.files for job in jobs if job.returns},
-            probed={job.task.key: self.order.branch_of(job.task.key) for job in working},
-            push_settings=self._push_settings,
-        )
-
     def _start_loop(self, job: Job) -> None:
         """Starts the loop of a task; one that was cut off goes on as the same run."""
         key = job.task.key
-        known = facts_in(str(self._folder.path.parent / job.run)) if job.run else None
-        goes_on = known is not None and known.outcome in ("", Outcome.INTERRUPTED.value)
-        run = job.run if goes_on else new_run_id(time.time())
-        attempts = job.attempts if goes_on else job.attempts + 1
-        if goes_on:  # it may have ended while the work was paused
-            Mailbox(str(self._folder.path.parent / run)).unpause()
-        before = self._worker if job.attempts else ""
-        assigned = Assignment(
-            task=job.task,
-            run=run,
-            note=job.note,
-            is_returned=job.is_returned,
-            worker=before,
-            push_settings=self._push_settings,
-        )
-        put(self._folder, assignment_of(key), assigned)
-        self.ledger.tell(work_events.TaskStarted(key, attempts, run, self._worker))
-        if self.ledger.board.jobs[key].run == run:  # else somebody was faster
-            self._start(key, ("run-task", str(self._folder.path), key), f"{TASKS}/{key}.log")
+        run, attempt = assign_task(self.order, self._folder, job, self._push_settings)
+        self.ledger.tell(work_events.TaskStarted(key, attempt, run))
+        self._start(key, ("run-task", str(self._folder.path), key), f"{TASKS}/{key}.log")
 
     def _start(self, key: str, words: tuple[str, ...], log: str) -> TaskProcess:
         child = TaskProcess(key, str(self._folder.path / log))
@@ -223,7 +191,7 @@ class Coordinator:
     def _looped(self, child: TaskProcess) -> None:
         """What came of a loop."""
         seen, key = child.result(TaskResult), child.key
-        if not self.ledger.is_mine(key):  # withdrawn meanwhile: its branch stays
+        if self.ledger.board.jobs[key].state != "working":  # withdrawn meanwhile: its branch stays
             return
         if seen is None:
             said = child.error_message()
@@ -248,9 +216,7 @@ class Coordinator:
         return self._deaths[child.key]
 
     def _on_merge_exit(self, child: TaskProcess) -> None:
-        """What the gate saw, and what follows from it, unless it is another's by now."""
-        if not self.ledger.has_gate():
-            return
+        """What the gate saw, and what follows from it."""
         seen, batch, self._batch = child.result(GateVerdict), self._batch, ()
         if seen is None and child.exit_code == 2:
             seen = GateVerdict(stuck=child.error_message())
@@ -328,7 +294,7 @@ class Coordinator:
 
     def _read_again(self) -> None:
         """Takes note of what a person has changed in the list. One that is broken changes nothing."""
-        if self._end or not self.ledger.has_list():
+        if self._end:
             return
         if self._list.take_due() and self._children.find(REREADER) is None:
             self._start(REREADER, ("read-backlog", str(self._folder.path)), "list.log")
@@ -358,8 +324,7 @@ class Coordinator:
         self._looked = time.monotonic()
         seen = [facts_in(str(self._folder.path.parent / job.run)) for job in ledger.board.of("working")]
         spending = sum(standing.cost_usd or 0.0 for standing in seen if standing)  # of the loops at work, so far
-        ledger.report(spending)
-        if ledger.board.spent + spending + ledger.spent_elsewhere >= order.max_cost and not self._end:
+        if ledger.board.spent + spending >= order.max_cost and not self._end:
             self._stop(Outcome.BUDGET.value, "its budget is spent", 1)
 
     @property

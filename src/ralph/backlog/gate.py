@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from ralph.backlog import task_worktrees
 from ralph.backlog.retries import CHECK_RUNS, LOCKED_REMOTE, MERGE_RACE, REMOTE_TIMEOUT
-from ralph.backlog.task_worktrees import Charge
 from ralph.backlog.work_order import ORDER, REQUEST, WorkOrder, folder_of, read
-from ralph.core.backlog import Conflict, FailedCheck, GateVerdict
+from ralph.core.backlog import Board, Conflict, FailedCheck, GateVerdict
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, tail
@@ -51,15 +50,29 @@ class MergeRequest(Struct, frozen=True, kw_only=True):
     push_settings: GitSettings | None = None
 
 
+def merge_request(
+    order: WorkOrder, board: Board, batch: tuple[str, ...], passed: str, push_settings: GitSettings | None
+) -> MergeRequest:
+    """Return the request to merge these tasks of the board."""
+    jobs = [board.jobs[key] for key in batch]
+    closings = {job.task.key: order.source.closing(job.task.key) for job in jobs}
+    return MergeRequest(
+        branches=tuple(Branch(j.task.key, j.tip, j.task.title, j.files, closings[j.task.key]) for j in jobs),
+        passed=passed,
+        own={job.task.key: job.task.checks for job in jobs if job.task.checks},
+        conflicted={job.task.key: job.files for job in jobs if job.returns},
+        probed={job.task.key: order.branch_of(job.task.key) for job in board.of("working")},
+        push_settings=push_settings,
+    )
+
+
 class Gate(Struct, frozen=True, kw_only=True):
-    """Where a work is merged. `check` runs in the gate's own working tree, which `furnish` is for when it is new;
-    `await_charge` returns once the gate may push, where others might have taken it over meanwhile."""
+    """Merges the tasks of one backlog run. `check` runs in the gate's own worktree; `furnish` prepares a new one."""
 
     order: WorkOrder
     repository: Git
     check: GateCheck
     furnish: Callable[[], None]
-    await_charge: Callable[[], None] = lambda: None
 
     def now(self) -> str:
         """The commit at which the target is."""
@@ -150,7 +163,6 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def _pushed(self, made: Candidate, remote: Remote) -> str | None:
         tips = {self.order.branch_of(branch.key): branch.tip for branch in made.tried}
-        self.await_charge()
         tasks = remote.last_known(self.repository, tips)  # the leases will tell whether it is so
         removes = True
         for _ in LOCKED_REMOTE.tries():
@@ -260,11 +272,6 @@ def _gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, interru
         grace=work.settings.grace,
     )
     numbers = iter(range(1, 1 << 30))
-    charge = Charge(folder.path)
-
-    def await_charge() -> None:
-        if work.is_shared and not charge.wait(interrupt):
-            raise Interrupted
 
     def check(command: str) -> FailedCheck | None:
         os.makedirs(made.workspace, exist_ok=True)
@@ -280,4 +287,4 @@ def _gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, interru
     def furnish() -> None:
         fill_worktree(made, context, work.settings, work.workspace, work.setup)
 
-    return Gate(order=work, repository=home, check=check, furnish=furnish, await_charge=await_charge)
+    return Gate(order=work, repository=home, check=check, furnish=furnish)

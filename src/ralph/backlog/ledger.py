@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ from ralph.process.deadline import Deadline
 from ralph.run.notify import Notification, Notifier
 from ralph.show.works import Row, WorkScreen, counted, last_line, rows
 from ralph.store.folder import RunFolder
-from ralph.store.journal import Journal, read_entries
+from ralph.store.journal import Journal, decode_entry, read_entries
 from ralph.store.register import facts_in
 from ralph.store.writer import OFTEN_ENOUGH, LineSink, Registration, Writer
 
@@ -29,47 +29,12 @@ Listener = Callable[..., None]
 NAMES = {**work_events.NAMES, events.Notice: events.NAMES[events.Notice]}
 
 
-class Ledger(Protocol):
-    """What the coordinator knows and says. Another one may be kept where many machines can reach it: then `claims` says
-    whether a task may be worked on here, `is_mine` whether it is, `has_gate` whether merges are ours to make and
-    `has_list` whether the list is ours to read; what was told counts only where nobody else was faster, so the board is
-    to be looked at again."""
-
-    board: Board
-    opened: str
-    """The commit of the target that was last seen green, or merged."""
-    elapsed: float
-    finished: work_events.WorkFinished | None
-    spent_elsewhere: float
-
-    def tell(self, *happened: WorkTold) -> None:
-        """Writes down what happened, then knows it."""
-        ...
-
-    def claims(self, key: str) -> bool: ...
-
-    def is_mine(self, key: str) -> bool: ...
-
-    def has_gate(self) -> bool: ...
-
-    def has_list(self) -> bool: ...
-
-    def apart(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """The same tasks, in the order in which to try them here."""
-        ...
-
-    def report(self, spending: float) -> None:
-        """Tells the others what our loops at work have cost so far."""
-        ...
-
-
 class JournalLedger:
-    """One machine, one coordinator: every task is ours, and so is the gate."""
+    """The events of a backlog run in its journal, and the board that they add up to."""
 
     def __init__(self, folder: RunFolder, sinks: Sequence[LineSink], redact: Redactor) -> None:
         self.board, self.opened, self.elapsed = Board(), "", 0.0
         self.finished: work_events.WorkFinished | None = None
-        self.spent_elsewhere = 0.0
         self.is_resumed = False
         self._folder, self._redact = folder, redact
         self._seq = 0
@@ -100,23 +65,23 @@ class JournalLedger:
     def listen(self, listeners: Sequence[Listener]) -> None:
         self._listeners = tuple(listeners)
 
-    def claims(self, key: str) -> bool:
-        return True
-
-    def is_mine(self, key: str) -> bool:
-        return self.board.jobs[key].state == "working"
-
-    def has_gate(self) -> bool:
-        return True
-
-    def has_list(self) -> bool:
-        return True
-
-    def apart(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        return keys
-
-    def report(self, spending: float) -> None:
-        """There is nobody else."""
+    def copy_lines(self, lines: Sequence[tuple[int, bytes]]) -> list[WorkTold]:
+        """Store numbered lines that another machine wrote, unless they are here already; return their new events."""
+        self._keep_apart()
+        happened: list[Any] = []
+        for seq, line in lines:
+            if seq <= self._seq:
+                continue
+            self._seq = seq
+            for sink in self._sinks:
+                sink(line if line.endswith(b"\n") else line + b"\n")
+            entry = decode_entry(line)
+            if entry and (event := entry.event()) is not None:  # otherwise a newer ralph wrote it
+                self._know(event, entry.at)
+                happened.append(event)
+        for listener in self._listeners if happened else ():
+            listener(*happened)
+        return happened
 
     def close(self) -> None:
         self._journal.close()
@@ -145,12 +110,12 @@ class WorkRegistration(Registration):
     def __init__(self, folder: RunFolder, order: WorkOrder, deaf: bool = False) -> None:
         super().__init__(folder, deaf=deaf)
         self._folder, self._order = folder, order
-        self._ledger: Ledger | None = None
+        self._ledger: JournalLedger | None = None
         self._is_behind = False
         known = {"kind": "work", "workspace": order.workspace, "goal": f"work off {order.source.name}"}
         self._facts = replace(self._facts, **known, branch=order.shown_target, version=order.version)
 
-    def watch(self, ledger: Ledger) -> None:
+    def watch(self, ledger: JournalLedger) -> None:
         self._ledger = ledger
 
     def __call__(self, *happened: Any) -> None:

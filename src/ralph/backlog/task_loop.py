@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ralph import __version__
 from ralph.backlog import task_worktrees
-from ralph.backlog.task_worktrees import TAKEN, Charge, Publisher, Taken
+from ralph.backlog.task_worktrees import TAKEN, Publisher, Taken
 from ralph.backlog.work_order import ORDER, Assignment, WorkOrder, assignment_of, folder_of, read
 from ralph.core import events
 from ralph.core.backlog import TaskResult
@@ -59,8 +59,8 @@ class TaskWorktree(Place):
         if self._assigned.is_returned and not (resumed and resumed.iterations):
             reserved, target = work.reserved(home), home.resolve(work.target_ref)
             self._conflicts = worktrees.merge_target(made.git, target, (*reserved.lists, *reserved.settings))
-        if self.publisher and self._assigned.worker:
-            self.publisher.fence(self._assigned.worker)
+        if self.publisher:
+            self.publisher.claim(self._assigned.worker)
         context.root = Path(made.workspace)
         return made
 
@@ -120,10 +120,7 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
 
 
 def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Interrupt) -> Publisher:
-    folder = RunFolder(prepare(Path(work.workspace)), work.id)
-    made = Publisher(
-        work, home, assigned.task.key, Charge(folder.path), interrupt, push_settings=assigned.push_settings
-    )
+    made = Publisher(work, home, assigned.task.key, interrupt, push_settings=assigned.push_settings)
     made.prepare()
     return made
 

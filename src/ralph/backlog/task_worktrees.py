@@ -1,9 +1,8 @@
 """Where is the work on a task? In a worktree of its own, furnished with what git does not carry, as the gate's is.
-Where many machines work, it reaches them by the task's branch on the remote, pushed after every iteration: only from
-where we left it, and only while this worker is in charge."""
+In a fleet the other machines get it from the task's branch on the remote, pushed after every iteration, and only from
+where this machine left it."""
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 from ralph.backlog.retries import CLAIM_BRANCH, REMOTE_TIMEOUT
 from ralph.backlog.work_order import WorkOrder
 from ralph.errors import UserError
-from ralph.files import read_given, replace_file
 from ralph.git import merging, worktrees
 from ralph.git.client import Git
 from ralph.git.configuration import GitSettings, refuse_changed_push
@@ -96,38 +94,8 @@ def clear_leftovers(order: WorkOrder, repository: Git, merged: dict[str, str], i
         _remove(order.gate_in(repository))
 
 
-CHARGE = "charge"
-LOOK = 0.2  # seconds between two looks at whether we are in charge again
+RETRY_DELAY = 0.2  # seconds between two attempts to push to a remote that is away
 TAKEN = "another worker has this task"
-
-
-class Charge:
-    """Until when a worker is surely in charge of what it has taken, in a file of the work's folder: its loops and
-    merges are processes of their own, and ask here before they push. The moment is one of the clock that all
-    processes of a machine share, and that nobody sets."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / CHARGE
-
-    def extend(self, until: float) -> None:
-        replace_file(self._path, repr(until).encode())
-
-    def end(self) -> None:
-        with suppress(OSError):
-            self._path.unlink()
-
-    def holds(self) -> bool:
-        try:
-            return time.monotonic() < float(read_given(self._path, 100))
-        except (OSError, ValueError):
-            return False
-
-    def wait(self, interrupt: Interrupt) -> bool:
-        """Until we are in charge; False where somebody wants us to end first."""
-        while not self.holds():
-            if interrupt.wait(LOOK):
-                return False
-        return True
 
 
 def clear_remote(work: WorkOrder, home: Git) -> None:
@@ -156,7 +124,6 @@ class Publisher:
         work: WorkOrder,
         home: Git,
         key: str,
-        charge: Charge,
         interrupt: Interrupt,
         *,
         push_settings: GitSettings | None = None,
@@ -164,7 +131,7 @@ class Publisher:
         assert work.remote is not None
         self._work, self._home, self._key = work, home, key
         self._remote: Remote = work.remote
-        self._charge, self._interrupt, self._push_settings = charge, interrupt, push_settings
+        self._interrupt, self._push_settings = interrupt, push_settings
         self._branch = work.branch_of(key)
         self._left = ""
 
@@ -175,11 +142,18 @@ class Publisher:
         if self._left:
             align(self._work, self._home, self._key, self._left)
 
-    def fence(self, worker: str) -> None:
-        """Moves the branch before anything is done on it: whoever had the task before us can push no more."""
+    def claim(self, worker: str) -> None:
+        """Put the branch on the remote before anything is done on it, so that pushes of an earlier holder fail.
+
+        `worker` is set if there may be one: then the branch has to move.
+        """
+        if not worker:
+            with suppress(Taken):
+                if self.push():
+                    return
         for _ in CLAIM_BRANCH.tries():
             tip = self._home.resolve(f"refs/heads/{self._branch}")
-            fence = merging.commit_nothing(self._home, tip, f"ralph: {worker} goes on with {self._key}")
+            fence = merging.commit_nothing(self._home, tip, f"ralph: {worker or 'a worker'} continues {self._key}")
             self._home.run("update-ref", "--no-deref", f"refs/heads/{self._branch}", fence, tip)
             with suppress(Taken):
                 if self.push():
@@ -188,12 +162,10 @@ class Publisher:
         raise UserError(f"{self._remote.name} does not take {self._branch}", "look at the remote, and start again")
 
     def push(self) -> bool:
-        """Pushes what is committed; whether it is there now. Not being in charge is no reason to stop working."""
+        """Push what is committed; return False if the remote is away."""
         tip = self._home.resolve(f"refs/heads/{self._branch}")
         if tip == self._left:
             return True
-        if not self._charge.holds():
-            return False
         refuse_changed_push(self._home, self._push_settings)
         answer = self._remote.push_branch(self._home, self._branch, tip, self._left)
         if answer.code:
@@ -212,6 +184,6 @@ class Publisher:
     def settle(self) -> bool:
         """Pushes the last of it, however long that takes; False where somebody wants us to end first."""
         while not self.push():
-            if not self._charge.wait(self._interrupt) or self._interrupt.wait(LOOK):
+            if self._interrupt.wait(RETRY_DELAY):
                 return False
         return True

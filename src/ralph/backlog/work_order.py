@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from ralph import __version__
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogSource
-from ralph.core.backlog import BacklogTask
+from ralph.core.backlog import BacklogTask, Job
+from ralph.core.model import Outcome
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkStarted
 from ralph.errors import UNREADABLE, UserError
@@ -27,7 +28,9 @@ from ralph.git.worktrees import Worktree, checked_out_at, worktree_named
 from ralph.run.sandboxing import validate_sandbox
 from ralph.settings import Settings, override
 from ralph.store.folder import RunFolder, new_run_id
+from ralph.store.mailbox import Mailbox
 from ralph.store.orders import backlog_order_folder, read_order, write_order
+from ralph.store.register import facts_in
 
 ORDER, REQUEST, TASKS = "work.json", "gate.json", "tasks"
 SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")
@@ -158,6 +161,30 @@ def put_order(folder: RunFolder, order: WorkOrder) -> None:
 
 def assignment_of(key: str) -> str:
     return f"{TASKS}/{key}.json"
+
+
+def assign_task(
+    order: WorkOrder, folder: RunFolder, job: Job, push_settings: GitSettings | None, worker: str = ""
+) -> tuple[str, int]:
+    """Write the assignment of a task's next loop; return its run and attempt. An interrupted run is resumed.
+
+    `worker` names this machine in a fleet.
+    """
+    known = facts_in(str(folder.path.parent / job.run)) if job.run else None
+    resumes = known is not None and known.outcome in ("", Outcome.INTERRUPTED.value)
+    run = job.run if resumes else new_run_id(time.time())
+    if resumes:  # it may have ended while the backlog run was paused
+        Mailbox(str(folder.path.parent / run)).unpause()
+    assigned = Assignment(
+        task=job.task,
+        run=run,
+        note=job.note,
+        is_returned=job.is_returned,
+        worker=worker if job.attempts else "",
+        push_settings=push_settings,
+    )
+    put(folder, assignment_of(job.task.key), assigned)
+    return run, job.attempts if resumes else job.attempts + 1
 
 
 def home_of(workspace: Path) -> Git:

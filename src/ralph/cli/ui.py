@@ -33,9 +33,9 @@ def ui(values: Values, words: list[str]) -> int:
         raise UserError("the full screen needs a terminal", "`ralph ps` and `ralph logs -f` work anywhere")
     if "db" not in values:
         return open_screen(place)
-    from ralph.cli.worker import mirrored
+    from ralph.cli.worker import mirror_fleet
 
-    with mirrored(values["db"], follows=True):
+    with mirror_fleet(values["db"], follows=True):
         return open_screen(place)
 
 
@@ -122,7 +122,7 @@ def serve(values: Values, words: list[str]) -> int:
     )
     if "db" not in values:
         return listening.serve(options, sys.stdout)
-    from ralph.cli.worker import mirrored
+    from ralph.cli.worker import mirror_fleet
 
-    with mirrored(values["db"], follows=True):
+    with mirror_fleet(values["db"], follows=True):
         return listening.serve(options, sys.stdout)

@@ -12,7 +12,7 @@ from typing import IO
 from ralph.cli.request import read_run
 from ralph.cli.table import DB, DIRECTORY, JSON, Values, command, print_objects
 from ralph.cli.work import log_of_work, show_work
-from ralph.cli.worker import mirrored
+from ralph.cli.worker import mirror_fleet
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.history.feed import history_now
@@ -60,9 +60,9 @@ def ps(values: Values, words: list[str]) -> int:
 
 
 def _show_fleet(values: Values) -> int:
-    """The works of a fleet, and its workers."""
+    """Print the backlogs of a fleet and its workers."""
 
-    with mirrored(values["db"]) as mirror:
+    with mirror_fleet(values["db"]) as mirror:
         seen = [run for run in runs_now(bool(values.get("all"))) if run.run in mirror]
         if values.get("json"):
             return print_objects([*seen, *mirror.workers])
@@ -70,7 +70,7 @@ def _show_fleet(values: Values) -> int:
             _show_runs(seen)
         else:
             print("no work is open there; see `ralph ps -a --db URL`", file=sys.stderr)
-        for line in mirror.told_of_workers():
+        for line in mirror.describe_workers():
             print(clean(line))
     return 0
 

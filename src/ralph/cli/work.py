@@ -47,7 +47,7 @@ from ralph.store.register import Listed
 from ralph.store.writer import enlist
 
 if TYPE_CHECKING:  # the fleet is an optional extra
-    from ralph.fleet.steering import Seen
+    from ralph.fleet.steering import WorkView
 
 ACTIONS = ("status", "retry", "withdraw")
 SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop", "show", "report")
@@ -219,22 +219,22 @@ def _status(run: Listed, as_json: bool) -> int:
     return 0
 
 
-def _show_shared(seen: Seen, action: str, as_json: bool) -> int:
-    """How a work of the fleet stands, what happened when, and who does what."""
-    from ralph.fleet.steering import doing, told_of
+def _show_shared(seen: WorkView, action: str, as_json: bool) -> int:
+    """Print a backlog of the fleet: its tasks, what happened, and who does what."""
+    from ralph.fleet.steering import describe_workers, tasks_of
 
     if action == "report":
         sys.stdout.write(markdown(seen.history))
         return 0
     made = rows(seen.board, {})
     if as_json:
-        told = ({"worker": one.name, **to_builtins(one), "tasks": doing(one, seen.board)} for one in seen.workers)
+        told = ({"worker": one.name, **to_builtins(one), "tasks": tasks_of(one, seen.board)} for one in seen.workers)
         return print_objects([*made, *told])
     print(f"work {one_line(seen.row.name)}: {summary(seen.history)}")
     if action == "show":
         _print_story(seen.history)
     _print_items(seen.board, made)
-    print("\n".join(told_of(seen.workers, seen.board)))
+    print("\n".join(describe_workers(seen.workers, seen.board)))
     return 0
 
 

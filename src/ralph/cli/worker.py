@@ -1,8 +1,8 @@
-"""`ralph worker`, `ralph work … --db URL`: how does a machine lend a hand with the works of a fleet, and how is a
-backlog that many machines work off seen and steered from any of them?"""
+"""`ralph worker` and `ralph work … --db URL`: work on the backlogs of a fleet, and steer them from any machine."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.work_order import WorkOrder
 from ralph.cli.table import Values, command, folder_of, no_words
+from ralph.core.text import clean
 from ralph.errors import UserError, to_install
 from ralph.run.options import Option
+from ralph.store.folder import prepare, work_lock
 
 if TYPE_CHECKING:  # the fleet is an optional extra
-    from ralph.fleet.steering import Mirror, Seen
+    from ralph.fleet.steering import Mirror, WorkView
 
 
 @command(
@@ -37,33 +39,32 @@ def worker(values: Values, words: list[str]) -> int:
     password in PGPASSWORD or a password file, or the whole URL in RALPH_DB (RALPH_DB=@FILE: in a file). A worker runs
     the checks and agents that the backlogs in the database name: write access to the database means shell access to
     this machine."""
-    no_words(words, "the works are in the database: name it with --db")
-    database = engine()
-    url = database.url_of(values.get("db"))
+    no_words(words, "the backlogs are in the database: name it with --db")
+    app = load_fleet()
+    url = app.resolve_url(values.get("db"))
     if values.get("migrate"):
-        with database.opened(url) as opened:
-            print(f"{database.shown(url)}: {database.migrate(opened)}")
+        print(f"{app.location(url)}: {asyncio.run(app.migrate(url))}")
         return 0
     jobs = values.get("jobs", 2)
     if jobs < 1:
         raise UserError(f"-j {jobs} is too little", "give a number above 0")
-    from ralph.fleet.worker import Spectator, Worker
-    from ralph.store.folder import prepare, work_lock
+    from ralph.fleet.local_work import Show
+    from ralph.fleet.worker import Worker
 
     workspace = folder_of(values)
-    spectator = Spectator(is_quiet=bool(values.get("quiet")))
-    made = Worker(url, workspace, slots=jobs, name=values.get("name", ""), spectator=spectator)
+    show = Show(is_quiet=bool(values.get("quiet")))
+    made = Worker(url, workspace, slots=jobs, name=values.get("name", ""), show=show)
     with work_lock(prepare(workspace), "worker"):
         return made.run(once=bool(values.get("once")))
 
 
-def engine() -> ModuleType:
-    """The fleet's own module for the database, if what it needs is installed."""
+def load_fleet() -> ModuleType:
+    """Import the fleet's database module, or say which extra is missing."""
     hint = to_install("fleet")
     try:
         from ralph.fleet import database
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] in ("psycopg", "procrastinate"):
+        if (error.name or "").split(".")[0] in ("psycopg", "psycopg_pool", "procrastinate"):
             raise UserError(f"a fleet needs {error.name}, which is not installed", hint) from None
         raise
     except ImportError as error:  # psycopg without libpq
@@ -71,47 +72,50 @@ def engine() -> ModuleType:
     return database
 
 
-def mirrored(db: str, *, follows: bool = False) -> Mirror:
-    """The works of a fleet, to be looked at as if they were at work here."""
-    url = engine().url_of(db or None)
+def mirror_fleet(db: str, *, follows: bool = False) -> Mirror:
+    """Return the backlogs of a fleet, to be listed as if they ran here."""
+    url = load_fleet().resolve_url(db or None)
     from ralph.fleet.steering import Mirror
 
     return Mirror(url, follows=follows)
 
 
-def play_shared(db: str, order: WorkOrder, reading: BacklogContent, notice: str, *, json: bool, quiet: bool) -> int:
-    """Brings a work to the fleet, and takes part in it until it is over."""
-    from ralph.store.folder import prepare, work_lock
+def play_shared(db: str, order: WorkOrder, content: BacklogContent, notice: str, *, json: bool, quiet: bool) -> int:
+    """Bring a backlog to the fleet, and work on it until it is over."""
+    url = load_fleet().resolve_url(db or None)
+    from ralph.fleet.local_work import Show
+    from ralph.fleet.worker import Worker
 
-    url = engine().url_of(db or None)
-    from ralph.fleet.worker import Spectator, Worker
-
-    spectator = Spectator(json, quiet)
     workspace = Path(order.workspace)
-    worker = Worker(url, workspace, slots=order.slots, spectator=spectator)
+    worker = Worker(url, workspace, slots=order.slots, show=Show(json, quiet))
     with work_lock(prepare(workspace), order.id):
-        return worker.work_off(order, reading, notice)
+        return worker.work_off(order, content, notice)
 
 
-def act_on_shared(action: str, values: dict[str, Any], words: list[str]) -> Seen | None:
-    """Tells all who work on a work of the fleet what a person wants; or how it stands, for whoever only looks."""
-    database = engine()
-    from ralph.core.text import clean
+def act_on_shared(action: str, values: dict[str, Any], words: list[str]) -> WorkView | None:
+    """Carry out a request about a backlog of the fleet, or return the backlog if it is only to be displayed."""
+    return asyncio.run(_act(load_fleet(), action, values, words))
+
+
+async def _act(app: ModuleType, action: str, values: dict[str, Any], words: list[str]) -> WorkView | None:
     from ralph.fleet import steering
 
-    with database.opened(database.url_of(values.get("db"))) as opened:
-        database.ready(opened)
-        name = words[0] if words else ""
-        if action in ("retry", "withdraw"):
-            if not name:
-                raise UserError(f"no task to {action}", f"name one: ralph work {action} KEY")
-            work, key = name.split("/", 1) if "/" in name else ("", name)  # of several works: WORK/KEY
-            done = steering.retry(opened, work, key, " ".join(words[1:])) if action == "retry" else ""
-            print(clean(done or steering.withdraw(opened, work, key)))
-        elif action in ("pause", "resume", "stop"):
-            acts = {"pause": lambda: steering.hold(opened, name, True), "stop": lambda: steering.stop(opened, name)}
-            print(clean(acts.get(action, lambda: steering.resume(opened, name))()))
-        else:
-            seen: Seen = steering.see(opened, name)
-            return seen
+    name = words[0] if words else ""
+    if action in ("retry", "withdraw") and not name:
+        raise UserError(f"no task to {action}", f"name one: ralph work {action} KEY")
+    work, key = name.split("/", 1) if "/" in name else ("", name)  # with several backlogs: WORK/KEY
+    async with app.Database(app.resolve_url(values.get("db")), app.ONE_SHOT).open() as database:
+        match action:
+            case "retry":
+                print(clean(await steering.retry(database, work, key, " ".join(words[1:]))))
+            case "withdraw":
+                print(clean(await steering.withdraw(database, work, key)))
+            case "pause":
+                print(clean(await steering.pause(database, name)))
+            case "resume":
+                print(clean(await steering.resume(database, name)))
+            case "stop":
+                print(clean(await steering.stop(database, name)))
+            case _:
+                return await steering.see(database, name)
     return None

@@ -1,301 +1,285 @@
-"""How is a work of the fleet seen and steered from any machine? What a person wants is told to all as an event: that
-needs no clone, and nobody who listens. For the full screen and the page each work has a folder here, as on a machine
-that takes part: a copy of all that was told of it, and a mailbox whose letters are carried to the database."""
+"""See and steer the backlogs of a fleet from any machine.
 
+A request is an event in the log, so it needs neither a clone nor a listener. For the TUI and the web UI each backlog
+run has a folder here with a copy of its events and a mailbox; requests in the mailbox are passed on to the log.
+"""
+
+import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.ledger import WorkRegistration, WorkTold
+from ralph.backlog.ledger import JournalLedger, WorkRegistration, WorkTold
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request, find_task, in_vain
-from ralph.backlog.work_order import WorkOrder, order_in, put_order
+from ralph.backlog.work_order import order_in, put_order
 from ralph.core import work_events
 from ralph.core.backlog import Board
-from ralph.core.secrets import Redactor, secret_values
+from ralph.core.secrets import Redactor
 from ralph.core.text import one_line
 from ralph.core.work_events import work_summary
 from ralph.errors import UserError
 from ralph.files import state_folder
-from ralph.fleet.database import LAYOUT, Database, Present, Registered, Transaction, WorkRow, ready
-from ralph.fleet.shared_ledger import SharedLedger, encoded
+from ralph.fleet.database import LAYOUT, ONE_SHOT, POLL, Database, Transaction
+from ralph.fleet.local_work import PauseFile
+from ralph.fleet.log import WorkerRow, WorkLog, WorkRow, WorkState, list_workers, list_works
 from ralph.history.work_history import WorkHistory, folded
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.journal import decode_entry
 from ralph.store.mailbox import Mailbox
 from ralph.store.writer import enlist
 
-NOBODY = Registered(0, "", 0)
-OFTEN = 1.0  # seconds between two looks
-MOST = 50  # works: older ones are history
+MAX_COPIES = 50  # backlog runs; older ones are not copied
 
 
-class Seen(Struct, frozen=True):
-    """A work as it stands now, and who works on it."""
+class WorkView(Struct, frozen=True):
+    """A backlog run as it is now, and the workers of its repository."""
 
     row: WorkRow
     history: WorkHistory
-    workers: tuple[Present, ...]
+    workers: tuple[WorkerRow, ...]
 
     @property
     def board(self) -> Board:
         return self.history.board
 
 
-class Pause:
-    """The pause of a work, as the mailbox of a machine says, and as all know it: whoever changed it last counts."""
-
-    def __init__(self, mailbox: Mailbox) -> None:
-        self._mailbox, self._was = mailbox, False
-
-    def begin(self) -> None:
-        """What is there already, nobody has changed."""
-        self._was = self._mailbox.read().is_paused
-
-    def settle(self, is_paused: bool) -> bool | None:
-        """What a person here wants, if they have changed it; else the mailbox follows the others."""
-        was, self._was = self._was, self._mailbox.read().is_paused
-        if self._was == is_paused:
-            return None
-        if self._was != was:
-            return self._was
-        self._mailbox.pause() if is_paused else self._mailbox.unpause()
-        self._was = is_paused
-        return None
+async def see(database: Database, name: str = "") -> WorkView:
+    """Return the named backlog run, or the one that is open, or the last one."""
+    row = await database.transact(lambda connection: _find_work(connection, name))
+    log = WorkLog(database, row.id)
+    state = await log.refresh()
+    history = folded(row.id, filter(None, (decode_entry(line) for _, _, line in log.new_lines)))
+    history.state = state.finished.outcome if state.finished else "running"
+    workers = await database.transact(list_workers)
+    return WorkView(row, history, tuple(one for one in workers if one.repository == row.repository))
 
 
-def see(database: Database, name: str = "") -> Seen:
-    """The work that is named; else the one that is open, or the last one."""
-    return database.do(lambda transaction: _seen(transaction, _meant(transaction, name)))
-
-
-def _meant(transaction: Transaction, name: str) -> WorkRow:
-    known = transaction.works()
+async def _find_work(connection: Transaction, name: str) -> WorkRow:
+    known = await list_works(connection)
     if not known:
-        raise UserError(
-            "there is no work in this database", "begin one: ralph work BACKLOG --db URL --push --check CMD"
-        )
+        raise UserError("no backlog in this database", "start one: ralph work BACKLOG --db URL --push --check CMD")
     if name:
         found = [row for row in known if name in (row.name, row.id)]
         if not found:
-            raise UserError(f"no work {name} in this database", f"known: {', '.join(row.name for row in known[-10:])}")
+            names = ", ".join(row.name for row in known[-10:])
+            raise UserError(f"no backlog run {name} in this database", f"known: {names}")
         return found[-1]
     opened = [row for row in known if row.is_open]
     if len(opened) > 1:
         names = ", ".join(f"{row.name} ({row.backlog})" for row in opened)
-        raise UserError(f"several works are open: {names}", "name one of them")
+        raise UserError(f"several backlogs are open: {names}", "name one of them")
     return (opened or known)[-1]
 
 
-def _seen(transaction: Transaction, row: WorkRow) -> Seen:
-    lines = transaction.lines_after(row.id, 0)
-    history = folded(row.id, filter(None, (decode_entry(line) for _, line in lines)))
-    history.state = "running" if row.is_open else history.finished.outcome if history.finished else "ended"
-    return Seen(row, history, tuple(one for one in transaction.present() if one.work in ("", row.id)))
-
-
-def heard(worker: Present) -> str:
-    """When a worker was last heard, in words."""
-    if worker.is_there:
-        return f"heard {max(worker.silence, 0.0):.0f} s ago"
-    minutes = worker.silence / 60
-    return f"silent for {worker.silence:.0f} s" if minutes < 2 else f"silent for {minutes:.0f} min"
-
-
-def doing(worker: Present, board: Board) -> list[str]:
-    """The tasks that a worker has."""
+def tasks_of(worker: WorkerRow, board: Board) -> list[str]:
+    """Return the keys of the tasks that a worker runs."""
     return [job.task.key for job in board.of("working") if job.worker == worker.name]
 
 
-def told_of(workers: Iterable[Present], board: Board) -> Iterator[str]:
-    """A line for each worker: where it is, which tasks it has, and when it was last heard."""
+def describe_workers(workers: Iterable[WorkerRow], board: Board) -> Iterator[str]:
+    """Yield a line for each worker: where it is, which tasks it runs, and when it was last heard."""
     for worker in workers:
-        has = ", ".join(doing(worker, board)) or ("waits" if worker.work else "looks for work")
-        where = one_line(f"{worker.name} on {worker.host}: {has}", 500)
-        yield f" {where} ({worker.slots} at a time, {heard(worker)})"
+        doing = one_line(f"{worker.name} on {worker.host}: {', '.join(tasks_of(worker, board)) or 'waits'}", 500)
+        silence = max(worker.silence, 0.0)
+        heard = f"heard {silence:.0f} s ago" if worker.is_present else f"silent for {silence:.0f} s"
+        if silence >= 120:
+            heard = f"silent for {silence / 60:.0f} min"
+        yield f" {doing} ({worker.slots} at a time, {heard})"
 
 
-def retry(database: Database, work: str, key: str, note: str) -> str:
-    seen = tell(database, work, lambda seen: _granted(seen, TaskRequest("retry", key, note)), opens=True)
-    return f"{find_task(seen.board, key, seen.row.name).task.key} is tried again"
+RequestDecision = Callable[[WorkRow, WorkState], Sequence[WorkTold]]
 
 
-def withdraw(database: Database, work: str, key: str) -> str:
-    seen = tell(database, work, lambda seen: _granted(seen, TaskRequest("withdraw", key)))
-    return f"{find_task(seen.board, key, seen.row.name).task.key} is left alone; its branch stays"
+async def _write(
+    database: Database, name: str, decide: RequestDecision, *, reopens: bool = False
+) -> tuple[WorkRow, WorkState]:
+    """Write what follows from a request, from any machine."""
+    row = await database.transact(lambda connection: _find_work(connection, name))
+    return row, await WorkLog(database, row.id).append("", lambda state: decide(row, state), reopens=reopens)
 
 
-def _granted(seen: Seen, wish: TaskRequest) -> Sequence[WorkTold]:
-    job = find_task(seen.board, wish.key, seen.row.name)
-    if told := events_for_request(seen.board, replace(wish, key=job.task.key)):
-        return told
-    raise in_vain(job, wish)
+async def _request(database: Database, name: str, request: TaskRequest, *, reopens: bool) -> str:
+    def decide(row: WorkRow, state: WorkState) -> Sequence[WorkTold]:
+        job = find_task(state.board, request.key, row.name)
+        if events := events_for_request(state.board, replace(request, key=job.task.key)):
+            return events
+        raise in_vain(job, request)
+
+    row, state = await _write(database, name, decide, reopens=reopens)
+    return find_task(state.board, request.key, row.name).task.key
 
 
-def hold(database: Database, work: str, is_paused: bool) -> str:
-    def decide(seen: Seen) -> list[WorkTold]:
-        if not seen.row.is_open:
-            raise UserError(f"work {seen.row.name} is over", "`ralph work resume` takes it up again")
-        return [work_events.WorkPaused(is_paused)] if seen.board.is_paused != is_paused else []
-
-    name = tell(database, work, decide).row.name
-    return f"work {name} is {'paused: each loop stops before its next turn' if is_paused else 'going on'}"
+async def retry(database: Database, work: str, key: str, note: str) -> str:
+    return f"{await _request(database, work, TaskRequest('retry', key, note), reopens=True)} is tried again"
 
 
-def stop(database: Database, work: str) -> str:
-    """Ends a work: each loop after its turn. It can be resumed."""
-
-    def decide(seen: Seen) -> list[WorkTold]:
-        if not seen.row.is_open:
-            raise UserError(f"work {seen.row.name} is over", "nothing is left to stop")
-        lasted = max(seen.history.last - seen.history.began, 0.0)
-        return [work_summary(seen.board, "interrupted", "stopped by a person", 130, lasted)]
-
-    return f"work {tell(database, work, decide).row.name} ends: each loop after its turn"
+async def withdraw(database: Database, work: str, key: str) -> str:
+    name = await _request(database, work, TaskRequest("withdraw", key), reopens=False)
+    return f"{name} is withdrawn; its branch stays"
 
 
-def resume(database: Database, work: str) -> str:
-    seen = see(database, work)
-    if seen.row.is_open:
-        return hold(database, seen.row.name, is_paused=False)
-    return f"work {tell(database, seen.row.name, lambda seen: [], opens=True).row.name} goes on"
+async def pause(database: Database, work: str, is_paused: bool = True) -> str:
+    def decide(row: WorkRow, state: WorkState) -> list[WorkTold]:
+        if state.finished:
+            raise UserError(f"{row.name} is over", "`ralph work resume` continues it")
+        return [work_events.WorkPaused(is_paused)] if state.board.is_paused != is_paused else []
+
+    row, _ = await _write(database, work, decide)
+    return f"{row.name} {'pauses: each loop stops before its next turn' if is_paused else 'continues'}"
 
 
-def tell(database: Database, work: str, decide: Callable[[Seen], Sequence[WorkTold]], opens: bool = False) -> Seen:
-    """Adds to a work what follows from how it stands; a work that is over begins to go on, where that is asked for."""
-    redact = Redactor(secret_values(os.environ))
+async def stop(database: Database, work: str) -> str:
+    """End a backlog run: each loop after its turn. It can be resumed."""
 
-    def write(transaction: Transaction) -> Seen:
-        row = _meant(transaction, work)
-        transaction.lock_work(row.id)
-        seen = _seen(transaction, _meant(transaction, row.id))
-        told = list(decide(seen))
-        if opens and not seen.row.is_open:
-            transaction.ask("UPDATE ralph_works SET is_open = true WHERE id = %s", row.id)
-            started = seen.history.started
-            told = [*([replace(started, resumed=True, pid=os.getpid())] if started else []), *told]
-        if told:
-            transaction.write(row.id, seen.row.last + 1, encoded(row.id, seen.row.last, told, redact))
-        if any(isinstance(event, work_events.WorkFinished) for event in told):
-            transaction.ask("UPDATE ralph_works SET is_open = false WHERE id = %s", row.id)
-        return seen
+    def decide(row: WorkRow, state: WorkState) -> list[WorkTold]:
+        if state.finished:
+            raise UserError(f"{row.name} is over", "nothing is left to stop")
+        return [work_summary(state.board, "interrupted", "stopped by a person", 130, time.time() - state.began)]
 
-    ready(database)
-    return database.do(write)
+    row, _ = await _write(database, work, decide)
+    return f"{row.name} ends: each loop after its turn"
+
+
+async def resume(database: Database, work: str) -> str:
+    row = await database.transact(lambda connection: _find_work(connection, work))
+    if row.is_open:
+        return await pause(database, row.id, is_paused=False)
+    await _write(database, row.id, lambda row, state: [], reopens=True)
+    return f"{row.name} continues"
 
 
 class Mirror:
-    """The works in a database, as if they were at work here, for as long as it is entered. `follows`: and whatever
-    happens to them meanwhile."""
+    """While entered, the backlogs in a database are listed on this machine as if they ran here.
+
+    With `follows` they are kept up to date, and requests from their mailboxes are passed on.
+    """
 
     def __init__(self, url: str, *, follows: bool, env: Mapping[str, str] = os.environ) -> None:
-        self._database = Database(url, patience=2.0)
-        self._follows, self._env = follows, env
-        self._stack, self._over = ExitStack(), threading.Event()
+        self._url, self._follows, self._env = url, follows, env
+        self._stack, self._stop = ExitStack(), threading.Event()
         self._copies: dict[str, Copy] = {}
-        self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
-        self.workers: tuple[Present, ...] = ()
+        self._first: Future[None] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="mirror", daemon=True)
+        self.workers: list[WorkerRow] = []
 
     def __enter__(self) -> "Mirror":
+        self._thread.start()
         try:
-            ready(self._database)
-            self._look()
+            self._first.result()
         except BaseException:
-            self.__exit__()
+            self._stack.close()
             raise
-        if self._follows:
-            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=OFTEN)
+        self._stop.set()
+        self._thread.join(timeout=2 * POLL)
         self._stack.close()
-        self._database.close()
 
     def __contains__(self, run: str) -> bool:
         return run in self._copies
 
-    def told_of_workers(self) -> list[str]:
-        """A line for each worker."""
-        boards = {work: copy.board for work, copy in self._copies.items()}
-        return [line for worker in self.workers for line in told_of([worker], boards.get(worker.work, Board()))]
+    def describe_workers(self) -> list[str]:
+        boards = [copy.board for copy in self._copies.values() if copy.is_open]
+        together = Board(jobs={f"{n}/{key}": job for n, one in enumerate(boards) for key, job in one.jobs.items()})
+        return [*describe_workers(self.workers, together)]
 
-    def _run(self) -> None:
-        while not self._over.wait(OFTEN):
-            with suppress(UserError):  # it is away: what is shown is what was known last
-                self._look()
+    async def _run(self) -> None:
+        try:
+            async with Database(self._url, ONE_SHOT).open() as database:
+                await self._update(database)
+                self._first.set_result(None)
+                while self._follows and not self._stop.is_set():
+                    await asyncio.sleep(POLL)
+                    with suppress(UserError):  # the database is away: the last known state stays on display
+                        await self._update(database)
+        except BaseException as error:  # noqa: BLE001 (raised by `__enter__`)
+            if not self._first.done():
+                self._first.set_exception(error)
 
-    def _look(self) -> None:
-        rows, self.workers = self._database.do(lambda transaction: (transaction.works(), tuple(transaction.present())))
-        for row in rows[-MOST:]:
-            if row.layout <= LAYOUT:
-                self._copy(row).bring_up_to_date()
+    async def _update(self, database: Database) -> None:
+        rows = await database.transact(list_works)
+        self.workers = await database.transact(list_workers)
+        for row in rows[-MAX_COPIES:]:
+            if row.layout > LAYOUT:
+                continue
+            if row.id not in self._copies:
+                self._copies[row.id] = self._open(database, row)
+            await self._copies[row.id].update()
 
-    def _copy(self, row: WorkRow) -> "Copy":
-        if row.id not in self._copies:
-            place = Path(state_folder(self._env, "fleet"), row.name)
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            order = replace(order_in(row.order), workspace=str(place))
-            copy = Copy(self._database, order, RunFolder(prepare(place), row.id))
-            copy.begin()
-            self._copies[row.id] = copy
-            enlist(copy.folder, self._env)
-            self._stack.callback(copy.close)
-            self._stack.callback(Path(state_folder(self._env, "runs"), row.id).unlink, missing_ok=True)
-        return self._copies[row.id]
+    def _open(self, database: Database, row: WorkRow) -> "Copy":
+        place = Path(state_folder(self._env, "fleet"), row.name)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        copy = Copy(database, row, RunFolder(prepare(place), row.id), str(place))
+        copy.open()
+        enlist(copy.folder, self._env)
+        self._stack.callback(copy.close)
+        self._stack.callback(Path(state_folder(self._env, "runs"), row.id).unlink, missing_ok=True)
+        return copy
 
 
 class Copy:
-    """One of them."""
+    """A backlog run that takes place elsewhere."""
 
-    def __init__(self, database: Database, order: WorkOrder, folder: RunFolder) -> None:
-        self._database, self._order, self.folder = database, order, folder
-        self._registration = WorkRegistration(folder, order, deaf=True)
-        self._ledger = SharedLedger(folder, (), Redactor(), database, NOBODY)
-        self._registration.watch(self._ledger)
+    def __init__(self, database: Database, row: WorkRow, folder: RunFolder, workspace: str) -> None:
+        self._database, self._work, self.folder = database, row.id, folder
+        self._log = WorkLog(database, row.id)
+        self._order = replace(order_in(row.order), workspace=workspace)
+        self._registration = WorkRegistration(folder, self._order, deaf=True)
+        self._ledger = JournalLedger(folder, (), Redactor())
         self._mailbox = Mailbox(folder.path)
-        self._pause = Pause(self._mailbox)
+        self._pause = PauseFile(self._mailbox)
+        self._wanted: bool | None = None
 
-    def begin(self) -> None:
-        self._pause.begin()
+    def open(self) -> None:
         self.folder.make()
         put_order(self.folder, self._order)
         self._registration.begin()
         self._ledger.open()
+        self._pause.open()
+        self._registration.watch(self._ledger)
         self._registration(*filter(None, (self._ledger.finished,)))
-        self._ledger.listen((self._pass_on_pause, self._registration))
+        self._ledger.listen((self._follow_pause, self._registration))
 
     @property
     def board(self) -> Board:
         return self._ledger.board
 
-    def bring_up_to_date(self) -> None:
-        self._ledger.hear()
-        self._registration.began(self._ledger.began)
+    @property
+    def is_open(self) -> bool:
+        return self._ledger.finished is None
+
+    async def update(self) -> None:
+        """Copy what is new, and pass on what people here ask for."""
+        state = await self._log.refresh()
+        lines, self._log.new_lines = self._log.new_lines, []
+        self._ledger.copy_lines([(seq, line) for seq, _, line in lines])
+        self._registration.began(state.began)
         self._registration.tick()
-        self._ledger.heard = []
-        for wish in self._mailbox.take(TASK_REQUEST, TaskRequest):
-            self._ask(withdraw if wish.kind == "withdraw" else partial(retry, note=wish.note), wish.key)
-        self._pass_on_pause()
+        for request in self._mailbox.take(TASK_REQUEST, TaskRequest):
+            await self._ask(_request(self._database, self._work, request, reopens=request.kind == "retry"))
+        self._follow_pause()
+        if self._wanted is not None:
+            wanted, self._wanted = self._wanted, None
+            await self._ask(pause(self._database, self._work, wanted))
         if self._mailbox.take_stop(now=True) or self._mailbox.take_stop():
-            self._ask(stop)
+            await self._ask(stop(self._database, self._work))
 
-    def _pass_on_pause(self, *_: object) -> None:
-        """The mailbox knows of a pause before it is shown: else nobody could take it back at once."""
-        if (is_paused := self._pause.settle(self._ledger.board.is_paused)) is not None:
-            self._ask(hold, is_paused)
+    def _follow_pause(self, *_: object) -> None:
+        """Bring the mailbox up to date before a pause is displayed: otherwise it could not be ended at once."""
+        wanted = self._pause.compare(self._ledger.board.is_paused)
+        self._wanted = self._wanted if wanted is None else wanted
 
-    def _ask(self, act: Callable[..., str], *about: object) -> None:
-        """What a person has asked for here, of all."""
-        with suppress(UserError):  # it came too late, and what is shown says so
-            act(self._database, self._order.id, *about)
+    async def _ask(self, request: Awaitable[str]) -> None:
+        with suppress(UserError):  # too late, as the display will show
+            await request
 
     def close(self) -> None:
         if self._ledger.finished is None:

@@ -1,394 +1,336 @@
-"""What does a worker do all day? It looks for a work of its repository that is open, takes part in it, and looks again.
-`ralph work --db` is one that brings a work of its own, and stays until that is over."""
+"""A worker process: two engine workers in one event loop, one for tasks and one for the gate, the lists and the tick.
 
+`ralph work --db` is a worker that brings a backlog and stays until it is over.
+"""
+
+import asyncio
 import os
 import sys
-import threading
-import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
-import msgspec
-import psycopg
-from msgspec import Struct
 from msgspec.structs import replace
+from psycopg.types.json import Jsonb
 
 from ralph import __version__
 from ralph.backlog.backlog_content import BacklogContent
-from ralph.backlog.children import TaskProcesses
-from ralph.backlog.ledger import Audience, WorkRegistration, WorkTold
-from ralph.backlog.task_worktrees import Charge
-from ralph.backlog.work_order import WorkOrder, home_of, order_in, put_order
-from ralph.core.secrets import Redactor, secret_values
+from ralph.backlog.children import StopLevel
+from ralph.backlog.work_order import WorkOrder, home_of, order_in
 from ralph.core.text import one_line
-from ralph.core.work_events import TaskListed
 from ralph.errors import UserError
 from ralph.fleet.database import (
+    HEARTBEAT,
     LAYOUT,
-    LOCK,
+    POLL,
     VARIABLE,
     Database,
     GaveUp,
-    Registered,
     Transaction,
-    WorkRow,
-    connected,
-    finished,
-    ready,
+    fetch_all,
+    refuse_migrated,
 )
-from ralph.fleet.member import Member
-from ralph.fleet.shared_ledger import POSTS, SharedLedger, encoded, keep_list, queue_up
-from ralph.git.client import require_git
+from ralph.fleet.local_work import LocalWork, Show
+from ralph.fleet.log import (
+    MERGE,
+    READ_LIST,
+    TASK,
+    TICK,
+    WorkerRow,
+    WorkRow,
+    add_work,
+    gate_queue,
+    list_works,
+    register_worker,
+    task_queue,
+)
+from ralph.fleet.tasks import FleetTasks
+from ralph.git.client import Git
 from ralph.process.signals import Interrupt
-from ralph.show.outlet import Ndjson
-from ralph.store.folder import RunFolder, prepare
 from ralph.store.register import host
-from ralph.store.writer import enlist
 
-LOOK = 2.0  # seconds between two looks for a work
-SECRET = (VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
-"""What loops and checks have no business to know."""
-BEAT = 2.0  # seconds between two signs of life
-IN_CHARGE = 7.0  # so long after a sign of life nobody can have taken anything over, with room for a push under way
-FORGOTTEN = 7 * 24 * 3600.0  # seconds after which nobody wants to know of a silent worker
-
-
-class Spectator(Struct, frozen=True):
-    """What a person wants to see."""
-
-    events: bool = False
-    is_quiet: bool = False
+SECRETS = (VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")  # not for loops and checks
+TICK_QUEUE = f"tick.{LAYOUT}"
+GATE_JOBS = 20  # gates, lists and ticks at once: they mostly wait
+EVERY_3_SECONDS = "* * * * * */3"
 
 
 class Worker:
-    """One process of the fleet, with a clone. `slots` is how many loops it runs at once."""
+    """One process of the fleet, in a clone. `slots` is how many tasks it runs at once."""
 
-    def __init__(self, url: str, workspace: Path, *, slots: int, name: str = "", spectator: Spectator) -> None:
-        self._url, self._workspace, self._slots, self._name = url, workspace, slots, name
-        self._home = home_of(workspace)
-        self._spectator = spectator
+    def __init__(self, url: str, workspace: Path, *, slots: int, name: str = "", show: Show) -> None:
+        self._slots, self._show = slots, show
+        self._database = Database(url)
+        self._name = name or f"{host()}-{os.getpid()}"
+        self._workspace = workspace
+        self._home: Git
+        self._repository = ""
+        self._works: dict[str, LocalWork] = {}
         self._refused: dict[str, str] = {}
-        self._last = ""
+        self._brought = ""
+        self._error = ""
+        self._crash: Exception | None = None
+        self._joining = asyncio.Lock()
+        self._interrupt: Interrupt
+        self._me: WorkerRow
+        self._tasks: FleetTasks
 
     def run(self, *, once: bool = False) -> int:
-        """Until somebody ends it; `once`: until no work is open."""
-        with ExitStack() as stack:
-            equipment = self._enter(stack)
-            self._say(f"worker {equipment.me.name} ({self._slots} at a time) looks for work")
-            while not equipment.interrupt.level:
-                if row := self._next(equipment):
-                    self._last = row.id
-                    self._take_part(equipment, row, self._local(row))
-                elif once and not self._open(equipment):
-                    return 0
+        """Work until stopped; with `once`, until no backlog is open."""
+        return self._start(once=once)
+
+    def work_off(self, order: WorkOrder, content: BacklogContent, notice: str = "") -> int:
+        """Bring a backlog, and stay until it is over; return its exit code."""
+        return self._start(order, content, notice)
+
+    def _start(
+        self,
+        order: WorkOrder | None = None,
+        content: BacklogContent | None = None,
+        notice: str = "",
+        once: bool = False,
+    ) -> int:
+        self._home = home_of(self._workspace)
+        roots = self._home.run("rev-list", "--first-parent", "--max-parents=0", "HEAD")
+        self._repository = roots.decode()[:20]  # the engine's names have 40 characters at most
+        with Interrupt() as self._interrupt:
+            try:
+                return asyncio.run(self._run(order, content, notice, once))
+            except GaveUp:
+                return 130
+
+    async def _run(self, order: WorkOrder | None, content: BacklogContent | None, notice: str, once: bool) -> int:
+        stopping = asyncio.Event()
+        asyncio.get_running_loop().add_reader(self._interrupt.fileno(), self._on_signal, stopping)
+        entering = asyncio.create_task(self._enter(order, content, notice, once))
+        entering.add_done_callback(lambda _: stopping.set())
+        self._stopping, self._drained = stopping, asyncio.Event()
+        try:
+            return await entering
+        finally:
+            asyncio.get_running_loop().remove_reader(self._interrupt.fileno())
+
+    async def _enter(self, order: WorkOrder | None, content: BacklogContent | None, notice: str, once: bool) -> int:
+        async with self._database.open():
+            self._me = await self._database.transact(
+                lambda one: register_worker(one, self._name, self._slots, self._repository, order.id if order else "")
+            )
+            env = {name: value for name, value in os.environ.items() if name not in SECRETS}
+            self._tasks = FleetTasks(self._database, self._me.name, env, self._join, self._fail)
+            try:
+                if order is not None and content is not None:
+                    await self._bring(order, content, notice)
                 else:
-                    self._wait(equipment)
-        return 130
+                    self._say(f"worker {self._me.name} ({self._slots} at a time) looks for work")
+                await self._work(once)
+            finally:
+                await self._leave()
+        if self._error:
+            raise UserError(self._error, "fix it, then start this worker again: its tasks continue elsewhere")
+        return self._exit_code()
 
-    def work_off(self, order: WorkOrder, reading: BacklogContent, notice: str = "") -> int:
-        """Brings a work, and stays with it until it is over."""
-        with ExitStack() as stack:
-            equipment = self._enter(stack, brings=True)
-            row = enter(equipment.database, order, reading, equipment.me)
-            if notice:
-                self._say(notice)
-            if row.id != order.id:
-                self._say(
-                    f"work {row.name} goes on as it was begun; whoever brought its list is gone, so it is kept here"
-                )
-                return self._take_part(equipment, row, replace(self._local(row), source=order.source), reading)
-            return self._take_part(equipment, row, replace(order, is_shared=True), reading)
+    async def _bring(self, order: WorkOrder, content: BacklogContent, notice: str) -> None:
+        prefix = self._home.prefix
 
-    def _enter(self, stack: ExitStack, brings: bool = False) -> "Equipment":
-        interrupt = stack.enter_context(Interrupt())
-        database = Database(self._url, interrupt)
-        stack.callback(database.close)
-        try:
-            ready(database)
-            me = register(database, self._name, self._slots, brings)
-        except GaveUp:
-            raise KeyboardInterrupt from None
-        stack.callback(_take_leave, database, me)
-        return Equipment(interrupt, database, me, stack.enter_context(Heartbeat(self._url, me)))
+        async def bring(connection: Transaction) -> WorkRow:
+            row = await add_work(connection, order, prefix, self._repository, content)
+            await fetch_all(connection, "UPDATE ralph_workers SET brings = %s WHERE id = %s", row.id, self._me.id)
+            return row
 
-    def _open(self, equipment: "Equipment") -> list[WorkRow]:
-        return equipment.database.do(lambda transaction: transaction.works(is_open=True))
+        row = await self._database.transact(bring)
+        self._brought = row.id
+        if notice:
+            self._say(notice)
+        if row.id == order.id:
+            local = await self._open(replace(order, is_shared=True))
+        else:
+            self._say(f"{row.name} continues as it was started; its list is now watched here")
+            local = await self._open(replace(self._localize(row), source=order.source))
+        await local.log.append(self._me.name, lambda state: [])  # defer the first jobs
 
-    def _next(self, equipment: "Equipment") -> WorkRow | None:
-        """The next open work in turn that is for this clone and this version."""
-        try:
-            found = self._open(equipment)
-        except GaveUp:
-            return None
-        for row in sorted(found, key=lambda row: (row.id <= self._last, row.id)):
-            if not (why := self._objection(row)):
-                return row
-            if self._refused.get(row.id) != why:
-                self._refused[row.id] = why
-                self._say(f"takes nothing of work {row.name} ({row.backlog}): {why}")
-        return None
+    # The event loop
+
+    async def _work(self, once: bool) -> None:
+        """Run the engine's workers until there is a reason to stop, then let them finish their jobs."""
+        app, tasks = self._database.app, self._tasks
+        app.task(name=TASK, pass_context=True)(self._report(tasks.run_task))
+        app.task(name=MERGE, pass_context=True)(self._report(tasks.merge))
+        app.task(name=READ_LIST, pass_context=True)(self._report(tasks.read_list))
+        tick = app.task(name=TICK, queue=TICK_QUEUE, queueing_lock=TICK)(self._report(tasks.tick))
+        app.periodic(cron=EVERY_3_SECONDS)(tick)
+        serving = [
+            asyncio.create_task(self._serve([task_queue(self._repository)], self._slots)),
+            asyncio.create_task(self._serve([gate_queue(self._repository), TICK_QUEUE], GATE_JOBS)),
+        ]
+        beating = asyncio.create_task(self._beat())
+        following = asyncio.create_task(self._follow(once))
+        stopped = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([*serving, beating, following, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        self._stop_children(StopLevel.AFTER_TURN)
+        tasks.is_stopping = self._database.outage.is_stopping = True
+        for task in serving:
+            task.cancel()  # no new jobs; the running ones end with their children
+        await asyncio.gather(*serving, return_exceptions=True)
+        self._drained.set()
+        results = await asyncio.gather(beating, following, return_exceptions=True)
+        for error in (self._crash, *results):
+            if isinstance(error, Exception) and not isinstance(error, GaveUp):
+                raise error
+
+    def _report(self, job: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        """Have an error in a job end this process: the engine would only log it."""
+
+        @wraps(job)
+        async def run(*args: Any, **kwargs: Any) -> None:
+            try:
+                await job(*args, **kwargs)
+            except Exception as error:
+                self._crash = self._crash or error
+                self._stopping.set()
+                raise
+
+        return run
+
+    async def _serve(self, queues: Sequence[str], concurrency: int) -> None:
+        """Run an engine worker; a new one if it ends because of an error."""
+        while True:
+            await self._database.app.run_worker_async(queues=queues, concurrency=concurrency, name=self._me.name)
+            await asyncio.sleep(1.0)
+
+    async def _beat(self) -> None:
+        """Tell the others that this worker is there, and what its loops cost."""
+        query = "UPDATE ralph_workers SET seen = now(), spending = %s WHERE id = %s"
+        while not self._drained.is_set():
+            spending = {work: local.spending for work, local in self._works.items() if local.children}
+            await self._database.fetch(query, Jsonb(spending), self._me.id)
+            await self._sleep(HEARTBEAT)
+
+    async def _follow(self, once: bool) -> None:
+        """Copy what happens, and join and leave backlog runs; return when there is nothing left to wait for."""
+        while not self._drained.is_set():
+            await refuse_migrated(self._database)
+            rows = await self._database.transact(lambda connection: list_works(connection, "is_open"))
+            accepted = [row for row in rows if await self._accepts(row)]
+            for row in accepted:
+                await self._join(row.id, row)
+            for local in [*self._works.values()]:
+                state = await local.update(self._me.name)
+                if local.is_list_due:
+                    await self._tasks.reread(local)
+                if state.finished and local.order.id != self._brought and not local.children:
+                    self._close(local)
+            if self._brought and self._works[self._brought].log.state.finished:
+                return
+            if once and not rows:
+                return
+            await self._sleep(POLL)
+
+    async def _sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._drained.wait(), seconds)
+
+    def _on_signal(self, stopping: asyncio.Event) -> None:
+        self._interrupt.acknowledge()
+        if not self._interrupt.level:
+            return
+        stopping.set()
+        self._database.outage.is_stopping = True
+        level = StopLevel.AT_ONCE if self._interrupt.is_repeated else StopLevel(min(self._interrupt.level, 2))
+        self._stop_children(level)
+
+    def _stop_children(self, level: StopLevel) -> None:
+        for local in self._works.values():
+            for child in local.children.values():
+                child.request_stop(level)
+
+    def _fail(self, message: str) -> None:
+        """Stop this worker with an error: something is wrong on this machine."""
+        self._error = self._error or message
+        self._stopping.set()
+
+    async def _leave(self) -> None:
+        """Copy the last events, and give up our place, unless the database is away."""
+        with suppress(GaveUp):
+            for local in self._works.values():
+                await local.update(self._me.name)
+            await self._database.fetch("DELETE FROM ralph_workers WHERE id = %s", self._me.id)
+        for local in [*self._works.values()]:
+            if local.order.id != self._brought:
+                self._close(local)
+        if self._brought in self._works:  # its last line is the last on the screen
+            self._works[self._brought].close(self._say)
+
+    def _exit_code(self) -> int:
+        finished = self._works[self._brought].log.state.finished if self._brought in self._works else None
+        if finished is None:
+            return 130 if self._interrupt.level else 0
+        if finished.exit_code == 2:
+            raise UserError(finished.reason, "fix it, then start again")
+        return finished.exit_code
+
+    # Backlog runs
+
+    async def _join(self, work: str, row: WorkRow | None = None) -> LocalWork | None:
+        """Return the backlog run with this id, or None if it is not for this clone."""
+        async with self._joining:
+            if work in self._works:
+                return self._works[work]
+            if row is None:
+                rows = await self._database.transact(lambda connection: list_works(connection, "is_open"))
+                row = next((one for one in rows if one.id == work), None)
+                if row is None or not await self._accepts(row):
+                    return None
+            return await self._open(self._localize(row))
+
+    async def _open(self, order: WorkOrder) -> LocalWork:
+        local = LocalWork(self._database, order, self._home, brings=order.id == self._brought)
+        is_hidden = self._show.is_quiet or (not local.brings and bool(self._works))  # one table fits on a screen
+        if notice := local.open(Show(self._show.events and local.brings, is_hidden), self._interrupt):
+            self._say(notice)
+        await local.log.refresh()
+        self._works[order.id] = local
+        return local
+
+    def _close(self, local: LocalWork) -> None:
+        local.close(self._say)
+        del self._works[local.order.id]
+
+    async def _accepts(self, row: WorkRow) -> bool:
+        """Whether this clone can work on a backlog; if not, say why, once."""
+        if row.id in self._works:
+            return True
+        reason = await asyncio.to_thread(self._objection, row)
+        if reason and self._refused.get(row.id) != reason:
+            self._say(f"takes no tasks of {row.name} ({row.backlog}): {reason}")
+        self._refused[row.id] = reason
+        return not reason
 
     def _objection(self, row: WorkRow) -> str:
         if row.layout > LAYOUT:
-            return f"it is of ralph {row.version}, and this one ({__version__}) does not understand it; upgrade ralph"
+            return f"it was started by ralph {row.version}, which is newer than this one ({__version__}); upgrade ralph"
         try:
-            order = self._local(row)
+            order = self._localize(row)
+            if order.remote is None:
+                return "it has no remote"
+            name = order.remote.name
+            if name not in self._home.run("remote").decode("utf-8", "replace").split():
+                return f"this clone has no remote {name}; add it: git remote add {name} URL"
+            if row.repository != self._repository:
+                return f"{self._home.root} is a clone of another repository, or a shallow one"
+            if not self._home.resolve(order.base):
+                order.remote.fetch(self._home)
         except UserError as error:
             return error.message
-        if order.remote is None:
-            return "it has no remote"
-        if order.remote.name not in self._home.run("remote").decode("utf-8", "replace").split():
-            return f"this clone has no remote {order.remote.name}; add it: git remote add {order.remote.name} URL"
-        if not self._home.resolve(order.base):
-            try:
-                order.remote.fetch(self._home)
-            except UserError as error:
-                return error.message
-            if not self._home.resolve(order.base):
-                return f"{self._home.root} is a clone of another repository: it lacks the commit {order.base[:12]}"
-        return ""
+        return "" if self._home.resolve(order.base) else f"this clone lacks the commit {order.base[:12]}"
 
-    def _local(self, row: WorkRow) -> WorkOrder:
-        """The order, as it is to be carried out in this clone."""
+    def _localize(self, row: WorkRow) -> WorkOrder:
+        """Return the order of a backlog run with its workspace in this clone."""
         order = order_in(row.order)
         return replace(order, workspace=os.path.join(self._home.root, order.workspace).rstrip("/"))
 
-    def _wait(self, equipment: "Equipment") -> None:
-        with suppress(GaveUp):
-            if not equipment.database.is_listening:
-                with suppress(Exception):  # behind a pooler the next look has to do
-                    equipment.database.listen("ralph")
-            TaskProcesses().wait(LOOK, equipment.interrupt.fileno(), equipment.database.fileno())
-            equipment.interrupt.acknowledge()
-
-    def _take_part(
-        self, equipment: "Equipment", row: WorkRow, order: WorkOrder, reading: BacklogContent | None = None
-    ) -> int:
-        with ExitStack() as stack:
-            ralph = prepare(Path(order.workspace))
-            folder = RunFolder(ralph, order.id)
-            folder.make()
-            put_order(folder, order)
-            equipment.heartbeat.charge(Charge(folder.path))
-            stack.callback(equipment.heartbeat.charge, None)
-            try:
-                serve(equipment.database, equipment.me, order.id)
-                member = self._member(equipment, order, folder, stack, brings=reading is not None)
-                code = member.run(reading)
-                serve(equipment.database, equipment.me, "")
-            except GaveUp:
-                return 130
-            return code
-
-    def _member(
-        self, equipment: "Equipment", order: WorkOrder, folder: RunFolder, stack: ExitStack, brings: bool
-    ) -> Member:
-        env = {name: value for name, value in os.environ.items() if name not in SECRET}
-        audience = Audience(order, folder, is_quiet=self._spectator.is_quiet, notifies=brings)
-        audience.begin(stack)
-        redact = Redactor(secret_values(os.environ))
-
-        def is_late() -> bool:
-            return equipment.interrupt.must_end() or order.is_overdue(ledger.age)
-
-        sinks = [Ndjson(is_late)] if self._spectator.events else []
-        ledger = SharedLedger(folder, sinks, redact, equipment.database, equipment.me)
-        ledger.open()
-        stack.callback(ledger.close)
-        stack.callback(lambda: None if ledger.finished else self._left(order, audience.registration))
-        audience.attend(ledger, stack)
-        if problem := enlist(folder, os.environ):
-            self._say(problem)
-        return Member(
-            order,
-            folder,
-            ledger,
-            equipment.interrupt,
-            equipment.database,
-            name=equipment.me.name,
-            env=env,
-            tick=audience.tick,
-            renew=equipment.heartbeat.renew,
-            brings=brings,
-            is_wanted_elsewhere=self._elsewhere(equipment, order.id),
-        )
-
-    def _left(self, order: WorkOrder, registration: WorkRegistration) -> None:
-        registration.leave()
-        self._say(
-            f"left work {order.name}: it goes on with the other workers (ralph work status {order.name} --db URL)"
-        )
-
-    def _elsewhere(self, equipment: "Equipment", work: str) -> Callable[[], bool]:
-        """Whether another work is open here; asked now and then."""
-        asked = time.monotonic()
-
-        def is_wanted() -> bool:
-            nonlocal asked
-            if time.monotonic() - asked < LOOK:
-                return False
-            asked = time.monotonic()
-            return any(row.id != work and row.id not in self._refused for row in self._open(equipment))
-
-        return is_wanted
-
     def _say(self, text: str) -> None:
-        if not self._spectator.is_quiet:
-            print(f"ralph: {one_line(text, 2000)}", file=sys.stderr, flush=True)  # much of it is from the database
-
-
-class Equipment(Struct, frozen=True):
-    """What is open while a worker is there."""
-
-    interrupt: Interrupt
-    database: Database
-    me: Registered
-    heartbeat: "Heartbeat"
-
-
-def _take_leave(database: Database, me: Registered) -> None:
-    """So that the others need not wait for our silence; where the database is away they will."""
-    if not database.is_given_up:
-        last = Database(database.url, patience=1.0)
-        with suppress(UserError):
-            unregister(last, me)
-        last.close()
-
-
-def enter(database: Database, order: WorkOrder, reading: BacklogContent, me: Registered) -> WorkRow:
-    """Puts a new work on record, with all its tasks: who sees it may begin. One list is worked off once at a time; one
-    that is open, and whoever brought it is gone, is taken up again."""
-    prefix = require_git(Path(order.workspace)).prefix
-    stored = replace(order, is_shared=True, workspace=prefix, settings=replace(order.settings, notify=()))
-
-    def write(transaction: Transaction) -> WorkRow:
-        transaction.ask("SELECT pg_advisory_xact_lock(%s)", LOCK)
-        for row in transaction.works():
-            if row.id == order.id:  # the answer was lost
-                return row
-            if row.is_open and (row.backlog, row.target) == (order.source.name, order.shown_target):
-                if keep_list(transaction, row.id, me):
-                    return row
-                hint = f"`ralph work status {row.name}` shows it; end it with `ralph work stop {row.name}`"
-                raise UserError(f"work {row.name} works off {row.backlog} on {row.target} already", hint)
-            if row.name == order.name:
-                raise UserError(f"there is a work named {order.name} already", "start again: it gets another name")
-        transaction.ask(
-            "INSERT INTO ralph_works (id, name, layout, version, backlog, target, work_order) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s)",
-            *(
-                order.id,
-                order.name,
-                LAYOUT,
-                __version__,
-                order.source.name,
-                order.shown_target,
-                msgspec.json.encode(stored).decode(),
-            ),
-        )
-        listed = [task for task in reading.tasks if not task.done]
-        queue_up(transaction, order.id, [*POSTS, *(task.key for task in listed)])
-        keep_list(transaction, order.id, me)
-        told: list[WorkTold] = [stored.started(), *map(TaskListed, listed)]
-        transaction.write(order.id, 1, encoded(order.id, 0, told, Redactor(secret_values(os.environ))))
-        return next(row for row in transaction.works() if row.id == order.id)
-
-    return database.do(write)
-
-
-def register(database: Database, name: str, slots: int, brings: bool = False) -> Registered:
-    """Enters the worker; its name is made unique."""
-    chosen = name or f"{host()}-{os.getpid()}"
-
-    def enter(transaction: Transaction) -> Registered:
-        finished(transaction.jobs.prune_stalled_workers(FORGOTTEN))
-        number = int(finished(transaction.jobs.register_worker()))
-        taken = {one.name for one in transaction.present() if one.is_there}
-        own = chosen if chosen not in taken else f"{chosen}-{number}"
-        transaction.ask(
-            "INSERT INTO ralph_workers (id, name, host, slots, version, brings) VALUES (%s, %s, %s, %s, %s, %s)",
-            *(number, own, host(), slots, __version__, brings),
-        )
-        return Registered(number, own, slots)
-
-    return database.do(enter)
-
-
-def unregister(database: Database, me: Registered) -> None:
-    database.do(lambda transaction: finished(transaction.jobs.unregister_worker(me.id)))
-
-
-class Heartbeat:
-    """Signs of life, from a thread and over a connection of their own: whatever the worker waits for, they go on. Each
-    extends the charge of the work at hand, but one that is over has to be renewed: by whoever has heard what happened
-    meanwhile. `is_forgotten` once the others have struck the worker off."""
-
-    def __init__(self, url: str, me: Registered) -> None:
-        self._url, self._me = url, me
-        self._charge: Charge | None = None
-        self._last, self._until = time.monotonic(), 0.0
-        self._stop = threading.Event()
-        self._guard = threading.Lock()
-        self.is_forgotten = False
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-
-    def __enter__(self) -> "Heartbeat":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self.charge(None)  # the thread may be waiting for an answer, and ends with the process
-
-    def charge(self, charge: Charge | None) -> None:
-        """Which work's charge is extended from now on, once it is renewed."""
-        with self._guard:
-            if self._charge is not None:
-                self._charge.end()
-            self._charge, self._until = charge, 0.0
-
-    def renew(self) -> None:
-        """All that others did is known here, and what is no longer ours was told to end."""
-        if self.is_forgotten:
-            raise UserError(f"worker {self._me.name} was struck off: it was not heard for a week", "start it again")
-        with self._guard:
-            if time.monotonic() > self._until:
-                self._extend()
-
-    def _extend(self) -> None:
-        if self._charge is not None and not self.is_forgotten:
-            self._until = self._last + IN_CHARGE
-            with suppress(OSError):  # the work's folder is gone: nothing will be pushed
-                self._charge.extend(self._until)
-
-    def _run(self) -> None:
-        connection: psycopg.Connection[object] | None = None
-        while not self._stop.wait(BEAT):
-            began = time.monotonic()
-            try:
-                connection = connection or connected(self._url)
-                transaction = Transaction(connection)
-                finished(transaction.jobs.update_heartbeat(self._me.id))
-                is_known = transaction.ask("SELECT 1 FROM procrastinate_workers WHERE id = %s", self._me.id)
-            except Exception:  # noqa: BLE001 - whatever it is: no sign of life, and the next try may succeed
-                _close(connection)
-                connection = None
-                continue
-            with self._guard:
-                self._last, self.is_forgotten = began, not is_known
-                if began < self._until:
-                    self._extend()
-        _close(connection)
-
-
-def _close(connection: "psycopg.Connection[object] | None") -> None:
-    if connection is not None:
-        with suppress(psycopg.Error):
-            connection.close()
-
-
-def serve(database: Database, me: Registered, work: str) -> None:
-    """Tells the others which work this worker is on; none where it looks for one."""
-    query = "UPDATE ralph_workers SET work = %s, spending = 0 WHERE id = %s"
-    database.do(lambda transaction: transaction.ask(query, work, me.id))
+        if not self._show.is_quiet:
+            print(f"ralph: {one_line(text, 2000)}", file=sys.stderr, flush=True)

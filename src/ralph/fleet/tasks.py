@@ -1,0 +1,323 @@
+"""The jobs that Procrastinate brings to a worker: run a task, merge what is ready, read the list again, and tick."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from shutil import which
+
+from procrastinate import JobContext, exceptions
+from procrastinate.jobs import Status
+
+from ralph.backlog import task_worktrees
+from ralph.backlog.backlog_content import BacklogContent
+from ralph.backlog.backlog_source import BacklogSource, differences, read_list_at
+from ralph.backlog.children import TaskProcess
+from ralph.backlog.gate import MergeRequest, merge_request
+from ralph.backlog.ledger import WorkTold
+from ralph.backlog.retries import MAX_CHILD_DEATHS
+from ralph.backlog.work_order import REQUEST, TASKS, assign_task, order_in, put
+from ralph.core import events, work_events
+from ralph.core.backlog import (
+    FINISHED_STATES,
+    BacklogTask,
+    Board,
+    GateVerdict,
+    TaskResult,
+    fits,
+    next_batch,
+    next_starts,
+    outcome,
+)
+from ralph.core.model import Outcome
+from ralph.core.work_events import after_loop, after_merge, work_summary
+from ralph.errors import UserError
+from ralph.fleet.database import HEARTBEAT, LAYOUT, STALLED, Database, GaveUp
+from ralph.fleet.local_work import LocalWork
+from ralph.fleet.log import (
+    GATE,
+    READ_LIST,
+    WorkerRow,
+    WorkLog,
+    WorkRow,
+    WorkState,
+    gate_queue,
+    is_complete,
+    list_workers,
+    list_works,
+)
+
+LIST_KEY = ".list"  # no task's key begins with a dot
+LIST_INTERVAL = 30  # seconds between two looks at a list whose machine is gone
+
+
+class FleetTasks:
+    """The tasks of one worker process. `join` returns a backlog run that this machine takes part in, None if it can't;
+    `fail` stops the process with an error."""
+
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        env: Mapping[str, str],
+        join: Callable[[str], Awaitable[LocalWork | None]],
+        fail: Callable[[str], None],
+    ) -> None:
+        self._database, self._name, self._env = database, name, env
+        self._join, self._fail = join, fail
+        self._logs: dict[str, WorkLog] = {}
+        self._jobs: set[int | None] = set()
+        self.is_stopping = False
+
+    # Tasks
+
+    async def run_task(self, context: JobContext, work: str, key: str) -> None:
+        """Run a task's loop, if it is still its turn."""
+        local, holder = await self._join(work), self._holder(context)
+        if local is None or self.is_stopping:
+            return
+        while key in local.children:  # it was taken from us, and its process is about to end
+            await asyncio.sleep(0.1)
+
+        def start(state: WorkState) -> list[WorkTold]:
+            job = state.board.jobs.get(key)
+            if job is None or state.finished or key not in next_starts(state.board):
+                return []
+            run, attempt = assign_task(local.order, local.folder, job, local.push_settings, worker=self._name)
+            return [work_events.TaskStarted(key, attempt, run, self._name)]
+
+        state = await local.log.append(holder, start)
+        if state.holders.get(key) != holder:
+            return
+        child = await self.run_child(
+            local, key, context, ("run-task", str(local.folder.path), key), f"{TASKS}/{key}.log"
+        )
+        event = self._after_task(local, key, child)
+        await local.log.append(holder, lambda state: [event] if state.holders.get(key) == holder else [])
+
+    def _after_task(self, local: LocalWork, key: str, child: TaskProcess) -> work_events.WorkEvent:
+        result = child.result(TaskResult)
+        if result is not None:
+            local.deaths.pop(key, None)
+            if result.outcome == Outcome.FATAL.value:
+                self._fail(f"{key}: {result.reason}")
+            return after_loop(key, result, bool(child.stop_level))
+        message = child.error_message()
+        if child.exit_code == 2 and not child.stop_level:
+            self._fail(f"{key}: {message}")
+            return work_events.TaskQueued(key, message)
+        if self._count_death(local, key, child) < MAX_CHILD_DEATHS:
+            return work_events.TaskQueued(key, "its process died")
+        local.deaths.pop(key)
+        reason = f"its process died {MAX_CHILD_DEATHS} times: {message or child.exit_code}"
+        return work_events.TaskParked(key, reason)
+
+    async def merge(self, context: JobContext, work: str) -> None:
+        """Merge what is ready until nothing is left, unless another job has the gate; check the target first."""
+        local, holder = await self._join(work), self._holder(context)
+        if local is None:
+            return
+
+        def start(state: WorkState) -> list[WorkTold]:
+            if state.holders.get(GATE, holder) != holder or state.finished or state.board.is_paused:
+                return []
+            batch = next_batch(state.board) if state.opened else ()
+            return [work_events.GateStarted(batch)] if batch or not (state.opened or is_complete(state)) else []
+
+        state = local.log.state
+        while not self.is_stopping:
+            state = await local.log.append(holder, start)
+            if state.holders.get(GATE) != holder:
+                break
+            after_gate = partial(self._after_gate, local, holder, *await self._run_gate(local, context, state))
+            state = await local.log.append(holder, after_gate)
+        if is_complete(state) and not state.finished and GATE not in state.holders:
+            await self._finish(local, holder)
+
+    async def _run_gate(self, local: LocalWork, context: JobContext, state: WorkState) -> tuple[GateVerdict, float]:
+        batch, began = state.board.trying, time.monotonic()
+        request = merge_request(local.order, state.board, batch, state.opened, local.push_settings)
+        put(local.folder, REQUEST, request if batch else MergeRequest())
+        child = await self.run_child(local, GATE, context, ("run-gate", str(local.folder.path)), "gate.log")
+        verdict = child.result(GateVerdict)
+        if verdict is None and child.exit_code == 2:
+            verdict = GateVerdict(stuck=child.error_message())
+        if verdict is None and self._count_death(local, GATE, child) >= MAX_CHILD_DEATHS:
+            verdict = GateVerdict(stuck=f"the gate's process died {MAX_CHILD_DEATHS} times; see gate.log")
+        if verdict is not None:
+            local.deaths.pop(GATE, None)
+        return verdict or GateVerdict(), time.monotonic() - began
+
+    def _after_gate(
+        self, local: LocalWork, holder: str, verdict: GateVerdict, duration: float, state: WorkState
+    ) -> Sequence[WorkTold]:
+        if state.holders.get(GATE) != holder:
+            return []
+        if state.board.trying:
+            probed = [(key, conflict) for key, conflict in verdict.probed.items() if key in state.board.working]
+            warned = [work_events.TaskWarned(key, conflict.files) for key, conflict in probed]
+            return [*after_merge(state.board, verdict, duration), *warned]
+        closed = work_events.GateFinished(GateVerdict(), duration)
+        if verdict.red or verdict.stuck:
+            failed = verdict.red and f"{verdict.red.check} fails on {local.order.shown_target} ({verdict.red.ending})"
+            reason = failed or verdict.stuck
+            return [closed, work_summary(state.board, Outcome.FATAL.value, reason, 2, local.age)]
+        return [closed, work_events.GateOpened(verdict.commit)] if verdict.commit else [closed]
+
+    async def _finish(self, local: LocalWork, holder: str) -> None:
+        """Remove what is left on the remote, and end the backlog run."""
+        with suppress(UserError):  # the remote is away: the branches are merged, and may stay
+            await asyncio.to_thread(task_worktrees.clear_remote, local.order, local.home)
+
+        def finish(state: WorkState) -> list[WorkTold]:
+            if state.finished or not is_complete(state):
+                return []
+            end, code = outcome(state.board)
+            reason = state.board.stuck or ("" if fits(state.board, 0) else "its budget is spent")
+            return [work_summary(state.board, end, reason, code, local.age)]
+
+        await local.log.append(holder, finish)
+
+    async def read_list(self, context: JobContext, work: str) -> None:
+        """Read a list whose machine is gone: as it is on the target, or from its host."""
+        local = await self._join(work)
+        if local is not None and LIST_KEY not in local.children:
+            await self.reread(local, context)
+
+    async def reread(self, local: LocalWork, context: JobContext | None = None) -> None:
+        """Have a child process read the list, and write what changed."""
+        source, before = local.order.source, tuple[BacklogTask, ...]()
+        if source.program == "github" and not which("gh"):
+            return
+        child = await self.run_child(local, LIST_KEY, context, ("read-backlog", str(local.folder.path)), "list.log")
+        content = child.result(BacklogContent)
+        if content is None:
+            if not child.stop_level:
+                notice = events.Notice(f"the backlog is used as it was before: {child.error_message()}")
+                await local.log.append(self._name, lambda state: [notice])
+            return
+        if source.is_in_files:
+            before = (await asyncio.to_thread(read_list_at, local.order.base, source, local.home)).tasks
+
+        def change(state: WorkState) -> Sequence[WorkTold]:
+            tasks = changed_since(before, content.tasks, state.board) if source.is_in_files else content.tasks
+            return differences(state.board, BacklogContent(tasks))
+
+        await local.log.append(self._name, change)
+
+    async def tick(self, timestamp: int) -> None:
+        """Give back what silent workers had, then look at each open backlog run, in case anything is missing."""
+        manager = self._database.app.job_manager
+        if time.monotonic() - self._database.outage.ended > STALLED:  # otherwise every heartbeat is old
+            for job in await manager.get_stalled_jobs(seconds_since_heartbeat=STALLED):
+                if job.id not in self._jobs:
+                    with suppress(exceptions.ConnectorException):  # another worker was faster
+                        await manager.finish_job(job, Status.FAILED, delete_job=True)
+        rows = await self._database.transact(lambda one: list_works(one, f"is_open AND layout <= {LAYOUT}"))
+        workers = await self._database.transact(list_workers)
+        self._logs = {row.id: self._logs.get(row.id) or WorkLog(self._database, row.id) for row in rows}
+        for row in rows:
+            await self._check_work(row, self._logs[row.id], workers)
+
+    async def _check_work(self, row: WorkRow, log: WorkLog, workers: Sequence[WorkerRow]) -> None:
+        held = dict((await log.refresh()).holders)
+        log.new_lines.clear()
+        running = await self._database.app.job_manager.list_jobs_async(status="doing")
+        alive = {(job.task_kwargs.get("work"), job.task_kwargs.get("key", GATE), str(job.id)) for job in running}
+        lost = {key for key, by in held.items() if (row.id, key, by.rpartition("/")[2]) not in alive}
+        spending = sum(one.spending.get(row.id, 0.0) for one in workers)
+
+        def check(state: WorkState) -> list[WorkTold]:
+            gone = {key: held[key] for key in lost if state.holders.get(key) == held[key]}
+            tasks = [(key, by.partition("/")[0]) for key, by in gone.items() if key != GATE]
+            queued = [work_events.TaskQueued(key, f"worker {worker} is gone") for key, worker in tasks]
+            closed = [work_events.GateFinished(GateVerdict())] if GATE in gone else []
+            return [*queued, *closed, *_check_limits(state, spending)]
+
+        await log.append("tick", check)
+        if not any(one.brings == row.id and one.is_present for one in workers) and can_anyone_read(row):
+            await self._database.transact(
+                lambda connection: log.defer(
+                    connection, READ_LIST, gate_queue(row.repository), f"{row.id}/.list", LIST_INTERVAL
+                )
+            )
+
+    # Child processes
+
+    async def run_child(
+        self, local: LocalWork, key: str, context: JobContext | None, words: tuple[str, ...], log_name: str
+    ) -> TaskProcess:
+        """Run `ralph` with these words to its end.
+
+        The engine sends no heartbeats while it waits for its last jobs, so the job sends them.
+        """
+        child = TaskProcess(key, str(local.folder.path / log_name))
+        child.start(words, self._env)
+        local.children[key] = child
+        job = context.job if context else None
+        if job is not None:
+            local.holders[key] = f"{self._name}/{job.id}"
+            self._jobs.add(job.id)
+        loop, changed, fds = asyncio.get_running_loop(), asyncio.Event(), child.poll_fds()
+        for fd in fds:
+            loop.add_reader(fd, changed.set)
+        try:
+            while not child.poll_exit():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), HEARTBEAT)
+                changed.clear()
+                if self.is_stopping and job is not None and job.worker_id is not None:
+                    with suppress(GaveUp):
+                        await self._database.app.job_manager.update_heartbeat(job.worker_id)
+        finally:
+            for fd in fds:
+                loop.remove_reader(fd)
+            self._jobs.discard(job.id if job else None)
+            del local.children[key]
+            local.holders.pop(key, None)
+        return child
+
+    def _count_death(self, local: LocalWork, key: str, child: TaskProcess) -> int:
+        """Count exits without a result in a row, unless the process was asked to stop."""
+        local.deaths[key] = local.deaths.get(key, 0) + (not child.stop_level)
+        return local.deaths[key]
+
+    def _holder(self, context: JobContext) -> str:
+        return f"{self._name}/{context.job.id}"
+
+
+def _check_limits(state: WorkState, spending: float) -> list[WorkTold]:
+    """End a backlog run whose money or time has run out."""
+    started, board = state.started, state.board
+    if started is None or state.finished:
+        return []
+    age = time.time() - state.began
+    if started.max_time is not None and age >= started.max_time:
+        return [work_summary(board, Outcome.TIMEOUT.value, "its time is over", 1, age)]
+    if started.max_cost is not None and board.spent + spending >= started.max_cost:
+        return [work_summary(board, Outcome.BUDGET.value, "its budget is spent", 1, age)]
+    return []
+
+
+def can_anyone_read(row: WorkRow) -> bool:
+    """Whether a list can be read by another machine than the one that brought it."""
+    try:
+        source: BacklogSource = order_in(row.order).source
+    except UserError:
+        return False
+    return bool(source.paths) or source.program == "github"
+
+
+def changed_since(then: Sequence[BacklogTask], now: Sequence[BacklogTask], board: Board) -> tuple[BacklogTask, ...]:
+    """Return the known tasks with the changes on the target since the backlog run started.
+
+    The machine that brought the list may have had tasks that are not on the target. Ticks come from the gate, unless
+    the task is queued.
+    """
+    before, after = ({task.key: task for task in listed} for listed in (then, now))
+    jobs = {key: job for key, job in board.jobs.items() if job.state not in FINISHED_STATES}
+    known = {key: job.task for key, job in jobs.items() if key in after or key not in before}
+    changed = {key: task for key, task in after.items() if before.get(key) != task}
+    ticked = {key for key, task in changed.items() if task.done and key in jobs and jobs[key].state != "queued"}
+    return tuple({**known, **{key: task for key, task in changed.items() if key not in ticked}}.values())

@@ -119,7 +119,7 @@ def test_the_gate_of_a_backlog_checks_and_sets_up_in_a_box(
     words = ["work", "tasks.md", "--agent", agent("touch made; echo COMPLETE"), "--check", "sh check.sh"]
     words += ["--setup", f"touch '{outside}'/setup 2> /dev/null; true", *(["--sandbox"] if enabled else [])]
     ran = ralph(*words, timeout=120)
-    assert (ran.code, "1 of 1 landed" in ran.err) == (0, True), ran.err
+    assert (ran.code, "1 of 1 merged" in ran.err) == (0, True), ran.err
     assert bool(list(outside.iterdir())) is not enabled
 
 

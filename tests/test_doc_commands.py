@@ -124,7 +124,7 @@ def test_a_run_of_the_docs_ends_done(page: str, line: str, project: Path, enviro
         assert typed("ralph init --yes", project, environment).returncode == 0
     result = typed(line, project, environment)
     assert result.returncode == 0, f"{page}: {line}\n{result.stderr[-2000:]}"
-    assert result.stderr.splitlines()[-1].startswith(("ralph: done", "To take it over: git merge ")), result.stderr
+    assert result.stderr.splitlines()[-1].startswith(("ralph: done", "To merge it: ")), result.stderr
 
 
 @pytest.mark.parametrize(("page", "line"), LOOKING, ids=lambda value: value[:70])

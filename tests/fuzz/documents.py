@@ -28,7 +28,7 @@ from ralph.errors import UserError
 from ralph.git import checkpoints
 from ralph.history.evidence import evidence_of
 from ralph.history.feed import history_of
-from ralph.history.work_history import folded, todo_of
+from ralph.history.work_history import fold_work, todo_of
 from ralph.hooks import starting, transcript
 from ralph.hooks.hosts import HOSTS, with_hooks, without_hooks
 from ralph.planning.plan import plan_in
@@ -273,7 +273,7 @@ def _looked_at(folder: RunFolder) -> None:
 
 
 def _work(folder: RunFolder) -> None:
-    history = folded(RUN, journal.read_entries(folder.journal))
+    history = fold_work(RUN, journal.read_entries(folder.journal))
     works.html(history), works.markdown(history), works.summary(history), works.lines(history)
     todo_of(history.board), history.needing()
 

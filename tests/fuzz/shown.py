@@ -12,7 +12,7 @@ from ralph.core import events, work_events
 from ralph.core.events import Event
 from ralph.history import evidence
 from ralph.history.run_history import Fold, RunHistory
-from ralph.history.work_history import WorkHistory, folded
+from ralph.history.work_history import WorkHistory, fold_work
 from ralph.show import report, summary, words, works
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
@@ -67,12 +67,12 @@ def encodable(text: str) -> str:
 def history_of(text: str | Filling) -> RunHistory:
     fold = Fold("20260101-000000-abcd")
     for event, entry in happened(text):
-        fold.hear(event, entry.at)
+        fold.add(event, entry.at)
     return fold.history
 
 
 def work_of(text: str | Filling) -> WorkHistory:
-    return folded("20260101-000000-abcd", [entry for _, entry in happened(text)])
+    return fold_work("20260101-000000-abcd", [entry for _, entry in happened(text)])
 
 
 def lines(text: str | Filling, columns: int, verbose: bool) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.history.evidence import evidence_of, files_in, patch_in, patch_of
+from ralph.history.evidence import evidence_of, files_in, patch_of
 from ralph.history.feed import entries_of, history_now, history_of, with_files
 from ralph.store.folder import RunFolder
 from ralph.store.register import Listed, recorded_in
@@ -46,11 +46,11 @@ def run(ralph: Callable[..., Any], agent: Callable[..., str], repository: Path) 
     return found
 
 
-def test_what_each_iteration_changed_and_what_all_of_them_did(run: Listed, repository: Path) -> None:
+def test_what_each_iteration_changed_and_what_all_of_them_did(run: Listed) -> None:
     first = patch_of(run, 1)
     assert [(file.path, file.added, file.deleted) for file in first.files] == [("file", 1, 0)]
     assert first.files[0].lines[-1] == "+line 1 x"
-    whole = patch_in(run.id, str(repository), None)
+    whole = patch_of(run, None)
     assert {file.path: file.added for file in whole.files} == {"file": 2, "image": 0}
     assert (whole.number, whole.last, whole.is_cut) == (None, 2, False)
     assert patch_of(run, 99).number == 2
@@ -65,11 +65,12 @@ def test_its_history_is_read_from_its_journal(run: Listed) -> None:
     assert "check_finished" in inside
 
 
-def test_a_run_without_an_iteration_has_no_patch(run: Listed, repository: Path) -> None:
+def test_a_run_without_an_iteration_has_no_patch(run: Listed, git: Callable[..., str]) -> None:
+    refs = git("for-each-ref", "--format=%(refname)", "refs/ralph")
+    for ref in refs.splitlines():
+        git("update-ref", "-d", ref)
     with pytest.raises(UserError, match="has not finished an iteration"):
-        patch_in("another", str(repository), None)
-    with pytest.raises(UserError, match="is gone"):
-        patch_in(run.id, "/nowhere/at/all", None)
+        patch_of(run, None)
 
 
 def test_a_file_that_was_renamed_says_what_it_was_called() -> None:

@@ -15,7 +15,7 @@ STARTED = e.RunStarted(goal="goal", preset="checks", agent="claude", workspace="
 def told(*events: e.Event, state: str = "", started: e.RunStarted = STARTED) -> RunHistory:
     fold = Fold("r1")
     for event in (started, *events):
-        fold.hear(event, 1000.0)
+        fold.add(event, 1000.0)
     return fold.as_of(state=state)
 
 
@@ -49,7 +49,7 @@ def test_what_ended_unfinished_says_how_to_go_on(outcome: str, command: str) -> 
     )
     assert (first.kind, commands(first)) == (outcome, command)
     assert need_words(first).endswith(".")
-    assert need_words(second) == "A check still fails (exit 1): a: see a.log"
+    assert need_words(second) == "A check still fails (exit 1): a: see /ws/a.log"
 
 
 @pytest.mark.parametrize("state", ["killed", "paused"])
@@ -74,7 +74,7 @@ def test_unverified_work_wants_a_look_and_a_branch_wants_a_merge() -> None:
         verified=False,
         branch="ralph/r1",
     )
-    assert [commands(need) for need in needs(told(finished))] == ["ralph diff r1", "git merge ralph/r1"]
+    assert [commands(need) for need in needs(told(finished))] == ["", "ralph accept r1"]
     assert not needs(
         told(e.RunFinished(outcome="done", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0))
     )
@@ -102,7 +102,7 @@ def test_what_went_wrong_beside_the_work_is_said() -> None:
     events = (e.IterationFinished(1, record), e.ScmFinished(1, "push", False, "no remote"), e.Notice("mind the gap"))
     assert [need_words(need) for need in needs(told(*events))] == [
         "push failed after iteration 1: no remote",
-        "The agent changed protected files, which were put back: a, b",
+        "The agent changed protected files, which ralph restored: a, b",
         "mind the gap",
     ]
 

@@ -24,15 +24,15 @@ RED, GREEN = Check(name="a", passed=False, exit_code=1, duration=1.0), Check(nam
 BROKEN = Review("security", False, (Turn(text="", failure=Failure("ordinary", "it crashed")),))
 
 
-def folded(*events: e.Event) -> Fold:
+def fold_of(*events: e.Event) -> Fold:
     fold = Fold("r1")
     for at, event in enumerate(events):
-        fold.hear(event, 1000.0 + at)
+        fold.add(event, 1000.0 + at)
     return fold
 
 
 def told(*events: e.Event, state: str = "", now: float = 0.0) -> RunHistory:
-    return folded(*events).as_of(now, state)
+    return fold_of(*events).as_of(now, state)
 
 
 def iteration(number: int, *checks: Check, **more: object) -> e.IterationFinished:
@@ -131,7 +131,7 @@ def test_an_iteration_that_was_cut_off_and_begun_anew_is_one() -> None:
 def test_the_time_between_a_death_and_a_resumption_is_nobodys() -> None:
     fold = Fold("r")
     for at, event in ((0.0, STARTED), (1.0, e.AgentStarted("a")), (2.0, e.AgentText("x")), (5000.0, STARTED)):
-        fold.hear(event, at)
+        fold.add(event, at)
     (turn,) = fold.as_of(state="killed").spans
     assert (turn.began, turn.ended) == (1.0, 2.0)
 
@@ -147,7 +147,7 @@ def test_a_run_without_an_end_is_what_it_is_known_to_be() -> None:
 
 
 def test_a_run_at_work_lasts_until_now_however_long_ago_it_last_spoke() -> None:
-    fold = folded(STARTED, BEGUN, e.AgentStarted("claude"))
+    fold = fold_of(STARTED, BEGUN, e.AgentStarted("claude"))
     for now in (4600.0, 8200.0):  # a look does not change what is looked at
         history = fold.as_of(now, "running")
         assert (history.seconds, history.spans[-1].ended) == (now - 1000.0, now)
@@ -193,10 +193,10 @@ def test_a_question_has_the_answer_that_it_got() -> None:
 
 
 def test_checks_are_known_before_they_have_run_while_they_run_and_after() -> None:
-    assert folded(STARTED).last_results == {"a": None}
-    running = folded(STARTED, BEGUN, e.CheckStarted("a"))
+    assert fold_of(STARTED).last_results == {"a": None}
+    running = fold_of(STARTED, BEGUN, e.CheckStarted("a"))
     assert running.running == {"a"}
-    ended = folded(
+    ended = fold_of(
         STARTED, BEGUN, e.CheckStarted("a"), e.CheckFinished(name="a", passed=False, exit_code=1, duration_s=2.5)
     )
     result = ended.last_results["a"]
@@ -211,18 +211,18 @@ def test_a_check_that_nobody_has_seen_red_is_not_proven() -> None:
 
 
 def test_a_run_that_goes_on_keeps_what_is_known() -> None:
-    result = folded(STARTED, BEGUN, iteration(1, GREEN), STARTED).last_results["a"]
+    result = fold_of(STARTED, BEGUN, iteration(1, GREEN), STARTED).last_results["a"]
     assert result
     assert result.passed
 
 
 def test_a_todo_list_is_of_one_turn() -> None:
     items = (e.TodoItem("read", "done"), e.TodoItem("write", "active"))
-    fold = folded(STARTED, e.AgentStarted("claude"), e.TodoUpdated(items))
+    fold = fold_of(STARTED, e.AgentStarted("claude"), e.TodoUpdated(items))
     assert fold.todo == items
-    fold.hear(e.AgentStarted("claude", purpose="message"), 0.0)
+    fold.add(e.AgentStarted("claude", purpose="message"), 0.0)
     assert fold.todo == items
-    fold.hear(e.AgentStarted("claude"), 0.0)
+    fold.add(e.AgentStarted("claude"), 0.0)
     assert fold.todo == ()
 
 
@@ -246,7 +246,7 @@ def test_a_run_that_asks_and_commits_without_end_takes_no_longer_than_its_journa
             )
         ]
         began = time.thread_time()
-        history = folded(STARTED, *asked, *told, *turns).history
+        history = fold_of(STARTED, *asked, *told, *turns).history
         assert (len(history.questions), len(history.iterations)) == (count, count - 1)
         return time.thread_time() - began
 

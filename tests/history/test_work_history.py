@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ralph.core import work_events
 from ralph.core.backlog import BacklogTask, Board, GateVerdict
 from ralph.history.run_history import Fold
-from ralph.history.work_history import WorkHistory, board_after, folded, todo_of
+from ralph.history.work_history import WorkHistory, board_after, fold_work, todo_of
 
 STARTED = work_events.WorkStarted(name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged")
 FINISHED = work_events.WorkFinished(
@@ -48,7 +48,7 @@ class Line:
 
 
 def history_of(*events: object) -> WorkHistory:
-    return folded("w1", [Line(event, float(at)) for at, event in enumerate(events, 100)])  # type: ignore[misc]
+    return fold_work("w1", [Line(event, float(at)) for at, event in enumerate(events, 100)])  # type: ignore[misc]
 
 
 def test_a_night_is_told_by_its_spans_and_where_each_item_stands() -> None:
@@ -105,7 +105,7 @@ def test_the_items_are_a_list_of_things_to_do() -> None:
 def test_who_follows_a_work_sees_the_checks_of_its_gate_and_its_items() -> None:
     fold = Fold("w")
     for at, event in enumerate((replace(STARTED, checks=("make test",)), *NIGHT[1:4]), 100):
-        fold.hear(event, float(at))  # type: ignore[arg-type]
+        fold.add(event, float(at))  # type: ignore[arg-type]
     assert fold.last_results == {"make test": None}
     assert [task.text for task in fold.todo] == ["a working: First", "b queued: Second"]
 

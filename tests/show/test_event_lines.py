@@ -325,7 +325,7 @@ def test_a_claim_that_waits_for_children_is_not_called_missing() -> None:
         e.Waiting(300.0, "children are at work: a", children=("a",)),
     )
     assert shown[-3:] == [
-        "┃ ◔ not done yet: the agent claimed it, and its children are at work",
+        "┃ ◔ not done yet: the agent claimed it, and its children are still running",
         "",
         "◔ waiting 5m: children are at work: a",
     ]
@@ -355,7 +355,7 @@ def test_narrow_lines_fit() -> None:
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (e.Paused("a person asked for it"), "‖ paused: a person asked for it; go on with `ralph resume`"),
+        (e.Paused("a person asked for it"), "‖ paused: a person asked for it; resume it with `ralph resume`"),
         (e.Paused("waiting for an answer: Which?", asks=True), "‖ paused: waiting for an answer: Which?"),
     ],
 )

@@ -71,7 +71,7 @@ def test_summary_show_and_reports_agree_about_an_iteration(kind: str) -> None:
     events, words = RUNS[kind]
     fold = Fold("r")
     for event in (STARTED, *events):
-        fold.hear(event, 1000.0)
+        fold.add(event, 1000.0)
     assert words in table(fold.history, Style(TEXT))[1]
     assert f"iteration 1  {words}" in "\n".join(told(fold.history, Style(TEXT)))
     assert f">{words}</span></summary>" in html([fold.history])
@@ -85,7 +85,7 @@ def test_screen_show_report_and_tui_end_with_the_same_sentence(kind: str) -> Non
     screen = make_screen(stream, color=False)
     for number, event in enumerate((STARTED, *events)):
         screen(event)
-        fold.hear(event, 1000.0)
+        fold.add(event, 1000.0)
         lines = tui.add([News(event, Entry("", "", "r", number, Raw(b"{}")), 100)])
     sentence = outcome_sentence(fold.history)
     assert stream.getvalue().splitlines()[-1] == f"ralph: {sentence}"
@@ -98,5 +98,5 @@ def test_three_refused_claims_are_three_though_several_checks_object() -> None:
     fold = Fold("r")
     claims = [event for number in (1, 2, 3) for event in iteration(number, Turn(text="x"), *REFUSALS, checks=RED)]
     for event in (STARTED, *claims, finished("exhausted", 3)):
-        fold.hear(event, 1000.0)
+        fold.add(event, 1000.0)
     assert "<b>3</b><span>claims refused</span>" in html([fold.history])

@@ -7,8 +7,7 @@ import pytest
 from tests.fuzz import shown
 from tests.hostile_text import COMMANDS_A_TERMINAL, EVIL
 
-from ralph.show.outlet import Style
-from ralph.show.summary import told
+from ralph.show.words import whereabouts
 
 HARM = f"{EVIL}\0\b\r\x85\u2028\u2029\u061c\u200e\ufff9\U000e0041\nforged: landed\x1b[31mred"
 PAINT = re.compile("\x1b\\[[0-9;]*m")
@@ -41,8 +40,8 @@ def test_no_number_is_too_large_to_be_shown(outlet: str, number: int) -> None:
 def test_a_branch_with_any_name_can_be_merged_as_it_is_shown() -> None:
     """What a person copies into a shell names a branch, and does nothing else; and it commands no terminal."""
     history = shown.history_of(shown.Filling(f"a;b{EVIL}", flag=False))
-    history.backlog_task = ""
-    merging = [line for line in told(history, Style()) if "git merge" in line]
+    history.run = ""
+    merging = [line for line in whereabouts(history) if "git merge" in line]
     assert merging
     assert all("git merge 'a;b" in line and not COMMANDS_A_TERMINAL.search(line) for line in merging)
 

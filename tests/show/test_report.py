@@ -140,7 +140,7 @@ def history_with(text: str) -> RunHistory:
     ]
     fold = Fold("r1")
     for at, event in enumerate(events):
-        fold.hear(event, 1_800_000_000.0 + at)
+        fold.add(event, 1_800_000_000.0 + at)
     history = fold.as_of()
     history.files = [FileChange("A", text, 1, 0), FileChange("M", text, None, None)]
     for one in history.iterations:
@@ -225,14 +225,14 @@ def test_hostile_evidence_stays_text(text: str) -> None:
 
 def history_of(iterations: int, checks: int = 1, **facts: Any) -> RunHistory:
     fold = Fold("r1")
-    fold.hear(e.RunStarted(goal="g", preset="checks", agent="claude", workspace="/ws", max_iterations=99), 1000.0)
+    fold.add(e.RunStarted(goal="g", preset="checks", agent="claude", workspace="/ws", max_iterations=99), 1000.0)
     for number in range(1, iterations + 1):
         usage = Usage(input_tokens=10, output_tokens=10, cost_usd=1000.25)
         done = tuple(Check(name=f"check {at}", passed=at < number, exit_code=1) for at in range(checks))
         record = Iteration(number=number, turn=Turn(text="x", usage=usage), checks=done)
         for refused in ("one", "two", "three", "four"):
-            fold.hear(e.ClaimRejected("DONE", "checks", refused), 1000.0 + number)
-        fold.hear(e.IterationFinished(number, record), 1000.0 + number)
+            fold.add(e.ClaimRejected("DONE", "checks", refused), 1000.0 + number)
+        fold.add(e.IterationFinished(number, record), 1000.0 + number)
     return fold.as_of(**facts)
 
 
@@ -286,7 +286,7 @@ def test_several_runs_are_one_page_with_an_overview() -> None:
 
 def test_a_run_that_has_only_begun_has_a_page() -> None:
     fold = Fold("r")
-    fold.hear(e.RunStarted(goal="goal", preset="goal", agent="claude", workspace="/ws", max_iterations=None), 1000.0)
+    fold.add(e.RunStarted(goal="goal", preset="goal", agent="claude", workspace="/ws", max_iterations=None), 1000.0)
     outline = Outline(html([fold.as_of(state="running")]))
     assert "Nothing needs you now" in outline.text
 
@@ -332,8 +332,8 @@ def test_code_holds_any_number_of_backticks() -> None:
 
 def test_one_iteration_is_no_iterations() -> None:
     fold = Fold("r1")
-    fold.hear(e.RunStarted(goal="goal", preset="goal", agent="claude", workspace="/ws", max_iterations=5), 1000.0)
-    fold.hear(e.IterationStarted(1, 5, "goal"), 1001.0)
+    fold.add(e.RunStarted(goal="goal", preset="goal", agent="claude", workspace="/ws", max_iterations=5), 1000.0)
+    fold.add(e.IterationStarted(1, 5, "goal"), 1001.0)
     history = fold.as_of()
     assert "1 iteration, at most 5" in html([history])
     assert " 1 iteration " in markdown([history])

@@ -134,12 +134,12 @@ def test_the_end_names_the_run_and_what_makes_sense_now() -> None:
             agent="claude",
             workspace="/ws",
             max_iterations=3,
-            base_tree="t",
+            base_tree="t:1",
             branch="ralph/k3fa",
         )
     )
     for number in (1, 2):
-        screen(e.IterationFinished(number, Iteration(number=number, turn=Turn(text="x"))))
+        screen(e.IterationFinished(number, Iteration(number=number, turn=Turn(text="x"), tree="t:2")))
     screen(
         e.RunFinished(
             outcome="exhausted",
@@ -154,7 +154,7 @@ def test_the_end_names_the_run_and_what_makes_sense_now() -> None:
     screen.close()
     assert out.getvalue().splitlines()[-6:] == [
         "run 20261115-101500-k3fa",
-        "  ralph resume k3fa -m 10  goes on where it stopped",
+        "  ralph resume k3fa -m 10  continue where it stopped",
         "  ralph diff k3fa          what it changed",
         "  ralph show k3fa          what happened, iteration by iteration",
         "",
@@ -271,7 +271,7 @@ def test_plain_output_has_no_escape_and_no_live_line(run: list[e.Event]) -> None
         "                          4  $0.16  13m20s  total",
         "",
         "The work is on branch ralph/3f2a in /home/user/.cache/ralph/3f2a",
-        "To take it over: git merge ralph/3f2a",
+        "To merge it: git merge ralph/3f2a",
         "ralph: done after 3 iterations: the agent said COMPLETE and 2 checks passed (13m20s, $0.16)",
     ]
 
@@ -279,7 +279,7 @@ def test_plain_output_has_no_escape_and_no_live_line(run: list[e.Event]) -> None
 def test_quiet_shows_the_final_result_only(run: list[e.Event]) -> None:
     assert plain(*run, quiet=True).splitlines() == [
         "The work is on branch ralph/3f2a in /home/user/.cache/ralph/3f2a",
-        "To take it over: git merge ralph/3f2a",
+        "To merge it: git merge ralph/3f2a",
         "ralph: done after 3 iterations: the agent said COMPLETE and 2 checks passed (13m20s, $0.16)",
     ]
 

@@ -136,9 +136,9 @@ def test_what_a_run_wants_is_said_below_it() -> None:
 def test_waits_pauses_questions_and_ends() -> None:
     table = (
         (replace(RUNNING, state="waiting", reason="usage limit", until=99.0), "usage limit"),
-        (replace(RUNNING, state="paused", since=40.0, pausing=True), "for 1m; go on with `ralph resume`"),
+        (replace(RUNNING, state="paused", since=40.0, pausing=True), "for 1m; resume it with `ralph resume`"),
         (replace(RUNNING, state="asking", held=True, questions=("Which?",), doing="paused: x"), "asks: Which?"),
-        (replace(RUNNING, state="killed", alive=False), "go on with `ralph resume`"),
+        (replace(RUNNING, state="killed", alive=False), "resume it with `ralph resume`"),
         (replace(RUNNING, state="done", alive=False, reason="every check passes"), "every check passes"),
     )
     for run, said in table:
@@ -152,7 +152,7 @@ def test_what_nothing_has_verified_does_not_look_done() -> None:
 
 def test_who_stopped_a_run_is_told_how_it_goes_on() -> None:
     stopped = replace(RUNNING, state="interrupted", alive=False, outcome="interrupted", interrupted_by="SIGINT")
-    assert lines(stopped)[-1].strip() == "stopped by you; go on with `ralph resume`"
+    assert lines(stopped)[-1].strip() == "stopped by you; resume it with `ralph resume`"
 
 
 def test_what_is_not_known_is_a_dash() -> None:

@@ -152,7 +152,7 @@ def ended(event: e.RunFinished, failing: list[str] | None = None) -> RunHistory:
         e.IterationFinished(event.iterations, Iteration(number=event.iterations, turn=Turn(text="x"), checks=checks)),
         event,
     ):
-        fold.hear(one, 0.0)
+        fold.add(one, 0.0)
     return fold.history
 
 
@@ -193,7 +193,7 @@ def finished(outcome: str = "done", reason: str = "the agent said DONE", **more:
         (
             finished("interrupted", "why", iterations=0, cost_usd=None, duration_s=0.4, interrupted_by="SIGINT"),
             [],
-            "ralph: interrupted: stopped by you; go on with `ralph resume` (0.4s)",
+            "ralph: interrupted: stopped by you; resume it with `ralph resume` (0.4s)",
         ),
         (
             finished("fatal", "bad\nlogin \x1b[31m", iterations=0, cost_usd=None, duration_s=0, exit_code=2),
@@ -211,11 +211,11 @@ def test_work_in_a_worktree_can_be_found_and_taken_over() -> None:
     assert whereabouts(ended(finished())) == []
     assert whereabouts(ended(finished(worktree="/tmp/w", branch="ralph/1"))) == [
         "The work is on branch ralph/1 in /tmp/w",
-        "To take it over: git merge ralph/1",
+        "To merge it: ralph accept r",
     ]
     assert whereabouts(ended(finished(worktree="/tmp/w"))) == ["The work is in /tmp/w"]
     cut_off = whereabouts(ended(finished("interrupted", worktree="/tmp/w", branch="ralph/1")))
-    assert cut_off[-1] == "To take what is committed of it over: git merge ralph/1"
+    assert cut_off == ["The work is on branch ralph/1 in /tmp/w"]
 
 
 def test_where_nothing_was_changed_there_is_nothing_to_take_over() -> None:

@@ -33,7 +33,7 @@ from ralph.errors import UserError
 from ralph.git.client import Git, require_git
 from ralph.git.merging import contribution
 from ralph.git.remote import skipped_push_hook
-from ralph.history.work_history import WorkHistory, folded, work_history
+from ralph.history.work_history import WorkHistory, fold_work, work_history
 from ralph.process.deadline import Deadline
 from ralph.process.signals import ANNOUNCEMENT, Interrupt
 from ralph.run import options
@@ -301,5 +301,5 @@ def merged_range(run: Listed, home: Git) -> tuple[str, str] | None:
     journal = RunFolder(run.folder.path.parents[1], run.facts.work).journal
     if not os.path.exists(journal):
         return None
-    job = folded(run.facts.work, read_entries(journal)).board.jobs.get(run.facts.backlog_task)
+    job = fold_work(run.facts.work, read_entries(journal)).board.jobs.get(run.facts.backlog_task)
     return contribution(home, job.tip, job.commit) if job and job.state == "merged" and job.tip and job.commit else None

@@ -29,7 +29,7 @@ from ralph.files import state_folder
 from ralph.fleet.database import LAYOUT, ONE_SHOT, POLL, Database, Transaction
 from ralph.fleet.local_work import PauseFile
 from ralph.fleet.log import WorkerRow, WorkLog, WorkRow, WorkState, list_workers, list_works
-from ralph.history.work_history import WorkHistory, folded
+from ralph.history.work_history import WorkHistory, fold_work
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.journal import decode_entry
 from ralph.store.mailbox import Mailbox
@@ -55,7 +55,7 @@ async def see(database: Database, name: str = "") -> WorkView:
     row = await database.transact(lambda connection: _find_work(connection, name))
     log = WorkLog(database, row.id)
     state = await log.refresh()
-    history = folded(row.id, filter(None, (decode_entry(line) for _, _, line in log.new_lines)))
+    history = fold_work(row.id, filter(None, (decode_entry(line) for _, _, line in log.new_lines)))
     history.state = state.finished.outcome if state.finished else "running"
     workers = await database.transact(list_workers)
     return WorkView(row, history, tuple(one for one in workers if one.repository == row.repository))

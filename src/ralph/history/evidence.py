@@ -1,5 +1,7 @@
-"""What is there to see of a run? What it changed, or one iteration of it, file by file and line by line; how its checks
-failed, what it called and what it was asked: as much as a page can hold, without control characters and keys."""
+"""Evidence for a report or a diff page: patches, the output of failed checks, tool calls and prompts.
+
+All of it is limited in size, without control characters, and with secrets redacted.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,8 +16,7 @@ from ralph.core.secrets import Redactor, redact_text, secret_values
 from ralph.core.text import both_ends, clean, nickname, short, tail
 from ralph.errors import UserError
 from ralph.git.checkpoints import Checkpoints, patch, patches_between
-from ralph.git.client import Git, require_git
-from ralph.history.feed import remembered
+from ralph.history.feed import compare_trees
 from ralph.history.repositories import repository_with_checkpoints
 from ralph.history.run_history import RunHistory
 from ralph.store.archive import Logs
@@ -23,13 +24,12 @@ from ralph.store.folder import RunFolder
 from ralph.store.journal import Entry, JournalReader, decode_entry
 from ralph.store.register import Listed
 
-MOST_LINES = 20_000
-LONGEST_LINE = 500
+MAX_LINES = 20_000
+MAX_LINE = 500
 
 
 class PatchedFile(Struct):
-    """A file that differs, the lines of its patch, and how many of them are new or gone; what it `was` called before,
-    if that was another name."""
+    """A changed file with the lines of its patch. `was` is its earlier name, if it was renamed."""
 
     path: str
     added: int
@@ -39,7 +39,7 @@ class PatchedFile(Struct):
 
 
 class Patch(Struct, frozen=True):
-    """`number` is the iteration, None for the whole run; `last` is the last there is; `is_cut`: there is more."""
+    """`number` is the iteration, None for the whole run; `last` is the last iteration; `is_cut`: there is more."""
 
     number: int | None
     last: int
@@ -48,24 +48,12 @@ class Patch(Struct, frozen=True):
 
 
 def patch_of(run: Listed, number: int | None) -> Patch:
-
-    return _patch(repository_with_checkpoints(run), run.id, number)
-
-
-def patch_in(run: str, place: str, number: int | None) -> Patch:
-    """The patch of a run that worked in `place`."""
-    if not os.path.isdir(place):
-        raise UserError(f"{place} is gone", "the run's work cannot be looked at")
-
-    return _patch(require_git(Path(place)), run, number)
-
-
-def _patch(repo: "Git", run: str, number: int | None) -> Patch:
-
-    saved = Checkpoints(repo, run)
+    """Return the patch of an iteration, or of the whole run, even if its worktree was removed."""
+    repo = repository_with_checkpoints(run)
+    saved = Checkpoints(repo, run.id)
     last = max((int(one.name) for one in saved.all() if one.name.isdigit()), default=0)
     if not last:
-        raise UserError(f"{nickname(run)} has not finished an iteration yet", "what it changes is kept after each")
+        raise UserError(f"{nickname(run.id)} has not finished an iteration yet", "changes are saved after each one")
     chosen = min(number, last) if number else None
     before, after = saved.around(chosen) if chosen else saved.ends()
     files, is_cut = files_in(patch(repo, before, after), Redactor(secret_values(os.environ)).text)
@@ -73,13 +61,13 @@ def _patch(repo: "Git", run: str, number: int | None) -> Patch:
 
 
 def files_in(chunks: Iterable[bytes], redact: Callable[[str], str] = redact_text) -> tuple[list[PatchedFile], bool]:
-    """The files of a patch with their lines, and whether there are more than can be shown."""
+    """Return the files of a patch, and whether it was cut."""
     files: list[PatchedFile] = []
     in_head = True
     for count, raw in enumerate(lines_in(chunks)):
-        if count >= MOST_LINES:
+        if count >= MAX_LINES:
             return files, True
-        line = redact(clean(raw.decode("utf-8", "replace"))).expandtabs(4)[:LONGEST_LINE]
+        line = redact(clean(raw.decode("utf-8", "replace"))).expandtabs(4)[:MAX_LINE]
         if line.startswith("diff --git "):
             in_head = True
             files.append(PatchedFile(line.rpartition(" b/")[2], 0, 0, []))
@@ -115,16 +103,16 @@ def lines_in(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 RedactText = Callable[[str], str]
-MOST_IN_ALL = 300_000
-MOST_EACH = 24_000
-LEAST_OF_A_PROMPT = 60  # fewer characters say nothing
-_NAMES = (e.IterationStarted, e.ToolStarted, e.ToolFinished, e.IterationFinished)
-_TOLD = tuple(b'{"type":"%s"' % e.NAMES[kind].encode() for kind in _NAMES)
-_RECORD, _FAILED = _TOLD[-1], b'"passed":false'
+MAX_TOTAL = 300_000
+MAX_PER_ITERATION = 24_000
+MIN_PROMPT = 60  # characters; fewer are useless
+_EVENTS = (e.IterationStarted, e.ToolStarted, e.ToolFinished, e.IterationFinished)
+_TYPES = tuple(b'{"type":"%s"' % e.NAMES[kind].encode() for kind in _EVENTS)
+_RECORD, _FAILED = _TYPES[-1], b'"passed":false'
 
 
 class ToolCall(Struct):
-    """`lines` are those of its output; `ok` is None where it has no end."""
+    """`lines` counts the lines of its output; `ok` is None if it did not finish."""
 
     name: str
     given: str
@@ -133,7 +121,7 @@ class ToolCall(Struct):
 
 
 class Evidence(Struct, kw_only=True):
-    """Of one iteration. `tails` are the last lines of each failed check, by name; `calls_left_out` were too many."""
+    """The evidence of one iteration. `tails` are the last lines of each failed check, by name."""
 
     prompt: str = ""
     patch: Sequence[PatchedFile] = ()
@@ -144,26 +132,26 @@ class Evidence(Struct, kw_only=True):
 
 
 def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) -> dict[int, Evidence]:
-    """The evidence of each iteration, by its number. All iterations share the room. What is secret in `env` is struck
-    out, whatever it looks like: a file that an agent wrote may hold it."""
+    """Return the evidence of each iteration by number. All iterations share one size limit. Secrets of `env` are
+    redacted even in files that the agent wrote."""
     redact = Redactor(secret_values(env)).text
-    room = min(MOST_IN_ALL // max(len(history.iterations), 1), MOST_EACH)
+    room = min(MAX_TOTAL // max(len(history.iterations), 1), MAX_PER_ITERATION)
     found = {one.number: Evidence() for one in history.iterations}
-    _hear(folder.journal, found, room, redact)
+    _read_journal(folder.journal, found, room, redact)
     logs, most = Logs(folder.path), room // 6
 
-    @lru_cache(maxsize=1)  # most turns are asked the same
-    def asked(prompt: bytes) -> str:
-        return both_ends(_shown(prompt.decode("utf-8", "replace"), redact), most, "\n\n… [cut] …\n\n")
+    @lru_cache(maxsize=1)  # most prompts are the same
+    def prompt_text(prompt: bytes) -> str:
+        return both_ends(_printable(prompt.decode("utf-8", "replace"), redact), most, "\n\n… [cut] …\n\n")
 
-    for number, one in found.items() if most >= LEAST_OF_A_PROMPT else ():
+    for number, one in found.items() if most >= MIN_PROMPT else ():
         with suppress(OSError):  # an agent may have put something else in its place
-            one.prompt = asked(logs.read(number, "prompt.md", 200_000).data)
-    _look(history, found, room // 2, redact)
+            one.prompt = prompt_text(logs.read(number, "prompt.md", 200_000).data)
+    _add_patches(history, found, room // 2, redact)
     return found
 
 
-def _hear(journal: Path, found: dict[int, Evidence], room: int, redact: RedactText) -> None:
+def _read_journal(journal: Path, found: dict[int, Evidence], room: int, redact: RedactText) -> None:
     """Add tool calls and failed checks from the journal."""
     at, opened = Evidence(), dict[str, ToolCall]()
     most_calls = max(room // 300, 10)
@@ -184,7 +172,8 @@ def _hear(journal: Path, found: dict[int, Evidence], room: int, redact: RedactTe
                 failed = [check for check in event.record.checks if not check.passed]
                 each = min(room // 6 // max(len(failed), 1), 3000)
                 one = found.get(event.iteration, Evidence())
-                one.tails = {short(check.name, 200): tail(_shown(check.tail, redact), each, "…") for check in failed}
+                tails = ((short(check.name, 200), _printable(check.tail, redact)) for check in failed)
+                one.tails = {name: tail(text, each, "…") for name, text in tails}
 
 
 def _entries_with_evidence(journal: Path) -> Iterator[Entry]:
@@ -192,22 +181,21 @@ def _entries_with_evidence(journal: Path) -> Iterator[Entry]:
     with JournalReader.open(journal) as reader:
         for line in reader.lines():
             is_green = line.startswith(_RECORD) and _FAILED not in line
-            if line.startswith(_TOLD) and not is_green and (entry := decode_entry(line)):
+            if line.startswith(_TYPES) and not is_green and (entry := decode_entry(line)):
                 yield entry
 
 
-def _shown(text: str, redact: RedactText) -> str:
+def _printable(text: str, redact: RedactText) -> str:
     return redact(clean(text)).expandtabs(4).strip("\n")
 
 
-def _look(history: RunHistory, found: dict[int, Evidence], most: int, redact: RedactText) -> None:
-    """What each iteration changed, as far as git remembers."""
+def _add_patches(history: RunHistory, found: dict[int, Evidence], most: int, redact: RedactText) -> None:
+    """Add what each iteration changed, as far as git still has it."""
     trees = history.trees()
     trees.pop(0, None)
     if not trees:
         return
-
-    patches = remembered(history, trees, lambda repository, pairs: patches_between(repository, pairs, most))
+    patches = compare_trees(history, trees, lambda repository, pairs: patches_between(repository, pairs, most))
     for number, (data, is_cut) in patches.items():
         found[number].patch, _ = files_in([data], redact)
         found[number].patch_is_cut = is_cut

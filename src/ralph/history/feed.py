@@ -1,7 +1,7 @@
-"""The journal of a run, for people who watch it and for those who want to know what came of it.
+"""Read the journal of a run, live or as a whole.
 
-A live view reads the end of the journal first, so that there is something to show at once, and what counts from the
-start in small steps.
+A live view reads the end of the journal first, so that there is something to show at once, and the events that count
+from the start in small steps.
 """
 
 import os
@@ -16,10 +16,12 @@ from ralph.core import events as e
 from ralph.errors import UserError
 from ralph.git.checkpoints import changes_between
 from ralph.git.client import Git, find_git
-from ralph.history.run_history import UNCOUNTED, Fold, RunHistory
+from ralph.history.run_history import UNCOUNTED, FactsNow, Fold, RunHistory
+from ralph.history.work_history import work_history
 from ralph.store.folder import RunFolder, seen_red
 from ralph.store.journal import Entry, JournalReader, decode_entry, unreadable
-from ralph.store.register import Listed
+from ralph.store.mailbox import Mailbox
+from ralph.store.register import Listed, recorded_in
 
 TreePair = tuple[str, str]
 Known = TypeVar("Known")
@@ -55,7 +57,7 @@ class Feed:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another file has taken its place: a run whose journal was removed writes it again."""
+        """Whether the journal was removed and written again."""
         try:
             return os.stat(self._path).st_ino != self._near.stat.st_ino
         except OSError as error:
@@ -133,19 +135,21 @@ def entries_of(path: Path, number: int) -> Iterator[News]:
 
 
 def history_now(run: Listed) -> RunHistory:
-    """Return what came of a run up to this moment."""
-    return history_of(run.folder, run.state, time.time() if run.is_alive else 0.0)
+    """Return the history of a run up to now, with what is true now."""
+    history = history_of(run.folder, run.state, time.time() if run.is_alive else 0.0)
+    history.now = facts_now(run, history)
+    return history
 
 
 def history_of(folder: RunFolder, state: str = "", now: float = 0.0, then: Sequence[e.Event] = ()) -> RunHistory:
-    """Return what came of a run. `state` is known of a run without an outcome, `now` is the time if it still runs, and
-    `then` are events that are not written yet."""
+    """Return the history of a run. `state` is the state of one without an outcome, `now` is the time if it is running,
+    and `then` are events that are not written yet."""
     fold, news = Fold(folder.id), None
     with JournalReader.open(folder.journal) as reader:
         for news in filter(None, map(_counted, reader.lines())):
-            fold.hear(news.event, news.entry.at)
+            fold.add(news.event, news.entry.at)
     for event in then:
-        fold.hear(event, time.time())
+        fold.add(event, time.time())
     if news is None:
         raise UserError(
             f"there is nothing to read in {folder.journal}", "it is empty, or was written by another version of ralph"
@@ -156,17 +160,45 @@ def history_of(folder: RunFolder, state: str = "", now: float = 0.0, then: Seque
     return with_files(history)
 
 
+def facts_now(run: Listed, history: RunHistory) -> FactsNow:
+    """Look up the branch, the questions and the task of a run."""
+    questions = () if history.outcome == "done" else Mailbox(run.place).read().questions
+    return FactsNow(
+        has_branch=bool(history.branch) and (os.path.isdir(history.worktree) or _branch_exists(history)),
+        open_questions=tuple(one.id for one in questions),
+        is_parked=bool(history.backlog_task) and _is_parked(run, history),
+    )
+
+
+def _branch_exists(history: RunHistory) -> bool:
+    try:
+        repository = find_git(Path(history.workspace))
+        return bool(repository and repository.resolve(f"refs/heads/{history.branch}"))
+    except UserError:
+        return False
+
+
+def _is_parked(run: Listed, history: RunHistory) -> bool:
+    """Return whether the run's task is parked in the latest backlog here, which is the one that can be retried."""
+    works = [one for one in recorded_in(run.folder.path.parents[1]) if one.facts.kind == "work"]
+    latest = max(works, key=lambda one: one.id, default=None)
+    if latest is None or latest.id != history.work:
+        return False
+    job = work_history(latest).board.jobs.get(history.backlog_task)
+    return job is not None and job.state == "parked"
+
+
 def with_files(history: RunHistory) -> RunHistory:
     """Add the files that each iteration and the whole run changed, as far as git still has them."""
     if trees := history.trees():
-        found = remembered(history, trees, changes_between)
+        found = compare_trees(history, trees, changes_between)
         for one in history.iterations:
             one.files = found.get(one.number)
         history.files = found.get(0)
     return history
 
 
-def remembered(
+def compare_trees(
     history: RunHistory,
     trees: dict[int, TreePair],
     between: "Callable[[Git, list[TreePair]], dict[TreePair, Known]]",

@@ -1,5 +1,8 @@
-"""What does a run need of the person who started it? Each need as a fact, and what can be done about it as data: a
-terminal shows that as a command, a page as a button."""
+"""What a run needs from a person, and what can be done about it, computed from what is true now.
+
+A terminal shows an action as a command, the web UI as a button. ralph accepts every command that is shown: nothing is
+proposed for a branch that is gone, a question that is closed, or a run that cannot be resumed.
+"""
 
 from collections.abc import Iterator
 from math import ceil
@@ -14,19 +17,25 @@ from ralph.history.states import state_of
 
 
 class Action(Struct, frozen=True):
-    """What a person can do. `question` is the one to answer, by its id; `options` of a run that shall go on, by name;
-    `branch` is what git merges; to `allow` is to let a run go on whose agent may do everything."""
+    """Something that a person can do about `run`.
 
-    verb: Literal["answer", "tell", "resume", "allow", "diff", "merge", "show", "report", "accept", "discard"]
+    `question` is the id of the one to answer, `options` belong to a resume, `task` is the task of the backlog `run` to
+    retry. To `allow` is to resume with --yolo.
+    """
+
+    verb: Literal["answer", "tell", "resume", "allow", "diff", "show", "report", "accept", "discard", "retry"]
     run: str
     question: str = ""
     options: tuple[tuple[str, str], ...] = ()
-    branch: str = ""
+    task: str = ""
 
 
 class Need(Struct, frozen=True, kw_only=True):
-    """`kind` is question, check, unverified, unclaimed, denied, branch, scm, restored, notice, or the state in which
-    the run stays until somebody acts. `text` is what others said of it; `name` and `iteration` tell SCM tasks apart."""
+    """One thing that needs a person.
+
+    `kind` is question, check, unverified, unclaimed, denied, branch, task, scm, restored, notice, or the state in which
+    the run stays until somebody acts. `name` and `iteration` tell SCM tasks apart.
+    """
 
     kind: str
     name: str = ""
@@ -36,63 +45,88 @@ class Need(Struct, frozen=True, kw_only=True):
     check: CheckResult | None = None
 
 
+_CUT_OFF = ("", "interrupted", "failed", "fatal")  # the last turn may not be committed, so it cannot be accepted
 _LIMITED = {"exhausted", "budget", "timeout", "stalled"}
 
 
 def needs(history: RunHistory) -> list[Need]:
-    """What it asks, how it ended, what it was not allowed, where the work is, and what was odd."""
+    """Return what is open: questions, the ending, denials, the branch, and what went wrong on the side."""
+    if history.branch and history.outcome and not history.now.has_branch and not history.backlog_task:
+        return []  # accepted or discarded
     run = history.run
-    open_questions = [one for one in history.questions if not one.answer]
-    found = [Need(kind="question", text=one.text, actions=(Action("answer", run, one.id),)) for one in open_questions]
-    found += _ending(history)
+    questions = [one for one in history.questions if not one.answer and history.now.is_open(one.id, history.outcome)]
+    found = [Need(kind="question", text=one.text, actions=(Action("answer", run, one.id),)) for one in questions]
+    found += _task_needs(history) if history.backlog_task and history.outcome else _ending_needs(history)
     if history.denied_tools and history.outcome and history.outcome != "done":
-        allow = (Action("allow", run),) if _is_held_back(history) else ()
+        allow = (Action("allow", run),) if _was_denied_everything(history) and not history.backlog_task else ()
         found.append(Need(kind="denied", name=listed(tuple(history.denied_tools)), actions=allow))
-    if history.branch and history.outcome and not history.untouched and not history.backlog_task:  # a gate lands items
-        found.append(Need(kind="branch", actions=(Action("merge", run, branch=history.branch),)))
+    if history.branch and history.outcome not in _CUT_OFF and not history.untouched and not history.backlog_task:
+        found.append(Need(kind="branch", actions=(Action("accept", run),)))
+    return [*found, *_side_effects(history)]
+
+
+def _side_effects(history: RunHistory) -> Iterator[Need]:
+    """Yield failed SCM tasks, restored files and warnings."""
     for past in history.iterations:
-        failed = ((task, detail) for task, ok, detail in past.scm if not ok)
-        found += [Need(kind="scm", name=task, text=detail, iteration=past.number) for task, detail in failed]
+        for task, ok, detail in past.scm:
+            if not ok:
+                yield Need(kind="scm", name=task, text=detail, iteration=past.number)
     restored = sorted({path for past in history.iterations for path in past.restored})
     if restored:
-        found.append(Need(kind="restored", text=", ".join(restored)))
-    return [*found, *(Need(kind="notice", text=notice) for notice in history.notices)]
+        yield Need(kind="restored", text=", ".join(restored))
+    lists = [f": {listed(past.restored)}" for past in history.iterations if past.restored]
+    for notice in history.notices:
+        if not any(names in notice for names in lists):  # else it says the same
+            yield Need(kind="notice", text=notice)
 
 
 def next_steps(history: RunHistory) -> list[Action]:
-    """The two or three things that make sense once the run has ended, the likeliest first."""
+    """Return the two or three actions that make sense once the run has ended, the likeliest first."""
     run = history.run
-    look = [Action("diff", run)] if history.base_tree and not history.untouched and history.finished else []
+    look = [Action("diff", run)] if history.has_changes else []
     if history.outcome and state_of(history.outcome).needs_you:
-        options = (("until", "checks"),) if history.lacks_claim_alone else _room(history)
-        go_on = Action("allow", run) if _is_held_back(history) else Action("resume", run, options=options)
-        resume = [go_on] if history.finished or history.iterations else []
-        return [*resume, *look, Action("show", run)] if resume else []
+        options = (("until", "checks"),) if history.lacks_claim_alone else _higher_limit(history)
+        is_denied = _was_denied_everything(history)
+        resume = Action("allow", run) if is_denied else Action("resume", run, options=options)
+        return [resume, *look, Action("show", run)] if history.finished or history.iterations else []
     if history.branch and not history.untouched:
         return [*look, Action("accept", run), Action("discard", run)]
     return [*look, Action("report", run)]
 
 
-def _ending(history: RunHistory) -> Iterator[Need]:
+def _task_needs(history: RunHistory) -> Iterator[Need]:
+    """Yield what a run for a task needs: its backlog resumes and merges it, so only a parked task can be retried."""
+    if history.now.is_parked:
+        yield Need(kind="task", name=history.backlog_task, actions=(Action("retry", history.work, task=history.backlog_task),))
+        yield from _failing_checks(history)
+
+
+def _failing_checks(history: RunHistory) -> Iterator[Need]:
+    for check in history.failing:
+        yield Need(kind="check", check=check)
+
+
+def _ending_needs(history: RunHistory) -> Iterator[Need]:
     if history.state in _LIMITED and history.lacks_claim_alone:
-        suffice = Action("resume", history.run, options=(("until", "checks"),))
+        finish = Action("resume", history.run, options=(("until", "checks"),))
         worded = next((claim.split(":", 1) for claim in history.claims if ":" in claim), None)
-        deed = Claim(*worded).deed if worded else "say that it is done"  # what the agent should have done
-        yield Need(kind="unclaimed", text=deed, actions=(Action("diff", history.run), suffice))
-    elif history.state != "asking" and state_of(history.state).needs_you:  # a question is a need of its own
+        deed = Claim(*worded).deed if worded else "say that it is done"
+        yield Need(kind="unclaimed", text=deed, actions=(Action("diff", history.run), finish))
+    elif history.state != "asking" and state_of(history.state).needs_you:  # a question is its own need
         tell = (Action("tell", history.run),) if history.state in ("stalled", "blocked") else ()
-        resume = Action("resume", history.run, options=_room(history))
+        resume = Action("resume", history.run, options=_higher_limit(history))
         text = history.reason if history.state == "blocked" else ""
-        if not _is_held_back(history):  # of which the permissions speak
+        if not _was_denied_everything(history):  # then the denial is the need
             yield Need(kind=history.state, text=text, actions=(*tell, resume))
-        for check in history.failing if history.state != "paused" else ():
-            yield Need(kind="check", check=check)
+        if history.state != "paused":
+            yield from _failing_checks(history)
     elif history.outcome == "done" and not history.verified:
-        yield Need(kind="unverified", actions=(Action("diff", history.run),))
+        look = (Action("diff", history.run),) if history.has_changes else ()
+        yield Need(kind="unverified", actions=look)
 
 
-def _room(history: RunHistory) -> tuple[tuple[str, str], ...]:
-    """As much again as was used up: limits of money and time are those of the whole run."""
+def _higher_limit(history: RunHistory) -> tuple[tuple[str, str], ...]:
+    """Return the option that doubles the limit that was reached; limits of money and time are for the whole run."""
     if history.state == "exhausted":
         return (("more", "10"),)
     if history.state == "timeout":
@@ -104,6 +138,6 @@ def _room(history: RunHistory) -> tuple[tuple[str, str], ...]:
     return (("max_cost", str(ceil(2 * history.cost_usd) or 1)),)
 
 
-def _is_held_back(history: RunHistory) -> bool:
-    """Whether the run failed because its agent was not allowed to do anything."""
+def _was_denied_everything(history: RunHistory) -> bool:
+    """Return whether the run failed because its agent was not allowed to do anything."""
     return history.state == "failed" and bool(history.iterations and history.iterations[-1].denials)

@@ -2,16 +2,24 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import asdict
 
+from ralph.core.model import STOP_REQUEST
 from ralph.core.state import RunSummary
 from ralph.history.states import state_of
 from ralph.store.mailbox import Mail, Mailbox
 from ralph.store.register import Listed, loops, runs
 
 MAX_SECONDS = 1e12  # of a run without a duration; its times may be anything
+DISMISSED = "dismissed"
+"""The file in a run's folder that says that a person has seen how it ended."""
+STOPPED_BY_PERSON = ("SIGINT", "SIGTERM", "SIGHUP", STOP_REQUEST)
+
+Successes = Mapping[tuple[str, str], float]
+"""When the latest run that was done began, by workspace and goal."""
+_NONE: Successes = {}
 
 
 class RunNow(RunSummary, omit_defaults=False, kw_only=True):
@@ -19,7 +27,7 @@ class RunNow(RunSummary, omit_defaults=False, kw_only=True):
 
     `state` is "asking" while a question is open, whether the run is `held` by it or not; `iteration` is the current
     one, or the last; `age_s` counts from the start until now, `lasted_s` until the end; `reason` is why it waits, is
-    held or has ended; `pausing`: it pauses before its next turn.
+    held or has ended; `pausing`: it pauses before its next turn; `mergeable`: its branch waits to be accepted.
     """
 
     state: str
@@ -32,12 +40,19 @@ class RunNow(RunSummary, omit_defaults=False, kw_only=True):
     questions: tuple[str, ...] = ()
     notes: int = 0
     pausing: bool = False
+    mergeable: bool = False
+
+    @property
+    def label(self) -> str:
+        """The state as lists show it: work that nothing has verified is not just done."""
+        return self.state if self.verified else "unverified"
 
 
 def runs_now(everything: bool = False, env: Mapping[str, str] = os.environ) -> list[RunNow]:
     """Return the running runs, or all of them, newest first."""
-    now = time.time()
-    return [run_now(run, now) for run in reversed(runs(env)) if everything or run.is_alive]
+    now, known = time.time(), runs(env)
+    successes = latest_successes(known)
+    return [run_now(run, now, successes=successes) for run in reversed(known) if everything or run.is_alive]
 
 
 def loops_at_work(env: Mapping[str, str] = os.environ) -> dict[str, int]:
@@ -49,7 +64,15 @@ def loops_at_work(env: Mapping[str, str] = os.environ) -> dict[str, int]:
     return found
 
 
-def run_now(run: Listed, now: float, mail: Mail | None = None) -> RunNow:
+def latest_successes(known: Iterable[Listed]) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    for facts in (run.facts for run in known if run.facts.outcome == "done"):
+        key = facts.workspace, facts.goal
+        found[key] = max(found.get(key, 0.0), facts.began)
+    return found
+
+
+def run_now(run: Listed, now: float, mail: Mail | None = None, successes: Successes = _NONE) -> RunNow:
     """Return a run as it is now. The mailbox is read only if the run is alive and its `mail` isn't given."""
     facts = run.facts
     if mail is None:
@@ -64,16 +87,48 @@ def run_now(run: Listed, now: float, mail: Mail | None = None) -> RunNow:
         "until": facts.until if facts.waits else 0.0,
         "verified": facts.verified or facts.outcome != "done",
     }
+    mergeable = is_mergeable(run)
     return RunNow(
         **known,
         state="asking" if is_asking and run.state != "stopping" else run.state,
         alive=run.is_alive,
         held=held,
-        needs_you=held or is_asking or state_of(run.state).needs_you,
+        needs_you=held or is_asking or (not run.is_alive and _is_open(run, successes, mergeable)),
         iteration=facts.finished + (run.is_alive and not held and not facts.waits),
         age_s=age,
         lasted_s=age if run.is_alive else facts.seconds or min(max(facts.changed - facts.began, 0.0), MAX_SECONDS),
         questions=tuple(question.text for question in mail.questions),
         notes=run.ungiven(len(mail.notes)),
         pausing=mail.is_paused,
+        mergeable=mergeable,
     )
+
+
+def is_mergeable(run: Listed) -> bool:
+    """Return whether an ended run has work in its own worktree: accept and discard remove it."""
+    facts = run.facts
+    has_work = bool(facts.outcome and facts.branch and not facts.untouched and not facts.work)
+    return has_work and os.path.isdir(facts.worktree)
+
+
+def _is_open(run: Listed, successes: Successes, mergeable: bool) -> bool:
+    """Return whether a person still has to act on an ended run."""
+    facts = run.facts
+    if facts.work or is_dismissed(run):  # a task needs a person as part of its backlog
+        return False
+    if mergeable and facts.outcome == "done":
+        return True
+    if facts.branch and not facts.untouched and not mergeable and facts.outcome:  # accepted or discarded
+        return False
+    if facts.interrupted_by in STOPPED_BY_PERSON and run.state == "interrupted":
+        return False
+    is_superseded = bool(facts.goal) and successes.get((facts.workspace, facts.goal), 0.0) > facts.began
+    return state_of(run.state).needs_you and not is_superseded
+
+
+def is_dismissed(run: Listed) -> bool:
+    """Return whether a person dismissed the run since it ended."""
+    try:
+        return os.stat(f"{run.place}/{DISMISSED}").st_mtime >= run.facts.changed
+    except OSError:
+        return False

@@ -1,6 +1,6 @@
-"""What came of a run? The one fold from its events to facts: the summary at its end, `ralph show`, reports, the full
-screen and the page all ask here, and only put into words what they get."""
+"""The one fold from the events of a run to facts. Summary, `ralph show`, reports, TUI and web UI only phrase them."""
 
+import os
 from typing import Literal
 
 from msgspec import Struct, field
@@ -20,7 +20,7 @@ UNCOUNTED = frozenset({
     *(e.AgentText, e.AgentProgress, e.AgentResult, e.ToolStarted, e.ToolFinished, e.PermissionDenied),
     *(e.ReviewStarted, e.ReviewFinished, e.Converged, e.Stalled, e.Exhausted),
 })  # fmt: skip
-"""Events of a run that change nothing here, and may be left unread: they are most of a journal."""
+"""Events that change nothing here and need not be decoded: they are most of a journal."""
 _COUNTED = e.NAMES.keys() - UNCOUNTED
 
 IterationResult = Literal[
@@ -35,12 +35,12 @@ IterationResult = Literal[
     "children at work",
     "no claim",
 ]
-"""What came of an iteration. `refused` is a claim that was not believed; `interrupted`: none was looked for; `children
-at work`: one that stands as soon as they have ended."""
+"""`refused`: its claim was rejected; `interrupted`: ralph did not look for a claim; `children at work`: the claim
+counts once they have ended."""
 
 
 class CheckResult(Struct, kw_only=True):
-    """One check of one iteration. `timeout`: it took longer than these seconds."""
+    """One check of one iteration. `timeout`: it took longer than these seconds; `log` is an absolute path."""
 
     name: str
     passed: bool
@@ -51,7 +51,7 @@ class CheckResult(Struct, kw_only=True):
 
 
 class ReviewResult(Struct):
-    """One review of one iteration. `failure`: why the agent did not get to its end."""
+    """One review of one iteration. `failure`: why the reviewer did not finish."""
 
     name: str
     passed: bool
@@ -59,9 +59,12 @@ class ReviewResult(Struct):
 
 
 class PastIteration(Struct, kw_only=True):
-    """One iteration. `uncounted` are turns that a limit or a passing fault ended; `refused` are the objections to its
-    claim; `files` is None where that is not known; `is_whole`: it was finished; `is_accepted`: the run was done with
-    it; `is_unjudged`: the run was interrupted before it looked for a claim; `awaits_children`: its claim does."""
+    """One iteration.
+
+    `uncounted` counts the turns that ended by a usage limit or a temporary failure; `refused` are the objections to its
+    claim; `files` is None if unknown; `is_whole`: it finished; `is_accepted`: the run ended with it as done;
+    `is_unjudged`: the run was interrupted before it looked for a claim; `awaits_children`: its claim waits for them.
+    """
 
     number: int
     began: float
@@ -93,7 +96,7 @@ class PastIteration(Struct, kw_only=True):
 
     @property
     def is_green(self) -> bool:
-        """Whether nothing went wrong in it, whatever its claim was worth."""
+        """Whether nothing went wrong in it, even if its claim was refused."""
         return self.is_accepted or (self.is_whole and not self.failure and not self._problem)
 
     @property
@@ -111,7 +114,7 @@ class PastIteration(Struct, kw_only=True):
         return self.result == "no claim" or is_misplaced
 
     def judge(self) -> None:
-        """Says what came of it, from what is known by now. What the run was done with is done, though it failed."""
+        """Set `result` from what is known by now. An accepted iteration is done even if its turn failed."""
         if not self.is_whole or self.is_accepted:
             self.result = "done" if self.is_whole else "unfinished"
         elif self.failure or self.refused:
@@ -123,7 +126,7 @@ class PastIteration(Struct, kw_only=True):
 
 
 class Span(Struct):
-    """What the run did for a while: turn, check, wait or pause."""
+    """A period of the run. `kind` is turn, check, wait or pause."""
 
     kind: str
     began: float
@@ -133,17 +136,34 @@ class Span(Struct):
 
 
 class AskedQuestion(Struct):
-    """A question of the agent's, and the answer it got."""
+    """A question from the agent, and its answer."""
 
     id: str
     text: str
     answer: str = ""
 
 
+class FactsNow(Struct, frozen=True):
+    """What is true of a run now, which its journal cannot know. The defaults are those of a run that has just ended.
+
+    `open_questions` are ids, None if unknown; `is_parked`: the run is for a task that can be retried.
+    """
+
+    has_branch: bool = True
+    open_questions: tuple[str, ...] | None = None
+    is_parked: bool = False
+
+    def is_open(self, question: str, outcome: str) -> bool:
+        """Return whether the question can still be answered."""
+        return outcome != "done" and (self.open_questions is None or question in self.open_questions)
+
+
 class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
-    """The summary of a run with everything that happened in it. `state` is its outcome, or what it does now;
-    `check_names` are the checks it was started with, `baseline` their results before the first turn, `red_before` those
-    that an earlier run here has seen fail."""
+    """The summary of a run with everything that happened in it.
+
+    `state` is its outcome, or what it does now; `check_names` are the checks it was started with, `baseline` their
+    results before the first turn, `red_before` those that failed in an earlier run here.
+    """
 
     state: str = "running"
     ended: float = 0.0
@@ -160,15 +180,16 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     notices: list[str] = field(default_factory=list)
     files: list[FileChange] | None = None
     red_before: list[str] = field(default_factory=list)
+    now: FactsNow = FactsNow()
 
     @property
     def whole(self) -> list[PastIteration]:
-        """The iterations that were finished."""
+        """The finished iterations."""
         return [one for one in self.iterations if one.is_whole]
 
     @property
     def proven(self) -> list[str]:
-        """The checks that have been seen red, in this run or before: those that can fail."""
+        """The checks that have failed in this run or an earlier one, so they can fail."""
         results = (self.baseline, *(one.checks for one in self.iterations))
         red = {check.name for checks in results for check in checks if not check.passed}
         known = red.union(self.red_before)
@@ -176,7 +197,7 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
     @property
     def unproven(self) -> list[str]:
-        """The checks that nobody has ever seen red: they may be unable to fail."""
+        """The checks that have never failed: they may be unable to."""
         proven = {*self.proven}
         return [name for name in self.checked if name not in proven]
 
@@ -196,18 +217,24 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
         return any(one.checks and one.is_green and one.lacks_claim_alone for one in self.whole[-1:] if self.claims)
 
     @property
+    def has_changes(self) -> bool:
+        """Whether git knows of a change that the run made."""
+        is_known = ":" in (self.base_tree or "") and not self.untouched
+        return is_known and any(one.tree not in (None, self.base_tree) for one in self.iterations)
+
+    @property
     def denied_tools(self) -> list[str]:
         """The tools that the agent was not allowed to use."""
         return list(dict.fromkeys(tool for one in self.iterations for tool in one.denials))
 
     @property
     def refused_claims(self) -> int:
-        """How many claims were not believed: an iteration has one at most, to which several gates may object."""
+        """How many claims were refused: an iteration has at most one, to which several gates may object."""
         return sum(bool(one.refused) for one in self.iterations)
 
     def trees(self) -> dict[int, tuple[str, str]]:
-        """The trees of git before and after each iteration that left one; under 0, those around the whole run."""
-        if ":" not in (self.base_tree or ""):  # without git, a fingerprint is all that is left
+        """Return the git trees before and after each iteration that has one; under 0, those around the whole run."""
+        if ":" not in (self.base_tree or ""):  # without git there is only a fingerprint
             return {}
         before, found = self.base_tree, {}
         for one in self.iterations:
@@ -220,37 +247,39 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
 
 class Fold:
-    """A listener that makes the history. `running` are the checks at work, `todo` is the agent's list in this turn."""
+    """Folds events into a history. `running` are the checks that are running."""
 
     def __init__(self, run: str) -> None:
         self.history = RunHistory(run=run)
         self._todo: tuple[e.TodoItem, ...] = ()
         self.running: set[str] = set()
         self._last = 0.0
-        self._open: dict[str, Span] = {}  # by what is done
-        self._results: dict[str, int] = {}  # where the checks stand in the iteration at work, by name
+        self._open: dict[str, Span] = {}  # by what they are about
+        self._results: dict[str, int] = {}  # position of each check in the current iteration
         self._refusals: set[Refusal] = set()  # of the last claim
         self._asked: dict[str, AskedQuestion] = {}  # by the id of the question
         self._numbered: dict[int, PastIteration] = {}
         self._board: Board | None = None
-        self._goal = ""  # of the first start, and whole: the summary has only the beginning of it
+        self._goal = ""  # of the first start; the summary cuts it
+
+    @property
+    def _root(self) -> str:
+        return self.history.worktree or self.history.workspace
 
     @property
     def last_results(self) -> dict[str, CheckResult | None]:
-        """Each check as it stands: its latest result, None where it has none yet."""
+        """The latest result of each check; None if it has none yet."""
         results = (self.history.baseline, *(one.checks for one in self.history.iterations))
         known = {check.name: check for checks in results for check in checks}
         return {name: known.get(name) for name in (*self.history.check_names, *known, *sorted(self.running))}
 
-    def hear(self, event: e.Event, at: float) -> None:
+    def add(self, event: e.Event, at: float) -> None:
         if type(event) in _COUNTED:
             self.history = after(self.history, event, at)
-            self._hear_of_iteration(event, at)
-            if self.history.iterations:  # no event changes what came of those before the last one
+            self._add_to_iteration(event, at)
+            if self.history.iterations:  # earlier ones do not change any more
                 self.history.iterations[-1].judge()
         elif type(event) not in e.NAMES and not isinstance(event, e.Unheard):
-            # Of the work on a backlog, its items are what there is to do, and its checks those of the gate.
-
             if isinstance(event, WorkStarted):
                 self.history.check_names = [*event.checks]
             self._board = board_after(self._board, event, at)
@@ -258,15 +287,14 @@ class Fold:
 
     @property
     def todo(self) -> tuple[e.TodoItem, ...]:
-        """What there is to do: the agent's own list, or the items of a backlog."""
+        """The agent's todo list, or the tasks of a backlog."""
         if self._board is None:
             return self._todo
-
         return todo_of(self._board)
 
     def as_of(self, now: float = 0.0, state: str = "") -> RunHistory:
-        """The history as it stands; `state` is what is known of a run that has no outcome yet, `now` the moment at
-        which it is still at work: the last event may be an hour old."""
+        """Return the history so far. `state` is the state of a run without an outcome; `now` is given if it is running,
+        because its last event may be an hour old."""
         history, last = self.history, max(self._last, now)
         spans = [*history.spans, *(replace(span, ended=max(last, span.began)) for span in self._open.values())]
         if history.outcome:
@@ -290,13 +318,13 @@ class Fold:
     def _start(self, number: int, at: float) -> None:
         iterations = self.history.iterations
         fresh = PastIteration(number=number, began=at)
-        if iterations and not iterations[-1].is_whole:  # it was cut off, and is begun anew
+        if iterations and not iterations[-1].is_whole:  # it was cut off and starts again
             cut = iterations.pop()
             fresh.number, fresh.began, fresh.usage, fresh.uncounted = cut.number, cut.began, cut.usage, cut.uncounted
         iterations.append(fresh)
         self._numbered[fresh.number], self._results, self._refusals = fresh, {}, set()
 
-    def _hear_of_iteration(self, event: e.Event, at: float) -> None:
+    def _add_to_iteration(self, event: e.Event, at: float) -> None:
         iterations = self.history.iterations
         match event:
             case e.IterationStarted():
@@ -315,7 +343,7 @@ class Fold:
             case e.IterationFinished():
                 if not iterations or iterations[-1].is_whole:
                     self._start(event.iteration, at)
-                _fill(iterations[-1], event.record, at)
+                _fill(iterations[-1], event.record, at, self._root)
                 self._spend(iterations[-1:], event.record.usage)
             case e.TodoUpdated():
                 self._todo = event.items
@@ -324,27 +352,27 @@ class Fold:
                     one.uncounted += 1
                 self._spend(iterations[-1:], event.turn.usage)
             case e.Baseline():
-                self.history.baseline = [_check_result(check, check.duration) for check in event.checks]
+                self.history.baseline = [_check_result(check, check.duration, self._root) for check in event.checks]
             case e.CheckStarted():
                 self._begin("check", at, short(event.name, 200))
                 self.running.add(short(event.name, 200))
             case e.CheckFinished():
                 self._close(at, name := short(event.name, 200))
                 for one in iterations[-1:]:
-                    if not one.is_whole:  # until its record says it
+                    if not one.is_whole:  # its record replaces this
                         place = self._results.setdefault(name, len(one.checks))
-                        one.checks[place : place + 1] = [_check_result(event, event.duration_s)]
+                        one.checks[place : place + 1] = [_check_result(event, event.duration_s, self._root)]
             case e.ClaimRejected():
                 refusal = Refusal(short(event.claim, 100), short(event.gate, 40), short(event.reason, 500))
                 for one in iterations[-1:]:
-                    if refusal not in self._refusals:  # a run that goes on looks at its last claim again
+                    if refusal not in self._refusals:  # a resumed run looks at its last claim again
                         self._refusals.add(refusal)
                         one.refused.append(refusal)
             case _:
-                self._hear_of_run(event, at)
+                self._add_to_run(event, at)
 
-    def _hear_of_run(self, event: e.Event, at: float) -> None:
-        """And of what goes on between its iterations, or belongs to one that is over."""
+    def _add_to_run(self, event: e.Event, at: float) -> None:
+        """Handle events between iterations, or about a finished one."""
         match event:
             case e.RunStarted():
                 self._run_started(event, at)
@@ -393,32 +421,32 @@ class Fold:
         self._open[what] = Span(kind, at, at, what, number)
 
     def _close(self, at: float, what: str = "") -> None:
-        """Ends what is going on, or the one check of this name."""
+        """End the open spans, or only the check with this name."""
         for one in [what] if what else [*self._open]:
             if span := self._open.pop(one, None):
                 self.history.spans.append(replace(span, ended=max(at, span.began)))
             self.running.discard(one)
 
 
-def _check_result(check: Check | e.CheckFinished, seconds: float) -> CheckResult:
+def _check_result(check: Check | e.CheckFinished, seconds: float, root: str) -> CheckResult:
     return CheckResult(
         name=short(check.name, 200),
         passed=check.passed,
         seconds=seconds,
         exit_code=check.exit_code,
         timeout=check.timeout,
-        log=short(check.log, 300),
+        log=short(os.path.join(root, check.log), 1000) if check.log else "",
     )
 
 
-def _fill(past: PastIteration, record: Iteration, at: float) -> None:
+def _fill(past: PastIteration, record: Iteration, at: float, root: str) -> None:
     turn = record.turn
     past.number, past.ended, past.seconds = record.number, at, record.duration
     past.agent = past.agent or short(turn.agent, 80)
     past.tool_calls, past.ended_by = turn.tool_calls, turn.ended_by
     past.answer = head(clean(turn.text[: 4 * ANSWER_SHOWN]).strip(), ANSWER_SHOWN, " …") if turn.text else ""
     past.failure = short(turn.failure.reason, 500) or turn.failure.kind if turn.failure else ""
-    past.checks = [_check_result(check, check.duration) for check in record.checks]
+    past.checks = [_check_result(check, check.duration, root) for check in record.checks]
     past.reviews = [
         ReviewResult(short(review.name, 80), review.passed, short(review.failure.reason, 500) if review.failure else "")
         for review in record.reviews

@@ -12,7 +12,7 @@ BADGES = {"running": "run", "waiting": "warn", "asking": "warn", "good": "good",
 
 
 class RunState(Struct, frozen=True):
-    """`mark` and `plain_mark` (ASCII) stand for the state in a list; `advice` is what a person can do about it."""
+    """`mark` and `plain_mark` (ASCII) represent the state in a list; `advice` says what a person can do about it."""
 
     tone: Tone
     mark: str
@@ -40,6 +40,7 @@ STATES = {
     "paused": RunState("waiting", "‖", "=", True, "It is paused. Resume it when you like."),
     "asking": RunState("asking", "?", "?", True),
     "done": RunState("good", "✓", "+"),
+    "unverified": RunState("asking", "≈", "-"),
     "stopped": RunState("good", "✓", "+"),
     "exhausted": _ended("The iterations are used up. Give it more, if what it did looks right."),
     "budget": _ended("The budget is spent. Give it more, if what it did looks right."),

@@ -1,4 +1,4 @@
-"""What became of a backlog? Its journal, folded into where each task stands, and when it was worked on and merged."""
+"""The history of a backlog: its journal folded into the state of each task, and when it was worked on and merged."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from ralph.store.register import Listed
 
 
 class WorkSpan(Struct):
-    """A loop or a look of the gate, from its beginning to its end; what came of it in a word."""
+    """A run for a task, or a run of the merge gate, with its result in a word."""
 
     keys: tuple[str, ...]
     kind: str
@@ -22,7 +22,7 @@ class WorkSpan(Struct):
 
 
 class WorkHistory(Struct, kw_only=True):
-    """All that is told of a work. `state` is its state now, `last` the moment of its last line."""
+    """Everything that happened to a backlog. `state` is its state now, `last` the time of its last event."""
 
     run: str
     state: str = ""
@@ -44,19 +44,19 @@ class WorkHistory(Struct, kw_only=True):
         return displayed_states(self.board)
 
     def needing(self) -> list[tuple[Job, str]]:
-        """The tasks that a person has to look at, and why."""
+        """Return the parked tasks with the reason."""
         states = self.states
         return [(job, job.reason) for key, job in self.board.jobs.items() if states[key] == "parked"]
 
 
 def work_history(run: Listed) -> WorkHistory:
-    """The history of a work as its journal tells it now."""
-    history = folded(run.id, read_entries(run.folder.journal))
+    """Read the journal of a backlog."""
+    history = fold_work(run.id, read_entries(run.folder.journal))
     history.state = run.state
     return history
 
 
-def folded(run: str, entries: Iterable[Entry]) -> WorkHistory:
+def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
     history, spans = WorkHistory(run=run), _OpenSpans()
     for entry in entries:
         event = entry.event()
@@ -97,8 +97,7 @@ def folded(run: str, entries: Iterable[Entry]) -> WorkHistory:
 
 
 class _OpenSpans:
-    """What has begun and not ended, by its task; at the gate, by no name: to look for it among all that ever was would
-    take longer with each event."""
+    """The spans that have not ended, by task; those of the gate have no key."""
 
     def __init__(self) -> None:
         self._open: dict[str, list[WorkSpan]] = {}
@@ -120,7 +119,7 @@ class _OpenSpans:
 
 
 def board_after(board: Board | None, event: object, at: float) -> Board:
-    """What is known of a work after an event, by who has the board alone."""
+    """Return the board after an event; the given board is changed in place."""
     try:
         return work_events.apply_event(board or Board(), event, at)
     except KeyError:  # about a task that a torn line had named

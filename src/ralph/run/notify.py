@@ -101,7 +101,7 @@ class Notifier:
                 self._send(target, known)
 
     def _of_a_run(self, event: events.Event) -> Notification | None:
-        self._fold.hear(event, time.time())
+        self._fold.add(event, time.time())
         return message_about(event, self._fold.history)
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """Which lines does an event become? Depends on events alone, so that a live run and its journal read the same. What
 came of an iteration stands in a block with a bar in front, which the eye finds first."""
 
+import os
 import shlex
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from ralph.core.text import clean, plural, short, tail
 from ralph.history.run_history import Fold, PastIteration
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, telling
-from ralph.show.words import baseline_sentence, duration, exit_words, moment, verdict, width
+from ralph.show.words import baseline_sentence, duration, exit_words, moment, path_from_here, verdict, width
 from ralph.show.works import sentence
 
 LineTeller = Callable[[Any], list[str]]
@@ -97,7 +98,7 @@ class EventLines:
     def __call__(self, event: e.Event, at: float = 0.0) -> list[str]:
         """The lines for `event`, which happened at that time; an empty one in front where another kind begins."""
         if type(event) not in TALK:
-            self.fold.hear(event, at)
+            self.fold.add(event, at)
         found = self._tellers.get(type(event))
         if found is None:
             if type(event) in e.NAMES or isinstance(event, e.Unheard):
@@ -203,7 +204,8 @@ class EventLines:
         else:
             how = f"{exit_words(event.exit_code)}, {took}"
         name = self._cut(short(event.name, 200), 8 + len(how))
-        then = ", ".join(short(part, 300) for part in (event.action if self.verbose else "", event.log) if part)
+        log = path_from_here(os.path.join(self.talk.root, event.log)) if event.log else ""
+        then = ", ".join(short(part, 300) for part in (event.action if self.verbose else "", log) if part)
         rows = ([self._cut(short(event.void, 500), 6)] if event.void else self._last_lines(event.output)) + (
             [f"{marks.to} {self._cut(then, 6)}"] if then else []
         )
@@ -271,11 +273,11 @@ class EventLines:
         return self._loud("yellow", self.style.marks.waiting, text)
 
     def _paused(self, event: e.Paused) -> list[str]:
-        how = "" if event.asks else "; go on with `ralph resume`"
+        how = "" if event.asks else "; resume it with `ralph resume`"
         return self._loud("yellow", self.style.marks.paused, f"paused: {short(event.reason, 300)}{how}")
 
     def _continued(self, event: e.Continued) -> list[str]:
-        text = f"going on after a pause of {duration(event.seconds)}"
+        text = f"resumed after a pause of {duration(event.seconds)}"
         return [self.style.paint("yellow", f"{self.style.marks.to} {text}")]
 
     def _question_asked(self, event: e.QuestionAsked) -> list[str]:

@@ -13,7 +13,7 @@ from ralph.history.evidence import Evidence, PatchedFile, ToolCall
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show import plots
 from ralph.show.plots import Html, Layer, element, joined
-from ralph.show.words import MOST_SHOWN, cost, count, duration, happened, how_it_failed, money, nickname
+from ralph.show.words import MAX_NUMBER, cost, count, duration, happened, how_it_failed, money, nickname
 
 MOST_FILES = 300
 MOST_COLUMNS = 6
@@ -157,7 +157,7 @@ def _drawing(title: str, labels: list[str], layers: list[Layer], say: plots.Say)
     if not any(value for layer in layers for value in layer.values):
         return None
     used = [
-        Layer(layer.name, layer.tone, [max(0.0, min(float(MOST_SHOWN), value)) for value in layer.values])
+        Layer(layer.name, layer.tone, [max(0.0, min(float(MAX_NUMBER), value)) for value in layer.values])
         for layer in layers
         if any(layer.values)
     ]

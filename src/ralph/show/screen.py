@@ -77,7 +77,7 @@ class Screen:
             self._show(happened, self._lines)
         for event in happened:
             if self._lines is None and type(event) not in TALK:
-                self._fold.hear(event, self._clock())
+                self._fold.add(event, self._clock())
             if isinstance(event, RunFinished):
                 self._finish(event)
 

@@ -27,6 +27,7 @@ from ralph.show.words import (
     money,
     need_words,
     outcome_sentence,
+    path_from_here,
     spent,
     width,
 )
@@ -176,7 +177,7 @@ def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
             yield f"  {mark} {check.name}  {paint('dim', took)}"
         else:
             how = how_it_failed(check) + ("" if check.timeout else f", {took}")
-            log = f" {marks.to} {check.log}" if check.log else ""
+            log = f" {marks.to} {path_from_here(check.log)}" if check.log else ""
             yield f"  {mark} {check.name}  {paint('red', how)}{paint('dim', log)}"
     for refusal in one.refused:
         yield f"  {paint('alarm', f'{marks.refused} {refusal.claim} refused by {refusal.gate}: {refusal.reason}')}"
@@ -204,8 +205,8 @@ def run_list(runs: Sequence[RunNow], style: Style, columns: int, now: float, hom
     for run, row in zip(runs, rows[1:], strict=True):
         line = _row(row, sizes, columns)
         place = sizes[0] + len(_GAP)
-        state = line[place : place + len(run.state)]
-        lines.append(line[:place] + style.paint(state_of(state).color, state) + line[place + len(state) :])
+        end = place + len(run.label)
+        lines.append(line[:place] + style.paint(state_of(run.label).color, line[place:end]) + line[end:])
         lines += [style.paint("dim", _cut(indent + text, columns)) for text in _remarks(run, now)]
     return lines
 
@@ -214,7 +215,7 @@ def _facts(run: RunNow, home: str) -> tuple[str, ...]:
     of = f"/{run.max_iterations}" if run.max_iterations is not None else ""
     return (
         run.run,
-        run.state if run.verified else "unverified",
+        run.label,
         f"{run.checks_passed}/{run.checks} merged" if run.kind == "work" else f"{run.iteration}{of}",
         f"{run.checks_passed}/{run.checks}" if run.checks and run.kind != "work" else "-",
         "-" if run.cost_usd is None else money(run.cost_usd),
@@ -226,14 +227,14 @@ def _facts(run: RunNow, home: str) -> tuple[str, ...]:
 def _remarks(run: RunNow, now: float) -> list[str]:
     """What it does, what it asks, and what lies in its mailbox."""
     said = [short(run.goal, 100)] if run.goal else []
-    said += [f"task {run.backlog_task} of work {run.work}"] if run.backlog_task else []
+    said += [f"task {run.backlog_task} of {run.work}"] if run.backlog_task else []
     if not run.alive:
-        said.append(ending_reason(run) or ("go on with `ralph resume`" if run.state == "killed" else ""))
+        said.append(ending_reason(run) or ("resume it with `ralph resume`" if run.state == "killed" else ""))
     elif run.until:
         left = run.until - now
         said.append(f"{run.reason} until {moment(run.until, left)}" if left > 0 else run.reason)
     elif run.state == "paused":
-        said.append(f"for {duration(round(now - run.since))}; go on with `ralph resume`")
+        said.append(f"for {duration(round(now - run.since))}; resume it with `ralph resume`")
     elif run.doing and not run.held:
         took = now - run.since
         said.append(run.doing + (f" {duration(round(took))}" if took >= 1 else ""))

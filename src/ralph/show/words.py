@@ -1,6 +1,6 @@
-"""How are facts put into words? Times, sums and counts in as few characters as a person needs; what came of a run and
-of each iteration, and what it needs, as plain sentences that are the same wherever they are read."""
+"""Facts as text: times, amounts and counts; outcomes, needs and advice, phrased the same on every surface."""
 
+import os
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -17,11 +17,11 @@ from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, PastIteration, RunHistory
 from ralph.history.states import state_of
 
-MOST_SHOWN = 10**15  # a journal that somebody forged may hold numbers that nothing can be done with
+MAX_NUMBER = 10**15  # a forged journal may hold any number
 
 
 def portion(part: float, whole: float) -> float:
-    """How much of it that is, from 0 to 1 as it is drawn, whatever numbers a forged journal holds."""
+    """Return a share from 0 to 1, whatever numbers a forged journal holds."""
     return min(max(0.0, part / whole), 1.0) if whole > 0 else 0.0
 
 
@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
         return f"{max(seconds, 0.0):.2f}s" if seconds >= 0.005 else "0s"
     if seconds < 9.95:
         return f"{seconds:.1f}s".replace(".0", "")
-    whole = round(min(MOST_SHOWN, seconds))  # in this order it is also for what is no number
+    whole = round(min(MAX_NUMBER, seconds))  # in this order it also handles NaN
     for size, big, small in ((86400, "d", "h"), (3600, "h", "m"), (60, "m", "s")):
         if whole >= size:
             rest = whole % size // _SECONDS[small]
@@ -44,7 +44,7 @@ _SECONDS = {"h": 3600, "m": 60, "s": 1}
 
 def count(number: int) -> str:
     """`950`, `45K`, `1.2M`."""
-    number = min(number, MOST_SHOWN)
+    number = min(number, MAX_NUMBER)
     for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (1000, "K")):
         if number >= size * 0.9995:
             scaled = number / size
@@ -53,24 +53,32 @@ def count(number: int) -> str:
 
 
 def cost(usd: float | None) -> str:
-    """`$0.42`; nothing where it is not known."""
+    """`$0.42`; empty if unknown."""
     return "" if usd is None else money(usd)
 
 
 def spent(seconds: float, usd: float | None, tokens: int = 0) -> list[str]:
-    """What was used, as far as it is known: `6m7s`, `$0.42`, `45K tokens`."""
+    """Return what was used, as far as it is known: `6m7s`, `$0.42`, `45K tokens`."""
     sums = (duration(seconds), cost(usd), f"{count(tokens)} tokens" if tokens else "")
     return [one for one in sums if one]
 
 
 def from_home(path: str, home: str) -> str:
-    """`~/code` for what lies below `home`."""
+    """Return the path with `home` as ~."""
     return f"~{path[len(home) :]}" if home and f"{path}/".startswith(f"{home}/") else path
 
 
-def moment(at: float, seconds: float) -> str:
-    """The time of day `at` (epoch seconds); with its weekday where it is more than half a day away."""
+def path_from_here(path: str) -> str:
+    """Return the path relative to the current folder if it is below it."""
+    try:
+        here = os.getcwd().rstrip("/") + "/"
+    except OSError:  # it was removed
+        return path
+    return path.removeprefix(here)
 
+
+def moment(at: float, seconds: float) -> str:
+    """Return the time of day `at` (epoch seconds), with the weekday if it is more than half a day away."""
     try:
         return time.strftime("%H:%M" if seconds < 43_200 else "%a %H:%M", time.localtime(at))
     except (OverflowError, ValueError, OSError):
@@ -78,7 +86,7 @@ def moment(at: float, seconds: float) -> str:
 
 
 def width(text: str) -> int:
-    """The columns that `text` takes."""
+    """Return how many columns `text` takes."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
@@ -86,8 +94,7 @@ def width(text: str) -> int:
 def _cells(char: str) -> int:
     if char < "\u0300":
         return 1
-
-    if char == "\ufe0f":  # asks for the emoji form of what stands before it, which is one column wider
+    if char == "\ufe0f":  # selects the emoji form of the previous character, which is one column wider
         return 1
     if east_asian_width(char) in "WF":
         return 2
@@ -95,7 +102,7 @@ def _cells(char: str) -> int:
 
 
 def cut(text: str, columns: int, mark: str = "…") -> str:
-    """As much of `text` as fits, ending in `mark` if anything is missing."""
+    """Return as much of `text` as fits, ending in `mark` if anything is missing."""
     if len(text) * 2 <= columns or width(text) <= columns:
         return text
     end = next(_ends(text, columns - width(mark)))
@@ -103,7 +110,7 @@ def cut(text: str, columns: int, mark: str = "…") -> str:
 
 
 def _ends(text: str, columns: int) -> Iterator[int]:
-    """Where each piece of the text ends, of those that just fit."""
+    """Yield where each piece ends if the text is split into pieces that just fit."""
     used = 0
     for place, char in enumerate(text):
         cells = _cells(char)
@@ -115,7 +122,7 @@ def _ends(text: str, columns: int) -> Iterator[int]:
 
 
 def wrap(line: str, columns: int) -> list[str]:
-    """`line` as rows that fit, broken between words where possible; later rows keep its indentation."""
+    """Split `line` into rows that fit, between words if possible; later rows keep its indentation."""
     if len(line) * 2 <= columns or width(line) <= columns:
         return [line]
     body = line.lstrip(" ")
@@ -140,8 +147,8 @@ def wrap(line: str, columns: int) -> list[str]:
     return [*rows, row]
 
 
-def happened(one: "PastIteration") -> str:
-    """What came of an iteration."""
+def happened(one: PastIteration) -> str:
+    """Return the result of an iteration."""
     if one.result == "failed":
         return f"failed: {one.failure}"
     if one.result == "refused":
@@ -149,8 +156,8 @@ def happened(one: "PastIteration") -> str:
     return "not finished" if one.result == "unfinished" else one.result
 
 
-def baseline_sentence(history: "RunHistory") -> str:
-    """What the checks said before the first turn; empty if they were not run."""
+def baseline_sentence(history: RunHistory) -> str:
+    """Return the results of the checks before the first turn; empty if they were not run."""
     red = [check for check in history.baseline if not check.passed]
     if not history.baseline:
         return ""
@@ -169,8 +176,8 @@ def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def verdict(one: "PastIteration", history: "RunHistory") -> str | None:
-    """What is said below the checks of an iteration; None where there was nothing to find out."""
+def verdict(one: PastIteration, history: RunHistory) -> str | None:
+    """Return the line below the checks of an iteration; None if there was nothing to find out."""
     share = _share(one)
     if one.result == "refused":
         return f"not done: the agent claimed {one.refused[0].claim}, refused by {_gates(one)}"
@@ -179,7 +186,7 @@ def verdict(one: "PastIteration", history: "RunHistory") -> str | None:
     if one.result == "no claim":
         return f"not done yet: {share}, but no claim"
     if one.result == "children at work":
-        return "not done yet: the agent claimed it, and its children are at work"
+        return "not done yet: the agent claimed it, and its children are still running"
     if one.result == "done":
         return f"done: {share}" if one.checks else None if history.claims == ("turn",) else "done"
     if one.result == "failed":
@@ -187,7 +194,7 @@ def verdict(one: "PastIteration", history: "RunHistory") -> str | None:
     return f"not done: {share if one.result == 'checks failed' else happened(one)}"
 
 
-def _share(one: "PastIteration") -> str:
+def _share(one: PastIteration) -> str:
     failed, number = sum(not check.passed for check in one.checks), len(one.checks)
     if number == 1:
         return "the check failed" if failed else "the check passed"
@@ -196,7 +203,7 @@ def _share(one: "PastIteration") -> str:
     return f"{failed} of {number} checks failed"
 
 
-def _gates(one: "PastIteration") -> str:
+def _gates(one: PastIteration) -> str:
     return ", ".join(dict.fromkeys(refusal.gate for refusal in one.refused))
 
 
@@ -206,7 +213,7 @@ def exit_words(code: int | None) -> str:
     return f"exit {code}" if code >= 0 else f"signal {-code}"
 
 
-def how_it_failed(check: "CheckResult") -> str:
+def how_it_failed(check: CheckResult) -> str:
     return f"timed out after {duration(check.timeout)}" if check.timeout else exit_words(check.exit_code)
 
 
@@ -216,18 +223,18 @@ _BY_A_PERSON = {
 }
 
 
-def why_ended(run: "RunHistory | RunNow | RunFinished") -> str:
-    """Why a run ended, as a person says it."""
+def why_ended(run: RunHistory | RunNow | RunFinished) -> str:
+    """Return why a run ended, in plain words."""
     return _BY_A_PERSON.get(run.interrupted_by) or run.reason
 
 
-def ending_reason(run: "RunHistory | RunNow") -> str:
-    """The same in a terminal: who ended it by hand is told how it goes on."""
-    return short(why_ended(run), 300) + ("; go on with `ralph resume`" if run.outcome == "interrupted" else "")
+def ending_reason(run: RunHistory | RunNow) -> str:
+    """Return why a run ended, and how to resume one that was interrupted."""
+    return short(why_ended(run), 300) + ("; resume it with `ralph resume`" if run.outcome == "interrupted" else "")
 
 
-def outcome_sentence(history: "RunHistory") -> str:
-    """How the run ended, or where it is."""
+def outcome_sentence(history: RunHistory) -> str:
+    """Return how the run ended, or where it is."""
     outcome, reason = history.outcome, ending_reason(history)
     if not outcome:
         at = f" in iteration {history.iterations[-1].number}" if history.iterations else ""
@@ -238,13 +245,13 @@ def outcome_sentence(history: "RunHistory") -> str:
         reason += "; no check or tasks file was given, so nothing has verified it"
     elif outcome != "done" and history.failing:
         reason += f"; still failing: {listed([short(check.name, 60) for check in history.failing], 3)}"
-    if history.finished and outcome not in ("exhausted", "stalled"):  # whose reasons say it themselves
+    if history.finished and outcome not in ("exhausted", "stalled"):  # their reasons say it
         said += f" after {plural(history.finished, 'iteration')}"
     return f"{said}{': ' if reason else ''}{reason} ({', '.join(spent(history.seconds, history.cost_usd))})"
 
 
-def whereabouts(history: "RunHistory", *, briefly: bool = False) -> list[str]:
-    """Where the work of an isolated run is and, unless `briefly`, how to take it over."""
+def whereabouts(history: RunHistory, *, briefly: bool = False) -> list[str]:
+    """Return where the work of a run with its own worktree is and, unless `briefly`, how to accept it."""
     if not history.worktree and not history.branch:
         return []
     place = f" in {short(history.worktree, 500)}" if history.worktree else ""
@@ -252,21 +259,21 @@ def whereabouts(history: "RunHistory", *, briefly: bool = False) -> list[str]:
     if history.untouched:
         return [f"Nothing was changed{f' on branch {branch}' if branch else ''}{place}"]
     lines = [f"The work is{f' on branch {branch}' if branch else ''}{place}"]
-    is_cut_off = history.outcome in ("interrupted", "failed", "fatal")  # as the last turn may have been
-    taken = "what is committed of it" if is_cut_off else "it"
-    return [*lines, f"To take {taken} over: {_merging(branch)}"] if branch and not briefly else lines
+    accept = f"ralph accept {nickname(history.run)}" if history.run else f"git merge {quote(branch)}"
+    is_cut_off = history.outcome in ("interrupted", "failed", "fatal")  # the last turn may not be committed
+    return lines if briefly or is_cut_off or not branch else [*lines, f"To merge it: {accept}"]
 
 
 _NEEDS = {
     "unverified": "Nothing has verified this work: no check was configured. Review it yourself.",
-    "branch": "The work is on a branch of its own. Review it, then take it over.",
+    "branch": "The work is on its own branch. Review it, then accept it.",
 }
 
 
-def need_words(need: "Need") -> str:
-    """What the run needs of a person."""
+def need_words(need: Need) -> str:
+    """Return what a need is, as a sentence."""
     if need.check:
-        where = f": see {need.check.log}" if need.check.log else ""
+        where = f": see {path_from_here(need.check.log)}" if need.check.log else ""
         late = f"; {RAISE_LIMIT}" if need.check.timeout else ""
         return f"A check still fails ({how_it_failed(need.check)}): {need.check.name}{where}{late}"
     if need.kind == "unclaimed":
@@ -277,31 +284,36 @@ def need_words(need: "Need") -> str:
         return f"The agent asks: {one_line(need.text, 500)}"
     if need.kind == "blocked":
         why = one_line(need.text, 500).rstrip(".")
-        return f"The agent cannot go on: {why}. Clear the way or say how, then let it go on."
+        return f"The agent is blocked: {why}. Clear the way or say how, then resume it."
+    if need.kind == "task":
+        return f"{need.name} is parked: its run did not finish it. Retry it, with a note if you know what it misses."
     if need.kind == "scm":
         return f"{need.name} failed after iteration {need.iteration}: {need.text}"
     if need.kind == "restored":
-        return f"The agent changed protected files, which were put back: {short(need.text, 300)}"
+        return f"The agent changed protected files, which ralph restored: {short(need.text, 300)}"
     return _NEEDS.get(need.kind) or state_of(need.kind).advice or need.text
 
 
-SPELT = {
+RESUME_OPTIONS = {
     "until": "--until",
     "more": "-m",
     "max_cost": "--max-cost",
     "max_tokens": "--max-tokens",
     "max_time": "--max-time",
 }
-"""The options by which a run goes on with more room."""
+"""The options of a resume with a higher limit."""
 
 
-def command(action: "Action") -> str:
-    """What to type for it."""
-    if action.verb == "merge":
-        return _merging(action.branch)
+def command(action: Action) -> str:
+    """Return the command for an action."""
+    if action.verb == "retry":
+        return f"ralph work retry {quote(action.task)}"
     if action.verb == "resume":
         return " ".join(
-            (f"ralph resume {nickname(action.run)}", *(f"{SPELT[name]} {value}" for name, value in action.options))
+            (
+                f"ralph resume {nickname(action.run)}",
+                *(f"{RESUME_OPTIONS[name]} {value}" for name, value in action.options),
+            )
         )
     if action.verb == "allow":
         return f"ralph resume {nickname(action.run)} --yolo"
@@ -310,27 +322,21 @@ def command(action: "Action") -> str:
     return f"ralph {action.verb} {nickname(action.run)}"
 
 
-def _merging(branch: str) -> str:
-    """The command that takes a branch over, as a shell reads it: its name may be anybody's."""
-
-    return f"git merge {quote(short(branch, 200))}"
-
-
 _PURPOSES = {
-    "accept": "checks it once more, merges it, tidies up",
-    "discard": "throws it away",
-    "resume": "goes on where it stopped",
-    "allow": "goes on, and lets the agent do everything",
+    "accept": "run the checks once more, merge it, clean up",
+    "discard": "throw it away",
+    "resume": "continue where it stopped",
+    "allow": "continue, and allow the agent everything",
     "diff": "what it changed",
     "show": "what happened, iteration by iteration",
-    "report": "the whole story, as a page",
+    "report": "a report as a web page",
 }
 
 
-def purpose(action: "Action") -> str:
-    """What a command is for."""
+def purpose(action: Action) -> str:
+    """Return what an action is for."""
     return _PURPOSES.get(action.verb, "")
 
 
-def commands(need: "Need") -> str:
+def commands(need: Need) -> str:
     return " && ".join(map(command, need.actions))

@@ -274,9 +274,7 @@ class RalphApp(App[list[str]]):
         elif command.name == "quit":
             self.action_quit_or_ask()
         elif command.name == "diff":
-            run = self.state.run
-            worktree = self._watched.fold.history.worktree if self._watched else ""
-            self.push_screen(DiffScreen(run.id, worktree or run.facts.workspace, command.number, self.look))
+            self.push_screen(DiffScreen(self.state.run, command.number, self.look))
         else:
             self.show_message(self.state.carry_out(command))
             self._draw_top()

@@ -15,6 +15,7 @@ from ralph.history.states import state_of
 from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
 from ralph.show.words import cut, duration, from_home, moment, nickname, portion, spent, why_ended, width, wrap
 
+UNVERIFIED = "done (unverified)"
 PLAIN = replace(
     ASCII,
     passed="+",
@@ -66,9 +67,9 @@ def run_rows(run: RunNow, columns: int, look: Look, *, is_tall: bool, here: str 
     number = _progress(run, least=2)
     place = "" if run.workspace == here else run.workspace.rpartition("/")[2] + ": "
     goal = one_line(f"{place}{run.goal}") if run.goal else ""
-    title = goal if goal and not is_tall else f"{nickname(run.run)} {run.state}"
+    title = goal if goal and not is_tall else f"{nickname(run.run)} {run.label}"
     name = cut(title, columns - 3 - len(number))
-    row = f"{look.state(run.state)} {name}{' ' * (columns - 2 - width(name) - len(number))}{look.paint('dim', number)}"
+    row = f"{look.state(run.label)} {name}{' ' * (columns - 2 - width(name) - len(number))}{look.paint('dim', number)}"
     return [row, look.paint("dim", "  " + cut(goal, columns - 2))] if is_tall else [row]
 
 
@@ -79,10 +80,10 @@ def head(run: RunNow, now: float, columns: int, look: Look) -> list[str]:
     number += " merged" if run.kind == "work" else ""
     took = spent(round(run.lasted_s), run.cost_usd, run.tokens)
     said = [number if run.max_iterations != 1 else "", *took, short(run.agent, 30)]
-    name = f"{nickname(run.run)} {run.state}"
+    name = f"{nickname(run.run)} {run.state if run.verified else UNVERIFIED}"
     rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
     goal = cut(f"  {short(run.goal, 300)}", columns)
-    title = f"{look.state(run.state)} {look.paint('bold', name)}{rest}"
+    title = f"{look.state(run.label)} {look.paint('bold', name)}{rest}"
     tone, text = _headline(run, now, columns, look.style.marks)
     return [title, look.paint("dim", goal), look.paint(tone, cut(f"  {one_line(text, 400)}", columns))]
 
@@ -100,7 +101,7 @@ def _headline(run: RunNow, now: float, columns: int, marks: Marks) -> tuple[str,
     if not run.alive:
         died = "its process died; r resumes it"
         how = why_ended(run) or (died if run.state == "killed" else run.doing)
-        return state_of(run.state).color, f"{marks.to} {how}"
+        return state_of(run.label).color, f"{marks.to} {how}"
     if run.questions:
         return "warn", f"{marks.question} t answers: {run.questions[0]}"
     if run.until:

@@ -13,7 +13,7 @@ from ralph.core import events
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.history.feed import Feed, News
-from ralph.history.overview import RunNow, run_now
+from ralph.history.overview import RunNow, latest_successes, run_now
 from ralph.history.run_history import Fold
 from ralph.run import control
 from ralph.run.launch import Launched, NextRun, cap_words, has_room_apart
@@ -82,7 +82,8 @@ class TuiState:
         known = {run.id: run for run in (*runs(self._env), *self._local())}
         newest = sorted(known.values(), key=lambda run: rank(run, known), reverse=True)
         self.runs = newest[:MAX_RUNS]
-        self.present = {run.id: run_now(run, time.time()) for run in self.runs}
+        successes, present = latest_successes(known.values()), time.time()
+        self.present = {run.id: run_now(run, present, successes=successes) for run in self.runs}
         for one in self.launched:  # show a run that was started here as soon as it is registered
             found = next((run.id for run in self.runs if not one.run and one.plays(run)), "")
             if found:
@@ -295,7 +296,7 @@ class ShownRun:
             before.close()
         counted, news = self._feed.count(), self._feed.look()
         for one in counted:
-            self.fold.hear(one.event, one.entry.at)
+            self.fold.add(one.event, one.entry.at)
         self.stream.leaves_out = self._feed.left_out > 0
         lines = self.stream.add(news)
         return lines if counted or news else None
@@ -342,7 +343,7 @@ class EventStream:
         return self._render(self._kept)
 
     def _outcome(self, news: News) -> str:
-        self._fold.hear(news.event, news.entry.at)
+        self._fold.add(news.event, news.entry.at)
         return outcome_sentence(self._fold.history) if isinstance(news.event, events.RunFinished) else ""
 
     def _render(self, told: Iterable[tuple[News, str]]) -> list[str]:

@@ -15,9 +15,10 @@ from textual.widgets.option_list import Option
 
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
-from ralph.history.evidence import patch_in
+from ralph.history.evidence import patch_of
 from ralph.process.process import kill_running_commands
 from ralph.show.words import cut, nickname
+from ralph.store.register import Listed
 from ralph.tui.draw import Look, paragraphs
 from ralph.tui.slash_commands import COMMANDS, complete, completions
 
@@ -253,9 +254,9 @@ class DiffText(Struct, frozen=True):
     lines: list[str]
 
 
-def load_diff(run: str, place: str, number: int | None, look: Look) -> DiffText:
-    """Ask git for the diff of an iteration of the run that worked in `place`, or of the whole run."""
-    patch = patch_in(run, place, number)
+def load_diff(run: Listed, number: int | None, look: Look) -> DiffText:
+    """Ask git for the diff of an iteration, or of the whole run."""
+    patch = patch_of(run, number)
     added, deleted = (sum(getattr(file, way) for file in patch.files) for way in ("added", "deleted"))
     what = f"iteration {patch.number}" if patch.number else f"iterations 1 to {patch.last}"
     lines: list[str] = []
@@ -264,8 +265,8 @@ def load_diff(run: str, place: str, number: int | None, look: Look) -> DiffText:
         tones = ((PATCH_TONES.get(line[:1]), line) for line in file.lines)
         lines += [look.paint(tone, line) if tone else line for tone, line in tones]
     if patch.is_cut:
-        lines.append(look.paint("dim", f"… more: ralph diff {run} {number or ''}"))
-    title = f"{nickname(run)} · {what} · {plural(len(patch.files), 'file')} · +{added} -{deleted}"
+        lines.append(look.paint("dim", f"… more: ralph diff {run.id} {number or ''}"))
+    title = f"{nickname(run.id)} · {what} · {plural(len(patch.files), 'file')} · +{added} -{deleted}"
     return DiffText(patch.number, patch.last, title, lines or [look.paint("dim", "no changes")])
 
 
@@ -279,9 +280,9 @@ class DiffScreen(TextScreen):
         Binding("a", "whole"),
     ]
 
-    def __init__(self, run: str, place: str, number: int | None, look: Look) -> None:
+    def __init__(self, run: Listed, number: int | None, look: Look) -> None:
         super().__init__(look)
-        self._run_id, self._place, self._number = run, place, number
+        self._listed, self._number = run, number
         self._last = self._request = 0
 
     def on_mount(self) -> None:
@@ -302,7 +303,7 @@ class DiffScreen(TextScreen):
     def _load(self, number: int | None, request: int) -> None:
         """Load the diff in a thread, because git may be slow."""
         try:
-            diff = load_diff(self._run_id, self._place, number, self._look)
+            diff = load_diff(self._listed, number, self._look)
         except UserError as error:
             diff = DiffText(None, 0, error.message, [error.hint])
         self.app.call_later(self._show, diff, request)  # never blocks, even if the app is about to exit

@@ -14,7 +14,7 @@ from ralph.process.program import CannotStart, find_program
 from ralph.run import afterwards, control
 from ralph.run.launch import Launched, NextRun
 from ralph.settings import parse_duration
-from ralph.show.words import SPELT, nickname
+from ralph.show.words import RESUME_OPTIONS, nickname
 from ralph.store.register import Listed
 from ralph.web.access import Level, RequestRefused
 from ralph.web.watching import Register
@@ -81,7 +81,7 @@ def _resume(run: Listed, form: FormFields, register: Register) -> str:
     if run.is_alive:
         return f"{nickname(run.id)} resumed" + (" without an answer" if control.unpause(run) else "")
     words = ["resume", run.id, "--quiet", "-C", run.facts.workspace]
-    for name, option in SPELT.items():
+    for name, option in RESUME_OPTIONS.items():
         if value := form.get(name):
             words += [option, "checks" if name == "until" else _limit(name, value)]
     _launch(words, register)

@@ -220,7 +220,7 @@ class WatchedRun:
                 self._read_end(longest)
             if has_grown or self._feed.is_behind:
                 for news in self._feed.count(LONGEST_LOOK):
-                    self._fold.hear(news.event, news.entry.at)
+                    self._fold.add(news.event, news.entry.at)
                 if not self._feed.is_behind:
                     self._read_changed_files()
 

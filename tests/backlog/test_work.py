@@ -290,7 +290,7 @@ def test_ctrl_c_ends_it_and_resume_goes_on(works: Works) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert "stopped by you; go on with `ralph resume`" in said.splitlines()[-1]
+    assert "stopped by you; resume it with `ralph resume`" in said.splitlines()[-1]
     go(works)
     again = works.run("resume")
     assert again.returncode == 0, again.stderr

@@ -36,7 +36,7 @@ from ralph.run.followups import added, read_notes
 from ralph.run.prompt_line import parse_prompt_line
 from ralph.settings.load import load
 from ralph.settings.trust import Before, difference_between
-from ralph.show import report, summary, works
+from ralph.show import report, summary, work_report, works
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
 from ralph.store import journal
@@ -274,7 +274,7 @@ def _looked_at(folder: RunFolder) -> None:
 
 def _work(folder: RunFolder) -> None:
     history = fold_work(RUN, journal.read_entries(folder.journal))
-    works.html(history), works.markdown(history), works.summary(history), works.lines(history)
+    work_report.html(history), work_report.markdown(history), work_report.summary(history), works.lines(history)
     todo_of(history.board), history.needing()
 
 

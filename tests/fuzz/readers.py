@@ -32,14 +32,13 @@ from ralph.planning.plan import load as load_plan
 from ralph.planning.plan import plan_in
 from ralph.settings.detect_checks import detect_checks
 from ralph.settings.load import load
-from ralph.show import words
+from ralph.show import plots, words
 from ralph.show.report import code, escape_markdown
 from ralph.store import journal
 from ralph.supervise import bus
 from ralph.supervise.task import RUN_FILE, RunInfo, TaskFolder
 from ralph.tui.slash_commands import completions, parse_line
 from ralph.tui.widgets import to_text
-from ralph.web import pieces
 
 Reader = Callable[[str], object]
 Read = Callable[[Mapping[str, bytes]], BacklogContent]
@@ -204,7 +203,7 @@ READERS: dict[str, Reader] = {
     "a message": lambda said: bus.Message(msg_id="m", ts="t", type="FACT", body=said).encode(),
     "a line that was typed": _minded(lambda said: (parse_line(f"/{said}"), completions(f"/{said}"))),
     "a wide line": lambda said: (words.wrap(said, 20), words.cut(said, 20), words.width(said)),
-    "prose": lambda said: pieces.prose(shown.encodable(said)),
+    "prose": lambda said: plots.prose(shown.encodable(said)),
     "a line of the TUI": lambda said: to_text([said]),
     "Markdown in a report": lambda said: (escape_markdown(said, 1 << 20), code(said, 1 << 20)),
     "lines on a screen": _widely(lambda said: shown.lines(said, 80, False)),

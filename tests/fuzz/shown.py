@@ -13,7 +13,7 @@ from ralph.core.events import Event
 from ralph.history import evidence
 from ralph.history.run_history import Fold, RunHistory
 from ralph.history.work_history import WorkHistory, fold_work
-from ralph.show import report, summary, words, works
+from ralph.show import report, summary, words, work_report, works
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
 from ralph.store.journal import Entry
@@ -102,7 +102,13 @@ def of_work(text: str | Filling) -> str:
     history = work_of(text)
     shown = works.table(history.board, works.rows(history.board, {}), Style(), 80)
     return "\n".join(
-        [works.html(history), works.markdown(history), works.summary(history), *shown, *works.lines(history)]
+        [
+            work_report.html(history),
+            work_report.markdown(history),
+            work_report.summary(history),
+            *shown,
+            *works.lines(history),
+        ]
     )
 
 

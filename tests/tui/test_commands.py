@@ -63,7 +63,7 @@ REFUSED: dict[str, str] = {
     "/ralph 5 6": f"/ralph 5 6: not a number ({A_CAP})",
     "/ralph-loop": "/ralph-loop needs a task (/ralph-loop TASK [--OPTION …])",
     '/ralph-loop "  "': "/ralph-loop needs a task (/ralph-loop TASK [--OPTION …])",
-    '/ulw-loop "Fix it" --max-iterations many': f"--max-iterations: 'many' is not a valid integer ({OPTIONS})",
+    '/ulw-loop "Fix it" --max-iterations many': f"--max-iterations: expected a whole number, got 'many' ({OPTIONS})",
     "/tell": "/tell needs a text (/tell TEXT)",
     "/stop it": "/stop it: expected now (/stop [now])",
     "/pause please": "/pause takes no arguments, got 'please' (/pause)",

@@ -328,7 +328,7 @@ def test_the_help_lists_every_command(on_screen: OnScreen, shown: Show, typed: T
         await pilot.pause()
         assert len(app.screen_stack) == 1
 
-    on_screen(scenario)
+    on_screen(scenario, size=(80, 40))
 
 
 def test_one_leaves_when_nothing_is_at_stake(busy: Any, on_screen: OnScreen) -> None:

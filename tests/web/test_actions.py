@@ -144,7 +144,12 @@ def test_a_run_is_started_in_a_worktree_and_continues_without_the_web_ui(
     serve: Serve, home: dict[str, str], project: Path
 ) -> None:
     served = serve(str(project))
-    form = {"goal": "Make it so -- 'at once'; $(touch pwned)", "workspace": str(project), "agent": "amp"}
+    form = {
+        "goal": "Make it so -- 'at once'; $(touch pwned)",
+        "workspace": str(project),
+        "agent": "amp",
+        "worktree": "1",
+    }
     answer = served.ask(
         "POST", "start", **form, checks="sleep 2\r\n\r\ntest -e work.txt", iterations="2", cost="5", time="1h"
     )
@@ -227,7 +232,7 @@ def test_a_run_is_not_started_with_invalid_values(
 
 def test_an_error_of_the_command_is_shown(serve: Serve, home: dict[str, str], tmp_path: Path, project: Path) -> None:
     served = serve(str(tmp_path))  # no repository: there can be no worktree
-    said = served.post("start", goal="go", workspace=str(tmp_path), agent="amp", checks="true")
+    said = served.post("start", goal="go", workspace=str(tmp_path), agent="amp", checks="true", worktree="1")
     assert said.status == 409
     assert "git" in said.text.lower()
     served.process.terminate()

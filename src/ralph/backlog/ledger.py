@@ -18,7 +18,7 @@ from ralph.core.secrets import Redactor
 from ralph.core.state import RunSummary
 from ralph.process.deadline import Deadline
 from ralph.run.notify import Notification, Notifier
-from ralph.show.works import Row, WorkScreen, counted, last_line, rows
+from ralph.show.works import Row, WorkScreen, count_states, last_line, rows
 from ralph.store.folder import RunFolder
 from ralph.store.journal import Journal, decode_entry, read_entries
 from ralph.store.register import facts_in
@@ -133,7 +133,6 @@ class WorkRegistration(Registration):
     def _tell_all(self, *happened: Any) -> None:
         board, now = self._ledger.board if self._ledger else Board(), time.time()
         states = [*displayed_states(board).values()]
-        counts = {state: states.count(state) for state in ("merged", "working", "ready", "parked", "blocked")}
         self._facts = replace(
             self._facts,
             changed=now,
@@ -141,7 +140,7 @@ class WorkRegistration(Registration):
             checks_passed=states.count("merged"),
             cost_usd=board.spent if board.costs else None,
             paused="paused by a person" if board.is_paused else "",
-            doing=counted(counts),
+            doing=count_states(states, ("merged", "working", "ready", "parked", "blocked")),
             since=now,
         )
         for event in happened:

@@ -29,7 +29,7 @@ SPENT = {
 }
 """What a limit that ended the run has used up: without a new one it could not take another turn."""
 _NEW_LIMIT = "A new limit for the whole run."
-LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo")
+LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo", "sandbox")
 
 
 @command(
@@ -39,6 +39,7 @@ LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo
     options.setting("maxTime", text=_NEW_LIMIT),
     options.setting("until", text="Another claim that counts from now on, for example `checks`."),
     options.setting("yolo", text="Let the agent use its tools without asking from now on."),
+    options.setting("sandbox.enabled", text="Run it in a sandbox from now on (Linux)."),
     DIRECTORY,
     *options.only(options.OUTPUT, "json", "quiet", "verbose"),
     words="[RUN]",
@@ -127,6 +128,8 @@ def with_limits(order: Order, story: StoredRun, values: Values) -> Order:
         said["until"] = [*order.settings.until, *values["until"]]
     if values.get("yolo"):
         said["yolo"] = True
+    if values.get("sandbox"):
+        said["sandbox"] = {"enabled": True}
     settings = override(order.settings, said) if said else order.settings
     outcome = story.finished.outcome if story.finished else ""
     if outcome in SPENT and "until" not in values:  # by which what is there may be done already

@@ -33,6 +33,7 @@ from ralph.errors import UserError
 from ralph.git.client import Git, require_git
 from ralph.git.merging import contribution
 from ralph.git.remote import skipped_push_hook
+from ralph.history.evidence import task_evidence
 from ralph.history.work_history import WorkHistory, fold_work, work_history
 from ralph.process.deadline import Deadline
 from ralph.process.signals import ANNOUNCEMENT, Interrupt
@@ -40,7 +41,8 @@ from ralph.run import options
 from ralph.run.agents import choices
 from ralph.settings import load, parse_duration
 from ralph.show.outlet import Ndjson, choose, terminal_size
-from ralph.show.works import Row, html, lines, markdown, rows, sentence, summary, table
+from ralph.show.work_report import html, markdown, merge_command, retry_command, summary
+from ralph.show.works import Row, lines, rows, sentence, table
 from ralph.store.folder import RunFolder, prepare, work_lock
 from ralph.store.journal import decode_entry, read_entries
 from ralph.store.register import Listed
@@ -248,8 +250,9 @@ def _print_story(history: WorkHistory) -> None:
     """What needs a person, and what happened when."""
 
     for job, why in history.needing():
-        key = one_line(job.task.key)
-        print(f"needs you: {key}: {one_line(why, 500)} (try again: ralph work retry {key})")
+        print(f"needs you: {one_line(job.task.key)}: {one_line(why, 500)} ({one_line(retry_command(job))})")
+    if merge := merge_command(history):
+        print(f"to merge what is finished: {one_line(merge)}")
     print("\n".join(lines(history)))
 
 
@@ -269,7 +272,7 @@ def work_report(run: Listed, form: str) -> bytes:
     history = work_history(run)
     if form == "json":
         return escaped(encode(history)) + b"\n"
-    text = markdown(history) if form == "markdown" else html(history)
+    text = markdown(history) if form == "markdown" else html(history, task_evidence(run, history, os.environ))
     return text.encode("utf-8", "replace")
 
 

@@ -16,13 +16,14 @@ from ralph.core.secrets import Redactor, redact_text, secret_values
 from ralph.core.text import both_ends, clean, nickname, short, tail
 from ralph.errors import UserError
 from ralph.git.checkpoints import Checkpoints, patch, patches_between
-from ralph.history.feed import compare_trees
+from ralph.history.feed import compare_trees, history_of
 from ralph.history.repositories import repository_with_checkpoints
 from ralph.history.run_history import RunHistory
+from ralph.history.work_history import WorkHistory
 from ralph.store.archive import Logs
 from ralph.store.folder import RunFolder
 from ralph.store.journal import Entry, JournalReader, decode_entry
-from ralph.store.register import Listed
+from ralph.store.register import Listed, listed
 
 MAX_LINES = 20_000
 MAX_LINE = 500
@@ -199,3 +200,33 @@ def _add_patches(history: RunHistory, found: dict[int, Evidence], most: int, red
     for number, (data, is_cut) in patches.items():
         found[number].patch, _ = files_in([data], redact)
         found[number].patch_is_cut = is_cut
+
+
+MAX_TASKS = 100
+MAX_PATCH_LINES = 400  # per task
+
+
+def task_evidence(run: Listed, history: WorkHistory, env: Mapping[str, str]) -> dict[str, Evidence]:
+    """Return the failed checks and the changes of each task of a backlog whose run is on this machine, by key."""
+    found = {}
+    for key, job in [*history.board.jobs.items()][:MAX_TASKS]:
+        task_run = listed(Path(run.place).parent / job.run) if job.run else None
+        if task_run:
+            with suppress(UserError):
+                found[key] = _evidence_of_task(task_run, env)
+    return found
+
+
+def _evidence_of_task(run: Listed, env: Mapping[str, str]) -> Evidence:
+    history = history_of(run.folder)
+    last = {one.number: Evidence() for one in history.whole[-1:]}
+    _read_journal(run.folder.journal, last, MAX_PER_ITERATION, Redactor(secret_values(env)).text)
+    made = next(iter(last.values()), Evidence())
+    with suppress(UserError):
+        patch = patch_of(run, None)
+        room = MAX_PATCH_LINES
+        made.patch_is_cut = patch.is_cut or sum(len(file.lines) for file in patch.files) > room
+        for file in patch.files:
+            file.lines, room = file.lines[:room], max(room - len(file.lines), 0)
+        made.patch = patch.files
+    return made

@@ -97,7 +97,8 @@ def next_steps(history: RunHistory) -> list[Action]:
 def _task_needs(history: RunHistory) -> Iterator[Need]:
     """Yield what a run for a task needs: its backlog resumes and merges it, so only a parked task can be retried."""
     if history.now.is_parked:
-        yield Need(kind="task", name=history.backlog_task, actions=(Action("retry", history.work, task=history.backlog_task),))
+        retry = Action("retry", history.work, task=history.backlog_task)
+        yield Need(kind="task", name=history.backlog_task, actions=(retry,))
         yield from _failing_checks(history)
 
 

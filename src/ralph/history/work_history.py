@@ -1,12 +1,15 @@
 """The history of a backlog: its journal folded into the state of each task, and when it was worked on and merged."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from msgspec import Struct, field
 
 from ralph.core import work_events
 from ralph.core.backlog import STATE_ORDER, Board, Job, displayed_states
 from ralph.core.events import TodoItem
+from ralph.errors import UserError
+from ralph.git.client import find_git
 from ralph.store.journal import Entry, read_entries
 from ralph.store.register import Listed
 
@@ -33,6 +36,7 @@ class WorkHistory(Struct, kw_only=True):
     began: float = 0.0
     last: float = 0.0
     merges: int = 0
+    has_target: bool = True
     returns: int = 0
 
     @property
@@ -53,7 +57,19 @@ def work_history(run: Listed) -> WorkHistory:
     """Read the journal of a backlog."""
     history = fold_work(run.id, read_entries(run.folder.journal))
     history.state = run.state
+    history.has_target = target_exists(history)
     return history
+
+
+def target_exists(history: WorkHistory) -> bool:
+    """Return whether the branch that a finished backlog merged into is still there."""
+    if not history.finished or not history.started:
+        return True
+    try:
+        repository = find_git(Path(history.started.workspace))
+        return bool(repository and repository.resolve(f"refs/heads/{history.target}"))
+    except UserError:
+        return False
 
 
 def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
@@ -64,7 +80,7 @@ def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
             continue
         try:
             history.board = work_events.apply_event(history.board, event, entry.at)
-        except KeyError:  # about a task that a torn line had named
+        except KeyError:  # about a task whose line was torn
             continue
         at = entry.at
         history.began, history.last = history.began or at, at
@@ -122,12 +138,12 @@ def board_after(board: Board | None, event: object, at: float) -> Board:
     """Return the board after an event; the given board is changed in place."""
     try:
         return work_events.apply_event(board or Board(), event, at)
-    except KeyError:  # about a task that a torn line had named
+    except KeyError:  # about a task whose line was torn
         return board or Board()
 
 
 def todo_of(board: Board) -> tuple[TodoItem, ...]:
-    """The tasks as a list of things to do, what needs a person first."""
+    """Return the tasks as a todo list; those that need a person come first."""
     words = {"merged": "done", "withdrawn": "done", "working": "active", "ready": "active"}
     states = displayed_states(board)
     ordered = sorted(board.jobs.values(), key=lambda job: STATE_ORDER.index(states[job.task.key]))

@@ -15,6 +15,7 @@ from ralph.errors import UserError
 from ralph.git.checkpoints import Checkpoints, Rewound
 from ralph.git.index import PrivateIndex
 from ralph.git.look import look_folder
+from ralph.history.overview import DISMISSED
 from ralph.history.repositories import repository_of
 from ralph.process.descendants import MARK, is_living, signal_if
 from ralph.process.signals import NUDGE, Interrupt
@@ -94,6 +95,11 @@ def stop(run: Listed, now: bool = False, env: Mapping[str, str] = os.environ) ->
     with suppress(UserError):  # the run has just ended
         _send(run, signal.SIGCONT)  # a stopped process handles no other signal
     return now or run.state == "stopping"
+
+
+def dismiss(run: Listed) -> None:
+    """Record that a person has seen how the run ended, so that it no longer needs them."""
+    reload(run, lambda now: AT_WORK if now.is_alive else "").folder.write(DISMISSED, b"")
 
 
 def pause(run: Listed) -> None:

@@ -1,5 +1,6 @@
-"""How does a run look? Drawings in SVG that take their colours from the page, and are readable on paper."""
+"""HTML elements and SVG drawings. Colours come from the page's stylesheet, so they work in the dark and on paper."""
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -11,12 +12,15 @@ from ralph.core.text import clean
 from ralph.history.run_history import RunHistory, Span
 from ralph.show.words import duration, portion
 
-# How an element in which nothing stands ends, where that is not as the others do.
+# How empty elements of these kinds end.
 _BARE = {**dict.fromkeys(("br", "meta", "link", "input"), ">"), **dict.fromkeys(("rect", "path", "circle"), "/>")}
 
 
+_CODE = re.compile(r"`([^`\n]{1,200})`")
+
+
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
@@ -29,8 +33,8 @@ def escape(text: str) -> str:
 
 
 def element(selector: str, /, *children: object, **attributes: object) -> Html:
-    """One element, called as a stylesheet would: `p.soft#now`. An attribute that is None or False is left out, one that
-    is True has no value; `class_` and `aria_label` mean what they say."""
+    """Return an element; the selector is `p.soft#now`. Attributes that are None or False are left out, and one that is
+    True has no value; `class_` and `aria_label` become `class` and `aria-label`."""
     name, opening = _named(selector)
     for key, value in attributes.items():
         if value is True:
@@ -44,8 +48,19 @@ def element(selector: str, /, *children: object, **attributes: object) -> Html:
 
 
 def joined(*children: object) -> Html:
-    """Children in a row: HTML as it is, text escaped, nothing for None, lists in order."""
+    """Join children: HTML unchanged, text escaped, None left out, lists in order."""
     return Html("".join(map(_html, children)))
+
+
+def prose(text: str) -> Html:
+    """Return text with its `code spans` as elements."""
+    text = clean(text)
+    made: list[object] = []
+    at = 0
+    for found in _CODE.finditer(text):
+        made += [text[at : found.start()], element("code", found[1])]
+        at = found.end()
+    return joined(*made, text[at:])
 
 
 def _html(child: object) -> str:
@@ -60,7 +75,7 @@ def _html(child: object) -> str:
 
 @cache
 def _named(selector: str) -> tuple[str, str]:
-    """The name of an element, and how it begins: with its class and id."""
+    """Return the name of an element, and its opening tag with class and id."""
     rest, _, id_ = selector.partition("#")
     name, *classes = rest.split(".")
     return name, f"<{name}" + (f' class="{" ".join(classes)}"' if classes else "") + (f' id="{id_}"' if id_ else "")
@@ -80,7 +95,7 @@ Say = Callable[[float], str]
 
 
 class Layer(Struct):
-    """One value for each bar. `tone` is the class that the page's style sheet colours."""
+    """One value per bar. `tone` is the class that the stylesheet colours."""
 
     name: str
     tone: str
@@ -88,7 +103,7 @@ class Layer(Struct):
 
 
 def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -> Html:
-    """Stacked bars, one for each label, with the axis on the left."""
+    """Draw stacked bars, one per label, with the axis on the left."""
     totals = [sum(layer.values[at] for layer in layers) for at in range(len(labels))]
     most = max(totals, default=0.0) or 1.0
     left = max(len(say(most * share)) for share in (0.0, 0.5, 1.0)) * _DIGIT + 12  # room for the labels of the axis
@@ -116,7 +131,7 @@ def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -
 
 
 def timeline(history: RunHistory) -> Html:
-    """When the agent, the checks and the waits took place: a lane for each."""
+    """Draw when the agent, the checks and the waits took place: a lane for each."""
     spans = [one for one in history.spans if one.kind in LANES]
     lanes = [kind for kind in LANES if any(one.kind == kind for one in spans)]
     began = history.began
@@ -131,7 +146,7 @@ def timeline(history: RunHistory) -> Html:
     for at, kind in enumerate(lanes):
         y = _TOP + at * (high + 6)
         drawn.append(_label(left - 8, y + high - 5, LANES[kind], "end"))
-        for span in _merged([one for one in spans if one.kind == kind], length / room):
+        for span in _join_spans([one for one in spans if one.kind == kind], length / room):
             x = left + (span.began - began) / length * room
             what = f"iteration {span.iteration}, {span.what}: {duration(span.ended - span.began)}"
             size = max((span.ended - span.began) / length * room, 0.8)
@@ -140,14 +155,14 @@ def timeline(history: RunHistory) -> Html:
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")
         text = time.strftime("%H:%M:%S" if length < 7200 else "%H:%M", time.localtime(began + share * length))
-        if text not in said:  # a run of a second has one moment to name
+        if text not in said:  # a run of a second has only one
             drawn.append(_label(left + share * room, foot + 14, text, anchor))
         said.add(text)
     return _svg(wide, foot + 20, "when the agent, the checks and the waits took place", drawn)
 
 
-def _merged(spans: list[Span], least: float) -> list[Span]:
-    """Spans of one lane; those of one iteration with less than `least` seconds between them are drawn as one."""
+def _join_spans(spans: list[Span], least: float) -> list[Span]:
+    """Join spans of one iteration with less than `least` seconds between them."""
     drawn: list[Span] = []
     for span in sorted(spans, key=lambda one: one.began):
         last = drawn[-1] if drawn else None
@@ -163,7 +178,7 @@ def _label(x: float, y: float, text: str, anchor: str) -> Html:
     return element("text", text, x=f"{x:.2f}", y=f"{y:.2f}", text_anchor=anchor)
 
 
-# Of these there are several for each iteration: numbers and our own names need no escaping.
+# Numbers and our own class names need no escaping.
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Html:

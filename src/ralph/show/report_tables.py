@@ -1,5 +1,5 @@
-"""What stands in a report, table by table? Iterations and their checks, drawings, refusals, talk, files, and of each
-iteration the evidence, folded away."""
+"""The parts of a report: iterations and their checks, drawings, refusals, questions, files, and the evidence of each
+iteration."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,16 +15,16 @@ from ralph.show import plots
 from ralph.show.plots import Html, Layer, element, joined
 from ralph.show.words import MAX_NUMBER, cost, count, duration, happened, how_it_failed, money, nickname
 
-MOST_FILES = 300
-MOST_COLUMNS = 6
-"""Of so many checks each has a column beside the iterations; more of them have a table of their own."""
-MOST_CELLS = 48
-OPEN_TAILS = 3
+MAX_FILES = 300
+MAX_COLUMNS = 6
+"""The most checks that get a column each in the table of iterations; more get their own table."""
+MAX_CELLS = 48
+MAX_OPEN_TAILS = 3
 _STATUS = {"A": "new", "D": "deleted", "M": "changed", "T": "changed type"}
 
 
 class HtmlColumn(Struct):
-    """`kind` are the classes of its cells: .num, .cell, .wrap, .lesser (a phone leaves it out) or nothing."""
+    """`kind` is the CSS classes of its cells: .num, .cell, .wrap, .lesser (hidden on phones) or nothing."""
 
     title: str
     cells: Sequence[str]
@@ -57,12 +57,12 @@ def _legend(named: Sequence[tuple[str, str]]) -> Html:
 
 
 def iterations(history: RunHistory) -> Html | None:
-    """The matrix: a row for each iteration, a column for each check, and what it took."""
+    """Return a table with a row per iteration and a column per check, cost, time and so on."""
     past = history.iterations
     names = history.checked
     tools = sum(one.tool_calls or 0 for one in past)
     checked = [HtmlColumn("Checks", [_passed(one) for one in past], kind=".num")]
-    if len(names) <= MOST_COLUMNS:
+    if len(names) <= MAX_COLUMNS:
         marks = [_verdicts(one) for one in past]
         checked = [HtmlColumn(name, [of.get(name, "") for of in marks], kind=".cell.check") for name in names]
     columns = [
@@ -91,7 +91,7 @@ def _size(changed: Sequence[FileChange] | None) -> str:
 
 
 def _verdicts(one: PastIteration) -> dict[str, Html]:
-    """A mark for each check, by name."""
+    """Return a mark per check, by name."""
     marks: dict[str, Html] = {}
     for check in one.checks:
         tone, mark = ("good", "✓") if check.passed else ("bad", "✗")
@@ -107,11 +107,11 @@ def _passed(one: PastIteration) -> Html | str:
 
 
 def checks(history: RunHistory) -> Html | None:
-    """Where there are many checks: a row for each, a small cell for each iteration."""
+    """Return a row per check and a small cell per iteration, if there are many checks."""
     names = history.checked
-    if len(names) <= MOST_COLUMNS:
+    if len(names) <= MAX_COLUMNS:
         return None
-    past = [one for one in history.iterations if one.checks][-MOST_CELLS:]
+    past = [one for one in history.iterations if one.checks][-MAX_CELLS:]
     marks = [_verdicts(one) for one in past]
     heads = [element("th.bit", str(one.number), scope="col") for one in past]
     rows = [
@@ -127,7 +127,7 @@ def checks(history: RunHistory) -> Html | None:
 
 
 def drawings(history: RunHistory) -> Html | None:
-    """Checks, cost and tokens of each iteration, where there is more than one to compare."""
+    """Draw checks, cost, tokens and time per iteration, if there is more than one."""
     past = history.whole
     if len(past) < 2:
         return None
@@ -168,7 +168,7 @@ def _drawing(title: str, labels: list[str], layers: list[Layer], say: plots.Say)
 
 
 def refusals(history: RunHistory) -> Html | None:
-    """A claim is one, though several gates may have objected to it."""
+    """Return the refused claims; several gates may object to one claim."""
     rows = [one for one in history.iterations if one.refused]
     columns = [
         HtmlColumn("Iteration", [str(one.number) for one in rows], kind=".num"),
@@ -186,7 +186,7 @@ def _few(lines: Sequence[str], most: int) -> str:
 
 
 def talk(history: RunHistory) -> Html | None:
-    """What the agent asked, what it was told, and what was not answered."""
+    """Return questions, answers and notes."""
     asked = [("agent", question.text) for question in history.questions]
     answers = [question.answer or "not answered" for question in history.questions]
     answered = {*answers}
@@ -200,10 +200,10 @@ def talk(history: RunHistory) -> Html | None:
 
 
 def files(history: RunHistory) -> Html | None:
-    """Every file that the run changed, and by how many lines."""
+    """Return the files that the run changed."""
     if not history.files:
         return None
-    shown = history.files[:MOST_FILES]
+    shown = history.files[:MAX_FILES]
     columns = [
         HtmlColumn("File", [element("span.mono", one.path) for one in shown], "in all", ".wide"),
         HtmlColumn("", [_STATUS.get(one.status, one.status) for one in shown]),
@@ -215,7 +215,7 @@ def files(history: RunHistory) -> Html | None:
 
 
 def lines_of(one: FileChange) -> Html | str:
-    """How many lines were added to a file, and how many taken away."""
+    """Return how many lines of a file were added and deleted."""
     if one.added is None or one.deleted is None:
         return "binary"
     return plus_minus(one.added, one.deleted)
@@ -230,43 +230,48 @@ def sums(changed: Sequence[FileChange]) -> str:
 
 
 def result(one: PastIteration) -> Html:
-    """What came of an iteration, in a few coloured words."""
+    """Return the result of an iteration as a badge."""
     calm = ("no claim", "children at work", "interrupted", "unfinished")
     tone = "good" if one.is_accepted else "calm" if one.result in calm else "bad"
     return element(f"span.badge.{tone}", happened(one))
 
 
 def details(history: RunHistory, one: PastIteration, evidence: Evidence | None = None) -> Html:
-    """All about one iteration, folded away on a screen, open on paper; failed checks, which people look for, first."""
+    """Return everything about one iteration, collapsed on screens and open on paper; failed checks come first."""
     summary = element("summary", element("b", f"Iteration {one.number} "), result(one))
     found = evidence or Evidence()
     tails = [(name, text) for name, text in found.tails.items() if text]
-    folds = [_fold(f"✗ {name}", element("pre", text), is_open=len(tails) <= OPEN_TAILS) for name, text in tails]
+    folds = [fold(f"✗ {name}", element("pre", text), is_open=len(tails) <= MAX_OPEN_TAILS) for name, text in tails]
     if found.patch:
-        added, deleted = sum(file.added for file in found.patch), sum(file.deleted for file in found.patch)
-        whole = f"ralph diff {nickname(history.run)} {one.number}"
-        note = element("p.soft", "There is more: ", element("code", whole)) if found.patch_is_cut else None
-        size = "the beginning" if found.patch_is_cut else f"+{added} −{deleted}"
-        folds.append(_fold(f"Changes, {size}", joined([_patch(file) for file in found.patch], note)))
+        folds.append(patch_details(found, f"ralph diff {nickname(history.run)} {one.number}"))
     if found.calls:
         number = len(found.calls) + found.calls_left_out
         more = element("li.soft", f"and {found.calls_left_out} more") if found.calls_left_out else None
         root = f"{history.worktree or history.workspace}/"
         listed = element("ul.calls", [_call(call, root) for call in found.calls], more)
-        folds.append(_fold(plural(number, "tool call").capitalize(), listed))
+        folds.append(fold(plural(number, "tool call").capitalize(), listed))
     if found.prompt:
-        folds.append(_asked(found.prompt))
+        folds.append(_prompt(found.prompt))
     shown = element("div.evidence", folds) if evidence else None
     inside = element("div.inside", particulars(one), shown)
     return element("details.card", summary, inside, id=f"{history.run}-{one.number}")
 
 
-@lru_cache(maxsize=1)  # most turns are asked the same
-def _asked(prompt: str) -> Html:
-    return _fold("The prompt", element("pre", prompt))
+def patch_details(evidence: Evidence, command: str) -> Html:
+    """Return the changes, collapsed. `command` shows all of them, if they were cut."""
+    files = evidence.patch
+    added, deleted = sum(file.added for file in files), sum(file.deleted for file in files)
+    more = element("p.soft", "There is more: ", element("code", command)) if evidence.patch_is_cut else None
+    size = "the beginning" if evidence.patch_is_cut else f"+{added} −{deleted}"
+    return fold(f"Changes, {size}", joined([_patch(file) for file in files], more))
 
 
-def _fold(title: str, body: Html, is_open: bool = False) -> Html:
+@lru_cache(maxsize=1)  # most prompts are the same
+def _prompt(prompt: str) -> Html:
+    return fold("The prompt", element("pre", prompt))
+
+
+def fold(title: str, body: Html, is_open: bool = False) -> Html:
     return element("details", element("summary", title), body, open=is_open)
 
 
@@ -274,7 +279,7 @@ LINE_TONES = {"+": "add", "-": "del", "@": "hunk"}
 
 
 def _patch(file: PatchedFile) -> Html:
-    """Runs of lines of one kind share an element: there are many lines."""
+    """Return a patch. Consecutive lines of one kind share an element, because there are many lines."""
     pieces = [
         element("span", "".join(f"{line}\n" for line in lines), class_=tone)
         for tone, lines in groupby(file.lines, key=lambda line: LINE_TONES.get(line[:1]))
@@ -304,7 +309,7 @@ def particulars(one: PastIteration) -> Html:
         ("Checks that failed", _few(red, 6)),
         ("Reviews", ", ".join(f"{review.name} {'✓' if review.passed else '✗'}" for review in one.reviews)),
         ("You said", "\n".join(one.told)),
-        ("Put back", ", ".join(one.restored)),
+        ("Restored", ", ".join(one.restored)),
         ("Source control", "\n".join(f"{task} {'✓' if ok else '✗'} {detail}" for task, ok, detail in one.scm)),
         ("Files", f"{names} ({sums(changed)})" if changed else ""),
     ]

@@ -227,7 +227,7 @@ def _facts(run: RunNow, home: str) -> tuple[str, ...]:
 def _remarks(run: RunNow, now: float) -> list[str]:
     """What it does, what it asks, and what lies in its mailbox."""
     said = [short(run.goal, 100)] if run.goal else []
-    said += [f"task {run.backlog_task} of {run.work}"] if run.backlog_task else []
+    said += [f"task {run.backlog_task} of work {run.work}"] if run.backlog_task else []
     if not run.alive:
         said.append(ending_reason(run) or ("resume it with `ralph resume`" if run.state == "killed" else ""))
     elif run.until:

@@ -273,7 +273,7 @@ _NEEDS = {
 def need_words(need: Need) -> str:
     """Return what a need is, as a sentence."""
     if need.check:
-        where = f": see {path_from_here(need.check.log)}" if need.check.log else ""
+        where = f": see {need.check.log}" if need.check.log else ""
         late = f"; {RAISE_LIMIT}" if need.check.timeout else ""
         return f"A check still fails ({how_it_failed(need.check)}): {need.check.name}{where}{late}"
     if need.kind == "unclaimed":

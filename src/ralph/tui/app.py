@@ -95,7 +95,7 @@ READ_INTERVAL = 0.25
 MAX_MENU = 8  # rows
 MESSAGE_SECONDS = 10
 TYPING_KEYS = "enter send · / commands · tab completes · esc keys · /help · ctrl+c quit"
-STEERING_KEYS = "s stop · p pause · r resume · t tell · d diff · / command · ? help · q quit"
+STEERING_KEYS = "s stop · p pause · r resume · a accept · t tell · d diff · / command · q quit"
 
 
 class RalphApp(App[list[str]]):
@@ -113,6 +113,7 @@ class RalphApp(App[list[str]]):
         Binding("S", "do('stop', 'now')"),
         Binding("p", "do('pause')"),
         Binding("r", "do('resume')"),
+        Binding("a", "do('accept')"),
         Binding("t", "begin('/tell ')"),
         Binding("d", "do('diff')"),
         Binding("slash", "begin('/')"),

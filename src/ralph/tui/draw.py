@@ -101,6 +101,7 @@ def _headline(run: RunNow, now: float, columns: int, marks: Marks) -> tuple[str,
     if not run.alive:
         died = "its process died; r resumes it"
         how = why_ended(run) or (died if run.state == "killed" else run.doing)
+        how += "; a accepts it" if run.mergeable else ""
         return state_of(run.label).color, f"{marks.to} {how}"
     if run.questions:
         return "warn", f"{marks.question} t answers: {run.questions[0]}"

@@ -81,6 +81,10 @@ _VALUES: dict[str, Callable[[], Sequence[str]]] = {
     "model": lambda: ("default",),
     "max-cost": lambda: ("off",),
     "stop": lambda: ("now",),
+    "sandbox": lambda: ("on", "off"),
+    "yolo": lambda: ("on", "off"),
+    "resume": lambda: ("yolo", "sandbox"),
+    "dismiss": lambda: ("all",),
 }
 
 
@@ -164,6 +168,8 @@ COMMANDS: dict[str, SlashCommand] = {
     "agent": SlashCommand("/agent [NAME|default]", "the agent of later runs; alone: show it", _any_text),
     "model": SlashCommand("/model [NAME|default]", "the model of later runs; alone: show it", _any_text),
     "worktree": SlashCommand("/worktree [on|off]", "give later runs their own worktree", _one_of("on", "off")),
+    "sandbox": SlashCommand("/sandbox [on|off]", "run later runs in a sandbox", _one_of("on", "off")),
+    "yolo": SlashCommand("/yolo [on|off]", "allow the agents of later runs everything", _one_of("on", "off")),
     "max-cost": SlashCommand("/max-cost [USD|off]", "the most that each later run may cost", _dollars),
     "ralph-loop": SlashCommand("/ralph-loop TASK [--OPTION …]", "loop in one session until the promise", _loop),
     "ulw-loop": SlashCommand("/ulw-loop TASK [--OPTION …]", "the same, with ultrawork in every continuation", _loop),
@@ -171,7 +177,13 @@ COMMANDS: dict[str, SlashCommand] = {
     "tell": SlashCommand("/tell TEXT", "a note for the next prompt, or an answer", _required_text),
     "stop": SlashCommand("/stop [now]", "stop the run after its turn, or now", _one_of("now")),
     "pause": SlashCommand("/pause", "pause the run before its next turn", _no_arguments),
-    "resume": SlashCommand("/resume", "resume a run that is paused or unfinished", _no_arguments),
+    "resume": SlashCommand(
+        "/resume [yolo|sandbox]", "resume a run that is paused or unfinished", _one_of("yolo", "sandbox")
+    ),
+    "accept": SlashCommand("/accept", "check the run's branch once more and merge it", _no_arguments),
+    "discard": SlashCommand("/discard", "throw the run's branch away", _no_arguments),
+    "retry": SlashCommand("/retry TASK [NOTE]", "retry a parked task of the backlog", _required_text),
+    "dismiss": SlashCommand("/dismiss [all]", "the run, or every ended one, needs you no more", _one_of("all")),
     "diff": SlashCommand("/diff [N]", "what iteration N changed; alone: the whole run", _iteration),
     "help": SlashCommand("/help", "this page", _no_arguments),
     "quit": SlashCommand("/quit", "quit; asks about runs started here", _no_arguments),

@@ -10,10 +10,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.text import one_line
+from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.history.feed import Feed, News
-from ralph.history.overview import RunNow, latest_successes, run_now
+from ralph.history.overview import RunNow, is_mergeable, latest_successes, run_now
 from ralph.history.run_history import Fold
 from ralph.run import control
 from ralph.run.launch import Launched, NextRun, cap_words, has_room_apart
@@ -50,6 +50,7 @@ class TuiState:
         self.chosen = ""
         self.launched: list[Launched] = []
         self._typed: dict[int, str] = {}
+        self._successes: dict[int, str] = {}
         self._next_survey = 0.0
 
     @property
@@ -110,6 +111,12 @@ class TuiState:
         self._typed[self.launched[-1].pid] = line
         self._next_survey = 0.0
 
+    def launch_command(self, run: Listed, words: list[str], success: str) -> None:
+        """Start a command about a run; `success` is the message if it succeeds."""
+        self.launch([*words, "-C", run.facts.workspace])
+        self.launched[-1].run = run.id
+        self._successes[self.launched[-1].pid] = success
+
     @property
     def running(self) -> list[Launched]:
         """Runs started here without an outcome at the last survey. A run with an outcome is only cleaning up."""
@@ -123,10 +130,10 @@ class TuiState:
         messages = []
         for one in over:
             name = f"{nickname(one.run)}: " if one.run else ""
-            line = self._typed.pop(one.pid, "")
-            messages.append(
-                (one.exit_code == 0, name + one.last_words(), "" if one.run or one.exit_code == 0 else line)
-            )
+            line, success = self._typed.pop(one.pid, ""), self._successes.pop(one.pid, "")
+            is_success = one.exit_code == 0
+            message = name + (success if success and is_success else one.last_words())
+            messages.append((is_success, message, "" if one.run or is_success else line))
             one.close()
         return messages
 
@@ -166,8 +173,40 @@ class TuiState:
         run = control.reload(self.run, control.why_not_resume)
         if run.is_alive:
             return f"{nickname(run.id)} continues" + (" without an answer" if control.unpause(run) else "")
-        self.launch(["resume", run.id, "--quiet", "-C", run.facts.workspace])
+        how = [f"--{command.text}"] if command.text else []
+        self.launch(["resume", run.id, "--quiet", "-C", run.facts.workspace, *how])
         return f"{nickname(run.id)} resumes"
+
+    def do_accept(self, command: TypedCommand) -> str:
+        self._refuse_unmergeable()
+        self.launch_command(self.run, ["accept", self.run.id], "merged into your branch")
+        return f"accepting {nickname(self.run.id)}: its checks run once more"
+
+    def do_discard(self, command: TypedCommand) -> str:
+        self._refuse_unmergeable()
+        self.launch_command(self.run, ["discard", self.run.id], "discarded")
+        return f"discarding {nickname(self.run.id)}"
+
+    def _refuse_unmergeable(self) -> None:
+        if not is_mergeable(self.run):
+            name = nickname(self.run.id)
+            raise UserError(f"{name} has no branch to accept or discard", "only ended runs in a worktree have one")
+
+    def do_retry(self, command: TypedCommand) -> str:
+        shown = self.run
+        work = next((run for run in self.runs if run.id == (shown.facts.work or shown.id)), shown)
+        key, _, note = command.text.partition(" ")
+        then = "" if work.is_alive else "; r resumes the backlog"
+        self.launch_command(work, ["work", "retry", key, *([note] if note else [])], f"{key} is retried{then}")
+        return f"retrying {key}"
+
+    def do_dismiss(self, command: TypedCommand) -> str:
+        ended = [run for run in self.runs if not run.is_alive and self.present[run.id].needs_you]
+        chosen = ended if command.text == "all" else [self.run]
+        for run in chosen:
+            control.dismiss(run)
+        self._next_survey = 0.0
+        return "dismissed " + (nickname(self.run.id) if command.text != "all" else plural(len(chosen), "run"))
 
     def do_cancel_ralph(self, command: TypedCommand) -> str:
         """End the run at once, even one that is still starting."""
@@ -199,6 +238,8 @@ class TuiState:
             f"model {given['model']}" if given.get("model") else "",
             f"at most {money(given['max_cost'])}" if given.get("max_cost") else "",
             "in a worktree" if given.get("worktree") else "",
+            "in a sandbox" if given.get("sandbox") else "",
+            "yolo" if given.get("yolo") else "",
         ]
         return ", ".join(part for part in said if part)
 
@@ -251,6 +292,16 @@ class TuiState:
         if command.text:
             self._give("worktree", command.text == "on")
         return f"worktree: {'on' if self.plan.given.get('worktree') else 'off, unless this folder is busy'}"
+
+    def do_sandbox(self, command: TypedCommand) -> str:
+        if command.text:
+            self._give("sandbox", command.text == "on")
+        return f"sandbox: {'on' if self.plan.given.get('sandbox') else 'off'}"
+
+    def do_yolo(self, command: TypedCommand) -> str:
+        if command.text:
+            self._give("yolo", command.text == "on")
+        return f"yolo: {'on' if self.plan.given.get('yolo') else 'off'}"
 
     def do_max_cost(self, command: TypedCommand) -> str:
         if command.text:

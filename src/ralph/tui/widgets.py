@@ -207,8 +207,8 @@ enter      send the line               esc         to the panes, and back
 up, down   earlier lines, or the runs  pgup, pgdn  scroll; so do home and end
 s, S       stop the run, or stop now   p, r        pause it, resume it
 t          tell it something           d           what it changed
-/          a command                   ?           this page
-q          quit"""
+a          accept its branch           /           a command
+?          this page                   q           quit"""
 
 
 class TextScreen(ModalScreen[None]):

@@ -17,9 +17,9 @@ from ralph.settings import parse_duration
 from ralph.show.words import RESUME_OPTIONS, nickname
 from ralph.store.register import Listed
 from ralph.web.access import Level, RequestRefused
-from ralph.web.watching import Register
+from ralph.web.watching import Register, RunningCommand
 
-START_TIMEOUT = 8.0  # seconds until a started run must be recorded
+START_TIMEOUT = 8.0  # seconds until a started run must be recorded, and for which an answer waits for a command
 _POLL_INTERVAL = 0.02
 FormFields = Mapping[str, str]
 
@@ -84,8 +84,63 @@ def _resume(run: Listed, form: FormFields, register: Register) -> str:
     for name, option in RESUME_OPTIONS.items():
         if value := form.get(name):
             words += [option, "checks" if name == "until" else _limit(name, value)]
+    words += [f"--{name}" for name in ("yolo", "sandbox") if form.get(name)]
     _launch(words, register)
     return f"{nickname(run.id)} resumed"
+
+
+def _allow(run: Listed, form: FormFields, register: Register) -> str:
+    """Resume a run whose agent was denied everything: with all rights, or with all rights in a sandbox."""
+    return _resume(run, {"sandbox": "1"} if form.get("sandbox") else {"yolo": "1"}, register)
+
+
+def _accept(run: Listed, form: FormFields, register: Register) -> str:
+    return _command(run, ["accept", run.id], register, f"{nickname(run.id)} is merged")
+
+
+def _discard(run: Listed, form: FormFields, register: Register) -> str:
+    return _command(run, ["discard", run.id], register, f"{nickname(run.id)} is discarded")
+
+
+def _retry(run: Listed, form: FormFields, register: Register) -> str:
+    """Retry a parked task, with a note if there is one; resume its backlog if that is over."""
+    key, note = form.get("task", ""), one_line(form.get("text", ""), 4000)
+    if not key or key.startswith("-"):
+        raise RequestRefused(400, "expected the key of a task")
+    said = _command(run, ["work", "retry", key, *([note] if note else [])], register, f"{key} is retried")
+    if run.is_alive:
+        return said
+    _launch(["resume", run.id, "--quiet", "-C", run.facts.workspace], register)
+    return f"{said}, {nickname(run.id)} resumed"
+
+
+def _command(run: Listed, words: list[str], register: Register, success: str) -> str:
+    """Run a ralph command about a run. One that takes long continues, and the run's page shows its result."""
+    running = register.commands.get(run.id)
+    if running and running.result is None:
+        raise UserError(f"{running.name} is still running", "its result appears here")
+    command = register.commands[run.id] = RunningCommand.start([*words, "-C", run.facts.workspace], register.env)
+    until = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < until:
+        if command.result is not None:
+            del register.commands[run.id]
+            if command.result:
+                raise UserError(command.result)
+            return success
+        time.sleep(_POLL_INTERVAL)
+    return f"{command.name} is running: its checks take a while"
+
+
+def _dismiss(run: Listed, form: FormFields, register: Register) -> str:
+    control.dismiss(run)
+    return f"{nickname(run.id)} is dismissed"
+
+
+def _dismiss_all(register: Register, _: str, form: FormFields) -> Done:
+    ended = [one.run for one in register.survey().runs if one.needs_a_person and not one.run.is_alive]
+    for run in ended:
+        control.dismiss(run)
+    return Done("", f"{plural(len(ended), 'run')} dismissed")
 
 
 def _rewind(run: Listed, form: FormFields, register: Register) -> str:
@@ -101,7 +156,7 @@ def _rewind(run: Listed, form: FormFields, register: Register) -> str:
 
 
 def _start(register: Register, _: str, form: FormFields) -> Done:
-    """Start a run in a worktree of a known workspace, with an installed agent."""
+    """Start a run in a known workspace, with an installed agent."""
     goal, workspace, agent = form.get("goal", "").strip(), form.get("workspace", ""), form.get("agent", "")
     if not goal:
         raise UserError("the goal is empty", "describe what should be true when it is done")
@@ -122,7 +177,7 @@ def _start(register: Register, _: str, form: FormFields) -> Done:
         cap=None,
         agent=agent,
         checks=checks,
-        given={**given, "worktree": True},
+        given={**given, **{name: True for name in ("worktree", "sandbox", "yolo") if form.get(name)}},
         has_settings=has_settings,
     )
     words = plan.words(goal.replace("\r\n", "\n"))
@@ -189,6 +244,12 @@ ACTIONS: dict[str, PageAction] = {
     "pause": PageAction(Level.STEER, _on_run(_pause)),
     "resume": PageAction(Level.STEER, _on_run(_resume)),
     "stop": PageAction(Level.STEER, _on_run(_stop)),
+    "dismiss": PageAction(Level.STEER, _on_run(_dismiss)),
+    "allow": PageAction(Level.START, _on_run(_allow)),
+    "accept": PageAction(Level.START, _on_run(_accept)),
+    "discard": PageAction(Level.START, _on_run(_discard)),
+    "retry": PageAction(Level.START, _on_run(_retry)),
     "rewind": PageAction(Level.START, _on_run(_rewind)),
+    "dismissall": PageAction(Level.STEER, _dismiss_all),
     "start": PageAction(Level.START, _start),
 }

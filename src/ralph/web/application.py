@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from ralph.core.text import one_line
 from ralph.errors import UserError
-from ralph.history.evidence import evidence_of, patch_of
+from ralph.history.evidence import evidence_of, patch_of, task_evidence
 from ralph.show.report import stylesheet
 from ralph.store.serving import Remembered, ServerFolder
 from ralph.web import actions
@@ -202,7 +202,8 @@ class WebApp:
     def _report(self, visit: Visit, run: str) -> Response:
         listed = self._register.find(run)
         if listed.facts.kind == "work":
-            return work_report_page(self._register.work(look_at(listed, time.time())), visit.frame)
+            work = self._register.work(look_at(listed, time.time()))
+            return work_report_page(work, task_evidence(listed, work.history, os.environ), visit.frame)
         watched = self._watching.of(run)
         watched.look_at_all(8.0)
         evidence = evidence_of(watched.run.folder, watched.history(), os.environ)  # asks git: not under the lock
@@ -212,7 +213,7 @@ class WebApp:
     def _act(self, visit: Visit) -> Response:
         """Carry out an action; answer with what was done, or why not."""
         request = visit.request
-        found = re.fullmatch(rf"{_RUN}/([a-z]+)|(start)", visit.path)
+        found = re.fullmatch(rf"{_RUN}/([a-z]+)|(start|dismissall)", visit.path)
         name = (found[2] or found[3]) if found else ""
         action = actions.ACTIONS.get(name)
         if not found or action is None:
@@ -232,7 +233,7 @@ class WebApp:
         log(request, visit.session.level, name, done.run, done.message)
         if wants_text(request):
             return PlainTextResponse(f"{done.message}\n")
-        return RedirectResponse(visit.frame.run(done.run), 303)
+        return RedirectResponse(visit.frame.run(done.run) if done.run else visit.frame.base, 303)
 
 
 class EarlyResponse(Response):

@@ -1,6 +1,8 @@
 """The board with one card per run, the page that a link opens, and the form for a new run."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -8,7 +10,9 @@ from starlette.responses import HTMLResponse
 
 from ralph.core.backlog import Job
 from ralph.core.text import one_line, plural, short
-from ralph.show.plots import Html, element, joined
+from ralph.history.states import state_of
+from ralph.settings.detect_checks import detect_checks
+from ralph.show.plots import Html, element, joined, prose
 from ralph.show.words import duration, moment, money, nickname, portion, why_ended
 from ralph.web.access import Level
 from ralph.web.pieces import (
@@ -21,14 +25,14 @@ from ralph.web.pieces import (
     page_title,
     place_name,
     place_words,
-    prose,
     shorten_paths,
     text_area,
 )
 from ralph.web.watching import RunSeen, Survey
 
-CARDS_SHOWN = 24  # per column; the rest is folded
+CARDS_SHOWN, NEEDS_SHOWN = 24, 8  # per column; the rest is collapsed
 NOTHING_RUNNING, NO_RUNS = "No run is running.", "No runs yet: start one with `ralph loop` in a terminal."
+MAX_SEARCHED = 20  # workspaces whose checks the form for a new run offers
 QUEUED = ("queued", "waiting", "blocked", "held")
 _MAX_BARS = 24
 _LEVEL_TEXTS = {
@@ -54,6 +58,10 @@ class BoardColumn(Struct, frozen=True):
     empty: str
     runs: Sequence[RunSeen] = ()
     tasks: Sequence[TaskCard] = ()
+
+    @property
+    def shown(self) -> int:
+        return NEEDS_SHOWN if self.id == "needs" else CARDS_SHOWN
 
 
 def columns(survey: Survey) -> list[BoardColumn]:
@@ -104,22 +112,29 @@ def section(column: BoardColumn, frame: Frame) -> Html:
     cards = [*(card(one, frame) for one in column.runs), *(task_card(one, frame) for one in column.tasks)]
     if not cards and not column.empty:
         return element("section", id=column.id, hidden=True)
-    older = cards[CARDS_SHOWN:]
-    folded = element(
+    older = cards[column.shown :]
+    collapsed = element(
         "details",
         element("summary.btn", f"{len(older)} more"),
         element("ul.cards", older, role="list"),
         id=f"more-{column.id}",
     )
-    inner = element("ul.cards", cards[:CARDS_SHOWN], role="list")
+    inner = element("ul.cards", cards[: column.shown], role="list")
     heading = element("h2", column.title, element("span.count", str(len(cards))), id=f"{column.id}-title")
     return element(
         "section",
-        heading,
-        joined(inner, folded if older else None) if cards else element("p.soft", prose(column.empty)),
+        element("div.heading", heading, _dismiss_all(column, frame)),
+        joined(inner, collapsed if older else None) if cards else element("p.soft", prose(column.empty)),
         id=column.id,
         aria_labelledby=f"{column.id}-title",
     )
+
+
+def _dismiss_all(column: BoardColumn, frame: Frame) -> Html | None:
+    ended = [one for one in column.runs if not one.run.is_alive]
+    if column.id != "needs" or len(ended) < 2 or not frame.may_steer:
+        return None
+    return form(f"{frame.base}dismissall", button("Dismiss all"))
 
 
 def waiting_reason(job: Job, state: str) -> str:
@@ -154,11 +169,25 @@ def card(seen: RunSeen, frame: Frame) -> Html:
     way = element("p.way", bars(seen), element("span.soft", said))
     goal = element("h3", element("a.cover", short(present.goal, 220) or run.id, href=frame.run(run.id)))
     asked = answer_forms(seen, frame, 1)
-    tone = "warn" if run.is_alive and seen.needs_a_person else "bad" if seen.needs_a_person else ""
-    return element("li", first, goal, way, _facts(seen), _now(seen), asked, class_=f"card one-run {tone}".strip())
+    acts = _card_buttons(seen, frame) if not run.is_alive and seen.needs_a_person else []
+    is_good = state_of(seen.state).tone == "good"
+    tone = "" if not seen.needs_a_person else "warn" if run.is_alive or is_good else "bad"
+    shown = [first, goal, way, _facts(seen), _now(seen), asked, element("p.acts", acts) if acts else None]
+    return element("li", *shown, class_=f"card one-run {tone}".strip())
+
+
+def _card_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
+    run, made = seen.run.id, []
+    if seen.present.mergeable and seen.state == "done" and frame.may_start:
+        made.append(form(frame.run(run, "accept"), button("Accept", "primary")))
+    if frame.may_steer:
+        made.append(form(frame.run(run, "dismiss"), button("Dismiss")))
+    return made
 
 
 def state_badge(seen: RunSeen) -> Html:
+    if not seen.present.verified:
+        return badge("unverified", "done (unverified)")
     return badge(seen.state, f"{seen.state}, pausing" if seen.present.pausing and seen.state == "running" else "")
 
 
@@ -249,17 +278,22 @@ def new_page(
     places: Sequence[str], agents: Sequence[str], frame: Frame, values: Mapping[str, str], error: str = ""
 ) -> HTMLResponse:
     """Return the form for a new run, with the values and the error of a failed attempt."""
+    found = {one: _checks_found(one) for one in places[:MAX_SEARCHED]}
     options = [
-        element("option", place_words(one), value=one, selected=values.get("workspace") == one) for one in places
+        element(
+            "option", place_words(one), value=one, selected=values.get("workspace") == one, data_checks=found.get(one)
+        )
+        for one in places
     ]
+    known_checks = values.get("checks", found.get(places[0], "") if places else "")
     default = element("option", "from settings", value="")
     known = [element("option", one, value=one, selected=values.get("agent") == one) for one in agents]
     small = element(
         "div.grid",
         element("label", "Agent", element("select", default, known, name="agent")),
-        _field("Maximum iterations", "iterations", values, inputmode="numeric", placeholder="25"),
-        _field("Maximum cost ($)", "cost", values, inputmode="decimal", placeholder="5"),
-        _field("Maximum time", "time", values, placeholder="2h"),
+        _field("Maximum iterations", "iterations", values, inputmode="numeric", placeholder="from settings"),
+        _field("Maximum cost ($)", "cost", values, inputmode="decimal", placeholder="no limit"),
+        _field("Maximum time", "time", values, placeholder="no limit, or 2h"),
     )
     goal = element(
         "textarea",
@@ -270,9 +304,7 @@ def new_page(
         maxlength="20000",
         placeholder="What should be true when it is done?",
     )
-    checks = element(
-        "textarea.mono", values.get("checks", ""), name="checks", rows="3", maxlength="20000", placeholder="pytest -q"
-    )
+    checks = element("textarea.mono", known_checks, name="checks", rows="3", maxlength="20000", placeholder="pytest -q")
     entry = form(
         f"{frame.base}start",
         element("p.bad-text", error, role="alert") if error else None,
@@ -280,7 +312,9 @@ def new_page(
         element("label", "Where", element("select", options, name="workspace", required=True)),
         element("label", "Checks, one per line. The run is done when the agent says so and all of them pass", checks),
         small,
-        element("p.soft", "The run works in its own worktree and branch: your files are not changed."),
+        _choice("worktree", "In its own worktree and branch: your files are not changed", values, is_default=True),
+        _choice("sandbox", "In a sandbox (Linux): the agent may do everything, but only there", values),
+        _choice("yolo", "Allow the agent everything (--yolo)", values),
         element("p.acts", button("Start", "primary big")),
         class_="card new",
         is_quick=False,
@@ -288,6 +322,18 @@ def new_page(
     none = element("p", "No workspace is known yet: name one with ralph serve DIR, or start a run in it first.")
     main = element("main.one.narrow#main", element("h1", "New run"), entry if places else none)
     return frame.page("New run", frame.bar(), main, status=409 if error else 200)
+
+
+def _checks_found(workspace: str) -> str:
+    """Return the checks of a project without settings, one per line."""
+    if os.path.exists(f"{workspace}/.ralph/settings.json"):
+        return ""
+    return "\n".join(check.command for check in detect_checks(Path(workspace)))
+
+
+def _choice(name: str, label: str, values: Mapping[str, str], is_default: bool = False) -> Html:
+    is_on = bool(values.get(name)) if values else is_default
+    return element("label.choice", element("input", type="checkbox", name=name, value="1", checked=is_on), label)
 
 
 def _field(label: str, name: str, values: Mapping[str, str], **attributes: object) -> Html:

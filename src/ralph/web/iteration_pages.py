@@ -13,12 +13,12 @@ from ralph.history.evidence import Evidence, Patch, PatchedFile
 from ralph.history.feed import entries_of
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show import report_tables as tables
-from ralph.show.plots import Html, element
+from ralph.show.plots import Html, element, prose
 from ralph.show.report import report_body
 from ralph.show.words import duration, how_it_failed, money, nickname, portion
 from ralph.store.archive import Logs
 from ralph.store.register import Listed
-from ralph.web.pieces import MAX_PIECES, Frame, RecentPieces, button, form, mark, prose, refusal
+from ralph.web.pieces import MAX_PIECES, Frame, RecentPieces, button, form, mark, refusal
 from ralph.web.watching import View
 
 MAX_CHAPTERS = 100

@@ -18,6 +18,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ralph.errors import UserError
+from ralph.history.overview import is_dismissed, is_mergeable
 from ralph.show.plots import Html
 from ralph.store.register import listed
 from ralph.web import board_page, run_page, work_page
@@ -31,6 +32,7 @@ STREAMS_PER_BROWSER = 4  # a browser opens at most six connections to one host
 MAX_PENDING = 1 << 20  # bytes
 TICK, LONGEST_PAUSE = 0.05, 1.0  # seconds
 SILENT_AFTER, SILENT_PAUSE = 3.0, 0.1  # seconds; the journal of a silent run is checked less often
+GROWTH_INTERVAL = 5.0  # seconds after which the bars of running tasks are drawn again
 KEEPALIVE_INTERVAL = 15.0  # seconds; proxies close connections that stay silent
 RETRY = b"retry: 2000\n\n"
 KEEPALIVE = b": .\n\n"
@@ -204,7 +206,9 @@ def _look_at_board(register: Register, page_frame: Frame) -> TopicLook:
 
 def _look_at_backlog(register: Register, run: str, page_frame: Frame) -> TopicLook:
     work = register.work(look_at(register.find(run), time.time()))
-    known = work.seen.run, work.seen.mail, work.history.last, work.loops
+    command = work.command.result if work.command else ""
+    growth = time.time() // GROWTH_INTERVAL if work.seen.run.is_alive else 0
+    known = work.seen.run, work.seen.mail, work.history.last, work.loops, is_dismissed(work.seen.run), command, growth
     return known, partial(work_page.pieces, work, page_frame)
 
 
@@ -213,7 +217,9 @@ def _look_at_run(watched: WatchedRun, page_frame: Frame) -> TopicLook:
     if run is None:
         raise UserError(f"run {watched.run.id} was removed")
     watched.run = run
-    known = run, mail_of(run), watched.stream.seq, watched.progress, watched.files_version
+    command = watched.command.result if watched.command else ""
+    open_now = is_mergeable(run), is_dismissed(run), command
+    known = run, mail_of(run), watched.stream.seq, watched.progress, watched.files_version, open_now
     return known, lambda: run_page.pieces(view_of(watched), page_frame)
 
 

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse
 from ralph.core import events as e
 from ralph.core.text import clean, head, plural, short
 from ralph.history.states import state_of
-from ralph.show.plots import Html, element, joined
+from ralph.show.plots import Html, element, prose
 from ralph.show.words import duration, from_home, moment, why_ended
 from ralph.store.journal import Entry
 from ralph.web.access import Level
@@ -25,7 +25,6 @@ from ralph.web.access import Level
 _CALM_TASKS = ("queued", "held", "withdrawn")  # states of a backlog's tasks that no run has
 _ICONS = {"pause": "M5 3h4v14H5zM11 3h4v14h-4z", "go": "M6 3l11 7-11 7z", "stop": "M4 4h12v12H4z"}
 _CLOCKS = re.compile(r'(data-since="\d+">)[^<]*')
-_CODE = re.compile(r"`([^`\n]{1,200})`")
 
 
 class Frame:
@@ -141,17 +140,6 @@ def clock(since: float, now: float, class_: str = "soft") -> Html:
 def time_of(at: float) -> Html:
     said = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     return element("time", time.strftime("%H:%M", time.localtime(at)), title=said)
-
-
-def prose(text: str) -> Html:
-    """Return text with its `code spans` as elements."""
-    text = clean(text)
-    made: list[object] = []
-    at = 0
-    for found in _CODE.finditer(text):
-        made += [text[at : found.start()], element("code", found[1])]
-        at = found.end()
-    return joined(*made, text[at:])
 
 
 def shorten_paths(text: str, workspace: str) -> str:
@@ -288,9 +276,11 @@ def _render_single(event: e.Event, name: str) -> Html | None:
         case e.Notice() if event.level != "debug":
             return _row(short(event.text, 500), name)
         case e.RunFinished():
-            tone = "good" if event.exit_code == 0 else "bad"
+            is_done = event.outcome == "done"
+            tone = "bad" if event.exit_code else "good" if event.verified or not is_done else "warn"
+            outcome = f"{event.outcome} (unverified)" if tone == "warn" else event.outcome
             why = short(why_ended(event), 500)
-            return element("div", element("b", f"{event.outcome}: "), why, class_=f"ended {tone}", id=name)
+            return element("div", element("b", f"{outcome}: "), why, class_=f"ended {tone}", id=name)
     return None
 
 

@@ -1,12 +1,14 @@
 """The page of one run. Live updates replace its parts by their id."""
 
+import time
+
 from starlette.responses import HTMLResponse
 
 from ralph.core.text import plural, short
 from ralph.history.needs import Action, needs
 from ralph.run import control
 from ralph.show import report_tables as tables
-from ralph.show.plots import Html, element, joined
+from ralph.show.plots import Html, element, joined, prose
 from ralph.show.words import command, duration, moment, money, need_words, nickname, portion, why_ended
 from ralph.web.board_page import answer_forms, state_badge
 from ralph.web.iteration_pages import chapters, chapters_section, score
@@ -21,11 +23,10 @@ from ralph.web.pieces import (
     mark,
     page_title,
     place_words,
-    prose,
     shorten_paths,
     text_area,
 )
-from ralph.web.watching import RunSeen, View
+from ralph.web.watching import RunningCommand, RunSeen, View
 
 MAX_FILES = 12
 MAX_TODO = 40
@@ -89,7 +90,8 @@ def state_piece(seen: RunSeen) -> Html:
 def _facts(view: View) -> Html:
     history = view.history
     claims = " or ".join(claim.partition(":")[2] or claim for claim in history.claims)
-    checks = f" and {plural(len(history.check_names), 'check')} pass" if history.check_names else ""
+    number = len(history.check_names)
+    checks = f" and {plural(number, 'check')} {'passes' if number == 1 else 'pass'}" if number else ""
     known = view.seen.run.facts
     facts = [
         place_words(known.workspace),
@@ -176,15 +178,44 @@ def _attention(view: View, frame: Frame) -> Html:
         if present.notes:
             made.append(element("p.soft", f"{plural(present.notes, 'note')} for the next prompt"))
     else:
+        made.append(command_result(view.command))
         open_needs = [need for need in needs(view.history) if need.kind != "question" or not frame.may_steer]
         items = []
         for need in open_needs:
             acts = [_action(action, frame) for action in need.actions]
             text = element("span", prose(need_words(need)))
             items.append(element("li", text, element("span.acts", acts) if acts else None))
+        can_accept = any(action.verb == "accept" for need in open_needs for action in need.actions)
+        buttons = ending_buttons(seen, frame, with_accept=not can_accept)
+        if buttons:
+            items.append(element("li", element("span.acts", buttons)))
         if items:
-            made.append(element("div.card.attention", element("h2", "What needs you"), element("ul", items)))
+            heading = element("h2", "What needs you" if open_needs else "What you can do")
+            made.append(element("div.card.attention", heading, element("ul", items)))
     return element("div#attention", made)
+
+
+def command_result(command: RunningCommand | None) -> Html | None:
+    """Return the state of a command that the reader started, if it took long and did not succeed yet."""
+    if command is None or command.result == "":
+        return None
+    if command.result is None:
+        text = f"{command.name} is running: the checks take a while. "
+        return element("p.card.attention.calm", text, clock(command.began, time.time()))
+    return element("p.card.attention", element("b", f"{command.name} failed: "), prose(command.result))
+
+
+def ending_buttons(seen: RunSeen, frame: Frame, with_accept: bool = True) -> list[Html]:
+    """Return buttons to accept, discard or dismiss an ended run."""
+    run, made = seen.run.id, []
+    if seen.present.mergeable and frame.may_start:
+        if with_accept:
+            made.append(form(frame.run(run, "accept"), button("Accept", "primary")))
+        confirm = form(frame.run(run, "discard"), button("Throw its work away", "danger"))
+        made.append(element("details.ask", element("summary.btn", "Discard…"), confirm, id=f"discard-{run}"))
+    if seen.needs_a_person and frame.may_steer:
+        made.append(form(frame.run(run, "dismiss"), button("Dismiss")))
+    return made
 
 
 def _action(action: Action, frame: Frame) -> Html:
@@ -196,6 +227,13 @@ def _action(action: Action, frame: Frame) -> Html:
         return form(frame.run(action.run, "resume"), button(label, "primary"), hidden=dict(action.options))
     if action.verb == "tell" and frame.may_steer:
         return element("a.btn", "Write to the agent", href="#tell")
+    if action.verb == "accept" and frame.may_start:
+        return form(frame.run(action.run, "accept"), button("Accept", "primary"))
+    if action.verb == "retry" and frame.may_start:
+        return form(frame.run(action.run, "retry"), button("Retry", "primary"), hidden={"task": action.task})
+    if action.verb == "allow" and frame.may_start:
+        boxed = button("Resume in a sandbox", "primary", name="sandbox", value="1")
+        return form(frame.run(action.run, "allow"), boxed, " ", button("Resume with --yolo"))
     return element("code", command(action))
 
 

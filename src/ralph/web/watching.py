@@ -18,10 +18,11 @@ from ralph.core.model import Question
 from ralph.core.state import RunSummary
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file
-from ralph.history.feed import LONGEST_LOOK, Feed, with_files
-from ralph.history.overview import RunNow, run_now
+from ralph.history.feed import LONGEST_LOOK, Feed, facts_now, with_files
+from ralph.history.overview import RunNow, Successes, latest_successes, run_now
 from ralph.history.run_history import Fold, RunHistory
 from ralph.history.work_history import WorkHistory, work_history
+from ralph.run.launch import Launched
 from ralph.show.plots import Html
 from ralph.store.mailbox import Mail, Mailbox
 from ralph.store.register import (
@@ -88,8 +89,8 @@ def look_at(run: Listed, now: float) -> RunSeen:
     return _run_seen(run, mail_of(run), _limits(run.place), now)
 
 
-def _run_seen(run: Listed, mail: Mail, limits: RunLimits, now: float) -> RunSeen:
-    return RunSeen(run=run, present=run_now(run, now, mail), mail=mail, limits=limits, now=now)
+def _run_seen(run: Listed, mail: Mail, limits: RunLimits, now: float, successes: Successes | None = None) -> RunSeen:
+    return RunSeen(run=run, present=run_now(run, now, mail, successes or {}), mail=mail, limits=limits, now=now)
 
 
 def mail_of(run: Listed) -> Mail:
@@ -102,13 +103,37 @@ class WorkSeen(Struct, frozen=True, kw_only=True):
     seen: RunSeen
     history: WorkHistory
     loops: Mapping[str, RunSummary]
+    command: "RunningCommand | None" = None
+
+
+class RunningCommand:
+    """A ralph command about a run: accept, discard or retry. It ends with the server."""
+
+    def __init__(self, name: str, launched: Launched) -> None:
+        self.name, self.began = name, time.time()
+        self._launched = launched
+        self._result: str | None = None
+
+    @classmethod
+    def start(cls, words: Sequence[str], env: Mapping[str, str]) -> "RunningCommand":
+        return cls("retry" if words[0] == "work" else words[0], Launched.start(words, env))
+
+    @property
+    def result(self) -> str | None:
+        """Why it failed, "" if it did not, None while it is running."""
+        if self._result is None and (code := self._launched.exit_code) is not None:
+            self._result = (self._launched.last_words() or f"{self.name} failed") if code else ""
+            self._launched.close()
+        return self._result
 
 
 class Glance(Struct, frozen=True):
-    """What the board depends on: its runs with their mail, and the size of each running backlog's journal."""
+    """What the board depends on: its runs, those that need a person, and the size of each running backlog's journal."""
 
     runs: Sequence[tuple[Listed, Mail]]
+    needing: frozenset[str]
     works: Mapping[str, int]
+    successes: Successes
 
 
 class Survey(Struct, frozen=True):
@@ -125,6 +150,7 @@ class Register:
         self.env, self._named = env, workspaces
         self._works: dict[str, tuple[int, WorkHistory]] = {}
         self._known = KnownRuns()
+        self.commands: dict[str, RunningCommand] = {}
 
     def runs(self) -> list[Listed]:
         """Return all runs, running ones first, then the newest. Runs started by an agent are left out."""
@@ -148,15 +174,18 @@ class Register:
         listed = self.runs()
         works = {run.id: run for run in listed if run.facts.kind == "work"}
         shown = [run for run in listed if run.is_alive or run.facts.work not in works][:MAX_RUNS]
-        return Glance(
-            [(run, mail_of(run)) for run in shown], {run.id: _length(run) for run in works.values() if run.is_alive}
-        )
+        mails, successes = [(run, mail_of(run)) for run in shown], latest_successes(listed)
+        needing = (run.id for run, mail in mails if run_now(run, 0.0, mail, successes).needs_you)
+        sizes = {run.id: _length(run) for run in works.values() if run.is_alive}
+        return Glance(mails, frozenset(needing), sizes, successes)
 
     def survey(self, glance: Glance | None = None) -> Survey:
         """Return what the board shows. Limits are read only for running runs."""
         now, glance = time.time(), glance or self.glance()
         limits = {run.id: _limits(run.place) for run, _ in glance.runs if run.is_alive}
-        surveyed = [_run_seen(run, mail, limits.get(run.id, RunLimits()), now) for run, mail in glance.runs]
+        surveyed = [
+            _run_seen(run, mail, limits.get(run.id, RunLimits()), now, glance.successes) for run, mail in glance.runs
+        ]
         return Survey(surveyed, [self.work(one) for one in surveyed if one.run.id in glance.works])
 
     def work(self, seen: RunSeen) -> WorkSeen:
@@ -170,7 +199,8 @@ class Register:
         around = os.path.dirname(run.place)
         loops = {job.task.key: facts_in(f"{around}/{job.run}") for job in known[1].board.of("working") if job.run}
         history = replace(known[1], state=run.state)
-        return WorkSeen(seen=seen, history=history, loops={key: facts for key, facts in loops.items() if facts})
+        known_loops = {key: facts for key, facts in loops.items() if facts}
+        return WorkSeen(seen=seen, history=history, loops=known_loops, command=self.commands.get(run.id))
 
     def workspaces(self) -> list[str]:
         """Return the folders in which a run may be started."""
@@ -181,14 +211,19 @@ class Register:
 class WatchedRun:
     """One run that viewers look at. Its fields may be read by several threads: hold `lock` while rendering."""
 
-    def __init__(self, run: Listed, feed: Feed) -> None:
-        self.run = run
+    def __init__(self, run: Listed, feed: Feed, commands: Mapping[str, RunningCommand]) -> None:
+        self.run, self._commands = run, commands
         self.lock = threading.RLock()
         self._reset(feed)
 
     @classmethod
-    def open(cls, run: Listed) -> "WatchedRun":
-        return cls(run, Feed.open(run.folder.journal))
+    def open(cls, run: Listed, commands: Mapping[str, RunningCommand]) -> "WatchedRun":
+        return cls(run, Feed.open(run.folder.journal), commands)
+
+    @property
+    def command(self) -> RunningCommand | None:
+        """The latest command about this run that took long."""
+        return self._commands.get(self.run.id)
 
     def _reset(self, feed: Feed) -> None:
         self._feed = feed
@@ -266,6 +301,7 @@ class View(Struct, frozen=True, kw_only=True):
     history: RunHistory
     todo: tuple[TodoItem, ...]
     stream: Sequence[Html]
+    command: RunningCommand | None
     progress: float
     seq: int
 
@@ -274,12 +310,17 @@ def view_of(watched: WatchedRun) -> View:
     """Return what the page shows. Hold the run's lock for this and for rendering it."""
     return View(
         seen=look_at(watched.run, time.time()),
-        history=watched.history(),
+        history=_with_facts(watched.run, watched.history()),
+        command=watched.command,
         todo=watched.todo,
         stream=watched.stream.latest(),
         progress=watched.progress,
         seq=watched.stream.seq,
     )
+
+
+def _with_facts(run: Listed, history: RunHistory) -> RunHistory:
+    return replace(history, now=facts_now(run, history)) if history.outcome else history
 
 
 class WatchedRuns:
@@ -295,7 +336,7 @@ class WatchedRuns:
         with self._lock:
             watched = self._watched.get(run_id)
             if watched is None:
-                watched = self._watched[run_id] = WatchedRun.open(run)
+                watched = self._watched[run_id] = WatchedRun.open(run, self._register.commands)
             watched.run = run
             self._watched.move_to_end(run_id)
             while len(self._watched) > MAX_WATCHED:

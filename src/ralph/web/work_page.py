@@ -1,16 +1,18 @@
 """The page of a backlog: what needs a person, the state of each task, and when runs and merges happened."""
 
+from msgspec.structs import replace
 from starlette.responses import HTMLResponse
 
 from ralph.core.backlog import STATE_ORDER, Job
 from ralph.core.text import plural, short
-from ralph.history.work_history import WorkHistory
-from ralph.show.plots import Html, element
+from ralph.history.work_history import WorkHistory, target_exists
+from ralph.show.plots import Html, element, prose
 from ralph.show.words import money
-from ralph.show.works import body, lines, summary, timeline, totals
+from ralph.show.work_report import TaskEvidence, merge_command, report_body, retry_command, summary, timeline
+from ralph.show.works import lines, totals
 from ralph.web.board_page import waiting_reason
-from ralph.web.pieces import Frame, badge, fingerprint, mark, page_title, place_words, prose
-from ralph.web.run_page import cost_meter, meter, state_piece, steer_buttons, time_meter, title
+from ralph.web.pieces import Frame, badge, button, fingerprint, form, mark, page_title, place_words
+from ralph.web.run_page import command_result, cost_meter, meter, state_piece, steer_buttons, time_meter, title
 from ralph.web.watching import WorkSeen
 
 MAX_TASKS = 500
@@ -43,14 +45,14 @@ def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
         "meters": _meters(work),
         "attention": _attention(work, frame),
         "tasks": _tasks(work, frame),
-        "timeline": _timeline(work.history),
+        "timeline": _timeline(work),
         "happened": _log(work.history),
         "steer": _steer(work, frame),
     }
 
 
-def work_report_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
-    main = element("main#main", body(work.history))
+def work_report_page(work: WorkSeen, evidence: TaskEvidence, frame: Frame) -> HTMLResponse:
+    main = element("main#main", report_body(_fresh(work.history), evidence))
     crumbs = frame.bar(element("a", "Back to the backlog", href=frame.run(work.seen.run.id)))
     return frame.page(f"{title(work.seen)} report", crumbs, main, styles=("page.css", "report.css"), class_="report")
 
@@ -95,14 +97,28 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
     if board.stuck:
         made.append(element("li", element("span", "Merging is blocked: ", prose(short(board.stuck, 400)))))
     for job, why in work.history.needing():
-        text = element("span", element("b", job.task.key), " is parked: ", prose(short(why, 400)))
+        text = element("span", element("b", job.task.key), " is parked: ", prose(why))
         look = element("a.btn", "Open its run", href=frame.run(job.run)) if _is_here(job, work) else None
-        again = element("code", f"ralph work retry {job.task.key}")
-        made.append(element("li", text, element("span.acts", look, again)))
-    if not made:
-        return element("div#attention")
-    heading = element("h2", "What needs you")
-    return element("div#attention", element("div.card.attention", heading, element("ul", made)))
+        made.append(element("li", text, element("span.acts", look, _retry(job, work, frame))))
+    merge = merge_command(_fresh(work.history)) if not work.seen.run.is_alive else ""
+    if merge:
+        text = element("span", "What is finished waits to be merged: ", element("code", merge))
+        made.append(element("li", text))
+    if work.seen.needs_a_person and not work.seen.run.is_alive and frame.may_steer:
+        made.append(element("li", form(frame.run(work.seen.run.id, "dismiss"), button("Dismiss"))))
+    card = element("div.card.attention", element("h2", "What needs you"), element("ul", made)) if made else None
+    return element("div#attention", command_result(work.command), card)
+
+
+def _retry(job: Job, work: WorkSeen, frame: Frame) -> Html:
+    if not frame.may_start or work.seen.run.is_copy:
+        return element("code", retry_command(job))
+    action = frame.run(work.seen.run.id, "retry")
+    return form(action, button("Retry", "primary"), hidden={"task": job.task.key})
+
+
+def _fresh(history: WorkHistory) -> WorkHistory:
+    return replace(history, has_target=target_exists(history))
 
 
 def _tasks(work: WorkSeen, frame: Frame) -> Html:
@@ -127,11 +143,15 @@ def _task(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
         "li",
         element("p.first", badge(TONES.get(state, "queued"), LABELS.get(state, state)), element("b.mono", key)),
         element("p", prose(short(job.task.about, 300))),
-        element("p.soft", prose(short(why, 300))) if why else None,
-        element("p.facts.soft", [element("span", fact) for fact in facts if fact]),
+        element("p.soft", prose(why)) if why else None,
+        element("p.facts.soft", [element("span", fact) for fact in facts if fact], _diff_link(job, work, frame)),
         id=f"task-{job.task.key}",
         class_=state,
     )
+
+
+def _diff_link(job: Job, work: WorkSeen, frame: Frame) -> Html | None:
+    return element("a", "Changes", href=frame.run(job.run, "diff")) if job.files and _is_here(job, work) else None
 
 
 def _is_shared(work: WorkSeen) -> bool:
@@ -152,10 +172,11 @@ def _progress(job: Job, work: WorkSeen) -> str:
     return f"iteration {facts.finished + 1}{checks}" + (f": {short(facts.doing, 80)}" if facts.doing else "")
 
 
-def _timeline(history: WorkHistory) -> Html:
-    if not history.spans:
+def _timeline(work: WorkSeen) -> Html:
+    if not work.history.spans:
         return element("div#timeline")
-    return element("section.card#timeline", element("h2", "Runs and merges"), timeline(history))
+    now = work.seen.now if work.seen.run.is_alive else 0.0
+    return element("section.card#timeline", element("h2", "Runs and merges"), timeline(work.history, now))
 
 
 def _log(history: WorkHistory) -> Html:

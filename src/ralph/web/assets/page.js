@@ -94,6 +94,12 @@ function say(text, isBad) {
   clearTimeout(silence); silence = setTimeout(() => { toast.className = ""; }, 6000);
 }
 
+// ── the form for a new run: offers the checks of the chosen project ──
+one("select[name=workspace]")?.addEventListener("change", (event) => {
+  const checks = one("textarea[name=checks]");
+  if (checks.value === checks.defaultValue) checks.value = checks.defaultValue = event.target.selectedOptions[0].dataset.checks ?? "";
+});
+
 // ── keys ──
 const KEYS = {
   t: () => one("#tell")?.focus(), p: () => one("[data-key=p]")?.click(), r: () => one("[data-key=r]")?.click(),

@@ -1,0 +1,186 @@
+"""The report of a backlog as HTML or Markdown: what needs a person, the timeline, and each task with its evidence."""
+
+import time
+from collections.abc import Mapping, Sequence
+from shlex import quote
+
+from msgspec import Struct
+
+from ralph.core.backlog import STATE_ORDER, Job
+from ralph.core.text import plural
+from ralph.history.evidence import Evidence
+from ralph.history.work_history import WorkHistory, WorkSpan
+from ralph.show.plots import Html, element, joined, prose
+from ralph.show.report import code, escape_markdown, page
+from ralph.show.report_tables import fold, patch_details
+from ralph.show.words import cost, duration, money, nickname
+from ralph.show.works import count_states, work_sentence
+
+MAX_LANES = 200
+LANE_WIDTH, LANE_HEIGHT = 1000, 14
+AXIS_MARKS = 5
+BADGES = {"merged": "good", "parked": "bad", "blocked": "warn", "held": "warn"}
+TaskEvidence = Mapping[str, Evidence]
+"""Failed checks and changes of each task, by key."""
+_NONE: TaskEvidence = {}
+
+
+class SpanLook(Struct, frozen=True):
+    """`tone` is the CSS class of a bar, `label` its entry in the legend."""
+
+    tone: str
+    label: str
+
+
+_RUNNING, _CUT_OFF = SpanLook("run", "running"), SpanLook("pause", "cut off")
+_LOOKS = {
+    ("loop", "ready"): SpanLook("turn", "ready to merge"),
+    ("loop", "parked"): SpanLook("bad", "parked or failed"),
+    ("gate", "merged"): SpanLook("good", "merged"),
+    ("gate", "red"): SpanLook("bad", "parked or failed"),
+    ("gate", "stuck"): SpanLook("bad", "parked or failed"),
+    ("gate", "refused"): SpanLook("wait", "sent back"),
+}
+
+
+def html(history: WorkHistory, evidence: TaskEvidence = _NONE) -> str:
+    """Return the report as a page that needs no other file."""
+    return page(f"ralph: {history.run}", report_body(history, evidence))
+
+
+def report_body(history: WorkHistory, evidence: TaskEvidence = _NONE) -> Html:
+    started, parked = history.started, history.needing()
+    retry = [
+        element("li", element("b", job.task.key), ": ", prose(why), " ", element("code", retry_command(job)))
+        for job, why in parked
+    ]
+    merge = merge_command(history)
+    if merge:
+        retry.append(element("li", "Merge what is finished: ", element("code", merge)))
+    about = [f"{started.backlog} → {started.target}", *(f"check: {one}" for one in started.checks)] if started else []
+    nothing = element("div.card.needs.calmly", element("h2", "Nothing needs you."))
+    needs = element("div.card.needs", element("h2", "What needs you"), element("ul", retry))
+    return joined(
+        element("h1", summary(history)),
+        element("p.facts", [element("span", fact) for fact in [*about, *_figures(history)]]),
+        needs if retry else nothing,
+        element("section", element("h2", "Timeline"), element("div.card", timeline(history))),
+        element("section", element("h2", "Tasks"), _tasks(history, evidence)),
+    )
+
+
+def summary(history: WorkHistory) -> str:
+    """Return the state of the backlog in one sentence."""
+    if history.finished and history.started:
+        return work_sentence(history.finished, history.target)
+    states = [*history.states.values()]
+    return f"{history.state}: {count_states(states)}"
+
+
+def merge_command(history: WorkHistory) -> str:
+    """Return the command that merges what is finished; "" if nothing is, or a remote branch is the target."""
+    started, finished = history.started, history.finished
+    if not started or started.push or not finished or not finished.merged or not history.has_target:
+        return ""
+    return f"git merge {quote(history.target)}"
+
+
+def retry_command(job: Job) -> str:
+    return f"ralph work retry {quote(job.task.key)}"
+
+
+def _figures(history: WorkHistory) -> list[str]:
+    runs = sum(span.kind == "loop" for span in history.spans)
+    spent = [money(history.board.spent)] if history.board.costs else []
+    took = duration(max(history.last - history.began, 0.0))
+    return [plural(runs, "run"), plural(history.merges, "merge"), f"{history.returns} sent back", *spent, took]
+
+
+def timeline(history: WorkHistory, now: float = 0.0) -> Html:
+    """Return a lane for the gate and one per task. `now` is given while the backlog is running: its bars grow."""
+    end = max(history.last, now)
+    keys = dict.fromkeys(key for span in history.spans for key in span.keys if span.kind == "loop")
+    used = dict.fromkeys(_look(span) for span in history.spans)
+    names = {look.label: look.tone for look in used}
+    legend = element("p.legend", [joined(element(f"i.f-{tone}"), label) for label, tone in names.items()])
+    gate = [span for span in history.spans if span.kind == "gate"]
+    lanes = [_lane("gate", gate, history.began, end)]
+    for key in [*keys][:MAX_LANES]:
+        runs = [span for span in history.spans if span.kind == "loop" and key in span.keys]
+        merges = [span for span in gate if span.result == "merged" and key in span.keys]
+        lanes.append(_lane(key, [*runs, *merges], history.began, end))
+    return joined(legend, element("div.lanes", lanes, _axis(history.began, end), role="group", aria_label="Timeline"))
+
+
+def _look(span: WorkSpan) -> SpanLook:
+    return _LOOKS.get((span.kind, span.result), _CUT_OFF if span.result else _RUNNING)
+
+
+def _lane(name: str, spans: Sequence[WorkSpan], began: float, end: float) -> Html:
+    whole = max(end - began, 1e-3)
+    drawn = []
+    for span in spans:
+        start = (span.began - began) / whole * LANE_WIDTH
+        size = max(((span.ended or end) - span.began) / whole * LANE_WIDTH, 3)
+        x, width = min(max(start, 0), LANE_WIDTH - 3), min(size, LANE_WIDTH)
+        took = duration(max((span.ended or end) - span.began, 0.0))
+        title = element("title", f"{', '.join(span.keys[:10])}: {span.result or 'running'}, {took}")
+        place = {"x": f"{x:.1f}", "width": f"{width:.1f}", "y": "2", "height": str(LANE_HEIGHT - 4)}
+        drawn.append(element("rect", title, **place, class_=f"f-{_look(span).tone}"))
+    box = {"viewBox": f"0 0 {LANE_WIDTH} {LANE_HEIGHT}", "preserveAspectRatio": "none"}
+    return element("div.lane", element("span", name), element("svg", drawn, **box, role="img", aria_label=name))
+
+
+def _axis(began: float, end: float) -> Html:
+    form = "%H:%M:%S" if end - began < 7200 else "%H:%M"
+    moments = [began + (end - began) * at / (AXIS_MARKS - 1) for at in range(AXIS_MARKS)]
+    marks = [element("span", time.strftime(form, time.localtime(at))) for at in moments]
+    return element("div.lane.axis", element("span"), element("p", marks))
+
+
+def _tasks(history: WorkHistory, evidence: TaskEvidence) -> Html:
+    states = history.states
+    ordered = sorted(history.board.jobs.items(), key=lambda pair: STATE_ORDER.index(states[pair[0]]))
+    return joined(*(_task(job, states[key], evidence.get(key)) for key, job in ordered))
+
+
+def _task(job: Job, state: str, evidence: Evidence | None) -> Html:
+    facts = [
+        plural(job.attempts, "run") if job.attempts else "",
+        cost(job.cost_usd),
+        plural(len(job.files), "file") if job.files else "",
+        f"merged as {job.commit[:12]}" if job.commit else "",
+    ]
+    badge = element("span", state, class_=f"badge {BADGES.get(state, 'calm')}")
+    failed = [
+        fold(f"✗ {name}", element("pre", text), is_open=state == "parked")
+        for name, text in (evidence.tails.items() if evidence and state != "merged" else ())
+    ]
+    changes = patch_details(evidence, f"ralph diff {nickname(job.run)}") if evidence and evidence.patch else None
+    return element(
+        "div.card.task",
+        element("p.top", badge, element("b.mono", job.task.key), element("span.soft", " · ".join(filter(None, facts)))),
+        element("p", prose(job.task.about)),
+        element("p.why", prose(job.reason)) if job.reason else None,
+        element("div.evidence", failed, changes) if failed or changes else None,
+    )
+
+
+def markdown(history: WorkHistory) -> str:
+    """Return the report for a pull request or a mail."""
+    states = history.states
+    lines = [f"## {escape_markdown(summary(history), 600)}", "", " · ".join(_figures(history)), ""]
+    needs = [
+        f"- {code(job.task.key)}: {escape_markdown(why, 1000)} {code(retry_command(job))}"
+        for job, why in history.needing()
+    ]
+    merge = merge_command(history)
+    if merge:
+        needs.append(f"- Merge what is finished: {code(merge)}")
+    if needs:
+        lines += ["**What needs you**", "", *needs, ""]
+    lines += ["| task | state | runs | cost | title |", "|---|---|---|---|---|"]
+    for key, job in history.board.jobs.items():
+        title = escape_markdown(job.task.about, 120)
+        lines.append(f"| {code(key)} | {states[key]} | {job.attempts} | {cost(job.cost_usd)} | {title} |")
+    return "\n".join([*lines, ""])

@@ -63,12 +63,16 @@ def test_a_wrong_password_a_missing_database_and_an_old_server_are_refused_at_on
         connection.execute("DROP ROLE IF EXISTS locked")
         connection.execute("CREATE ROLE locked LOGIN PASSWORD 'right'")
         connection.execute("GRANT ALL ON SCHEMA public TO locked")
-        connection.execute(f"GRANT CREATE ON DATABASE {fleet.url.rpartition('/')[2]} TO locked")
     try:
         home, url = fleet.machine("a"), fleet.url.replace("ralph@", "locked@")
         done = home.ralph("work", "status", "--db", url, PGPASSWORD="wrong")
         assert done.returncode == 2
         assert "password authentication failed" in done.stderr.splitlines()[0]
+        done = home.ralph("worker", "--db", url, PGPASSWORD="right")
+        assert done.returncode == 2
+        assert "permission denied" in done.stderr.splitlines()[0], "it may not create a schema"
+        with psycopg.connect(fleet.url, autocommit=True) as connection:
+            connection.execute(f"GRANT CREATE ON DATABASE {fleet.url.rpartition('/')[2]} TO locked")
         done = home.ralph("work", "status", "--db", url, PGPASSWORD="right")
         assert "no backlog in this database" in done.stderr
         whole = url.replace("locked@", "locked:right@")

@@ -121,7 +121,7 @@ def _sentence(event: object) -> tuple[str, str]:
             cost = f", {money(event.cost_usd)}" if event.cost_usd is not None else ""
             return f"{event.key}: done and verified ({plural(len(event.files), 'file')}{cost})", "plain"
         case work_events.GateStarted():
-            return f"gate: checks {listed(event.keys, 5)}", "dim"
+            return f"gate: checks {listed(event.keys, 5) or 'the target'}", "dim"
         case work_events.TaskMerged():
             return f"{event.key}: merged as {event.commit[:12]}", "green"
         case work_events.TaskReturned():

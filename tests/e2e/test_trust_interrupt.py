@@ -404,24 +404,6 @@ def test_ctrl_c_twice_ends_the_wait_for_a_lock_that_somebody_holds(
         end_by_two(run, at_once, eventually)
 
 
-def test_ctrl_c_twice_ends_the_wait_for_the_lock_of_a_task_that_somebody_holds(
-    live: Start, at_once: AtOnce, eventually: Any, stage: Stage, repository: Path
-) -> None:
-    go, up, root = (repository.parent / name for name in ("go", "up", "root"))
-    os.mkfifo(go)
-    agent = stage.agent(f"touch {up}; cat {go}")
-    run = live("task", "g", "--root", str(root), "--project", "p", "--task", "t", "--agent", agent)
-    eventually(up.exists)
-    notes = root / "p" / "t" / "runs"
-    folder = next(notes.glob("*/run-info.yaml")).parent
-    held = os.open(folder, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    go.write_text("hello\n")
-    eventually(lambda: any(is_same(one, folder) for one in Path(f"/proc/{run.process.pid}/fd").iterdir()))
-    end_by_two(run, at_once, eventually)
-    os.close(held)
-
-
 def is_same(descriptor: Path, file: Path) -> bool:
     with suppress(OSError):
         return descriptor.samefile(file)

@@ -89,6 +89,7 @@ nights: $(VENV)/developed
 docs: $(VENV)/developed
 	$(BIN)/python docs/generate.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/film.py docs/pictures/demo.svg ralph demo
+	$(BIN)/mkdocs build --strict --quiet
 
 $(VENV)/made:
 	$(PYTHON) -m venv $(VENV)

@@ -15,7 +15,11 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("tutorial", "quickstart", "install", "cookbook")),
+    *sorted((ROOT / "docs" / "guides").glob("*.md")),
+]
 
 ELSEWHERE = {
     r"ralph (run|loop) .*--agent \"?acp:": "tests/agents_real/test_acp_real.py: it needs such an agent",
@@ -33,6 +37,7 @@ ELSEWHERE = {
     r"ralph hook (stop|cancel)": "tests/hooks: a host calls it, or a loop must be active",
     r"ralph run .*--notify (desktop|\"slack)": "tests/steering/test_notify.py: it needs a desktop, or a service",
     r"ralph (run|loop) .*--detach": "tests/cli/test_afterwards.py: it goes on without its terminal",
+    r"ralph run .*--claims": "tests/core/test_rules.py: it needs an agent that stops changing files",
     r".*\| jq ": "below: it needs jq",
 }
 """Patterns of commands that are not run here, and who tries them."""

@@ -62,3 +62,13 @@ def test_every_guarantee_names_a_test_that_exists() -> None:
     }
     assert named
     assert named <= there
+
+
+def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the site needs mkdocs-material: pip install '.[docs]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr[-2000:]
+    pages = (tmp_path / "site").rglob("*.html")
+    elsewhere = re.compile(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//')
+    assert [str(page) for page in pages if elsewhere.search(page.read_text())] == []

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.backlog.backlog_content import BacklogContent, is_id, key_of, slug, sound
-from ralph.backlog.backlog_source import find
+from ralph.backlog.backlog_source import find_backlog
 from ralph.backlog.json_backlogs import (
     DEEPEST,
     JsonPath,
@@ -365,7 +365,7 @@ def test_a_folder_of_backlog_md_is_read_file_by_file(tmp_path: Path) -> None:
     done.mkdir()
     (done / "task-3 - Old.md").write_text(TASK.format(n=3, after="[]").replace("To Do", "Done"))
     (tmp_path / "backlog" / "tasks" / "readme.md").write_text("# Tasks\n")
-    source = find("backlog", tmp_path, tmp_path)
+    source = find_backlog("backlog", tmp_path, tmp_path)
     tasks = sound(source.read(), "backlog").tasks
     assert [(task.key, task.after, task.done) for task in tasks] == [
         ("task-1", (), False),
@@ -391,7 +391,7 @@ def test_an_issue_is_what_is_wanted_and_no_command_is_taken_from_it() -> None:
     assert (first.key, second.key, second.after) == ("3", "12", ("3",))
     assert (second.checks, second.agent, second.max_cost) == ((), "", None)
     assert f"issue>\nDark mode\n\n{body}\n</" in second.text
-    assert find("github:", Path(), None).closing("12") == "Closes #12"
+    assert find_backlog("github:", Path(), None).closing("12") == "Closes #12"
 
 
 def test_pages_of_issues_are_one_list_without_the_pull_requests_among_them() -> None:
@@ -448,7 +448,7 @@ def test_what_is_wrong_with_a_list_is_said_by_line(text: str, said: str) -> None
 def test_json_that_is_none_is_said_by_line(tmp_path: Path) -> None:
     (tmp_path / "prd.json").write_text('{\n"userStories": [\n')
     with pytest.raises(UserError, match=r"prd.json:\d: this is not JSON"):
-        find("prd.json", tmp_path, None)
+        find_backlog("prd.json", tmp_path, None)
 
 
 @given(st.text())
@@ -486,20 +486,24 @@ def test_a_folder_is_searched_for_its_list(tmp_path: Path, name: str) -> None:
     path.write_text(
         "- [ ] T1 a" if name.endswith("md") else '{"tasks": [{"id": 1, "title": "a", "status": "pending"}]}'
     )
-    assert find("specs", tmp_path, tmp_path).paths == (f"specs/{name}",)
+    assert find_backlog("specs", tmp_path, tmp_path).paths == (f"specs/{name}",)
 
 
 def test_what_is_no_list_is_said(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for word, said in (("gone.md", "no such list: gone.md"), ("empty", "holds no list"), ("github:x=1", "github:x=1")):
+    for word, said in (
+        ("gone.md", "gone.md not found"),
+        ("empty", "no backlog found in"),
+        ("github:x=1", "github:x=1"),
+    ):
         with pytest.raises(UserError, match=said):
-            find(word, tmp_path, tmp_path)
+            find_backlog(word, tmp_path, tmp_path)
 
 
 def test_a_list_outside_of_the_repository_has_no_path_in_it(tmp_path: Path) -> None:
     (tmp_path / "repo").mkdir()
     (tmp_path / "T.md").write_text("- [ ] T1 a")
-    source = find(str(tmp_path / "T.md"), tmp_path / "repo", tmp_path / "repo")
+    source = find_backlog(str(tmp_path / "T.md"), tmp_path / "repo", tmp_path / "repo")
     assert (source.paths, [task.key for task in source.read().tasks]) == ((), ["T1"])
     source.tick_on_disk({"T1"})
     assert (tmp_path / "T.md").read_text() == "- [x] T1 a"
@@ -507,7 +511,7 @@ def test_a_list_outside_of_the_repository_has_no_path_in_it(tmp_path: Path) -> N
 
 def test_a_changed_file_has_another_stamp(tmp_path: Path) -> None:
     (tmp_path / "T.md").write_text("- [ ] T1 a")
-    source = find("T.md", tmp_path, tmp_path)
+    source = find_backlog("T.md", tmp_path, tmp_path)
     before = source.stamp()
     assert source.stamp() == before
     (tmp_path / "T.md").write_text("- [ ] T1 ab")

@@ -256,7 +256,7 @@ def test_nothing_lands_on_a_target_that_somebody_has_moved_to_what_is_red(lab: L
     lab.git("update-ref", f"refs/heads/{TARGET}", bad.tip)
     verdict = lab.merge(branch, checks=("! test -e bad",), passed=passed)
     assert (verdict.merged, verdict.red) == ((), None)
-    assert f"somebody else has moved {TARGET}" in verdict.stuck
+    assert f"{TARGET} was moved by someone else" in verdict.stuck
     assert passed[:12] in verdict.stuck
 
 

@@ -82,7 +82,7 @@ def test_the_guide_is_a_story_that_happens(shell: Shell, eventually: Callable[..
     night.communicate(timeout=60)
     assert night.returncode in (0, 130), "it may have been done by then"
     said = shell.types("ralph resume")
-    assert f"4 of 4 merged into {works.target}: git merge {works.target}" in said
+    assert f"4 of 4 merged into {works.target}: ralph accept {works.target.split('/')[1]}" in said
     shell.types("ralph report -o morning.html")
     assert "T8" in (works.folder / "morning.html").read_text()
     assert shell.left == [], "every command was typed"

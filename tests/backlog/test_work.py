@@ -20,7 +20,10 @@ def test_a_list_by_morning(works: Works) -> None:
     done = works.work("-j", "2")
     assert done.returncode == 0, done.stderr
     target = works.target
-    assert done.stderr.rstrip().splitlines()[-1] == f"ralph: 3 of 3 merged into {target}: git merge {target}"
+    assert (
+        done.stderr.rstrip().splitlines()[-1]
+        == f"ralph: 3 of 3 merged into {target}: ralph accept {target.split('/')[1]}"
+    )
     assert sorted(works.merged()) == ["T1", "T2", "T3"]
     assert works.merged().index("T1") < works.merged().index("T3"), "what comes after it merged after it"
     assert works.show("TASKS.md").count("[x]") == 3
@@ -117,7 +120,7 @@ def test_a_red_candidate_is_sent_back_until_it_is_parked(works: Works) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("nothing.md",), "no such list: nothing.md"),
+        (("nothing.md",), "nothing.md not found"),
         ((), "no checks given"),
         (("-j", "0", "--check", "true"), "--jobs: expected a whole number, 1 or more, got 0"),
         (("--check", "false"), "false fails on"),
@@ -625,3 +628,57 @@ def test_an_item_that_a_person_withdraws_does_not_land_and_its_branch_stays(
     assert process.returncode == 0, said
     assert sorted(works.merged()) == ["T1", "T3"]
     assert works.git("branch", "--list", "ralph/*/T2")
+
+
+COUNTING = """
+n=$(grep -c FAIL results); test "$n" -eq 0 && exit 0
+echo "=== $n failed, 5 passed in 0.1s ==="; exit 1
+"""
+
+
+def red_target(works: Works) -> str:
+    """A check that counts failures like pytest, and fails twice on the target."""
+    (works.folder / "results").write_text("FAIL a\nFAIL b\n")
+    (works.folder / "counting.sh").write_text(COUNTING)
+    works.todo("- [ ] T1 One\n- [ ] T2 Two\n")
+    return "sh counting.sh"
+
+
+def test_a_red_target_ends_it_and_says_how_to_go_on(works: Works) -> None:
+    done = works.work(checks=(red_target(works),))
+    assert done.returncode == 2
+    assert "--allow-red" in done.stderr.splitlines()[-1]
+
+
+def test_on_a_red_target_tasks_are_merged_that_do_not_make_it_worse(works: Works) -> None:
+    check = red_target(works)
+    works.script('case $key in T2) echo "FAIL a" > results;; esac; echo COMPLETE')
+    done = works.work("--allow-red", "-j", "1", checks=(check, "true"))
+    assert done.returncode == 0, done.stderr
+    assert works.merged() == ["T1", "T2"]
+    (opened,) = works.all("gate_opened")
+    assert [(red["check"], red["count"]["failures"]) for red in opened["red"]] == [(check, 2)]
+    accepted = works.run("accept")
+    assert accepted.returncode == 0, accepted.stderr
+
+
+@pytest.mark.parametrize("worse", ["echo FAIL c >> results", "echo broken > counting.sh", "touch not-green"])
+def test_on_a_red_target_a_task_that_makes_it_worse_is_not_merged(works: Works, worse: str) -> None:
+    check = red_target(works)
+    works.script(f"case $key in T1) {worse};; esac; echo COMPLETE")
+    done = works.work("--allow-red", "-j", "1", "--max-iterations", "2", checks=(check, "! test -e not-green"))
+    assert done.returncode == 1, done.stderr
+    assert works.merged() == ["T2"]
+
+
+def test_after_kill_9_status_says_how_to_resume(works: Works) -> None:
+    works.script(WAITING)
+    process = works.start()
+    works.wait_for("task_started", key="T1")
+    process.kill()
+    process.wait()
+    status = works.run("work", "status").stdout.splitlines()
+    assert status[-1] == f"interrupted: ralph resume {works.target.split('/')[1]}"
+    go(works)
+    assert works.run("resume").returncode == 0
+    assert "interrupted" not in works.run("work", "status").stdout

@@ -1,11 +1,13 @@
-"""Where is a backlog kept, in which format, and what does it say? A file, a folder, or another program's keeping; read
-at the start, at a commit, and again while it is worked off: people edit it then, and what has merged is ticked where no
-commit can do that."""
+"""Find, read, watch and tick a backlog: a file or folder here, or the list of another program.
+
+People edit a backlog while it runs. ralph reads it again when it changes, and ticks merged tasks both in the merge
+commits and, if the user has edited the list, on disk.
+"""
 
 import errno
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,15 +31,19 @@ FORMATS = {
     "taskmaster": Format(read_taskmaster, tick_taskmaster),
     "backlogmd": Format(read_folder, tick_folder),
 }
-INSIDE = ("tasks.md", "TASKS.md", "prd.json", "tasks/tasks.json", "PLAN.md")
-"""What is looked for in a folder: spec-kit's and OpenSpec's tasks, a list of stories, task-master's tasks."""
-LARGEST = 16 << 20
-ASKED_AGAIN = 60.0  # seconds between two looks at a list that another program keeps
+# What is looked for in a folder: spec-kit, OpenSpec, stories, task-master, plans.
+LIST_FILES = ("tasks.md", "TASKS.md", "prd.json", "tasks/tasks.json", "PLAN.md")
+MAX_BYTES = 16 << 20  # of a backlog file
+ASKED_AGAIN = 60.0  # seconds between two queries of another program
+TICK_TRIES = 5  # the user may save the file while ralph ticks it
 
 
 class BacklogSource(Struct, frozen=True, kw_only=True):
-    """A list as it was named. `paths` are its files or its folder, from the top of the repository, where it lies in
-    one; `name` is how it is called in messages; `program`, where another program keeps it."""
+    """A backlog as the user named it.
+
+    `name` is for messages; `paths` are its files or its folder from the top of the repository, if git tracks them.
+    `program` is the tracker that keeps it, if it isn't in files, and `wanted` the user's query.
+    """
 
     word: str
     name: str
@@ -52,34 +58,59 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
         return not self.program
 
     def closing(self, key: str) -> str:
-        """What a merge says of a task, so that its keeper closes it."""
+        """Return the line for the merge commit that makes the tracker close the task."""
         return f"Closes #{key}" if self.program == "github" else ""
 
     def read(self) -> BacklogContent:
-        """What its files say now."""
+        """Read the files on disk."""
         return self.read_from(self._contents())
 
     def read_from(self, files: Mapping[str, bytes]) -> BacklogContent:
-        """What they say as they are at some commit."""
+        """Read `files`, such as those of a commit."""
         return FORMATS[self.format].read({name: data for name, data in files.items() if self._is_part(name)})
 
     def ticked(self, files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
-        """Those of the files, as they are at some commit, that change when these tasks are done."""
+        """Return those of `files`, as they are in some commit, that change when these tasks are ticked."""
         files = {name: data for name, data in files.items() if self._is_part(name)}
         return FORMATS[self.format].ticked(files, keys) if files and self.is_in_files else {}
 
+    def ticked_as_edited(self, files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
+        """Like `ticked`, but for the list as the user has it on disk, with all tasks ticked that `files` ticks.
+
+        If the list on disk is broken, or is not the same list, this is `ticked`.
+        """
+        disk = self.disk_files(files)
+        try:
+            known = {task.key for task in self.read_from(disk).tasks}
+            done = {task.key for task in self.read_from(files).tasks if task.done}
+            if not known.intersection(keys):
+                return self.ticked(files, keys)
+            after = {**disk, **self.ticked(disk, {*keys, *done})}
+        except (UserError, ValueError):  # no list, or not a valid one
+            return self.ticked(files, keys)
+        return {name: data for name, data in after.items() if files.get(name) != data}
+
+    def disk_files(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Return the files on disk, with the line ends that they have in `files`; {} if they cannot be read."""
+        try:
+            found = self._contents()
+        except UserError:
+            return {}
+        unix = {name for name, data in files.items() if b"\r\n" not in data}
+        return {name: data.replace(b"\r\n", b"\n") if name in unix else data for name, data in found.items()}
+
     def tick_on_disk(self, keys: Collection[str]) -> None:
-        """Ticks a list that is not in git."""
-        files = self._contents()
-        for name, data in FORMATS[self.format].ticked(files, keys).items():
-            path = self._path(name)
-            mode = 0o666
-            with suppress(OSError):
-                mode = os.stat(path).st_mode & 0o7777
-            replace_file(path, data, mode)
+        """Tick these tasks in the files on disk, without losing what the user saves meanwhile."""
+        for _ in range(TICK_TRIES):
+            before = self._contents()
+            after = FORMATS[self.format].ticked(before, keys)
+            if self._contents() == before:
+                for name, data in after.items():
+                    replace_in_place(self._path(name), data)
+                return
 
     def stamp(self) -> object:
-        """Changes whenever the files do."""
+        """Return a value that changes whenever the files do."""
         stamps = []
         for name in self._names():
             with suppress(OSError):
@@ -106,17 +137,25 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
         return {name: _bytes_of(self._path(name)) for name in self._names()}
 
 
+def replace_in_place(path: str, data: bytes) -> None:
+    """Replace a file atomically, and keep its mode."""
+    mode = 0o666
+    with suppress(OSError):
+        mode = os.stat(path).st_mode & 0o7777
+    replace_file(path, data, mode)
+
+
 def _bytes_of(path: str) -> bytes:
     try:
-        return read_given(path, LARGEST)
+        return read_given(path, MAX_BYTES)
     except OSError as error:
         if error.errno == errno.EFBIG:
-            raise UserError(f"{path} is too large for a list of tasks", "name another one") from None
-        raise UserError(f"cannot read {path}: {error.strerror}", "name a list, a folder, github: or beads:") from None
+            raise UserError(f"{path} is too large for a backlog", "name another file") from None
+        raise UserError(f"cannot read {path}: {error.strerror}", "name a file, a folder, github: or beads:") from None
 
 
-def find(word: str, workspace: Path, root: Path | None) -> BacklogSource:
-    """The backlog that a person means. `root` is the top of the repository around the workspace."""
+def find_backlog(word: str, workspace: Path, root: Path | None) -> BacklogSource:
+    """Return the backlog that a word on the command line means. `root` is the top of the repository, if any."""
     program, colon, wanted = word.partition(":")
     if colon and program in PROGRAMS:
         PROGRAMS[program].command(wanted)
@@ -124,12 +163,12 @@ def find(word: str, workspace: Path, root: Path | None) -> BacklogSource:
     here, there = Path(word).absolute(), workspace / word
     place = there if there.exists() and not here.exists() else here
     if not place.exists():
-        raise UserError(f"no such list: {word}", "name a file or folder with tasks, github: or beads:")
+        raise UserError(f"{word} not found", "name a file or folder with tasks, github: or beads:")
     if place.is_dir():
-        inside = [place / name for name in INSIDE if (place / name).is_file()]
+        inside = [place / name for name in LIST_FILES if (place / name).is_file()]
         if not inside and not (place / "tasks").is_dir():
-            hint = "a folder has tasks.md, prd.json, or tasks/ with a file a task"
-            raise UserError(f"{place} holds no list that ralph knows", hint)
+            hint = "a folder needs tasks.md, prd.json, or tasks/ with one file for each task"
+            raise UserError(f"no backlog found in {place}", hint)
         place = next(iter(inside), place)
     place = Path(os.path.realpath(place))
     name = os.path.relpath(place, root) if root and place.is_relative_to(root) else str(place)
@@ -144,21 +183,22 @@ def find(word: str, workspace: Path, root: Path | None) -> BacklogSource:
 
 
 def source_of(word: str, workspace: Path, home: Git) -> BacklogSource:
-    source = find(word, workspace, Path(home.root))
-    # A list that the last commit does not hold is not in git: no merge can tick it.
+    """Like `find_backlog`, but `paths` are only those that the last commit contains."""
+    source = find_backlog(word, workspace, Path(home.root))
+    # The gate can tick only what git tracks.
     paths = tuple(path for path in source.paths if not home.try_run("cat-file", "-e", f"HEAD:{path}").code)
     return replace(source, paths=paths)
 
 
 def read_list(source: BacklogSource, workspace: Path) -> BacklogContent:
-    """What the list says now, with nothing wrong in it."""
+    """Read a backlog; raise UserError if anything is wrong with it."""
     if source.is_in_files:
         return sound(source.read(), source.name)
     return sound(PROGRAMS[source.program].answer(source.wanted, str(workspace)), source.name)
 
 
 def read_list_at(commit: str, source: BacklogSource, home: Git) -> BacklogContent:
-    """What a list in git says at a commit: so much of it is seen from every clone."""
+    """Read a backlog as it is in a commit: the same from every clone."""
     listed = home.run("ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
     names = [name for name in listed.decode("utf-8", "replace").split("\0") if name]
     files = {name: home.run("cat-file", "blob", f"{commit}:{name}") for name in names}
@@ -166,47 +206,50 @@ def read_list_at(commit: str, source: BacklogSource, home: Git) -> BacklogConten
 
 
 class BacklogWatch:
-    """One list, for as long as it is worked off. `is_here` unless another machine has brought it."""
+    """A backlog while it runs. `is_here` unless another machine of the fleet has its files."""
 
     def __init__(self, source: BacklogSource, workspace: str, is_here: bool = True) -> None:
         self._source, self._workspace = source, workspace
-        self._is_at_hand = is_here and source.is_in_files
+        self._is_on_disk = is_here and source.is_in_files
         self._stamp: object = None
-        self._asked = time.monotonic()
-        self._settled: set[str] = set()
+        self._asked_at = time.monotonic()
+        self._closed: set[str] = set()
 
     def begin(self) -> None:
-        """The list has just been read."""
-        self._stamp = self._source.stamp() if self._is_at_hand else None
+        """Remember the files as they are now: they have just been read."""
+        self._stamp = self._source.stamp() if self._is_on_disk else None
 
     def hurry(self) -> None:
-        """Its target has changed: who goes by that asks now."""
+        """Make `take_due` True: the target has changed, and with it the list in it."""
         if self._source.is_in_files:
-            self._asked = -ASKED_AGAIN
+            self._asked_at = -ASKED_AGAIN
 
     def take_due(self) -> bool:
-        """Whether it is time to have another program say what is in it, which takes a process of its own: said once."""
-        if self._is_at_hand or time.monotonic() - self._asked < ASKED_AGAIN:
+        """Whether it is time to read a list that isn't on disk again, in another process; True once per interval."""
+        if self._is_on_disk or time.monotonic() - self._asked_at < ASKED_AGAIN:
             return False
-        self._asked = time.monotonic()
+        self._asked_at = time.monotonic()
         return True
 
     def reread(self) -> BacklogContent | None:
-        """What it says now, if a person has touched it; a broken one is an error."""
-        if not self._is_at_hand or (stamp := self._source.stamp()) == self._stamp:
+        """Read the files again if they have changed; raise UserError if they are broken."""
+        if not self._is_on_disk or (stamp := self._source.stamp()) == self._stamp:
             return None
         self._stamp = stamp
         return sound(self._source.read(), self._source.name)
 
-    def tick(self, board: Board, deadline: Deadline | None = None) -> list[str]:
-        """Ticks what has merged, where the list is not in git or another program keeps it; what stands in the way."""
+    def tick(self, board: Board, home: Git | None = None, deadline: Deadline | None = None) -> list[str]:
+        """Tick the merged tasks, unless a merge of the target will do that; return what went wrong.
+
+        That is: in a list that git doesn't track, in one that the user has edited, and in beads.
+        """
         merged = [key for key, job in board.jobs.items() if job.state == "merged"]
         if self._source.program == "beads":
-            fresh = [key for key in merged if key not in self._settled]
-            self._settled.update(fresh)
+            fresh = [key for key in merged if key not in self._closed]
+            self._closed.update(fresh)
             said = [close_bead(key, board.jobs[key].commit, self._workspace, deadline) for key in fresh]
             return [problem for problem in said if problem]
-        if self._source.program or self._source.paths or not merged:
+        if not self._is_on_disk or not merged or not self._is_ours_to_tick(home):
             return []
         try:
             self._source.tick_on_disk(merged)
@@ -215,9 +258,18 @@ class BacklogWatch:
             return [f"cannot tick {self._source.name}: {error}"]
         return []
 
+    def _is_ours_to_tick(self, home: Git | None) -> bool:
+        paths = self._source.paths
+        return not paths or (home is not None and has_changes(home, paths))
+
+
+def has_changes(home: Git, paths: Sequence[str]) -> bool:
+    """Whether the user has uncommitted changes in these files."""
+    return home.try_run("--literal-pathspecs", "diff", "--quiet", "HEAD", "--", *paths).code == 1
+
 
 def differences(board: Board, reading: BacklogContent) -> list[WorkEvent]:
-    """What a list says now, against what is known."""
+    """Return the events that follow from a backlog that was read again."""
     told: list[WorkEvent] = []
     for task in reading.tasks:
         job = board.jobs.get(task.key)
@@ -227,7 +279,7 @@ def differences(board: Board, reading: BacklogContent) -> list[WorkEvent]:
             told.append(TaskListed(task))
     listed = {task.key for task in reading.tasks}
     gone = [key for key, job in board.jobs.items() if key not in listed and job.state not in FINISHED_STATES]
-    return [*told, *(TaskWithdrawn(key, "it was taken off the list", by_list=True) for key in gone)]
+    return [*told, *(TaskWithdrawn(key, "it was removed from the list", by_list=True) for key in gone)]
 
 
 def _changes_of(task: BacklogTask, job: Job) -> list[WorkEvent]:
@@ -236,12 +288,12 @@ def _changes_of(task: BacklogTask, job: Job) -> list[WorkEvent]:
         return [TaskListed(task), ticked] if job.state not in FINISHED_STATES else []
     if job.state == "withdrawn" and job.by_list:
         return [TaskListed(task), TaskQueued(task.key, "it is on the list again", forgiven=True)]
-    if job.state == "merged" or _wanted(task) == _wanted(job.task):
+    if job.state == "merged" or _without_place(task) == _without_place(job.task):
         return []
     edited = [TaskQueued(task.key, "its text was edited", forgiven=True)] if job.state == "parked" else []
     return [TaskListed(task), *edited]
 
 
-def _wanted(task: BacklogTask) -> BacklogTask:
-    """The task less where it stands in the list."""
+def _without_place(task: BacklogTask) -> BacklogTask:
+    """Return the task without its position in the list."""
     return replace(task, place="", done=False)

@@ -152,7 +152,7 @@ class Coordinator:
     def _start_loop(self, job: Job) -> None:
         """Starts the loop of a task; one that was cut off goes on as the same run."""
         key = job.task.key
-        run, attempt = assign_task(self.order, self._folder, job, self._push_settings)
+        run, attempt = assign_task(self.order, self._folder, job, self._push_settings, self.ledger.board.red)
         self.ledger.tell(work_events.TaskStarted(key, attempt, run))
         self._start(key, ("run-task", str(self._folder.path), key), f"{TASKS}/{key}.log")
 
@@ -240,12 +240,14 @@ class Coordinator:
     def _opened(self, seen: GateVerdict) -> None:
         """Whether the target itself passes: before that nothing begins."""
         if red := seen.red:
-            self._stop(Outcome.FATAL.value, f"{red.check} fails on {self.order.shown_target} ({red.ending})", 1)
+            hint = "fix it first, or merge what does not make it worse: --allow-red"
+            failed = f"{red.check} fails on {self.order.shown_target} ({red.ending}) · hint: {hint}"
+            self._stop(Outcome.FATAL.value, failed, 1)
         elif seen.stuck:
             self._stop(Outcome.FATAL.value, seen.stuck, 1)
         elif seen.commit:
             self._is_open = True
-            self.ledger.tell(work_events.GateOpened(seen.commit))
+            self.ledger.tell(work_events.GateOpened(seen.commit, seen.allowed))
 
     def _tell_agent(self, key: str, files: Sequence[str]) -> None:
         """Only where its loop is at work here."""
@@ -301,6 +303,7 @@ class Coordinator:
         try:
             if reading := self._list.reread():
                 self._take(reading)
+                self._tick_on_disk()
         except UserError as error:
             self._keep_list(error.message)
 
@@ -346,7 +349,7 @@ class Coordinator:
                 self.ledger.tell(work_events.TaskMerged(key, tip, now))
 
     def _tick_on_disk(self) -> None:
-        for problem in self._list.tick(self.ledger.board, self._deadline):
+        for problem in self._list.tick(self.ledger.board, self._home, self._deadline):
             self.ledger.tell(events.Notice(problem))
 
     def _leave(self) -> None:
@@ -368,6 +371,7 @@ class Coordinator:
             task_worktrees.clear_leftovers(self.order, self._home, merged, is_done=outcome(board)[1] == 0)
 
     def _finish(self) -> int:
+        self._tick_on_disk()  # the user may have edited the list after the last merge
         with suppress(UserError):  # a remote that is away keeps them: they are in the target
             clear_remote(self.order, self._home)
         self._tidy()

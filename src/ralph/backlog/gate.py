@@ -1,5 +1,7 @@
-"""Does it merge? Merges what is ready, checks exactly that, and moves the target to it: one merge from end to end, in
-a process of its own, which holds the gate alone and says what it saw."""
+"""The merge gate: merge the tasks that are ready, check exactly that tree, and move the target to it.
+
+It runs in a child process (`ralph run-gate`), one at a time, and prints its verdict.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +15,7 @@ from ralph.backlog import task_worktrees
 from ralph.backlog.retries import CHECK_RUNS, LOCKED_REMOTE, MERGE_RACE, REMOTE_TIMEOUT
 from ralph.backlog.work_order import ORDER, REQUEST, WorkOrder, folder_of, read
 from ralph.core.backlog import Board, Conflict, FailedCheck, GateVerdict
+from ralph.core.check_counts import count_failures
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, tail
@@ -34,16 +37,20 @@ from ralph.settings import CheckCommand
 from ralph.store.folder import RunFolder, prepare
 
 GateCheck = Callable[[str], FailedCheck | None]
-"""Runs one command in the gate's working tree; what went wrong, if it did."""
+"""Run one command in the gate's worktree; None if it passes."""
 
 
 class MergeRequest(Struct, frozen=True, kw_only=True):
-    """What is to merge. `passed` is the commit at which the target was last seen green; `own` are the checks of single
-    tasks; `conflicted` are files in which each had conflicts that its agent was to solve; `probed` are the branches of
-    tasks at work; `push_settings` are git's settings for pushing when the work began."""
+    """The tasks to merge.
+
+    `passed` is the commit at which the target was last seen green, and `red` the checks that failed there (with
+    --allow-red). `own` are checks of single tasks, `conflicted` the files in which a task had conflicts to solve,
+    `probed` the branches of running tasks. `push_settings` are git's settings for pushing when the backlog run began.
+    """
 
     branches: tuple[Branch, ...] = ()
     passed: str = ""
+    red: tuple[FailedCheck, ...] = ()
     own: dict[str, tuple[str, ...]] = {}
     conflicted: dict[str, tuple[str, ...]] = {}
     probed: dict[str, str] = {}
@@ -59,6 +66,7 @@ def merge_request(
     return MergeRequest(
         branches=tuple(Branch(j.task.key, j.tip, j.task.title, j.files, closings[j.task.key]) for j in jobs),
         passed=passed,
+        red=board.red,
         own={job.task.key: job.task.checks for job in jobs if job.task.checks},
         conflicted={job.task.key: job.files for job in jobs if job.returns},
         probed={job.task.key: order.branch_of(job.task.key) for job in board.of("working")},
@@ -75,70 +83,90 @@ class Gate(Struct, frozen=True, kw_only=True):
     furnish: Callable[[], None]
 
     def now(self) -> str:
-        """The commit at which the target is."""
+        """Return the commit of the target."""
         order = self.order
         if order.remote:
             timeout = REMOTE_TIMEOUT if order.is_shared else 0.0
             order.remote.fetch(self.repository, order.branch_of(""), timeout)
         found = self.repository.resolve(order.target_ref)
         if not found:
-            raise UserError(f"the target {order.shown_target} is gone", "put it back, then go on with `ralph resume`")
+            raise UserError(f"the target {order.shown_target} is gone", "restore it, then: ralph resume")
         return found
 
     def opened(self) -> GateVerdict:
-        """Whether the target itself is green."""
+        """Check the target itself."""
         target = self.now()
-        return GateVerdict(commit=target, red=self.tested(target, self.order.checks, tries=CHECK_RUNS))
+        red = self.tested(target, self.order.checks, tries=CHECK_RUNS)
+        if self.order.allow_red:
+            return GateVerdict(commit=target, allowed=red)
+        return GateVerdict(commit=target, red=red[0] if red else None)
 
     def merge(self, request: MergeRequest) -> GateVerdict:
-        """What came of it. May be repeated at any point, whatever an earlier one had done before it was killed."""
+        """Merge the tasks; may be repeated at any time, even if an earlier process was killed half-way."""
         asked = {branch.tip: branch for branch in request.branches}
-        kept = self.order.reserved(self.repository)
-        passed = request.passed
+        reserved = self.order.reserved(self.repository)
+        passed, known_red = request.passed, request.red
         for _ in MERGE_RACE.tries():
             base = self.now()
-            if passed and base != passed and not self.order.remote:  # an agent in a box can move this branch, too
-                if red := self.tested(base, self.order.checks, tries=CHECK_RUNS):
-                    was = f"somebody else has moved {self.order.target} to {base[:12]}, where `{red.check}` fails"
-                    return GateVerdict(stuck=f"{was} ({red.ending}); the gate had left it at {passed[:12]}")
+            # Someone else has moved it: for a local branch that may be an agent.
+            if passed and base != passed and (self.order.allow_red or not self.order.remote):
+                known_red = self.tested(base, self.order.checks, tries=CHECK_RUNS)
+                problem = self._new_failure(known_red, request.red)
+                if problem and not self.order.remote:
+                    was = f"{self.order.target} was moved by someone else to {base[:12]}, where `{problem.check}` fails"
+                    return GateVerdict(stuck=f"{was} ({problem.ending}); the gate had left it at {passed[:12]}")
                 passed = base
             there = {*asked} - merging.unmerged(self.repository, base, asked)
             before = tuple(asked[tip].key for tip in there)
             wanted = [branch for branch in request.branches if branch.tip not in there]
-            made = merging.make_candidate(self.repository, base, wanted, kept, self.order.name)
+            made = merging.make_candidate(self.repository, base, wanted, reserved, self.order.name)
             tried = tuple(branch.key for branch in made.tried)
             seen = GateVerdict(tried=tried, merged=before, conflicts=made.conflicts, empty=made.empty)
             if not made.commit:
-                return replace(seen, commit=base)
-            red, stuck = self._judged(made, request)
+                return replace(seen, commit=base, allowed=known_red)
+            red, stuck, allowed = self._judge(made, request, known_red)
             if red or stuck:
                 return replace(seen, red=red, stuck=stuck)
-            refused = self._moved(made, request.push_settings)
+            refused = self._move_target(made, request.push_settings)
             if refused:
                 return replace(seen, stuck=refused)
             if refused is not None:
-                probed = self._probed(made.commit, request.probed)
-                return replace(seen, merged=(*before, *tried), commit=made.commit, probed=probed)
+                probed = self._probe(made.commit, request.probed)
+                merged = (*before, *tried)
+                return replace(seen, merged=merged, commit=made.commit, probed=probed, allowed=allowed)
         return GateVerdict(
             stuck=f"{self.order.shown_target} was moved by someone else {MERGE_RACE.attempts} times during the checks"
         )
 
-    def _judged(self, made: Candidate, request: MergeRequest) -> tuple[FailedCheck | None, str]:
-        """What failed on the candidate; or that the target itself fails, which is the fault of nobody in it."""
+    def _judge(
+        self, made: Candidate, request: MergeRequest, known_red: Sequence[FailedCheck]
+    ) -> tuple[FailedCheck | None, str, tuple[FailedCheck, ...]]:
+        """Check the candidate: the failure, or why the target itself is at fault, and the failures that are allowed."""
         files = tuple({name for branch in made.tried for name in request.conflicted.get(branch.key, ())})
         if left := merging.files_with_markers(self.repository, made.commit, files):
-            return FailedCheck("no marks of a conflict", f"they were left in {', '.join(left)}"), ""
+            return FailedCheck("no conflict markers", f"found some in {', '.join(left)}"), "", ()
         own = [command for branch in made.tried for command in request.own.get(branch.key, ())]
-        red = self.tested(made.commit, (*self.order.checks, *own), tries=CHECK_RUNS if len(made.tried) == 1 else 1)
-        if red and len(made.tried) == 1 and red.check in self.order.checks:
+        is_single = len(made.tried) == 1
+        failed = self.tested(made.commit, (*self.order.checks, *own), tries=CHECK_RUNS if is_single else 1)
+        red = self._new_failure(failed, known_red)
+        if red and is_single and red.check in self.order.checks and not self.order.allow_red:
             itself = self.tested(made.base, (red.check,), tries=1)
             if itself:
-                return None, f"`{red.check}` fails on {self.order.shown_target} itself ({itself.ending})"
-        return red, ""
+                return None, f"`{red.check}` fails on {self.order.shown_target} itself ({itself[0].ending})", ()
+        return red, "", failed
 
-    def tested(self, commit: str, commands: Sequence[str], tries: int) -> FailedCheck | None:
-        """Return the first command that fails `tries` times on this commit, each time on exactly its files."""
+    def _new_failure(self, failed: Sequence[FailedCheck], before: Sequence[FailedCheck]) -> FailedCheck | None:
+        """Return the first failure that isn't allowed: any or, with --allow-red, one that got worse."""
+        known = {check.check: check for check in before} if self.order.allow_red else {}
+        return next((check for check in failed if not check.is_no_worse_than(known.get(check.check))), None)
+
+    def tested(self, commit: str, commands: Sequence[str], tries: int) -> tuple[FailedCheck, ...]:
+        """Return the commands that fail `tries` times on exactly the files of this commit.
+
+        That is the first one only, unless --allow-red needs them all.
+        """
         tree = self.order.gate_in(self.repository)
+        failed: list[FailedCheck] = []
         for command in dict.fromkeys(commands):
             for _ in range(tries):
                 if worktrees.check_out(tree, commit):
@@ -146,13 +174,16 @@ class Gate(Struct, frozen=True, kw_only=True):
                 if not (red := self.check(command)):
                     break
             else:
-                return red
+                assert red is not None
+                failed.append(red)
+                if not self.order.allow_red:
+                    return (red,)
         with suppress(UserError):  # a check broke it: it is made from scratch next time
             worktrees.pin_head(tree, commit)
-        return None
+        return tuple(failed)
 
-    def _moved(self, made: Candidate, push_settings: GitSettings | None) -> str | None:
-        """Moves the target to what was checked: nothing where it is there, why it cannot be, None for a lost race."""
+    def _move_target(self, made: Candidate, push_settings: GitSettings | None) -> str | None:
+        """Move the target to the candidate; return "", why that is impossible, or None after a lost race."""
         order = self.order
         if order.remote:
             refuse_changed_push(self.repository, push_settings)
@@ -187,26 +218,28 @@ class Gate(Struct, frozen=True, kw_only=True):
         return f"{remote.name} refuses {remote.branch}: {push_refusal(answer)}"
 
     def _is_ours(self, there: str, tip: str) -> bool:
-        """Whether a task's branch on the remote is what was checked. A push that was torn there may have moved it to
-        a candidate of ours without moving the target."""
+        """Whether a task's branch on the remote is what was checked.
+
+        A push that was cut off may have moved it to a candidate without moving the target.
+        """
         return there in ("", tip) or merging.is_merge_of(self.repository, there, tip)
 
-    def _probed(self, target: str, working: Mapping[str, str]) -> dict[str, Conflict]:
-        """Which tasks at work will conflict with what has just merged."""
+    def _probe(self, target: str, working: Mapping[str, str]) -> dict[str, Conflict]:
+        """Return the running tasks that will conflict with the new target."""
         places = ["refs/heads", *([f"refs/remotes/{self.order.remote.name}"] if self.order.remote else [])]
         refs = {f"{place}/{branch}": key for place in reversed(places) for key, branch in working.items()}
         tips = merging.unmerged_refs(self.repository, target, refs)
-        own = {refs[ref]: tips[ref] for ref in refs if ref in tips}  # where there are both, what is here
+        own = {refs[ref]: tips[ref] for ref in refs if ref in tips}  # the local branch, if both exist
         seen = {key: merging.merge_commits(self.repository, target, tip).conflict for key, tip in own.items()}
         return {key: conflict for key, conflict in seen.items() if conflict}
 
 
-LEFT = b"."
-_LONGEST_CHECKS = 3600.0  # seconds in which a gate whose coordinator was killed is gone
+FINISHED = b"."
+MAX_CHECK_TIME = 3600.0  # seconds to wait for a gate whose coordinator was killed
 
 
 class Interrupted(Exception):
-    """A person asked to stop before the gate had seen all."""
+    """A person asked to stop before the gate had finished."""
 
 
 def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict, Callable[[], None]]:
@@ -216,8 +249,8 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict
     work, request = read(folder, ORDER, WorkOrder), read(folder, REQUEST, MergeRequest)
     deadline = Deadline(interrupt)
     home = require_git(Path(work.workspace), deadline)
-    with _alone(folder, deadline):
-        gate = _gate(work, home, folder, keeper, interrupt)
+    with gate_lock(folder, deadline):
+        gate = make_gate(work, home, folder, keeper, interrupt)
         try:
             verdict = gate.merge(request) if request.branches else gate.opened()
         except UserError as error:
@@ -225,27 +258,29 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict
     tips = {branch.key: branch.tip for branch in request.branches}
 
     def clear() -> None:
-        with suppress(UserError):  # what is left goes when all is done
+        with suppress(UserError):  # what is left is removed at the end
             task_worktrees.clear(work, home, {key: tips[key] for key in verdict.merged})
 
     return verdict, clear
 
 
 @contextmanager
-def _alone(folder: RunFolder, deadline: Deadline) -> Iterator[None]:
-    """While entered, nobody else is at the gate. What git we start inherits the lock: when we are killed, the next one
-    waits until they are gone; and whatever the checks of a killed one have left is ended. To look for that takes as
-    long as three gits: whoever leaves in good order says so in the lock."""
+def gate_lock(folder: RunFolder, deadline: Deadline) -> Iterator[None]:
+    """Allow only one gate at a time.
+
+    The git commands that the gate starts inherit the lock, so the next gate waits for those of a killed one. It also
+    kills the checks that a killed gate has left, unless the lock file says that the last gate finished.
+    """
     lock = open_file(folder.path / "gate.lock", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(lock, True)
     try:
-        acquire_lock(lock, folder.path / "gate.lock", _LONGEST_CHECKS)
-        if os.read(lock, 1) != LEFT:
+        acquire_lock(lock, folder.path / "gate.lock", MAX_CHECK_TIME)
+        if os.read(lock, 1) != FINISHED:
             kill_run(_mark(folder), time_left=deadline.remaining)
         os.ftruncate(lock, 0)
         yield
-        with suppress(OSError):  # the disk is full: then the next one looks
-            os.pwrite(lock, LEFT, 0)
+        with suppress(OSError):  # the disk is full: the next gate looks for leftovers
+            os.pwrite(lock, FINISHED, 0)
     finally:
         os.close(lock)
 
@@ -254,11 +289,12 @@ def _mark(folder: RunFolder) -> str:
     return f"{folder.id}-gate"
 
 
-def _gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
+def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
+    """Return the gate of a backlog run; its checks run one at a time in the gate's worktree."""
     made = work.gate_in(home)
     marked = RunFolder(folder.path.parent.parent, _mark(folder))
     marked.path = folder.path / "gate"
-    # Python may take a module that it compiled a moment ago for this one: it compares times by the second.
+    # Python compares the times of modules by the second: it might run the one that it compiled a moment ago.
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     context = Context(
         root=Path(made.workspace),
@@ -276,13 +312,14 @@ def _gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, interru
     def check(command: str) -> FailedCheck | None:
         os.makedirs(made.workspace, exist_ok=True)
         prepare(Path(made.workspace))
-        # One at a time, whatever loops do: each is run on exactly the candidate's files, as no other has left them.
         with enclosed(context, work.settings, work.workspace) as inside:
             seen = Checks(inside, [CheckCommand(command)], work.settings).run(next(numbers))
         if seen is None:
             raise Interrupted
         (one,) = seen
-        return None if one.passed else FailedCheck(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT))
+        if one.passed:
+            return None
+        return FailedCheck(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT), count_failures(clean(one.tail)))
 
     def furnish() -> None:
         fill_worktree(made, context, work.settings, work.workspace, work.setup)

@@ -215,7 +215,7 @@ def _notifier(order: WorkOrder, folder: RunFolder) -> "Notifier":
             case work_events.TaskParked():
                 return Notification("failed", f"{event.key} is parked: {event.reason}")
             case work_events.WorkFinished() if event.outcome != "interrupted":
-                text = last_line(event, order.shown_target, order.remote is not None)
+                text = last_line(event, order.shown_target, "" if order.remote else order.name)
                 return Notification("done" if event.exit_code == 0 else "failed", text)
         return None
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ralph import __version__
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogSource
-from ralph.core.backlog import BacklogTask, Job
+from ralph.core.backlog import BacklogTask, FailedCheck, Job
 from ralph.core.model import Outcome
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkStarted
@@ -56,6 +56,7 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     setup: str = ""
     version: str = ""
     is_shared: bool = False
+    allow_red: bool = False
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -104,13 +105,17 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
 
     def reserved(self, repository: Git) -> Reserved:
         settings = tuple(os.path.join(repository.prefix, name) for name in SETTINGS)
-        return Reserved(self.source.paths, settings, self.source.ticked)
+        tick = self.source.ticked if self.remote else self.source.ticked_as_edited
+        return Reserved(self.source.paths, settings, tick)
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
-    """What one loop is for. `note` is what the gate saw, or what a person said, `is_returned` which of them. `worker`
-    is set where it was somebody else's before, who may not know that yet. `push_settings` are git's settings for
-    pushing when the work began."""
+    """What one loop is for.
+
+    `note` is what the gate saw (`is_returned`) or what a person said. `worker` is set if another machine had the task
+    before and may not know yet. `push_settings` are git's settings for pushing when the backlog run began. `red` are
+    the checks that fail on the target, if that is allowed.
+    """
 
     task: BacklogTask
     run: str
@@ -118,6 +123,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     is_returned: bool = False
     worker: str = ""
     push_settings: GitSettings | None = None
+    red: tuple[FailedCheck, ...] = ()
 
 
 def folder_of(path: str) -> RunFolder:
@@ -164,11 +170,16 @@ def assignment_of(key: str) -> str:
 
 
 def assign_task(
-    order: WorkOrder, folder: RunFolder, job: Job, push_settings: GitSettings | None, worker: str = ""
+    order: WorkOrder,
+    folder: RunFolder,
+    job: Job,
+    push_settings: GitSettings | None,
+    red: tuple[FailedCheck, ...],
+    worker: str = "",
 ) -> tuple[str, int]:
     """Write the assignment of a task's next loop; return its run and attempt. An interrupted run is resumed.
 
-    `worker` names this machine in a fleet.
+    `red` are the checks that fail on the target, if that is allowed; `worker` names this machine in a fleet.
     """
     known = facts_in(str(folder.path.parent / job.run)) if job.run else None
     resumes = known is not None and known.outcome in ("", Outcome.INTERRUPTED.value)
@@ -182,6 +193,7 @@ def assign_task(
         is_returned=job.is_returned,
         worker=worker if job.attempts else "",
         push_settings=push_settings,
+        red=red,
     )
     put(folder, assignment_of(job.task.key), assigned)
     return run, job.attempts if resumes else job.attempts + 1

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ralph.backlog.accept_work import AcceptedWork, accept_work, discard_work, why_not_accept
 from ralph.cli.request import one_run, read_run, run_and_number
 from ralph.cli.run import readable, refuse_untrusted
 from ralph.cli.table import DIRECTORY, JSON, Values, command, folder_of, no_words
@@ -146,16 +147,18 @@ def _print(chunks: Iterable[bytes]) -> None:
 
 @command(DIRECTORY, words="[RUN]", examples=("ralph accept", "ralph accept k3fa"))
 def accept(values: Values, words: list[str]) -> int:
-    """Merge the work that a run did with --worktree.
+    """Merge the work that a run did with --worktree, or what a backlog run has merged on its own branch.
 
     ralph runs the checks once more on exactly the merged tree. If all of them pass, it merges into your branch and
     removes the worktree and the run's branch. If the work no longer merges, a check fails, or your own changes are in
     the way, ralph says so and changes nothing. RUN is the last run here with its own branch unless given."""
     with Keeper.start() as keeper:
-        run = one_run(values, words, has_no_branch)
+        run = one_run(values, words, _why_not_accept)
         screen = make_screen(sys.stderr, live=False)
         try:
             with Interrupt(lambda: None) as interrupt:
+                if run.facts.kind == "work":
+                    return _print_accepted(accept_work(run, keeper, interrupt))
                 taken = take_over(run, keeper, interrupt, screen)
         except NotTaken as refused:
             complain(refused.message, refused.hint)
@@ -170,13 +173,32 @@ def accept(values: Values, words: list[str]) -> int:
     return 0
 
 
+def _why_not_accept(run: Listed) -> str:
+    return why_not_accept(run) if run.facts.kind == "work" else has_no_branch(run)
+
+
+def _print_accepted(work: AcceptedWork) -> int:
+    what = f"{work.merged} of {plural(work.tasks, 'task')} merged"
+    checked = f"{plural(work.checks, 'check')} passed"
+    print(f"{what}: {plural(work.files, 'file')} changed, {checked}; now at {work.commit[:12]}.")
+    stays = f"{work.target} is gone" if work.is_done else f"{work.target} stays for the other tasks: ralph resume"
+    print(f"{stays}; `git reset --keep ORIG_HEAD` would undo the merge.")
+    return 0
+
+
 @command(DIRECTORY, words="[RUN]", examples=("ralph discard k3fa",))
 def discard(values: Values, words: list[str]) -> int:
-    """Throw away the work that a run did with --worktree: remove the worktree and the branch.
+    """Throw away the work that a run did with --worktree, or of a backlog run: remove its worktrees and branches.
 
     The last state is kept under a ref, which is printed, until `ralph clean` removes the run. RUN is the last run here
     with its own branch unless given."""
-    run = one_run(values, words, has_no_branch)
+    run = one_run(values, words, _why_not_accept)
+    if run.facts.kind == "work":
+        with Interrupt(lambda: None) as interrupt:
+            kept = discard_work(run, interrupt)
+        for branch, kept_as in kept:
+            print(f"{branch} is gone. To have it back: git branch {branch} {kept_as}")
+        return 0
     kept_as = throw_away(run)
     print(f"{run.facts.branch} and its worktree are gone.")
     print(f"To have it back: git branch {run.facts.branch} {kept_as}")

@@ -28,7 +28,7 @@ from ralph.cli.worker import act_on_shared, play_shared
 from ralph.core import events
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor, secret_values
-from ralph.core.text import escaped, one_line
+from ralph.core.text import escaped, nickname, one_line
 from ralph.errors import UserError
 from ralph.git.client import Git, require_git
 from ralph.git.merging import contribution
@@ -131,6 +131,7 @@ def start(values: dict[str, Any], word: str) -> int:
         slots=settings.work.jobs,
         returns=settings.work.returns,
         setup=settings.work.setup,
+        allow_red=settings.work.allow_red,
         **limits,
     )
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
@@ -213,11 +214,17 @@ def act(action: str, values: dict[str, Any], words: list[str]) -> int:
 def _status(run: Listed, as_json: bool) -> int:
     """How the tasks of a work stand."""
 
-    board = work_history(run).board
+    history = work_history(run)
+    board = history.board
     made = rows(board, running_summaries(run.folder, board))
     if as_json:
         return print_objects(made)
     _print_items(board, made)
+    for job, _ in history.needing():
+        key = one_line(job.task.key)
+        print(f"{key} is parked; try again: ralph work retry {key}")
+    if not run.is_alive and not history.finished:
+        print(f"interrupted: ralph resume {nickname(run.id)}")
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ralph.core.check_counts import FailureCount
 from ralph.core.text import listed
 
 TaskState = Literal["queued", "working", "ready", "merged", "parked", "withdrawn"]
@@ -77,11 +78,27 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.returns > 0 and self.state in ("queued", "working")
 
 
+class FailedCheck(Struct, frozen=True, omit_defaults=True):
+    """A check that failed at the gate, and the number of failures that it reports, if that can be read."""
+
+    check: str
+    ending: str = ""
+    output: str = ""
+    count: FailureCount | None = None
+
+    def is_no_worse_than(self, before: "FailedCheck | None") -> bool:
+        """Whether it failed before as well, with at least as many failures; False if a count is unknown."""
+        if before is None or self.count is None or before.count is None:
+            return False
+        return not self.count.is_worse_than(before.count)
+
+
 class Board(Struct, frozen=True, kw_only=True):
     """Everything that decisions are made from.
 
     `jobs` are in the order of the backlog. `working` maps the keys of running tasks to their runs; the gate is `trying`
     to merge these tasks. The `halves` of a batch that failed are tried first. `stuck` says why the gate can't continue.
+    `red` are the checks that fail on the target, if that is allowed.
     """
 
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -95,6 +112,7 @@ class Board(Struct, frozen=True, kw_only=True):
     stuck: str = ""
     is_paused: bool = False
     spent: float = 0.0
+    red: tuple[FailedCheck, ...] = ()
 
     @property
     def costs(self) -> list[float]:
@@ -126,20 +144,13 @@ class Conflict(Struct, frozen=True, omit_defaults=True):
     message: str = ""
 
 
-class FailedCheck(Struct, frozen=True, omit_defaults=True):
-    """The check that failed on a candidate."""
-
-    check: str
-    ending: str = ""
-    output: str = ""
-
-
 class GateVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of one attempt to merge.
 
     `tried` were in the candidate; `merged` are in the target, as `commit` or from before. `conflicts` conflict with the
     target, `red` failed on the candidate, `empty` change nothing. `stuck` is no task's fault. Tasks that are not
-    mentioned stay ready. `probed` are running tasks that will conflict with the new target.
+    mentioned stay ready. `probed` are running tasks that will conflict with the new target. `allowed` are checks that
+    fail on the target, with --allow-red.
     """
 
     tried: tuple[str, ...] = ()
@@ -150,6 +161,7 @@ class GateVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     empty: tuple[str, ...] = ()
     stuck: str = ""
     probed: dict[str, Conflict] = {}
+    allowed: tuple[FailedCheck, ...] = ()
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -241,7 +253,8 @@ def after_gate(board: Board, verdict: GateVerdict) -> Board:
         halves = (tried[:middle], tried[middle:], *halves) if len(tried) > 1 else halves
     elif tried and not verdict.stuck:
         window = min(MAX_WINDOW, window + 1)
-    return replace(board, trying=(), halves=halves, window=window, stuck=verdict.stuck)
+    red = verdict.allowed if verdict.commit else board.red
+    return replace(board, trying=(), halves=halves, window=window, stuck=verdict.stuck, red=red)
 
 
 class Precedence:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from ralph.core.backlog import (
     BacklogTask,
     Board,
+    FailedCheck,
     GateVerdict,
     Job,
     TaskResult,
@@ -127,10 +128,11 @@ class GateFinished(Struct, frozen=True, omit_defaults=True):
     duration_s: float = 0.0
 
 
-class GateOpened(Struct, frozen=True):
-    """The target itself passes every check."""
+class GateOpened(Struct, frozen=True, omit_defaults=True):
+    """The target itself passes every check or, with --allow-red, fails only these."""
 
     commit: str
+    red: tuple[FailedCheck, ...] = ()
 
 
 class WorkPaused(Struct, frozen=True):
@@ -198,6 +200,8 @@ def apply_event(board: Board, event: object, at: float) -> Board:
             return replace(board, trying=event.keys)
         case GateFinished():
             return after_gate(board, event.verdict)
+        case GateOpened():
+            return replace(board, red=event.red)
         case WorkPaused():
             return replace(board, is_paused=event.is_paused)
         case TaskReady() | TaskParked():

@@ -84,7 +84,8 @@ class FleetTasks:
             job = state.board.jobs.get(key)
             if job is None or state.finished or key not in next_starts(state.board):
                 return []
-            run, attempt = assign_task(local.order, local.folder, job, local.push_settings, worker=self._name)
+            red = state.board.red
+            run, attempt = assign_task(local.order, local.folder, job, local.push_settings, red, self._name)
             return [work_events.TaskStarted(key, attempt, run, self._name)]
 
         state = await local.log.append(holder, start)
@@ -163,7 +164,7 @@ class FleetTasks:
             failed = verdict.red and f"{verdict.red.check} fails on {local.order.shown_target} ({verdict.red.ending})"
             reason = failed or verdict.stuck
             return [closed, work_summary(state.board, Outcome.FATAL.value, reason, 2, local.age)]
-        return [closed, work_events.GateOpened(verdict.commit)] if verdict.commit else [closed]
+        return [closed, work_events.GateOpened(verdict.commit, verdict.allowed)] if verdict.commit else [closed]
 
     async def _finish(self, local: LocalWork, holder: str) -> None:
         """Remove what is left on the remote, and end the backlog run."""

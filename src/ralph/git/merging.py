@@ -161,9 +161,18 @@ def _without_reserved(git: Git, branch: Branch, own: Mapping[bytes, TreeEntry], 
     roots = (*reserved.lists, *reserved.settings)
     if not any(_is_below(name, roots) for name in branch.files):
         return branch.tip
-    theirs = _entries(git, branch.tip, roots)
+    return _with_entries(git, branch.tip, own, roots)
+
+
+def with_files_of(git: Git, tip: str, base: str, paths: Sequence[str]) -> str:
+    """Return a commit on `tip` whose files at or below `paths` are those of `base`; `tip` if they already are."""
+    return _with_entries(git, tip, _entries(git, base, paths), paths)
+
+
+def _with_entries(git: Git, tip: str, own: Mapping[bytes, TreeEntry], roots: Sequence[str]) -> str:
+    theirs = _entries(git, tip, roots)
     entries = {path: own.get(path) for path in {*theirs, *own} if theirs.get(path) != own.get(path)}
-    return _commit(git, tree_with(git, branch.tip, entries), (branch.tip,))
+    return _commit(git, tree_with(git, tip, entries), (tip,)) if entries else tip
 
 
 def _is_below(name: str, roots: Sequence[str]) -> bool:
@@ -180,7 +189,7 @@ def _tick(git: Git, tree: str, own: Mapping[bytes, TreeEntry], reserved: Reserve
     for name, data in reserved.tick(contents, keys).items():
         path = os.fsencode(name)
         blob = git.run("hash-object", "-w", "--stdin", stdin=data).decode().strip()
-        entries[path] = (lists[path][0], blob)
+        entries[path] = (lists[path][0] if path in lists else b"100644", blob)
     return tree_with(git, tree, entries) if entries else tree
 
 
@@ -231,9 +240,9 @@ def _message(tried: Sequence[Branch], work: str) -> str:
         keys = one_line(", ".join(branch.key for branch in tried), 60)
         lines = [f"Merge {len(tried)} tasks: {keys}", "", *(f"- {one_line(branch.title, 100)}" for branch in tried), ""]
     closing = [branch.closing for branch in tried if branch.closing]
-    items = [f"Ralph-Task: {branch.key}" for branch in tried]
+    tasks = [f"Ralph-Task: {branch.key}" for branch in tried]
     # In a separate paragraph: otherwise git does not recognise the trailers.
-    return "\n".join([*lines, *([*closing, ""] if closing else []), *items, f"Ralph-Work: {work}", ""])
+    return "\n".join([*lines, *([*closing, ""] if closing else []), *tasks, f"Ralph-Work: {work}", ""])
 
 
 Moved = Literal["moved", "lost"]

@@ -86,15 +86,15 @@ class Remote(Struct, frozen=True):
         """Return the commits that these branches had at the last fetch."""
         return {name: git.resolve(f"refs/remotes/{self.name}/{name}") for name in names}
 
-    def push(self, git: Git, new: str, old: str, items: Mapping[str, str], *, removes: bool = True) -> GitResult:
+    def push(self, git: Git, new: str, old: str, branches: Mapping[str, str], *, removes: bool = True) -> GitResult:
         """Move the target and remove the branch of each task with it: all or nothing, and only if all are as expected.
 
-        `items` maps each branch to the commit that the remote has, or "". A lease on a ref that stays is only compared
-        with what the server said at the beginning; so the branches go, or, if the server `removes` none, move.
+        `branches` maps each branch to the commit that the remote has, or "". A lease on a ref that stays is only
+        compared with what the server said at the beginning; so the branches go, or, if the server `removes` none, move.
         """
-        expected = {self.branch: old, **items}
+        expected = {self.branch: old, **branches}
         leases = [f"--force-with-lease=refs/heads/{name}:{commit}" for name, commit in expected.items()]
-        to = {self.branch: new, **{name: "" if known and removes else new for name, known in items.items()}}
+        to = {self.branch: new, **{name: "" if known and removes else new for name, known in branches.items()}}
         specs = [f"{commit}:refs/heads/{name}" for name, commit in to.items()]
         return self._push(git, "-q", "--atomic", *leases, self.name, *specs)
 
@@ -107,11 +107,11 @@ class Remote(Struct, frozen=True):
         lease = f"--force-with-lease=refs/heads/{branch}:{old}"
         return self._push(git, "-q", lease, self.name, f"{new}:refs/heads/{branch}", options=negotiate)
 
-    def delete(self, git: Git, items: Mapping[str, str]) -> None:
+    def delete(self, git: Git, branches: Mapping[str, str]) -> None:
         """Delete merged branches from the remote, if they still are at these commits."""
-        if items:
-            leases = [f"--force-with-lease=refs/heads/{name}:{commit}" for name, commit in items.items()]
-            self._push(git, "-q", *leases, self.name, *(f":refs/heads/{name}" for name in items))
+        if branches:
+            leases = [f"--force-with-lease=refs/heads/{name}:{commit}" for name, commit in branches.items()]
+            self._push(git, "-q", *leases, self.name, *(f":refs/heads/{name}" for name in branches))
 
     def _push(self, git: Git, *args: str, options: tuple[str, ...] = ()) -> GitResult:
         return _run(git, *(() if self.runs_hooks else NO_HOOKS), *options, "push", *args)

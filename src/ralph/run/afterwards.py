@@ -82,7 +82,7 @@ def take_over(
     deadline = Deadline(interrupt, grace=5.0)  # git has a moment to put the worktree back, unless it hangs
     home, tree = _places(run, env, deadline)
     merging.refuse_old_git(home.root)
-    _refuse_without_branch(home)
+    refuse_without_branch(home)
     for orphan in kill_orphans(env):  # they could change the files while they are checked
         tell(events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}"))
     with _alone(run, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
@@ -110,7 +110,7 @@ def take_over(
         return TakenOver(tree.branch, commit, len(files), len(checks))
 
 
-def _refuse_without_branch(home: Git) -> None:
+def refuse_without_branch(home: Git) -> None:
     """What no branch of the user's holds is gone with the next switch, or with the end of what is under way."""
     if what := operation_in_progress(home):
         raise NotTaken(f"a {what} is in progress in {home.root}", "finish or abort it first; nothing was changed")

@@ -429,6 +429,7 @@ WORK = (
         "Backlog",
         Option("--db URL", "Share the backlog with other machines: postgresql://HOST/NAME."),
         setting("work.returns"),
+        setting("work.allowRed"),
         Option("--max-cost USD", "Start nothing that would cost more in total."),
         Option("--max-time TIME", "End after this long (90, 90s, 5m, 1h30m)."),
         copy.copy(DIRECTORY),

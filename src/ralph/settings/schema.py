@@ -228,6 +228,9 @@ class WorkChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     jobs: Annotated[Positive, about("How many tasks run at once.", 4, option="-j --jobs")] = 2
     setup: Annotated[str, about("A command that prepares each new worktree.", "npm ci", option="--setup CMD")] = ""
     returns: Annotated[Positive, about("Park a task that the merge gate has refused N times.", option="--returns")] = 3
+    allow_red: Annotated[
+        bool, about("Merge tasks even if a check fails on the target, unless they make it worse.", option="--allow-red")
+    ] = False
 
 
 class SandboxChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):

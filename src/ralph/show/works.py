@@ -114,7 +114,7 @@ def _sentence(event: object) -> tuple[str, str]:
             again = "resumed" if event.resumed else f"{plural(event.slots, 'task')} at a time"
             return f"work {event.name}: {event.backlog} → {event.target} ({again}, {checks})", "title"
         case work_events.TaskStarted():
-            facts = [f"run {event.attempt}"] if event.attempt > 1 else []
+            facts = [f"attempt {event.attempt}"] if event.attempt > 1 else []
             facts += [f"on {event.worker}"] if event.worker else []
             return f"{event.key}: started" + (f" ({', '.join(facts)})" if facts else ""), "plain"
         case work_events.TaskReady():
@@ -160,9 +160,9 @@ def work_sentence(event: work_events.WorkFinished, target: str) -> str:
     return one_line(f"{', '.join(parts)}{cost}" + (f"; {reason}" if reason else ""), 1000)
 
 
-def last_line(event: work_events.WorkFinished, target: str, is_remote: bool) -> str:
-    """Return the outcome, and the command that merges it."""
-    return work_sentence(event, target) + (f": git merge {target}" if event.merged and not is_remote else "")
+def last_line(event: work_events.WorkFinished, target: str, name: str) -> str:
+    """The same, with the command that accepts it; `name` is empty if there is nothing to accept here."""
+    return work_sentence(event, target) + (f": ralph accept {name}" if event.merged and name else "")
 
 
 class WorkScreen:
@@ -178,7 +178,7 @@ class WorkScreen:
         self._live = is_terminal and is_smart(env) and not quiet
         self._drawn = 0
         self._is_over = False
-        self._target, self._is_remote = "", False
+        self._target, self._name = "", ""
         self.look: Callable[[], list[Row]] = list
         self.board: Callable[[], Board] = Board
 
@@ -186,14 +186,14 @@ class WorkScreen:
         lines = []
         for event in happened:
             if isinstance(event, work_events.WorkStarted):
-                self._target, self._is_remote = event.target, bool(event.push)
+                self._target, self._name = event.target, "" if event.push else event.name
             text, tone = sentence(event)
             if text and not self._quiet:
                 lines.append(self._style.paint(tone, text))
             if isinstance(event, work_events.WorkFinished):
                 self._live, self._is_over = False, True
                 lines += [] if self._quiet else self._needs_person()
-                ending = last_line(event, self._target, self._is_remote)
+                ending = last_line(event, self._target, self._name)
                 lines.append(self._style.paint(outcome_tone(event.exit_code), f"ralph: {ending}"))
         if lines:
             self._write(lines)

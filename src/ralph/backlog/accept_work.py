@@ -1,0 +1,196 @@
+"""`ralph accept` and `ralph discard` for a backlog run.
+
+Accepting merges the target into the user's branch, after its checks have passed once more on exactly that tree. The
+list is never merged line by line: it becomes what the user has on disk now, with the merged tasks ticked.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.backlog.backlog_source import replace_in_place
+from ralph.backlog.gate import Interrupted, gate_lock, make_gate
+from ralph.backlog.retries import CHECK_RUNS
+from ralph.backlog.work_order import ORDER, WorkOrder, read
+from ralph.core.backlog import outcome
+from ralph.core.text import listed
+from ralph.errors import UserError
+from ralph.git import merging, worktrees
+from ralph.git.client import Git, git_error, require_git
+from ralph.git.index import tree_with
+from ralph.git.locks import update_refs
+from ralph.history.work_history import work_history
+from ralph.process.deadline import Deadline
+from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt
+from ralph.run.afterwards import DISCARDED, NotTaken, refuse_without_branch
+from ralph.store.register import Listed
+
+IN_THE_WAY = "commit or stash what is in the way, then accept again; nothing was changed"
+
+
+class AcceptedWork(Struct, frozen=True):
+    """What was merged: `merged` of `tasks` tasks. `commit` is where the user's branch is now."""
+
+    target: str
+    commit: str
+    merged: int
+    tasks: int
+    files: int
+    checks: int
+    is_done: bool
+
+
+class ListFile(Struct, frozen=True):
+    """A file of the backlog: the content to be committed, and the user's version if that has uncommitted changes."""
+
+    path: str
+    content: bytes
+    edited: bytes | None = None
+
+
+def why_not_accept(run: Listed) -> str:
+    """Return why a backlog run has nothing to accept or discard; "" if it has."""
+    if run.is_alive:
+        return "is still running"
+    order = read(run.folder, ORDER, WorkOrder)
+    if order.remote:
+        return f"was merged into {order.shown_target}: git pull"
+    home = require_git(Path(order.workspace))
+    tip = home.resolve(order.target_ref)
+    if not tip:
+        return f"is already accepted or discarded: {order.target} is gone"
+    return ""
+
+
+def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWork:
+    """Merge the target of a backlog run into the user's branch, or raise `NotTaken` and change nothing."""
+    order, board = read(run.folder, ORDER, WorkOrder), work_history(run).board
+    deadline = Deadline(interrupt, grace=5.0)  # git gets a moment to finish after Ctrl-C
+    home = require_git(Path(order.workspace), deadline)
+    merging.refuse_old_git(home.root)
+    refuse_without_branch(home)
+    base, tip = home.resolve("HEAD"), home.resolve(order.target_ref)
+    merged = [key for key, job in board.jobs.items() if job.state == "merged"]
+    if home.contains(base, tip):
+        raise UserError(f"{order.target} is already merged", f"nothing to do; it goes with: ralph discard {order.name}")
+    with gate_lock(run.folder, deadline):
+        files = _list_files(order, home, base, merged)
+        commit = _make_commit(order, home, base, tip, files)
+        gate = make_gate(order, home, run.folder, keeper, interrupt)
+        try:
+            failed = gate.tested(commit, order.checks, tries=CHECK_RUNS)
+        except Interrupted:
+            raise KeyboardInterrupt from None
+        if failed and not order.allow_red:
+            hint = f"fix it on {order.target} or on your branch, then accept again; nothing was changed"
+            raise NotTaken(f"{failed[0].check} fails on the merged tree ({failed[0].ending})", hint)
+        changed = merging.changed_files(home, base, commit)
+        with _lists_in_place(order, home, files):
+            answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
+            if answer.code:
+                raise NotTaken(git_error(("merge",), answer, "cannot merge into your tree").message, IN_THE_WAY)
+    is_done = outcome(board)[1] == 0
+    if is_done:
+        update_refs(home, f"delete {order.target_ref} {tip}")
+    with suppress(UserError, OSError):
+        worktrees.delete_folder(order.gate_in(home))
+    tasks = sum(job.state != "withdrawn" for job in board.jobs.values())
+    return AcceptedWork(order.target, commit, len(merged), tasks, len(changed), len(order.checks), is_done)
+
+
+def _list_files(order: WorkOrder, home: Git, base: str, merged: list[str]) -> list[ListFile]:
+    """Return the files of the backlog, as the user has them on disk, with the merged tasks ticked."""
+    source = order.source
+    if not source.paths:
+        return []
+    found = home.run("--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", base, "--", *source.paths)
+    names = [os.fsdecode(name) for name in found.split(b"\0") if name]
+    committed = {name: home.run("cat-file", "blob", f"{base}:{name}") for name in names}
+    disk = source.disk_files(committed)
+    now = {**committed, **disk}
+    try:
+        after = {**now, **source.ticked(now, merged)}
+    except UserError as error:
+        raise NotTaken(error.message, "fix the list, then accept again; nothing was changed") from None
+    edited = {name: data for name, data in disk.items() if committed.get(name) != data}
+    return [ListFile(name, data, edited.get(name)) for name, data in after.items()]
+
+
+def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: list[ListFile]) -> str:
+    """Return the commit that the user's branch moves to: the target itself, or a merge with it."""
+    theirs = merging.with_files_of(home, tip, base, order.source.paths)
+    merge = merging.merge_commits(home, base, theirs)
+    if merge.conflict:
+        raise NotTaken(
+            f"{order.target} no longer merges: conflicts in {listed(merge.conflict.files, 5)}",
+            f"solve them yourself: git merge {order.target}; nothing was changed",
+        )
+    blobs = {
+        os.fsencode(file.path): (
+            b"100644",
+            home.run("hash-object", "-w", "--stdin", stdin=file.content).decode().strip(),
+        )
+        for file in files
+    }
+    tree = tree_with(home, merge.tree, dict(blobs)) if blobs else merge.tree
+    is_same = tree == home.run("rev-parse", f"{tip}^{{tree}}").decode().strip()
+    if is_same and home.contains(tip, base):
+        return tip
+    return merging.commit_merge(home, tree, (base, tip), f"Merge branch '{order.target}'")
+
+
+@contextmanager
+def _lists_in_place(order: WorkOrder, home: Git, files: list[ListFile]) -> Iterator[None]:
+    """Write and stage the edited list files, so that git merges over them; undo that if the merge fails."""
+    edited = [file for file in files if file.edited is not None]
+    names = [file.path for file in edited]
+    if not edited:
+        yield
+        return
+    now = order.source.disk_files({file.path: file.content for file in files})
+    if any(now.get(file.path) != file.edited for file in edited):
+        raise NotTaken(f"{order.source.name} changed during the checks", "accept again; nothing was changed")
+    before = {file.path: Path(home.root, file.path).read_bytes() for file in edited}
+    for file in edited:
+        replace_in_place(os.path.join(home.root, file.path), file.content)
+    home.run("--literal-pathspecs", "add", "--", *names)
+    try:
+        yield
+    except BaseException:
+        for name, data in before.items():
+            replace_in_place(os.path.join(home.root, name), data)
+        home.run("--literal-pathspecs", "reset", "-q", "--", *names)
+        raise
+
+
+def discard_work(run: Listed, interrupt: Interrupt) -> list[tuple[str, str]]:
+    """Remove the target, worktrees and branches of a backlog run; return each branch with the ref that keeps it."""
+    order = read(run.folder, ORDER, WorkOrder)
+    deadline = Deadline(interrupt, grace=5.0)
+    home = require_git(Path(order.workspace), deadline)
+    prefix = f"refs/heads/{order.branch_of('')}"
+    out = home.run("for-each-ref", "--format=%(refname)", prefix, order.target_ref)
+    kept: list[tuple[str, str]] = []
+    with gate_lock(run.folder, deadline):
+        for ref in dict.fromkeys(os.fsdecode(out).split()):
+            branch = ref.removeprefix("refs/heads/")
+            is_target = ref == order.target_ref
+            if not is_target:
+                tree = order.worktree_of(home, branch.removeprefix(order.branch_of("")))
+                if os.path.isdir(tree.path):
+                    worktrees.refuse_another(tree)
+                    if worktrees.first_unsaved(tree):
+                        worktrees.commit_all(tree, "what was not committed when it was discarded")
+                    worktrees.remove_folder(tree)
+            name = DISCARDED if is_target else f"{DISCARDED}-{branch.rpartition('/')[2]}"
+            kept_as, tip = f"refs/ralph/{run.id}/{name}", home.resolve(ref)
+            update_refs(home, f"update {kept_as} {tip}")
+            update_refs(home, f"delete {ref} {tip}")
+            kept.append((branch, kept_as))
+        with suppress(UserError, OSError):
+            worktrees.delete_folder(order.gate_in(home))
+    return kept

@@ -32,7 +32,7 @@ from ralph.store.register import Listed
 IN_THE_WAY = "commit or stash what is in the way, then accept again; nothing was changed"
 
 
-class AcceptedWork(Struct, frozen=True):
+class AcceptedWork(Struct, frozen=True, kw_only=True):
     """What was merged: `merged` of `tasks` tasks. `commit` is where the user's branch is now."""
 
     target: str
@@ -99,7 +99,15 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
     with suppress(UserError, OSError):
         worktrees.delete_folder(order.gate_in(home))
     tasks = sum(job.state != "withdrawn" for job in board.jobs.values())
-    return AcceptedWork(order.target, commit, len(merged), tasks, len(changed), len(order.checks), is_done)
+    return AcceptedWork(
+        target=order.target,
+        commit=commit,
+        merged=len(merged),
+        tasks=tasks,
+        files=len(changed),
+        checks=len(order.checks),
+        is_done=is_done,
+    )
 
 
 def _list_files(order: WorkOrder, home: Git, base: str, merged: list[str]) -> list[ListFile]:

@@ -75,7 +75,7 @@ def test_an_agent_at_work_is_told_early_what_it_will_conflict_with(
     go(works)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
-    assert "hot1: its agent is told that hot has changed meanwhile" in said
+    assert "hot1: its agent is told that hot has changed" in said
     told = [text for text in prompts() if "Something else has merged that changes hot" in text]
     assert told, "in the turn that came next"
     assert "hot1 Add to the hot line" in told[0]

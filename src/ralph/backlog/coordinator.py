@@ -152,7 +152,9 @@ class Coordinator:
     def _start_loop(self, job: Job) -> None:
         """Starts the loop of a task; one that was cut off goes on as the same run."""
         key = job.task.key
-        run, attempt = assign_task(self.order, self._folder, job, self._push_settings, self.ledger.board.red)
+        run, attempt = assign_task(
+            self.order, self._folder, job, push_settings=self._push_settings, red=self.ledger.board.red
+        )
         self.ledger.tell(work_events.TaskStarted(key, attempt, run))
         self._start(key, ("run-task", str(self._folder.path), key), f"{TASKS}/{key}.log")
 

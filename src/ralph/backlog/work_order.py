@@ -173,6 +173,7 @@ def assign_task(
     order: WorkOrder,
     folder: RunFolder,
     job: Job,
+    *,
     push_settings: GitSettings | None,
     red: tuple[FailedCheck, ...],
     worker: str = "",

@@ -84,8 +84,14 @@ class FleetTasks:
             job = state.board.jobs.get(key)
             if job is None or state.finished or key not in next_starts(state.board):
                 return []
-            red = state.board.red
-            run, attempt = assign_task(local.order, local.folder, job, local.push_settings, red, self._name)
+            run, attempt = assign_task(
+                local.order,
+                local.folder,
+                job,
+                push_settings=local.push_settings,
+                red=state.board.red,
+                worker=self._name,
+            )
             return [work_events.TaskStarted(key, attempt, run, self._name)]
 
         state = await local.log.append(holder, start)

@@ -7,7 +7,7 @@ from ralph.core.claims import Claim
 from ralph.core.model import Check, Failure, Note, Outcome, Run, Snapshot, Turn, Usage, Wait
 from ralph.errors import UserError
 from ralph.loop import Parts, run_loop
-from ralph.run.checks import reviewing
+from ralph.run.checks import review_regularly
 from ralph.settings import ReviewPrompt, Reviews
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
 
@@ -104,7 +104,7 @@ SECURITY = ReviewPrompt("security", "Look for holes.")
 def test_a_review_runs_after_enough_green_iterations_and_is_not_counted() -> None:
     agent, ear = ScriptedAgent("one", "two", "fine", "STOP"), Ear()
     plan = Reviews(review_after=2, prompts=(SECURITY,))
-    run, stop = run_loop(parts(agent, tell=ear, reviews=[reviewing(plan, quoted=5000)]), Run(id="r"))
+    run, stop = run_loop(parts(agent, tell=ear, reviews=[review_regularly(plan, quoted=5000)]), Run(id="r"))
     assert (stop.outcome, len(run.iterations)) == (Outcome.DONE, 3)
     assert agent.prompts[2] == "Look for holes."
     assert [review.name for review in run.iterations[1].reviews] == ["security"]
@@ -118,7 +118,7 @@ def test_a_review_that_ends_red_is_not_done_however_green_the_work_was() -> None
     made = parts(
         agent,
         workspace,
-        reviews=[reviewing(plan, quoted=5000)],
+        reviews=[review_regularly(plan, quoted=5000)],
         followups=[lambda run, iteration: followed.append(iteration.is_green)],
     )
     run, _ = run_loop(made, Run(id="r"))
@@ -130,7 +130,7 @@ def test_a_review_that_ends_red_is_not_done_however_green_the_work_was() -> None
 def test_no_review_while_the_checks_are_red() -> None:
     agent = ScriptedAgent("x")
     plan = Reviews(review_after=1, prompts=(SECURITY,))
-    run_loop(parts(agent, FakeWorkspace([(RED,)]), reviews=[reviewing(plan, quoted=5000)]), Run(id="r"))
+    run_loop(parts(agent, FakeWorkspace([(RED,)]), reviews=[review_regularly(plan, quoted=5000)]), Run(id="r"))
     assert "Look for holes." not in agent.prompts
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ralph.core.model import Failure, Outcome, Run, Snapshot, Turn, Wait
 from ralph.loop import Parts, run_loop
-from ralph.run.policy import policy
+from ralph.run.policy import make_policy
 from ralph.settings import Settings
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
 
@@ -156,7 +156,7 @@ def test_a_fault_that_does_not_pass_stops_early_with_its_reason() -> None:
             return Snapshot(at=now, elapsed=now - 1000)
 
     ear, agent = Ear(), Overloaded("")
-    rules = policy(Settings()).rules
+    rules = make_policy(Settings()).rules
     run, stop = run_loop(
         Parts(agent=agent, workspace=Clock(), rules=rules, compose=lambda run, notes: "p", tell=ear, wait=wait),
         Run(id="r"),

@@ -9,7 +9,7 @@ from ralph import agents
 from ralph.agents.protocol import TurnRequest
 from ralph.core.model import Exit, Iteration, Outcome, Run, Stop, Turn
 from ralph.loop import judge
-from ralph.run.policy import policy
+from ralph.run.policy import make_policy
 from ralph.settings import Settings
 
 STREAMS = Path(__file__).parent.parent / "agents" / "streams"
@@ -19,7 +19,7 @@ RECORDED = sorted(
     for path in STREAMS.glob("*/*")
     if path.suffix in (".ndjson", ".txt") and path.stat().st_size < 300_000 and path.name != ANSWERED_TWICE
 )
-RULES = policy(Settings(until=("word:STOP", "response:DONE", "suffix:DONE", "promise:DONE", "tag:COMPLETE"))).rules
+RULES = make_policy(Settings(until=("word:STOP", "response:DONE", "suffix:DONE", "promise:DONE", "tag:COMPLETE"))).rules
 WRONG = (b"null", b"7", b"[]", b"{}", b'""', b"true", b"1e999", b'"\\ud83d"')
 DAMAGE = ("truncate", "overwrite", "drop", "repeat", "shuffle", "interleave", "retype", "grow", "glue")
 ENDED = [

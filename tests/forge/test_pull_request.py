@@ -105,7 +105,7 @@ def test_a_pull_request_that_was_closed_meanwhile_stays_closed_and_the_work_stay
     host.after_pull = lambda: host.pulls[1].update(state="closed")
     done = ralph("loop", "x", *CHECK, "--pr=wait", "--agent", agent(WORKS))
     assert done.code == 2
-    assert "pull request #1 was closed meanwhile: https://github.com/acme/shop/pull/1" in done.last_line
+    assert "pull request #1 was closed: https://github.com/acme/shop/pull/1" in done.last_line
     assert len(host.pulls) == 1
     (branch,) = [name for name in heads(host) if name != "main"]
     assert git("show", f"{branch}:cart") == "coupon\n"
@@ -202,7 +202,7 @@ def test_what_keeps_a_run_from_its_host_is_said_before_anything_is_spent(
     host.answers["/repos/acme/shop"] = (200, {"default_branch": "main", "permissions": {"push": False}})
     assert "you may not push to acme/shop" in ralph(*words, "--pr").err
     git("remote", "set-url", "origin", "git@gitlab.example:acme/shop.git")
-    assert "--pr=wait needs GitHub, and gitlab.example is none" in ralph(*words, "--pr=wait").err
+    assert "--pr=wait needs GitHub, and gitlab.example isn't" in ralph(*words, "--pr=wait").err
     git("remote", "remove", "origin")
     assert "this repository has no remote" in ralph(*words, "--pr").err
     assert prompts() == []

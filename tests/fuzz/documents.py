@@ -31,8 +31,8 @@ from ralph.history.feed import history_of
 from ralph.history.work_history import fold_work, todo_of
 from ralph.hooks import starting, transcript
 from ralph.hooks.hosts import HOSTS, with_hooks, without_hooks
-from ralph.planning.plan import plan_in
-from ralph.run.followups import added, read_notes
+from ralph.planning.plans import plan_in
+from ralph.run.followups import add_note, read_notes
 from ralph.run.prompt_line import parse_prompt_line
 from ralph.settings.load import load
 from ralph.settings.trust import Before, difference_between
@@ -109,7 +109,7 @@ SETTINGS: dict[str, Document] = {
         lambda said: [without_hooks(with_hooks(json.loads(said), host), host) for host in HOSTS.values()],
     ),
     "recipes": (grown(lambda n: f"test{n}:\n\techo\n"), READERS["checks of a project"]),
-    "notes": (grown(lambda n: f"- note {n}\n"), in_file(lambda file: added(read_notes(file), "a new one"))),
+    "notes": (grown(lambda n: f"- note {n}\n"), in_file(lambda file: add_note(read_notes(file), "a new one"))),
 }
 
 

@@ -28,8 +28,8 @@ from ralph.git.protect import matches, parse_glob
 from ralph.git.scm import parse_command
 from ralph.history.evidence import files_in
 from ralph.hooks.transcript import newest_first
-from ralph.planning.plan import load as load_plan
-from ralph.planning.plan import plan_in
+from ralph.planning.plans import load as load_plan
+from ralph.planning.plans import plan_in
 from ralph.settings.detect_checks import detect_checks
 from ralph.settings.load import load
 from ralph.show import plots, words

@@ -13,7 +13,7 @@ from ralph.git.checkpoints import Checkpoints, changed_files, diff, patch
 from ralph.git.index import tree_of
 from ralph.process.process import CHUNK
 from ralph.run.context import Context
-from ralph.run.git_trees import GitTrees
+from ralph.run.trees import GitTrees
 from ralph.store.folder import RunFolder
 
 RUN = "20261115-120000-abcd"

@@ -89,7 +89,7 @@ def test_open_tasks_refuse_the_promise(session, settings, workspace):
 
 
 @pytest.mark.parametrize(
-    ("left", "told"), [(None, "put it right: cannot read the tasks file"), ("- [x] other\n", "one (it was taken off")]
+    ("left", "told"), [(None, "fix it: cannot read the tasks file"), ("- [x] other\n", "one (it was taken off")]
 )
 def test_a_task_that_is_taken_off_the_list_is_not_done(session, settings, workspace, left, told):
     (workspace / "TODO.md").write_text("- [ ] one\n")

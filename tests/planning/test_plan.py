@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ralph.backlog.backlog_content import sound
 from ralph.backlog.markdown_backlogs import read_boxes
 from ralph.errors import UserError
-from ralph.planning.plan import Plan, load, plan_in, save
+from ralph.planning.plans import Plan, load, plan_in, save
 
 PLAN = """# Plan: Coupons
 

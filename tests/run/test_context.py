@@ -25,12 +25,12 @@ def test_those_who_could_not_be_ended_are_told(tmp_path: Path) -> None:
         )
         (tmp_path / "no-folder").touch()
         with context.log(tmp_path / "fine.log") as fine, context.log(tmp_path / "no-folder" / "log") as broken:
-            context.tell_troubles(fine)
+            context.tell_problems(fine)
             assert told == []
             broken.open()
             keeper.survivors = (41, 42)
-            context.tell_troubles(fine, broken)
+            context.tell_problems(fine, broken)
     assert [event.text for event in told if isinstance(event, events.Notice)] == [
         f"cannot write {tmp_path}/no-folder/log: Not a directory",
-        "nobody could end what was left: process 41, 42",
+        "could not kill: process 41, 42",
     ]

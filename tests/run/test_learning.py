@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ralph.core.claims import Claim
-from ralph.run.followups import LARGEST_NOTES, added, note_in, read_notes, write_notes
+from ralph.run.followups import LARGEST_NOTES, add_note, parse_note, read_notes, write_notes
 
 Start = Callable[..., Any]
 WORKS = 'case "$PROMPT" in *"change nothing: what"*) echo "- The tests need make db first.";; *) echo COMPLETE;; esac'
@@ -17,7 +17,7 @@ WORKS = 'case "$PROMPT" in *"change nothing: what"*) echo "- The tests need make
     "again", ["The tests need `make db`.", "- the tests need MAKE DB", "tests need make db", "NOTHING", "", " - "]
 )
 def test_what_is_known_is_not_learned_twice(again: str) -> None:
-    assert added(["The tests need make db"], again) == ["The tests need make db"]
+    assert add_note(["The tests need make db"], again) == ["The tests need make db"]
 
 
 @pytest.mark.parametrize(
@@ -30,18 +30,18 @@ def test_what_is_known_is_not_learned_twice(again: str) -> None:
     ],
 )
 def test_what_is_not_the_one_sentence_that_was_asked_for_is_no_note(answer: str) -> None:
-    assert note_in(answer, [Claim("tag", "COMPLETE")]) == ""
+    assert parse_note(answer, [Claim("tag", "COMPLETE")]) == ""
 
 
 @pytest.mark.parametrize("answer", ["The COMPLETE list of commands is in `make help`.", "```\n先跑 make db\n```"])
 def test_one_sentence_is_a_note(answer: str) -> None:
-    assert note_in(answer, [Claim("tag", "COMPLETE")]) == answer.strip("`\n")
+    assert parse_note(answer, [Claim("tag", "COMPLETE")]) == answer.strip("`\n")
 
 
 def test_the_oldest_notes_go_where_there_are_too_many(tmp_path: Path) -> None:
     notes: list[str] = []
     for number in range(100):
-        notes = added(notes, f"note {number:03d} " + "ü" * 140)
+        notes = add_note(notes, f"note {number:03d} " + "ü" * 140)
         write_notes(tmp_path / "learned.md", notes)
         assert (tmp_path / "learned.md").stat().st_size <= LARGEST_NOTES
     assert notes[-1].startswith("note 099")

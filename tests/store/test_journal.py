@@ -16,7 +16,7 @@ from ralph.core.model import Check, Failure, Iteration, Outcome, Run, Stop, Turn
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.loop import Parts, judge, run_loop
-from ralph.run.policy import policy
+from ralph.run.policy import make_policy
 from ralph.settings import Settings
 from ralph.store.journal import Journal, JournalReader, read_entries
 from ralph.store.stored_run import load_run
@@ -151,7 +151,7 @@ def test_lines_that_nobody_can_read_change_nothing(
 @settings(max_examples=80, deadline=None)
 def test_a_resumed_run_is_judged_like_one_that_was_never_interrupted(fresh, values: list[str], cut: int) -> None:
     """The same answers, once in one go and once with a kill after some of them: the same end, the same iterations."""
-    rules = policy(Settings(until=("word:STOP",), maximum_iterations=5)).rules
+    rules = make_policy(Settings(until=("word:STOP",), maximum_iterations=5)).rules
 
     def play(agent: ScriptedAgent, run: Run, tell: events.Tell) -> tuple[Run, Stop]:
         return run_loop(

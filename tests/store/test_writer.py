@@ -47,7 +47,7 @@ def test_many_events_are_one_write_with_a_number_each() -> None:
 def test_that_an_iteration_begins_is_written_at_once_and_shown_with_what_comes_of_it() -> None:
     paper, heard = Paper(), list[list[str]]()
     teller = Teller(Writer("run", [paper]))
-    teller.listeners.append(lambda *happened: heard.append([type(one).__name__ for one in happened]))
+    teller.subscribe(lambda *happened: heard.append([type(one).__name__ for one in happened]))
     teller(events.RunStarted(goal="goal", preset="guardrails", agent="agent", workspace="/", max_iterations=2))
     teller(events.IterationStarted(1, 2, "goal"))
     assert (len(paper.writes), heard) == (2, [["RunStarted"]])

@@ -17,18 +17,19 @@ from msgspec.structs import replace
 from ralph import __version__
 from ralph.core import events
 from ralph.core.claims import Claim, Reading, stated
-from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Stop, Turn, Usage
+from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Turn, Usage
 from ralph.errors import UserError
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Cancellation
 from ralph.process.streams import open_standard_streams
 from ralph.run.context import Context
-from ralph.run.order import Order
-from ralph.run.session import Session
+from ralph.run.plan import prepare
+from ralph.run.play import Played, play
+from ralph.run.request import RunRequest
 from ralph.settings import load
 from ralph.store.folder import write
 from ralph.supervise.bus import MessageBus
-from ralph.supervise.supervision import TaskPlace
+from ralph.supervise.supervision import SupervisedTask
 from ralph.supervise.task import TaskFolder
 
 
@@ -113,7 +114,7 @@ class RalphLoop:
         self.agent_factory = agent_factory
         self.workspace_root = Path(workspace_root or ".").resolve()
         self._agent, self._rules, self._cancel = agent, rules, cancel
-        self._session: Session | None = None
+        self._played: Played | None = None
 
     def run(self) -> RalphLoopResult:
         open_standard_streams()
@@ -121,26 +122,24 @@ class RalphLoop:
         if not self.config.task.strip() and not self.config.spec_file:
             raise UserError("the task is empty", "say what to achieve, or give a spec_file")
         spec = str(self.workspace_root / self.config.spec_file) if self.config.spec_file else ""
-        order = Order(
+        request = RunRequest(
             settings=settings,
             workspace=str(self.workspace_root),
             goal_text=self.config.task,
             goal_file=spec,
             green_is_enough=self.config.green_is_enough,
         )
-        order.goal()  # report a specification that can't be read before anything is created
+        request.goal()  # report a specification that can't be read before anything is created
         interrupt = Cancellation(self._cancel) if self._cancel else None
-        self._session = Session(
-            order,
-            agent=self._factory_agent if self.agent_factory else None,
-            rules=self._rules,
-            interrupt=interrupt,
-            listeners=[lambda *happened: interrupt.check()] if interrupt else (),
-            tick=interrupt.tick if interrupt else None,
-        )
+        plan = prepare(request, make_agent=self._factory_agent if self.agent_factory else None, rules=self._rules)
         with interrupt or nullcontext():
-            run, stop = self._session.play()
-        return self._result(run, stop)
+            self._played = play(
+                plan,
+                interrupt=interrupt,
+                listeners=[lambda *happened: interrupt.check()] if interrupt else (),
+                ticks=[interrupt.tick] if interrupt else (),
+            )
+        return self._result(self._played)
 
     def _said(self) -> dict[str, Any]:
         """Return the configuration as settings."""
@@ -177,26 +176,25 @@ class RalphLoop:
 
         return PythonAgent(call, context)
 
-    def _result(self, run: Run, stop: Stop) -> RalphLoopResult:
-        tag = Claim("tag", self.config.completion_tag)
-        worktree = self._session.worktree if self._session else None
+    def _result(self, played: Played) -> RalphLoopResult:
+        tag, run, stop = Claim("tag", self.config.completion_tag), played.run, played.stop
         return RalphLoopResult(
             iterations=[_seen_by_caller(iteration, tag) for iteration in run.iterations],
             total_cost=run.usage.cost_usd or 0.0,
             total_duration=run.seen.elapsed,
             success=stop.outcome is Outcome.DONE,
             stop_reason=STOP_REASONS.get(stop.outcome, stop.outcome.value),
-            worktree_path=worktree.path if worktree else "",
+            worktree_path=played.worktree.path if played.worktree else "",
         )
 
     def cleanup_worktree(self) -> bool:
         """Remove the worktree; return False if there is none, or if it contains work that exists nowhere else."""
-        return self._session is not None and bool(self._session.remove_worktree())
+        return self._played is not None and self._played.remove_worktree()
 
     def cleanup_progress(self) -> None:
-        worktree = self._session.worktree if self._session else None
-        for place in (self.workspace_root, *([Path(worktree.workspace)] if worktree else [])):
-            (place / ".ralph" / "progress.md").unlink(missing_ok=True)
+        worktree = self._played.worktree if self._played else None
+        for folder in (self.workspace_root, *([Path(worktree.workspace)] if worktree else [])):
+            (folder / ".ralph" / "progress.md").unlink(missing_ok=True)
 
 
 def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
@@ -337,7 +335,7 @@ class Supervisor:
         needs_prompt = self._prompt is not None or self._run_root is None
         goal = self.task.save_prompt(self._prompt) if needs_prompt else ""
         self.task.path.mkdir(parents=True, exist_ok=True)
-        order = Order(
+        request = RunRequest(
             settings=settings,
             workspace=str(self._workspace),
             goal_text=goal,
@@ -345,18 +343,16 @@ class Supervisor:
             task=str(self.task.path),
         )
         with Keeper.start() as keeper, Cancellation(self._cancel) as interrupt:
-            place = TaskPlace(order, task=self.task)
-            session = Session(
-                order,
-                place=place,
-                agent=self._agent if self._run_root else None,
+            supervised = SupervisedTask(request, self.task)
+            make_agent = self._agent if self._run_root else None
+            stop = play(
+                prepare(request, place=supervised.place, make_agent=make_agent),
                 keeper=keeper,
                 interrupt=interrupt,
                 listeners=[lambda *happened: interrupt.check()],
-                tick=interrupt.tick if self._cancel else None,
-            )
-            _, stop = session.play()
-        return Supervision(stop.outcome.value, stop.reason, place.attempts, stop.outcome.exit_code)
+                ticks=[interrupt.tick] if self._cancel else (),
+            ).stop
+        return Supervision(stop.outcome.value, stop.reason, supervised.attempts, stop.outcome.exit_code)
 
     def _agent(self, context: Context) -> PythonAgent:
         run_root, self._context = self._run_root, context

@@ -30,7 +30,7 @@ from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
-from ralph.run.checks import Checks, enclosed
+from ralph.run.checks import Checks, open_check_sandbox
 from ralph.run.context import Context
 from ralph.run.prepare_worktree import fill_worktree
 from ralph.settings import CheckCommand
@@ -312,7 +312,7 @@ def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, int
     def check(command: str) -> FailedCheck | None:
         os.makedirs(made.workspace, exist_ok=True)
         prepare(Path(made.workspace))
-        with enclosed(context, work.settings, work.workspace) as inside:
+        with open_check_sandbox(context, work.settings, work.workspace) as inside:
             seen = Checks(inside, [CheckCommand(command)], work.settings).run(next(numbers))
         if seen is None:
             raise Interrupted

@@ -2,8 +2,7 @@
 of git, so that whoever was killed before saying so can be asked again."""
 
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,11 @@ from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
-from ralph.run.context import Context, Place
-from ralph.run.order import Order
-from ralph.run.session import Session
+from ralph.run.context import Context
+from ralph.run.plan import Place
+from ralph.run.plan import prepare as prepare_run
+from ralph.run.play import play as play_plan
+from ralph.run.request import RunRequest
 from ralph.settings import Settings, override
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.stored_run import load_run
@@ -42,32 +43,39 @@ SOLVE = " Marks of conflicts (<<<<<<<, >>>>>>>) stand in: {files}. Solve them, k
 TOLD = "A note from the person about this task:\n"
 
 
-class TaskWorktree(Place):
-    """The worktree of one task of a backlog; the run keeps its things in the repository's own workspace."""
+class TaskRun:
+    """The run for one task of a backlog. It works in the task's worktree, and keeps its files in the workspace."""
 
-    def __init__(self, work: WorkOrder, assigned: Assignment) -> None:
-        super().__init__(Path(work.workspace), in_worktree=True)
-        self.run_id = assigned.run
-        self._work, self._assigned = work, assigned
+    def __init__(self, work: WorkOrder, assigned: Assignment, is_begun: bool) -> None:
+        self._work, self._assigned, self._is_begun = work, assigned, is_begun
         self._conflicts: tuple[str, ...] = ()
         self.publisher: Publisher | None = None
 
-    def move_to_worktree(self, context: Context, resumed: Run | None, stack: ExitStack) -> Worktree:
-        home, work, key = require_git(self.workspace, context.deadline), self._work, self._assigned.task.key
+    @property
+    def place(self) -> Place:
+        workspace = Path(self._work.workspace)
+        return Place(
+            workspace=workspace,
+            home=workspace,
+            run_id=self._assigned.run,
+            check_out=self._check_out,
+            adapt=self._adapt,
+        )
+
+    def _check_out(self, context: Context, lock: Callable[[Path], None]) -> Worktree:
+        work, key = self._work, self._assigned.task.key
+        home = require_git(Path(work.workspace), context.deadline)
         if work.is_shared:
             self.publisher = _publisher(work, home, self._assigned, context.interrupt)
-        made = task_worktrees.open_worktree(
-            work, home, key, lambda folder: self.occupy(folder, context.folder.id, stack), context
-        )
-        if self._assigned.is_returned and not (resumed and resumed.iterations):
+        made = task_worktrees.open_worktree(work, home, key, lock, context)
+        if self._assigned.is_returned and not self._is_begun:
             reserved, target = work.reserved(home), home.resolve(work.target_ref)
             self._conflicts = worktrees.merge_target(made.git, target, (*reserved.lists, *reserved.settings))
         if self.publisher:
             self.publisher.claim(self._assigned.worker)
-        context.root = Path(made.workspace)
         return made
 
-    def equip(self, parts: Parts, context: Context) -> None:
+    def _adapt(self, parts: Parts, context: Context) -> Parts:
         said, notes = self._assigned.note, list[Note]()
         if self._assigned.is_returned:
             solve = SOLVE.format(files=", ".join(self._conflicts[:50])) if self._conflicts else ""
@@ -75,12 +83,12 @@ class TaskWorktree(Place):
         elif said:
             notes.append(Note(f"{TOLD}{said}", "person"))
         if notes:
-            parts.rules = (*parts.rules, lambda run: notes)
+            parts = replace(parts, rules=(*parts.rules, lambda run: notes))
         if self._assigned.red:
-            parts.workspace = RedWorkspace(parts.workspace, self._assigned.red)
+            parts = replace(parts, workspace=RedWorkspace(parts.workspace, self._assigned.red))
         publisher = self.publisher
         if publisher is None:
-            return
+            return parts
 
         def publish(run: Run, iteration: Iteration) -> None:
             try:
@@ -90,7 +98,7 @@ class TaskWorktree(Place):
             except UserError as error:
                 context.tell(events.Notice(error.advice))
 
-        parts.followups = (*parts.followups, publish)
+        return replace(parts, followups=(*parts.followups, publish))
 
 
 class RedWorkspace:
@@ -123,7 +131,7 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
     folder = folder_of(path)
     work = read(folder, ORDER, WorkOrder)
     assigned = read(folder, assignment_of(key), Assignment)
-    order = Order(
+    request = RunRequest(
         settings=settings_for(work, assigned),
         workspace=work.workspace,
         goal_text=assigned.task.text or assigned.task.title,
@@ -134,19 +142,21 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
     own = RunFolder(prepare(Path(work.workspace)), assigned.run)
     story = load_run(own.journal) if os.path.exists(own.journal) else None
     story = story if story and story.started else None
-    deadline = Deadline(interrupt, assigned.run, order.settings.grace)
+    deadline = Deadline(interrupt, assigned.run, request.settings.grace)
     home = require_git(Path(work.workspace), deadline)
     if story and story.finished and story.is_done:
         publisher = _publisher(work, home, assigned, interrupt) if work.is_shared else None
         return _published(publisher, _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
-    if os.path.exists(own.path) and not order.settings.keep_children:  # it was cut off
+    if os.path.exists(own.path) and not request.settings.keep_children:  # it was cut off
         kill_run(assigned.run, time_left=deadline.remaining)
-    where = TaskWorktree(work, assigned)
+    task_run = TaskRun(work, assigned, is_begun=story is not None and bool(story.run.iterations))
     try:
-        run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()
+        plan = prepare_run(request, place=task_run.place, story=story, deadline=deadline)
+        played = play_plan(plan, keeper=keeper, interrupt=interrupt)
+        run, stop = played.run, played.stop
     except Astray as error:
         run, stop = story.run if story else Run(id=assigned.run), Stop(Outcome.FAILED, error.advice)
-    return _published(where.publisher, _looped(work, home, key, run, stop))
+    return _published(task_run.publisher, _looped(work, home, key, run, stop))
 
 
 def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Interrupt) -> Publisher:

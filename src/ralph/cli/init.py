@@ -24,7 +24,7 @@ from ralph.core.text import clean, escaped, one_line
 from ralph.errors import UserError
 from ralph.files import DEMO, replace_file
 from ralph.git.client import GitPolicy
-from ralph.planning.plan import Trials
+from ralph.planning.plans import Trials
 from ralph.process.keeper import Keeper
 from ralph.process.process import Process
 from ralph.process.program import Command

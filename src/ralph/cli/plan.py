@@ -16,11 +16,21 @@ from ralph.core.model import Outcome, Stop
 from ralph.core.text import clean, nickname, one_line
 from ralph.errors import UserError
 from ralph.forge.issue import Issue
-from ralph.planning.plan import Plan, PlanRequest, Trials, is_plan, load, plan_in, planning_settings, require_plan, save
+from ralph.planning.plans import (
+    Plan,
+    PlanRequest,
+    Trials,
+    is_plan,
+    load,
+    plan_in,
+    planning_settings,
+    require_plan,
+    save,
+)
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run import options
-from ralph.run.order import Order
+from ralph.run.request import RunRequest
 from ralph.settings import Settings
 from ralph.settings import load as load_settings
 from ralph.settings.detect_checks import installed_checks
@@ -127,9 +137,8 @@ class Planning:
         return guarded
 
     def _ask(self, prompt: str) -> tuple[Plan | None, Stop]:
-        """Has an agent make a plan, in a run of its own."""
-
-        order = Order(
+        """Have an agent make a plan, in a run of its own."""
+        request = RunRequest(
             settings=planning_settings(self.settings),
             workspace=str(self.workspace),
             goal_text=prompt,
@@ -137,7 +146,7 @@ class Planning:
             looks_only=True,
         )
         shown = Shown(False, self.asked.quiet, self.asked.verbose)
-        run, stop = play(order, self.keeper, shown, rules=(require_plan(self.path.name),), answers=True)
+        run, stop = play(request, self.keeper, shown, rules=(require_plan(self.path.name),), answers=True)
         answer = run.last.turn.text if run.last else ""
         plan = plan_in(answer, self.path.name) if stop.outcome is Outcome.DONE else None
         return plan, stop

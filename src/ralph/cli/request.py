@@ -22,8 +22,8 @@ from ralph.forge.issue import Issue, fetch
 from ralph.git.client import require_git
 from ralph.run.agents import Choice, choices, workers
 from ralph.run.options import COMMANDS, PRESET_OF, as_settings, set_key
-from ralph.run.order import Order
-from ralph.run.policy import composer, policy, refuse_what_cannot_end
+from ralph.run.policy import make_composer, make_policy, refuse_endless
+from ralph.run.request import RunRequest
 from ralph.run.sandboxing import RunPlace, reachable_hosts, sandbox_request
 from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.sandbox.discovery import find_view
@@ -321,34 +321,34 @@ def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdecimal()]
 
 
-def explain(order: Order, loaded: LoadedSettings, out: TextIO) -> int:
+def explain(request: RunRequest, loaded: LoadedSettings, out: TextIO) -> int:
     """Print what would be run, and run nothing: the important settings, the command line, the first prompt."""
-    settings, goal = loaded.settings, order.goal()
-    refuse_what_cannot_end(settings, order.one_shot)
-    chosen = choices(settings, os.environ, str(order.workspace))
-    plan = policy(settings, workers(chosen), order.one_shot)
-    compose = composer(settings, plan, order.goal, diff=str, tells_claim=order.tells_claim)
+    settings, goal = loaded.settings, request.goal()
+    refuse_endless(settings, request.one_shot)
+    chosen = choices(settings, os.environ, str(request.workspace))
+    policy = make_policy(settings, workers(chosen), request.one_shot)
+    compose = make_composer(settings, policy, request.goal, diff=str, tells_claim=request.tells_claim)
     prompt, first = compose(Run(id="dry-run", goal=goal), ()), chosen[0]
     turn = replace(
         first.request(), prompt=prompt, prompt_file="PROMPT_FILE", yolo=settings.yolo, boxed=settings.sandbox.enabled
     )
     limits = [
-        plural(plan.cap, "iteration"),
+        plural(policy.cap, "iteration"),
         "" if settings.max_cost is None else f"${settings.max_cost:g}",
         "" if settings.max_tokens is None else f"{settings.max_tokens} tokens",
         "" if settings.max_time is None else format_duration(settings.max_time),
     ]
     rows = [
         ("settings", ", ".join(map(str, loaded.sources)) or "defaults"),
-        ("workspace", str(order.workspace)),
+        ("workspace", str(request.workspace)),
         ("preset", settings.preset),
         ("agent", shlex.join(first.module.invocation(turn).argv)),
-        ("done when", " or ".join(WORDLESS.get(claim.kind) or claim.marker for claim in plan.claims)),
-        ("and", ", ".join(plan.gates) or "nothing else"),
+        ("done when", " or ".join(WORDLESS.get(claim.kind) or claim.marker for claim in policy.claims)),
+        ("and", ", ".join(policy.gates) or "nothing else"),
         *(() if settings.verifies else (("verified", "by nothing: no check, no tasks file"),)),
         *(("check", check.command) for check in settings.checks),
         ("at most", ", ".join(filter(None, limits))),
-        *(_sandbox_rows(order, chosen) if settings.sandbox.enabled else ()),
+        *(_sandbox_rows(request, chosen) if settings.sandbox.enabled else ()),
     ]
     redact = Redactor(secret_values(os.environ)).text
     for name, text in rows:
@@ -357,11 +357,11 @@ def explain(order: Order, loaded: LoadedSettings, out: TextIO) -> int:
     return 0
 
 
-def _sandbox_rows(order: Order, chosen: Sequence[Choice]) -> list[tuple[str, str]]:
+def _sandbox_rows(request: RunRequest, chosen: Sequence[Choice]) -> list[tuple[str, str]]:
     """Return the sandbox's command line, and the hosts that it reaches."""
-    place = RunPlace(str(order.workspace), str(order.workspace), "RUN")
-    view = find_view(sandbox_request(order.settings, chosen, os.environ, place))
-    hosts = reachable_hosts(order.settings, chosen, os.environ)
+    place = RunPlace(str(request.workspace), str(request.workspace), "RUN")
+    view = find_view(sandbox_request(request.settings, chosen, os.environ, place))
+    hosts = reachable_hosts(request.settings, chosen, os.environ)
     mounts = mount_table(view, os.path.isdir)
     words = bubblewrap_command(find_bubblewrap(os.environ), mounts, view.workspace, hosts is None)
     rows = [("sandbox", shlex.join(words))]

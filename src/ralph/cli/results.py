@@ -10,7 +10,7 @@ from typing import Any
 
 from ralph.backlog.accept_work import AcceptedWork, accept_work, discard_work, why_not_accept
 from ralph.cli.request import one_run, read_run, run_and_number
-from ralph.cli.run import readable, refuse_untrusted
+from ralph.cli.run import confirm_settings, readable
 from ralph.cli.table import DIRECTORY, JSON, Values, command, folder_of, no_words
 from ralph.cli.watch import paged
 from ralph.cli.work import ends_of_work, merged_range, work_report
@@ -29,10 +29,10 @@ from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt, ignore_ctrl_c
 from ralph.run import afterwards
 from ralph.run.afterwards import NotTaken, Remains, has_no_branch, remains, take_away, take_over, throw_away
-from ralph.run.followups import LARGEST_NOTES, NOTES_FILE, added, read_notes, write_notes
+from ralph.run.followups import LARGEST_NOTES, NOTES_FILE, add_note, read_notes, write_notes
 from ralph.run.options import Option
 from ralph.settings import load, parse_duration
-from ralph.settings.trust import difference_in
+from ralph.settings.trust import difference_in, refuse_untrusted
 from ralph.settings.trust import trust as accept_settings
 from ralph.show.report import REPORT_FILE, ReportForm, written
 from ralph.show.screen import make_screen
@@ -306,7 +306,7 @@ def learn(values: dict[str, Any], words: list[str]) -> int:
     A run with --learn includes the notes in its prompts, and adds one when it is done."""
 
     workspace = folder_of(values)
-    refuse_untrusted(str(workspace))  # they say which file the notes are
+    refuse_untrusted(workspace, os.environ, confirm_settings)  # they say which file the notes are
     path = workspace / (load(workspace, {}, env=os.environ).settings.learn or NOTES_FILE)
     if values.get("edit"):
         if sys.stdin is None or not sys.stdin.isatty():
@@ -316,7 +316,7 @@ def learn(values: dict[str, Any], words: list[str]) -> int:
         if code:
             raise UserError(f"{editor} ended with exit code {code}", "EDITOR says which one is used")
     elif words:
-        write_notes(path, added(read_notes(path), " ".join(words)))
+        write_notes(path, add_note(read_notes(path), " ".join(words)))
     notes = read_notes(path)
     for note in notes:
         print(f"- {cleaned(note)}")

@@ -1,4 +1,4 @@
-"""How does a run go on that was killed, interrupted, exhausted or left waiting? From its journal, under the same id."""
+"""`ralph resume`: continue a run that was killed, interrupted, exhausted or left waiting, from its journal."""
 
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,19 @@ from ralph.core.secrets import MARK
 from ralph.errors import UserError
 from ralph.process.keeper import Keeper
 from ralph.run import control, options
-from ralph.run import order as orders
-from ralph.run.order import Order
+from ralph.run import request as requests
+from ralph.run.request import RunRequest
 from ralph.settings import override
 from ralph.store.mailbox import Mailbox
 from ralph.store.stored_run import StoredRun, load_run
-from ralph.supervise.supervision import TaskPlace
+from ralph.supervise.supervision import supervise_task
 
 SPENT = {
     "exhausted": ("all its iterations", ("max_iterations",), "-m N"),
     "budget": ("its budget", ("max_cost", "max_tokens"), "--max-cost USD or --max-tokens N"),
     "timeout": ("its time", ("max_time",), "--max-time TIME"),
 }
-"""What a limit that ended the run has used up: without a new one it could not take another turn."""
+"""What each limit has used up, and the options that give the run more of it."""
 _NEW_LIMIT = "A new limit for the whole run."
 LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo", "sandbox")
 
@@ -51,7 +51,7 @@ def resume(values: Values, words: list[str]) -> int:
     waits for the rest of it."""
     found = one_run(values, words, control.why_not_resume)
     if found.is_alive:
-        # The end of a pause: the process that plays the run goes on with it.
+        # The end of a pause: the process that plays the run continues.
         if any(name in values for name in LIMITS):
             raise UserError(f"run {found.id} is at work: its limits are fixed", "stop it first: ralph stop")
         print(f"run {found.id} goes on" + (" without an answer" if control.unpause(found) else ""))
@@ -63,34 +63,34 @@ def resume(values: Values, words: list[str]) -> int:
     if found.facts.kind == "work":
         return go_on_with_work(found, shown)
     story = load_run(found.folder.journal)
-    order = orders.read(found.id)
-    notices = refuse_what_was_struck_out(order)
-    order, place = where_it_is_now(order, found.folder.path), None
-    if order.task:
-        # A task begins anew: its marks are taken off, and its attempts are counted from one.
-        order = with_limits(order, StoredRun(run=Run(id="")), values)
-        place = TaskPlace(order, reopens=True)
+    request = requests.read(found.id)
+    notices = refuse_redacted(request)
+    request, place = relocate(request, found.folder.path), None
+    if request.task:
+        # A task starts again: its markers are removed, and its attempts are counted from one.
+        request = with_limits(request, StoredRun(run=Run(id="")), values)
+        place = supervise_task(request, reopens=True)
     else:
-        refuse_what_cannot_go_on(story)
-        order = with_limits(order, story, values)
+        refuse_unresumable(story)
+        request = with_limits(request, story, values)
     with Keeper.start(adopts=True) as keeper:
-        _, stop = play(order, keeper, shown, place=place, story=None if place else story, notices=notices)
+        _, stop = play(request, keeper, shown, place=place, story=None if place else story, notices=notices)
         return stop.outcome.exit_code
 
 
-def where_it_is_now(order: Order, folder: Path) -> Order:
-    """The order of a run whose workspace, or task, was moved or copied: it goes on where its record was found."""
-    known, found = Path(order.task or order.workspace), folder.parents[2]
+def relocate(request: RunRequest, folder: Path) -> RunRequest:
+    """Return the request with the folder where the run was found: its workspace or task may have been moved."""
+    known, found = Path(request.task or request.workspace), folder.parents[2]
     kept = known / ".ralph" / "runs" / folder.name
     if folder.parents[1].name != ".ralph" or (kept.exists() and kept.samefile(folder)):
-        return order
-    goal = Path(order.goal_file)
-    if order.goal_file and goal.is_relative_to(known):
-        order = replace(order, goal_file=str(found / goal.relative_to(known)))
-    return replace(order, task=str(found)) if order.task else replace(order, workspace=str(found))
+        return request
+    goal = Path(request.goal_file)
+    if request.goal_file and goal.is_relative_to(known):
+        request = replace(request, goal_file=str(found / goal.relative_to(known)))
+    return replace(request, task=str(found)) if request.task else replace(request, workspace=str(found))
 
 
-def refuse_what_cannot_go_on(story: StoredRun) -> None:
+def refuse_unresumable(story: StoredRun) -> None:
     if story.is_done:
         raise UserError(f"run {story.run.id} is done", "start a new one with `ralph run`")
     if story.missing or story.started is None:
@@ -101,39 +101,39 @@ def refuse_what_cannot_go_on(story: StoredRun) -> None:
         )
 
 
-def refuse_what_was_struck_out(order: Order) -> tuple[Notice, ...]:
-    """A key is never written down: where one stood among the settings, nobody knows them any more."""
+def refuse_redacted(request: RunRequest) -> tuple[Notice, ...]:
+    """Raise if the settings contained a key, which is never written down; return a notice if the goal did."""
     mark = MARK.decode()
-    if mark in orders.encode(replace(order, goal_text="")).decode():
+    if mark in requests.encode(replace(request, goal_text="")).decode():
         raise UserError(
             "this run was started with a key among its settings, which was not written down",
             "start a new one, and keep keys in the environment",
         )
-    if mark in order.goal_text:
+    if mark in request.goal_text:
         return (Notice(f"the goal held a key, which was not written down: the agent now reads {mark}"),)
     return ()
 
 
-def with_limits(order: Order, story: StoredRun, values: Values) -> Order:
-    """The order with what is new; refused where the run could not take another turn, nor be done without."""
+def with_limits(request: RunRequest, story: StoredRun, values: Values) -> RunRequest:
+    """Return the request with new limits. Raise if the run has used up a limit and gets no more of it."""
     for name in ("max_iterations", "max_tokens"):
         if values.get(name, 1) < 1:
             raise UserError(f"--{name.replace('_', '-')} {values[name]} is too little", "give a number above 0")
     keys = {"max_cost": "maxCost", "max_tokens": "maxTokens", "max_time": "maxTime"}
     said: dict[str, Any] = {key: values[name] for name, key in keys.items() if name in values}
     if "max_iterations" in values:
-        done = len(story.run.iterations) - (order.settings.preset == "promise")
+        done = len(story.run.iterations) - (request.settings.preset == "promise")
         said["maximumIterations"] = done + values["max_iterations"]
     if "until" in values:
-        said["until"] = [*order.settings.until, *values["until"]]
+        said["until"] = [*request.settings.until, *values["until"]]
     if values.get("yolo"):
         said["yolo"] = True
     if values.get("sandbox"):
         said["sandbox"] = {"enabled": True}
-    settings = override(order.settings, said) if said else order.settings
+    settings = override(request.settings, said) if said else request.settings
     outcome = story.finished.outcome if story.finished else ""
     if outcome in SPENT and "until" not in values:  # by which what is there may be done already
         what, names, option = SPENT[outcome]
         if not any(name in values for name in names):
             raise UserError(f"run {story.run.id} has used {what}", f"give it more: ralph resume {option}")
-    return replace(order, settings=settings)
+    return replace(request, settings=settings)

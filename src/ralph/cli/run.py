@@ -1,4 +1,4 @@
-"""`ralph run` and `ralph loop`: start the keeper, turn the command line and the settings into an order, play it."""
+"""`ralph run` and `ralph loop`: turn the command line into a request, prepare it, and play it in front of the user."""
 
 from __future__ import annotations
 
@@ -24,23 +24,27 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, listed, nickname
 from ralph.errors import UserError, complain
 from ralph.files import state_folder
-from ralph.planning.plan import with_tasks
+from ralph.planning.plans import with_tasks
+from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
 from ralph.process.signals import ANNOUNCEMENT, Interrupt, interrupt_on_signals
 from ralph.run import options
-from ralph.run.context import Place
+from ralph.run.context import Tick
 from ralph.run.launch import Launched
-from ralph.run.order import Order
-from ralph.run.session import Session
+from ralph.run.plan import Place, prepare, workspace_place
+from ralph.run.play import make_clock, report_refusal
+from ralph.run.play import play as play_plan
+from ralph.run.request import RunRequest
 from ralph.settings import PRESETS, LoadedSettings, Settings, load, override
 from ralph.settings.detect_checks import installed_checks
 from ralph.settings.read import display_path
-from ralph.settings.trust import Untrusted, difference_in, trust
+from ralph.settings.trust import Untrusted
 from ralph.show.outlet import Ndjson
 from ralph.show.screen import Screen, make_screen
+from ralph.store.folder import new_run_id
 from ralph.store.register import recorded_in, runs
 from ralph.store.stored_run import StoredRun
-from ralph.supervise.supervision import WorkspaceTask
+from ralph.supervise.supervision import supervise_workspace
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
@@ -55,18 +59,18 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     with Keeper.start(adopts=True) as keeper:
         interrupt_on_signals()
         asked = parse_request(command, values, words)
-        order, loaded = _make_order(command, asked)
-        order.goal()  # report an unreadable goal before anything is created
+        request, loaded = _make_request(command, asked)
+        request.goal()  # report an unreadable goal before anything is created
         if asked.dry_run:
-            return explain(order, loaded, sys.stderr if asked.json else sys.stdout)
-        notices = [*(verbose_notices(loaded) if asked.verbose else ()), *_ignored_input(order, loaded)]
+            return explain(request, loaded, sys.stderr if asked.json else sys.stdout)
+        notices = [*(verbose_notices(loaded) if asked.verbose else ()), *_ignored_input(request, loaded)]
         shown = Shown(asked.json, asked.quiet, asked.verbose)
-        _, stop = play(order, keeper, shown, notices=notices)
+        _, stop = play(request, keeper, shown, notices=notices)
         return stop.outcome.exit_code
 
 
-def _make_order(command: str, asked: Request) -> tuple[Order, LoadedSettings]:
-    """Return what the run has to do: the request, completed by the settings, a tasks file and standard input."""
+def _make_request(command: str, asked: Request) -> tuple[RunRequest, LoadedSettings]:
+    """Return what the run has to do: the command line, completed by the settings, a tasks file and standard input."""
     loaded = load(
         asked.workspace, asked.overrides, env=os.environ, config=asked.config, options=options.option_names(command)
     )
@@ -82,7 +86,7 @@ def _make_order(command: str, asked: Request) -> tuple[Order, LoadedSettings]:
         raise no_goal()
     if loaded.settings.preset == "checks" and not loaded.settings.checks:
         loaded = _with_detected_checks(loaded, asked.workspace)
-    order = Order(
+    request = RunRequest(
         settings=loaded.settings,
         workspace=str(asked.workspace),
         goal_text=goal,
@@ -97,7 +101,7 @@ def _make_order(command: str, asked: Request) -> tuple[Order, LoadedSettings]:
         config=str(asked.config.absolute()) if asked.config else "",
         green_is_enough=command == "loop" and _has_default_claim(asked, loaded),
     )
-    return order, loaded
+    return request, loaded
 
 
 def _refuse_options_without_effect(asked: Request, settings: Settings) -> None:
@@ -138,13 +142,13 @@ def _with_detected_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSett
     return replace(loaded, settings=override(loaded.settings, {"checks": found}))
 
 
-def _ignored_input(order: Order, loaded: LoadedSettings) -> list[Notice]:
+def _ignored_input(request: RunRequest, loaded: LoadedSettings) -> list[Notice]:
     """Return notices about input that has no effect: other sections of a YAML file, a goal next to a specification."""
     texts = []
     if loaded.ignored:
         texts.append(f"{loaded.sources[-1]}: using ralph_loop, ignoring {', '.join(loaded.ignored)}")
-    if order.goal_text and order.goal_file:
-        texts.append(f"{order.goal_file} is sent instead of the goal, which is only the title of this run")
+    if request.goal_text and request.goal_file:
+        texts.append(f"{request.goal_file} is sent instead of the goal, which is only the title of this run")
     return [Notice(text, "info") for text in texts]
 
 
@@ -164,18 +168,13 @@ class Shown:
         self.json, self.quiet, self.verbose = json, quiet, verbose
 
 
-def refuse_untrusted(workspace: str) -> None:
-    """Refuse settings that changed during a run until the user accepts them; on a terminal, show them and ask."""
-    difference = difference_in(Path(workspace), os.environ)
-    if not difference:
-        return
+def confirm_settings(difference: str) -> bool:
+    """Show what changed in the settings during an earlier run, and ask the user; False without a terminal."""
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
-        raise Untrusted()
+        return False
     print(f"ralph: {Untrusted().message}:\n{readable(difference)}", file=sys.stderr)
     print("Use them? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Untrusted()
-    trust(Path(workspace), os.environ)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def readable(difference: str) -> str:
@@ -185,7 +184,7 @@ def readable(difference: str) -> str:
 
 
 def play(
-    order: Order,
+    request: RunRequest,
     keeper: Keeper,
     shown: Shown,
     *,
@@ -193,37 +192,44 @@ def play(
     story: StoredRun | None = None,
     notices: Sequence[Notice] = (),
     rules: Sequence[Rule] = (),
+    ticks: Sequence[Tick] = (),
     answers: bool = False,
 ) -> tuple[Run, Stop]:
-    """Play a run on the screen. `answers`: the caller still prints the agent's answer."""
-    if place is None and order.settings.preset == "supervise":
-        place = WorkspaceTask(order)
-    if story is None:
-        refuse_untrusted(order.workspace)
-    screen = _screen(order.settings, shown)
+    """Play a run in front of the user. `answers`: the command still has to print what the agent said."""
+    if place is None:
+        is_supervised = request.settings.preset == "supervise"
+        place = supervise_workspace(request) if is_supervised else workspace_place(request)
+    run_id = story.run.id if story else place.run_id or new_run_id(time.time())
+    screen = _screen(request.settings, shown)
     try:
+        screen.belongs_to(run_id)
         with Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
-            sinks = []
-            if shown.json:
-                sinks.append(Ndjson(lambda: interrupt.must_end() or session.is_late()))
-            session = Session(
-                order,
-                place=place,
-                story=story,
-                notices=notices,
-                rules=rules,
+            clock = make_clock(request, story)
+            deadline = Deadline(interrupt, run_id, request.settings.grace, clock.time_left)
+            sinks = [Ndjson(lambda: interrupt.must_end() or deadline.is_over())] if shown.json else []
+            with report_refusal(run_id, sinks, interrupt, is_resumed=story is not None):
+                plan = prepare(
+                    request,
+                    place=replace(place, run_id=run_id),
+                    rules=rules,
+                    notices=notices,
+                    story=story,
+                    deadline=deadline,
+                    accept_settings=confirm_settings,
+                )
+            played = play_plan(
+                plan,
                 listeners=[screen],
-                is_read=screen.reads,
                 sinks=sinks,
-                tick=screen.tick if screen.is_live else None,
+                is_read=screen.reads,
+                ticks=[*ticks, *([screen.tick] if screen.is_live else [])],
                 keeper=keeper,
                 interrupt=interrupt,
+                clock=clock,
             )
-            screen.belongs_to(session.id)
-            run, stop = session.play()
             if not answers:
-                interrupt.fix_exit_code(stop.outcome.exit_code)
-            return run, stop
+                interrupt.fix_exit_code(played.stop.outcome.exit_code)
+            return played.run, played.stop
     finally:
         screen.close()
 

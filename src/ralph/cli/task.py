@@ -21,11 +21,11 @@ from ralph.errors import UserError
 from ralph.process.keeper import Keeper
 from ralph.run import options
 from ralph.run.options import Option
-from ralph.run.order import Order
+from ralph.run.request import RunRequest
 from ralph.settings import Settings, load
 from ralph.show.words import cut, duration, width
 from ralph.supervise.bus import BusReader, Message, MessageBus, decode_text, encode_text, thread, timestamp
-from ralph.supervise.supervision import ChildPlace, TaskPlace
+from ralph.supervise.supervision import ChildRun, supervise_task
 from ralph.supervise.task import RunInfo, TaskFolder, TaskRow, current_task, list_tasks, task_folder
 
 NAMES = ("root", "project", "task")
@@ -48,7 +48,7 @@ def task(values: dict[str, Any], words: list[str]) -> int:
         folder = task_named(values)
         asked = parse_request("task", values, words)
         loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.option_names("task"))
-        order = Order(
+        request = RunRequest(
             settings=loaded.settings,
             workspace=str(asked.workspace),
             goal_text=asked.goal_text,
@@ -57,14 +57,14 @@ def task(values: dict[str, Any], words: list[str]) -> int:
             task=str(folder.path),
         )
         if asked.dry_run:
-            return explain(order, loaded, sys.stdout)
-        folder.save_prompt(order.goal() if asked.goal_text or asked.goal_file else None)
+            return explain(request, loaded, sys.stdout)
+        folder.save_prompt(request.goal() if asked.goal_text or asked.goal_file else None)
         if "depends_on" in values:
             folder.depend_on(values["depends_on"])
         notices = verbose_notices(loaded) if asked.verbose else ()
         shown = Shown(asked.json, asked.quiet, asked.verbose)
-        place = TaskPlace(order, reopens="resume" in values)
-        _, stop = play(order, keeper, shown, place=place, notices=notices)
+        place = supervise_task(request, reopens="resume" in values)
+        _, stop = play(request, keeper, shown, place=place, notices=notices)
         return stop.outcome.exit_code
 
 
@@ -97,7 +97,7 @@ def job(values: dict[str, Any], words: list[str]) -> int:
 def _play_job(values: dict[str, Any], words: list[str], keeper: Keeper, folder: TaskFolder, info: RunInfo) -> int:
     asked = parse_request("job", values, words)
     loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.option_names("job"))
-    order = Order(
+    request = RunRequest(
         settings=one_turn(loaded.settings, "grace" in values),
         workspace=str(asked.workspace),
         goal_text=asked.goal_text,
@@ -106,9 +106,10 @@ def _play_job(values: dict[str, Any], words: list[str], keeper: Keeper, folder: 
         version=__version__,
         task=str(folder.path),
     )
-    order.goal()
+    request.goal()
     shown = Shown(asked.json, not asked.verbose, asked.verbose)
-    run, stop = play(order, keeper, shown, place=ChildPlace(order, folder, info), answers=not asked.json)
+    child = ChildRun(request, folder, info)
+    run, stop = play(request, keeper, shown, place=child.place, ticks=[child.watch_supervisor], answers=not asked.json)
     if run.last and not asked.json and (text := run.last.turn.text).strip():
         try:
             sys.stdout.write(text.rstrip("\n") + "\n")

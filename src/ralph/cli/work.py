@@ -22,7 +22,7 @@ from ralph.backlog.coordinator import Coordinator
 from ralph.backlog.ledger import Audience, JournalLedger, running_summaries
 from ralph.backlog.work_order import ORDER, WorkOrder, home_of, new_order, put_order, read, unsaved, with_checks
 from ralph.cli.request import loop_settings
-from ralph.cli.run import Shown, refuse_untrusted
+from ralph.cli.run import Shown, confirm_settings
 from ralph.cli.table import command, folder_of, print_objects
 from ralph.cli.worker import act_on_shared, play_shared
 from ralph.core import events
@@ -40,6 +40,7 @@ from ralph.process.signals import ANNOUNCEMENT, Interrupt
 from ralph.run import options
 from ralph.run.agents import choices
 from ralph.settings import load, parse_duration
+from ralph.settings.trust import refuse_untrusted
 from ralph.show.outlet import Ndjson, choose, terminal_size
 from ralph.show.work_report import html, markdown, merge_command, retry_command, summary
 from ralph.show.works import Row, lines, rows, sentence, table
@@ -112,7 +113,7 @@ def start(values: dict[str, Any], word: str) -> int:
     source = source_of(word, workspace, home)
     reading = read_list(source, workspace)
     loaded = load(workspace, overrides, env=os.environ, options=options.option_names("work"))
-    refuse_untrusted(str(workspace))
+    refuse_untrusted(workspace, os.environ, confirm_settings)
     settings = with_checks(loaded.settings, reading)
     choices(settings, os.environ, str(workspace))  # fail now if an agent is missing
     if all(task.done for task in reading.tasks):

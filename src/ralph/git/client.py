@@ -22,7 +22,7 @@ from ralph.git.layout import common_dir_of, git_dir_of, read_name
 from ralph.git.retry import KILLED_READ
 from ralph.process.deadline import Cancelled, Deadline
 from ralph.process.process import Process
-from ralph.process.program import Command, own_program
+from ralph.process.program import Command, own_program, search_path
 
 # Settings that ralph's own commands do not take from the repository.
 PINNED_SETTINGS = (
@@ -214,6 +214,7 @@ def _retry_killed(args: tuple[str, ...], run_once: Callable[[], GitResult]) -> G
 def user_environment() -> dict[str, str]:
     """Return the user's environment without what misleads git or makes it verbose; nothing may prompt."""
     kept = {n: value for n, value in os.environ.items() if n not in MISLEADING and not n.startswith("GIT_TRACE")}
+    kept["PATH"] = search_path()
     ssh = {"GIT_SSH": own_program("ssh")} if "GIT_SSH" not in kept and own_program("ssh") else {}
     return kept | ssh | {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
 

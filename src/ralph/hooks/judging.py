@@ -23,10 +23,11 @@ from ralph.loop import Parts, conclude, ending, run_loop
 from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
-from ralph.run import order as orders
-from ralph.run.context import Context
-from ralph.run.policy import Policy, composer, own_rules, parts_of, policy, trees_of, workspace_of
-from ralph.run.workspace import Trees
+from ralph.run import request as requests
+from ralph.run.context import Clock, Context
+from ralph.run.parts import make_parts, make_trees, make_workspace
+from ralph.run.policy import Policy, load_rules, make_composer, make_policy
+from ralph.run.trees import Trees
 from ralph.settings import Settings, settings_files
 from ralph.settings.trust import Watched
 from ralph.store.folder import RunFolder, prepare
@@ -73,7 +74,7 @@ class Engine(Struct, frozen=True, kw_only=True):
     """What judges a loop inside a session. `refused` collects the claims that were not believed."""
 
     context: Context
-    plan: Policy
+    policy: Policy
     trees: Trees
     parts: Parts
     refused: list[events.ClaimRejected]
@@ -105,8 +106,8 @@ def remind(root: str, session: str, event: loops.HookEvent) -> str:
     loop = _read_loop(root, session)
     if not isinstance(loop, Loop):
         return loop
-    settings, task = orders.read(loop.run).settings, loop.task
-    compose = composer(settings, policy(settings), lambda: task, diff=lambda: "")
+    settings, task = requests.read(loop.run).settings, loop.task
+    compose = make_composer(settings, make_policy(settings), lambda: task, diff=lambda: "")
     name = event.get("hook_event_name", "SessionStart")
     context = compose(Run(id=loop.run, goal=task), ())
     return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}})
@@ -136,7 +137,7 @@ def _background_tasks(event: loops.HookEvent) -> str:
 
 def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
     """Add the host's turn to the run and continue the loop until it needs another turn, waits for a person, or ends."""
-    folder, settings = folder_of(loop), orders.read(loop.run).settings
+    folder, settings = folder_of(loop), requests.read(loop.run).settings
     with suppress(OSError):
         add_to_file(folder.journal, b"", 0o600)  # an agent that cleans up may have removed it
     story = load_run(folder.journal)
@@ -145,7 +146,7 @@ def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
         engine = open_engine(stack, loop, settings, None if is_known else story.seq)
         engine.trees.begin(story.run.base_tree)
         run = _with_lost_iterations(story.run, loop)
-        turn = host_turn(loop, event, engine.plan.claims[0].marker, is_priced=settings.max_cost is not None)
+        turn = host_turn(loop, event, engine.policy.claims[0].marker, is_priced=settings.max_cost is not None)
         try:
             if not is_known:
                 _handle_questions(engine, settings)
@@ -164,7 +165,7 @@ def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
             if not loop.is_active():
                 return allow(_TOO_LATE)
             verified = stop.outcome is Outcome.DONE and settings.verifies
-            engine.context.tell(*ending(run, stop, engine.context.elapsed(), loop.max_iterations, verified))
+            engine.context.tell(*ending(run, stop, engine.context.clock.elapsed(), loop.max_iterations, verified))
             return _close(loop, stop, engine.refusals())
 
 
@@ -242,23 +243,29 @@ def open_engine(stack: ExitStack, loop: Loop, settings: Settings, seq: int | Non
     settings = replace(settings, check_timeout=timeout, scm=None, reviews=None, worktree=False, notify=())
     refused: list[events.ClaimRejected] = []
     context = _context(stack, loop, settings, seq, refused)
-    plan = policy(settings, (loop.agent,), own=own_rules(settings.rules, (), Path(loop.root)))
-    trees = trees_of(settings, context)
-    workspace = workspace_of(settings, plan, context, trees)
+    policy = make_policy(settings, (loop.agent,), own=load_rules(settings.rules, (), Path(loop.root)))
+    trees = make_trees(settings, context)
+    workspace = make_workspace(settings, policy, context, trees)
     workspace.begin()
-    parts = parts_of(
-        settings, plan, context, agent=HostAgent(), workspace=workspace, trees=trees, goal=lambda: loop.task
+    parts = make_parts(
+        settings,
+        policy,
+        context,
+        agent=HostAgent(),
+        workspace=workspace,
+        trees=trees,
+        goal=lambda: loop.task,
+        cap=policy.cap,
     )
-    sleep, parts.followups = parts.wait, ()
 
     def wait(asked: Wait, run: Run) -> None:
         if asked.until:
             parts.tell(events.Paused(asked.reason, asks=asked.until == "answer"))
             raise Parked(asked.reason, run)
-        sleep(asked, run)
+        parts.wait(asked, run)
 
-    parts.wait = wait
-    return Engine(context=context, plan=plan, trees=trees, parts=parts, refused=refused)
+    parts_here = replace(parts, wait=wait, followups=())
+    return Engine(context=context, policy=policy, trees=trees, parts=parts_here, refused=refused)
 
 
 def _context(
@@ -284,11 +291,10 @@ def _context(
         tell=tell,
         env=os.environ,
         redact=redact,
-        max_time=settings.max_time,
+        clock=Clock(max_time=settings.max_time, before=max(0.0, time.time() - loop.started)),
         max_log=settings.max_log,
         grace=settings.grace,
         keep_children=settings.keep_children,
-        before=max(0.0, time.time() - loop.started),
         deadline=Deadline(interrupt, loop.run, settings.grace),
     )
 

@@ -27,9 +27,9 @@ from ralph.hooks.hosts import COMMANDS, HOSTS
 from ralph.hooks.judging import NextTurn, end, open_engine, watch_settings
 from ralph.hooks.loops import Loop
 from ralph.loop import run_loop
-from ralph.run import order as orders
+from ralph.run import request as requests
 from ralph.run.options import RUN, Option, as_settings
-from ralph.run.policy import refuse_what_cannot_end
+from ralph.run.policy import refuse_endless
 from ralph.run.prompt_line import QUOTES, parse_prompt_line
 from ralph.settings import PRESETS, Settings, load
 from ralph.settings.trust import refuse_untrusted
@@ -195,7 +195,7 @@ def _load_settings(workspace: Path, overrides: Mapping[str, Any], env: Mapping[s
             "maxCost cannot be checked inside a session: agents record tokens, not prices",
             "install the price table (the extra `prices`), or set maxTokens instead",
         )
-    refuse_what_cannot_end(settings)
+    refuse_endless(settings)
     return settings
 
 
@@ -219,27 +219,27 @@ def _end_older_loop(root: str, session: str, force: bool) -> None:
 
 
 def _begin(loop: Loop, settings: Settings) -> str:
-    """Store the order and the start of the journal, and return the first prompt."""
+    """Store the request and the start of the journal, and return the first prompt."""
     with ExitStack() as stack:
         engine = open_engine(stack, loop, settings)
-        order = orders.encode(orders.Order(settings=settings, workspace=loop.root, version=__version__))
-        if engine.context.redact(order) != order:  # a check without its key could not be run again
+        request = requests.encode(requests.RunRequest(settings=settings, workspace=loop.root, version=__version__))
+        if engine.context.redact(request) != request:  # a check without its key could not be run again
             raise UserError(
                 "the settings contain a secret, and secrets are not written to disk",
                 "put it into an environment variable, and use that in the check",
             )
-        orders.keep(loop.run, order)
-        engine.context.folder.write(orders.ORDER, order)
+        requests.save(loop.run, request)
+        engine.context.folder.write(requests.REQUEST_FILE, request)
         run = Run(id=loop.run, goal=loop.task, base_tree=engine.trees.begin())
         started = events.RunStarted(
             goal=loop.task,
             preset=settings.preset,
             agent=loop.agent,
             workspace=loop.root,
-            max_iterations=engine.plan.cap,
+            max_iterations=engine.policy.cap,
             checks=tuple(check.command for check in settings.checks),
-            claims=tuple(map(str, engine.plan.claims)),
-            gates=tuple(engine.plan.gates),
+            claims=tuple(map(str, engine.policy.claims)),
+            gates=tuple(engine.policy.gates),
             version=__version__,
             base_tree=run.base_tree,
         )

@@ -17,12 +17,18 @@ class Cancelled(TimeoutError):
 class Deadline:
     """The run on whose behalf commands run: they get its mark, end when it is interrupted, and share its time limit.
 
-    `grace` is the time in seconds that they have together after a first Ctrl-C.
+    `grace` is the time in seconds that they have together after a first Ctrl-C; `time_left` returns the seconds until
+    the run's own time is over.
     """
 
-    def __init__(self, interrupt: Interrupt, run_id: str = "", grace: float = 30.0) -> None:
-        self.interrupt, self.run_id, self._grace = interrupt, run_id, grace
-        self.time_left: Callable[[], float] = lambda: math.inf
+    def __init__(
+        self,
+        interrupt: Interrupt,
+        run_id: str = "",
+        grace: float = 30.0,
+        time_left: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        self.interrupt, self.run_id, self._grace, self.time_left = interrupt, run_id, grace, time_left
         self._level, self._ends_at = 0, math.inf
 
     def remaining(self) -> float:

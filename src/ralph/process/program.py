@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from msgspec import Struct
 
@@ -38,6 +40,7 @@ class ProgramNotExecutable(CannotStart):
 
 _found: dict[tuple[str, str, str], str] = {}
 _own: dict[tuple[str, str], str] = {}
+_excluded: ContextVar[tuple[str, ...]] = ContextVar("excluded", default=())
 
 
 def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
@@ -68,13 +71,32 @@ def own_program(name: str) -> str:
     """
     if "/" in name:
         return name
-    folders = os.environ.get("PATH", os.defpath)
+    folders = search_path()
     if not _is_program(_own.get((name, folders), "")):
         paths = (f"{folder}/{name}" for folder in folders.split(os.pathsep) if folder.startswith("/"))
         programs = list(filter(_is_program, paths))
         trusted = (path for path in programs if not _is_in_work(path) and not _is_in_work(os.path.realpath(path)))
         _own[name, folders] = next(trusted, "") or next(iter(programs), "")
     return _own[name, folders]
+
+
+@contextmanager
+def exclude_programs(*folders: str) -> Iterator[None]:
+    """In this block, ralph runs no program of its own (git, for example) from folders that an agent can write to."""
+    token = _excluded.set((*_excluded.get(), *(f"{os.path.realpath(folder)}/" for folder in folders)))
+    try:
+        yield
+    finally:
+        _excluded.reset(token)
+
+
+def search_path() -> str:
+    """Return the PATH for programs that ralph itself runs."""
+    path, excluded = os.environ.get("PATH", os.defpath), _excluded.get()
+    if not excluded:
+        return path
+    entries = [entry for entry in path.split(os.pathsep) if os.path.isabs(entry)]
+    return os.pathsep.join(entry for entry in entries if not f"{os.path.realpath(entry)}/".startswith(excluded))
 
 
 def start_error(error: OSError, program: str, cwd: str) -> CannotStart:

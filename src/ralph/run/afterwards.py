@@ -32,10 +32,10 @@ from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run import control
-from ralph.run import order as orders
-from ralph.run.checks import Checks, enclosed
+from ralph.run import request as requests
+from ralph.run.checks import Checks, open_check_sandbox
 from ralph.run.context import Context
-from ralph.run.order import Order
+from ralph.run.request import RunRequest
 from ralph.settings import settings_files
 from ralph.settings.trust import Watched
 from ralph.store.folder import is_occupied, prepare, workspace_lock
@@ -87,14 +87,14 @@ def take_over(
         tell(events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}"))
     with _alone(run, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
         commit, base = _candidate(run, home, tree), home.resolve("HEAD")
-        order = orders.read(run.id, env)
+        request = requests.read(run.id, env)
         files = merging.changed_files(home, base, commit) if commit != base else ()
         checks: tuple[Check, ...] = ()
-        is_tried = commit != base and bool(order.settings.checks)
+        is_tried = commit != base and bool(request.settings.checks)
         try:
             if is_tried:
                 worktrees.check_out(tree, commit)
-                checks = _checked(run, order, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
+                checks = _checked(run, request, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
             answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
                 way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
@@ -203,7 +203,7 @@ def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
 
 def _checked(
     run: Listed,
-    order: Order,
+    request: RunRequest,
     tree: Worktree,
     *,
     keeper: Keeper,
@@ -212,7 +212,7 @@ def _checked(
     env: Mapping[str, str],
 ) -> tuple[Check, ...]:
     """Runs the checks of the run once more, in its worktree and in its box, if it had one."""
-    settings = order.settings
+    settings = request.settings
     context = Context(
         root=Path(tree.workspace),
         folder=run.folder,
@@ -225,7 +225,7 @@ def _checked(
         grace=0.0,  # who presses Ctrl-C here wants no merge
         deadline=tree.home.deadline,
     )
-    with enclosed(context, settings, order.workspace) as inside:
+    with open_check_sandbox(context, settings, request.workspace) as inside:
         done = Checks(inside, settings.checks, replace(settings, fail_fast=False)).run(0)
     if done is None or interrupt.level:
         raise KeyboardInterrupt

@@ -300,8 +300,8 @@ class CliAgent:
             return choice
 
         def printed(argv: tuple[str, ...]) -> str:
-            env = {name: value for name, value in context.marked(number).items() if name not in choice.hidden}
-            asked = context.boxed(Command(argv=argv, cwd=str(context.root), env=env))
+            env = {name: value for name, value in context.child_env(number).items() if name not in choice.hidden}
+            asked = context.sandboxed(Command(argv=argv, cwd=str(context.root), env=env))
             page, ended = ask_program(context.keeper, asked, context.interrupt)
             return page + ended.stderr if ended.code == 0 else ""
 
@@ -361,11 +361,11 @@ class _Turn:
             session=self._session,
             max_turns=settings.agent.max_turns,
             root=os.geteuid() == 0 if hasattr(os, "geteuid") else False,
-            scratch=self._folder.scratch() if self._context.box else self._folder.path,
+            scratch=self._folder.scratch() if self._context.sandbox else self._folder.path,
             usage_before=self._usage_before(),
-            boxed=self._context.box is not None,
+            boxed=self._context.sandbox is not None,
             looks_only=looks_only,
-            folders=self._context.lent,
+            folders=self._context.writable,
         )
 
     def _invoke(self, request: "TurnRequest", invocation: "Invocation", prompt: bytes) -> Turn:
@@ -385,14 +385,14 @@ class _Turn:
             )
 
         stdin = prompt if invocation.stdin == "prompt" else b""
-        shown = context.marked(self._run.number)
+        shown = context.child_env(self._run.number)
         for name in self._choice.hidden:
             shown.pop(name, None)
         env = {**shown, **self._folder.env, "RALPH_PROMPT_FILE": self._folder.prompt, **invocation.env}
         command = Command(argv=tuple(invocation.argv), cwd=str(context.root), env=env, stdin=stdin)
         with context.log(self._folder.stdout) as out, context.log(self._folder.stderr) as err:
             process = Process(
-                context.boxed(command, request.scratch),
+                context.sandboxed(command, request.scratch),
                 keeper=context.keeper,
                 limits=context.limits(self._settings.turn_timeout, self._patience),
                 interrupt=context.interrupt,
@@ -402,7 +402,7 @@ class _Turn:
                 keep_children=context.keep_children,
             )
             ended = process.stream(on_lines, stdout_log=out, stderr_log=err, redact=context.redact)
-        context.tell_troubles(out, err)
+        context.tell_problems(out, err)
         turn = _answered(parser.turn(ended), ended, invocation.answer_file)
         context.tell(
             events.AgentFinished(

@@ -62,9 +62,8 @@ def message_about(event: events.Event, history: RunHistory) -> Notification | No
     return None
 
 
-def refuse_what_cannot_be_told(targets: Sequence[str]) -> None:
-    """Says before anything is spent that a notification could never be sent."""
-
+def refuse_unsendable(targets: Sequence[str]) -> None:
+    """Raise if a notification could never be sent."""
     if any("://" in target for target in targets) and find_spec("apprise") is None:
         raise UserError("--notify with a URL needs Apprise", to_install("notify"))
 

@@ -1,5 +1,5 @@
-"""How do settings become a run? When it is done and when it ends, and what its agent reads: the order of the rules is
-here. And its parts, each made from what it needs and nothing more."""
+"""When a run is done, when it ends, and what its agent reads. `make_policy` has the one list of rules, whose order is
+their precedence."""
 
 import os
 import sys
@@ -10,29 +10,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.core import events, limits, prompts, rules
+from ralph.core import limits, prompts, rules
 from ralph.core.claims import Claim, Reading
-from ralph.core.events import Notice, Tell
-from ralph.core.model import Iteration, Note, Opinion, Refusal, Rule, Run, Stop, Wait
+from ralph.core.model import Note, Opinion, Refusal, Rule, Run, Stop, Wait
 from ralph.core.prompts import progress
 from ralph.core.secrets import redact_text
-from ralph.errors import UserError, to_install
-from ralph.git.client import find_git
-from ralph.git.worktrees import Worktree
-from ralph.loop import UNCOUNTED, Agent, Parts
-from ralph.run.checks import Checks, reviewing
-from ralph.run.context import Context
-from ralph.run.followups import followups
-from ralph.run.git_trees import GitTrees
-from ralph.run.order import refuse_link_out
-from ralph.run.workspace import LocalWorkspace, TasksFile, Trees
+from ralph.errors import UserError
 from ralph.settings import Settings
-from ralph.show.words import money
-from ralph.store.mailbox import Mail, Mailbox, wait_for_person
 
 
 class Policy(Struct, frozen=True):
-    """When a run is done, and when it ends: the decisions that settings stand for."""
+    """When a run is done, and when it ends. `gates` must agree to a claim; `cap` is the maximum of iterations."""
 
     claims: tuple[Claim, ...]
     gates: dict[str, Rule]
@@ -40,17 +28,16 @@ class Policy(Struct, frozen=True):
     cap: int
 
 
-def policy(
+def make_policy(
     settings: Settings,
     agents: tuple[str, ...] = (),
     one_shot: bool = False,
     own: Sequence[Rule] = (),
     green_is_enough: bool = False,
 ) -> Policy:
-    """Return the rules in their order, which is the same for every preset. `own` are the user's rules; they come after
-    done, as every limit does. `green_is_enough`: green checks count as a claim once the agent has nothing to add."""
+    """Return the rules in order of precedence, which is the same for every preset. `own` are the user's rules."""
     claims = (Claim("turn"),) if one_shot else _claims(settings, green_is_enough)
-    gates = gates_of(settings)
+    gates = make_gates(settings)
     lazy = settings.min_tool_calls and settings.on_promise_no_work == "warn"
     doubts = (rules.children_left, *((rules.no_work(settings.min_tool_calls),) if lazy else ()))
     reading = Reading(settings.strict_signal, settings.claim_anywhere, verified=bool(settings.checks))
@@ -59,7 +46,7 @@ def policy(
         gates[f"{settings.claims} claims in a row"] = rules.claimed_in_a_row(settings.claims, claims, reading, others)
     # With --claims N, repeated claims must not count as a stall.
     stall = settings.stall and max(settings.stall, settings.claims - 1)
-    asked = (
+    ordered = (
         rules.interrupted,
         rules.hopeless,
         *((rules.never_started,) if settings.baseline is None else ()),
@@ -99,33 +86,35 @@ def policy(
             rules.preceded(settings.poll_interval or 1.0),
         ),
     )
-    return Policy(claims, gates, asked, _cap(settings))
+    return Policy(claims, gates, ordered, _cap(settings))
 
 
-def own_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> tuple[Rule, ...]:
-    """The rules of the user's own, by dotted path or as they are, each tried once: one that does not work is said
-    before anything is spent, and one that fails later ends the run. A broken guard never fails open."""
-    named = [(path, _imported(path, workspace)) for path in paths]
-    checked = [_checked(name, rule) for name, rule in (*named, *((_name(rule), rule) for rule in given))]
+def load_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> tuple[Rule, ...]:
+    """Return the user's rules: those at `paths`, such as `package.module:name`, and those given as functions.
+
+    Each is called once with an empty run. A rule that fails later ends the run: a broken guard never fails open.
+    """
+    named = [(path, _import_rule(path, workspace)) for path in paths]
+    given_names = [getattr(rule, "__name__", type(rule).__name__) for rule in given]
+    checked = [_with_checked_opinions(name, rule) for name, rule in (*named, *zip(given_names, given, strict=True))]
     for rule in checked:
         list(rule(Run(id="")))
     return tuple(checked)
 
 
-def _imported(path: str, workspace: Path) -> Rule:
-    """The rule at `package.module:name`, from what is installed beside ralph: the agent can edit the workspace."""
-
+def _import_rule(path: str, workspace: Path) -> Rule:
+    """Import `package.module:name` from what is installed with ralph: the agent can edit the workspace."""
     module, _, name = path.partition(":")
-    hint = "name it as package.module:name, and install its package beside ralph"
+    hint = "name it as package.module:name, and install its package where ralph is installed"
     if not module or not name:
         raise UserError(f"rules: {path!r} names no rule", hint)
     here = os.path.realpath(workspace)
-    beside = [entry for entry in sys.path if entry and not _is_edited(os.path.realpath(entry), here)]
+    trusted = [entry for entry in sys.path if entry and not _is_editable(os.path.realpath(entry), here)]
     top = module.partition(".")[0]
-    found = sys.modules.get(top) or PathFinder.find_spec(top, beside)
+    found = sys.modules.get(top) or PathFinder.find_spec(top, trusted)
     if found is None:
         raise UserError(f"rules: cannot import {module}: no such package beside ralph", hint)
-    before, sys.path[:] = sys.path[:], beside
+    before, sys.path[:] = sys.path[:], trusted
     try:
         rule = getattr(import_module(module), name)
     except Exception as error:  # noqa: BLE001 - somebody else's module may fail in any way
@@ -137,24 +126,20 @@ def _imported(path: str, workspace: Path) -> Rule:
     return rule  # type: ignore[no-any-return]
 
 
-def _is_edited(folder: str, workspace: str) -> bool:
-    """Whether an agent works in this folder. One in which ralph itself is installed is trusted as ralph is."""
+def _is_editable(folder: str, workspace: str) -> bool:
+    """Return whether an agent works in this folder. A folder where ralph itself is installed is trusted like ralph."""
     own = os.path.realpath(sys.prefix)
     inside = folder == workspace or folder.startswith(f"{workspace}/")
     return inside and not (folder.startswith(f"{own}/") and own != workspace)
 
 
-def _name(rule: Rule) -> str:
-    return getattr(rule, "__name__", type(rule).__name__)
-
-
-def _checked(name: str, rule: Rule) -> Rule:
+def _with_checked_opinions(name: str, rule: Rule) -> Rule:
     def checked(run: Run) -> Iterator[Opinion]:
         try:
             opinions = list(rule(run) or ())
-        except Exception as error:  # noqa: BLE001 - so may somebody else's rule
+        except Exception as error:  # noqa: BLE001 - somebody else's rule may fail in any way
             said = f"rule {name} failed: {type(error).__name__}: {error}"
-            raise UserError(said, "mend it, or leave it out") from None
+            raise UserError(said, "fix it, or leave it out") from None
         for opinion in opinions:
             if not isinstance(opinion, Stop | Note | Wait | Refusal):
                 said = f"rule {name} gave {type(opinion).__name__} instead of an opinion"
@@ -164,8 +149,8 @@ def _checked(name: str, rule: Rule) -> Rule:
     return checked
 
 
-def gates_of(settings: Settings) -> dict[str, Rule]:
-    """What must hold for a claim to be believed, by name."""
+def make_gates(settings: Settings) -> dict[str, Rule]:
+    """Return the rules that a claim must pass, by name."""
     gates: dict[str, Rule] = {}
     if settings.checks:
         gates["checks"] = rules.green_checks(settings.quoted)
@@ -189,12 +174,12 @@ def _claim(text: str) -> Claim:
 
 
 def _cap(settings: Settings) -> int:
-    """N promises are N continuations after the first turn; everywhere else N are iterations."""
+    """Return the maximum of iterations. In the promise preset N counts the turns after the first."""
     return settings.maximum_iterations + (settings.preset == "promise")
 
 
-def refuse_what_cannot_end(settings: Settings, one_shot: bool = False) -> None:
-    """Says before anything is made or spent that a run could never be done."""
+def refuse_endless(settings: Settings, one_shot: bool = False) -> None:
+    """Raise if a run with these settings could never be done."""
     if settings.claims > max(1, _cap(settings)) and not one_shot:
         raise UserError(
             f"{settings.claims} claims in a row need as many iterations, and there are {_cap(settings)} at most",
@@ -212,15 +197,15 @@ def refuse_what_cannot_end(settings: Settings, one_shot: bool = False) -> None:
 
 
 def _is_too_long(name: str) -> bool:
-    """Whether no file system of ours could hold it."""
+    """Return whether no file can have this name on Linux or macOS."""
     return len(os.fsencode(name)) > 4095 or any(len(os.fsencode(part)) > 255 for part in name.split("/"))
 
 
-def unsaid_claim(settings: Settings, plan: Policy, goal: str) -> str:
-    """What a person should hear whose own prompt, sent to the letter, does not say how to claim."""
-    owed = [claim for claim in plan.claims if claim.text]
+def explain_missing_claim(settings: Settings, policy: Policy, goal: str) -> str:
+    """Return a warning if the user's own prompt, which is sent verbatim, doesn't say how to claim; else ""."""
+    owed = [claim for claim in policy.claims if claim.text]
     is_said = not owed or any(one.marker in goal for one in owed)
-    if settings.preset != "guardrails" or len(owed) < len(plan.claims) or is_said:
+    if settings.preset != "guardrails" or len(owed) < len(policy.claims) or is_said:
         return ""
     way_out = ", or add --until checks: then green checks suffice" if settings.checks else ""
     return (
@@ -229,16 +214,16 @@ def unsaid_claim(settings: Settings, plan: Policy, goal: str) -> str:
     )
 
 
-def composer(
+def make_composer(
     settings: Settings,
-    plan: Policy,
+    policy: Policy,
     goal: Callable[[], str],
     *,
     diff: Callable[[], str],
     redact: Callable[[str], str] = redact_text,
     tells_claim: bool = False,
 ) -> Callable[[Run, tuple[Note, ...]], str]:
-    """Makes the prompt of each turn."""
+    """Return the function that composes the prompt of each turn."""
     compose = prompts.COMPOSERS[settings.preset]
     needs_history = settings.preset == "checks"
     checks = tuple(redact(check.command) for check in settings.checks)
@@ -248,10 +233,10 @@ def composer(
             prompts.Brief(
                 goal=goal(),
                 number=run.number,
-                cap=plan.cap,
+                cap=policy.cap,
                 notes=notes,
                 last=run.last,
-                claim=next((claim for claim in plan.claims if claim.text), None),
+                claim=next((claim for claim in policy.claims if claim.text), None),
                 checks=checks,
                 diff=diff() if needs_history and run.last else "",
                 progress=progress(run) if needs_history else "",
@@ -263,160 +248,3 @@ def composer(
         )
 
     return composed
-
-
-LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
-
-
-def trees_of(
-    settings: Settings, context: Context, worktree: "Worktree | None" = None, green_is_enough: bool = False
-) -> Trees:
-    """Return what keeps the states of the workspace: git or, without a usable repository, fingerprints of the files if
-    a rule needs them."""
-    # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
-    place = context.root.resolve()
-    if any(os.path.lexists(parent / ".git") for parent in (place, *place.parents)):
-        try:
-            if found := find_git(context.root, context.deadline):
-                return GitTrees(context, found, worktree)
-        except UserError as error:
-            context.tell(Notice(f"no checkpoints, no diff: {error.advice}"))
-    return Trees(context, worktree, walks=settings.min_tool_calls > 0 or green_is_enough)
-
-
-def workspace_of(
-    settings: Settings, plan: Policy, context: Context, trees: Trees, goal_file: str = ""
-) -> LocalWorkspace:
-    """What the rules are told of, and the checks that verify the work."""
-    undoes = context.looks_only and trees.can_undo
-    if settings.parallel_checks > 1 and context.box and context.boxes_checks:
-        context.tell(Notice("checks in a box run one at a time: --parallel-checks is left aside"))
-    return LocalWorkspace(
-        context,
-        Checks(context, settings.checks, settings),
-        done_files=tuple(context.home / claim.text for claim in plan.claims if claim.kind == "file"),
-        wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
-        tasks=_tasks_file(settings, context) if settings.tasks else None,
-        tree=None if undoes else trees.tree,  # once all is put back, it is as it was
-        protect=settings.protect if not context.looks_only else () if undoes else ("**",),
-        undo=trees.undo if undoes else None,
-        goal_file=goal_file,
-    )
-
-
-def _tasks_file(settings: Settings, context: Context) -> TasksFile:
-    def refuse_link(path: str) -> None:
-        refuse_link_out(path, settings, str(context.root))
-
-    return TasksFile(context.root / settings.tasks, context.order_folder, refuse_link)
-
-
-def parts_of(
-    settings: Settings,
-    plan: Policy,
-    context: Context,
-    *,
-    agent: Agent,
-    workspace: LocalWorkspace,
-    trees: Trees,
-    goal: Callable[[], str],
-    tells_claim: bool = False,
-    settled: frozenset[tuple[int, str]] = frozenset(),
-) -> Parts:
-    """Everything that the loop needs."""
-
-    mailbox, has_budget = Mailbox(context.folder.path), settings.max_cost or settings.max_tokens
-    return Parts(
-        agent=agent,
-        workspace=workspace,
-        rules=plan.rules,
-        compose=composer(settings, plan, goal, diff=trees.diff, redact=context.redact.text, tells_claim=tells_claim),
-        tell=context.tell,
-        wait=_waiter(context, settings.poll_interval, mailbox, settings.on_question == "wait"),
-        followups=(
-            *followups(settings.scm, agent, context, trees=trees, workspace=workspace, settled=settled),
-            watched(settings.max_cost, settings.max_tokens, context.tell)
-            if has_budget
-            else forecast(plan.cap, context.tell),
-            lambda run, iteration: mailbox.forget(iteration.told),
-        ),
-        reviews=(reviewing(settings.reviews, settings.quoted),) if settings.reviews else (),
-        cap=plan.cap,
-        uncounted=("fatal",) if settings.every_turn_counts else UNCOUNTED,
-        baseline=bool(settings.baseline and settings.checks),
-    )
-
-
-def _waiter(
-    context: Context, poll: float | None, mailbox: Mailbox, awaits_answers: bool
-) -> Callable[[Wait, Run], None]:
-    """Sleeps, at most until the next look around is due; tells once what is waited for after a turn."""
-    told: set[object] = set()
-
-    def sleep(seconds: float) -> bool:
-        """True when there is no more to wait for: somebody wants an end, or the time of the whole run is over. What is
-        done but for children that have to end is waited for beyond that."""
-        tick, left = context.tick, context.time_left()
-        is_interrupted = context.interrupt.wait(min(seconds, left or seconds), (lambda _: tick()) if tick else None)
-        return is_interrupted or seconds >= left
-
-    def is_paused(mail: Mail) -> bool:
-        return mail.is_paused or (awaits_answers and bool(mail.questions))
-
-    def pause(seconds: float) -> bool:
-        tick = context.tick
-        return context.interrupt.wait(seconds, (lambda _: tick()) if tick else None)
-
-    def wait(asked: Wait, run: Run) -> None:
-        if asked.until:
-            is_question = asked.until == "answer"
-            context.tell(events.Paused(asked.reason, asks=is_question))
-            seconds = wait_for_person(mailbox, is_paused, sleep if is_question else pause)
-            if not is_question:
-                context.began += seconds  # a pause doesn't count against --max-time
-            if not context.interrupt.level and context.time_left() > 0:
-                context.tell(events.Continued(seconds))
-            return
-        occasion = (asked.reason, len(run.iterations), len(run.retries))
-        if asked.seconds >= LONG_WAIT and occasion not in told:
-            told.clear()
-            told.add(occasion)
-            until = run.seen.at + asked.seconds
-            context.tell(events.Waiting(asked.seconds, asked.reason, until, asked.children, limited=asked.limited))
-        sleep(min(asked.seconds, poll or asked.seconds))
-
-    return wait
-
-
-def watched(max_cost: float | None, max_tokens: int | None, tell: Tell) -> Callable[[Run, Iteration], None]:
-    """Looks after each iteration whether what the budget is about was told."""
-    known: set[str] = set()
-
-    def look(run: Run, iteration: Iteration) -> None:
-        turn, usage = iteration.turn, iteration.turn.usage
-        if turn.agent in known or turn.failure:
-            return
-        known.add(turn.agent)
-        name = turn.agent or "the agent"
-        if max_cost and usage.cost_usd is None:
-            priced = f"name its model with --model and {to_install('prices')}, or use --max-tokens"
-            hint = priced if usage.tokens else "use --max-time"
-            tell(Notice(f"{name} does not tell what it costs: --max-cost cannot end this run; {hint}"))
-        if max_tokens and not usage.tokens:
-            tell(Notice(f"{name} tells of no tokens: --max-tokens cannot end this run; use --max-time"))
-
-    return look
-
-
-def forecast(cap: int, tell: Tell) -> Callable[[Run, Iteration], None]:
-    """Says after a third of the iterations what all of them would cost: nothing else guards this run's money."""
-
-    def look(run: Run, iteration: Iteration) -> None:
-        if cap < 3 or iteration.number != -(-cap // 3) or not (cost := run.usage.cost_usd):
-            return
-
-        mean = cost / iteration.number
-        text = f"{money(cost)} so far, {money(mean)} an iteration: about {money(mean * cap)} by iteration {cap}"
-        tell(Notice(f"{text}; --max-cost ends it at a sum that you choose", "info"))
-
-    return look

@@ -12,7 +12,7 @@ from ralph.git.worktrees import Worktree, copy_included_files, is_prepared, mark
 from ralph.process.descendants import MARK
 from ralph.process.process import Process
 from ralph.process.program import Command
-from ralph.run.checks import enclosed
+from ralph.run.checks import open_check_sandbox
 from ralph.run.context import Context
 from ralph.settings.schema import Settings
 
@@ -36,8 +36,8 @@ def fill_worktree(worktree: Worktree, context: Context, settings: Settings, work
     if not setup:
         return
     command = Command(argv=("sh", "-c", setup), cwd=worktree.workspace, env={**context.env, MARK: context.folder.id})
-    with enclosed(replace(context, root=Path(worktree.workspace)), settings, workspace) as inside:
-        process = Process(inside.boxed(command), keeper=context.keeper, interrupt=context.interrupt)
+    with open_check_sandbox(replace(context, root=Path(worktree.workspace)), settings, workspace) as inside:
+        process = Process(inside.sandboxed(command), keeper=context.keeper, interrupt=context.interrupt)
         output = process.capture(head=0, tail=MAX_OUTPUT)
     if output.exit.code or output.exit.ended_by:
         reason = tail(output.tail.strip(), 500, "…") or output.exit.ended_by or f"exit code {output.exit.code}"

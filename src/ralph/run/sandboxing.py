@@ -21,7 +21,6 @@ from ralph.run.agents import Choice
 from ralph.run.context import Context
 from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.sandbox.discovery import AgentState, SandboxRequest, refuse_whole_machine
-from ralph.sandbox.mounts import is_inside
 from ralph.sandbox.network import Reachable, parse_host
 from ralph.sandbox.sandbox import Sandbox, open_sandbox
 from ralph.settings import Settings
@@ -94,13 +93,6 @@ def reachable_hosts(
     named = [] if net == "off" else [parse_host(text) for text in net.split(",")]
     found = [url for choice in chosen for url in (*agents.hosts(choice.module, env), *_named_urls(choice, env))]
     return tuple(dict.fromkeys((*named, *map(parse_host, found))))
-
-
-def path_outside(path: str, *folders: str) -> str:
-    """Return PATH without folders in which an agent can put programs: ralph runs git and others outside."""
-    real = [os.path.realpath(folder) for folder in folders]
-    entries = [entry for entry in path.split(os.pathsep) if os.path.isabs(entry)]
-    return os.pathsep.join(entry for entry in entries if not is_inside(os.path.realpath(entry), real))
 
 
 def validate_sandbox(settings: Settings, workspace: str, env: Mapping[str, str], is_in_process: bool) -> None:

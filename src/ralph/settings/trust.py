@@ -7,7 +7,7 @@ run uses them until the user has seen the difference (`ralph trust`).
 import os
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import unified_diff
 
 import msgspec
@@ -86,10 +86,14 @@ def place_of(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
     return os.path.join(state_folder(env, "settings"), name or "%")
 
 
-def refuse_untrusted(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
-    """Raise if the user has to accept the settings before a run may use them."""
-    if difference_in(workspace, env):
-        raise Untrusted()
+def refuse_untrusted(
+    workspace: "pathlib.Path", env: Mapping[str, str], accept: Callable[[str], bool] = lambda difference: False
+) -> None:
+    """Raise if settings changed during an earlier run, unless the user accepts the difference now."""
+    if difference := difference_in(workspace, env):
+        if not accept(difference):
+            raise Untrusted()
+        trust(workspace, env)
 
 
 def difference_in(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:

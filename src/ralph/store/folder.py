@@ -109,6 +109,9 @@ class RunFolder:
     def journal(self) -> Path:
         return self.path / "journal.ndjson"
 
+    def close(self) -> None:
+        """The run has ended."""
+
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> "TurnFolder":
         """The folder of one iteration, or of a review or another turn inside it."""
         name = f"{number:03d}" if purpose == "work" else f"{number:03d}-{purpose}"

@@ -212,10 +212,13 @@ class Teller:
 
     def __init__(self, writer: Writer, unheard: tuple[type, ...] = ()) -> None:
         self.writer, self._unheard = writer, unheard
-        self.listeners: list[events.TellAll] = []
+        self._listeners: list[events.TellAll] = []
         self.has_begun = False
         self._early: list[events.Event] | None = []
         self._opening: list[events.Event] = []
+
+    def subscribe(self, *listeners: events.TellAll) -> None:
+        self._listeners += listeners
 
     def __call__(self, *happened: events.Event) -> None:
         heard = [event for event in happened if not isinstance(event, self._unheard)] if self._unheard else happened
@@ -227,7 +230,7 @@ class Teller:
         written = self._opening + self.writer(*heard)
         self.has_begun = True
         self._opening = written if written and isinstance(written[-1], events.IterationStarted) else []
-        for listener in self.listeners if written and not self._opening else ():
+        for listener in self._listeners if written and not self._opening else ():
             listener(*written)
 
 

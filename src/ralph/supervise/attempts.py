@@ -113,6 +113,9 @@ class JobFolder(RunFolder):
         super().__init__(announcer.task.runs.parent, info.run_id)
         self.last = Attempt(info, announcer, timeouts)
 
+    def close(self) -> None:
+        self.last.close()
+
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> TurnFolder:
         self.last.update(agent=agent)
         return self.last

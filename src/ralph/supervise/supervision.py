@@ -5,7 +5,6 @@ import math
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +21,9 @@ from ralph.process.descendants import is_living, kill_run
 from ralph.process.keeper import Ended, Keeper, KeeperLost, keeper_lost_error
 from ralph.process.signals import Interrupt
 from ralph.run.agents import CliAgent
-from ralph.run.context import Context, Place, Tick
-from ralph.run.order import Order
+from ralph.run.context import Context
+from ralph.run.plan import Place
+from ralph.run.request import RunRequest
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
@@ -37,14 +37,23 @@ WAIT_TYPE = "wait_without_restart"
 CHILD_GRACE = 5.0  # seconds that child runs get from TERM to KILL
 
 
-class SupervisedPlace(Place):
-    """A place where the agent is restarted until it has left its marker. Waits for child runs."""
+def supervise_task(request: RunRequest, reopens: bool = False) -> Place:
+    """Return the place of a run that supervises the task `request.task`. `reopens`: remove earlier markers first."""
+    return SupervisedTask(request, task_at(request.task), reopens).place
 
-    def __init__(self, order: Order, task: TaskFolder, home: Path | None = None) -> None:
-        super().__init__(Path(order.workspace), home, in_worktree=order.settings.worktree and home is None)
-        self._settings = order.settings
+
+def supervise_workspace(request: RunRequest) -> Place:
+    """Return the place of a run whose workspace, or worktree, is the task itself."""
+    return SupervisedWorkspace(request, workspace_task(Path(request.workspace), "")).place
+
+
+class SupervisedRun:
+    """A run in which the agent is restarted until it has left its marker. Waits for child runs."""
+
+    def __init__(self, request: RunRequest, task: TaskFolder) -> None:
+        self._request, self._settings = request, request.settings
         self._announcer = Announcer(task)
-        self._attempts: AttemptFolders | None = None
+        self._folder: AttemptFolders | None = None
         self._awaited: tuple[str, ...] = ()
         self._blocked: tuple[str, ...] = ()
 
@@ -55,23 +64,20 @@ class SupervisedPlace(Place):
     @property
     def attempts(self) -> int:
         """How often the agent was started."""
-        return self._attempts.last.number if self._attempts and self._attempts.last else 0
+        return self._folder.last.number if self._folder and self._folder.last else 0
 
-    def refuse_box(self) -> None:
-        if self.task.active_children():
+    def _open_attempts(self, ralph: Path, run_id: str, in_task: bool) -> AttemptFolders:
+        if self._settings.sandbox.enabled and self.task.active_children():
             raise UserError("a task with running child runs can't be sandboxed", "wait for them, or stop them")
-
-    def _open_attempts(self, ralph: Path, run_id: str, stack: ExitStack, in_task: bool) -> AttemptFolders:
         cap, limits = self._settings.maximum_iterations, timeouts(self._settings)
-        self._attempts = AttemptFolders(ralph, run_id, self._announcer, cap, limits, in_task=in_task)
-        stack.callback(self._attempts.close)
-        return self._attempts
+        self._folder = AttemptFolders(ralph, run_id, self._announcer, cap, limits, in_task=in_task)
+        return self._folder
 
-    def equip(self, parts: Parts, context: Context) -> None:
+    def _adapt(self, parts: Parts, context: Context) -> Parts:
+        self._announcer.tell = context.tell
+        self._spare_children(context)
         files = [claim.removeprefix("file:") for claim in self._settings.until if claim.startswith("file:")]
         speaks = len(files) < len(self._settings.until)
-        parts.workspace = TaskWorkspace(parts.workspace, self.task, context.tell, speaks)
-        parts.wait = self._wait_for_others(parts.wait, context.keeper)
         if isinstance(parts.agent, CliAgent) and parts.agent.is_known:
             compose, done = parts.compose, files[0] if files else ""
 
@@ -79,7 +85,9 @@ class SupervisedPlace(Place):
                 prompt = compose(run, notes)
                 return "\n".join((prompt, *_explanations(self.task, prompt, done)))
 
-            parts.compose = explained
+            parts = replace(parts, compose=explained)
+        workspace = TaskWorkspace(parts.workspace, self.task, context.tell, speaks)
+        return replace(parts, workspace=workspace, wait=self._wait_for_others(parts.wait, context.keeper))
 
     def _wait_for_others(self, sleep: Callable[[Wait, Run], None], keeper: Keeper) -> Callable[[Wait, Run], None]:
         """Wrap `sleep` so that the supervisor says what it waits for, and notices when a child run or the keeper
@@ -112,7 +120,10 @@ class SupervisedPlace(Place):
             body = f"child run {run.run_id} marked as failed: {one_line(run.error_summary)}"
             self._announcer.post("WARNING", body, "warning")
 
-    def end(self, run: Run, stop: Stop, context: Context) -> None:
+    def _end(self, run: Run, stop: Stop, context: Context | None) -> None:
+        if context is None:
+            self._announce_end(run, stop)
+            return
         if stop.outcome is Outcome.DONE and run.seen.children:
             timeout = go_duration(self._settings.wait_timeout)
             body = f"timeout waiting for children after {timeout}: {', '.join(run.seen.children)}"
@@ -121,14 +132,14 @@ class SupervisedPlace(Place):
             end_all(context.keeper, context.interrupt)
         self._fail_dead_runs()
         self._announce_end(run, stop)
-        if self._attempts:
-            self._attempts.close("stopped" if stop.outcome is Outcome.STOPPED else None)
+        if self._folder:
+            self._folder.close("stopped" if stop.outcome is Outcome.STOPPED else None)
 
     def _announce_end(self, run: Run, stop: Stop) -> None:
         post, reason = self._announcer.post, one_line(stop.reason, 1000)
         match stop.outcome:
             case Outcome.DONE:
-                if (last := self._attempts.last if self._attempts else None) and last.is_complete:
+                if (last := self._folder.last if self._folder else None) and last.is_complete:
                     post("INFO", f"Attempt {last.number}: Agent succeeded", "info")
                 how = "all children finished" if self._awaited else "DONE marker present, no active children"
                 how = "DONE marker present, children not finished" if run.seen.children else how
@@ -149,21 +160,28 @@ class SupervisedPlace(Place):
                 post("ERROR", f"task not completed ({stop.outcome.value}): {reason}")
 
 
-class TaskPlace(SupervisedPlace):
-    """The folder of a task. `reopens`: earlier markers are removed first."""
+class SupervisedTask(SupervisedRun):
+    """A run in the folder of a task. `reopens`: earlier markers are removed first."""
 
-    def __init__(self, order: Order, *, task: TaskFolder | None = None, reopens: bool = False) -> None:
-        task = task or task_at(order.task)
-        super().__init__(order, task, task.path)
-        self.lends = (str(task.path),)
+    def __init__(self, request: RunRequest, task: TaskFolder, reopens: bool = False) -> None:
+        super().__init__(request, task)
         self._reopens = reopens
         self._earlier: list[Listed] = []
 
-    def refuse(self, error: UserError) -> None:
-        self._announcer.post("ERROR", f"Fatal error: {one_line(error.advice, 1000)}")
+    @property
+    def place(self) -> Place:
+        path = self.task.path
+        return Place(
+            workspace=Path(self._request.workspace),
+            home=path,
+            task=path,
+            writable=(str(path),),
+            open=self._open,
+            adapt=self._adapt,
+            end=self._end,
+        )
 
-    def open(self, run_id: str, stack: ExitStack) -> RunFolder:
-        ralph = super().open(run_id, stack).path.parents[1]
+    def _open(self, ralph: Path, run_id: str) -> RunFolder:
         self._earlier = recorded_in(ralph)
         if self._earlier and not self._earlier[-1].facts.outcome and not self._settings.keep_children:
             # The last supervisor was killed: its agents may still be writing.
@@ -172,19 +190,17 @@ class TaskPlace(SupervisedPlace):
             self.task.remove_markers()
         self.task.bus.create()
         self.task.fail_dead_runs()
-        return self._open_attempts(ralph, run_id, stack, in_task=True)
+        return self._open_attempts(ralph, run_id, in_task=True)
 
-    def enter(self, context: Context) -> None:
-        context.task, self._announcer.tell = self.task.path, context.tell
-        context.lent = self.lends
+    def _adapt(self, parts: Parts, context: Context) -> Parts:
         if context.deadline:
             self.task.bus.time_left = self.task.project_bus.time_left = context.deadline.remaining
-        self._spare_children(context)
         for run in self._earlier:
             Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_recorded_run, run))
+        return super()._adapt(parts, context)
 
-    def end(self, run: Run, stop: Stop, context: Context) -> None:
-        super().end(run, stop, context)
+    def _end(self, run: Run, stop: Stop, context: Context | None) -> None:
+        super()._end(run, stop, context)
         if stop.outcome is Outcome.STOPPED:
             asked = run.seen.wait_requested
             self.task.mark_waiting(asked.words if asked else stop.reason)
@@ -199,19 +215,18 @@ class TaskPlace(SupervisedPlace):
                 self._announcer.post("WARNING", body, "warning")
 
 
-class WorkspaceTask(SupervisedPlace):
-    """A workspace, or its worktree, that is the task itself: the agent leaves DONE there."""
+class SupervisedWorkspace(SupervisedRun):
+    """A run whose workspace, or worktree, is the task itself: the agent leaves DONE there."""
 
-    def __init__(self, order: Order) -> None:
-        super().__init__(order, workspace_task(Path(order.workspace), ""))
+    @property
+    def place(self) -> Place:
+        workspace = Path(self._request.workspace)
+        return Place(workspace=workspace, home=workspace, open=self._open, adapt=self._adapt, end=self._end)
 
-    def open(self, run_id: str, stack: ExitStack) -> RunFolder:
-        return self._open_attempts(super().open(run_id, stack).path.parents[1], run_id, stack, in_task=False)
+    def _open(self, ralph: Path, run_id: str) -> RunFolder:
+        return self._open_attempts(ralph, run_id, in_task=False)
 
-    def enter(self, context: Context) -> None:
-        self._announcer.tell = context.tell
-
-    def equip(self, parts: Parts, context: Context) -> None:
+    def _adapt(self, parts: Parts, context: Context) -> Parts:
         task = self._announcer.task = workspace_task(context.root, context.folder.id)
         try:
             make_folder(str(task.runs))
@@ -219,61 +234,64 @@ class WorkspaceTask(SupervisedPlace):
             raise cannot_use(task.runs, error) from None
         task.bus.create()
         task.fail_dead_runs()
-        self._spare_children(context)
-        super().equip(parts, context)
+        return super()._adapt(parts, context)
+
+    def _end(self, run: Run, stop: Stop, context: Context | None) -> None:
+        if context is not None:
+            super()._end(run, stop, context)
 
 
-class ChildPlace(Place):
-    """The folder of a child run: one agent, once, as part of a task. It takes no questions: a child run has no second
-    prompt that could carry the answer."""
+class ChildRun:
+    """A child run: one agent, once, as part of a task. It takes no questions: it has no second prompt that could carry
+    the answer."""
 
-    takes_questions = False
+    def __init__(self, request: RunRequest, task: TaskFolder, info: RunInfo) -> None:
+        self._request, self._announcer = request, Announcer(task)
+        self._folder = JobFolder(info, self._announcer, timeouts(request.settings))
+        self._interrupt: Interrupt | None = None
+        self._supervisor = next((owner for owner in reversed(self._owners()) if is_living(*owner)), None)
 
-    def __init__(self, order: Order, task: TaskFolder, info: RunInfo) -> None:
-        super().__init__(Path(order.workspace))
-        self.run_id = info.run_id
-        self.lends = (str(task.path),)
-        self._announcer = Announcer(task)
-        self._attempt_folder = JobFolder(info, self._announcer, timeouts(order.settings))
+    @property
+    def place(self) -> Place:
+        return Place(
+            workspace=Path(self._request.workspace),
+            home=None,
+            run_id=self._folder.id,
+            task=self._folder.path,
+            writable=(str(self._announcer.task.path),),
+            takes_questions=False,
+            open=self._open,
+            adapt=self._adapt,
+            end=self._end,
+        )
 
-    def refuse_box(self) -> None:
-        raise UserError("child runs can't be sandboxed", "take `sandbox` out of the settings for supervised tasks")
+    def watch_supervisor(self) -> bool:
+        """End the run if its supervisor was killed together with the keeper of both."""
+        owner = self._supervisor
+        # A supervisor that ended by itself has released its attempts; it may have let its child runs live.
+        if owner and self._interrupt and not is_living(*owner) and owner in self._owners():
+            self._interrupt.raise_to(2, "word that its supervisor is gone")
+        return owner is not None
 
-    def open(self, run_id: str, stack: ExitStack) -> RunFolder:
-        stack.callback(self._attempt_folder.last.close)
-        return self._attempt_folder
+    def _owners(self) -> list[tuple[int, str]]:
+        return [(run.owner_pid, run.owner_start) for run in self._announcer.task.attempts()]
 
-    def restore(self) -> None:
-        """Do nothing: all files of the run are in the task's folder."""
+    def _open(self, ralph: Path, run_id: str) -> RunFolder:
+        if self._request.settings.sandbox.enabled:
+            hint = "take `sandbox` out of the settings for supervised tasks"
+            raise UserError("child runs can't be sandboxed", hint)
+        return self._folder
 
-    def enter(self, context: Context) -> None:
-        context.task, self._announcer.tell = context.folder.path, context.tell
-        context.lent = self.lends
+    def _adapt(self, parts: Parts, context: Context) -> Parts:
+        self._announcer.tell, self._interrupt = context.tell, context.interrupt
+        return replace(parts, followups=())
 
-    def ticks(self, context: Context) -> Sequence[Tick]:
-        """End the run when its supervisor was killed together with the keeper of both."""
-
-        def owners() -> list[tuple[int, str]]:
-            return [(run.owner_pid, run.owner_start) for run in self._announcer.task.attempts()]
-
-        owner = next((owner for owner in reversed(owners()) if is_living(*owner)), None)
-
-        def watch() -> bool:
-            # A supervisor that ended by itself has released its attempts; it may have let its child runs live.
-            if owner and not is_living(*owner) and owner in owners():
-                context.interrupt.raise_to(2, "word that its supervisor is gone")
-            return owner is not None
-
-        return (watch,)
-
-    def equip(self, parts: Parts, context: Context) -> None:
-        parts.followups = ()
-
-    def end(self, run: Run, stop: Stop, context: Context) -> None:
+    def _end(self, run: Run, stop: Stop, context: Context | None) -> None:
         # A stop may reach the agent before this process, and then looks like a failure. A complete run stays complete.
-        last = self._attempt_folder.last
+        last = self._folder.last
         is_interrupted = stop.outcome is Outcome.INTERRUPTED and not last.is_complete
-        last.close("stopped" if stop.outcome is Outcome.STOPPED or is_interrupted else None)
+        if context is not None:
+            last.close("stopped" if stop.outcome is Outcome.STOPPED or is_interrupted else None)
 
 
 class TaskWorkspace:

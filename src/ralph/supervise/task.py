@@ -25,7 +25,7 @@ from ralph.core.text import escaped, one_line
 from ralph.errors import UserError
 from ralph.files import cannot_use, locked, make_folder, open_file, read_file, read_given, replace_text
 from ralph.process.descendants import is_living, own_start
-from ralph.run.context import marked, words_of
+from ralph.run.context import find_marker, read_marker
 from ralph.store.folder import TurnFolder
 from ralph.store.register import recorded_in
 from ralph.supervise.bus import MessageBus, timestamp, unique_name
@@ -124,9 +124,9 @@ class TaskFolder:
     def markers(self) -> Markers:
         """Return the markers as they are now. Only a missing file means no; anything else that isn't a file is
         trouble."""
-        done, trouble = marked(self.done)
-        waits, other = marked(self.wait)
-        return Markers(done, words_of(self.wait) if waits else "", trouble or other)
+        done, trouble = find_marker(self.done)
+        waits, other = find_marker(self.wait)
+        return Markers(done, read_marker(self.wait) if waits else "", trouble or other)
 
     def mark_waiting(self, reason: str) -> None:
         """Leave the wait marker, unless the agent did, so that the task stays stopped until it is resumed."""

@@ -1,10 +1,12 @@
-"""What a run was asked to do: fixed when it starts, kept in the state folder, and read back when it is resumed."""
+"""What a run was asked to do: kept in the user's state folder as `run.json`, and read back when it is resumed."""
 
 import os
 from collections.abc import Mapping
 from json import dumps, loads
+from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import decode_file, read_given
@@ -13,10 +15,10 @@ from ralph.sandbox.named_files import refuse_hidden_target
 from ralph.settings import Settings
 from ralph.store.orders import order_folder, read_order, write_order
 
-ORDER = "run.json"
+REQUEST_FILE = "run.json"
 
 
-class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class RunRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a run was asked to do.
 
     `goal_file`, if given, is read again before every turn, because people edit it during a run; `goal_text` is then
@@ -48,14 +50,20 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Return the run's name for people."""
+        """The run's name for people."""
         return self.issue_title or self.goal_text or self.goal()
+
+    @property
+    def notes_file(self) -> Path | None:
+        """Where the notes of earlier runs are, if this run learns."""
+        learns = self.settings.learn and not self.looks_only
+        return Path(self.workspace) / self.settings.learn if learns else None
 
     def goal(self) -> str:
         """Return the goal as it is now."""
         if not self.goal_file:
             return self.goal_text
-        refuse_link_out(self.goal_file, self.settings, self.workspace, self.task)
+        refuse_hidden_link(self.goal_file, self.settings, self.workspace, self.task)
         try:
             text = decode_file(read_given(self.goal_file), self.goal_file)
         except OSError as error:
@@ -65,7 +73,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return text
 
 
-def refuse_link_out(path: str, settings: Settings, *folders: str) -> None:
+def refuse_hidden_link(path: str, settings: Settings, *folders: str) -> None:
     """Raise if a sandboxed agent can have made `path` a link to a file that its sandbox hides.
 
     `folders` are the workspace and the task folder, where the agent can write.
@@ -77,22 +85,22 @@ def refuse_link_out(path: str, settings: Settings, *folders: str) -> None:
         refuse_hidden_target(path, writable=writable, hidden=[*resolve_paths(sandbox.hide, folders[0], home)])
 
 
-def encode(order: Order) -> bytes:
+def encode(request: RunRequest) -> bytes:
     try:
-        return msgspec.json.format(msgspec.json.encode(order)) + b"\n"
+        return msgspec.json.format(msgspec.json.encode(request)) + b"\n"
     except UnicodeEncodeError:  # a goal that isn't valid UTF-8: `json` can write it
-        return dumps(msgspec.to_builtins(order), indent=2).encode() + b"\n"
+        return dumps(msgspec.to_builtins(request), indent=2).encode() + b"\n"
 
 
-def keep(run_id: str, data: bytes, env: Mapping[str, str] = os.environ) -> None:
-    """Write an encoded order where no agent of the run works."""
-    write_order(f"{order_folder(run_id, env)}/{ORDER}", data)
+def save(run_id: str, data: bytes, env: Mapping[str, str] = os.environ) -> None:
+    """Write an encoded request where no agent of the run works."""
+    write_order(f"{order_folder(run_id, env)}/{REQUEST_FILE}", data)
 
 
-def read(run_id: str, env: Mapping[str, str] = os.environ) -> Order:
-    """Return the order of a run; a UserError says why there is none."""
-    path = f"{order_folder(run_id, env)}/{ORDER}"
+def read(run_id: str, env: Mapping[str, str] = os.environ) -> RunRequest:
+    """Return the request of a run; a UserError says why there is none."""
+    path = f"{order_folder(run_id, env)}/{REQUEST_FILE}"
     try:
-        return msgspec.convert(loads(read_order(path, run_id)), Order)
+        return msgspec.convert(loads(read_order(path, run_id)), RunRequest)
     except UNREADABLE as error:
         raise UserError(f"cannot parse {path}: {error}", "was it written by another version of ralph?") from None

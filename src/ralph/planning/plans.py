@@ -7,6 +7,7 @@ work` read the same file. Each check is tried once, as a run would run it: green
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
@@ -24,9 +25,8 @@ from ralph.errors import UserError
 from ralph.files import read_given, read_head, replace_file
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
-from ralph.run.checks import Checks
+from ralph.run.checks import Checks, open_check_sandbox
 from ralph.run.context import Context
-from ralph.run.sandboxing import open_run_sandbox
 from ralph.settings import CheckCommand, Settings
 from ralph.store.folder import RunFolder, cannot_write, new_run_id, prepare
 
@@ -316,11 +316,13 @@ class Trials:
             redact=Redactor(secret_values(os.environ)),
             grace=settings.grace,
         )
+        self._stack = ExitStack()
+        self._is_open = False
         self._known: dict[str, Trial] = {}
 
     def of(self, commands: Sequence[str], interrupt: Interrupt) -> list[Trial]:
         """Return the result of each command; each is run once. Raise KeyboardInterrupt if the user interrupts."""
-        self._context.interrupt = interrupt
+        self._context = replace(self._context, interrupt=interrupt)
         fresh = [command for command in commands if command not in self._known]
         if fresh:
             prepare(self._context.root)
@@ -332,17 +334,17 @@ class Trials:
         return [self._known[command] for command in commands]
 
     def _run(self, commands: Sequence[str]) -> tuple[Check, ...]:
-        context, settings = self._context, self._settings
-        if settings.sandbox.enabled and settings.sandbox.checks and context.box is None:
-            context.box = open_run_sandbox(context, settings, (), str(context.root))
+        settings = self._settings
+        if not self._is_open:
+            sandbox = open_check_sandbox(self._context, settings, str(self._context.root))
+            self._context, self._is_open = self._stack.enter_context(sandbox), True
         patient = replace(
             settings, check_timeout=settings.check_timeout or TRIAL_TIMEOUT, parallel_checks=1, fail_fast=False
         )
-        results = Checks(context, [CheckCommand(command) for command in commands], patient).run(0)
+        results = Checks(self._context, [CheckCommand(command) for command in commands], patient).run(0)
         if results is None:
             raise KeyboardInterrupt
         return results
 
     def close(self) -> None:
-        if self._context.box:
-            self._context.box.close()
+        self._stack.close()

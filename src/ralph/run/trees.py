@@ -1,6 +1,7 @@
-"""The states of a workspace in a git repository: a fingerprint and checkpoint after each iteration, and the diff."""
+"""The states of a workspace during a run: a fingerprint and checkpoint after each iteration, and the diff."""
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 
 from ralph.core.events import Notice
@@ -11,13 +12,70 @@ from ralph.errors import UserError
 from ralph.git.checkpoints import Checkpoints, changed_files, changed_paths, diff
 from ralph.git.client import Git
 from ralph.git.configuration import GitConfigWatch
-from ralph.git.index import PrivateIndex, changed_at, display_path, head_of, tree_of
+from ralph.git.index import PrivateIndex, changed_at, display_path, head_of, tree_of, walk_fingerprint
 from ralph.git.layout import read_line
 from ralph.git.look import look_folder
 from ralph.git.worktrees import Worktree
 from ralph.run.context import Context
-from ralph.run.workspace import Trees
 from ralph.store.journal import read_entries
+
+
+class Trees:
+    """The states of a workspace without a usable git repository: there is nothing to go back to.
+
+    `walks`: return a fingerprint of the files' sizes and times, for agents that don't report how much they did.
+    """
+
+    can_undo = False
+    git: Git | None = None
+    config_watch: GitConfigWatch | None = None
+    new_nested: Sequence[bytes] = ()  # nested repositories that the run made
+
+    def __init__(self, context: Context, worktree: Worktree | None = None, walks: bool = False) -> None:
+        self._context, self.worktree, self._walks = context, worktree, walks
+
+    def begin(self, base: str | None = None, after: int = 0) -> str | None:
+        """Save the state before the first iteration; if the run is resumed after `after` iterations, `base` is it."""
+        return self.tree(after)
+
+    def tree(self, number: int) -> str | None:
+        """Return the fingerprint after iteration `number`, and save it as a checkpoint."""
+        return walk_fingerprint(self._context.root) if self._walks else None
+
+    def changed_before(self) -> tuple[bytes, ...]:
+        """Return the files that the user had changed and not committed when the run began."""
+        return ()
+
+    def changed_since(self) -> tuple[bytes, ...] | None:
+        """Return the files that were changed since the run began; None if that is unknown."""
+        return None
+
+    def has_moved(self, iteration: Iteration) -> bool:
+        """Return whether HEAD has moved since the end of an iteration, so that its work is committed."""
+        return False
+
+    def has_changed(self, iteration: Iteration) -> bool:
+        """Return whether any file is known to have changed since the end of an iteration."""
+        return False
+
+    def is_untouched(self) -> bool:
+        """Return whether files and commits are known to be as they were when the run began."""
+        return False
+
+    def restore(self, iteration: Iteration) -> str:
+        """Restore the files as they were after an iteration; return the ref that keeps what was there."""
+        raise UserError("there is no state to go back to")
+
+    def undo(self) -> tuple[str, ...]:
+        """Restore the files and HEAD as they were when the run began; return what had changed.
+
+        What was there is kept next to the checkpoints.
+        """
+        return ()
+
+    def diff(self) -> str:
+        """Return what changed since the run began, including new files."""
+        return ""
 
 
 class GitTrees(Trees):
@@ -126,7 +184,7 @@ class GitTrees(Trees):
         except UserError:
             return False
 
-    def put_back(self, iteration: Iteration) -> str:
+    def restore(self, iteration: Iteration) -> str:
         return self._saved.rewind(iteration.number, self._index).kept_as
 
     def undo(self) -> tuple[str, ...]:

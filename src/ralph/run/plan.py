@@ -1,0 +1,146 @@
+"""A run before it starts: `prepare` checks a request and returns a frozen `RunPlan`, which `play.py` plays. `Place` is
+where the run works."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.core import events
+from ralph.core.model import Outcome, Rule, Run, Stop
+from ralph.errors import UserError
+from ralph.git.client import require_git
+from ralph.git.worktrees import Worktree
+from ralph.loop import Agent, Parts
+from ralph.process.deadline import Deadline
+from ralph.run.agents import Choice, choices, may_write, out_of_reach, unheard_limit, unused_roles
+from ralph.run.context import Context
+from ralph.run.followups import carry_notes, read_own_notes
+from ralph.run.notify import refuse_unsendable
+from ralph.run.policy import load_rules, refuse_endless
+from ralph.run.publish import PublishTarget, find_publish_target
+from ralph.run.request import RunRequest
+from ralph.run.sandboxing import validate_sandbox
+from ralph.settings.trust import refuse_untrusted
+from ralph.store.folder import RunFolder, new_run_id
+from ralph.store.stored_run import StoredRun
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a run works, and what is special there.
+
+    The run keeps its files in `home`/.ralph, where no other run may work at the same time; None: the folder that `open`
+    returns has its own place, and nothing is locked. In a worktree (settings) only the worktree is locked. `task` is
+    the folder for markers, progress and logs of checks, by default the workspace. `writable`: folders outside the
+    workspace where the agent has to write. `takes_questions`: an agent may leave questions as a file in the workspace.
+
+    Hooks. `open` returns the run's folder, once `home` is locked. `check_out` creates the run's worktree; it is given a
+    function that locks a folder. `adapt` returns the parts of the loop as this place needs them. `end` gets the outcome
+    before anyone is told; its context is None if the run has no usable agent and could not start.
+    """
+
+    workspace: Path
+    home: Path | None
+    run_id: str = ""
+    task: Path | None = None
+    writable: tuple[str, ...] = ()
+    takes_questions: bool = True
+    open: Callable[[Path, str], RunFolder] = RunFolder
+    check_out: "Callable[[Context, Callable[[Path], None]], Worktree] | None" = None
+    adapt: Callable[[Parts, Context], Parts] = lambda parts, context: parts
+    end: Callable[[Run, Stop, Context | None], None] = lambda run, stop, context: None
+
+
+def workspace_place(request: RunRequest) -> Place:
+    """Return the place of an ordinary run: its workspace, or a worktree of it."""
+    workspace = Path(request.workspace)
+    return Place(workspace=workspace, home=workspace)
+
+
+class RunPlan(Struct, frozen=True, kw_only=True):
+    """A run that can start: its request is valid and its agents are installed. Nothing has been created yet.
+
+    `agents` is empty if `make_agent` makes the caller's own. `story` is the run so far, if one is resumed. `rules` are
+    added to ralph's own; `notices` are told when the run has started.
+    """
+
+    id: str
+    request: RunRequest
+    place: Place
+    env: Mapping[str, str]
+    agents: tuple[Choice, ...] = ()
+    make_agent: Callable[[Context], Agent] | None = None
+    rules: tuple[Rule, ...] = ()
+    notices: tuple[events.Notice, ...] = ()
+    story: StoredRun | None = None
+    publish_to: PublishTarget | None = None
+
+
+def prepare(
+    request: RunRequest,
+    *,
+    place: Place | None = None,
+    make_agent: Callable[[Context], Agent] | None = None,
+    rules: Sequence[Rule] = (),
+    notices: Sequence[events.Notice] = (),
+    story: StoredRun | None = None,
+    env: Mapping[str, str] = os.environ,
+    deadline: Deadline | None = None,
+    accept_settings: Callable[[str], bool] = lambda difference: False,
+) -> RunPlan:
+    """Validate a request and return the plan for it. Raise a UserError for anything that cannot work.
+
+    `deadline` limits the time for git. `accept_settings` gets what changed in the settings during an earlier run, and
+    returns whether the user accepts it.
+    """
+    settings, workspace = request.settings, Path(request.workspace)
+    place = place or workspace_place(request)
+    run_id = story.run.id if story else place.run_id or new_run_id(time.time())
+    refuse_endless(settings, request.one_shot)
+    if story is None:  # a resumed run keeps the settings that it began with
+        refuse_untrusted(place.workspace, env, accept_settings)
+    target = find_publish_target(request, require_git(workspace, deadline)) if request.pr else None
+    if settings.notify:
+        refuse_unsendable(settings.notify)
+    if settings.sandbox.enabled:
+        validate_sandbox(settings, request.workspace, env, is_in_process=make_agent is not None)
+    rules = load_rules(settings.rules, rules, place.workspace)
+    if request.notes_file and (notes := read_own_notes(request)):
+        rules = (*rules, carry_notes(notes))
+    agents = () if make_agent else _find_agents(request, place, run_id, env)
+    return RunPlan(
+        id=run_id,
+        request=request,
+        place=place,
+        env=env,
+        agents=agents,
+        make_agent=make_agent,
+        rules=tuple(rules),
+        notices=(*notices, *_agent_notices(request, place, agents)),
+        story=story,
+        publish_to=target,
+    )
+
+
+def _find_agents(request: RunRequest, place: Place, run_id: str, env: Mapping[str, str]) -> tuple[Choice, ...]:
+    try:
+        return choices(request.settings, env, request.workspace)
+    except UserError as error:
+        place.end(Run(id=run_id), Stop(Outcome.FATAL, error.advice), None)
+        raise
+
+
+def _agent_notices(request: RunRequest, place: Place, agents: Sequence[Choice]) -> list[events.Notice]:
+    """Return what the user should know about the agents, and what of the settings they ignore."""
+    settings = request.settings
+    if not agents:
+        texts = [unused_roles(settings)]
+    else:
+        is_out_of_reach = place.writable and not may_write(agents[0], settings, place.writable)
+        texts = [
+            out_of_reach(agents[0].name, place.writable) if is_out_of_reach else "",
+            unheard_limit(agents[0], settings.agent.max_turns),
+        ]
+    return [events.Notice(text) for text in texts if text]

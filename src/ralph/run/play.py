@@ -1,0 +1,523 @@
+"""Play a run: open what its plan needs, run the loop, record how it ended. `play` is the recipe."""
+
+import os
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph import __version__
+from ralph.core import events
+from ralph.core.model import Outcome, Run, Stop
+from ralph.core.secrets import Redactor, secret_values
+from ralph.errors import UserError, shortage
+from ralph.git.client import require_git
+from ralph.git.worktrees import Worktree, create, refuse_another, remove, remove_unstarted, worktree_lock, worktree_of
+from ralph.loop import Agent, Parts, ending, run_loop
+from ralph.process.deadline import Deadline
+from ralph.process.descendants import kill_run
+from ralph.process.keeper import Keeper
+from ralph.process.program import exclude_programs
+from ralph.process.signals import Interrupt
+from ralph.run import request as requests
+from ralph.run.agents import CliAgent, workers
+from ralph.run.context import Clock, Context, Tick, without_host_keys
+from ralph.run.control import obey_stop_request
+from ralph.run.followups import ProgressFile, learn
+from ralph.run.notify import Notifier
+from ralph.run.parts import make_parts, make_trees, make_workspace
+from ralph.run.plan import RunPlan
+from ralph.run.policy import Policy, explain_missing_claim, make_policy
+from ralph.run.prepare_worktree import prepare_worktree
+from ralph.run.publish import PullRequestPublisher
+from ralph.run.request import RunRequest
+from ralph.run.sandboxing import open_run_sandbox
+from ralph.run.trees import Trees
+from ralph.settings import settings_files
+from ralph.settings.trust import Watched
+from ralph.show.report import leave
+from ralph.store.folder import RunFolder, prepare, remember_red, workspace_lock
+from ralph.store.journal import Journal
+from ralph.store.mailbox import Mailbox, QuestionListener
+from ralph.store.orphans import kill_orphans
+from ralph.store.stored_run import StoredRun, load_run
+from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
+
+# Events about the loop itself, which nobody is told if there is only one turn.
+LOOP_EVENTS = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
+
+
+class Played(Struct, frozen=True):
+    """A run that has ended. `worktree` is where it worked, if that wasn't the workspace."""
+
+    run: Run
+    stop: Stop
+    worktree: Worktree | None = None
+
+    def remove_worktree(self) -> bool:
+        """Remove the worktree; return False if there is none, or if it contains work that exists nowhere else."""
+        if self.worktree is None:
+            return False
+        home = replace(self.worktree.home, deadline=None)  # the run's deadline ended with it
+        try:
+            remove(replace(self.worktree, home=home))
+        except UserError:
+            return False
+        return True
+
+
+def play(
+    plan: RunPlan,
+    *,
+    listeners: Sequence[events.TellAll] = (),
+    sinks: Sequence[LineSink] = (),
+    is_read: Callable[[], bool] = lambda: True,
+    ticks: Sequence[Tick] = (),
+    keeper: Keeper | None = None,
+    interrupt: Interrupt | None = None,
+    clock: Clock | None = None,
+) -> Played:
+    """Play a run to its end, and record that end whatever it is.
+
+    `listeners` get every event, `sinks` every line of the journal. While `is_read` returns False, listeners may get
+    events without the agent's words. `ticks` are called now and then while nothing happens.
+    """
+    request, settings = plan.request, plan.request.settings
+    with ExitStack() as stack:
+        interrupt = interrupt or stack.enter_context(Interrupt())
+        clock = clock or make_clock(request, plan.story)
+        deadline = Deadline(interrupt, plan.id, settings.grace, clock.time_left)
+        redact = Redactor(secret_values(plan.env))
+        reporting = partial(report_refusal, plan.id, sinks, interrupt, is_resumed=plan.story is not None)
+        with reporting():
+            keeper = keeper or stack.enter_context(Keeper.start())
+            notices = [*plan.notices, *_kill_orphans(plan, deadline)]
+            keeper.watch_run(plan.id)
+            locks = FolderLocks(plan.id, stack)
+            folder = _open_folder(plan, locks, stack)
+            notices += _save_request(plan, folder, redact)
+            teller = _open_journal(plan, folder, locks=locks, redact=redact, sinks=sinks, is_read=is_read, stack=stack)
+        watched = _watch_settings(plan)
+        with reporting(teller=teller, watched=watched):
+            registration = _register(plan, folder, interrupt, stack)
+            context = _make_context(plan, folder, keeper, teller, redact=redact, clock=clock, deadline=deadline)
+            worktree = _check_out(plan, context, locks) if settings.worktree else None
+            context = replace(context, root=Path(worktree.workspace) if worktree else context.root)
+            context = _listen(plan, context, registration, teller, listeners=listeners, ticks=ticks, stack=stack)
+            context = _enter_sandbox(plan, context, stack)
+            agent = plan.make_agent(context) if plan.make_agent else CliAgent(plan.agents, settings, context)
+            policy = make_policy(settings, workers(plan.agents), request.one_shot, plan.rules, request.green_is_enough)
+            trees = make_trees(settings, context, worktree, request.green_is_enough)
+            run = _begin(plan, trees, deadline)
+            publisher = PullRequestPublisher(request, plan.publish_to, context, trees) if plan.publish_to else None
+            parts = _make_parts(plan, policy, context, agent=agent, trees=trees, publisher=publisher)
+            context.tell(_started(plan, policy, parts, run, worktree))
+            for notice in (*notices, *_claim_notices(plan, policy)):
+                context.tell(notice)
+            run, stop = _run_loop(plan, parts, run, context, trees)
+            if request.notes_file:
+                run = learn(run, stop, request, agent=agent, context=context, trees=trees, claims=policy.claims)
+            run, stop = _finish(plan, context, run, stop, publisher=publisher, watched=watched, trees=trees)
+        _leave_report(folder, plan)
+        return Played(run, stop, worktree)
+
+
+def make_clock(request: RunRequest, story: StoredRun | None) -> Clock:
+    """Return the clock of a run that starts or is resumed now."""
+    return Clock(max_time=request.settings.max_time, before=story.elapsed if story else 0.0)
+
+
+class FolderLocks:
+    """The folders where no other run may work until `stack` is closed."""
+
+    def __init__(self, run_id: str, stack: ExitStack) -> None:
+        self._run_id, self._stack = run_id, stack
+        self._locked: list[tuple[Path, Callable[[], None]]] = []
+
+    def lock(self, folder: Path) -> None:
+        self._locked.append((folder, self._stack.enter_context(workspace_lock(prepare(folder), self._run_id))))
+
+    def restore(self) -> None:
+        """Create the locks again where an agent that cleans up has removed them."""
+        for folder, lock_again in self._locked:
+            prepare(folder)
+            lock_again()
+
+
+@contextmanager
+def report_refusal(
+    run_id: str,
+    sinks: Sequence[LineSink],
+    interrupt: Interrupt,
+    *,
+    teller: Teller | None = None,
+    watched: Watched | None = None,
+    is_resumed: bool = False,
+) -> Iterator[None]:
+    """Record the end of a run that could not start: a program may be waiting for it."""
+    try:
+        yield
+    except UserError as error:
+        if watched:
+            watched.end()  # settings that the user edits from now on weren't changed during a run
+        if not is_resumed and not (teller and teller.has_begun):
+            write = teller.writer if teller else Writer(run_id, sinks)
+            outcome = Outcome.INTERRUPTED if interrupt.level else Outcome.FATAL
+            write(*ending(Run(id=run_id), Stop(outcome, error.advice), 0.0))
+        if interrupt.level:
+            raise KeyboardInterrupt from None
+        raise
+
+
+def _kill_orphans(plan: RunPlan, deadline: Deadline) -> list[events.Notice]:
+    return [
+        events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}")
+        for orphan in kill_orphans(plan.env, deadline.remaining)
+    ]
+
+
+def _open_folder(plan: RunPlan, locks: FolderLocks, stack: ExitStack) -> RunFolder:
+    """Lock the place and return the run's folder. A run in a worktree locks only that."""
+    place = plan.place
+    ralph = (place.home or place.workspace) / ".ralph"
+    if place.home is not None:
+        prepare(place.home)
+        if not (plan.request.settings.worktree and place.home == place.workspace):
+            locks.lock(place.home)
+    folder = place.open(ralph, plan.id)
+    stack.callback(folder.close)
+    return folder
+
+
+def _save_request(plan: RunPlan, folder: RunFolder, redact: Redactor) -> list[events.Notice]:
+    """Write what was asked for to the state folder, which decides, and a copy for people to the run's folder."""
+    data, notices = redact(requests.encode(plan.request)), []
+    try:
+        requests.save(plan.id, data, plan.env)
+    except UserError as error:
+        notices.append(events.Notice(f"this run cannot be resumed: {error.advice}"))
+    folder.make()
+    folder.write(requests.REQUEST_FILE, data)
+    return notices
+
+
+def _open_journal(
+    plan: RunPlan,
+    folder: RunFolder,
+    *,
+    locks: FolderLocks,
+    redact: Redactor,
+    sinks: Sequence[LineSink],
+    is_read: Callable[[], bool],
+    stack: ExitStack,
+) -> Teller:
+    story, settings = plan.story, plan.request.settings
+    if story and load_run(folder.journal).seq != story.seq:
+        raise UserError(f"run {plan.id} was continued by another process", "look at it, and try again")
+
+    def restore() -> None:
+        """Create the folders again after an agent has removed them."""
+        if plan.place.home is not None:
+            prepare(plan.place.home)
+        locks.restore()
+        folder.make()
+        folder.write(requests.REQUEST_FILE, redact(requests.encode(plan.request)))
+
+    journal = Journal(folder.journal, restore).open()
+    stack.callback(journal.close)
+    # The rest of what an agent says is in the log of its turn.
+    most = max(settings.max_log // 8, 1) if settings.max_log else 1 << 62
+    # A new run may have a few lines already, from a process that was killed.
+    seq = story.seq if story else load_run(folder.journal).seq
+    writer = Writer(plan.id, [journal, *sinks], seq=seq, redact=redact, most=most, is_read=is_read)
+    return Teller(writer, LOOP_EVENTS if plan.request.one_shot else ())
+
+
+def _watch_settings(plan: RunPlan) -> Watched:
+    """Remember the settings files as they are now."""
+    files = settings_files(plan.place.workspace, plan.env)
+    files += [Path(plan.request.config)] if plan.request.config else []
+    watched = Watched(plan.place.workspace, plan.id, files, plan.env)
+    watched.begin()
+    return watched
+
+
+def _register(plan: RunPlan, folder: RunFolder, interrupt: Interrupt, stack: ExitStack) -> Registration:
+    """Make the run visible to `ralph ps`."""
+    request = plan.request
+    kind = "plan" if request.looks_only else ""
+    registration = Registration(
+        folder,
+        plan.story,
+        interrupt.ignores_signals,
+        work=request.work,
+        backlog_task=request.backlog_task,
+        kind=kind,
+    )
+    registration.begin()
+    stack.callback(registration.close)
+    return registration
+
+
+def _make_context(
+    plan: RunPlan,
+    folder: RunFolder,
+    keeper: Keeper,
+    teller: Teller,
+    *,
+    redact: Redactor,
+    clock: Clock,
+    deadline: Deadline,
+) -> Context:
+    request, settings, env = plan.request, plan.request.settings, dict(plan.env)
+    if request.issue:
+        env = without_host_keys(env, {key for choice in plan.agents for key in choice.module.KEYS})
+    return Context(
+        root=Path(request.workspace),
+        folder=folder,
+        keeper=keeper,
+        interrupt=deadline.interrupt,
+        tell=teller,
+        env=env,
+        redact=redact,
+        clock=clock,
+        max_log=settings.max_log,
+        grace=settings.grace,
+        keep_children=settings.keep_children,
+        task=plan.place.task,
+        writable=plan.place.writable,
+        looks_only=request.looks_only,
+        deadline=deadline,
+    )
+
+
+def _check_out(plan: RunPlan, context: Context, locks: FolderLocks) -> Worktree:
+    """Return the run's worktree, locked and prepared. Any number of runs may work in worktrees of one workspace."""
+    settings, workspace = plan.request.settings, plan.request.workspace
+    check_out = plan.place.check_out or partial(_create_worktree, plan)
+    worktree = check_out(context, locks.lock)
+    prepare_worktree(worktree, context, settings, workspace, settings.work.setup)
+    return worktree
+
+
+def _create_worktree(plan: RunPlan, context: Context, lock: Callable[[Path], None]) -> Worktree:
+    resumed = plan.story.run if plan.story else None
+    home = require_git(context.root, context.deadline)
+    worktree, notice = worktree_of(home, plan.id), ""
+    exists = resumed is not None and Path(worktree.workspace).is_dir()
+    if resumed and resumed.iterations and not exists:
+        raise UserError(f"the run's worktree is gone: {worktree.path}", "start a new run")
+    if exists:
+        refuse_another(worktree)
+    with worktree_lock(home):
+        if not exists:
+            remove_unstarted(home, context.folder.path.parent)
+            notice = create(worktree)
+        lock(Path(worktree.workspace))
+    if notice:
+        context.tell(events.Notice(notice))
+    return worktree
+
+
+def _listen(
+    plan: RunPlan,
+    context: Context,
+    registration: Registration,
+    teller: Teller,
+    *,
+    listeners: Sequence[events.TellAll],
+    ticks: Sequence[Tick],
+    stack: ExitStack,
+) -> Context:
+    """Subscribe everyone who follows the run; return the context with everything to do while nothing happens."""
+    settings, mailbox, interrupt = plan.request.settings, Mailbox(context.folder.path), context.interrupt
+    root = (lambda: context.root) if plan.place.takes_questions else None
+    questions = QuestionListener(mailbox, context.tell, settings.on_question == "wait", root)
+    questions.begin()
+    notifiers = []
+    if settings.notify:
+        notifier = Notifier(
+            settings.notify,
+            plan.place.workspace,
+            context.folder,
+            env=context.env,
+            tell=context.tell,
+            deadline=context.deadline,
+        )
+        notifiers.append(notifier)
+        stack.callback(notifier.close)
+
+    def look_for_stop(*happened: events.Event) -> None:
+        obey_stop_request(mailbox, interrupt)
+
+    # If signals are left to the program around the run, a stop arrives in the mailbox.
+    stops = [look_for_stop] if interrupt.ignores_signals else []
+    teller.subscribe(registration, *listeners, questions.hear, *stops, *notifiers)
+    if problem := enlist(context.folder, plan.env):
+        context.tell(events.Notice(problem, "info"))
+    every: list[Tick] = [
+        *stops,
+        lambda: bool(stops),
+        lambda: registration.tick(is_stopping=interrupt.level > 0),
+        questions,
+        *ticks,
+    ]
+    # A list: every tick must be called each time.
+    return replace(context, tick=lambda: any([tick() for tick in every]))  # noqa: C419
+
+
+def _enter_sandbox(plan: RunPlan, context: Context, stack: ExitStack) -> Context:
+    """Open the run's sandbox, if it has one. From then on ralph runs no program from where the agent can write."""
+    settings = plan.request.settings.sandbox
+    if not settings.enabled:
+        return context
+    stack.enter_context(exclude_programs(str(context.root), plan.request.workspace))
+    sandbox = open_run_sandbox(context, plan.request.settings, plan.agents, plan.request.workspace)
+    stack.callback(sandbox.close)
+    return replace(context, sandbox=sandbox, sandboxes_checks=settings.checks)
+
+
+def _begin(plan: RunPlan, trees: Trees, deadline: Deadline) -> Run:
+    """Return a new run, or the resumed one once nothing of its earlier process is left."""
+    story = plan.story
+    if story is None or story.started is None:
+        return Run(id=plan.id, goal=plan.request.title, base_tree=trees.begin())
+    if not plan.request.settings.keep_children:
+        kill_run(plan.id, time_left=deadline.remaining)
+    trees.begin(story.run.base_tree, story.run.last.number if story.run.last else 0)
+    return story.resumed()
+
+
+def _make_parts(
+    plan: RunPlan,
+    policy: Policy,
+    context: Context,
+    *,
+    agent: Agent,
+    trees: Trees,
+    publisher: PullRequestPublisher | None,
+) -> Parts:
+    request, story = plan.request, plan.story
+    ProgressFile(context).clear()
+    if publisher:
+        publisher.begin()
+    workspace = make_workspace(request.settings, policy, context, trees, request.goal_file)
+    workspace.begin()
+    finished = story.settled if story else set()
+    if story and story.run.last and trees.has_moved(story.run.last):  # committed, but not recorded any more
+        finished = finished | {(story.run.last.number, "commit")}
+    parts = make_parts(
+        request.settings,
+        policy,
+        context,
+        agent=agent,
+        workspace=workspace,
+        trees=trees,
+        goal=request.goal,
+        tells_claim=request.tells_claim,
+        finished=frozenset(finished),
+        reviews=(publisher.review,) if publisher else (),
+        cap=None if request.unlimited else policy.cap,
+    )
+    return plan.place.adapt(parts, context)
+
+
+def _started(plan: RunPlan, policy: Policy, parts: Parts, run: Run, worktree: Worktree | None) -> events.RunStarted:
+    request = plan.request
+    return events.RunStarted(
+        goal=run.goal,
+        preset=request.settings.preset,
+        agent=plan.agents[0].name if plan.agents else "python",
+        workspace=request.workspace,
+        max_iterations=parts.cap,
+        checks=tuple(check.command for check in request.settings.checks),
+        claims=tuple(map(str, policy.claims)),
+        gates=tuple(policy.gates),
+        pid=os.getpid(),
+        version=__version__,
+        base_tree=run.base_tree,
+        worktree=worktree.path if worktree else "",
+        branch=worktree.branch if worktree else "",
+        resumed=plan.story is not None,
+        task=request.task,
+        work=request.work,
+        backlog_task=request.backlog_task,
+    )
+
+
+def _claim_notices(plan: RunPlan, policy: Policy) -> list[events.Notice]:
+    """Warn if the user's own prompt, which is sent verbatim, doesn't say how to claim."""
+    if plan.request.tells_claim or plan.story or plan.make_agent:
+        return []
+    text = explain_missing_claim(plan.request.settings, policy, plan.request.goal())
+    return [events.Notice(text, "info")] if text else []
+
+
+def _run_loop(plan: RunPlan, parts: Parts, run: Run, context: Context, trees: Trees) -> tuple[Run, Stop]:
+    """Run the loop; record its end even if that is a bug."""
+    try:
+        is_open = plan.story is not None and plan.story.is_open
+        run, stop = run_loop(parts, run, followed=len(run.iterations) - is_open)
+        plan.place.end(run, stop, context)
+        return run, stop
+    except BaseException as error:
+        if short := shortage(error):
+            return run, Stop(Outcome.FATAL, short.advice)
+        bug = Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}")
+        stop = Stop(Outcome.INTERRUPTED, "KeyboardInterrupt") if isinstance(error, KeyboardInterrupt) else bug
+        _tell_end(context, trees, ending(run, stop, context.clock.elapsed()))
+        raise
+
+
+def _finish(
+    plan: RunPlan,
+    context: Context,
+    run: Run,
+    stop: Stop,
+    *,
+    publisher: PullRequestPublisher | None,
+    watched: Watched,
+    trees: Trees,
+) -> tuple[Run, Stop]:
+    """Publish the result if that was asked for, and record the end."""
+    settings = plan.request.settings
+    # With `looks_only`, the rule that ended the run has checked the answer.
+    verified = stop.outcome is Outcome.DONE and (settings.verifies or plan.request.looks_only)
+    results = (run.baseline or (), *(iteration.checks for iteration in run.iterations))
+    red = [check.name for checks in results for check in checks if not check.passed]
+    remember_red(context.folder.path.parent.parent, red)
+    if publisher:
+        stop = publisher.finish(run, stop, verified)
+        verified = verified and stop.outcome is Outcome.DONE
+    try:
+        if changed := watched.end():
+            text = f"the settings have changed while the run was at work: {', '.join(changed)}"
+            context.tell(events.Notice(f"{text}; the next run asks about it, and so does `ralph trust`"))
+        cap = -1 if plan.request.unlimited else settings.maximum_iterations
+        _tell_end(context, trees, ending(run, stop, context.clock.elapsed(), cap, verified))
+    except UserError as error:  # the journal can't be written: the listeners are told
+        stop = Stop(Outcome.FATAL, error.advice)
+        _tell_end(context, trees, ending(run, stop, context.clock.elapsed()))
+    return replace(run, seen=replace(run.seen, elapsed=context.clock.elapsed())), stop
+
+
+def _tell_end(context: Context, trees: Trees, end: Sequence[events.Event]) -> None:
+    worktree = trees.worktree
+    for event in end:
+        if isinstance(event, events.RunFinished) and worktree:
+            untouched = trees.is_untouched()
+            event = replace(event, worktree=worktree.path, branch=worktree.branch, untouched=untouched)
+        context.tell(event)
+
+
+def _leave_report(folder: RunFolder, plan: RunPlan) -> None:
+    """Write the run's report. The outcome is final: a bug here goes to a file."""
+    try:
+        leave(folder, plan.env)
+    except Exception:  # noqa: BLE001 - any bug
+        with suppress(UserError):
+            folder.write("report-error.txt", traceback.format_exc().encode("utf-8", "replace"))

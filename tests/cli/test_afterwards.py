@@ -202,7 +202,7 @@ def test_clean_takes_no_branch_that_only_the_records_of_a_run_name(
     git("worktree", "add", "-q", "-b", "feature", str(repository.parent / "mine"))
     (state,) = repository.glob(".ralph/runs/*/state.json")
     state.write_text(json.dumps({**json.loads(state.read_text()), "branch": "*"}))
-    assert "1 taken away" in ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).out
+    assert "1 deleted" in ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).out
     assert (trees(git), "feature" in git("branch")) == (2, True)
 
 
@@ -316,15 +316,15 @@ def test_locks_that_a_killed_git_has_left_keep_nobody_from_removing_a_run(
 
 def test_clean_says_first_what_would_go(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
     ralph("run", "go", "--agent", agent(WORKS), "--quiet")
-    assert "nothing to take away" in ralph("clean", "-C", str(repository)).out
+    assert "nothing to delete" in ralph("clean", "-C", str(repository)).out
     said = ralph("clean", "-C", str(repository), "--older-than", "0s")
-    assert "nothing was done" in said.out
+    assert "nothing was deleted" in said.out
     assert len(list((repository / ".ralph" / "runs").iterdir())) == 1
     done = ralph("clean", "-C", str(repository), "--older-than", "0s", "--yes")
-    assert "1 taken away" in done.out
+    assert "1 deleted" in done.out
     assert not list((repository / ".ralph" / "runs").iterdir())
     assert git("for-each-ref", "refs/ralph") == ""
-    assert "nothing has been run" in ralph("ps", "-a").err
+    assert "no runs on this machine yet" in ralph("ps", "-a").err
 
 
 def test_a_folder_of_any_depth_goes_with_the_run_in_which_it_was_made(
@@ -336,7 +336,7 @@ def test_a_folder_of_any_depth_goes_with_the_run_in_which_it_was_made(
         ralph("run", "go", "-m", "1", "--agent", agent(f'cd .ralph/runs/*/; "{sys.executable}" -c "{down}"')).code == 1
     )
     cleaned = ralph("clean", "-C", str(repository), "--older-than", "0s", "--yes")  # not the demos of other tests
-    assert (cleaned.code, "1 taken away" in cleaned.out) == (0, True), cleaned.out + cleaned.err
+    assert (cleaned.code, "1 deleted" in cleaned.out) == (0, True), cleaned.out + cleaned.err
     assert not [*repository.glob(".ralph/runs/*")]
 
 
@@ -359,7 +359,7 @@ def test_clean_takes_away_what_a_kill_left_among_the_temporary_files(ralph: Ralp
         folder.mkdir()
         (folder / "index").write_text("left")
         os.utime(folder, (0, 0) if folder != young else None)
-    assert "1 taken away" in ralph("clean", "--older-than", "0s", "--yes", TMPDIR=str(tmp_path)).out
+    assert "1 deleted" in ralph("clean", "--older-than", "0s", "--yes", TMPDIR=str(tmp_path)).out
     assert (old.exists(), young.exists(), anothers.exists()) == (False, True, True)
 
 
@@ -376,7 +376,7 @@ def test_clean_never_takes_work_that_is_merged_nowhere(ralph: Ralph, git: Git, b
     assert "has commits that are not merged" in said.out
     assert (trees(git), branch in git("branch")) == (2, True)
     git("merge", "-q", branch)
-    assert "1 taken away" in ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).out
+    assert "1 deleted" in ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).out
     assert (trees(git), branch in git("branch")) == (1, False)
 
 
@@ -386,9 +386,9 @@ def test_clean_leaves_a_run_at_work_alone(
     waits = agent(f'while [ ! -f "{repository}/go-on" ]; do sleep 0.1; done; echo "<response>DONE</response>"')
     started = ralph("run", "go", "--agent", waits, "--detach")
     assert started.code == 0, started.err
-    assert "nothing to take away" in ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).out
+    assert "nothing to delete" in ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).out
     (repository / "go-on").touch()
-    eventually(lambda: "no run is at work" in ralph("ps").err)
+    eventually(lambda: "no run is running" in ralph("ps").err)
     assert "unverified" in ralph("ps", "-a").out
 
 
@@ -432,7 +432,7 @@ def test_the_report_opens_in_a_browser(
     opened = (Path(environment["HOME"]) / "browser.argv.1").read_text()
     assert opened.startswith("file:///")
     assert opened.strip().endswith("/report.html")
-    assert "--open is for a page" in ralph("report", "--open", "--json").err
+    assert "--open needs an HTML file" in ralph("report", "--open", "--json").err
 
 
 def on_a_terminal(environment: dict[str, str], workspace: Path, *words: str, **env: str) -> str:

@@ -60,7 +60,7 @@ def test_rewinding_brings_back_the_files_and_nothing_else(ralph: Ralph, run: str
     assert sorted(path.name for path in repository.glob("new*")) == ["new1"]
     after = (git("rev-parse", "HEAD"), git("symbolic-ref", "HEAD"), git("diff", "--cached"), git("stash", "list"))
     assert after == before
-    (kept,) = re.findall(r"kept as (\S+?)\.?$", result.err, re.MULTILINE)
+    (kept,) = re.findall(r"saved as (\S+?)\.?$", result.err, re.MULTILINE)
     assert git("show", f"{kept}:README") == "edited since\n", "what was there is saved"
 
 
@@ -133,7 +133,7 @@ def test_what_is_not_there_is_said_in_one_line(ralph: Ralph, run: str, words: tu
 def test_a_run_that_changed_nothing_says_so(ralph: Ralph, agent: Agent, repository: Path) -> None:
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
     said = ralph("diff")
-    assert (said.code, said.out, said.err) == (0, "", "nothing was changed\n")
+    assert (said.code, said.out, said.err) == (0, "", "no changes\n")
 
 
 @pytest.mark.parametrize("command", ["diff", "rewind"])

@@ -71,13 +71,13 @@ def test_processes_left_when_both_were_killed_are_shown_and_ended(
     assert len(told["processes"]) == 3
     assert "still running" in ralph("doctor").out
     if who == "ralph clean":
-        assert "ended what it left running: 3 processes" in ralph("clean").out
+        assert "killed what it left running: 3 processes" in ralph("clean").out
     else:
         done = ralph("run", "g", "--agent", agent("echo '<response>DONE</response>'"))
         assert done.code == 0
         assert "ended what it left running: 3 processes" in done.err
     eventually(lambda: not alive(nap))
-    assert ralph("clean", "-C", ".").out == "nothing to take away that is older than 14d\n"
+    assert ralph("clean", "-C", ".").out == "nothing to delete that is older than 14d\n"
     assert "still running" not in ralph("ps").out
 
 
@@ -102,7 +102,7 @@ def test_an_agent_that_kills_the_keeper_ends_the_run(
 def test_kept_children_are_not_reported_or_killed(left: Callable[..., Any], ralph: Any, alive: Alive, nap: str) -> None:
     left("--keep-children")
     kept = alive(nap)
-    assert ralph("clean", "-C", ".").out == "nothing to take away that is older than 14d\n"
+    assert ralph("clean", "-C", ".").out == "nothing to delete that is older than 14d\n"
     assert alive(nap) == kept
 
 
@@ -121,7 +121,7 @@ def test_clean_leaves_a_running_run_alone(
     run = live("run", "g", "--agent", agent(f"sleep {nap}"))
     run.until("agent_started")
     eventually(lambda: alive(nap))
-    assert ralph("clean", "-C", ".").out == "nothing to take away that is older than 14d\n"
+    assert ralph("clean", "-C", ".").out == "nothing to delete that is older than 14d\n"
     assert alive(nap)
     assert run.process.poll() is None
 

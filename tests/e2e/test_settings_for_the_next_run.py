@@ -44,7 +44,7 @@ def test_the_next_run_refuses_them_without_a_terminal_until_they_are_trusted(
     accepted = ralph("trust")
     assert accepted.code == 0
     assert '+{"yolo": true' in accepted.out
-    assert ralph("trust").out == "no settings have changed while a run was at work here\n"
+    assert ralph("trust").out == "no settings have changed during a run here\n"
     assert ralph("run", "g", "--agent", agent(DONE)).code == 0
 
 
@@ -73,7 +73,7 @@ def test_a_person_at_a_terminal_sees_the_difference_and_is_asked(
     for answer, code in (("n", 2), ("y", 0)):
         screen = pexpect.spawn(sys.executable, words, cwd=str(workspace), env=environment, timeout=40, encoding="utf-8")  # type: ignore[arg-type]
         screen.expect("claimAnywhere")
-        screen.expect("Go on with them")
+        screen.expect_exact("Use them? ")
         screen.sendline(answer)
         screen.expect(pexpect.EOF)
         screen.close()
@@ -104,6 +104,7 @@ def test_settings_that_are_edited_after_a_run_could_not_start_need_no_trust(
     agent: Agent, ralph: Ralph, workspace: Path
 ) -> None:
     assert ralph("run", "g", "--tasks", "missing.md", "--agent", agent(DONE)).code == 2
+    (workspace / ".ralph").mkdir(exist_ok=True)
     (workspace / ".ralph" / "settings.json").write_text('{"stall": 3}')
     result = ralph("run", "g", "--agent", agent(DONE))
     assert result.code == 0, result.err

@@ -294,7 +294,7 @@ def test_ps_of_a_fleet_tells_of_its_works_and_workers_from_anywhere(fleet: Fleet
     work, *workers = map(json.loads, elsewhere.ralph("ps", "--json", "--db", fleet.url).stdout.splitlines())
     assert (work["kind"], work["state"], work["checks"]) == ("work", "running", 4)
     assert {worker["slots"] for worker in workers} == {2}
-    assert "nothing has been run on this machine" in elsewhere.ralph("ps", "-a").stderr, "it leaves no trace"
+    assert "no runs on this machine yet" in elsewhere.ralph("ps", "-a").stderr, "it leaves no trace"
 
 
 COSTLY = """#!/bin/sh
@@ -365,4 +365,4 @@ def test_a_page_elsewhere_shows_the_work_and_steers_it(fleet: Fleet) -> None:
         fleet.wait_for("work_finished")
         fleet.wait(lambda: "4 of 4 merged" in served.get(f"runs/{work}").text, "shown")
         process.kill()
-    assert "nothing has been run" in looker.ralph("ps", "-a").stderr  # killed was who looked, and not the work
+    assert "no runs on this machine yet" in looker.ralph("ps", "-a").stderr  # killed was who looked, and not the work

@@ -173,12 +173,14 @@ def test_the_help_states_the_defaults_that_hold_here(ralph, session, workspace):
 def test_ralph_ps_lists_the_folders_of_active_loops(ralph, workspace, session, tmp_path):
     assert ralph("ps").out == ""
     session.start()
-    said = f"a loop inside a session goes on in {workspace}: see `ralph hook status` there\n"
+    said = f"a loop is running inside agent sessions in {workspace}: see `ralph hook status` there\n"
     assert ralph("ps", cwd=tmp_path).out == said
     session.start("--force")
     assert ralph("ps").out == said, "one that was replaced is over"
     ralph("hook", "start", "--session", "another", "fix the docs")
-    assert ralph("ps").out == f"2 loops inside sessions go on in {workspace}: see `ralph hook status` there\n"
+    assert (
+        ralph("ps").out == f"2 loops are running inside agent sessions in {workspace}: see `ralph hook status` there\n"
+    )
     assert ralph("ps", "--json").out == ""
     ralph("hook", "cancel", "--all")
     assert ralph("ps").out == ""

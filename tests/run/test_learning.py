@@ -91,7 +91,7 @@ def test_an_answer_that_is_no_note_is_told_and_not_kept(ralph: Start, agent: Sta
 
 
 def test_a_person_can_add_a_note_and_see_them_all(ralph: Start, repository: Path) -> None:
-    assert "nothing is learned here yet" in ralph("learn").err
+    assert "no notes yet" in ralph("learn").err
     assert ralph("learn", "Use", "the", "Makefile").out == "- Use the Makefile\n"
     assert ralph("learn", "use the makefile").out == "- Use the Makefile\n"
     assert ralph("learn", "--edit").code == 2

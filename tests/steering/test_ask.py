@@ -96,4 +96,4 @@ def test_only_an_agent_inside_a_run_asks(ralph: Ralph) -> None:
 
 
 def test_an_empty_question_is_refused(ralph: Ralph) -> None:
-    assert "nothing is asked" in ralph("ask", " ").err
+    assert "no question" in ralph("ask", " ").err

@@ -85,7 +85,7 @@ def test_an_empty_journal_is_said_to_be_one(ralph: Ralph, agent: Agent, workspac
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
     journal(workspace).write_bytes(b"")
     result = ralph("logs")
-    assert (result.code, result.out, result.err) == (0, "", f"ralph: there is nothing yet in {journal(workspace)}\n")
+    assert (result.code, result.out, result.err) == (0, "", f"ralph: {journal(workspace)} is still empty\n")
 
 
 def test_a_killed_run_is_said_to_be_one(ralph: Ralph, start: Any) -> None:
@@ -95,7 +95,7 @@ def test_a_killed_run_is_said_to_be_one(ralph: Ralph, start: Any) -> None:
     run.process.wait()
     result = ralph("logs")
     assert result.code == 0
-    assert f"was killed; go on with `ralph resume {run.id}`" in result.err
+    assert f"was killed; continue with `ralph resume {run.id}`" in result.err
 
 
 def test_a_flood_is_shown_to_its_last_line(ralph: Ralph, agent: Agent, workspace: Path) -> None:

@@ -18,7 +18,7 @@ def test_a_pause_begins_after_the_turn_and_ends_with_resume(ralph: Ralph, start:
     run.let()
     run.until("paused")
     eventually(lambda: '"state":"paused"' in ralph("ps", "--json").out)  # it is told before it is kept for others
-    assert ralph("resume").out == f"run {run.id} goes on\n"
+    assert ralph("resume").out == f"run {run.id} continues\n"
     run.until("continued")
     run.in_turn()
     run.let("<response>DONE</response>")

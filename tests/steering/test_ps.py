@@ -45,7 +45,7 @@ def test_people_get_a_row_and_what_is_done(ralph: Ralph, start: Any) -> None:
 def test_nothing_at_work_is_said_on_stderr(ralph: Ralph) -> None:
     result = ralph("ps")
     assert (result.code, result.out) == (0, "")
-    assert "no run is at work" in result.err
+    assert "no run is running" in result.err
 
 
 def test_a_killed_run_is_never_shown_as_alive(ralph: Ralph, start: Any) -> None:

@@ -25,10 +25,10 @@ def test_stop_lets_the_current_turn_finish(ralph: Ralph, start: Any) -> None:
 def test_a_run_that_was_asked_to_end_is_stopping_until_it_has(ralph: Ralph, start: Any, eventually: Any) -> None:
     run = start()
     run.in_turn()
-    assert "again ends it now" in ralph("stop").out
+    assert "again stops it now" in ralph("stop").out
     eventually(lambda: '"state":"stopping"' in ralph("ps", "--json").out)
     assert "stopping" in ralph("ps").out
-    assert ralph("stop").out == f"run {run.id} ends now\n"
+    assert ralph("stop").out == f"run {run.id} stops now\n"
     assert run.finish() == 130
     assert '"state":"interrupted"' in ralph("ps", "-a", "--json").out
 

@@ -88,7 +88,7 @@ def test_a_note_waits_for_a_run_that_is_not_at_work(ralph: Ralph, agent: Callabl
 def test_an_empty_note_is_refused(ralph: Ralph, words: tuple[str, ...]) -> None:
     result = ralph("tell", *words)
     assert result.code == 2
-    assert "nothing to tell" in result.err
+    assert "no text to send" in result.err
 
 
 def test_a_note_may_come_from_standard_input(ralph: Ralph, start: Any) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.hostile_text import EVIL, SCRIPT, forge
 
 SIZE = (24, 80)
-NO_GOAL = 'ralph: no goal\nhint: say what to achieve: "GOAL", or -p TEXT, -f FILE, --spec FILE\n'
+NO_GOAL = 'ralph: no goal\nhint: say what to achieve: "GOAL", -p TEXT, -f FILE, --spec FILE, or text on stdin\n'
 
 
 class Terminal:
@@ -120,10 +120,13 @@ def test_without_colour_the_terminal_gets_none(terminal: Callable[..., Terminal]
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        ("sys.modules['textual'] = None", "the full screen needs textual\nhint: pip install 'ralph-until-done[tui]'"),
+        (
+            "sys.modules['textual'] = None",
+            "the TUI needs textual, which is not installed\nhint: pip install 'rich>=13.7' 'textual>=8'",
+        ),
         (
             "import textual; textual.__version__ = '1.0.0'",
-            "the full screen needs textual 8, not 1.0.0\nhint: pip install --upgrade textual",
+            "the TUI needs textual 8, not 1.0.0\nhint: pip install --upgrade textual",
         ),
     ],
     ids=["missing", "old"],
@@ -139,15 +142,13 @@ def test_what_is_missing_is_said(before: str, said: str, environment: dict[str, 
 def test_a_terminal_that_cannot_draw_is_none(terminal: Callable[..., Terminal]) -> None:
     one = terminal("ui", TERM="dumb")
     assert one.end() == 2
-    assert b"the full screen needs a terminal" in one.raw
+    assert b"the TUI needs a terminal" in one.raw
 
 
 def test_without_a_terminal_it_says_so(ralph: Callable[..., Any]) -> None:
     result = ralph("ui")
     assert (result.code, result.out) == (2, "")
-    assert result.err == (
-        "ralph: the full screen needs a terminal\nhint: `ralph ps` and `ralph logs -f` work anywhere\n"
-    )
+    assert result.err == ("ralph: the TUI needs a terminal\nhint: `ralph ps` and `ralph logs -f` work anywhere\n")
     result = ralph("ui", "no-such-folder")
     assert (result.code, result.err) == (2, "ralph: folder not found: no-such-folder\nhint: name a folder\n")
 

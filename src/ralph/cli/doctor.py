@@ -1,4 +1,4 @@
-"""`ralph doctor`: is everything here that a run needs? One line for each thing, with what to do about it."""
+"""`ralph doctor`: check what a run needs, one line per finding, with what to do about it."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ralph import __version__, agents
 from ralph.cli.table import DIRECTORY, Values, command, folder_of, no_words
 from ralph.core.secrets import Redactor, secret_values
-from ralph.core.text import clean, escaped
+from ralph.core.text import clean, escaped, plural
 from ralph.doctor import machine
 from ralph.doctor.machine import Finding, check_agent, probe_agent
 from ralph.errors import UNREADABLE, UserError, to_install
@@ -57,12 +57,15 @@ def doctor(values: Values, words: list[str]) -> int:
     if json:
         print(escaped(encode({"ok": not failed, "findings": found})).decode())
     else:
-        print(f"{failed} failed, {warned} to look at" if failed or warned else "all is well", file=sys.stderr)
+        print(
+            f"{plural(failed, 'problem')}, {plural(warned, 'warning')}" if failed or warned else "all is well",
+            file=sys.stderr,
+        )
     return 1 if failed else 0
 
 
 def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str, probe: bool) -> Iterator[Finding]:
-    """What every look finds, as it is found."""
+    """Yield the findings, one by one."""
     system = f"{platform.system()} {platform.machine()}"
     yield Finding("ralph", "ok", f"{__version__}; Python {platform.python_version()}, {system}")
     settings, said = _settings(folder, env, agent)
@@ -96,7 +99,7 @@ def _settings(folder: Path, env: Mapping[str, str], agent: str) -> tuple[Setting
 
 
 def _agents(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) -> Iterator[Finding]:
-    """How it stands with all known agents, or with the one that was asked for if it is one of them."""
+    """Yield a finding for each known agent, or for the one that was named."""
     if not agent:
         for name in agents.known():
             yield check_agent(name, keeper, folder, env)
@@ -106,7 +109,7 @@ def _agents(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) ->
 
 
 def _chosen(settings: Settings, folder: Path, env: Mapping[str, str]) -> tuple[Choice | None, Finding]:
-    """The agent that a run here would have."""
+    """Return the agent that a run here would use."""
     try:
         first, *others = choices(settings, env, str(folder))
     except UserError as error:
@@ -120,7 +123,7 @@ def _chosen(settings: Settings, folder: Path, env: Mapping[str, str]) -> tuple[C
 
 
 def _terminal(env: Mapping[str, str]) -> Finding:
-    """Where the screen of a run would be."""
+    """Describe the terminal."""
     stream = sys.stderr
     if not (stream.encoding or "").lower().startswith("utf"):
         return Finding("terminal", "warn", f"{stream.encoding}: signs and letters are replaced", "set LANG=C.UTF-8")
@@ -139,7 +142,7 @@ def _hooks(folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _hook(host: Host, scope: Scope, folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether a host has our hooks, and whether they call this ralph."""
+    """Yield whether a host has our hooks, and whether they call this ralph."""
     path = host.settings_file(scope, folder, env)
     try:
         if not has_hooks(host, scope, folder, env):
@@ -152,7 +155,7 @@ def _hook(host: Host, scope: Scope, folder: Path, env: Mapping[str, str]) -> Ite
     again = f"ralph hook install {host.name}{'' if scope == 'project' else f' --{scope}'}"
     stale = Finding("hooks", "warn", f"{where} has hooks of another ralph", f"renew them: `{again}`")
     if why := muted_by(host, folder, env):
-        yield Finding("hooks", "warn", why, "take that out, or loop from outside: `ralph run --preset promise`")
+        yield Finding("hooks", "warn", why, "remove that, or loop from outside: `ralph run --preset promise`")
         return
     yield Finding("hooks", "ok", where) if is_current else stale
 

@@ -1,4 +1,4 @@
-"""`ralph plan`: how does a wish become a list of tasks with checks that somebody has looked at?"""
+"""`ralph plan`: turn a goal into a list of tasks with checks that the user has reviewed."""
 
 import os
 import sys
@@ -59,18 +59,20 @@ def plan(values: dict[str, Any], words: list[str]) -> int:
     result shown. You answer the agent's questions, then accept the plan, edit it, or say what to change. `ralph work`
     and `--tasks` read the plan."""
     if not values.get("yes") and not (sys.stdin and sys.stdin.isatty()):
-        raise UserError("plan asks questions and needs a terminal", "run it in one, or accept what comes with --yes")
+        if not words and not {"prompt", "prompt_file", "issue"}.intersection(values):
+            raise UserError("no goal", 'ralph plan "GOAL"')
+        raise UserError("ralph plan asks questions and needs a terminal", "accept the plan as it comes: --yes")
     with Keeper.start() as keeper, ExitStack() as stack:
         return Planning(values, words, keeper, stack).play()
 
 
 class Planning:
-    """One plan, from the wish to the file."""
+    """One plan, from the goal to the file."""
 
     def __init__(self, values: dict[str, Any], words: list[str], keeper: Keeper, stack: ExitStack) -> None:
 
         if words and not {"prompt", "prompt_file"}.intersection(values) and os.path.isfile(words[0]):
-            values["prompt_file"], *words = words  # be it a plan or a description of what is wanted
+            values["prompt_file"], *words = words  # a plan, or a description of the goal
         self.asked: Request = parse_request("plan", values, words)
         self.workspace = self.asked.workspace
         self.settings: Settings = load_settings(self.workspace, self.asked.overrides, env=os.environ).settings
@@ -81,12 +83,12 @@ class Planning:
         given = [one.command for one in self.settings.checks]
         self.known = tuple(dict.fromkeys((*given, *found)))
         self.dialog = Dialog(sys.stdin, sys.stderr)
-        self.wish: PlanRequest | None = None
+        self.request: PlanRequest | None = None
         self._trials: Trials | None = None
         self._decided: dict[str, bool] = {}
 
     def play(self) -> int:
-        """0 once the plan is written, 1 if it is not accepted or asks something, else the outcome's code."""
+        """Return 0 if the plan was written, 1 if it was not accepted or has open questions, else the outcome's code."""
         plan, stop = self._first()
         if plan and self.asked.issue:
             plan = self._guarded(plan, self.asked.issue)
@@ -95,12 +97,11 @@ class Planning:
         try:
             return self._discuss(plan) if self.is_attended else self._accept(plan)
         except (EOFError, KeyboardInterrupt):
-            self.dialog.say(f"\nLeft; the plan so far is in {self._draft}")
+            self.dialog.say(f"\nStopped; the plan so far is in {self._draft}")
             return 130
 
     def _first(self) -> tuple[Plan | None, Stop | None]:
-        """The plan to look at: one that is there, or one that an agent makes."""
-
+        """Return the plan to review: an existing one, or one that an agent makes."""
         given = Path(self.asked.goal_file) if self.asked.goal_file else None
         text = load(given).text if given else self.asked.goal_text
         if not given and not text:
@@ -109,21 +110,21 @@ class Planning:
             self.path = given
             return load(given), None
         if self.path.exists():
-            hint = f"look at it again: ralph plan {self.path.name}; or write another: -o FILE"
-            raise UserError(f"{self.path.name} is there already", hint)
+            hint = f"review it again: ralph plan {self.path.name}; or write another: -o FILE"
+            raise UserError(f"{self.path.name} already exists", hint)
         folder = next(one for one in self.path.parents if one.exists())
-        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):  # before an agent is paid for it
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):  # before the agent costs anything
             raise UserError(f"cannot write {self.path}", "name another file with -o FILE")
         for run in recorded_in(self.workspace / ".ralph")[-1:]:
-            if run.facts.kind == "plan" and run.state == "killed":  # it could not put back what its agent had changed
+            if run.facts.kind == "plan" and run.state == "killed":  # it could not restore what its agent had changed
                 name = nickname(run.id)
-                said = f"run {name} was killed while it planned; what its agent changed is still here"
-                self.dialog.say(f"ralph: {said}: `ralph rewind {name} 0` makes the files what they were before it")
-        self.wish = PlanRequest(text, self.known, self.is_attended)
-        return self._ask(self.wish.prompt())
+                said = f"run {name} was killed while planning, and its agent's changes are still here"
+                self.dialog.say(f"ralph: {said}: `ralph rewind {name} 0` restores the files")
+        self.request = PlanRequest(text, self.known, self.is_attended)
+        return self._ask(self.request.prompt())
 
     def _guarded(self, plan: Plan, issue: "Issue") -> Plan:
-        """No command is taken from an issue: not one that stands in it, and unseen by a person none but known ones."""
+        """Remove commands that an issue suggests; without a person to review the plan, all but the known checks."""
         told = " ".join(issue.text.split())
 
         def is_taken(command: str) -> bool:
@@ -131,9 +132,9 @@ class Planning:
 
         guarded = plan.without_commands(is_taken).with_checks(() if self.is_attended else self.known)
         if guarded.commands() != plan.commands():
-            self.dialog.say("ralph: no command is taken from an issue: see what the plan says is not taken")
+            self.dialog.say("ralph: commands from the issue were removed; the plan says which")
         if not guarded.commands():
-            raise UserError("no check is left that does not come from the issue", 'name one: --check "CMD"')
+            raise UserError("every check comes from the issue, so none is used", 'name one: --check "CMD"')
         return guarded
 
     def _ask(self, prompt: str) -> tuple[Plan | None, Stop]:
@@ -155,7 +156,7 @@ class Planning:
         while True:
             self._keep(plan)
             if questions := plan.questions():
-                self.dialog.say("\nIt asks (an empty answer leaves a question open):")
+                self.dialog.say("\nThe agent asks (an empty answer leaves a question open):")
             plan = plan.with_answers({one: self.dialog.ask(f"  {clean(one)}\n  > ") for one in questions})
             self._keep(plan)
             self._show(plan)
@@ -163,28 +164,30 @@ class Planning:
             if choice.lower() in ("a", "accept") and not self._say_problems(plan):
                 return self._write(plan)
             if choice.lower() in ("l", "leave"):
-                self.dialog.say(f"Left; the plan is in {self._draft}")
+                self.dialog.say(f"Stopped; the plan is in {self._draft}")
                 return 1
             if choice.lower() in ("e", "edit"):
                 editor, code = edited(self._draft)
                 if code:
-                    self.dialog.say(f"! {editor} ended with exit code {code}; EDITOR says which one is used")
+                    self.dialog.say(f"! {editor} exited with {code}; choose another editor with EDITOR")
                 plan = Plan(load(self._draft).text, plan.name)
             elif choice.lower() in ("t", "tell"):
-                words = words.strip() or self.dialog.ask("What shall change? ")
-                wish = self.wish or PlanRequest("Carry out the plan below.", self.known, self.is_attended)
-                changed = self._ask(wish.prompt(plan, words))[0] if words else None
+                words = words.strip() or self.dialog.ask("What should change? ")
+                request = self.request or PlanRequest("Carry out the plan below.", self.known, self.is_attended)
+                changed = self._ask(request.prompt(plan, words))[0] if words else None
                 plan = changed or plan
 
     def _accept(self, plan: Plan) -> int:
-        """Without a person: the plan as it is, if it can be worked off."""
+        """Write the plan as it is, without a review, if it has no problems."""
         self._keep(plan)
         self._show(plan)
         if problems := plan.problems():
             raise UserError(problems[0], f"the plan is in {self._draft}")
         self._write(plan)
         if questions := plan.questions():
-            self.dialog.say(f"ralph: it asks: {one_line(questions[0])} (answer in {self.path.name}, then tick it)")
+            self.dialog.say(
+                f"ralph: the agent asks: {one_line(questions[0])} (answer in {self.path.name}, then tick it)"
+            )
             return 1
         return 0
 
@@ -196,10 +199,10 @@ class Planning:
             self._try(plan.commands())
 
     def _try(self, commands: list[str]) -> None:
-        """Shows how the checks stand today: the project's own, and what a person lets pass who has seen it."""
+        """Run the checks and show their results; commands that aren't the project's own need the user's consent."""
         strange = [command for command in commands if command not in self.known and command not in self._decided]
         if strange and self.is_attended:
-            self.dialog.say("To see how the checks stand today, these commands would be run now:")
+            self.dialog.say("ralph would now run these commands, to see which checks pass today:")
             self.dialog.say("\n".join(f"  {clean(one)}" for one in strange))
             is_let = self.dialog.ask("Run them? [Y/n] ").lower() not in ("n", "no")
             self._decided |= dict.fromkeys(strange, is_let)
@@ -218,11 +221,11 @@ class Planning:
             more = f"  ({unproven or why})" if unproven or why else ""
             self.dialog.say(f"  {one.state:<12}  {clean(one.command)}{more}")
         if tried and all(one.state == "green" for one in tried):
-            self.dialog.say("Every check is green already: as it is, this plan would prove nothing.")
+            self.dialog.say("Every check is green already, so they would prove nothing about this plan.")
         self.dialog.say("")
 
     def _say_problems(self, plan: Plan) -> bool:
-        """Whether there are any."""
+        """Show the problems of a plan; return whether there are any."""
         problems = [*plan.problems(), *(f"still open: {one_line(one)}" for one in plan.questions())]
         for problem in problems:
             self.dialog.say(f"! {problem}")
@@ -233,7 +236,7 @@ class Planning:
         return self.workspace / ".ralph" / DRAFT
 
     def _keep(self, plan: Plan) -> None:
-        """So that nothing is lost whatever happens next."""
+        """Save the draft, so that nothing is lost."""
         prepare(self.workspace)
         save(plan, self._draft)
 
@@ -247,5 +250,5 @@ class Planning:
             self._draft.unlink(missing_ok=True)
         print(self.path)
         name = os.path.relpath(self.path)
-        self.dialog.say(f"Next: ralph work {name}   or, one after the other in one loop: ralph loop --tasks {name}")
+        self.dialog.say(f"Next: ralph work {name}   or, in one loop: ralph loop --tasks {name}")
         return 0

@@ -1,5 +1,4 @@
-"""`ralph report`, `diff`, `accept`, `discard`, `rewind`, `clean`, `learn`, `trust`: what did a run leave, what becomes
-of it, and what may later runs make of it?"""
+"""Commands for ended runs: `ralph report`, `diff`, `accept`, `discard`, `rewind`, `clean`, `learn` and `trust`."""
 
 import os
 import sys
@@ -53,7 +52,7 @@ def report(values: Values, words: list[str]) -> int:
     """Write a page about what one run or several did and what needs you: one HTML file without other resources. On a
     terminal, without -o, it goes into the run's folder, and its path is printed."""
     if values.get("markdown") and values.get("json"):
-        raise UserError("--markdown and --json at once", "choose one")
+        raise UserError("--markdown can't be combined with --json", "choose one")
     runs = [read_run(values, [word]) for word in words] or [read_run(values, [])]
     form: ReportForm = "markdown" if values.get("markdown") else "json" if values.get("json") else "html"
     if runs[0].facts.kind == "work":
@@ -63,7 +62,7 @@ def report(values: Values, words: list[str]) -> int:
         shown = {run.id: evidence_of(run.folder, one, os.environ) for run, one in zip(runs, histories, strict=True)}
         data = written(histories, form, shown if form == "html" else None)
     if values.get("open") and (form != "html" or values.get("output") == "-"):
-        raise UserError("--open is for a page in a file", "leave out --markdown, --json and `-o -`")
+        raise UserError("--open needs an HTML file", "leave out --markdown, --json and `-o -`")
     into_file = form == "html" and (sys.stdout.isatty() or values.get("open"))
     target = values.get("output", "" if into_file else "-")
     if target == "-":
@@ -73,18 +72,18 @@ def report(values: Values, words: list[str]) -> int:
     try:
         if target:
             _write_given(path, data)
-        else:  # where an agent may have put a link or a pipe
+        else:  # an agent may have put a link or a pipe there
             runs[-1].folder.write(REPORT_FILE, data)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "name another file with -o FILE") from None
     print(path)
     if values.get("open") and not webbrowser.open(path.absolute().as_uri()):
-        raise UserError("no browser could be started here", f"open {path} yourself, or set BROWSER")
+        raise UserError("no browser found", f"open {path} yourself, or set BROWSER")
     return 0
 
 
 def _write_given(path: Path, data: bytes) -> None:
-    """Into what a person has named, which may be a pipe; but nobody waits for one to read it who is not there."""
+    """Write to a path that the user named; fail instead of waiting for the reader of a pipe."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     with open(fd, "wb", buffering=0) as file:
         os.set_blocking(fd, True)
@@ -106,7 +105,7 @@ def diff(values: Values, words: list[str]) -> int:
     run, number = run_and_number(values, words)
     repository, before, after = _ends(run, number)
     if tree_of(before) == tree_of(after):
-        print("nothing was changed", file=sys.stderr)
+        print("no changes", file=sys.stderr)
     elif values.get("stat"):
         for change in changed_files(repository, before, after):
             lines = "binary" if change.added is None else f"+{change.added} -{change.deleted}"
@@ -130,7 +129,7 @@ def _ends(run: Listed, number: int | None) -> tuple[Git, str, str]:
 
 
 def _print(chunks: Iterable[bytes]) -> None:
-    """To the letter, but a terminal is not let in for what a file may hold."""
+    """Print a patch verbatim; on a terminal with colours, and without secrets and control characters."""
     if not sys.stdout.isatty():
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)
@@ -215,14 +214,14 @@ def rewind(values: Values, words: list[str]) -> int:
     here unless given."""
     run, number = run_and_number(values, words)
     if number is None:
-        raise UserError("rewind to which iteration?", "give its number, 0 for the state before the first")
+        raise UserError("which iteration?", "ralph rewind N; 0 is the state before the first")
     said: list[str] = []
     done = afterwards.rewind(run, number, said.append, os.environ)
     state = f"after iteration {number}" if number else "before the first iteration"
     print(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", file=sys.stderr)
     for missed in done.missed:
-        print(f"Not as it was: {missed}.", file=sys.stderr)
-    print(f"What was there before is kept as {done.kept_as}.", file=sys.stderr)
+        print(f"Not restored exactly: {missed}.", file=sys.stderr)
+    print(f"The state before the rewind is saved as {done.kept_as}.", file=sys.stderr)
     print(*(cleaned(one) for one in said), sep="\n", end="\n" if said else "", file=sys.stderr)
     return 0
 
@@ -243,9 +242,9 @@ def clean(values: Values, words: list[str]) -> int:
 
     ralph lists what it would delete. On a terminal it then asks; elsewhere it deletes nothing without --yes. Unmerged
     work stays, and so does everything of a run that is running."""
-    no_words(words, "`ralph clean` looks after all runs of this user; -C DIR: those of one folder")
+    no_words(words, "`ralph clean` is about all your runs; -C DIR: those of one folder")
     for orphan in kill_orphans():
-        print(cleaned(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}"))
+        print(cleaned(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}"))
     below = os.path.abspath(values["directory"]) if "directory" in values else ""
     found = remains(parse_duration(values.get("older_than", OLDER)), below=below)
     going = [one for one in found if not one.kept]
@@ -255,19 +254,19 @@ def clean(values: Values, words: list[str]) -> int:
     for one in going:
         _say("goes", one)
     if not going:
-        print(f"nothing to take away that is older than {values.get('older_than', OLDER)}")
+        print(f"nothing to delete that is older than {values.get('older_than', OLDER)}")
         return 0
-    print(f"in all {_size(sum(one.size for one in going))}")
+    print(f"total {_size(sum(one.size for one in going))}")
     if not values.get("yes"):
         if not sys.stdin.isatty() or not sys.stdout.isatty():
-            print("nothing was done: `ralph clean --yes` does it")
+            print("nothing was deleted: `ralph clean --yes` deletes it")
             return 0
-        if input("Take it away? [y/N] ").strip().lower() not in ("y", "yes"):
+        if input("Delete it? [y/N] ").strip().lower() not in ("y", "yes"):
             return 0
     stayed = take_away(going)
     for one in stayed:
         _say("stays", one, one.kept)
-    print(f"{len(going) - len(stayed)} taken away")
+    print(f"{len(going) - len(stayed)} deleted")
     return 1 if stayed else 0
 
 
@@ -285,10 +284,9 @@ def _size(number: int) -> str:
 
 
 def edited(path: Path) -> tuple[str, int]:
-    """Has a person edit the file: by what, and its exit code."""
-
+    """Open a file in the user's editor; return the editor and its exit code."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    # As git; but where Ctrl-C is the editor's, it is not for a shell in between either.
+    # As git does it; Ctrl-C belongs to the editor, so the shell in between ignores it.
     words = ("/bin/sh", "-c", f'trap : INT; {editor} "$@"', editor, str(path))
     with ignore_ctrl_c():
         return editor, DetachedProcess.start(words, os.environ, (0, 1, 2), new_session=False).wait() or 0
@@ -310,34 +308,35 @@ def learn(values: dict[str, Any], words: list[str]) -> int:
     path = workspace / (load(workspace, {}, env=os.environ).settings.learn or NOTES_FILE)
     if values.get("edit"):
         if sys.stdin is None or not sys.stdin.isatty():
-            raise UserError("--edit needs a terminal", f"edit {path} as you like")
+            raise UserError("--edit needs a terminal", f"edit {path} directly")
         path.parent.mkdir(parents=True, exist_ok=True)
         editor, code = edited(path)
         if code:
-            raise UserError(f"{editor} ended with exit code {code}", "EDITOR says which one is used")
+            raise UserError(f"{editor} exited with {code}", "choose another editor with EDITOR")
     elif words:
         write_notes(path, add_note(read_notes(path), " ".join(words)))
     notes = read_notes(path)
     for note in notes:
         print(f"- {cleaned(note)}")
     if not notes:
-        print("ralph: nothing is learned here yet; --learn has a run leave a note", file=sys.stderr)
+        print("ralph: no notes yet; runs with --learn add them", file=sys.stderr)
     if path.exists() and path.stat().st_size > LARGEST_NOTES:
         print(
-            f"ralph: {path.name} is longer than {LARGEST_NOTES} bytes: the oldest notes go next time", file=sys.stderr
+            f"ralph: {path.name} is longer than {LARGEST_NOTES} bytes: the next run drops the oldest notes",
+            file=sys.stderr,
         )
     return 0
 
 
 @command(DIRECTORY, examples=("ralph trust",))
 def trust(values: Values, words: list[str]) -> int:
-    """Show which settings changed while a run was running here, and accept them. Until then no run obeys them."""
+    """Show which settings changed during a run here, and accept them. Until then no run uses them."""
     workspace = folder_of(values)
     difference = difference_in(workspace, os.environ)
     if not difference:
-        print("no settings have changed while a run was at work here")
+        print("no settings have changed during a run here")
         return 0
     print(readable(difference))
     accept_settings(workspace, os.environ)
-    print("accepted: the next run obeys these settings")
+    print("accepted: the next run uses these settings")
     return 0

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ralph.cli.request import one_run
 from ralph.cli.run import Shown, play
 from ralph.cli.table import DIRECTORY, Values, command
-from ralph.cli.work import resume as go_on_with_work
+from ralph.cli.work import resume as resume_work
 from ralph.core.events import Notice
 from ralph.core.model import Run
 from ralph.core.secrets import MARK
@@ -53,15 +53,15 @@ def resume(values: Values, words: list[str]) -> int:
     if found.is_alive:
         # The end of a pause: the process that plays the run continues.
         if any(name in values for name in LIMITS):
-            raise UserError(f"run {found.id} is at work: its limits are fixed", "stop it first: ralph stop")
-        print(f"run {found.id} goes on" + (" without an answer" if control.unpause(found) else ""))
+            raise UserError(f"run {found.id} is running: its limits are fixed", "stop it first: ralph stop")
+        print(f"run {found.id} continues" + (" without an answer" if control.unpause(found) else ""))
         return 0
     mailbox = Mailbox(found.place)
     mailbox.unpause()
     mailbox.sign_stop()
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
     if found.facts.kind == "work":
-        return go_on_with_work(found, shown)
+        return resume_work(found, shown)
     story = load_run(found.folder.journal)
     request = requests.read(found.id)
     notices = refuse_redacted(request)
@@ -106,11 +106,11 @@ def refuse_redacted(request: RunRequest) -> tuple[Notice, ...]:
     mark = MARK.decode()
     if mark in requests.encode(replace(request, goal_text="")).decode():
         raise UserError(
-            "this run was started with a key among its settings, which was not written down",
-            "start a new one, and keep keys in the environment",
+            "this run was started with a key in its settings, which ralph did not store",
+            "start a new run, and keep keys in the environment",
         )
     if mark in request.goal_text:
-        return (Notice(f"the goal held a key, which was not written down: the agent now reads {mark}"),)
+        return (Notice(f"the goal contained a key, which ralph did not store: the agent now reads {mark}"),)
     return ()
 
 
@@ -118,7 +118,7 @@ def with_limits(request: RunRequest, story: StoredRun, values: Values) -> RunReq
     """Return the request with new limits. Raise if the run has used up a limit and gets no more of it."""
     for name in ("max_iterations", "max_tokens"):
         if values.get(name, 1) < 1:
-            raise UserError(f"--{name.replace('_', '-')} {values[name]} is too little", "give a number above 0")
+            raise UserError(f"--{name.replace('_', '-')} {values[name]} is too small", "give a number above 0")
     keys = {"max_cost": "maxCost", "max_tokens": "maxTokens", "max_time": "maxTime"}
     said: dict[str, Any] = {key: values[name] for name, key in keys.items() if name in values}
     if "max_iterations" in values:
@@ -132,7 +132,7 @@ def with_limits(request: RunRequest, story: StoredRun, values: Values) -> RunReq
         said["sandbox"] = {"enabled": True}
     settings = override(request.settings, said) if said else request.settings
     outcome = story.finished.outcome if story.finished else ""
-    if outcome in SPENT and "until" not in values:  # by which what is there may be done already
+    if outcome in SPENT and "until" not in values:  # a new claim may make the work done as it is
         what, names, option = SPENT[outcome]
         if not any(name in values for name in names):
             raise UserError(f"run {story.run.id} has used {what}", f"give it more: ralph resume {option}")

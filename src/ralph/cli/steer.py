@@ -1,4 +1,4 @@
-"""`ralph tell`, `pause`, `stop`, `ask`: how do a person and a run at work speak to each other?"""
+"""`ralph tell`, `pause`, `stop` and `ask`: messages between a person and a run."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 from ralph.backlog.task_requests import tell_task
 from ralph.cli.request import one_run
 from ralph.cli.table import DIRECTORY, Values, command, folder_of
-from ralph.core.text import one_line
+from ralph.core.text import nickname, one_line
 from ralph.errors import UserError
 from ralph.run import control
 from ralph.run.options import Option
@@ -26,7 +26,7 @@ def tell(values: Values, words: list[str]) -> int:
     *named, text = words or [""]
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     if not text.strip():
-        raise UserError("nothing to tell", 'ralph tell [RUN] "TEXT"; a text of - is read from standard input')
+        raise UserError("no text to send", 'ralph tell [RUN] "TEXT"; - reads the text from standard input')
     if len(named) > 1:
         raise UserError(f"too many words: {' '.join(words)}", "put the text in quotes")
     folder = folder_of(values)
@@ -41,7 +41,7 @@ def tell(values: Values, words: list[str]) -> int:
         print(f"answered: {one_line(questions[0].text)}")
     notes = run.ungiven(len(Mailbox(run.place).read().notes))
     carries = "carries it" if notes == 1 else f"carries it and {notes - 1} more"
-    later = f"run {run.id} is not at work; its next prompt {carries} after `ralph resume {run.id}`"
+    later = f"run {run.id} is not running; its next prompt {carries} after `ralph resume {run.id}`"
     print(f"the next prompt of run {run.id} {carries}" if run.is_alive else later)
     for question in questions[1:]:
         print(f"still asked: {one_line(question.text)}")
@@ -54,11 +54,11 @@ def pause(values: Values, words: list[str]) -> int:
     --max-time."""
     run = one_run(values, words, control.why_not_running)
     control.pause(run)
-    print(f"run {run.id} pauses before its next turn; go on with `ralph resume {run.id}`")
+    print(f"run {run.id} pauses before its next turn; continue with `ralph resume {nickname(run.id)}`")
     return 0
 
 
-_GLANCE = 0.05
+POLL_INTERVAL = 0.05  # seconds
 
 
 @command(
@@ -72,30 +72,30 @@ def stop(values: Values, words: list[str]) -> int:
     """Stop a run as Ctrl-C would: the current step may finish, within the run's --grace. `ralph resume` continues a
     stopped run."""
     run = one_run(values, words, control.why_not_running)
-    gently = "ends once what it does at this moment is finished; `ralph stop` again ends it now"
-    print(f"run {run.id} {'ends now' if control.stop(run, bool(values.get('now'))) else gently}")
+    gently = "stops after the current step; `ralph stop` again stops it now"
+    print(f"run {run.id} {'stops now' if control.stop(run, bool(values.get('now'))) else gently}")
     while values.get("wait") and (seen := listed(run.place)) and seen.is_alive:
-        time.sleep(_GLANCE)
+        time.sleep(POLL_INTERVAL)
     return 0
 
 
-@command(words="QUESTION", examples=('ralph ask "Which of the two APIs shall I keep?"',))
+@command(words="QUESTION", examples=('ralph ask "Which of the two APIs should I keep?"',))
 def ask(values: Values, words: list[str]) -> int:
     """For agents inside a run: ask the person who started it. With --on-question wait the run waits for the answer;
     either way it is in the next prompt."""
     text = " ".join(words)
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     if not text.strip():
-        raise UserError("nothing is asked", 'ralph ask "QUESTION"; a question of - is read from standard input')
+        raise UserError("no question", 'ralph ask "QUESTION"; - reads it from standard input')
     folder = os.environ.get("RALPH_RUN_FOLDER", "")
     if not folder:
-        raise UserError("this is not inside a run", "an agent asks; a person says `ralph tell`")
+        raise UserError("not inside a run", 'only an agent can ask; to write to an agent: ralph tell "TEXT"')
     if not Path(folder).is_dir():
-        raise UserError(f"the run's folder is gone: {folder}", "there is nobody to ask")
+        raise UserError(f"folder of the run not found: {folder}", "continue without an answer")
     if not ask_by_file(text):
         Mailbox(Path(folder)).ask(text)
         run = listed(folder)
         if run and run.is_alive:
             control.wake(run)
-    print("The question is passed on. End your turn: an answer, if there is one, comes with the next prompt.")
+    print("The question is passed on. End your turn: the answer, if any, comes with the next prompt.")
     return 0

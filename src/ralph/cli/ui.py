@@ -1,4 +1,4 @@
-"""`ralph ui`, `ralph serve`: how does a person see and steer all runs, in a full screen or from a browser?"""
+"""`ralph ui` and `ralph serve`: open the TUI or the web UI."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from ralph.cli.table import DB, Values, command, no_words
 from ralph.errors import UserError, to_install
 from ralph.run.options import Option
 
-OLDEST = 8  # the first textual that leaves the colours to the terminal
+MIN_TEXTUAL = 8  # the first version that leaves the colours to the terminal
 WEB_PACKAGES = ("anyio", "h11", "segno", "starlette", "uvicorn")
 
 
@@ -30,7 +30,7 @@ def ui(values: Values, words: list[str]) -> int:
     if not place.is_dir():
         raise UserError(f"folder not found: {path}", "name a folder")
     if not is_possible():
-        raise UserError("the full screen needs a terminal", "`ralph ps` and `ralph logs -f` work anywhere")
+        raise UserError("the TUI needs a terminal", "`ralph ps` and `ralph logs -f` work anywhere")
     if "db" not in values:
         return open_screen(place)
     from ralph.cli.worker import mirror_fleet
@@ -40,19 +40,19 @@ def ui(values: Values, words: list[str]) -> int:
 
 
 def is_possible() -> bool:
-    """Whether a person sits at a terminal that can draw: keys come from stdin, and textual draws on stderr."""
+    """Whether this is a terminal that the TUI can use: textual reads stdin and draws on stderr."""
     is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     return is_terminal and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
-    """Returns when the person has left. `given` are options that hold for every run started there."""
+    """Open the TUI and return when the user leaves. `given` are options for every run that is started there."""
     try:
         from textual import __version__ as version
     except ModuleNotFoundError:
-        raise UserError("the full screen needs textual", to_install("tui")) from None
-    if int(version.partition(".")[0]) < OLDEST:
-        raise UserError(f"the full screen needs textual {OLDEST}, not {version}", "pip install --upgrade textual")
+        raise UserError("the TUI needs textual, which is not installed", to_install("tui")) from None
+    if int(version.partition(".")[0]) < MIN_TEXTUAL:
+        raise UserError(f"the TUI needs textual {MIN_TEXTUAL}, not {version}", "pip install --upgrade textual")
     from ralph.show.words import nickname
     from ralph.tui.app import RalphApp
     from ralph.tui.draw import look_for
@@ -65,8 +65,8 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     finally:
         state.close()
     for name in map(nickname, kept):
-        how = f"run {name} goes on: `ralph logs -f {name}` shows it, `ralph stop {name}` ends it"
-        print(how if name else "a run goes on: `ralph ps` shows it", file=sys.stderr)
+        how = f"run {name} continues: `ralph logs -f {name}` follows it, `ralph stop {name}` stops it"
+        print(how if name else "a run continues: `ralph ps` lists it", file=sys.stderr)
     return 3 if app.return_code else 0
 
 

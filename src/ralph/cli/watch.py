@@ -1,4 +1,4 @@
-"""`ralph ps`, `show`, `logs`: which runs are at work, what did one of them do, and what does it say?"""
+"""`ralph ps`, `show` and `logs`: list runs, show what one did, print its output."""
 
 import os
 import shlex
@@ -45,23 +45,20 @@ def ps(values: Values, words: list[str]) -> int:
     if values.get("json"):
         return print_objects([*seen, *find_orphans()])
     if not seen:
-        nothing = (
-            "nothing has been run on this machine" if values.get("all") else "no run is at work; see `ralph ps -a`"
-        )
+        nothing = "no runs on this machine yet" if values.get("all") else "no run is running; `ralph ps -a` lists all"
         print(nothing, file=sys.stderr)
     else:
         _show_runs(seen)
-    for workspace, number in loops_at_work().items():  # no runs of ralph's: only where they are is said
-        loops = "a loop inside a session goes" if number == 1 else f"{number} loops inside sessions go"
-        print(f"{loops} on in {clean(workspace)}: see `ralph hook status` there")
+    for workspace, number in loops_at_work().items():  # not in the table: an agent's session, not ralph, runs them
+        loops = "a loop is" if number == 1 else f"{number} loops are"
+        print(f"{loops} running inside agent sessions in {clean(workspace)}: see `ralph hook status` there")
     for orphan in find_orphans():
-        print(clean(f"run {orphan.run} was killed; still running: {orphan}; `ralph clean` ends it"))
+        print(clean(f"run {orphan.run} was killed; still running: {orphan}; `ralph clean` kills it"))
     return 0
 
 
 def _show_fleet(values: Values) -> int:
     """Print the backlogs of a fleet and its workers."""
-
     with mirror_fleet(values["db"]) as mirror:
         seen = [run for run in runs_now(bool(values.get("all"))) if run.run in mirror]
         if values.get("json"):
@@ -69,14 +66,13 @@ def _show_fleet(values: Values) -> int:
         if seen:
             _show_runs(seen)
         else:
-            print("no work is open there; see `ralph ps -a --db URL`", file=sys.stderr)
+            print("no backlog is open there; `ralph ps -a --db URL` lists all", file=sys.stderr)
         for line in mirror.describe_workers():
             print(clean(line))
     return 0
 
 
 def _show_runs(seen: "list[RunNow]") -> None:
-
     columns, _ = terminal_size(sys.stdout, 0)
     style = choose(sys.stdout)
     print("\n".join(run_list(seen, style, columns, time.time(), os.path.expanduser("~"))))
@@ -100,7 +96,7 @@ def show(values: Values, words: list[str]) -> int:
     return 0
 
 
-_GLANCE = 0.1
+POLL_INTERVAL = 0.1  # seconds
 
 
 @command(
@@ -121,8 +117,8 @@ def logs(values: Values, words: list[str]) -> int:
     if values.get("json"):
         out = sys.stdout.buffer
         for line in lines:
-            if decode_entry(line) is not None:  # one that was cut off is none
-                out.write(escaped(line))  # ralph wrote it so; but an agent can write there, too
+            if decode_entry(line) is not None:  # not a line that was cut off
+                out.write(escaped(line))  # an agent can write to the journal as well
                 if follows:
                     out.flush()
         out.flush()
@@ -133,35 +129,31 @@ def logs(values: Values, words: list[str]) -> int:
 
 
 def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
-    """The journal, line by line; where it is followed, until the run is over."""
-
+    """Yield the journal's lines; if it is followed, until the run has ended."""
     reader = JournalReader.open(run.folder.journal)
     yield from reader.lines()
     while follows:
         now = listed(run.place)
         follows = now is not None and now.is_alive
         yield from reader.lines()
-        time.sleep(_GLANCE if follows else 0)
+        time.sleep(POLL_INTERVAL if follows else 0)
 
 
 def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
-
     with nullcontext(sys.stdout) if values.get("follow") else paged() as out:
-        read = _written(run, lines, values, out)
-    # what the lines themselves do not say
+        read = _print_events(run, lines, values, out)
     now, journal = listed(run.place), run.folder.journal
     if not read and journal.stat().st_size:
-        raise UserError(f"cannot understand {journal}", "was it written by another version of ralph?")
+        raise UserError(f"cannot parse {journal}", "was it written by another version of ralph?")
     if not read:
-        print(f"ralph: there is nothing yet in {journal}", file=sys.stderr)
+        print(f"ralph: {journal} is still empty", file=sys.stderr)
     if now and now.state == "killed":
-        print(f"ralph: run {run.id} was killed; go on with `ralph resume {run.id}`", file=sys.stderr)
+        print(f"ralph: run {run.id} was killed; continue with `ralph resume {run.id}`", file=sys.stderr)
     return 0
 
 
-def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]) -> int:
-    """Writes the lines of a run; how many of its journal could be read."""
-
+def _print_events(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]) -> int:
+    """Print the events as the screen would; return how many lines could be read."""
     now = 0.0
     is_terminal = sys.stdout.isatty()
     color = False if values.get("no_color") else None
@@ -194,14 +186,13 @@ def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]
 
 @contextmanager
 def paged() -> Iterator[IO[str]]:
-    """Where to write for a person: through `$RALPH_PAGER`, `$PAGER` or `less`, where standard output is a terminal.
-    `less` shows what fits on the screen at once, and leaves it there."""
+    """Yield a stream for a person: on a terminal through `$RALPH_PAGER`, `$PAGER` or `less`, else standard output."""
     if not sys.stdout.isatty():
         yield sys.stdout
         return
 
     words: list[str] = []
-    with suppress(ValueError):  # a quotation without an end
+    with suppress(ValueError):  # an unclosed quote
         words = shlex.split(os.environ.get("RALPH_PAGER", os.environ.get("PAGER", "less")))
     program = shutil.which(words[0]) if words and words[0] != "cat" else None
     if not program:
@@ -220,7 +211,7 @@ def paged() -> Iterator[IO[str]]:
             os.close(reader)
         try:
             with (
-                suppress(BrokenPipeError),  # who has read enough closes it
+                suppress(BrokenPipeError),  # the user quit the pager
                 open(writer, "w", encoding="utf-8", errors="backslashreplace") as out,
             ):
                 yield out

@@ -1,5 +1,4 @@
-"""`ralph work`: how is a list of tasks worked off by many loops at once, and merged through a gate that lets nothing
-red pass?"""
+"""`ralph work`: run the tasks of a backlog in parallel, and merge what passes the checks."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ if TYPE_CHECKING:  # the fleet is an optional extra
 
 ACTIONS = ("status", "retry", "withdraw")
 SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop", "show", "report")
-"""Those that reach a work of many machines from any of them."""
+"""With --db: what can be done from any of the machines that share a backlog."""
 
 
 @command(
@@ -68,7 +67,7 @@ SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop", "show", "report")
     ),
 )
 def work(values: dict[str, Any], words: list[str]) -> int:
-    """Work off a backlog: each task is a loop in its own worktree, and a merge gate decides what is merged.
+    """Run the tasks of a backlog, each in its own worktree, and merge those that pass every check.
 
     BACKLOG is a file (Markdown checkboxes, prd.json, tasks.json), a folder (Backlog.md), github:, github:label=NAME or
     beads:. Every commit on the target branch has passed every check.
@@ -84,7 +83,7 @@ def work(values: dict[str, Any], words: list[str]) -> int:
     ralph work status|retry|withdraw … --db URL    as above; status also shows the workers
     ralph work pause|resume|stop [WORK] --db URL   pause it, continue it, end it
     ralph work show|report [WORK] --db URL         what happened, as lines or as Markdown"""
-    is_shared = "db" in values or "RALPH_DB" in os.environ  # by the environment where nothing here is meant
+    is_shared = "db" in values or "RALPH_DB" in os.environ
     if words and words[0] in SHARED_ACTIONS and is_shared and not os.path.exists(words[0]):
         seen = act_on_shared(words[0], values, words[1:])
         return _show_shared(seen, words[0], bool(values.get("json"))) if seen else 0
@@ -93,7 +92,7 @@ def work(values: dict[str, Any], words: list[str]) -> int:
     if "issue" in values:
         number = values["issue"].strip().rpartition("/issues/")[2].removeprefix("#")
         if not (number.isascii() and number.isdigit()):
-            raise UserError(f"{values['issue']!r} names no issue", "give its number: --issue 42")
+            raise UserError(f"--issue: expected a number or URL, got {values['issue']!r}", "for example: --issue 42")
         words = [*words, f"github:{number}"]
     if not words:
         raise UserError("no backlog", "name a file or folder with tasks, github: or beads:")
@@ -103,11 +102,10 @@ def work(values: dict[str, Any], words: list[str]) -> int:
 
 
 def start(values: dict[str, Any], word: str) -> int:
-    """Takes on a backlog, and works it off."""
-
+    """Start a new backlog run."""
     limits = _limits(values)
     if "db" in values and "push" not in values:
-        raise UserError("--db needs --push", "machines meet at a remote's branch: --push=REMOTE/BRANCH")
+        raise UserError("--db needs --push", "machines share their work through a remote branch: --push=REMOTE/BRANCH")
     workspace, overrides = loop_settings(values)
     home = home_of(workspace)
     source = source_of(word, workspace, home)
@@ -146,7 +144,7 @@ def start(values: dict[str, Any], word: str) -> int:
 def _limits(values: dict[str, Any]) -> dict[str, Any]:
     """Return the limits of the whole backlog; those of each run are settings."""
     if values.get("max_cost", 1) <= 0:
-        raise UserError(f"--max-cost {values['max_cost']} is too little", "give a number above 0")
+        raise UserError(f"--max-cost {values['max_cost']} is too small", "give a number above 0")
     return {
         "max_cost": values.get("max_cost"),
         "max_time": parse_duration(values["max_time"]) if "max_time" in values else None,
@@ -154,18 +152,17 @@ def _limits(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def play(order: WorkOrder, reading: BacklogContent, shown: Shown, notice: str = "") -> int:
-    """Works a backlog off in front of a person; the rest of it where it was begun before."""
-
+    """Run a backlog, or the rest of one that was started before."""
     with ExitStack() as stack:
         ralph = prepare(Path(order.workspace))
         stack.enter_context(work_lock(ralph, order.id))
         folder = RunFolder(ralph, order.id)
         folder.make()
         put_order(folder, order)
-        return _played(order, folder, reading=reading, shown=shown, notice=notice, stack=stack)
+        return _run_coordinator(order, folder, reading=reading, shown=shown, notice=notice, stack=stack)
 
 
-def _played(
+def _run_coordinator(
     order: WorkOrder, folder: RunFolder, *, reading: BacklogContent, shown: Shown, notice: str, stack: Any
 ) -> int:
 
@@ -191,18 +188,16 @@ def _played(
 
 
 def resume(run: Listed, shown: Shown) -> int:
-    """Goes on with a work that was stopped, killed, or has tasks that stand aside."""
-
+    """Continue a backlog that was stopped, killed, or has parked tasks."""
     order = read(run.folder, ORDER, WorkOrder)
     if order.is_shared:
-        hint = f"`ralph work resume {order.name} --db URL` opens it again, `ralph worker --db URL` takes part here"
-        raise UserError(f"work {order.name} is shared with other machines", hint)
+        hint = f"`ralph work resume {order.name} --db URL` reopens it, `ralph worker --db URL` joins in"
+        raise UserError(f"backlog {order.name} is shared with other machines", hint)
     return play(order, read_list(order.source, Path(order.workspace)), shown)
 
 
 def act(action: str, values: dict[str, Any], words: list[str]) -> int:
-    """`ralph work status`, `retry` and `withdraw`."""
-
+    """Carry out `ralph work status`, `retry` or `withdraw`."""
     folder = folder_of(values)
     if action == "status":
         return _status(task_requests.work_meant(words[0] if words else "", folder), bool(values.get("json")))
@@ -213,8 +208,7 @@ def act(action: str, values: dict[str, Any], words: list[str]) -> int:
 
 
 def _status(run: Listed, as_json: bool) -> int:
-    """How the tasks of a work stand."""
-
+    """Print the state of every task."""
     history = work_history(run)
     board = history.board
     made = rows(board, running_summaries(run.folder, board))
@@ -249,14 +243,12 @@ def _show_shared(seen: WorkView, action: str, as_json: bool) -> int:
 
 
 def _print_items(board: Board, made: Sequence[Row]) -> None:
-
     columns, _ = terminal_size(sys.stdout, 200)
     print("\n".join(table(board, made, choose(sys.stdout), columns, most=len(made))))
 
 
 def _print_story(history: WorkHistory) -> None:
-    """What needs a person, and what happened when."""
-
+    """Print what needs the user, and what happened when."""
     for job, why in history.needing():
         print(f"needs you: {one_line(job.task.key)}: {one_line(why, 500)} ({one_line(retry_command(job))})")
     if merge := merge_command(history):
@@ -265,8 +257,7 @@ def _print_story(history: WorkHistory) -> None:
 
 
 def show_work(run: Listed, as_json: bool) -> int:
-    """`ralph show` of a work: what needs you, each task, and what happened when."""
-
+    """Show a backlog: what needs the user, what happened when, and every task."""
     if as_json:
         return _status(run, as_json=True)
     history = work_history(run)
@@ -276,7 +267,6 @@ def show_work(run: Listed, as_json: bool) -> int:
 
 
 def work_report(run: Listed, form: str) -> bytes:
-
     history = work_history(run)
     if form == "json":
         return escaped(encode(history)) + b"\n"
@@ -285,8 +275,7 @@ def work_report(run: Listed, form: str) -> bytes:
 
 
 def log_of_work(lines: Iterator[bytes], stamped: bool) -> int:
-    """`ralph logs` of a work: the lines that were on the screen."""
-
+    """Print the lines that were on a backlog's screen."""
     for line in lines:
         entry = decode_entry(line)
         text = sentence(entry.event())[0] if entry else ""
@@ -297,18 +286,17 @@ def log_of_work(lines: Iterator[bytes], stamped: bool) -> int:
 
 
 def ends_of_work(run: Listed) -> tuple[Git, str, str]:
-    """What the target was when a work began, and is now."""
-
+    """Return the target branch of a backlog when it started, and now."""
     order = read(run.folder, ORDER, WorkOrder)
     home = require_git(Path(order.workspace))
     now = home.resolve(order.target_ref)
     if not now:
-        raise UserError(f"the target {order.shown_target} is gone", "was the branch removed?")
+        raise UserError(f"target branch not found: {order.shown_target}", "was it deleted?")
     return home, order.base, now
 
 
 def merged_range(run: Listed, home: Git) -> tuple[str, str] | None:
-    """Where the work on a task began and what of it merged; None for one that has not merged."""
+    """Return the states before and after a task's merge; None if it isn't merged."""
     journal = RunFolder(run.folder.path.parents[1], run.facts.work).journal
     if not os.path.exists(journal):
         return None

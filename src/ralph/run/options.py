@@ -447,7 +447,7 @@ PLAN = (
     *_group(
         "Plan",
         Option("-o --output FILE", "Where to write the plan (default: PLAN.md)."),
-        Option("--yes", "Ask nothing, and accept a plan that can be worked off."),
+        Option("--yes", "Ask nothing, and accept a plan without problems."),
     ),
     *without(GOAL, "spec"),
     *AGENT,

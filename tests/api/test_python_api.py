@@ -372,3 +372,32 @@ print(Supervisor(Path("root/project/task"), run_root=lambda attempt: None, cance
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "program.py"]
     checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert checked.stdout == "Success: no issues found in 1 source file\n"
+
+
+def test_two_loops_with_different_settings_run_in_one_program_at_the_same_time(tmp_path: Path) -> None:
+    before, both = dict(os.environ), threading.Barrier(2, timeout=30)
+    results: dict[str, RalphLoopResult] = {}
+
+    def run(name: str, check: str, tag: str, cap: int) -> None:
+        folder = tmp_path / name
+        folder.mkdir()
+
+        class Meeting(Worker):
+            def run(self, prompt: str) -> str:
+                both.wait()  # both loops are in a turn now
+                return tag
+
+        config = RalphConfig(name, [check], completion_tag=tag, max_iterations=cap)
+        results[name] = RalphLoop(config, lambda **kwargs: Meeting(), folder, cancel=threading.Event()).run()
+
+    threads = [
+        threading.Thread(target=run, args=("green", "test $(basename $PWD) = green", "READY", 2)),
+        threading.Thread(target=run, args=("red", "test $(basename $PWD) = green", "FINISHED", 1)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (results["green"].stop_reason, results["red"].stop_reason) == ("all_checks_passed", "max_iterations")
+    assert [result.total_iterations for result in (results["green"], results["red"])] == [1, 1]
+    assert dict(os.environ) == before

@@ -65,7 +65,7 @@ def test_processes_left_when_both_were_killed_are_shown_and_ended(
     left()
     shown = ralph("ps").out
     assert "was killed; still running: 3 processes" in shown
-    assert "`ralph clean` ends it" in shown
+    assert "`ralph clean` kills it" in shown
     (told,) = map(json.loads, ralph("ps", "--json").out.splitlines())
     assert (told["state"], told["alive"]) == ("left behind", False)
     assert len(told["processes"]) == 3

@@ -103,7 +103,6 @@ class _Run:
             )
         )
         self._journal.close()
-        self._registration.close()
 
 
 class _Page:

@@ -238,7 +238,7 @@ ACTS = {
         "try_run",
         "stream",
         "recall",
-        "facts_in",
+        "read_summary",
         "read",
         "read_file",
         "read_given",

@@ -396,7 +396,7 @@ def test_one_work_at_a_time_and_a_second_run_beside_it(works: Works, eventually:
     works.wait_for("task_started", key="T1")
     second = works.work()
     assert second.returncode == 2
-    assert "another work goes on in" in second.stderr
+    assert "another backlog is running in" in second.stderr
     go(works)
 
 

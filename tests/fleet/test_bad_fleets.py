@@ -157,7 +157,7 @@ def test_one_list_is_taken_on_once(fleet: Fleet) -> None:
     assert "TASKS.md is already being worked off on origin/main" in done.stderr.splitlines()[-2]
     done = first.ralph("worker", "--db", fleet.url)
     assert done.returncode == 2
-    assert "another work goes on in" in done.stderr
+    assert "another backlog is running in" in done.stderr
 
 
 def test_a_work_of_a_newer_ralph_is_left_alone(fleet: Fleet) -> None:

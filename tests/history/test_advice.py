@@ -15,7 +15,7 @@ from ralph.history.states import STATES
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.journal import Journal
 from ralph.store.mailbox import Mailbox
-from ralph.store.register import STATE, recorded_in
+from ralph.store.register import STATE, runs_in
 from ralph.store.writer import Registration, Writer, enlist
 
 ENDED = [name for name, state in STATES.items() if state.needs_you and name in {*Outcome}]
@@ -50,14 +50,14 @@ def test_the_advice_for_an_ended_run_is_accepted(
 ) -> None:
     fake = agent(CHANGES)
     assert ralph("run", "-p", "the goal", "-m", "1", "--check", "test -f file", "--agent", fake, *where).code == 1
-    (run,) = recorded_in(repository / ".ralph")
+    (run,) = runs_in(repository / ".ralph")
     forge_outcome(Path(run.place), outcome)
     follow(ralph, advice(ralph))
 
 
 def test_the_advice_for_a_killed_run_is_accepted(ralph: Ralph, agent: Callable[..., str], repository: Path) -> None:
     ralph("run", "-p", "the goal", "-m", "1", "--check", "test -f file", "--agent", agent(CHANGES))
-    (run,) = recorded_in(repository / ".ralph")
+    (run,) = runs_in(repository / ".ralph")
     journal = Path(run.place) / "journal.ndjson"
     kept = [line for line in journal.read_text().splitlines(keepends=True) if '"run_finished"' not in line]
     journal.write_text("".join(kept))
@@ -88,7 +88,6 @@ def test_the_advice_for_a_run_that_waits_is_accepted(
         follow(ralph, advice(ralph))
     finally:
         journal.close()
-        registration.close()
 
 
 def finish_in_worktree(ralph: Ralph, agent: Callable[..., str]) -> None:
@@ -102,7 +101,7 @@ def test_after_accept_or_discard_nothing_is_left_to_do(
     ralph: Ralph, agent: Callable[..., str], repository: Path, verb: str
 ) -> None:
     finish_in_worktree(ralph, agent)
-    (run,) = recorded_in(repository / ".ralph")
+    (run,) = runs_in(repository / ".ralph")
     assert advice(ralph) == [f"ralph accept {run.id[-4:]}"]
     assert ralph(verb).code == 0
     shown = ralph("show").out

@@ -11,7 +11,7 @@ from ralph.errors import UserError
 from ralph.history.evidence import evidence_of, files_in, patch_of
 from ralph.history.feed import entries_of, history_now, history_of, with_files
 from ralph.store.folder import RunFolder
-from ralph.store.register import Listed, recorded_in
+from ralph.store.register import Listed, runs_in
 
 WORKS = """echo "line $N $MY_PASSPHRASE" >> file; [ $N = 2 ] && echo new > fresh
 echo '{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{"command":"ls"}}]}}'
@@ -42,7 +42,7 @@ CHANGES = 'printf "line $N\\tx\\n" >> file; [ $N = 2 ] && printf "\\0" > image; 
 @pytest.fixture
 def run(ralph: Callable[..., Any], agent: Callable[..., str], repository: Path) -> Listed:
     assert ralph("run", "-p", "the goal", "--check", "test -f image", "--agent", agent(CHANGES)).code == 0
-    (found,) = recorded_in(repository / ".ralph")
+    (found,) = runs_in(repository / ".ralph")
     return found
 
 

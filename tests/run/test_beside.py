@@ -41,7 +41,7 @@ def test_worktrees_work_beside_one_another_and_beside_a_run_in_the_tree(
     eventually(lambda: len(list(trees.glob("*/started"))) == 2 and (workspace / "started").exists())
     refused = ralph("run", "goal", "--agent", "fake-agent", "--until", "checks", "--check", "true")
     assert refused.code == 2
-    assert "another run is at work in" in refused.err
+    assert "another run is running in" in refused.err
     assert "--worktree" in refused.err
     (Path(environment["HOME"]) / "go").touch()
     said = [run.communicate()[1] for run in runs]

@@ -1,7 +1,7 @@
 """One control room: what stands against steering a run is the same wherever it is asked for."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ralph.errors import UserError
 from ralph.run import control
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
-from ralph.store.register import Listed, listed
+from ralph.store.register import Listed, run_at
 from ralph.store.writer import Registration, enlist
 from ralph.tui.slash_commands import TypedCommand
 from ralph.tui.tui_state import TuiState
@@ -43,22 +43,14 @@ class OnRecord:
 
     @property
     def listed(self) -> Listed:
-        found = listed(self.folder.path)
+        found = run_at(self.folder.path)
         assert found
         return found
 
 
 @pytest.fixture
-def recorded(workspace: Path, environment: dict[str, str]) -> Iterator[Callable[[Path], OnRecord]]:
-    made: list[OnRecord] = []
-
-    def record(place: Path) -> OnRecord:
-        made.append(OnRecord(place, workspace, environment))
-        return made[-1]
-
-    yield record
-    for one in made:
-        one.registration.close()
+def recorded(workspace: Path, environment: dict[str, str]) -> Callable[[Path], OnRecord]:
+    return lambda place: OnRecord(place, workspace, environment)
 
 
 @pytest.fixture

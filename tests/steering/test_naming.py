@@ -110,7 +110,7 @@ def test_one_of_very_many_is_found_as_fast_as_they_are_read(monkeypatch: pytest.
     def seconds(number: int) -> float:
         ids = [f"{one:05}" for one in range(number)]
         known = [Listed(one, str(tmp_path / one), RunSummary(run=one), is_alive=False) for one in ids]
-        monkeypatch.setattr("ralph.store.find_run.recorded_in", lambda ralph: known)
+        monkeypatch.setattr("ralph.store.find_run.runs_in", lambda ralph: known)
         monkeypatch.setattr("ralph.store.find_run.runs", lambda env: known)
         began = time.thread_time()
         looked: list[str] = []

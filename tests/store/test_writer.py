@@ -78,7 +78,7 @@ def test_talk_beyond_its_room_is_left_out_and_the_numbers_have_no_gaps() -> None
     assert len(heard) == 4, "listeners hear all of it"
     assert [one["seq"] for one in paper.told] == [1, 2, 3, 4]
     assert [one["type"] for one in paper.told] == ["agent_text", "agent_result", "notice", "agent_finished"]
-    assert "3 events of this turn are left out" in paper.told[2]["data"]["text"]
+    assert "3 events of this turn were left out" in paper.told[2]["data"]["text"]
 
 
 def test_a_new_turn_has_room_again() -> None:
@@ -99,7 +99,7 @@ def test_the_last_plan_of_a_turn_is_written_however_much_was_said_before(is_read
     writer(events.AgentFinished(exit_code=0, duration_s=1.0))
     todo, notice, _ = paper.told
     assert todo["data"] == {"items": [{"text": "last", "status": "pending"}]}
-    assert notice["data"]["text"].startswith("3 events of this turn are left out")
+    assert notice["data"]["text"].startswith("3 events of this turn were left out")
     writer(events.AgentFinished(exit_code=0, duration_s=1.0))
     assert len(paper.told) == 4, "it is written once"
 
@@ -128,7 +128,7 @@ def test_of_what_is_neither_written_nor_read_only_the_number_is_told() -> None:
     assert told == [events.Unheard(2), safe, events.Unheard(3, ("t1",))]
     writer(events.AgentFinished(exit_code=0, duration_s=1.0))
     assert [one["type"] for one in paper.told] == ["notice", "agent_finished"]
-    assert "7 events of this turn are left out" in paper.told[0]["data"]["text"]
+    assert "7 events of this turn were left out" in paper.told[0]["data"]["text"]
 
 
 def test_what_is_read_is_told_with_its_words_beyond_the_room_too() -> None:

@@ -226,7 +226,7 @@ def test_two_supervisors_do_not_share_a_task(task: Any, agent: Agent, pipe: Pipe
     started.read()
     second = task.supervise("--agent", "false")
     assert second.returncode == 2
-    assert f"another run is at work in {task.folder.path}" in second.stderr
+    assert f"another run is running in {task.folder.path}" in second.stderr
     assert str(process.pid) in second.stderr
     go.write()
     process.communicate()

@@ -52,7 +52,7 @@ class Recorded:
         self._registration.begin()
         enlist(self.folder, env)
         self.id = run_id
-        self._closers = (journal.close, self._registration.close)
+        self._closers = (journal.close,)
         self.tell(
             e.RunStarted(
                 goal=GOAL,

@@ -135,7 +135,6 @@ class Scene:
         if not self._is_closed:
             self._is_closed = True
             self._journal.close()
-            self._registration.close()
 
 
 def night(

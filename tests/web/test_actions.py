@@ -12,7 +12,7 @@ from tests.web.conftest import Serve, Served, eventually
 from tests.web.scenes import Scene
 
 from ralph.core import events as e
-from ralph.store.register import listed, runs
+from ralph.store.register import run_at, runs
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_run_is_started_in_a_worktree_and_continues_without_the_web_ui(
     served.process.kill()
     served.process.wait()
     eventually(lambda: ended(home, run_id))
-    run = listed(project / ".ralph" / "runs" / run_id)
+    run = run_at(project / ".ralph" / "runs" / run_id)
     assert run is not None
     assert run.facts.goal == form["goal"]
     assert run.facts.branch == f"ralph/{run_id}"
@@ -248,7 +248,7 @@ def test_an_ended_run_is_resumed_with_a_higher_limit(serve: Serve, home: dict[st
     refused = served.post(f"runs/{run.id}/resume")
     assert (refused.status, "has used all its iterations" in refused.text) == (409, True)
     assert served.post(f"runs/{run.id}/resume", more="2").status == 200
-    eventually(lambda: (now := listed(run.place)) is not None and now.facts.finished == 3)
+    eventually(lambda: (now := run_at(run.place)) is not None and now.facts.finished == 3)
     eventually(lambda: ended(home, run.id))
     served.process.terminate()
 

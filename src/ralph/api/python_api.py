@@ -227,7 +227,7 @@ class PythonAgent:
         turn = self._call(prompt, run)
         text, took = context.redact.text(turn.text), time.monotonic() - began
         turn = replace(turn, text=text, ended_at=time.time(), duration=took, agent=NAME)
-        folder.ended(turn, text.encode("utf-8", "replace"))
+        folder.record_end(turn, text.encode("utf-8", "replace"))
         kind, reason = (turn.failure.kind, turn.failure.reason) if turn.failure else ("", "")
         context.tell(events.AgentFinished(exit_code=turn.exit_code, duration_s=took, failure=kind, reason=reason))
         return turn

@@ -46,7 +46,7 @@ from ralph.process.deadline import Deadline
 from ralph.process.signals import Interrupt
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
-from ralph.store.register import facts_in
+from ralph.store.register import read_summary
 
 TICK = 1.0
 REREADER, CLEARING = "*", "-"  # no task's keys
@@ -327,7 +327,7 @@ class Coordinator:
         if order.max_cost is None or time.monotonic() - self._looked < SEEN:
             return
         self._looked = time.monotonic()
-        seen = [facts_in(str(self._folder.path.parent / job.run)) for job in ledger.board.of("working")]
+        seen = [read_summary(str(self._folder.path.parent / job.run)) for job in ledger.board.of("working")]
         spending = sum(standing.cost_usd or 0.0 for standing in seen if standing)  # of the loops at work, so far
         if ledger.board.spent + spending >= order.max_cost and not self._end:
             self._stop(Outcome.BUDGET.value, "its budget is spent", 1)

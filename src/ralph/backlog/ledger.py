@@ -21,8 +21,8 @@ from ralph.run.notify import Notification, Notifier
 from ralph.show.works import Row, WorkScreen, count_states, last_line, rows
 from ralph.store.folder import RunFolder
 from ralph.store.journal import Journal, decode_entry, read_entries
-from ralph.store.register import facts_in
-from ralph.store.writer import OFTEN_ENOUGH, LineSink, Registration, Writer
+from ralph.store.register import read_summary
+from ralph.store.writer import WRITE_INTERVAL, LineSink, Registration, Writer
 
 WorkTold = work_events.WorkEvent | events.Notice
 Listener = Callable[..., None]
@@ -121,7 +121,7 @@ class WorkRegistration(Registration):
     def __call__(self, *happened: Any) -> None:
         """Not at each of a thousand tasks: `tick` tells what is left to tell."""
         turns = [event for event in happened if isinstance(event, work_events.WorkStarted | work_events.WorkFinished)]
-        self._is_behind = not turns and time.time() - self._written < OFTEN_ENOUGH
+        self._is_behind = not turns and time.time() - self._written < WRITE_INTERVAL
         if not self._is_behind:
             self._tell_all(*turns)
 
@@ -154,18 +154,18 @@ class WorkRegistration(Registration):
                     seconds=event.duration_s,
                     exit_code=event.exit_code,
                 )
-        self._write_now()
+        self._try_write()
 
     def began(self, at: float) -> None:
         """It was begun elsewhere, and before."""
         if at and at != self._facts.began:
             self._facts = replace(self._facts, began=at)
-            self._write_now()
+            self._try_write()
 
     def leave(self) -> None:
         """The work goes on, but not here."""
         self._facts = replace(self._facts, outcome="interrupted", reason="it goes on elsewhere", exit_code=130)
-        self._write_now()
+        self._try_write()
 
     def rows(self) -> list[Row]:
         """Every task, with where its loop stands."""
@@ -175,7 +175,7 @@ class WorkRegistration(Registration):
 
 def running_summaries(folder: RunFolder, board: Board) -> dict[str, RunSummary | None]:
     """Where the loops stand that are at work."""
-    return {job.task.key: facts_in(str(folder.path.parent / job.run)) for job in board.of("working") if job.run}
+    return {job.task.key: read_summary(str(folder.path.parent / job.run)) for job in board.of("working") if job.run}
 
 
 class Audience:
@@ -191,7 +191,6 @@ class Audience:
         """It takes its leave when the stack is left."""
         stack.callback(self.screen.close)
         self.registration.begin()
-        stack.callback(self.registration.close)
 
     def attend(self, ledger: JournalLedger, stack: ExitStack, deadline: Deadline | None = None) -> None:
         """Hears of all that is told from now on."""

@@ -30,7 +30,7 @@ from ralph.settings import Settings, override
 from ralph.store.folder import RunFolder, new_run_id
 from ralph.store.mailbox import Mailbox
 from ralph.store.orders import backlog_order_folder, read_order, write_order
-from ralph.store.register import facts_in
+from ralph.store.register import read_summary
 
 ORDER, REQUEST, TASKS = "work.json", "gate.json", "tasks"
 SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")
@@ -182,7 +182,7 @@ def assign_task(
 
     `red` are the checks that fail on the target, if that is allowed; `worker` names this machine in a fleet.
     """
-    known = facts_in(str(folder.path.parent / job.run)) if job.run else None
+    known = read_summary(str(folder.path.parent / job.run)) if job.run else None
     resumes = known is not None and known.outcome in ("", Outcome.INTERRUPTED.value)
     run = job.run if resumes else new_run_id(time.time())
     if resumes:  # it may have ended while the backlog run was paused

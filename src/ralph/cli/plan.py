@@ -35,7 +35,7 @@ from ralph.settings import Settings
 from ralph.settings import load as load_settings
 from ralph.settings.detect_checks import installed_checks
 from ralph.store.folder import cannot_write, prepare, remember_red, seen_red
-from ralph.store.register import recorded_in
+from ralph.store.register import runs_in
 
 OUTPUT = "PLAN.md"
 DRAFT = "plan.md"
@@ -115,7 +115,7 @@ class Planning:
         folder = next(one for one in self.path.parents if one.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):  # before the agent costs anything
             raise UserError(f"cannot write {self.path}", "name another file with -o FILE")
-        for run in recorded_in(self.workspace / ".ralph")[-1:]:
+        for run in runs_in(self.workspace / ".ralph")[-1:]:
             if run.facts.kind == "plan" and run.state == "killed":  # it could not restore what its agent had changed
                 name = nickname(run.id)
                 said = f"run {name} was killed while planning, and its agent's changes are still here"

@@ -42,7 +42,7 @@ from ralph.settings.trust import Untrusted
 from ralph.show.outlet import Ndjson
 from ralph.show.screen import Screen, make_screen
 from ralph.store.folder import new_run_id
-from ralph.store.register import recorded_in, runs
+from ralph.store.register import runs, runs_in
 from ralph.store.stored_run import StoredRun
 from ralph.supervise.supervision import supervise_workspace
 
@@ -279,7 +279,7 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
         [command, "--quiet", *options.words_of(given, options.COMMANDS[command]), "--", *words], os.environ
     )
     here = os.path.join(values.get("directory", "."), ".ralph")
-    while not (found := next((run for run in (*runs(), *recorded_in(here)) if launched.plays(run)), None)):
+    while not (found := next((run for run in (*runs(), *runs_in(here)) if launched.plays(run)), None)):
         if launched.exit_code is not None:
             complain(*launched.complaint())
             return launched.exit_code

@@ -14,7 +14,7 @@ from ralph.run import control
 from ralph.run.options import Option
 from ralph.store.find_run import find_workspace
 from ralph.store.mailbox import Mailbox, ask_by_file
-from ralph.store.register import listed, recorded_in
+from ralph.store.register import run_at, runs_in
 
 
 @command(
@@ -31,7 +31,7 @@ def tell(values: Values, words: list[str]) -> int:
         raise UserError(f"too many words: {' '.join(words)}", "put the text in quotes")
     folder = folder_of(values)
     here = find_workspace(folder)
-    has_works = any(run.facts.kind == "work" for run in recorded_in(here / ".ralph"))
+    has_works = any(run.facts.kind == "work" for run in runs_in(here / ".ralph"))
     if named and has_works and (said := tell_task(named[0], text, folder)):  # the task's loop is not running
         print(said)
         return 0
@@ -39,7 +39,7 @@ def tell(values: Values, words: list[str]) -> int:
     questions = control.tell(run, text)
     if questions:
         print(f"answered: {one_line(questions[0].text)}")
-    notes = run.ungiven(len(Mailbox(run.place).read().notes))
+    notes = run.pending_notes(len(Mailbox(run.place).read().notes))
     carries = "carries it" if notes == 1 else f"carries it and {notes - 1} more"
     later = f"run {run.id} is not running; its next prompt {carries} after `ralph resume {run.id}`"
     print(f"the next prompt of run {run.id} {carries}" if run.is_alive else later)
@@ -74,7 +74,7 @@ def stop(values: Values, words: list[str]) -> int:
     run = one_run(values, words, control.why_not_running)
     gently = "stops after the current step; `ralph stop` again stops it now"
     print(f"run {run.id} {'stops now' if control.stop(run, bool(values.get('now'))) else gently}")
-    while values.get("wait") and (seen := listed(run.place)) and seen.is_alive:
+    while values.get("wait") and (seen := run_at(run.place)) and seen.is_alive:
         time.sleep(POLL_INTERVAL)
     return 0
 
@@ -94,7 +94,7 @@ def ask(values: Values, words: list[str]) -> int:
         raise UserError(f"folder of the run not found: {folder}", "continue without an answer")
     if not ask_by_file(text):
         Mailbox(Path(folder)).ask(text)
-        run = listed(folder)
+        run = run_at(folder)
         if run and run.is_alive:
             control.wake(run)
     print("The question is passed on. End your turn: the answer, if any, comes with the next prompt.")

@@ -26,7 +26,7 @@ from ralph.show.screen import make_screen
 from ralph.show.summary import run_list, told
 from ralph.store.journal import JournalReader, decode_entry
 from ralph.store.orphans import find_orphans
-from ralph.store.register import Listed, listed
+from ralph.store.register import Listed, run_at
 
 
 @command(
@@ -133,7 +133,7 @@ def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
     reader = JournalReader.open(run.folder.journal)
     yield from reader.lines()
     while follows:
-        now = listed(run.place)
+        now = run_at(run.place)
         follows = now is not None and now.is_alive
         yield from reader.lines()
         time.sleep(POLL_INTERVAL if follows else 0)
@@ -142,7 +142,7 @@ def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
 def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
     with nullcontext(sys.stdout) if values.get("follow") else paged() as out:
         read = _print_events(run, lines, values, out)
-    now, journal = listed(run.place), run.folder.journal
+    now, journal = run_at(run.place), run.folder.journal
     if not read and journal.stat().st_size:
         raise UserError(f"cannot parse {journal}", "was it written by another version of ralph?")
     if not read:

@@ -31,7 +31,7 @@ from ralph.process.signals import Interrupt
 from ralph.show.outlet import Ndjson
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.mailbox import Mailbox
-from ralph.store.register import facts_in
+from ralph.store.register import read_summary
 from ralph.store.writer import enlist
 
 
@@ -115,7 +115,7 @@ class LocalWork:
     def spending(self) -> float:
         """What the running loops here have cost so far."""
         runs = (self.log.state.board.working.get(key) for key in self.children)
-        return sum((facts.cost_usd or 0.0) for run in runs if run and (facts := facts_in(self.run_path(run))))
+        return sum((facts.cost_usd or 0.0) for run in runs if run and (facts := read_summary(self.run_path(run))))
 
     def run_path(self, run: str) -> str:
         return str(self.folder.path.parent / run)

@@ -285,4 +285,3 @@ class Copy:
         if self._ledger.finished is None:
             self._registration.leave()
         self._ledger.close()
-        self._registration.close()

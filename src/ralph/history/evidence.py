@@ -23,7 +23,7 @@ from ralph.history.work_history import WorkHistory
 from ralph.store.archive import Logs
 from ralph.store.folder import RunFolder
 from ralph.store.journal import Entry, JournalReader, decode_entry
-from ralph.store.register import Listed, listed
+from ralph.store.register import Listed, run_at
 
 MAX_LINES = 20_000
 MAX_LINE = 500
@@ -210,7 +210,7 @@ def task_evidence(run: Listed, history: WorkHistory, env: Mapping[str, str]) -> 
     """Return the failed checks and the changes of each task of a backlog whose run is on this machine, by key."""
     found = {}
     for key, job in [*history.board.jobs.items()][:MAX_TASKS]:
-        task_run = listed(Path(run.place).parent / job.run) if job.run else None
+        task_run = run_at(Path(run.place).parent / job.run) if job.run else None
         if task_run:
             with suppress(UserError):
                 found[key] = _evidence_of_task(task_run, env)

@@ -21,7 +21,7 @@ from ralph.history.work_history import work_history
 from ralph.store.folder import RunFolder, seen_red
 from ralph.store.journal import Entry, JournalReader, decode_entry, unreadable
 from ralph.store.mailbox import Mailbox
-from ralph.store.register import Listed, recorded_in
+from ralph.store.register import Listed, runs_in
 
 TreePair = tuple[str, str]
 Known = TypeVar("Known")
@@ -180,7 +180,7 @@ def _branch_exists(history: RunHistory) -> bool:
 
 def _is_parked(run: Listed, history: RunHistory) -> bool:
     """Return whether the run's task is parked in the latest backlog here, which is the one that can be retried."""
-    works = [one for one in recorded_in(run.folder.path.parents[1]) if one.facts.kind == "work"]
+    works = [one for one in runs_in(run.folder.path.parents[1]) if one.facts.kind == "work"]
     latest = max(works, key=lambda one: one.id, default=None)
     if latest is None or latest.id != history.work:
         return False

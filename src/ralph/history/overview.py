@@ -10,7 +10,7 @@ from ralph.core.model import STOP_REQUEST
 from ralph.core.state import RunSummary
 from ralph.history.states import state_of
 from ralph.store.mailbox import Mail, Mailbox
-from ralph.store.register import Listed, loops, runs
+from ralph.store.register import Listed, runs, session_loops
 
 MAX_SECONDS = 1e12  # of a run without a duration; its times may be anything
 DISMISSED = "dismissed"
@@ -58,7 +58,7 @@ def runs_now(everything: bool = False, env: Mapping[str, str] = os.environ) -> l
 def loops_at_work(env: Mapping[str, str] = os.environ) -> dict[str, int]:
     """Return how many loops inside sessions run in each workspace that has any."""
     found: dict[str, int] = {}
-    for file in loops(env).values():
+    for file in session_loops(env).values():
         workspace = file.rsplit("/", 3)[0]
         found[workspace] = found.get(workspace, 0) + 1
     return found
@@ -98,7 +98,7 @@ def run_now(run: Listed, now: float, mail: Mail | None = None, successes: Succes
         age_s=age,
         lasted_s=age if run.is_alive else facts.seconds or min(max(facts.changed - facts.began, 0.0), MAX_SECONDS),
         questions=tuple(question.text for question in mail.questions),
-        notes=run.ungiven(len(mail.notes)),
+        notes=run.pending_notes(len(mail.notes)),
         pausing=mail.is_paused,
         mergeable=mergeable,
     )

@@ -34,7 +34,7 @@ from ralph.run.prompt_line import QUOTES, parse_prompt_line
 from ralph.settings import PRESETS, Settings, load
 from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import cannot_write, new_run_id, prepare
-from ralph.store.register import loops as known_loops
+from ralph.store.register import session_loops
 
 # The options of `ralph hook start` and /ralph-loop, with their help where it differs from that of `ralph run`.
 _PROMISE = PRESETS["promise"]
@@ -260,7 +260,7 @@ def _register(loop: Loop, env: Mapping[str, str]) -> None:
     with suppress(OSError):
         os.makedirs(links, mode=0o700, exist_ok=True)
         there = {entry.path for entry in os.scandir(links)}  # before the rest: another loop may be starting right now
-        for link in there - {link for link, known in known_loops(env).items() if known != file}:
+        for link in there - {link for link, known in session_loops(env).items() if known != file}:
             os.unlink(link)
         os.symlink(file, f"{links}/{loop.run}")
 

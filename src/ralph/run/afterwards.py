@@ -41,7 +41,7 @@ from ralph.settings.trust import Watched
 from ralph.store.folder import is_occupied, prepare, workspace_lock
 from ralph.store.orders import remove_orders
 from ralph.store.orphans import kill_orphans
-from ralph.store.register import STATE, Listed, listed, runs
+from ralph.store.register import STATE, Listed, run_at, runs
 from ralph.store.stored_run import load_run
 
 DISCARDED = "discarded"
@@ -343,7 +343,7 @@ def _unmerged(run: Listed) -> str:
 
 
 def _remove_run(run: Listed) -> None:
-    now = listed(run.place)
+    now = run_at(run.place)
     if now and now.is_alive:
         raise UserError(f"run {run.id} has gone on")
     if home := _repository_of(run):

@@ -279,7 +279,7 @@ class CliAgent:
                 turn = second.take(prompt)
         # The answer may become part of a prompt or of a file: from here on it holds no keys.
         turn = replace(turn, text=self._context.redact.text(turn.text), agent=choice.name)
-        folder.ended(turn, turn.text.encode("utf-8", "replace"))
+        folder.record_end(turn, turn.text.encode("utf-8", "replace"))
         return turn
 
     def _whose(self, purpose: str, run: Run) -> int:
@@ -377,7 +377,7 @@ class _Turn:
             return self._limit_reached(parser.spent) if parser.spent else ""
 
         def on_start(pid: int) -> None:
-            self._folder.started(pid)
+            self._folder.record_start(pid)
             words = tuple(whole_words(word, _LONGEST_WORD, "…") for word in invocation.argv)
             context.tell(
                 events.Notice(f"Prompt: {one_line(request.prompt)}", "debug"),

@@ -22,7 +22,7 @@ from ralph.process.signals import NUDGE, Interrupt
 from ralph.store.find_run import Objection, owner, refuse_foreign, why_not_begun
 from ralph.store.folder import workspace_lock
 from ralph.store.mailbox import Mailbox
-from ralph.store.register import Listed, listed
+from ralph.store.register import Listed, run_at
 
 IS_DONE, AT_WORK = "is done", "is at work"
 FOR_ONE_TURN = "was started by the agent of a task, for one turn"
@@ -68,7 +68,7 @@ def why_not_resume(run: Listed) -> str:
 def reload(run: Listed, objection: Objection) -> Listed:
     """Return the run as it is now: what a person looks at may be a second old. Raise if there is an objection, or if
     the run belongs to another user."""
-    now = listed(run.place)
+    now = run_at(run.place)
     if now is None:
         raise Objected(run.id, "is no longer on record", "was its folder removed?")
     refuse_foreign(now)

@@ -103,7 +103,7 @@ def play(
             teller = _open_journal(plan, folder, locks=locks, redact=redact, sinks=sinks, is_read=is_read, stack=stack)
         watched = _watch_settings(plan)
         with reporting(teller=teller, watched=watched):
-            registration = _register(plan, folder, interrupt, stack)
+            registration = _register(plan, folder, interrupt)
             context = _make_context(plan, folder, keeper, teller, redact=redact, clock=clock, deadline=deadline)
             worktree = _check_out(plan, context, locks) if settings.worktree else None
             context = replace(context, root=Path(worktree.workspace) if worktree else context.root)
@@ -246,7 +246,7 @@ def _watch_settings(plan: RunPlan) -> Watched:
     return watched
 
 
-def _register(plan: RunPlan, folder: RunFolder, interrupt: Interrupt, stack: ExitStack) -> Registration:
+def _register(plan: RunPlan, folder: RunFolder, interrupt: Interrupt) -> Registration:
     """Make the run visible to `ralph ps`."""
     request = plan.request
     kind = "plan" if request.looks_only else ""
@@ -259,7 +259,6 @@ def _register(plan: RunPlan, folder: RunFolder, interrupt: Interrupt, stack: Exi
         kind=kind,
     )
     registration.begin()
-    stack.callback(registration.close)
     return registration
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ralph.errors import UserError
-from ralph.store.register import Listed, recorded_in, runs
+from ralph.store.register import Listed, runs, runs_in
 from ralph.store.stored_run import load_run
 
 Objection = Callable[[Listed], str]
@@ -28,7 +28,7 @@ def find_run(
 ) -> Listed:
     """Return the run called `name` (any unique part of its id), or the one that makes sense without a name."""
     try:
-        local = recorded_in(here / ".ralph")  # oldest first
+        local = runs_in(here / ".ralph")  # oldest first
     except PermissionError:
         whose = owner(here / ".ralph" / "runs")
         raise UserError(f"the runs in {here} belong to {whose}", f"only {whose} may look at them") from None

@@ -1,4 +1,4 @@
-"""Where does a run keep its things? In `.ralph/`: settings, logs of checks, and one private folder per run."""
+"""The `.ralph/` folder of a workspace: settings, logs of checks, locks, and one private folder per run."""
 
 import errno
 import fcntl
@@ -29,12 +29,12 @@ IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's 
 
 
 def prepare(workspace: Path) -> Path:
-    """The workspace's `.ralph/`, made if it is missing, and kept out of git."""
+    """Return the workspace's `.ralph/`; make it if it is missing, and keep it out of git."""
     folder = workspace / ".ralph"
     try:
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
-            raise ReplacedFileError(errno.ELOOP, "it is a link, which is not followed", str(folder))
+            raise ReplacedFileError(errno.ELOOP, "it is a link", str(folder))
         if not is_ignored(folder):
             write_file(folder / ".gitignore", IGNORE.encode())
     except OSError as error:
@@ -43,7 +43,7 @@ def prepare(workspace: Path) -> Path:
 
 
 def is_ignored(folder: StrPath) -> bool:
-    """Whether it has a file that keeps it out of git; git would wait for ever for a pipe of that name."""
+    """Whether the folder has a `.gitignore`. A pipe of that name doesn't count: git would wait for it for ever."""
     try:
         return S_ISREG(os.lstat(f"{os.fspath(folder)}/.gitignore").st_mode)
     except OSError:
@@ -57,11 +57,11 @@ def cannot_write(path: StrPath, error: OSError) -> UserError:
 
 
 def write(path: StrPath, data: bytes) -> None:
-    """A file with this content, or one line that says why there is none."""
+    """Write a file; make its folder again if an agent that cleans up has removed it."""
     try:
         try:
             write_file(path, data)
-        except FileNotFoundError:  # an agent that cleans up has removed its folder
+        except FileNotFoundError:
             make_folder(os.path.dirname(path))
             write_file(path, data)
     except OSError as error:
@@ -69,7 +69,7 @@ def write(path: StrPath, data: bytes) -> None:
 
 
 def add(path: StrPath, data: bytes) -> None:
-    """More at the end of a file, or one line that says why there is not."""
+    """Append to a file."""
     try:
         add_to_file(path, data)
     except OSError as error:
@@ -77,7 +77,7 @@ def add(path: StrPath, data: bytes) -> None:
 
 
 class RunFolder:
-    """`.ralph/runs/<run-id>/`: the journal, and what each iteration read and wrote. For the user's eyes only."""
+    """`.ralph/runs/<run-id>/`: the journal, and what each iteration read and wrote. Only its owner can read it."""
 
     def __init__(self, ralph: Path, run_id: str) -> None:
         self.id = run_id
@@ -92,7 +92,7 @@ class RunFolder:
             raise cannot_write(self.path, error) from None
 
     def write(self, name: str, data: bytes) -> None:
-        """A file of the run's own, whole or not at all."""
+        """Write a file of the run, whole or not at all."""
         path = self.path / name
         try:
             make_folder(str(path.parent))
@@ -102,7 +102,7 @@ class RunFolder:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """What belongs to the latest turn in the environment of what is started for it."""
+        """What the latest turn adds to the environment of the programs that are started for it."""
         return {}
 
     @property
@@ -113,7 +113,7 @@ class RunFolder:
         """The run has ended."""
 
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> "TurnFolder":
-        """The folder of one iteration, or of a review or another turn inside it."""
+        """Make and return the folder of an iteration, or of another turn inside it, such as a review."""
         name = f"{number:03d}" if purpose == "work" else f"{number:03d}-{purpose}"
         folder = f"{self.path}/iterations/{name}"
         _make(folder)
@@ -121,8 +121,7 @@ class RunFolder:
 
 
 class TurnFolder:
-    """What one turn reads and writes. `env` is what its agent finds in its environment because of it. Paths are plain
-    text: to make five `Path`s takes longer than to make the files."""
+    """What one turn reads and writes. `env` is added to the environment of its agent."""
 
     stdout_name = "stdout.log"
     stderr_name = "stderr.log"
@@ -133,16 +132,16 @@ class TurnFolder:
         self.stdout, self.stderr = f"{path}/{self.stdout_name}", f"{path}/{self.stderr_name}"
 
     def scratch(self) -> str:
-        """A folder in which the agent may write, made if it is missing."""
+        """Make and return a folder in which the agent may write."""
         folder = f"{self.path}/scratch"
         _make(folder)
         return folder
 
-    def started(self, pid: int) -> None:
-        """The agent is at work."""
+    def record_start(self, pid: int) -> None:
+        """Note that the agent is running."""
 
-    def ended(self, turn: Turn, answer: bytes) -> None:
-        """The agent's turn is over; `answer` is what may be kept of what it said."""
+    def record_end(self, turn: Turn, answer: bytes) -> None:
+        """Write down the agent's answer, which has no secrets in it."""
         write(self.output, answer)
 
 
@@ -154,7 +153,7 @@ def _make(folder: str) -> None:
 
 
 def new_run_id(now: float) -> str:
-    """Sortable by time, to the thousandth of a second, and short enough to say aloud."""
+    """Return a new id. Ids sort by time, to the thousandth of a second, and their ends are short enough to say."""
     letters = "23456789abcdefghijkmnpqrstuvwxyz"  # 32 of them, in their order
     thousandth = int(now % 1 * 1024)
     numbers = (thousandth // 32, thousandth % 32, *os.urandom(2))
@@ -162,13 +161,13 @@ def new_run_id(now: float) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{suffix}"
 
 
-PATIENCE = 3.0
+LOCK_TIMEOUT = 3.0  # seconds
 
 
 @contextmanager
 def work_lock(ralph: Path, run_id: str) -> Iterator[None]:
-    """One work at a time in a workspace: two would take the same items."""
-    handle = _locked(ralph / "work.lock", run_id, "another work goes on in")
+    """While entered, no other backlog runs in the workspace: two would start the same tasks."""
+    handle = _lock(ralph / "work.lock", run_id, "another backlog is running in")
     try:
         yield
     finally:
@@ -177,13 +176,15 @@ def work_lock(ralph: Path, run_id: str) -> Iterator[None]:
 
 @contextmanager
 def workspace_lock(ralph: Path, run_id: str) -> Iterator[Callable[[], None]]:
-    """Held by this process alone: its children do not inherit it, and the kernel drops it when the process dies. What
-    is given locks again, where somebody has removed the file."""
-    handles = [_locked(ralph / "lock", run_id)]
+    """While entered, no other run works in the workspace. Yields a function that locks again if the file was removed.
+
+    Children do not inherit the lock, and the kernel releases it when this process dies.
+    """
+    handles = [_lock(ralph / "lock", run_id)]
 
     def lock_again() -> None:
         if os.fstat(handles[-1]).st_nlink == 0:
-            handles.append(_locked(ralph / "lock", run_id))
+            handles.append(_lock(ralph / "lock", run_id))
 
     try:
         yield lock_again
@@ -193,8 +194,7 @@ def workspace_lock(ralph: Path, run_id: str) -> Iterator[Callable[[], None]]:
 
 
 def is_occupied(folder: Path) -> bool:
-    """Whether a run is at work in this folder."""
-
+    """Whether a run is running in this folder."""
     try:
         handle = open_file(folder / ".ralph" / "lock", os.O_RDWR)
     except OSError:
@@ -208,15 +208,16 @@ def is_occupied(folder: Path) -> bool:
     return False
 
 
-def _locked(path: Path, run_id: str, trouble: str = "another run is at work in") -> int:
-    """The lock's descriptor. A holder that was killed may be survived for a moment by a child that had not yet become
-    the program it was to be; and one that has only just got the lock may not have signed it yet."""
+def _lock(path: Path, run_id: str, trouble: str = "another run is running in") -> int:
+    """Return the lock's descriptor, or raise an error that names the holder.
 
+    Waits a moment for a dead holder: a child of it may not have started its program yet, and still have the lock.
+    """
     try:
         handle = open_file(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise cannot_write(path, error) from None
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -228,7 +229,7 @@ def _locked(path: Path, run_id: str, trouble: str = "another run is at work in")
             os.close(handle)
             raise UserError(
                 f"{trouble} {path.parent.parent}: {holder or 'unknown'}",
-                "wait for it, stop it with `ralph stop`, or work beside it with --worktree",
+                "wait for it, stop it with `ralph stop`, or work next to it with --worktree",
             )
         time.sleep(0.01)
     try:
@@ -239,11 +240,11 @@ def _locked(path: Path, run_id: str, trouble: str = "another run is at work in")
     return handle
 
 
-PROOFS, MOST_PROOFS = "proofs.json", 1000
+PROOFS, MAX_PROOFS = "proofs.json", 1000
 
 
 def seen_red(ralph: Path) -> frozenset[str]:
-    """The commands that some run here has seen fail."""
+    """Return the commands that some run here has seen fail."""
     try:
         return frozenset(json.decode(read_file(ralph / PROOFS, 16 << 20), type=list[str]))
     except (OSError, *UNREADABLE):
@@ -251,11 +252,11 @@ def seen_red(ralph: Path) -> frozenset[str]:
 
 
 def remember_red(ralph: Path, commands: Iterable[str]) -> None:
-    """Keeps that these were red. To know it is a comfort: where it cannot be kept, they stay unproven."""
+    """Note that these checks failed once, so they can fail. If that cannot be written, they stay unproven."""
     fresh = list(dict.fromkeys(commands))
     known = seen_red(ralph) if fresh else frozenset()
     fresh = [command for command in fresh if command not in known]
     if not fresh:
         return
     with suppress(OSError):
-        replace_file(ralph / PROOFS, json.encode([*sorted(known), *fresh][-MOST_PROOFS:]))
+        replace_file(ralph / PROOFS, json.encode([*sorted(known), *fresh][-MAX_PROOFS:]))

@@ -1,5 +1,7 @@
-"""What is written down while a run goes on? Each event becomes a line: numbered, dated, without keys, and no more of
-them than a person would read. Where the run stands is kept in a file of its own folder, to which a link leads."""
+"""What a run writes while it runs: events as journal lines, without keys and within limits, and its summary.
+
+The summary is in a file of the run's folder; a link in ralph's state folder leads to it.
+"""
 
 import os
 import time
@@ -16,23 +18,25 @@ from ralph.core import events
 from ralph.core.secrets import Redactor
 from ralph.core.state import Activity, RunSummary, after
 from ralph.core.text import escaped
-from ralph.files import open_own, state_folder
+from ralph.files import replace_file, state_folder
 from ralph.process.descendants import own_start
 from ralph.store.folder import RunFolder, cannot_write
 from ralph.store.journal import read_entries
-from ralph.store.register import JOURNAL, STATE, facts_in, host, summarize
+from ralph.store.register import JOURNAL, STATE, host, read_summary, summarize
 from ralph.store.stored_run import StoredRun
 
 LineSink = Callable[[bytes], None]
-TEXT_LIMIT = 65536
-KEY_LENGTH = 16384
-_WORDY = (events.AgentText, events.ToolFinished)
+TEXT_LIMIT = 65536  # characters of one event; the turn's log has all of it
+KEY_LENGTH = 16384  # characters that a private key may have
+_LONG_EVENTS = (events.AgentText, events.ToolFinished)
 
 
 class Writer:
-    """Encodes each event once, and gives the lines to every sink. What looks like a key, or is known to be one, reaches
-    nobody; and of what an agent says in one turn, `most` bytes are written, and its last plan: it may talk without end.
-    Of what comes beyond that, the words are told only while somebody reads them."""
+    """Encodes each event once, and gives the lines to every sink, without anything that is or looks like a key.
+
+    An agent may talk without end: of what it says in one turn, `most` bytes are written, and its last plan. What
+    comes after that is only passed on to listeners, and without its texts unless `is_read`.
+    """
 
     def __init__(
         self,
@@ -53,17 +57,17 @@ class Writer:
         self._is_read = is_read
         self._left_out = 0
         self._plan: list[events.TodoUpdated] = []  # the last one that was left out
-        self._covered = 0  # so many characters may still belong to a key that has begun
+        self._key_left = 0  # characters that may still belong to a key that has begun
         self._encoder = msgspec.json.Encoder()
 
     def __call__(self, *happened: events.Event) -> list[events.Event]:
-        """The events as they were, or would have been, written down. What happened at once is written at once."""
+        """Write the events with one call; return them as they were, or would have been, written."""
         kinds = set(map(type, happened))
         if events.AgentFinished in kinds:
             self._end_turn()
         if self._room < 0 and kinds <= events.TALK and not self._is_read():
-            return self._unheard(happened)
-        told, lines = self._written(happened)
+            return self._count_unread(happened)
+        told, lines = self._encode_safely(happened)
         kept = told
         if not kinds.isdisjoint(events.TALK):
             if len(lines) > self._room:
@@ -77,35 +81,33 @@ class Writer:
             sink(lines)
         return [one.data for one in told]
 
-    def _written(self, happened: Sequence[events.Event]) -> tuple[list[events.Told], bytes]:
-        """The events and their lines. In nearly all of them there is nothing that could be a key, and one look at all
-        the lines says so; unless one has begun, or may begin where a text is cut."""
-        if not self._covered and not [event for event in happened if _is_long(event)]:
+    def _encode_safely(self, happened: Sequence[events.Event]) -> tuple[list[events.Told], bytes]:
+        """Return the events without keys, and their lines. One search of all lines usually finds none."""
+        if not self._key_left and not [event for event in happened if _is_long(event)]:
             told = self._numbered(happened)
-            lines = self._lines(told)
+            lines = self._encode_if_safe(told)
             if lines is not None:
                 return told, lines
-        short = [self._bounded(self._cover(event)) for event in happened]
-        told = [self._writable(one) for one in self._numbered(short)]
+        short = [self._shorten(self._hide_key(event)) for event in happened]
+        told = [self._redacted(one) for one in self._numbered(short)]
         return told, self._encode(told)
 
-    def _bounded(self, event: events.Event) -> events.Event:
-        """No event may be larger than a person would read; all of it is in the turn's log. A key that is cut in two
-        would look like none: so they go first."""
+    def _shorten(self, event: events.Event) -> events.Event:
+        """Cut the middle out of a long text. Keys go first: half of one would not be recognised."""
         if not isinstance(event, events.AgentText) or not _is_long(event):
             return event
         text, half = self._redact.text(event.text), TEXT_LIMIT // 2
         return events.AgentText(text if len(text) <= TEXT_LIMIT else f"{text[:half]}\n… [cut] …\n{text[-half:]}")
 
-    def _unheard(self, happened: Sequence[events.Event]) -> list[events.Event]:
-        """What is neither written nor read: texts and results are counted, the rest is short."""
+    def _count_unread(self, happened: Sequence[events.Event]) -> list[events.Event]:
+        """Replace texts and results that are neither written nor read by their number; the rest is short."""
         self._left_out += len(happened)
-        safe = iter(self._written([event for event in happened if not isinstance(event, _WORDY)])[0])
+        safe = iter(self._encode_safely([event for event in happened if not isinstance(event, _LONG_EVENTS)])[0])
         told: list[events.Event] = []
         number, ended = 0, []
         for event in happened:
             if isinstance(event, events.AgentText):
-                self._cover(event)
+                self._hide_key(event)
             elif isinstance(event, events.ToolFinished):
                 ended.append(event.id)
             else:
@@ -119,30 +121,30 @@ class Writer:
         return [*told, events.Unheard(number, tuple(ended))] if number else told
 
     def _encode(self, told: Sequence[events.Told]) -> bytes:
-        """One line each, by everybody's idea of a line: some programs break them at these characters too."""
+        """Return one line per event, without other characters at which some programs break lines."""
         return escaped(self._encoder.encode_lines(told))
 
     def _numbered(self, happened: Sequence[events.Event]) -> list[events.Told]:
-        """Those that have a name, with their envelopes."""
+        """Return the events that have a name in the journal, with time and number."""
         seconds, millis = divmod(int(time.time() * 1000), 1000)
         stamp, run, names = f"{_second(seconds)}.{millis:03d}Z", self._run, self._names
         named = [event for event in happened if type(event) in names]
         return [events.Told(names[type(one)], stamp, run, at, one) for at, one in enumerate(named, self._seq + 1)]
 
-    def _cover(self, event: events.Event) -> events.Event:
-        """A private key that is printed line by line: what is one text everywhere else comes as many events."""
+    def _hide_key(self, event: events.Event) -> events.Event:
+        """Remove a private key that is printed line by line, each line in its own event."""
         if type(event) is not events.AgentText:
             return event
         text = event.text
-        if self._covered:
-            self._covered = 0 if "-----END " in text else max(self._covered - len(text), 0)
-            return events.AgentText(text.rpartition("-----")[2] if not self._covered else "")
+        if self._key_left:
+            self._key_left = 0 if "-----END " in text else max(self._key_left - len(text), 0)
+            return events.AgentText(text.rpartition("-----")[2] if not self._key_left else "")
         if "V" in text and "PRIVATE KEY" in text and _begins_a_key(text):
-            self._covered = KEY_LENGTH
+            self._key_left = KEY_LENGTH
         return event
 
     def _take_room(self, told: events.Told, line: bytes) -> bool:
-        """Whether the line is written: what an agent says takes of its share."""
+        """Whether the line is written: only `most` bytes of what an agent says are."""
         if type(told.data) not in events.TALK:
             return True
         self._room -= len(line)
@@ -156,23 +158,25 @@ class Writer:
             self._plan = [left_out]
 
     def _end_turn(self) -> None:
-        left_out, self._left_out, self._room, self._covered = self._left_out, 0, self._most, 0
+        left_out, self._left_out, self._room, self._key_left = self._left_out, 0, self._most, 0
         plan, self._plan = self._plan, []
         if left_out:
-            notice = f"{left_out - len(plan)} events of this turn are left out here: the agent said too much"
+            notice = f"{left_out - len(plan)} events of this turn were left out: the agent said too much"
             self(*plan, events.Notice(notice))
 
-    def _lines(self, told: Sequence[events.Told]) -> bytes | None:
-        """The lines of the events, unless a text in them may have to be changed first."""
+    def _encode_if_safe(self, told: Sequence[events.Told]) -> bytes | None:
+        """Return the lines of the events; None if a text in them may have to be changed first."""
         try:
             lines = self._encode(told)
         except UnicodeEncodeError:
             return None
         return lines if self._redact.finds_nothing(lines) else None
 
-    def _writable(self, told: events.Told) -> events.Told:
-        """Its texts without keys, and in valid Unicode: half a character may stand in a file's name or an argument.
-        They are changed one by one, since a change that spans two would break the line."""
+    def _redacted(self, told: events.Told) -> events.Told:
+        """Return the event with texts that have no keys and are valid Unicode, unlike some file names.
+
+        They are changed one by one: a change that spans two would break the line.
+        """
 
         def changed(value: Any) -> Any:
             if isinstance(value, str):
@@ -181,7 +185,7 @@ class Writer:
                 return {key: changed(one) for key, one in value.items()}
             return [changed(one) for one in value] if isinstance(value, list | tuple) else value
 
-        if self._lines([told]) is not None:
+        if self._encode_if_safe([told]) is not None:
             return told
         return replace(told, data=msgspec.convert(changed(msgspec.to_builtins(told.data)), type(told.data)))
 
@@ -196,7 +200,7 @@ def _begins_a_key(text: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _second(seconds: int) -> str:
-    """In UTC. This is asked of every line, and made once in a second."""
+    """Return a time in UTC; cached, because every line asks for it."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
@@ -205,13 +209,14 @@ def _is_long(event: events.Event) -> bool:
 
 
 class Teller:
-    """Tells everything that happens: it is written down, then every listener of the list hears it. What is noticed
-    before the run has started is told right after that; of the kinds that are `unheard` nobody is told. That an
-    iteration begins is written before its agent can do anything (who resumes would take its work for that of the last),
-    and shown with what comes of it."""
+    """Writes every event, then passes it on to the listeners, except the kinds in `dropped`.
 
-    def __init__(self, writer: Writer, unheard: tuple[type, ...] = ()) -> None:
-        self.writer, self._unheard = writer, unheard
+    Notices from before the start of the run follow right after it. The start of an iteration is written at once: a
+    resumed run would take its work for that of the one before. It is passed on with the next event.
+    """
+
+    def __init__(self, writer: Writer, dropped: tuple[type, ...] = ()) -> None:
+        self.writer, self._dropped = writer, dropped
         self._listeners: list[events.TellAll] = []
         self.has_begun = False
         self._early: list[events.Event] | None = []
@@ -221,7 +226,7 @@ class Teller:
         self._listeners += listeners
 
     def __call__(self, *happened: events.Event) -> None:
-        heard = [event for event in happened if not isinstance(event, self._unheard)] if self._unheard else happened
+        heard = [event for event in happened if not isinstance(event, self._dropped)]
         if self._early is not None:
             if not any(isinstance(event, events.RunStarted) for event in heard):
                 self._early += heard
@@ -234,13 +239,15 @@ class Teller:
             listener(*written)
 
 
-MOST_LINKS = 1000
-OFTEN_ENOUGH = 0.5  # seconds between two writes that say no more than what is done right now
+MAX_LINKS = 1000
+WRITE_INTERVAL = 0.5  # seconds between two writes of a summary in which only the current activity changed
 
 
 class Registration:
-    """A listener that keeps the run's own facts up to date while it goes on. `tick` tells what is left to tell. Whose
-    part a run is must be known from its first moment on: who speaks of the whole does not mean it."""
+    """A listener that keeps the summary of a run up to date; `tick` writes what is not written yet.
+
+    `work` and `backlog_task` of a run that is part of a backlog are known from its first moment.
+    """
 
     def __init__(
         self,
@@ -257,20 +264,18 @@ class Registration:
         )
         self._story = story
         self._activity = Activity()
-        self._encode = msgspec.json.Encoder().encode
         self._written = 0.0
         self._path = folder.path / STATE
 
     def begin(self) -> None:
-        """From now on the run is known as what it is, before anything is told: it may be killed the next moment."""
+        """Write the summary before anything happens: the run may be killed the next moment."""
         known = self._facts
         if self._story is not None:
             folder = self._path.parent
-            known = facts_in(str(folder)) or summarize(folder.name, read_entries(folder / JOURNAL))
+            known = read_summary(str(folder)) or summarize(folder.name, read_entries(folder / JOURNAL))
         me = {"pid": os.getpid(), "start": own_start(), "host": host(), "deaf": self._facts.deaf}
         self._facts = replace(known, **me, stopping=False, outcome="")
         try:
-            self._open()
             self._write()
         except OSError as error:
             raise cannot_write(self._path, error) from None
@@ -281,43 +286,30 @@ class Registration:
         for event in happened:
             self._activity(event, now)
             facts = after(facts, event, now)
-        if facts is not self._facts or now - self._written > OFTEN_ENOUGH:
+        if facts is not self._facts or now - self._written > WRITE_INTERVAL:
             self._facts = facts
-            self._tell()
+            self._write_activity()
 
     def tick(self, is_stopping: bool = False) -> None:
         if is_stopping != self._facts.stopping or self._activity.since != self._facts.since:
             self._facts = replace(self._facts, stopping=is_stopping)
-            self._tell()
+            self._write_activity()
 
-    def _tell(self) -> None:
+    def _write_activity(self) -> None:
         self._facts = replace(self._facts, doing=self._activity.text, since=self._activity.since)
-        self._write_now()
+        self._try_write()
 
-    def _write_now(self) -> None:
-        with suppress(OSError):  # a full disk: the journal says so, and is the truth
-            if os.fstat(removed := self._fd).st_nlink == 0:  # by an agent that cleans up
-                self._open()
-                os.close(removed)
+    def _try_write(self) -> None:
+        with suppress(OSError):  # a full disk: the journal reports it, and is the truth
             self._write()
 
-    def _open(self) -> None:
-        self._fd = open_own(self._path)
-        self._size = os.fstat(self._fd).st_size
-
     def _write(self) -> None:
-        """In place, with one call, and never shorter than before: a reader finds the old or the new."""
         self._written = time.time()
-        data = self._encode(self._facts)
-        self._size = max(self._size, len(data))
-        os.pwrite(self._fd, data.ljust(self._size, b"\n"), 0)
-
-    def close(self) -> None:
-        os.close(self._fd)
+        replace_file(self._path, msgspec.json.encode(self._facts), 0o600)
 
 
 def enlist(folder: RunFolder, env: Mapping[str, str]) -> str:
-    """Makes the run known to `ralph ps`; what stands in the way, if anything."""
+    """Make the run known to `ralph ps`; return why that is impossible, if it is."""
     links = state_folder(env, "runs")
     try:
         os.makedirs(links, mode=0o700, exist_ok=True)
@@ -329,17 +321,17 @@ def enlist(folder: RunFolder, env: Mapping[str, str]) -> str:
                 os.unlink(link)
                 os.symlink(place, link)
         if folder.id[-1] in "ab":  # one run in sixteen tidies up
-            _prune(links)
+            _prune_links(links)
     except OSError as error:
         return f"`ralph ps` will not list this run: cannot write {links}: {error.strerror}"
     return ""
 
 
-def _prune(links: str) -> None:
-    """Forgets the links that lead nowhere, and the oldest others, once there are very many."""
+def _prune_links(links: str) -> None:
+    """Remove the links that lead nowhere, and the oldest others, once there are very many."""
     names = sorted(os.listdir(links))
-    if len(names) > MOST_LINKS:
+    if len(names) > MAX_LINKS:
         leading = [name for name in names if os.path.exists(os.path.join(links, name))]
-        for name in {*names} - {*leading[-MOST_LINKS // 2 :]}:
+        for name in {*names} - {*leading[-MAX_LINKS // 2 :]}:
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(links, name))

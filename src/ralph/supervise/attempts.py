@@ -142,15 +142,15 @@ class Attempt(TurnFolder):
     def is_complete(self) -> bool:
         return self.turn is not None and run_status(self.turn) == "completed"
 
-    def started(self, pid: int) -> None:
+    def record_start(self, pid: int) -> None:
         # Every agent is started in its own session, so it leads a process group with its pid.
         self.update(pid=pid, pgid=pid, pid_start=start_of(pid) or "")
         self._announcer.post("RUN_START", f"{self._name}: {self._agent} started as process {pid}")
 
-    def ended(self, turn: Turn, answer: bytes) -> None:
+    def record_end(self, turn: Turn, answer: bytes) -> None:
         self.turn = turn
         if os.path.isdir(self.path) and not os.path.exists(self.output):  # keep what the agent wrote itself
-            super().ended(turn, answer)
+            super().record_end(turn, answer)
         self.update(
             status=run_status(turn),
             exit_code=turn.exit_code,

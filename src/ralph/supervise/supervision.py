@@ -27,7 +27,7 @@ from ralph.run.request import RunRequest
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
-from ralph.store.register import Listed, recorded_in
+from ralph.store.register import Listed, runs_in
 from ralph.store.stored_run import load_run
 from ralph.supervise.attempts import Announcer, AttemptFolders, JobFolder, Timeouts, go_duration
 from ralph.supervise.bus import BusReader, timestamp
@@ -182,7 +182,7 @@ class SupervisedTask(SupervisedRun):
         )
 
     def _open(self, ralph: Path, run_id: str) -> RunFolder:
-        self._earlier = recorded_in(ralph)
+        self._earlier = runs_in(ralph)
         if self._earlier and not self._earlier[-1].facts.outcome and not self._settings.keep_children:
             # The last supervisor was killed: its agents may still be writing.
             kill_run(self._earlier[-1].id)

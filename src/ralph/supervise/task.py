@@ -27,7 +27,7 @@ from ralph.files import cannot_use, locked, make_folder, open_file, read_file, r
 from ralph.process.descendants import is_living, own_start
 from ralph.run.context import find_marker, read_marker
 from ralph.store.folder import TurnFolder
-from ralph.store.register import recorded_in
+from ralph.store.register import runs_in
 from ralph.supervise.bus import MessageBus, timestamp, unique_name
 
 RUN_FILE = "run-info.yaml"
@@ -241,7 +241,7 @@ class TaskFolder:
         supervisor was killed before it could look."""
         if not self.markers().done:
             return False
-        outcomes = [run.facts.outcome for run in recorded_in(self.path / ".ralph") if run.facts.workspace]
+        outcomes = [run.facts.outcome for run in runs_in(self.path / ".ralph") if run.facts.workspace]
         return not outcomes or outcomes[-1] == Outcome.DONE.value
 
     def _named(self, name: str) -> "TaskFolder":

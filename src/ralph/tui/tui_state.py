@@ -21,7 +21,7 @@ from ralph.settings import settings_files
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style, outcome_tone
 from ralph.show.words import money, nickname, outcome_sentence
-from ralph.store.register import Listed, listed, runs
+from ralph.store.register import Listed, run_at, runs
 from ralph.tui.slash_commands import TypedCommand
 
 MAX_RUNS = 200
@@ -103,7 +103,7 @@ class TuiState:
             names = sorted(os.listdir(folder))[-MAX_RUNS:]
         except OSError:
             return []
-        return [run for name in names if (run := listed(folder / name))]
+        return [run for name in names if (run := run_at(folder / name))]
 
     def launch(self, words: list[str], line: str = "") -> None:
         """Start a run; `line` is what the user typed for it."""

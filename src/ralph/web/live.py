@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from ralph.errors import UserError
 from ralph.history.overview import is_dismissed, is_mergeable
 from ralph.show.plots import Html
-from ralph.store.register import listed
+from ralph.store.register import run_at
 from ralph.web import board_page, run_page, work_page
 from ralph.web.access import LEVELS, RequestRefused
 from ralph.web.pieces import Frame, fingerprint
@@ -213,7 +213,7 @@ def _look_at_backlog(register: Register, run: str, page_frame: Frame) -> TopicLo
 
 
 def _look_at_run(watched: WatchedRun, page_frame: Frame) -> TopicLook:
-    run = listed(watched.run.place)
+    run = run_at(watched.run.place)
     if run is None:
         raise UserError(f"run {watched.run.id} was removed")
     watched.run = run

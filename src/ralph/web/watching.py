@@ -25,17 +25,7 @@ from ralph.history.work_history import WorkHistory, work_history
 from ralph.run.launch import Launched
 from ralph.show.plots import Html
 from ralph.store.mailbox import Mail, Mailbox
-from ralph.store.register import (
-    JOURNAL,
-    KnownRuns,
-    Listed,
-    facts_in,
-    folders_in,
-    host,
-    links_to_all,
-    recorded_in,
-    run_of,
-)
+from ralph.store.register import JOURNAL, Listed, read_summary, run_with_id, runs, runs_in
 from ralph.web.access import RequestRefused
 from ralph.web.pieces import RecentPieces
 
@@ -149,22 +139,18 @@ class Register:
     def __init__(self, env: Mapping[str, str] = os.environ, workspaces: Sequence[str] = ()) -> None:
         self.env, self._named = env, workspaces
         self._works: dict[str, tuple[int, WorkHistory]] = {}
-        self._known = KnownRuns()
         self.commands: dict[str, RunningCommand] = {}
 
     def runs(self) -> list[Listed]:
         """Return all runs, running ones first, then the newest. Runs started by an agent are left out."""
-        local = [path for place in self._named for path in folders_in(f"{place}/.ralph")]
-        links, here = links_to_all(self.env), host()
-        found = self._known.look((*local, *links))
-        ours = [found[path] for path in links if path in found and found[path].facts.host in ("", here)]
-        known = {run.id: run for run in (*(found[path] for path in local if path in found), *ours) if not run.is_child}
+        local = [run for place in self._named for run in runs_in(f"{place}/.ralph")]
+        known = {run.id: run for run in (*local, *runs(self.env)) if not run.is_child}
         return sorted(known.values(), key=lambda run: (run.is_alive, run.id), reverse=True)
 
     def find(self, run_id: str) -> Listed:
         """Return the run with this id. Raise `RequestRefused` if there is none."""
-        local = (run for place in self._named for run in recorded_in(f"{place}/.ralph") if run.id == run_id)
-        found = run_of(run_id, self.env) or next(local, None)
+        local = (run for place in self._named for run in runs_in(f"{place}/.ralph") if run.id == run_id)
+        found = run_with_id(run_id, self.env) or next(local, None)
         if found is None or found.is_child:
             raise RequestRefused(404, "run not found: it may have been removed")
         return found
@@ -197,7 +183,7 @@ class Register:
                 self._works.clear()
             known = self._works[run.id] = (size, work_history(run))
         around = os.path.dirname(run.place)
-        loops = {job.task.key: facts_in(f"{around}/{job.run}") for job in known[1].board.of("working") if job.run}
+        loops = {job.task.key: read_summary(f"{around}/{job.run}") for job in known[1].board.of("working") if job.run}
         history = replace(known[1], state=run.state)
         known_loops = {key: facts for key, facts in loops.items() if facts}
         return WorkSeen(seen=seen, history=history, loops=known_loops, command=self.commands.get(run.id))

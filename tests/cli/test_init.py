@@ -415,9 +415,9 @@ def test_a_place_that_cannot_be_written_is_an_error_and_leaves_nothing(workspace
 def test_the_demo_shows_a_refused_claim_and_ends_done(ralph: Callable[..., Any], tmp_path: Path) -> None:
     result = ralph("demo", TMPDIR=str(tmp_path))
     assert result.code == 0, result.err
-    assert "not done: the agent claimed COMPLETE, refused by checks" in result.err
+    assert "not done: the agent claimed COMPLETE, but a check failed" in result.err
     (folder,) = tmp_path.glob("ralph-demo-*")
-    own = result.err.partition("ralph · ")[0] + result.err.partition("\nIn iteration 2 ")[2]
+    own = result.err.partition("ralph loop · ")[0] + result.err.partition("\nIn iteration 2 ")[2]
     assert [line for line in own.splitlines() if len(line) > 80 and str(folder) not in line] == []
     assert "so far" not in result.err, "nothing is spent, so nothing is estimated"
 

@@ -236,7 +236,7 @@ def test_a_run_without_a_gate_says_so_at_the_start() -> None:
         max_iterations=10,
         claims=("response:DONE",),
     )
-    assert "  gates   none: the agent's word alone ends this run" in told(started)
+    assert "  gates      none: the agent's word alone ends this run" in told(started)
 
 
 def test_with_a_live_line_the_start_of_a_check_needs_no_line() -> None:
@@ -247,7 +247,7 @@ def test_hidden_agent_output_leaves_headers_checks_and_results(run: list[e.Event
     shown = "\n".join(told(*run, agent_output=False))
     assert "Everything works now" not in shown
     assert "•" not in shown
-    for kept in ("iteration 1/10", "✗ make test", "refused by checks", "turn ended · 1m2s"):
+    for kept in ("iteration 1/10", "✗ make test", "but a check failed", "turn ended · 1m2s"):
         assert kept in shown
 
 
@@ -285,8 +285,12 @@ VERDICTS = [
     ((), (), "┃ · not done yet: no claim"),
     ((True,), (), "┃ · not done yet: the check passed, but no claim"),
     ((True, False, False), (), "┃ ✗ not done: 2 of 3 checks failed"),
-    ((True, True), ("tasks",), "┃ ⊘ not done: the agent claimed DONE, refused by tasks"),
-    ((False, True), ("checks", "tasks"), "┃ ⊘ not done: the agent claimed DONE, refused by checks, tasks"),
+    ((True, True), ("tasks",), "┃ ⊘ not done: the agent claimed DONE, but not every task is done"),
+    (
+        (False, True),
+        ("checks", "tasks"),
+        "┃ ⊘ not done: the agent claimed DONE, but a check failed and not every task is done",
+    ),
 ]
 
 
@@ -315,7 +319,7 @@ def test_the_last_verdict_is_said_with_the_end_of_the_run() -> None:
         e.RunStarted(goal="g", preset="goal", agent="claude", workspace="/ws", max_iterations=1, claims=("turn",)),
         e.IterationFinished(1, Iteration(number=1, turn=Turn(text="x"))),
         over,
-    )[-1].startswith("  until")
+    )[-1].startswith("  done when")
 
 
 def test_a_claim_that_waits_for_children_is_not_called_missing() -> None:
@@ -365,10 +369,17 @@ def test_a_pause_says_what_ends_it(event: e.Paused, line: str) -> None:
 
 @pytest.mark.parametrize(
     ("claims", "line"),
-    [(("turn",), "one turn is over"), (("word:STOP", "checks"), "word:STOP or the checks pass")],
+    [
+        (("turn",), "one turn is over"),
+        (("word:STOP", "checks"), "all checks pass"),
+        (("word:STOP",), "the agent says STOP"),
+        (("response:DONE",), "the agent says <response>DONE</response>"),
+        (("tag:COMPLETE", "green"), "the agent says COMPLETE or has nothing to add"),
+        (("file:DONE",), "the file DONE exists"),
+    ],
 )
 def test_what_ends_a_run_without_a_word_is_said_in_words(claims: tuple[str, ...], line: str) -> None:
-    assert f"  until   {line}" in told(
+    assert f"  done when  {line}" in told(
         e.RunStarted(goal="fix it", preset="goal", agent="claude", workspace="/repo", max_iterations=1, claims=claims)
     )
 

@@ -255,7 +255,7 @@ def test_one_scrolls_back_and_new_lines_do_not_disturb(busy: Any, on_screen: OnS
         await pilot.press("escape", "tab", "end")
         assert "one more" in shown(app, "stream")
         await pilot.press("home")
-        assert "ralph · claude" in shown(app, "stream")
+        assert "· claude" in shown(app, "stream")
 
     on_screen(scenario)
 
@@ -265,10 +265,10 @@ def test_home_and_end_are_for_the_stream_while_the_line_is_empty(busy: Any, on_s
 
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         await pilot.press("home")
-        assert "ralph · claude" in shown(app, "stream")
+        assert "· claude" in shown(app, "stream")
         await pilot.press("b", "home", "a", "end", "c")
         assert app.prompt.value == "abc"
-        assert "ralph · claude" in shown(app, "stream")
+        assert "· claude" in shown(app, "stream")
         await pilot.press(*["backspace"] * 3, "end")
         assert "line 199" in shown(app, "stream")
 

@@ -29,7 +29,7 @@ from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.sandbox.discovery import find_view
 from ralph.sandbox.mounts import bubblewrap_command, mount_table
 from ralph.settings import LoadedSettings, format_duration
-from ralph.show.event_lines import WORDLESS
+from ralph.show.words import done_when
 from ralph.store.find_run import Objection, find_run, find_workspace, why_not_begun
 from ralph.store.register import Listed
 
@@ -343,7 +343,7 @@ def explain(request: RunRequest, loaded: LoadedSettings, out: TextIO) -> int:
         ("workspace", str(request.workspace)),
         ("preset", settings.preset),
         ("agent", shlex.join(first.module.invocation(turn).argv)),
-        ("done when", " or ".join(WORDLESS.get(claim.kind) or claim.marker for claim in policy.claims)),
+        ("done when", done_when([str(claim) for claim in policy.claims], len(settings.checks))),
         ("and", ", ".join(policy.gates) or "nothing else"),
         *(() if settings.verifies else (("verified", "by nothing: no check, no tasks file"),)),
         *(("check", check.command) for check in settings.checks),

@@ -13,7 +13,17 @@ from ralph.core.text import clean, plural, short, tail
 from ralph.history.run_history import Fold, PastIteration
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, telling
-from ralph.show.words import baseline_sentence, duration, exit_words, moment, path_from_here, verdict, width
+from ralph.show.words import (
+    baseline_sentence,
+    done_when,
+    duration,
+    exit_words,
+    from_home,
+    moment,
+    path_from_here,
+    verdict,
+    width,
+)
 from ralph.show.works import sentence
 
 LineTeller = Callable[[Any], list[str]]
@@ -25,12 +35,7 @@ _TONES = {
     "refused": ("alarm", "refused"),
 }
 _GOAL_ROWS = 4
-WORDLESS = {
-    "turn": "one turn is over",
-    "checks": "the checks pass",
-    "green": "the checks pass and the agent has nothing to add",
-}
-"""Claims that need no word of the agent's."""
+COMMANDS = {"checks": "ralph loop", "supervise": "ralph task"}  # the command that a preset belongs to
 
 
 class EventLines:
@@ -134,27 +139,28 @@ class EventLines:
         self._judged = None
         self.talk.root = event.worktree or event.workspace
         program, space, words = event.agent.partition(" ")
+        command = COMMANDS.get(event.preset, "ralph run")
         facts = [
             "resumed" if event.resumed else "",
             short(program.rpartition("/")[2] + space + words, 60),
-            short(event.preset, 40),
-            short(event.workspace, 200),
+            short(event.preset, 40) if command == "ralph run" else "",
+            short(from_home(event.workspace, os.environ.get("HOME", "")), 200),
         ]
-        title = self._cut(dot.join(fact for fact in facts if fact), 5 + len(dot))
-        lines = [f"{paint('title', 'ralph')}{dot}{title}"]
+        title = self._cut(dot.join(fact for fact in facts if fact), len(command) + len(dot))
+        lines = [f"{paint('title', command)}{dot}{title}"]
         gates = [short(gate, 80) for gate in event.gates if gate != "checks"]
         unguarded = event.claims and not event.gates and not event.checks and event.claims != ("turn",)
         rows = {
             "task": short(event.task, 200),
             "goal": short(event.goal, 500),
-            "until": " or ".join(WORDLESS.get(claim) or short(claim, 80) for claim in event.claims),
+            "done when": done_when(event.claims, len(event.checks)),
             "checks": dot.join(short(check, 80) for check in event.checks),
             "gates": dot.join(gates) or ("none: the agent's word alone ends this run" if unguarded else ""),
             "branch": short(event.branch, 200),
         }
         for name, text in rows.items():
-            for at, row in enumerate(self.talk.rows(text, 10)[:_GOAL_ROWS] if text else ()):
-                title = f"{'' if at else name:<7}"
+            for at, row in enumerate(self.talk.rows(text, 13)[:_GOAL_ROWS] if text else ()):
+                title = f"{'' if at else name:<9} "
                 lines.append(f"  {paint('dim', title)} {row}")
         return lines
 

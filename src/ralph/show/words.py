@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from shlex import quote
 from unicodedata import category, east_asian_width
@@ -180,7 +180,7 @@ def verdict(one: PastIteration, history: RunHistory) -> str | None:
     """Return the line below the checks of an iteration; None if there was nothing to find out."""
     share = _share(one)
     if one.result == "refused":
-        return f"not done: the agent claimed {one.refused[0].claim}, refused by {_gates(one)}"
+        return f"not done: the agent claimed {one.refused[0].claim}, but {_objections(one)}"
     if one.result == "no claim" and not one.checks:
         return None if history.claims == ("turn",) else "not done yet: no claim"
     if one.result == "no claim":
@@ -201,6 +201,39 @@ def _share(one: PastIteration) -> str:
     if not failed:
         return "both checks passed" if number == 2 else f"all {number} checks passed"
     return f"{failed} of {number} checks failed"
+
+
+def done_when(claims: Sequence[str], checks: int) -> str:
+    """Return what ends the run as done: `all checks pass and the agent says COMPLETE`."""
+    if not claims or claims[0] == "turn":
+        return "one turn is over" if claims else ""
+    verified = "the check passes" if checks == 1 else "all checks pass"
+    if "checks" in claims:
+        return verified
+    spoken = " or ".join(_way(claim) for claim in claims if claim != "green")
+    spoken += " or has nothing to add" if "green" in claims else ""
+    return f"{verified} and {spoken}" if checks else spoken
+
+
+def _way(claim: str) -> str:
+    kind, _, text = claim.partition(":")
+    if kind == "file":
+        return f"the file {short(text, 80)} exists"
+    marker = f"<{kind}>{text}</{kind}>" if kind in ("promise", "response") else text
+    return f"the agent says {short(marker, 80)}"
+
+
+OBJECTIONS = {
+    "checks": "a check failed",
+    "tasks": "not every task is done",
+    "protect": "protected files were changed",
+    "wording": "not alone on the last line",
+}
+
+
+def _objections(one: PastIteration) -> str:
+    gates = dict.fromkeys(refusal.gate for refusal in one.refused)
+    return " and ".join(OBJECTIONS.get(gate, f"{gate} refused it") for gate in gates)
 
 
 def _gates(one: PastIteration) -> str:

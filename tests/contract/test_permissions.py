@@ -55,7 +55,7 @@ def test_a_run_that_was_denied_everything_goes_on_with_yolo(
     allowed = f"case \"$*\" in *--dangerously-skip-permissions*) echo '{json.dumps(result)}'; exit;; esac"
     program.write_text(program.read_text().replace('eval "$DO"', allowed))
     ended = ralph("run", "make the files", "--agent", "claude", "--check", "true")
-    (step,) = [line.split()[:4] for line in ended.err.splitlines() if "lets the agent do everything" in line]
+    (step,) = [line.split()[:4] for line in ended.err.splitlines() if "allow the agent everything" in line]
     assert (ended.code, step[:2], step[3]) == (1, ["ralph", "resume"], "--yolo")
     assert ralph("resume", step[2], "--yolo").code == 0
 

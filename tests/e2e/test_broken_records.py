@@ -89,15 +89,15 @@ def test_a_record_of_a_backlog_that_is_broken_in_any_way_is_no_bug(
         path.write_bytes(whole)
 
 
-def test_a_file_where_a_backlog_keeps_its_items_is_said_in_a_line(
+def test_a_file_where_a_backlog_keeps_its_tasks_is_one_line(
     agent: Agent, ralph: Ralph, repository: Path, git: Callable[..., str]
 ) -> None:
     (repository / "list.md").write_text("- [ ] T1 one\n")
     git("add", "-A")
     git("commit", "-q", "-m", "a list")
     ralph("work", "list.md", "--check", "true", "-m", "1", "--agent", agent("echo more >> work"))
-    (items,) = repository.glob(".ralph/runs/*/items")
-    items.rename(items.with_name("were"))
-    items.touch()
+    (tasks,) = repository.glob(".ralph/runs/*/tasks")
+    tasks.rename(tasks.with_name("were"))
+    tasks.touch()
     done = ralph("resume")
-    assert (done.code, f"cannot use {items}: " in done.err) == (2, True), done.err
+    assert (done.code, f"cannot use {tasks}: " in done.err) == (2, True), done.err

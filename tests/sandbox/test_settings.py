@@ -179,4 +179,4 @@ def test_that_checks_in_a_box_run_one_at_a_time_is_said(
     result = ralph("run", "x", "--agent", agent(DONE), *options)
     assert result.code == 0, result.err
     said = [one["text"] for one in result.all("notice") if "one at a time" in one["text"]]
-    assert said == (["checks in a box run one at a time: --parallel-checks is left aside"] if boxed else [])
+    assert said == (["sandboxed checks run one at a time: --parallel-checks is ignored"] if boxed else [])

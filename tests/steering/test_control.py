@@ -116,7 +116,7 @@ def test_the_oldest_question_is_answered_first(run: OnRecord) -> None:
 
 
 def test_only_what_is_held_can_go_on(run: OnRecord) -> None:
-    with pytest.raises(control.Objected, match="is at work"):
+    with pytest.raises(control.Objected, match="is running"):
         control.unpause(run.listed)
     control.pause(run.listed)
     assert control.unpause(run.listed) is False
@@ -133,5 +133,5 @@ def test_files_of_a_run_at_work_are_not_rewound_in_a_worktree_either(
     run.in_turn()
     (place / "mine").write_text("half of it\n")
     refused = ralph("rewind", run.id, "0")
-    assert (refused.code, refused.err) == (2, f"ralph: run {run.id} is at work\nhint: `ralph ps -a` lists all runs\n")
+    assert (refused.code, refused.err) == (2, f"ralph: run {run.id} is running\nhint: `ralph ps -a` lists all runs\n")
     assert (place / "mine").exists()

@@ -70,7 +70,7 @@ def test_a_run_at_work_is_not_resumed(ralph: Ralph, start: Any) -> None:
     run.in_turn()
     result = ralph("resume", run.id)
     assert result.code == 2
-    assert "is at work" in result.err
+    assert "is running" in result.err
 
 
 def test_limits_are_not_changed_while_a_run_is_paused(ralph: Ralph, start: Any) -> None:

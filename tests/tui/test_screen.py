@@ -125,7 +125,7 @@ COMMANDS = {
     "/agent": "· agent: as the settings say, or the first that is installed",
     "/tell use tabs": "· the next prompt of k3fa carries it",
     "/pause": "· k3fa pauses before its next turn; r resumes it",
-    "/resume": "✗ k3fa is at work (p pauses it)",
+    "/resume": "✗ k3fa is running (p pauses it)",
     "/rlaph 5": "✗ unknown command /rlaph (did you mean /ralph?)",
     "/diff two": "✗ /diff two: expected the number of an iteration (they count from 1)",
     "a new goal": "✗ k3fa is running here (/tell TEXT talks to it, /stop ends it)",

@@ -54,7 +54,8 @@ def test_a_parked_task_needs_you(served: Served, work: WorkScene) -> None:
     work.park("T1", "the gate refused it `3` times")
     assert "Coupons expire" in column(served.get().text, "needs")
     page = served.get(f"runs/{work.id}").text
-    assert "ralph work retry T1" in page
+    assert 'name="task" value="T1"' in page
+    assert ">Retry</button>" in page
     assert "the gate refused it <code>3</code> times" in page
 
 

@@ -18,6 +18,7 @@ from ralph.backlog.work_order import ORDER, WorkOrder, read
 from ralph.core.backlog import outcome
 from ralph.core.text import listed
 from ralph.errors import UserError
+from ralph.files import read_file
 from ralph.git import merging, worktrees
 from ralph.git.client import Git, git_error, require_git
 from ralph.git.index import tree_with
@@ -162,7 +163,7 @@ def _lists_in_place(order: WorkOrder, home: Git, files: list[ListFile]) -> Itera
     now = order.source.disk_files({file.path: file.content for file in files})
     if any(now.get(file.path) != file.edited for file in edited):
         raise NotTaken(f"{order.source.name} changed during the checks", "accept again; nothing was changed")
-    before = {file.path: Path(home.root, file.path).read_bytes() for file in edited}
+    before = {file.path: read_file(os.path.join(home.root, file.path)) for file in edited}
     for file in edited:
         replace_in_place(os.path.join(home.root, file.path), file.content)
     home.run("--literal-pathspecs", "add", "--", *names)

@@ -163,7 +163,7 @@ def plan_in(answer: str, name: str = "PLAN.md") -> Plan | None:
 def with_tasks(settings: Settings, workspace: Path) -> tuple[Settings, str]:
     """Return the settings for a run that does the tasks of a file, and its goal. The checks of a plan must pass."""
     path = workspace / settings.tasks
-    if not path.is_file():
+    if not path.exists():
         raise UserError(
             f"tasks file not found: {settings.tasks}", "name a file with Markdown checkboxes, or a prd.json"
         )

@@ -65,7 +65,7 @@ class TakenOver(Struct, frozen=True):
 def has_no_branch(run: Listed) -> str:
     """Why a run has nothing to take over or to throw away."""
     if run.is_alive:
-        return "is at work"
+        return "is running"
     if run.facts.work:
         return f"is for a task of work {run.facts.work}: its gate merges it"
     if not run.facts.branch:

@@ -24,7 +24,7 @@ from ralph.store.folder import workspace_lock
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, run_at
 
-IS_DONE, AT_WORK = "is done", "is at work"
+IS_DONE, AT_WORK = "is done", "is running"
 FOR_ONE_TURN = "was started by the agent of a task, for one turn"
 
 

@@ -12,6 +12,7 @@ from ralph.backlog.work_order import WorkOrder
 from ralph.cli.table import Values, command, folder_of, no_words
 from ralph.core.text import clean
 from ralph.errors import UserError, to_install
+from ralph.git.client import require_git
 from ralph.run.options import Option
 from ralph.store.folder import prepare, work_lock
 
@@ -52,6 +53,7 @@ def worker(values: Values, words: list[str]) -> int:
     from ralph.fleet.worker import Worker
 
     workspace = folder_of(values)
+    require_git(workspace)  # before anything is written there
     show = Show(is_quiet=bool(values.get("quiet")))
     made = Worker(url, workspace, slots=jobs, name=values.get("name", ""), show=show)
     with work_lock(prepare(workspace), "worker"):

@@ -189,7 +189,8 @@ def _or_infinite(failures: int | None) -> float:
 _TEMPORARY = re.compile(r"(?:/tmp|/var/tmp|/var/folders|/private/var/folders|/dev/shm)/[^\s:'\")]*")
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
 _TIME = re.compile(
-    r"\b\d[\d.,:]* ?(?:ns|µs|us|ms|s|sec|secs|seconds?|m|min|minutes?)\b|\b\d\d:\d\d(?::\d\d)?(?:\.\d+)?\b"
+    r"\b\d{1,9}(?:[.,:]\d{1,9}){0,3} ?(?:[nµum]?s|secs?|seconds?|m|min|minutes?)\b"
+    r"|\b\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?\b"
 )
 _NUMBER = re.compile(r"\d+")
 

@@ -124,6 +124,8 @@ def retry_when_lost(method: Any) -> Any:
             try:
                 result = await method(self, *args, **kwargs)
             except exceptions.ConnectorException as error:
+                if isinstance(error.__cause__, psycopg.errors.RaiseException):
+                    return None  # our job was stalled, and another machine has deleted it: nothing is left to finish
                 await self.outage.wait(error)
             else:
                 self.outage.end()

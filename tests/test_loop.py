@@ -1,14 +1,18 @@
 """How the parts of a run play together, with fakes for the world."""
 
+from collections.abc import Callable
 from typing import get_args
+
+from msgspec.structs import replace
 
 from ralph.core import events, rules
 from ralph.core.claims import Claim
-from ralph.core.model import Check, Failure, Note, Outcome, Run, Snapshot, Turn, Usage, Wait
+from ralph.core.model import Check, Failure, Iteration, Note, Outcome, Run, Snapshot, Turn, Usage, Wait
 from ralph.errors import UserError
 from ralph.loop import Parts, run_loop
 from ralph.run.checks import review_regularly
-from ralph.settings import ReviewPrompt, Reviews
+from ralph.run.policy import make_policy
+from ralph.settings import CheckCommand, ReviewPrompt, Reviews, Settings
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
 
 RED, GREEN = Check(name="test", passed=False, exit_code=1, head="boom"), Check(name="test", passed=True)
@@ -137,3 +141,45 @@ def test_no_review_while_the_checks_are_red() -> None:
 def test_events_have_a_name_each() -> None:
     counted = {events.AgentUnknown, events.Unheard}  # these are never written
     assert set(get_args(events.Event)) - set(events.NAMES) == counted
+
+
+def test_referees_are_asked_only_about_a_claim_that_every_gate_accepts() -> None:
+    asked: list[int] = []
+
+    def referee(run: Run, iteration: Iteration, parts: Parts) -> Iteration:
+        asked.append(iteration.number)
+        return iteration
+
+    policy = make_policy(Settings(until=("word:STOP",), checks=(CheckCommand("test"),)))
+    agent, workspace = ScriptedAgent("working", "STOP", "STOP"), FakeWorkspace([(GREEN,), (RED,), (GREEN,)])
+    made = parts(agent, workspace, rules=policy.rules, referees=[referee], is_claimed=policy.is_claimed)
+    _, stop = run_loop(made, Run(id="r"))
+    assert (stop.outcome, asked) == (Outcome.DONE, [3])
+
+
+def test_the_first_referee_that_refuses_is_the_last_one_that_is_asked() -> None:
+    asked: list[str] = []
+
+    def make(name: str, *results: Check) -> Callable[[Run, Iteration, Parts], Iteration]:
+        def referee(run: Run, iteration: Iteration, parts: Parts) -> Iteration:
+            asked.append(name)
+            return replace(iteration, checks=(*iteration.checks, results[iteration.number - 1]))
+
+        return referee
+
+    policy = make_policy(Settings(until=("word:STOP",), checks=(CheckCommand("test"),)))
+    referees = [make("first", RED, GREEN), make("second", GREEN, GREEN)]
+    agent, ear = ScriptedAgent("STOP"), Ear()
+    made = parts(
+        agent,
+        FakeWorkspace([(GREEN,)]),
+        rules=policy.rules,
+        referees=referees,
+        is_claimed=policy.is_claimed,
+        tell=ear,
+    )
+    run, stop = run_loop(made, Run(id="r"))
+    assert asked == ["first", "first", "second"]
+    assert (stop.outcome, len(run.iterations)) == (Outcome.DONE, 2)
+    stored = [event.record for event in ear.heard if isinstance(event, events.IterationFinished)]
+    assert [len(iteration.checks) for iteration in stored] == [2, 3], "the results are part of the recorded iteration"

@@ -59,7 +59,9 @@ class Parts(Struct, kw_only=True):
     """The parts of a run. Bring your own agent, rules or workspace.
 
     A turn that fails with a kind in `uncounted` is not an iteration. A followup returns what it has spent. `baseline`:
-    run the checks before the first turn.
+    run the checks before the first turn. `referees` (reviews, exams, a host's checks) cost time or money, so they are
+    asked in order only about an iteration that `is_claimed`: it claims to be done, and every gate agrees. Each returns
+    the iteration with its result; a rule reads that as a gate.
     """
 
     agent: Agent
@@ -69,6 +71,8 @@ class Parts(Struct, kw_only=True):
     tell: events.Tell = lambda event: None
     wait: Callable[[Wait, Run], None] = lambda wait, run: None
     reviews: "Sequence[Callable[[Run, Iteration, Parts], Iteration]]" = ()
+    referees: "Sequence[Callable[[Run, Iteration, Parts], Iteration]]" = ()
+    is_claimed: Callable[[Run], bool] = lambda run: True
     followups: Sequence[Callable[[Run, Iteration], Usage | None]] = ()
     count_done_tasks: Callable[[], int | None] = lambda: None
     cap: int | None = None
@@ -197,8 +201,21 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
     for review in parts.reviews:
         seen = review(run, seen, parts)
     seen = replace(seen, tree=parts.workspace.tree(seen.number), tasks_done=parts.count_done_tasks())
+    if parts.referees:
+        run = run.seeing(parts.workspace.look(run.plus(seen)))
+        seen = ask_referees(run, seen, parts)
     parts.tell(events.IterationFinished(seen.number, seen))
     return run.plus(seen)
+
+
+def ask_referees(run: Run, iteration: Iteration, parts: Parts) -> Iteration:
+    """Return the iteration with the results of the referees, up to the first that refuses the claim."""
+    if parts.is_claimed(run.plus(iteration)):
+        for referee in parts.referees:
+            iteration = referee(run, iteration, parts)
+            if iteration.is_refused:
+                break
+    return iteration
 
 
 def ending(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified: bool = False) -> list[events.Event]:

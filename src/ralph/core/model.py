@@ -243,6 +243,11 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.checked and all(check.passed for check in self.checks) and reviewed
 
     @property
+    def is_refused(self) -> bool:
+        """Whether a referee refused the claim of this iteration."""
+        return not self.is_green
+
+    @property
     def passes_checks(self) -> bool:
         """Whether there are checks, all of them pass, and the turn succeeded."""
         return bool(self.checks) and self.is_green and not self.turn.failure

@@ -95,7 +95,7 @@ def make_parts(
     cap: int | None = None,
     tells_claim: bool = False,
     finished: frozenset[tuple[int, str]] = frozenset(),
-    reviews: Sequence[Callable[[Run, Iteration, Parts], Iteration]] = (),
+    referees: Sequence[Callable[[Run, Iteration, Parts], Iteration]] = (),
 ) -> Parts:
     """Return everything that the loop needs. `finished` are the SCM tasks of earlier iterations that are done."""
     mailbox = Mailbox(context.folder.path)
@@ -118,7 +118,9 @@ def make_parts(
             watch_money,
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
-        reviews=(*scheduled, *reviews),
+        reviews=scheduled,
+        referees=referees,
+        is_claimed=policy.is_claimed,
         cap=cap,
         uncounted=("fatal",) if settings.every_turn_counts else UNCOUNTED,
         baseline=bool(settings.baseline and settings.checks),

@@ -419,7 +419,7 @@ def _make_parts(
         goal=request.goal,
         tells_claim=request.tells_claim,
         finished=frozenset(finished),
-        reviews=(publisher.review,) if publisher else (),
+        referees=(publisher.await_host_checks,) if request.pr == "wait" and publisher else (),
         cap=None if request.unlimited else policy.cap,
     )
     return plan.place.adapt(parts, context)

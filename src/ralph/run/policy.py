@@ -12,20 +12,23 @@ from msgspec import Struct
 
 from ralph.core import limits, prompts, rules
 from ralph.core.claims import Claim, Reading
-from ralph.core.model import Note, Opinion, Refusal, Rule, Run, Stop, Wait
+from ralph.core.model import Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Wait
 from ralph.core.prompts import progress
 from ralph.core.secrets import redact_text
 from ralph.errors import UserError
+from ralph.loop import judge
 from ralph.settings import Settings
 
 
 class Policy(Struct, frozen=True):
-    """When a run is done, and when it ends. `gates` must agree to a claim; `cap` is the maximum of iterations."""
+    """When a run is done, and when it ends. `gates` must agree to a claim; `cap` is the maximum of iterations.
+    `is_claimed`: only the referees still have to agree."""
 
     claims: tuple[Claim, ...]
     gates: dict[str, Rule]
     rules: tuple[Rule, ...]
     cap: int
+    is_claimed: Callable[[Run], bool]
 
 
 def make_policy(
@@ -46,25 +49,14 @@ def make_policy(
         gates[f"{settings.claims} claims in a row"] = rules.claimed_in_a_row(settings.claims, claims, reading, others)
     # With --claims N, repeated claims must not count as a stall.
     stall = settings.stall and max(settings.stall, settings.claims - 1)
+    verdicts = make_verdict_gates(settings)
+    before_claims = _before_claims(settings, claims, reading)
     ordered = (
-        rules.interrupted,
-        rules.hopeless,
-        *((rules.never_started,) if settings.baseline is None else ()),
-        rules.wait_requested,
-        rules.asked_to_wait(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
-        rules.failing_checks(settings.quoted),
-        rules.open_tasks,
-        rules.touched,
-        rules.last_failure,
-        *((rules.unclaimed(claims, reading),) if settings.preset != "promise" else ()),  # whose prompts say it
-        rules.told,
-        rules.paused,
-        *((rules.unanswered, rules.may_ask) if settings.on_question == "wait" else ()),
-        rules.blocked(settings.blocked_response, reading),
+        *before_claims,
         rules.unless_awaiting(
             rules.completed(
                 claims,
-                (*gates.values(), rules.broken_reviews, rules.children_ended(settings.wait_timeout)),
+                (*gates.values(), *verdicts.values(), rules.children_ended(settings.wait_timeout)),
                 reading,
                 doubts,
             ),
@@ -86,7 +78,36 @@ def make_policy(
             rules.preceded(settings.poll_interval or 1.0),
         ),
     )
-    return Policy(claims, gates, ordered, _cap(settings))
+    is_claimed = _would_be_done((*before_claims, rules.completed(claims, tuple(gates.values()), reading)))
+    return Policy(claims, gates | verdicts, ordered, _cap(settings), is_claimed)
+
+
+def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Reading) -> tuple[Rule, ...]:
+    """Return the rules that come before the question whether the run is done."""
+    return (
+        rules.interrupted,
+        rules.hopeless,
+        *((rules.never_started,) if settings.baseline is None else ()),
+        rules.wait_requested,
+        rules.asked_to_wait(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
+        rules.failing_checks(settings.quoted),
+        rules.open_tasks,
+        rules.touched,
+        rules.last_failure,
+        *((rules.unclaimed(claims, reading),) if settings.preset != "promise" else ()),  # whose prompts say it
+        rules.told,
+        rules.paused,
+        *((rules.unanswered, rules.may_ask) if settings.on_question == "wait" else ()),
+        rules.blocked(settings.blocked_response, reading),
+    )
+
+
+def _would_be_done(ordered: Sequence[Rule]) -> Callable[[Run], bool]:
+    def would_be_done(run: Run) -> bool:
+        verdict = judge(run, ordered)
+        return isinstance(verdict, Stop) and verdict.outcome is Outcome.DONE
+
+    return would_be_done
 
 
 def load_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> tuple[Rule, ...]:
@@ -161,6 +182,11 @@ def make_gates(settings: Settings) -> dict[str, Rule]:
     if settings.protect:
         gates["protect"] = rules.touched
     return gates
+
+
+def make_verdict_gates(settings: Settings) -> dict[str, Rule]:
+    """Return the rules that read what the referees found, by name."""
+    return {"reviews": rules.broken_reviews} if settings.reviews else {}
 
 
 def _claims(settings: Settings, green_is_enough: bool) -> tuple[Claim, ...]:

@@ -26,7 +26,7 @@ from ralph.forge.host import (
 )
 from ralph.git.client import Git, user_environment
 from ralph.history.feed import history_of
-from ralph.loop import Parts, ending, judge
+from ralph.loop import Parts, ending
 from ralph.run.checks import check_finished
 from ralph.run.context import Context
 from ralph.run.followups import commit_to_branch, make_runner, tell_skipped_hook
@@ -95,15 +95,12 @@ class PullRequestPublisher:
     def begin(self) -> None:
         tell_skipped_hook(self._context)
 
-    def review(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
-        """With `--pr=wait`, add the host's checks to an iteration that would otherwise end the run as done."""
-        if self._request.pr != "wait":
+    def await_host_checks(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
+        """The referee of `--pr=wait`: add the results of the host's checks to the iteration."""
+        if self._trees.is_untouched():
             return iteration
-        seen = run.plus(replace(iteration, tree=parts.workspace.tree(iteration.number)))
-        verdict = judge(seen.seeing(parts.workspace.look(seen)), parts.rules)
-        if not isinstance(verdict, Stop) or verdict.outcome is not Outcome.DONE or self._trees.is_untouched():
-            return iteration
-        return replace(iteration, checks=(*iteration.checks, *self._host_checks(run, iteration)))
+        checks = (*iteration.checks, *self._host_checks(run, iteration))
+        return replace(iteration, checks=checks, tree=parts.workspace.tree(iteration.number))  # HEAD has moved
 
     def _host_checks(self, run: Run, iteration: Iteration) -> tuple[Check, ...]:
         """Publish the work as it is, and return the results of the host's checks."""

@@ -23,7 +23,7 @@ def parts(agent: ScriptedAgent, workspace: FakeWorkspace | None = None, **more: 
     check = rules.failing_checks()
     asked = [
         rules.interrupted,
-        rules.hopeless,
+        rules.fatal_trouble,
         check,
         rules.completed([Claim("word", "STOP")], [check]),
         rules.at_most(iterations=5),

@@ -6,8 +6,11 @@ from ralph.core.model import Continue, Failure, Iteration, Outcome, Run, Snapsho
 from ralph.loop import judge
 from ralph.testing import a_run
 
-DONE = rules.completed([Claim("file", "DONE")], [rules.children_ended(300.0)], doubts=[rules.children_left])
-SUPERVISE = [rules.asked_to_wait(42), rules.unless_awaiting(DONE, rules.at_most(iterations=1), rules.spaced(60.0))]
+DONE = rules.completed([Claim("file", "DONE")], [rules.wait_for_children(300.0)], doubts=[rules.running_children])
+SUPERVISE = [
+    rules.wait_exit_code(42),
+    rules.unless_waiting(DONE, rules.at_most(iterations=1), rules.pause_between_turns(60.0)),
+]
 
 
 def seen(**facts: object) -> Run:
@@ -26,7 +29,7 @@ def test_done_without_children_is_done() -> None:
 
 def test_children_are_awaited_before_any_limit_and_any_other_wait() -> None:
     found = verdict(seen(children=("a", "b"), done_for=10.0))
-    assert found == Continue(wait=Wait(290.0, "children are at work: a, b", children=("a", "b")))
+    assert found == Continue(wait=Wait(290.0, "children are running: a, b", children=("a", "b")))
 
 
 def test_children_that_take_too_long_are_named() -> None:
@@ -47,13 +50,13 @@ def test_an_exit_code_asks_to_wait_even_where_done_is() -> None:
     found = judge(run, SUPERVISE)
     assert isinstance(found, Stop)
     assert found.outcome is Outcome.STOPPED
-    assert isinstance(judge(run, [rules.asked_to_wait(None)]), Continue)
-    assert isinstance(judge(run.plus(Iteration(number=2, turn=Turn(text=""))), [rules.asked_to_wait(42)]), Continue)
+    assert isinstance(judge(run, [rules.wait_exit_code(None)]), Continue)
+    assert isinstance(judge(run.plus(Iteration(number=2, turn=Turn(text=""))), [rules.wait_exit_code(42)]), Continue)
 
 
 def test_other_tasks_come_first() -> None:
     run = a_run(seen=Snapshot(waits_for=("p/a",)))
-    assert judge(run, [rules.preceded(2.0)]) == Continue(wait=Wait(2.0, "other tasks come first: p/a"))
+    assert judge(run, [rules.wait_for_tasks(2.0)]) == Continue(wait=Wait(2.0, "other tasks come first: p/a"))
 
 
 def limited(resets_at: float | None, at: float) -> Run:
@@ -64,11 +67,11 @@ def limited(resets_at: float | None, at: float) -> Run:
 
 
 def test_where_every_turn_counts_a_stated_reset_is_still_waited_for() -> None:
-    found = judge(limited(5000.0, 1001.0), [limits.limited()])
+    found = judge(limited(5000.0, 1001.0), [limits.wait_for_limit()])
     assert found == Continue(wait=Wait(3999.0 + limits.AFTER_RESET, "usage limit: usage limit", limited=True))
-    assert judge(limited(5000.0, 5000.0 + limits.AFTER_RESET), [limits.limited()]) == Continue()
+    assert judge(limited(5000.0, 5000.0 + limits.AFTER_RESET), [limits.wait_for_limit()]) == Continue()
 
 
 def test_where_every_turn_counts_a_limit_without_a_reset_is_left_to_the_restart_delay() -> None:
-    assert judge(limited(None, 1001.0), [limits.limited()]) == Continue()
-    assert judge(limited(900.0, 1001.0), [limits.limited()]) == Continue()
+    assert judge(limited(None, 1001.0), [limits.wait_for_limit()]) == Continue()
+    assert judge(limited(900.0, 1001.0), [limits.wait_for_limit()]) == Continue()

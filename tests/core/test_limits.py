@@ -31,33 +31,33 @@ def wait_of(run: Run, rule: Rule) -> float | None:
 
 def test_a_stated_reset_is_waited_for_by_the_wall_clock() -> None:
     run = run_with(limited(resets_at=4600.0), at=1600.0)
-    assert wait_of(run, limits.limited()) == 3000.0 + limits.AFTER_RESET
-    assert wait_of(run.seeing(Snapshot(at=9999.0)), limits.limited()) is None, "the machine slept through it"
+    assert wait_of(run, limits.wait_for_limit()) == 3000.0 + limits.AFTER_RESET
+    assert wait_of(run.seeing(Snapshot(at=9999.0)), limits.wait_for_limit()) is None, "the machine slept through it"
 
 
 def test_an_unstated_reset_is_backed_off_from() -> None:
-    assert wait_of(run_with(limited()), limits.limited()) == 60.0
-    assert wait_of(run_with(limited(), limited(), limited()), limits.limited()) == 240.0
+    assert wait_of(run_with(limited()), limits.wait_for_limit()) == 60.0
+    assert wait_of(run_with(limited(), limited(), limited()), limits.wait_for_limit()) == 240.0
 
 
 def test_a_reset_in_the_past_does_not_make_a_busy_loop() -> None:
-    assert wait_of(run_with(limited(resets_at=10.0)), limits.limited()) == 60.0
+    assert wait_of(run_with(limited(resets_at=10.0)), limits.wait_for_limit()) == 60.0
 
 
 def test_a_reset_that_came_while_the_turn_went_on_is_not_waited_for_a_minute() -> None:
     turn = structs.replace(limited(resets_at=998.0), duration=10.0)
-    assert wait_of(run_with(turn), limits.limited()) == limits.AFTER_RESET - 2
-    assert wait_of(run_with(turn, turn), limits.limited()) == 120.0, "once more, and it is a busy loop"
+    assert wait_of(run_with(turn), limits.wait_for_limit()) == limits.AFTER_RESET - 2
+    assert wait_of(run_with(turn, turn), limits.wait_for_limit()) == 120.0, "once more, and it is a busy loop"
 
 
 def test_on_limit_stop_ends_the_run() -> None:
-    verdict = judge(run_with(limited()), [limits.limited("stop")])
+    verdict = judge(run_with(limited()), [limits.wait_for_limit("stop")])
     assert isinstance(verdict, Stop)
     assert verdict.outcome is Outcome.FAILED
 
 
 def test_a_limit_that_outlasts_the_time_left_is_not_waited_for() -> None:
-    verdict = judge(run_with(limited(resets_at=9000.0)), [limits.limited(seconds=600)])
+    verdict = judge(run_with(limited(resets_at=9000.0)), [limits.wait_for_limit(seconds=600)])
     assert isinstance(verdict, Stop)
     assert verdict.outcome is Outcome.TIMEOUT
     assert "come back in 2.2 h" in verdict.reason
@@ -67,15 +67,16 @@ def test_on_limit_switch_goes_on_with_another_agent_until_all_are_limited() -> N
     agents = ("claude", "codex")
     one = run_with(limited(resets_at=5000.0))
     assert limits.available(one, agents) == "codex"
-    assert wait_of(one, limits.limited("switch", agents)) is None
+    assert wait_of(one, limits.wait_for_limit("switch", agents)) is None
     both = run_with(limited(resets_at=5000.0), limited(resets_at=3000.0, agent="codex"))
     assert limits.available(both, agents) is None
-    assert wait_of(both, limits.limited("switch", agents)) == 2000.0 + limits.AFTER_RESET
+    assert wait_of(both, limits.wait_for_limit("switch", agents)) == 2000.0 + limits.AFTER_RESET
 
 
 def test_passing_faults_are_retried_with_growing_pauses() -> None:
     pauses = [
-        wait_of(run_with(*[faulty(reason=str(n)) for n in range(count)]), limits.faltering) for count in range(1, 8)
+        wait_of(run_with(*[faulty(reason=str(n)) for n in range(count)]), limits.retry_transient)
+        for count in range(1, 8)
     ]
     assert all(pause is not None for pause in pauses)
     for count, pause in enumerate(pauses):
@@ -83,16 +84,16 @@ def test_passing_faults_are_retried_with_growing_pauses() -> None:
         assert 0.5 * 2 * 2**count <= pause <= 2 * 2**count
 
 
-@pytest.mark.parametrize("reasons", [["same"] * limits.MOST_IDENTICAL, [str(n) for n in range(limits.MOST_RETRIES)]])
+@pytest.mark.parametrize("reasons", [["same"] * limits.MAX_IDENTICAL, [str(n) for n in range(limits.MAX_RETRIES)]])
 def test_a_fault_that_does_not_pass_ends_the_run_with_its_reason(reasons: list[str]) -> None:
-    verdict = judge(run_with(*[faulty(reason=reason) for reason in reasons]), [limits.faltering])
+    verdict = judge(run_with(*[faulty(reason=reason) for reason in reasons]), [limits.retry_transient])
     assert isinstance(verdict, Stop)
     assert verdict.outcome is Outcome.FAILED
     assert reasons[-1] in verdict.reason
 
 
 def test_the_pause_is_over_when_the_clock_says_so() -> None:
-    assert wait_of(run_with(faulty(at=1000.0), at=1010.0), limits.faltering) is None
+    assert wait_of(run_with(faulty(at=1000.0), at=1010.0), limits.retry_transient) is None
 
 
 def test_an_agent_that_ran_into_a_limit_is_left_alone_while_another_makes_iterations() -> None:
@@ -111,11 +112,11 @@ def test_switching_agents_without_a_stated_reset_does_not_make_a_busy_loop() -> 
     for stated in (None, 10.0):
         both = run_with(*[limited(stated), limited(stated, agent="codex")] * 2)
         assert limits.available(both, agents) is None
-        assert wait_of(both, limits.limited("switch", agents)) == 120.0
+        assert wait_of(both, limits.wait_for_limit("switch", agents)) == 120.0
 
 
 def test_a_limit_that_never_ends_ends_the_run_with_its_reason() -> None:
-    verdict = judge(run_with(*[limited()] * limits.MOST_LIMITS), [limits.limited()])
+    verdict = judge(run_with(*[limited()] * limits.MAX_LIMITED_TURNS), [limits.wait_for_limit()])
     assert isinstance(verdict, Stop)
     assert verdict.outcome is Outcome.FAILED
     assert "You've hit your limit" in verdict.reason
@@ -123,7 +124,7 @@ def test_a_limit_that_never_ends_ends_the_run_with_its_reason() -> None:
 
 @pytest.mark.parametrize("turn", [limited(resets_at=1300.0), limited(), faulty()], ids=["stated", "unstated", "fault"])
 def test_a_clock_that_was_set_back_does_not_make_a_run_wait_for_ever(turn: Turn) -> None:
-    rule = limits.faltering if turn.failure and turn.failure.kind == "transient" else limits.limited()
+    rule = limits.retry_transient if turn.failure and turn.failure.kind == "transient" else limits.wait_for_limit()
     assert wait_of(run_with(turn, at=1001.0), rule) is not None
     assert wait_of(run_with(turn, at=998.0), rule) is not None, "a small correction is no jump"
     assert wait_of(run_with(turn, at=1000.0 - 86400), rule) is None
@@ -132,5 +133,7 @@ def test_a_clock_that_was_set_back_does_not_make_a_run_wait_for_ever(turn: Turn)
 
 def test_a_clock_that_was_set_back_does_not_make_the_pause_between_turns_longer() -> None:
     run = a_run(Turn(text="a", ended_at=1000.0))
-    waits = [wait_of(run.seeing(Snapshot(at=at)), rules.spaced(10.0)) for at in (1000.0, 1004.0, 1010.0, 500.0)]
+    waits = [
+        wait_of(run.seeing(Snapshot(at=at)), rules.pause_between_turns(10.0)) for at in (1000.0, 1004.0, 1010.0, 500.0)
+    ]
     assert waits == [10.0, 6.0, None, None]

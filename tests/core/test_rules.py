@@ -215,7 +215,7 @@ def test_a_claim_on_the_last_allowed_iteration_counts() -> None:
 
 def test_an_interruption_comes_before_everything() -> None:
     run = a_run("STOP", seen=Snapshot(interrupted="SIGINT", trouble="DONE is a directory"))
-    assert outcome(run, [rules.interrupted, rules.hopeless, done_when()]) is Outcome.INTERRUPTED
+    assert outcome(run, [rules.interrupted, rules.fatal_trouble, done_when()]) is Outcome.INTERRUPTED
 
 
 @pytest.mark.parametrize(
@@ -247,13 +247,13 @@ def test_turns_that_do_not_count_are_still_paid_for() -> None:
 
 def test_a_fatal_failure_stops_at_once() -> None:
     run = a_run().retrying(Turn(text="", failure=Failure("fatal", "not logged in")))
-    assert judge(run, [rules.hopeless]) == Stop(Outcome.FATAL, "not logged in")
+    assert judge(run, [rules.fatal_trouble]) == Stop(Outcome.FATAL, "not logged in")
 
 
 def test_failures_in_a_row_end_the_run_and_a_success_between_resets_the_count() -> None:
-    assert outcome(a_run(CRASH, CRASH, CRASH), [rules.failing(3)]) is Outcome.FAILED
-    assert outcome(a_run(CRASH, "fine", CRASH, CRASH), [rules.failing(3)]) is None
-    assert outcome(a_run(CRASH, CRASH), [rules.failing(0)]) is None
+    assert outcome(a_run(CRASH, CRASH, CRASH), [rules.repeated_failures(3)]) is Outcome.FAILED
+    assert outcome(a_run(CRASH, "fine", CRASH, CRASH), [rules.repeated_failures(3)]) is None
+    assert outcome(a_run(CRASH, CRASH), [rules.repeated_failures(0)]) is None
 
 
 def test_the_error_of_a_failed_turn_goes_into_the_next_prompt() -> None:
@@ -300,13 +300,13 @@ def test_tool_calls_are_counted_over_the_whole_run() -> None:
 
 def test_protected_files_that_were_touched_refuse_a_claim() -> None:
     run = a_run(Iteration(number=1, turn=Turn(text="STOP"), touched=("tests/test_a.py",)))
-    assert outcome(run, [done_when(rules.touched)]) is None
+    assert outcome(run, [done_when(rules.protected_files)]) is None
 
 
 def test_a_pause_between_turns_is_measured_from_the_end_of_the_last() -> None:
     run = a_run(Turn(text="x", ended_at=100.0), seen=Snapshot(at=100.25))
-    assert opinions(rules.spaced(1.0), run) == [Wait(0.75, "pause between turns")]
-    assert not opinions(rules.spaced(1.0), run.seeing(Snapshot(at=101.0)))
+    assert opinions(rules.pause_between_turns(1.0), run) == [Wait(0.75, "pause between turns")]
+    assert not opinions(rules.pause_between_turns(1.0), run.seeing(Snapshot(at=101.0)))
 
 
 def test_a_rule_that_raises_ends_the_run_instead_of_being_skipped() -> None:
@@ -318,7 +318,7 @@ def test_a_rule_that_raises_ends_the_run_instead_of_being_skipped() -> None:
 
 
 def test_work_that_is_green_and_unclaimed_is_said_once() -> None:
-    rule = rules.unclaimed([Claim("tag", "COMPLETE")])
+    rule = rules.claim_reminder([Claim("tag", "COMPLETE")])
     green = [Iteration(number=number, turn=Turn(text="I fixed it."), checks=(GREEN,)) for number in (1, 2)]
     (note,) = opinions(rule, a_run(green[0]))
     assert isinstance(note, Note)
@@ -355,6 +355,6 @@ def test_two_turns_of_nothing_but_denials_end_the_run() -> None:
 
 
 def test_trouble_that_no_turn_can_mend_ends_the_run() -> None:
-    assert outcome(a_run("x", seen=Snapshot(trouble="the disk is full")), [rules.hopeless]) is Outcome.FATAL
+    assert outcome(a_run("x", seen=Snapshot(trouble="the disk is full")), [rules.fatal_trouble]) is Outcome.FATAL
     refused = a_run("x").retrying(Turn(text="", failure=Failure("fatal", "wrong key")))
-    assert outcome(refused, [rules.hopeless]) is Outcome.FATAL
+    assert outcome(refused, [rules.fatal_trouble]) is Outcome.FATAL

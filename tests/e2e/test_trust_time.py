@@ -82,7 +82,7 @@ def test_silence_is_too_long_by_default_where_an_agent_would_be_heard(
     agent: Agent, workspace: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str, ended_by: str
 ) -> None:
     """Half an hour, made shorter for the test."""
-    assert limits.IDLE == 1800
+    assert limits.IDLE_TIMEOUT == 1800
     monkeypatch.setattr(limits, "IDLE", 0.4)
     (workspace / ".ralph").mkdir()
     turn = 3 if ended_by == "turn-timeout" else 60

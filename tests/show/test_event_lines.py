@@ -326,12 +326,12 @@ def test_a_claim_that_waits_for_children_is_not_called_missing() -> None:
     shown = told(
         e.IterationStarted(1, 5, "g"),
         e.IterationFinished(1, Iteration(number=1, turn=Turn(text="x"))),
-        e.Waiting(300.0, "children are at work: a", children=("a",)),
+        e.Waiting(300.0, "children are running: a", children=("a",)),
     )
     assert shown[-3:] == [
         "┃ ◔ not done yet: the agent claimed it, and its children are still running",
         "",
-        "◔ waiting 5m: children are at work: a",
+        "◔ waiting 5m: children are running: a",
     ]
 
 

@@ -1,4 +1,4 @@
-"""How long must the next turn wait after a usage limit or a passing fault, and when is waiting hopeless?"""
+"""Usage limits and transient failures: how long the next turn waits, which agent takes it, and when to give up."""
 
 from typing import Literal
 
@@ -7,22 +7,22 @@ from ralph.core.text import one_line
 
 OnLimit = Literal["wait", "stop", "switch"]
 
-FIRST_LIMIT_WAIT, LONGEST_LIMIT_WAIT = 60.0, 3600.0
-FIRST_RETRY_WAIT, LONGEST_RETRY_WAIT = 2.0, 300.0
-AFTER_RESET = 5.0  # agents state the reset to the minute; a turn that comes a moment early is wasted
-MOST_RETRIES = 10
-MOST_IDENTICAL = 6
-MOST_LIMITS = 30  # where no agent states when its limit ends, these take a day
-IDLE = 1800.0  # seconds of silence that are too many where an agent's stream tells of all that it does
-CLOCK_SLACK = 5.0  # by so much a clock is corrected all the time
+FIRST_LIMIT_WAIT, MAX_LIMIT_WAIT = 60.0, 3600.0  # seconds
+FIRST_RETRY_WAIT, MAX_RETRY_WAIT = 2.0, 300.0
+AFTER_RESET = 5.0  # agents state the reset to the minute; a turn that is a moment early is wasted
+MAX_RETRIES = 10
+MAX_IDENTICAL = 6
+MAX_LIMITED_TURNS = 30  # these take a day if no agent states when its limit ends
+IDLE_TIMEOUT = 1800.0  # seconds of silence, for agents whose stream reports everything they do
+CLOCK_SLACK = 5.0  # seconds by which clocks are corrected all the time
 
 
 @configured
-def limited(
+def wait_for_limit(
     run: Run, on_limit: OnLimit = "wait", agents: tuple[str, ...] = (), seconds: float | None = None
 ) -> Opinions:
-    """A usage limit is waited out until the moment the agent states; with `switch` another agent goes on meanwhile."""
-    turns = _troubled(run)
+    """Wait until a usage limit ends. With `switch`, another agent continues at once."""
+    turns = _failed_turns(run)
     failure = turns[-1].failure if turns else None
     if failure is None or failure.kind != "limit":
         return
@@ -37,7 +37,7 @@ def limited(
         roughly = f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
         said = f"the usage limit outlasts the time that is left, come back in {roughly}"
         yield Stop(Outcome.TIMEOUT, f"{said}: {one_line(failure.reason)}")
-    elif (count := len(_failed(run, "limit"))) >= MOST_LIMITS:
+    elif (count := len(_failed(run, "limit"))) >= MAX_LIMITED_TURNS:
         yield Stop(Outcome.FAILED, f"{count} turns in a row ran into a usage limit: {one_line(failure.reason)}")
     elif left > 0:
         yield Wait(left, f"usage limit: {one_line(failure.reason)}", limited=True)
@@ -50,15 +50,15 @@ def available(run: Run, agents: tuple[str, ...]) -> str | None:
 
 
 def _time_left(run: Run) -> dict[str, float]:
-    """The seconds until each agent that ran into a limit may go on, by the wall clock: the machine may have slept."""
+    """Return the seconds until the limit of each agent ends, by the wall clock: the machine may have been suspended."""
     left: dict[str, float] = {}
     counts: dict[str, int] = {}
     for turn in (*run.limited, *_failed(run, "limit")):
         failure = turn.failure
         assert failure is not None
         count = counts[turn.agent] = counts.get(turn.agent, 0) + 1
-        end = turn.ended_at + _doubling(FIRST_LIMIT_WAIT, LONGEST_LIMIT_WAIT, count)
-        # One that came while the turn went on is believed once: whoever says so again states nothing.
+        end = turn.ended_at + _doubling(FIRST_LIMIT_WAIT, MAX_LIMIT_WAIT, count)
+        # A reset during the turn is believed once; if the next turn is limited again, it was wrong.
         since = turn.ended_at - (turn.duration if count == 1 else 0.0)
         if failure.resets_at and failure.resets_at > since:
             end = failure.resets_at + AFTER_RESET
@@ -67,13 +67,13 @@ def _time_left(run: Run) -> dict[str, float]:
 
 
 def _left(end: float, turn: Turn, run: Run) -> float:
-    """The seconds until `end`; none where the clock was set back behind the turn: nobody knows then how long it is, and
-    another turn costs less than to wait for ever."""
+    """Return the seconds until `end`; 0 if the clock was set back to before the turn, because waiting for ever is worse
+    than another turn."""
     return 0.0 if run.seen.at < turn.ended_at - CLOCK_SLACK else end - run.seen.at
 
 
-def faltering(run: Run) -> Opinions:
-    """A passing fault is retried after a pause that doubles; the same fault again and again is not passing."""
+def retry_transient(run: Run) -> Opinions:
+    """Retry after a transient failure, with a pause that doubles. Give up if it keeps happening."""
     failed = _failed(run, "transient")
     if not failed or run.retries[-1] is not failed[-1]:
         return
@@ -81,21 +81,21 @@ def faltering(run: Run) -> Opinions:
     assert failure is not None
     others = (at for at, turn in enumerate(reversed(failed)) if turn.failure and turn.failure.reason != failure.reason)
     same = next(others, len(failed))
-    if len(failed) >= MOST_RETRIES or same >= MOST_IDENTICAL:
+    if len(failed) >= MAX_RETRIES or same >= MAX_IDENTICAL:
         yield Stop(Outcome.FAILED, f"the agent failed {len(failed)} times in a row: {one_line(failure.reason)}")
-    pause = _doubling(FIRST_RETRY_WAIT, LONGEST_RETRY_WAIT, len(failed)) * _jitter(run.id, len(failed))
+    pause = _doubling(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, len(failed)) * _jitter(run.id, len(failed))
     left = _left(failed[-1].ended_at + pause, failed[-1], run)
     if left > 0:
         yield Wait(left, f"retrying: {one_line(failure.reason)}")
 
 
 def _failed(run: Run, kind: str) -> list[Turn]:
-    return [turn for turn in _troubled(run) if turn.failure and turn.failure.kind == kind]
+    return [turn for turn in _failed_turns(run) if turn.failure and turn.failure.kind == kind]
 
 
-def _troubled(run: Run) -> tuple[Turn, ...]:
-    """The turns at the end of the run that a limit or a passing fault ended. Where every turn counts as an iteration,
-    only a limit whose end was stated is one of them: the others are left to the pause between turns."""
+def _failed_turns(run: Run) -> tuple[Turn, ...]:
+    """Return the turns at the end of the run that a limit or a transient failure ended. If every turn counts as an
+    iteration, only limits with a stated end are included: for the others there is the pause between turns."""
     counted: list[Turn] = []
     for iteration in reversed(run.iterations):
         failure = iteration.turn.failure
@@ -110,7 +110,7 @@ def _doubling(first: float, longest: float, count: int) -> float:
 
 
 def _jitter(seed: str, count: int) -> float:
-    """Between 0.5 and 1: many runs that met the same fault do not all come back at the same moment."""
+    """Return a factor between 0.5 and 1, so that many runs don't retry at the same moment."""
     mixed = 0
     for char in f"{seed}/{count}":
         mixed = (mixed * 131 + ord(char)) & 0xFFFFFFFF

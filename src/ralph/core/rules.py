@@ -1,7 +1,6 @@
-"""Shall the agent get one more turn? Each rule reads the run and gives opinions; their order is their precedence.
+"""Rules: each reads the run and yields opinions. Their order in `run/policy.py` is their precedence.
 
-A rule that only ever objects (checks, tasks, work, protected files) is also a gate: a claim is believed when no gate
-has anything to say against it.
+A rule that only objects (checks, tasks, work, protected files) is also a gate: a claim is believed if no gate objects.
 """
 
 from collections.abc import Sequence
@@ -50,8 +49,8 @@ def interruption(by: str) -> Stop:
     return Stop(Outcome.INTERRUPTED, f"received {by}", interrupted_by=by)
 
 
-def hopeless(run: Run) -> Opinions:
-    """Trouble that another turn cannot mend."""
+def fatal_trouble(run: Run) -> Opinions:
+    """End the run after trouble that another turn cannot fix."""
     if run.seen.trouble:
         yield Stop(Outcome.FATAL, run.seen.trouble)
     failure = run.retries[-1].failure if run.retries else None
@@ -66,8 +65,8 @@ def wait_requested(run: Run) -> Opinions:
 
 
 @configured
-def asked_to_wait(run: Run, exit_code: int | None) -> Opinions:
-    """The agent ended with the exit code by which it asks for no restart."""
+def wait_exit_code(run: Run, exit_code: int | None) -> Opinions:
+    """End the run if the agent exited with the code that asks for no restart."""
     latest = run.retries[-1] if run.retries else run.last and run.last.turn
     if latest and exit_code is not None and latest.exit_code == exit_code:
         yield Stop(Outcome.STOPPED, f"the agent asked to wait (exit code {exit_code})")
@@ -77,12 +76,12 @@ def asked_to_wait(run: Run, exit_code: int | None) -> Opinions:
 def completed(
     run: Run, claims: Sequence[Claim], gates: Sequence[Rule], reading: Reading = Reading(), doubts: Sequence[Rule] = ()
 ) -> Opinions:
-    """Done is a claim and every gate. A gate's objection goes into the next prompt; a gate may also ask for time.
-    What `doubts` object to is accepted with a warning."""
+    """End the run as done after a claim that every gate accepts. The objections of gates go into the next prompt, and a
+    gate may ask for time; objections of `doubts` become warnings."""
     seen = [(claim, found) for claim in claims if (found := sighted(claim, run, reading))]
     claim = next((claim for claim, found in seen if not found.doubt), None)
     if claim is None:
-        # What was seen and is no claim is said: an agent that meant it must not be told that it said nothing.
+        # Say why a marker did not count: otherwise an agent that meant it reads that it said nothing.
         for claim, found in seen[:1]:
             yield Note(wording_message(claim.marker, found.words, found.doubt), about="wording")
             yield Refusal(claim.marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
@@ -100,7 +99,7 @@ def completed(
 
 
 @configured
-def unclaimed(run: Run, claims: Sequence[Claim], reading: Reading = Reading()) -> Opinions:
+def claim_reminder(run: Run, claims: Sequence[Claim], reading: Reading = Reading()) -> Opinions:
     """Tell the agent that every check passes, and how to claim: the first time that it doesn't claim or, if green
     checks can count as a claim, every time."""
     green_is_enough = Claim("green") in claims
@@ -148,7 +147,7 @@ def _cannot_start(check: Check) -> str:
 
 @configured
 def blocked(run: Run, word: str, reading: Reading = Reading()) -> Opinions:
-    """The agent reports that it cannot continue. After a resumption it has to report that again."""
+    """End the run if the agent reports that it cannot continue. After a resume it has to report that again."""
     seen = claiming.blocked(word, run.recent[-1].turn, reading) if run.recent and not run.retries else None
     if seen is None:
         return
@@ -173,7 +172,7 @@ def _why_done(claim: Claim, run: Run) -> str:
 
 
 def _red_before(run: Run) -> str:
-    """What the baseline adds to "2 checks pass": a check that was green before proves nothing about this goal."""
+    """Return what the baseline adds to "2 checks pass": a check that was green before proves nothing."""
     if not run.baseline:
         return ""
     red = sum(not check.passed for check in run.baseline)
@@ -182,7 +181,7 @@ def _red_before(run: Run) -> str:
 
 @configured
 def failing_checks(run: Run, truncate: int = 5000) -> Opinions:
-    """Every red check of the last iteration, as the message that the agent gets."""
+    """Tell the agent about every red check of the last iteration."""
     last = run.last
     if last is None:
         return
@@ -197,7 +196,7 @@ def failing_checks(run: Run, truncate: int = 5000) -> Opinions:
 
 @configured
 def green_checks(run: Run, truncate: int = 5000) -> Opinions:
-    """The gate: nothing is red, and nothing has happened since the checks ran."""
+    """Gate: every check passes, and nothing has happened since the checks ran."""
     if run.last is None or run.retries:
         yield Note("The checks have not been run yet.", about="checks")
     yield from failing_checks(truncate)(run)
@@ -207,8 +206,8 @@ def green_checks(run: Run, truncate: int = 5000) -> Opinions:
 def claimed_in_a_row(
     run: Run, times: int, claims: Sequence[Claim], reading: Reading, gates: Sequence[Rule]
 ) -> Opinions:
-    """So many of the latest turns claim, and all but the first of them found nothing to change. Asked once the other
-    `gates` hold: what they object to will be changed."""
+    """Gate: the latest `times` turns claim, and all but the first of them changed nothing. It has no objection while
+    another of the `gates` has one: the agent will change something then."""
     if any(opinion for gate in gates for opinion in gate(run)):
         return
     said = 0
@@ -224,14 +223,14 @@ def claimed_in_a_row(
 
 
 def broken_reviews(run: Run) -> Opinions:
-    """A review that the agent did not get to the end of: nobody knows what it would have found."""
+    """Gate: every review was finished."""
     for review in run.last.reviews if run.last else ():
         if review.failure:
             yield Note(f'Review "{review.name}" broke off: {one_line(review.failure.reason, 500)}', about="reviews")
 
 
 def open_tasks(run: Run) -> Opinions:
-    """The tasks file has entries that are not done; the next one is named."""
+    """Gate: every task of the tasks file is done. Names the next one."""
     tasks = run.seen.tasks or ()
     left = [task for task in tasks if not task.done]
     if left:
@@ -243,7 +242,7 @@ def open_tasks(run: Run) -> Opinions:
 
 @configured
 def no_work(run: Run, at_least: int) -> Opinions:
-    """A claim without work: too few tool calls or, for an agent that reports none, an unchanged workspace."""
+    """Gate: enough tool calls or, for an agent that reports none, a changed workspace."""
     counts = [turn.tool_calls for one in run.iterations for turn in one.turns]
     if any(count is not None for count in counts):
         lazy = sum(count or 0 for count in counts) < at_least
@@ -253,65 +252,65 @@ def no_work(run: Run, at_least: int) -> Opinions:
         yield Note(NO_WORK, about="work")
 
 
-def touched(run: Run) -> Opinions:
-    """Protected files that the agent changed in the last iteration. They were put back before the checks ran."""
+def protected_files(run: Run) -> Opinions:
+    """Gate: the last iteration changed no protected files (ralph restored them before the checks)."""
     if run.last and run.last.touched:
         names = listed(run.last.touched)
         yield Note(f"Protected files must not be changed; these were restored: {names}", about="protect")
 
 
 @configured
-def children_ended(run: Run, timeout: float) -> Opinions:
-    """The runs that the agent started get their time to end."""
+def wait_for_children(run: Run, timeout: float) -> Opinions:
+    """Wait for the runs that the agent started."""
     left = timeout - run.seen.done_for
     children = run.seen.children
     if children and left > 0:
-        yield Wait(left, f"children are at work: {', '.join(children)}", children=children)
+        yield Wait(left, f"children are running: {', '.join(children)}", children=children)
 
 
-def children_left(run: Run) -> Opinions:
-    """The runs that the agent started did not end in time."""
+def running_children(run: Run) -> Opinions:
+    """Object if runs that the agent started are still running."""
     if run.seen.children:
         yield Note(f"these children have not ended: {', '.join(run.seen.children)}", about="children")
 
 
 @configured
-def preceded(run: Run, poll: float) -> Opinions:
-    """Other tasks come before this one's first turn."""
+def wait_for_tasks(run: Run, poll: float) -> Opinions:
+    """Wait for the tasks that this one depends on."""
     if run.seen.waits_for:
         yield Wait(poll, f"other tasks come first: {', '.join(run.seen.waits_for)}")
 
 
 @configured
-def unless_awaiting(run: Run, first: Rule, *limits: Rule) -> Opinions:
-    """The limits, unless `first` only asks for time: what is about to be done is not stopped short of it."""
-    awaiting = False
+def unless_waiting(run: Run, first: Rule, *limits: Rule) -> Opinions:
+    """Apply `limits` unless `first` asks for time: work that is about to be done is not ended by a limit."""
+    is_waiting = False
     for opinion in first(run):
-        awaiting = awaiting or isinstance(opinion, Wait)
+        is_waiting = is_waiting or isinstance(opinion, Wait)
         yield opinion
-    if not awaiting:
+    if not is_waiting:
         for limit in limits:
             yield from limit(run)
 
 
 @configured
-def failing(run: Run, times: int) -> Opinions:
-    """The agent itself failed, again and again."""
+def repeated_failures(run: Run, times: int) -> Opinions:
+    """End the run after this many failed turns in a row."""
     recent = run.recent[-times:]
     if times > 0 and len(recent) == times and all(i.turn.failure for i in recent):
         often = f"failed {times} times in a row" if times > 1 else "failed"
         yield Stop(Outcome.FAILED, f"the agent {often}: {_reason(recent[-1])}")
 
 
-_IN_VAIN = 2  # turns that were denied what they tried, and did nothing else, say what the next ones would do
+MAX_DENIED_TURNS = 2  # in a row, in which the agent was denied its tools and did nothing else
 
 
 @configured
 def not_allowed(run: Run, works_elsewhere: bool = False) -> Opinions:
-    """The agent gets nowhere, because it may not use its tools and nobody is there to ask. One that `works_elsewhere`
-    may have worked though the workspace is unchanged."""
-    recent = run.recent[-_IN_VAIN:]
-    if len(recent) == _IN_VAIN and all(_got_nowhere(one, run, works_elsewhere) for one in recent):
+    """End the run if the agent may not use its tools, and there is nobody to ask. An agent that `works_elsewhere` may
+    have worked even if the workspace is unchanged."""
+    recent = run.recent[-MAX_DENIED_TURNS:]
+    if len(recent) == MAX_DENIED_TURNS and all(_was_only_denied(one, run, works_elsewhere) for one in recent):
         tools = listed(tuple(dict.fromkeys(tool for one in recent for tool in one.turn.denials)))
         yield Stop(
             Outcome.FAILED,
@@ -319,7 +318,7 @@ def not_allowed(run: Run, works_elsewhere: bool = False) -> Opinions:
         )
 
 
-def _got_nowhere(iteration: Iteration, run: Run, works_elsewhere: bool) -> bool:
+def _was_only_denied(iteration: Iteration, run: Run, works_elsewhere: bool) -> bool:
     turn, before = iteration.turn, run.tree_before(iteration.number)
     if not turn.denials or iteration.tree != before:
         return False
@@ -327,24 +326,24 @@ def _got_nowhere(iteration: Iteration, run: Run, works_elsewhere: bool) -> bool:
 
 
 def last_failure(run: Run) -> Opinions:
-    """The error of a failed turn goes into the next prompt."""
+    """Tell the agent why the last turn failed."""
     if run.last and run.last.turn.failure:
         yield Note(f"The previous turn failed: {_reason(run.last)}", about="failure")
 
 
 @configured
 def stalled(run: Run, repeats: int = 1, commits: bool = False) -> Opinions:
-    """The last iterations cannot be told apart: the same answer, and the workspace in the same state. Where ralph
-    `commits` what they leave, another HEAD is no sign of work: only the files are."""
+    """End the run after `repeats` iterations with the same answer and files as the one before. If ralph `commits` after
+    each iteration, a new HEAD is not a change: only the files are compared."""
     recent = run.recent[-(repeats + 1) :]
     if repeats < 1 or len(recent) <= repeats:
         return
-    if all(_alike(recent[0], other, commits) for other in recent[1:]):
+    if all(_is_repeat(recent[0], other, commits) for other in recent[1:]):
         how = "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
         yield Stop(Outcome.STALLED, f"iteration {recent[-1].number} gave the same answer as the one before {how}")
 
 
-def _alike(one: Iteration, other: Iteration, commits: bool) -> bool:
+def _is_repeat(one: Iteration, other: Iteration, commits: bool) -> bool:
     return (
         one.turn.text == other.turn.text
         and (one.tree == other.tree or (commits and tree_files(one.tree) == tree_files(other.tree)))
@@ -365,9 +364,9 @@ def at_most(
     claims: Sequence[Claim] = (),
     reading: Reading = Reading(),
 ) -> Opinions:
-    """The limits that end a run unfinished, in the order budget, time, iterations. `claims` are what the agent should
-    have said: where that was all that was missing, or its last turn failed, the reason says so."""
-    usage = run.spent if cost is None and tokens is None else run.usage  # a sum over the whole run, where it matters
+    """End the run at a limit, in the order budget, time, iterations. If only one of `claims` was missing, or the last
+    turn failed, the reason says so."""
+    usage = run.spent if cost is None and tokens is None else run.usage  # the sum over the whole run is slow
     if cost is not None and (usage.cost_usd or 0.0) >= cost:
         yield Stop(Outcome.BUDGET, f"{money(usage.cost_usd or 0.0)} of {money(cost)} spent")
     if tokens is not None and usage.tokens >= tokens:
@@ -396,16 +395,16 @@ def _what_was_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> st
 
 
 @configured
-def spaced(run: Run, seconds: float) -> Opinions:
-    """A pause between turns."""
+def pause_between_turns(run: Run, seconds: float) -> Opinions:
+    """Wait between turns."""
     if run.last and seconds > 0:
         over = run.seen.at - run.last.turn.ended_at
-        if 0 <= over < seconds:  # a clock that was set back says nothing
+        if 0 <= over < seconds:  # else the clock was set back
             yield Wait(seconds - over, "pause between turns")
 
 
-def told(run: Run) -> Opinions:
-    """What a person says to the run from outside."""
+def person_notes(run: Run) -> Opinions:
+    """Tell the agent what a person said to the run."""
     for note in run.seen.told:
         if note.answers:
             yield Note(f"You asked: {note.answers.text}\n{PERSON} answers:\n{note.text}", about="person")
@@ -416,20 +415,20 @@ def told(run: Run) -> Opinions:
 PERSON = "The person who started this run"
 
 
-def paused(run: Run) -> Opinions:
+def wait_while_paused(run: Run) -> Opinions:
     if run.seen.paused:
         yield Wait(float("inf"), "a person asked for it", until="resume")
 
 
-def unanswered(run: Run) -> Opinions:
-    """The agent asked, and the run shall not go on without an answer."""
+def wait_for_answer(run: Run) -> Opinions:
+    """Wait until the agent's question is answered."""
     if run.seen.questions:
         asked = one_line(run.seen.questions[0].text)
         yield Wait(float("inf"), f"waiting for an answer: {asked}", until="answer")
 
 
 def may_ask(run: Run) -> Opinions:
-    """An agent that may ask has to know how."""
+    """Tell the agent how to ask."""
     yield Note(MAY_ASK, about="question")
 
 

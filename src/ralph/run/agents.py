@@ -423,7 +423,7 @@ class _Turn:
     def _patience(self) -> float:
         """How long it may be silent; unless it was said, only one whose stream tells of all that it does is held to
         it: others are silent for good reasons."""
-        return limits.IDLE if self._settings.idle_timeout is None else self._settings.idle_timeout
+        return limits.IDLE_TIMEOUT if self._settings.idle_timeout is None else self._settings.idle_timeout
 
     def _limit_reached(self, spent: Usage) -> str:
         """The limit that the run has reached by what this turn has spent so far."""

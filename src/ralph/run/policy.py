@@ -42,7 +42,7 @@ def make_policy(
     claims = (Claim("turn"),) if one_shot else _claims(settings, green_is_enough)
     gates = make_gates(settings)
     lazy = settings.min_tool_calls and settings.on_promise_no_work == "warn"
-    doubts = (rules.children_left, *((rules.no_work(settings.min_tool_calls),) if lazy else ()))
+    doubts = (rules.running_children, *((rules.no_work(settings.min_tool_calls),) if lazy else ()))
     reading = Reading(settings.strict_signal, settings.claim_anywhere, verified=bool(settings.checks))
     if settings.claims > 1 and not one_shot:
         others = tuple(gates.values())
@@ -53,19 +53,19 @@ def make_policy(
     before_claims = _before_claims(settings, claims, reading)
     ordered = (
         *before_claims,
-        rules.unless_awaiting(
+        rules.unless_waiting(
             rules.completed(
                 claims,
-                (*gates.values(), *verdicts.values(), rules.children_ended(settings.wait_timeout)),
+                (*gates.values(), *verdicts.values(), rules.wait_for_children(settings.wait_timeout)),
                 reading,
                 doubts,
             ),
             *own,
-            rules.failing(1 if one_shot else settings.max_failures),
+            rules.repeated_failures(1 if one_shot else settings.max_failures),
             rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
             rules.stalled(stall, commits=settings.worktree or settings.scm is not None),
-            limits.limited(settings.on_limit, agents, settings.max_time),
-            limits.faltering,
+            limits.wait_for_limit(settings.on_limit, agents, settings.max_time),
+            limits.retry_transient,
             rules.at_most(
                 iterations=_cap(settings),
                 cost=settings.max_cost,
@@ -74,8 +74,8 @@ def make_policy(
                 claims=claims,
                 reading=reading,
             ),
-            rules.spaced(settings.restart_delay),
-            rules.preceded(settings.poll_interval or 1.0),
+            rules.pause_between_turns(settings.restart_delay),
+            rules.wait_for_tasks(settings.poll_interval or 1.0),
         ),
     )
     is_claimed = _would_be_done((*before_claims, rules.completed(claims, tuple(gates.values()), reading)))
@@ -86,18 +86,18 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
     """Return the rules that come before the question whether the run is done."""
     return (
         rules.interrupted,
-        rules.hopeless,
+        rules.fatal_trouble,
         *((rules.never_started,) if settings.baseline is None else ()),
         rules.wait_requested,
-        rules.asked_to_wait(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
+        rules.wait_exit_code(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
         rules.failing_checks(settings.quoted),
         rules.open_tasks,
-        rules.touched,
+        rules.protected_files,
         rules.last_failure,
-        *((rules.unclaimed(claims, reading),) if settings.preset != "promise" else ()),  # whose prompts say it
-        rules.told,
-        rules.paused,
-        *((rules.unanswered, rules.may_ask) if settings.on_question == "wait" else ()),
+        *((rules.claim_reminder(claims, reading),) if settings.preset != "promise" else ()),  # whose prompts say it
+        rules.person_notes,
+        rules.wait_while_paused,
+        *((rules.wait_for_answer, rules.may_ask) if settings.on_question == "wait" else ()),
         rules.blocked(settings.blocked_response, reading),
     )
 
@@ -180,7 +180,7 @@ def make_gates(settings: Settings) -> dict[str, Rule]:
     if settings.min_tool_calls and settings.on_promise_no_work == "reject":
         gates["work"] = rules.no_work(settings.min_tool_calls)
     if settings.protect:
-        gates["protect"] = rules.touched
+        gates["protect"] = rules.protected_files
     return gates
 
 

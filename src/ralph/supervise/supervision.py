@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.limits import IDLE
+from ralph.core.limits import IDLE_TIMEOUT
 from ralph.core.model import Check, Note, Outcome, Run, Snapshot, Stop, Usage, Wait, WaitRequest
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
@@ -401,7 +401,7 @@ def timeouts(settings: Settings) -> Timeouts:
     """Return the limits of a turn, by the name that a turn gives as the reason of its end."""
     return {
         "turn-timeout": settings.turn_timeout,
-        "idle-timeout": IDLE if settings.idle_timeout is None else settings.idle_timeout,
+        "idle-timeout": IDLE_TIMEOUT if settings.idle_timeout is None else settings.idle_timeout,
         "max-time": settings.max_time,
     }
 

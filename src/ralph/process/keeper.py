@@ -157,9 +157,9 @@ class Keeper:
         self._watched_run = run_id
         self._request({"do": "watch", "run_id": run_id})
 
-    def set_cleanup(self, argv: Sequence[str], env: Mapping[str, str] = os.environ) -> None:
-        """Have the keeper run this command if ralph is killed; no `argv`: not any more."""
-        self._request({"do": "cleanup", "argv": list(argv), "env": dict(env)})
+    def set_cleanup(self, argv: Sequence[str], env: Mapping[str, str] = os.environ, *, key: str) -> None:
+        """Have the keeper run this command if ralph is killed; no `argv`: the one of this key not any more."""
+        self._request({"do": "cleanup", "key": key, "argv": list(argv), "env": dict(env)})
 
     def another(self) -> "Keeper":
         """Start one more keeper, for a program that runs in parallel."""

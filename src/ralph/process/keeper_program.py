@@ -10,7 +10,7 @@ Requests ("do") and the events that answer them, with the same "id":
     spawn    start a program with the attached descriptors  → started, exited; or failed
     kill     kill everything except `spared`                → ended
     watch    kill what is marked with this run id at the end if ralph is killed
-    cleanup  run this command at the end if ralph is killed
+    cleanup  run this command, one for each key, at the end if ralph is killed
     close    ralph is about to close the socket in good order
     release  exit, and leave running what is running
 """
@@ -73,7 +73,7 @@ class KeeperProgram:
         self._released = False
         self._watched_run = ""
         self._left_by_ralph: list[RunningProcess] = []  # commands of a killed ralph: they are not below this process
-        self._cleanup: Packet | None = None
+        self._cleanups: dict[str, Packet] = {}
         self._spawn_id = self._kill_id = 0  # the requests that the next events answer
         self._pid = 0  # of the program that was started last; also its process group
         self._exit_reported = True
@@ -98,8 +98,8 @@ class KeeperProgram:
             raise
         if self._left_by_ralph:
             self._kill_left_by_ralph()
-        if self._cleanup:
-            self._run_cleanup(self._cleanup)
+        for command in self._cleanups.values():
+            self._run_cleanup(command)
 
     def _open(self) -> None:
         self._adopts = adopt_orphans()
@@ -155,13 +155,15 @@ class KeeperProgram:
                 self._kill_id, self._spared = request["id"], request["spared"]
                 self._start_killing(request["grace"])
             case "cleanup":
-                self._cleanup = request if request["argv"] else None
+                self._cleanups.pop(request["key"], None)
+                if request["argv"]:
+                    self._cleanups[request["key"]] = request
             case "watch":
                 self._watched_run = request["run_id"]
             case "close":
                 self._ralph_closing, self._watched_run = True, ""
             case "release":
-                self._released, self._watched_run, self._cleanup = True, "", None
+                self._released, self._watched_run, self._cleanups = True, "", {}
 
     def _wait_for_ralph(self) -> None:
         """Wait a moment for ralph's exit: the kernel closes its sockets first, and child runs look for its process."""

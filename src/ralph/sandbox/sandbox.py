@@ -105,7 +105,7 @@ class Sandbox:
         if self._network:
             self._network.close()
         with suppress(KeeperLost):
-            self._keeper.set_cleanup(())
+            self._keeper.set_cleanup((), key=self._record.tmp)
         remove_folder(self._record.tmp)
         self._cleanup_file.close()
         return told
@@ -133,7 +133,7 @@ def open_sandbox(
     # If ralph is killed, the keeper executes this.
     cleanup = "import sys; from ralph.sandbox.cleanup import clean_up_killed_runs as clean; clean(sys.argv[1])"
     cleanup_env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
-    keeper.set_cleanup((sys.executable, "-P", "-c", cleanup, folder), cleanup_env)
+    keeper.set_cleanup((sys.executable, "-P", "-c", cleanup, folder), cleanup_env, key=request.private_tmp)
     try:
         _probe(sandbox, f"{folder}/canary-{run_id}", request, keeper)
     except BaseException:

@@ -16,7 +16,9 @@ from ralph.process.keeper_program import NAME
 from ralph.store.folder import is_occupied
 from ralph.store.register import Listed, run_with_id
 
-GATE_SUFFIX = "-gate"  # in the mark of what the merge gate of a backlog starts
+# In the marks of what is started besides the turns and checks of a run.
+GATE_SUFFIX = "-gate"  # by the merge gate of a backlog
+COPY_SUFFIX = "-copy"  # in a throwaway copy
 
 
 class OrphanedRun(Struct, frozen=True):
@@ -37,7 +39,7 @@ def find_orphans(env: Mapping[str, str] = os.environ) -> list[OrphanedRun]:
     """Return the dead runs of this user that still have running processes."""
     found = []
     for mark in sorted(runs_with_processes()):
-        run = run_with_id(mark.removesuffix(GATE_SUFFIX), env)
+        run = run_with_id(mark.removesuffix(GATE_SUFFIX).removesuffix(COPY_SUFFIX), env)
         if run is None or _is_active(run, mark):
             continue
         names = [f"{process.pid} {process.name.decode('utf-8', 'replace')}" for process in processes_of_run(mark)]

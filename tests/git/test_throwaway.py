@@ -28,7 +28,8 @@ with Keeper.start() as keeper, check_out_copy(git, "run", git.resolve("HEAD"), k
 
 
 def copies(repo: Any) -> list[str]:
-    return repo.git("worktree", "list", "--porcelain").split("worktree ")[2:]
+    listed: str = repo.git("worktree", "list", "--porcelain")
+    return listed.split("worktree ")[2:]
 
 
 def hold(repo: Any) -> tuple["subprocess.Popen[str]", str, int]:

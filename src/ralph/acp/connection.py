@@ -104,7 +104,7 @@ class Connection:
             except queue.Empty:
                 raise TurnFailed(f"no answer to {method} in {START_TIMEOUT:g} s: does it speak ACP?") from None
             if line is None:
-                raise self._ended()
+                raise self._exit_failure()
             message = wire.read(line, wire.TABLE)
             if message is None:
                 self._prose = line.decode(errors="replace").strip() or self._prose
@@ -112,7 +112,7 @@ class Connection:
                 continue
             return message
 
-    def _ended(self) -> TurnFailed:
+    def _exit_failure(self) -> TurnFailed:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_GRACE)
         code = self._process.poll()

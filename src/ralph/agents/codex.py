@@ -156,10 +156,10 @@ def _tool(item: Table) -> str:
 def _arguments(item: Table) -> object:
     if item.get("type") == "file_change":
         return {"files": item.get("changes")}
-    return item.get("arguments") or {"command": _unwrapped(wire.text(item, "command")), "query": item.get("query")}
+    return item.get("arguments") or {"command": _unwrap_shell(wire.text(item, "command")), "query": item.get("query")}
 
 
-def _unwrapped(command: str) -> str:
+def _unwrap_shell(command: str) -> str:
     """Return the command without the shell that Codex wraps around it."""
     if not command.startswith("/bin/bash -lc "):
         return command

@@ -69,7 +69,7 @@ class Sniffer:
         self.spent: Usage | None = None
 
     @cached_property
-    def _asked(self) -> frozenset[str]:
+    def _prompt_lines(self) -> frozenset[str]:
         """Return the lines of the prompt: an issue, a diff or a log in it may look like an agent's stream."""
         return frozenset(map(str.strip, self._request.prompt.split("\n")))
 
@@ -84,7 +84,7 @@ class Sniffer:
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         if self._sniffing and line.startswith(b"{"):
             dialect = dialect_of(read(line, TABLE) or {})
-            if dialect is not None and line.decode("utf-8", "replace").strip() not in self._asked:
+            if dialect is not None and line.decode("utf-8", "replace").strip() not in self._prompt_lines:
                 self._text, self._sniffing = self._reader, False
                 self._reader = module(dialect).parser(self._request)
         if self._text is not None:

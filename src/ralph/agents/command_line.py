@@ -27,7 +27,7 @@ def needs_shell(line: str) -> bool:
     first = line.split(maxsplit=1)[0] if line.strip() else ""
     if "=" in first and first.partition("=")[0].isidentifier():
         return True
-    for index, char, quote in _unescaped(line):
+    for index, char, quote in _iter_unescaped(line):
         if quote == "'":
             continue
         following = line[index + 1 : index + 2]
@@ -49,7 +49,7 @@ def script(line: str, prompt: str, prompt_file: str) -> tuple[str, ...]:
     """Return the argv of a shell that runs `line`. Prompt and file are arguments, so they cannot become code."""
     if "{prompt}" in line:
         _must_fit(prompt)
-    quotes = {index: quote for index, _, quote in _unescaped(line)}
+    quotes = {index: quote for index, _, quote in _iter_unescaped(line)}
     parts: list[str] = []
     index = 0
     while index < len(line):
@@ -81,7 +81,7 @@ def _each(word: str, values: dict[str, str]) -> str:
     return re.sub(r"\{prompt(?:_file)?\}", lambda found: values[found[0]], word)
 
 
-def _unescaped(line: str) -> Iterator[tuple[int, str, str]]:
+def _iter_unescaped(line: str) -> Iterator[tuple[int, str, str]]:
     """Yield the unescaped characters of `line`, each with the quotes around it."""
     quote = ""
     escaped = False

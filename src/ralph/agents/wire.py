@@ -32,12 +32,12 @@ def read(line: bytes, decoder: Decoder[T]) -> T | None:
     except (ValueError, RecursionError):
         pass
     try:
-        return decoder.decode(_repaired(line))
+        return decoder.decode(_repair(line))
     except (ValueError, RecursionError):
         return None
 
 
-def _repaired(line: bytes) -> bytes:
+def _repair(line: bytes) -> bytes:
     """Replace what strict readers refuse: lone surrogates (Node's half emoji) and bytes that are not UTF-8."""
     if b"\\u" not in line and line.isascii():
         raise ValueError("nothing to repair")

@@ -118,7 +118,7 @@ class RalphLoop:
 
     def run(self) -> RalphLoopResult:
         open_standard_streams()
-        settings = load(self.workspace_root, self._said(), env=os.environ, source="RalphConfig").settings
+        settings = load(self.workspace_root, self._settings_values(), env=os.environ, source="RalphConfig").settings
         if not self.config.task.strip() and not self.config.spec_file:
             raise UserError("the task is empty", "say what to achieve, or give a spec_file")
         spec = str(self.workspace_root / self.config.spec_file) if self.config.spec_file else ""
@@ -141,7 +141,7 @@ class RalphLoop:
             )
         return self._result(self._played)
 
-    def _said(self) -> dict[str, Any]:
+    def _settings_values(self) -> dict[str, Any]:
         """Return the configuration as settings."""
         config = self.config
         if isinstance(config.checks, str):
@@ -165,7 +165,7 @@ class RalphLoop:
         factory = self.agent_factory
         assert factory is not None
         offered = {"agent": self.config.agent, "model": self.config.model, "workspace_root": str(context.root)}
-        arguments = _accepted(factory, offered)
+        arguments = _supported_arguments(factory, offered)
 
         def call(prompt: str, run: Run) -> Turn:
             try:
@@ -251,7 +251,7 @@ def _turn(answer: Any) -> Turn:
     )
 
 
-def _accepted(factory: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
+def _supported_arguments(factory: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
     """Return those of the offered arguments that the factory takes by name."""
     try:
         parameters = inspect.signature(factory).parameters.values()
@@ -320,7 +320,7 @@ class Supervisor:
             "turnTimeout": turn_timeout,
             "idleTimeout": idle_timeout,
         }
-        self._said = {**said, "agent": {"command": agent}} if agent else said
+        self._settings_values = {**said, "agent": {"command": agent}} if agent else said
         self._context: Context | None = None
 
     @property
@@ -331,7 +331,7 @@ class Supervisor:
 
     def run(self) -> Supervision:
         open_standard_streams()
-        settings = load(self._workspace, self._said, env=os.environ, source="Supervisor").settings
+        settings = load(self._workspace, self._settings_values, env=os.environ, source="Supervisor").settings
         needs_prompt = self._prompt is not None or self._run_root is None
         goal = self.task.save_prompt(self._prompt) if needs_prompt else ""
         self.task.path.mkdir(parents=True, exist_ok=True)

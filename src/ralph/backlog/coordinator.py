@@ -188,9 +188,9 @@ class Coordinator:
         elif not child.key:
             self._on_merge_exit(child)
         elif child.key != CLEARING:
-            self._looped(child)
+            self._on_loop_exit(child)
 
-    def _looped(self, child: TaskProcess) -> None:
+    def _on_loop_exit(self, child: TaskProcess) -> None:
         """What came of a loop."""
         seen, key = child.result(TaskResult), child.key
         if self.ledger.board.jobs[key].state != "working":  # withdrawn meanwhile: its branch stays
@@ -229,7 +229,7 @@ class Coordinator:
             died = f"the gate's process died {MAX_CHILD_DEATHS} times; see gate.log"
             seen = GateVerdict(stuck=died if is_hopeless else "")
         if not batch:
-            self._opened(seen)
+            self._on_target_checked(seen)
             return
         self.ledger.tell(*after_merge(self.ledger.board, seen, time.monotonic() - child.started_at))
         for key, conflict in seen.probed.items():  # tasks at work that will conflict with what has just merged
@@ -239,7 +239,7 @@ class Coordinator:
                 self.ledger.tell(work_events.TaskWarned(key, conflict.files))
         self._tick_on_disk()
 
-    def _opened(self, seen: GateVerdict) -> None:
+    def _on_target_checked(self, seen: GateVerdict) -> None:
         """Whether the target itself passes: before that nothing begins."""
         if red := seen.red:
             hint = "fix it first, or merge what does not make it worse: --allow-red"

@@ -187,12 +187,12 @@ class Gate(Struct, frozen=True, kw_only=True):
         order = self.order
         if order.remote:
             refuse_changed_push(self.repository, push_settings)
-            return self._pushed(made, order.remote)
+            return self._push(made, order.remote)
         if held := worktrees.checked_out_at(self.repository, order.target):
             return f"{order.target} is checked out in {held}, and a branch that is checked out is never moved"
         return "" if merging.move_target(self.repository, order.target_ref, made.commit, made.base) == "moved" else None
 
-    def _pushed(self, made: Candidate, remote: Remote) -> str | None:
+    def _push(self, made: Candidate, remote: Remote) -> str | None:
         tips = {self.order.branch_of(branch.key): branch.tip for branch in made.tried}
         tasks = remote.last_known(self.repository, tips)  # the leases will tell whether it is so
         removes = True

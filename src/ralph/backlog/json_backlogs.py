@@ -89,11 +89,11 @@ def _with_values(text: str, values: dict[JsonPath, Any]) -> str:
         if path in places:
             edits.append((*places[path][:2], written))
         elif path[:-1] in places:
-            edits.append(_added(text, *places[path[:-1]], f"{json.dumps(path[-1])}: {written}"))
+            edits.append(_insertion(text, *places[path[:-1]], f"{json.dumps(path[-1])}: {written}"))
     return edited(text, edits)
 
 
-def _added(text: str, start: int, end: int, last: int, member: str) -> tuple[int, int, str]:
+def _insertion(text: str, start: int, end: int, last: int, member: str) -> tuple[int, int, str]:
     """Behind the last value of the object, and as far from the margin as that."""
     if not last:
         return start + 1, end - 1, member

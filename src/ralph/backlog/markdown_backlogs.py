@@ -56,7 +56,7 @@ def read_boxes(files: Mapping[str, bytes]) -> BacklogContent:
     entries = [entry for entry in _entries(lines) if not (plan and entry.box.section in ASIDE)]
     named = {word.strip("`") for entry in entries for key, value, _ in _own(entry, name) if key == "after"
              for word in value.replace(",", " ").split()}  # fmt: skip
-    tasks = [_boxed(entry, name, named, problems) for entry in entries]
+    tasks = [_task_of_box(entry, name, named, problems) for entry in entries]
     if plan:
         around = f"This is one task of the plan: {plan}{_around(lines, len(tasks))}"
         tasks = [replace(task, text=f"{task.text}\n\n{around}") for task in tasks]
@@ -108,7 +108,7 @@ def _own(entry: ListedBox, name: str) -> Iterator[tuple[str, str, str]]:
             yield found[1].lower(), found[2], f"{name}:{line.number}"
 
 
-def _boxed(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> BacklogTask:
+def _task_of_box(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> BacklogTask:
 
     box, own = entry.box, [*_own(entry, name)]
     first, _, rest = box.words.partition(" ")

@@ -146,7 +146,7 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
     home = require_git(Path(work.workspace), deadline)
     if story and story.finished and story.is_done:
         publisher = _publisher(work, home, assigned, interrupt) if work.is_shared else None
-        return _published(publisher, _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
+        return _publish(publisher, _loop_result(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
     if os.path.exists(own.path) and not request.settings.keep_children:  # it was cut off
         kill_run(assigned.run, time_left=deadline.remaining)
     task_run = TaskRun(work, assigned, is_begun=story is not None and bool(story.run.iterations))
@@ -156,7 +156,7 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
         run, stop = played.run, played.stop
     except Astray as error:
         run, stop = story.run if story else Run(id=assigned.run), Stop(Outcome.FAILED, error.advice)
-    return _published(task_run.publisher, _looped(work, home, key, run, stop))
+    return _publish(task_run.publisher, _loop_result(work, home, key, run, stop))
 
 
 def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Interrupt) -> Publisher:
@@ -165,7 +165,7 @@ def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Inte
     return made
 
 
-def _published(publisher: Publisher | None, seen: TaskResult) -> TaskResult:
+def _publish(publisher: Publisher | None, seen: TaskResult) -> TaskResult:
     """What came of a loop once the others can have it, too."""
     if publisher is None or seen.outcome != Outcome.DONE.value or not seen.files:
         return seen
@@ -193,7 +193,7 @@ def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
     return replace(settings, worktree=True, scm=None, baseline=False)
 
 
-def _looped(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> TaskResult:
+def _loop_result(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> TaskResult:
     seen = TaskResult(
         outcome=stop.outcome.value,
         reason=stop.reason,

@@ -92,7 +92,7 @@ def _call(name: str, tool: str, said: Any) -> Call:
     if isinstance(said, str) and len(said) > MAX_ARGUMENTS:
         size = f"{len(said):,} characters of arguments are too long (at most {MAX_ARGUMENTS:,})"
         return Call(name, tool, {}, f"{size}: nothing was done. Write long files in pieces")
-    found = _unwrapped(repair_json(said) if isinstance(said, str) and said.strip() else said or {}, kind)
+    found = _unwrap(repair_json(said) if isinstance(said, str) and said.strip() else said or {}, kind)
     given = found if isinstance(found, dict) else {}
     try:
         return Call(name, tool.strip(), given, convert(found, kind, strict=False))
@@ -101,7 +101,7 @@ def _call(name: str, tool: str, said: Any) -> Call:
         return Call(name, tool, given, f"{tool} was not run: {error}. Its arguments are a JSON object with: {wants}")
 
 
-def _unwrapped(arguments: Any, kind: type[Struct]) -> Any:
+def _unwrap(arguments: Any, kind: type[Struct]) -> Any:
     """Return the arguments under their own names, without the envelope that some models add."""
     if isinstance(arguments, dict) and len(arguments) == 1:
         [(envelope, inner)] = arguments.items()

@@ -191,7 +191,7 @@ class BuiltinWorker(Struct, kw_only=True):
         """Return a note for the next turn, written by the model if it still can."""
         self.conversation.add_prompt(_HAND_OVER)
         try:
-            reply = await self.asker.ask(self.conversation.messages, self._offered(), tool_choice="none")
+            reply = await self.asker.ask(self.conversation.messages, self._request_parameters(), tool_choice="none")
         except (ContextFull, UnfinishedTurn):
             note = _NO_NOTE
         else:
@@ -209,12 +209,12 @@ class BuiltinWorker(Struct, kw_only=True):
             if said.is_full:
                 raise ContextFull
         try:
-            return await self.asker.ask(said.messages, self._offered())
+            return await self.asker.ask(said.messages, self._request_parameters())
         except ContextFull as error:
             if not is_begun:
                 raise UnfinishedTurn(f"the prompt is longer than what the model can read: {error}") from None
             self._shorten()
-            return await self.asker.ask(said.messages, self._offered())
+            return await self.asker.ask(said.messages, self._request_parameters())
 
     def _shorten(self) -> None:
         if self.conversation.is_shortened:
@@ -222,7 +222,7 @@ class BuiltinWorker(Struct, kw_only=True):
         self.conversation.shorten()
         self.report.notice("context_shortened", "the context is nearly full: old tool output was shortened")
 
-    def _offered(self) -> ModelRequestParameters:
+    def _request_parameters(self) -> ModelRequestParameters:
         """Return the start of every request of a session. It never changes, so it stays in the cache."""
         ways = _FENCED if self.in_text else _NATIVE
         system = _SYSTEM.format(folder=self.toolbox.root, system=platform.system(), **ways)

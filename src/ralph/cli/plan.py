@@ -91,7 +91,7 @@ class Planning:
         """Return 0 if the plan was written, 1 if it was not accepted or has open questions, else the outcome's code."""
         plan, stop = self._first()
         if plan and self.asked.issue:
-            plan = self._guarded(plan, self.asked.issue)
+            plan = self._remove_suggested_commands(plan, self.asked.issue)
         if plan is None:
             return stop.outcome.exit_code if stop else 2
         try:
@@ -123,7 +123,7 @@ class Planning:
         self.request = PlanRequest(text, self.known, self.is_attended)
         return self._ask(self.request.prompt())
 
-    def _guarded(self, plan: Plan, issue: "Issue") -> Plan:
+    def _remove_suggested_commands(self, plan: Plan, issue: "Issue") -> Plan:
         """Remove commands that an issue suggests; without a person to review the plan, all but the known checks."""
         told = " ".join(issue.text.split())
 

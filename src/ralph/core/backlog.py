@@ -292,7 +292,7 @@ class Precedence:
 
 def displayed_states(board: Board) -> dict[str, str]:
     """Return the state of each task as people see it, such as `blocked` for one that waits for a parked task."""
-    blocked, order = _blocked(board), Precedence(board)
+    blocked, order = _blocked_keys(board), Precedence(board)
     return {key: _displayed_state(board, job, blocked, order) for key, job in board.jobs.items()}
 
 
@@ -316,7 +316,7 @@ def fits(board: Board, running: int, cost: float | None = None) -> bool:
 
 def forecast(board: Board) -> Forecast | None:
     """Return the expected cost of the remaining tasks; None if no cost is known or none remain."""
-    blocked, ordered = _blocked(board), sorted(board.costs)
+    blocked, ordered = _blocked_keys(board), sorted(board.costs)
     left = sum(job.state in ("queued", "working") and key not in blocked for key, job in board.jobs.items())
     if not ordered or not left:
         return None
@@ -409,7 +409,7 @@ def _can_start(board: Board, job: Job) -> bool:
     return True
 
 
-def _blocked(board: Board) -> frozenset[str]:
+def _blocked_keys(board: Board) -> frozenset[str]:
     """Return the keys of tasks that wait, directly or not, for one that is parked or withdrawn."""
     stopped = [job.task.key for job in board.of("parked", "withdrawn") if not job.task.done]
     followers: dict[str, list[str]] = {}

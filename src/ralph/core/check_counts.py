@@ -92,7 +92,7 @@ def _cargo(match: Match[str], text: str) -> FailureCount:
     return FailureCount(failures, failures + sum(int(passed) for passed, _ in rows))
 
 
-def _named(match: Match[str], text: str) -> FailureCount:
+def _read_named_groups(match: Match[str], text: str) -> FailureCount:
     """Read named groups: `failures`, and if the tool says so `more`, `total` or `passed`."""
     groups = match.groupdict()
     failures = _number(groups.get("failures")) + _number(groups.get("more"))
@@ -120,23 +120,24 @@ _SUMMARIES = (
     _row(r"^ *Tests +(?:\d+ \w+(?: \| )?)+ \(\d+\)", _words),  # vitest
     _row(r"^ +(?P<passed>\d+) passing\b", _mocha),
     _row(r"^test result: ", _cargo),
-    _row(r"^Found (?P<failures>[\d,]+) errors? in \d+ files?(?: \(|\.)", _named),  # mypy, tsc --pretty
-    _row(r"^Found (?P<failures>[\d,]+) errors?\.?(?: |$)", _named),  # ruff, biome, tsc
+    _row(r"^Found (?P<failures>[\d,]+) errors? in \d+ files?(?: \(|\.)", _read_named_groups),  # mypy, tsc --pretty
+    _row(r"^Found (?P<failures>[\d,]+) errors?\.?(?: |$)", _read_named_groups),  # ruff, biome, tsc
     _row(r"^(?:All checks passed!|Success: no issues found)", _none_failed),  # ruff, mypy
-    _row(r"^(?P<failures>\d+) errors?, \d+ warnings?", _named),  # pyright
-    _row(r"^✖ \d+ problems? \((?P<failures>\d+) errors?", _named),  # eslint
-    _row(r"^(?P<total>\d+) examples?, (?P<failures>\d+) failures?", _named),  # rspec
+    _row(r"^(?P<failures>\d+) errors?, \d+ warnings?", _read_named_groups),  # pyright
+    _row(r"^✖ \d+ problems? \((?P<failures>\d+) errors?", _read_named_groups),  # eslint
+    _row(r"^(?P<total>\d+) examples?, (?P<failures>\d+) failures?", _read_named_groups),  # rspec
     _row(
         r"^(?:\[\w+\] )?Tests run: (?P<total>\d+), Failures: (?P<failures>\d+), Errors: (?P<more>\d+), "
         r"Skipped: \d+(?!.*Time elapsed)",
-        _named,
+        _read_named_groups,
     ),  # maven
-    _row(r"^(?P<total>\d+) tests? completed, (?P<failures>\d+) failed", _named),  # gradle
-    _row(r"^\d+% tests passed, (?P<failures>\d+) tests? failed out of (?P<total>\d+)", _named),  # ctest
-    _row(r"^(?:# |ℹ )pass (?P<passed>\d+)\n(?:# |ℹ )fail (?P<failures>\d+)", _named),  # node --test
-    _row(r"^(?:Passed|Failed)! +- Failed: +(?P<failures>\d+), Passed: +(?P<passed>\d+)", _named),  # dotnet
+    _row(r"^(?P<total>\d+) tests? completed, (?P<failures>\d+) failed", _read_named_groups),  # gradle
+    _row(r"^\d+% tests passed, (?P<failures>\d+) tests? failed out of (?P<total>\d+)", _read_named_groups),  # ctest
+    _row(r"^(?:# |ℹ )pass (?P<passed>\d+)\n(?:# |ℹ )fail (?P<failures>\d+)", _read_named_groups),  # node --test
+    _row(r"^(?:Passed|Failed)! +- Failed: +(?P<failures>\d+), Passed: +(?P<passed>\d+)", _read_named_groups),  # dotnet
     _row(
-        r"^Tests: (?P<total>\d+), Assertions: \d+(?:, Errors: (?P<more>\d+))?(?:, Failures: (?P<failures>\d+))?", _named
+        r"^Tests: (?P<total>\d+), Assertions: \d+(?:, Errors: (?P<more>\d+))?(?:, Failures: (?P<failures>\d+))?",
+        _read_named_groups,
     ),  # phpunit
     _row(r"^OK \((?P<total>\d+) tests?, ", _none_failed),
 )

@@ -37,7 +37,7 @@ def wait_for_limit(
         roughly = f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
         said = f"the usage limit outlasts the time that is left, come back in {roughly}"
         yield Stop(Outcome.TIMEOUT, f"{said}: {one_line(failure.reason)}")
-    elif (count := len(_failed(run, "limit"))) >= MAX_LIMITED_TURNS:
+    elif (count := len(_failures_of_kind(run, "limit"))) >= MAX_LIMITED_TURNS:
         yield Stop(Outcome.FAILED, f"{count} turns in a row ran into a usage limit: {one_line(failure.reason)}")
     elif left > 0:
         yield Wait(left, f"usage limit: {one_line(failure.reason)}", limited=True)
@@ -53,7 +53,7 @@ def _time_left(run: Run) -> dict[str, float]:
     """Return the seconds until the limit of each agent ends, by the wall clock: the machine may have been suspended."""
     left: dict[str, float] = {}
     counts: dict[str, int] = {}
-    for turn in (*run.limited, *_failed(run, "limit")):
+    for turn in (*run.limited, *_failures_of_kind(run, "limit")):
         failure = turn.failure
         assert failure is not None
         count = counts[turn.agent] = counts.get(turn.agent, 0) + 1
@@ -62,11 +62,11 @@ def _time_left(run: Run) -> dict[str, float]:
         since = turn.ended_at - (turn.duration if count == 1 else 0.0)
         if failure.resets_at and failure.resets_at > since:
             end = failure.resets_at + AFTER_RESET
-        left[turn.agent] = _left(end, turn, run)
+        left[turn.agent] = _seconds_until(end, turn, run)
     return left
 
 
-def _left(end: float, turn: Turn, run: Run) -> float:
+def _seconds_until(end: float, turn: Turn, run: Run) -> float:
     """Return the seconds until `end`; 0 if the clock was set back to before the turn, because waiting for ever is worse
     than another turn."""
     return 0.0 if run.seen.at < turn.ended_at - CLOCK_SLACK else end - run.seen.at
@@ -74,7 +74,7 @@ def _left(end: float, turn: Turn, run: Run) -> float:
 
 def retry_transient(run: Run) -> Opinions:
     """Retry after a transient failure, with a pause that doubles. Give up if it keeps happening."""
-    failed = _failed(run, "transient")
+    failed = _failures_of_kind(run, "transient")
     if not failed or run.retries[-1] is not failed[-1]:
         return
     failure = failed[-1].failure
@@ -84,12 +84,12 @@ def retry_transient(run: Run) -> Opinions:
     if len(failed) >= MAX_RETRIES or same >= MAX_IDENTICAL:
         yield Stop(Outcome.FAILED, f"the agent failed {len(failed)} times in a row: {one_line(failure.reason)}")
     pause = _doubling(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, len(failed)) * _jitter(run.id, len(failed))
-    left = _left(failed[-1].ended_at + pause, failed[-1], run)
+    left = _seconds_until(failed[-1].ended_at + pause, failed[-1], run)
     if left > 0:
         yield Wait(left, f"retrying: {one_line(failure.reason)}")
 
 
-def _failed(run: Run, kind: str) -> list[Turn]:
+def _failures_of_kind(run: Run, kind: str) -> list[Turn]:
     return [turn for turn in _failed_turns(run) if turn.failure and turn.failure.kind == kind]
 
 

@@ -83,7 +83,7 @@ def after(facts: Summary, event: e.Event, at: float) -> Summary:
         return facts
     match event:
         case e.RunStarted():
-            return _started(facts, event, at)
+            return _on_run_started(facts, event, at)
         case e.IterationFinished():
             checks = event.record.checks
             return replace(
@@ -138,7 +138,7 @@ def _share(iteration: Iteration) -> int:
     return 100 * sum(check.passed for check in checks) // len(checks) if checks else 100
 
 
-def _started(facts: Summary, event: e.RunStarted, at: float) -> Summary:
+def _on_run_started(facts: Summary, event: e.RunStarted, at: float) -> Summary:
     return replace(
         facts,
         pid=event.pid,

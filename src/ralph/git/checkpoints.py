@@ -93,14 +93,14 @@ class Checkpoints:
     def around(self, number: int) -> tuple[str, str]:
         """Return the commits before and after iteration `number`."""
         after = self._find(number)
-        earlier = [one for one in self._numbered() if int(one.name) < number]
+        earlier = [one for one in self._iteration_checkpoints() if int(one.name) < number]
         if not earlier:
             raise UserError(f"there is no checkpoint before {number} in run {self.run_id}", "iterations begin at 1")
         return earlier[-1].commit, after.commit
 
     def ends(self) -> tuple[str, str]:
         """Return the commits before the first iteration and after the last."""
-        numbered = self._numbered()
+        numbered = self._iteration_checkpoints()
         if not numbered:
             raise UserError(f"run {self.run_id} has no checkpoints here", "were they made in another repository?")
         return numbered[0].commit, numbered[-1].commit
@@ -273,7 +273,7 @@ class Checkpoints:
         if known and (tree_of(known), head_of(known)) == (tree_of(fingerprint), head):
             return parent
         if not parent and not first:
-            parent = next((one.commit for one in reversed(self._numbered())), "")
+            parent = next((one.commit for one in reversed(self._iteration_checkpoints())), "")
         # HEAD as a parent keeps the agent's own commits alive, even those that it drops later.
         parents = [one for one in (parent, head if head != head_of(known) else "") if one]
         text = message.encode("utf-8", "replace").replace(b"\0", b"")
@@ -286,11 +286,11 @@ class Checkpoints:
         update_refs(self.git, f"update {ref} {commit}")
         return ref
 
-    def _numbered(self) -> list[Saved]:
+    def _iteration_checkpoints(self) -> list[Saved]:
         return [one for one in self.all() if one.name.isdigit()]
 
     def _find(self, number: int) -> Saved:
-        saved = self._numbered()
+        saved = self._iteration_checkpoints()
         found = next((one for one in saved if one.name == str(number)), None)
         if found:
             return found

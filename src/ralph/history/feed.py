@@ -47,7 +47,7 @@ class Feed:
     def __init__(self, path: Path, near: JournalReader, far: JournalReader) -> None:
         self._path, self._near, self._far = path, near, far
         self.left_out = self._near.position
-        self._looked, self._counted = self._near.lines(), self._far.lines()
+        self._looked, self._remark_news = self._near.lines(), self._far.lines()
         self._has_more = False
         self.is_behind = True
 
@@ -97,13 +97,13 @@ class Feed:
     def count(self, longest: float = LONGEST_LOOK) -> list[News]:
         """Return what counts, in order from the start; if that takes longer, the feed `is_behind`."""
         until, found = time.monotonic() + longest, []
-        for number, line in enumerate(self._counted):
-            if news := _counted(line):
+        for number, line in enumerate(self._remark_news):
+            if news := _remark_news(line):
                 found.append(news)
             if not number & 63 and time.monotonic() > until:
                 self.is_behind = True
                 return found
-        self._counted = self._far.lines()
+        self._remark_news = self._far.lines()
         self.is_behind = False
         return found
 
@@ -118,7 +118,7 @@ def _news(line: bytes) -> News | None:
     return News(event, entry, len(line)) if entry and event is not None else None
 
 
-def _counted(line: bytes) -> News | None:
+def _remark_news(line: bytes) -> News | None:
     is_remark = line.startswith(_REMARK) and line.rstrip().endswith(_FOR_DEBUGGING)  # one in every turn
     return None if is_remark or line.startswith(_UNCOUNTED) else _news(line)
 
@@ -146,7 +146,7 @@ def history_of(folder: RunFolder, state: str = "", now: float = 0.0, then: Seque
     and `then` are events that are not written yet."""
     fold, news = Fold(folder.id), None
     with JournalReader.open(folder.journal) as reader:
-        for news in filter(None, map(_counted, reader.lines())):
+        for news in filter(None, map(_remark_news, reader.lines())):
             fold.add(news.event, news.entry.at)
     for event in then:
         fold.add(event, time.time())

@@ -29,7 +29,7 @@ class RunState(Struct, frozen=True):
         return BADGES[self.tone]
 
 
-def _ended(advice: str, tone: Tone = "bad", mark: str = "✗", plain_mark: str = "x") -> RunState:
+def _end_state(advice: str, tone: Tone = "bad", mark: str = "✗", plain_mark: str = "x") -> RunState:
     return RunState(tone, mark, plain_mark, needs_you=True, advice=advice)
 
 
@@ -42,16 +42,16 @@ STATES = {
     "done": RunState("good", "✓", "+"),
     "unverified": RunState("asking", "≈", "-"),
     "stopped": RunState("good", "✓", "+"),
-    "exhausted": _ended("The iterations are used up. Give it more, if what it did looks right."),
-    "budget": _ended("The budget is spent. Give it more, if what it did looks right."),
-    "timeout": _ended("The time is over. Give it more, if what it did looks right."),
-    "stalled": _ended("It repeated itself. Say what it misses, then resume it."),
-    "blocked": _ended("The agent is blocked. Clear the way or say how, then resume it."),
-    "failed": _ended("The agent kept failing. See why, then resume it."),
-    "fatal": _ended("Something stopped it. Fix that, then resume it."),
-    "killed": _ended("It was killed. Nothing that was recorded is lost: resume it."),
-    "interrupted": _ended("It was interrupted. Resume it when you like.", "calm", "○", "o"),
-    "parked": _ended("Some tasks need you."),
+    "exhausted": _end_state("The iterations are used up. Give it more, if what it did looks right."),
+    "budget": _end_state("The budget is spent. Give it more, if what it did looks right."),
+    "timeout": _end_state("The time is over. Give it more, if what it did looks right."),
+    "stalled": _end_state("It repeated itself. Say what it misses, then resume it."),
+    "blocked": _end_state("The agent is blocked. Clear the way or say how, then resume it."),
+    "failed": _end_state("The agent kept failing. See why, then resume it."),
+    "fatal": _end_state("Something stopped it. Fix that, then resume it."),
+    "killed": _end_state("It was killed. Nothing that was recorded is lost: resume it."),
+    "interrupted": _end_state("It was interrupted. Resume it when you like.", "calm", "○", "o"),
+    "parked": _end_state("Some tasks need you."),
 }
 _UNKNOWN = RunState("bad", "✗", "x", needs_you=True)
 

@@ -238,12 +238,12 @@ def _claude_or_qwen(row: TranscriptRow) -> TranscriptEntry | None:
     if not by_agent and any(part.get("type") == "tool_result" or "functionResponse" in part for part in parts):
         return None
     calls = sum(part.get("type") == "tool_use" or "functionCall" in part for part in parts)
-    return TranscriptEntry(by_agent, message.get("id") or "", _joined(parts), calls)
+    return TranscriptEntry(by_agent, message.get("id") or "", _join_text(parts), calls)
 
 
 def _gemini(row: TranscriptRow) -> TranscriptEntry:
     content = row.get("content") or ""
-    text = content if isinstance(content, str) else _joined(content)
+    text = content if isinstance(content, str) else _join_text(content)
     return TranscriptEntry(True, row.get("id") or "", text, len(row.get("toolCalls") or ()), rewritten=True)
 
 
@@ -253,7 +253,7 @@ def _codex(row: TranscriptRow) -> TranscriptEntry | None:
         return TranscriptEntry(True, calls=1) if item["type"].endswith("_call") else None
     if item["role"] not in ("assistant", "user"):
         return None
-    return TranscriptEntry(item["role"] == "assistant", "", _joined(item["content"]))
+    return TranscriptEntry(item["role"] == "assistant", "", _join_text(item["content"]))
 
 
 def _copilot(row: TranscriptRow) -> TranscriptEntry | None:
@@ -263,7 +263,7 @@ def _copilot(row: TranscriptRow) -> TranscriptEntry | None:
     return TranscriptEntry(True, "", data.get("content") or "", len(data.get("toolRequests") or ()))
 
 
-def _joined(parts: list[TranscriptRow]) -> str:
+def _join_text(parts: list[TranscriptRow]) -> str:
     return "\n".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
 
 

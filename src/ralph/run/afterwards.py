@@ -94,7 +94,7 @@ def take_over(
         try:
             if is_tried:
                 worktrees.check_out(tree, commit)
-                checks = _checked(run, request, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
+                checks = _check_again(run, request, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
             answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
                 way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
@@ -201,7 +201,7 @@ def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
     return merging.commit_merge(home, merge.tree, (base, tip), f"Merge branch '{tree.branch}'")
 
 
-def _checked(
+def _check_again(
     run: Listed,
     request: RunRequest,
     tree: Worktree,
@@ -259,7 +259,9 @@ def remains(older: float, below: str = "") -> list[Remains]:
     apart = [] if below else _apart(before)
     inside = tuple(f"{folder}/" for folder in apart)
     found = [
-        Remains(run.place, run, _size(run.place), _unmerged(run)) for run in here if not run.place.startswith(inside)
+        Remains(run.place, run, _size(run.place), _explain_unmerged(run))
+        for run in here
+        if not run.place.startswith(inside)
     ]
     return [*found, *(Remains(folder, size=_size(folder)) for folder in apart)]
 
@@ -331,7 +333,7 @@ def _trees(run: Listed, home: Git) -> list[Worktree]:
     return [Worktree(paths.get(name, ""), name, paths.get(name, ""), home) for name in out.splitlines()]
 
 
-def _unmerged(run: Listed) -> str:
+def _explain_unmerged(run: Listed) -> str:
     """Why the work of a run would be lost with it, if it would."""
     try:
         if home := _repository_of(run):

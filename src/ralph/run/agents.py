@@ -98,7 +98,7 @@ def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choic
     for choice in chosen:
         if choice.module.NAME == BUILTIN:
             refuse_unready(choice.flags, env, is_limited=settings.max_cost is not None)
-    return tuple(_found(choice, env, cwd) for choice in chosen)
+    return tuple(_find_program(choice, env, cwd) for choice in chosen)
 
 
 def unheard_limit(choice: Choice, max_turns: int | None) -> str:
@@ -161,7 +161,7 @@ def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _found(choice: Choice, env: Mapping[str, str], cwd: str) -> Choice:
+def _find_program(choice: Choice, env: Mapping[str, str], cwd: str) -> Choice:
     """The choice, with the options it is known to have. Raise if its program is missing."""
     module = choice.module
     is_acp = module.NAME == acp.NAME
@@ -403,7 +403,7 @@ class _Turn:
             )
             ended = process.stream(on_lines, stdout_log=out, stderr_log=err, redact=context.redact)
         context.tell_problems(out, err)
-        turn = _answered(parser.turn(ended), ended, invocation.answer_file)
+        turn = _with_answer(parser.turn(ended), ended, invocation.answer_file)
         context.tell(
             events.AgentFinished(
                 exit_code=ended.code,
@@ -442,7 +442,7 @@ class _Turn:
         return total
 
 
-def _answered(turn: Turn, ended: Exit, answer_file: str) -> Turn:
+def _with_answer(turn: Turn, ended: Exit, answer_file: str) -> Turn:
     """The turn with its times, and with the answer that the agent wrote to a file. One that failed gave no answer."""
     if answer_file and turn.failure is None:
         with suppress(OSError), open(open_file(answer_file), encoding="utf-8", errors="replace") as file:

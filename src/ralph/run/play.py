@@ -115,7 +115,7 @@ def play(
             run = _begin(plan, trees, deadline)
             publisher = PullRequestPublisher(request, plan.publish_to, context, trees) if plan.publish_to else None
             parts = _make_parts(plan, policy, context, agent=agent, trees=trees, publisher=publisher)
-            context.tell(_started(plan, policy, parts, run, worktree))
+            context.tell(_run_started(plan, policy, parts, run, worktree))
             for notice in (*notices, *_claim_notices(plan, policy)):
                 context.tell(notice)
             run, stop = _run_loop(plan, parts, run, context, trees)
@@ -425,7 +425,7 @@ def _make_parts(
     return plan.place.adapt(parts, context)
 
 
-def _started(plan: RunPlan, policy: Policy, parts: Parts, run: Run, worktree: Worktree | None) -> events.RunStarted:
+def _run_started(plan: RunPlan, policy: Policy, parts: Parts, run: Run, worktree: Worktree | None) -> events.RunStarted:
     request = plan.request
     return events.RunStarted(
         goal=run.goal,

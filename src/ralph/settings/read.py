@@ -66,7 +66,7 @@ class SettingsLayer(Struct, frozen=True, kw_only=True):
         lines = self.lines()
         line = next((lines[path[:length]] for length in range(len(path), -1, -1) if path[:length] in lines), 0)
         where = f"{self.name}:{line}" if line else self.name
-        return f"{where}: {one_line(clean(_dotted(path)), 100)}" if path else where
+        return f"{where}: {one_line(clean(_dotted_path(path)), 100)}" if path else where
 
 
 class _BadFileError(Exception):
@@ -311,7 +311,7 @@ def _camel(key: str) -> str:
     return first + "".join(map(str.title, rest))
 
 
-def _dotted(path: KeyPath) -> str:
+def _dotted_path(path: KeyPath) -> str:
     """Return a path as a person writes it: `checks[0].command`."""
     parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return "".join(parts).removeprefix(".")

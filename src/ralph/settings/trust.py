@@ -61,7 +61,9 @@ class Watched:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             for path in {*_records(os.path.dirname(self._path))} - {self._path}:
                 before = _read(path)
-                if before and not _is_running(path, before) and not _changed(before):  # killed, with nothing changed
+                if (
+                    before and not _is_running(path, before) and not _changed_files(before)
+                ):  # killed, with nothing changed
                     os.unlink(path)
             known = _read(self._path)
             self._before = Before(self._pid, known.files if known else _contents(self._files))
@@ -72,7 +74,7 @@ class Watched:
     def end(self) -> list[str]:
         """Return the files that changed during the run. The record stays for the next run unless there are none."""
         try:
-            changed = _changed(self._before) if self._before else []
+            changed = _changed_files(self._before) if self._before else []
         except OSError:  # the next run compares them
             return []
         if not changed:
@@ -98,7 +100,9 @@ def refuse_untrusted(
 
 def difference_in(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
     """Return what changed in the settings during runs in this workspace, as a patch; empty if nothing did."""
-    known = [before for path in _records(place_of(workspace, env)) if (before := _read(path)) and _changed(before)]
+    known = [
+        before for path in _records(place_of(workspace, env)) if (before := _read(path)) and _changed_files(before)
+    ]
     return "\n".join(dict.fromkeys(map(difference_between, known)))
 
 
@@ -134,7 +138,7 @@ def _contents(files: Sequence[str]) -> Contents:
     return found
 
 
-def _changed(before: Before) -> list[str]:
+def _changed_files(before: Before) -> list[str]:
     now = _contents(tuple(before.files))
     return [path for path, then in before.files.items() if then != now[path]]
 
@@ -143,7 +147,7 @@ def difference_between(before: Before) -> str:
     """Return the changes since `before` as a patch; never empty if a file differs."""
     now = _contents(tuple(before.files))
     lines: list[str] = []
-    for path in _changed(before):
+    for path in _changed_files(before):
         old, new = ((one or b"").decode("utf-8", "replace").splitlines() for one in (before.files[path], now[path]))
         names = f"{path} (when the run began)", f"{path} (now)"
         lines += unified_diff(old[:MOST_LINES], new[:MOST_LINES], *names, lineterm="")

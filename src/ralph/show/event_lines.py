@@ -80,8 +80,8 @@ class EventLines:
             e.ClaimRejected: ("verdict", self._claim_rejected),
             e.RunFinished: ("verdict", lambda event: []),
             e.Waiting: ("waiting", self._waiting),
-            e.Paused: ("waiting", self._paused),
-            e.Continued: ("waiting", self._continued),
+            e.Paused: ("waiting", self._on_paused),
+            e.Continued: ("waiting", self._on_continued),
             e.QuestionAsked: ("person", self._question_asked),
             e.PersonTold: ("person", self._person_told),
             e.ScmFinished: ("scm", self._scm_finished),
@@ -90,7 +90,7 @@ class EventLines:
             e.AgentResult: ("", talk.result),
         }
         if verbose:
-            self._tellers[e.Converged] = ("verdict", self._found)
+            self._tellers[e.Converged] = ("verdict", self._on_converged)
         if agent_output:
             self._tellers |= {
                 e.AgentText: ("text", talk.text),
@@ -116,9 +116,9 @@ class EventLines:
             self._held.append(event)
             return []
         lines = self._verdict() if self._judged and type(event) in _AFTER_VERDICT else []
-        return [*lines, *self._begun(block, teller(event))]
+        return [*lines, *self._separate_block(block, teller(event))]
 
-    def _begun(self, block: str, lines: list[str]) -> list[str]:
+    def _separate_block(self, block: str, lines: list[str]) -> list[str]:
         """The lines of a block, parted from those of another."""
         if not lines or block == self._block:
             return lines
@@ -192,7 +192,7 @@ class EventLines:
             return self._debug(f"Running guardrail: {name}")
         if not self.announces:
             return []
-        return [self._barred("dim", self.style.paint("dim", f"{self.style.marks.check} {name}"))]
+        return [self._bar("dim", self.style.paint("dim", f"{self.style.marks.check} {name}"))]
 
     def _check_finished(self, event: e.CheckFinished) -> list[str]:
         marks, paint, took = self.style.marks, self.style.paint, duration(event.duration_s)
@@ -202,7 +202,7 @@ class EventLines:
             verbose = self._debug(f"Guardrail exited with {code} ({took})")
         if event.passed:
             name = self._cut(short(event.name, 200), 8 + len(took))
-            return [self._barred("green", f"{paint('green', marks.passed)} {name}  {paint('dim', took)}"), *verbose]
+            return [self._bar("green", f"{paint('green', marks.passed)} {name}  {paint('dim', took)}"), *verbose]
         if event.void:
             how = "does not count"
         elif event.timeout is not None:
@@ -216,12 +216,12 @@ class EventLines:
             [f"{marks.to} {self._cut(then, 6)}"] if then else []
         )
         title = f"{paint('alarm', marks.failed)} {paint('bold', name)}  {paint('red', how)}"
-        return [self._barred("red", title), *(self._barred("red", f"  {paint('dim', row)}") for row in rows), *verbose]
+        return [self._bar("red", title), *(self._bar("red", f"  {paint('dim', row)}") for row in rows), *verbose]
 
     def _baseline(self, event: e.Baseline) -> list[str]:
         is_useful = any(not check.passed for check in event.checks)
         rows = self.talk.rows(baseline_sentence(self.fold.history), 2)
-        return [self._barred("dim" if is_useful else "yellow", row) for row in rows]
+        return [self._bar("dim" if is_useful else "yellow", row) for row in rows]
 
     def _last_lines(self, output: str) -> list[str]:
         """The end of a failing check's output: there, tools sum up what went wrong."""
@@ -229,7 +229,7 @@ class EventLines:
         text = self.talk.without_root(clean(tail(output, 200 * limit)).expandtabs(4))
         return [self._cut(line[:500], 4) for line in telling(text.split("\n"))[-limit:]]
 
-    def _barred(self, tone: str, text: str) -> str:
+    def _bar(self, tone: str, text: str) -> str:
         return f"{self.style.paint(tone, self.style.marks.verdict)} {text}"
 
     def _iteration_finished(self, event: e.IterationFinished) -> list[str]:
@@ -246,7 +246,7 @@ class EventLines:
         after = [line for event in held for line in self._notice(event)]
         said = verdict(one, self.fold.history) if one else None
         if one is None or said is None:
-            return self._begun("notice", after)
+            return self._separate_block("notice", after)
         tone, mark = _TONES.get(one.result, ("alarm", "failed"))
         sign = getattr(self.style.marks, mark)
         first, *more = self.talk.rows(said, 3 + width(sign))
@@ -256,14 +256,14 @@ class EventLines:
                 continue
             rows += [f"  {row}" for row in self.talk.rows(f"{refusal.gate}: {refusal.reason}", 4)]
         bar = "green" if tone == "good" else "yellow" if tone == "bold" else "red"
-        lines = self._begun("verdict", [self._barred(bar, self.style.paint(tone, row)) for row in rows])
-        return [*lines, *self._begun("notice", after)]
+        lines = self._separate_block("verdict", [self._bar(bar, self.style.paint(tone, row)) for row in rows])
+        return [*lines, *self._separate_block("notice", after)]
 
     def _review_finished(self, event: e.ReviewFinished) -> list[str]:
         result = "the checks pass" if event.passed else "the checks do not pass"
         return self._result(event.passed, f"review {short(event.name, 200)}: {result}")
 
-    def _found(self, event: e.Converged) -> list[str]:
+    def _on_converged(self, event: e.Converged) -> list[str]:
         return self._debug(f"Claim accepted: {short(event.signal, 80)}")
 
     def _claim_rejected(self, event: e.ClaimRejected) -> list[str]:
@@ -278,11 +278,11 @@ class EventLines:
         text = f"waiting {duration(event.seconds)}{until}: {short(event.reason, 300)}"
         return self._loud("yellow", self.style.marks.waiting, text)
 
-    def _paused(self, event: e.Paused) -> list[str]:
+    def _on_paused(self, event: e.Paused) -> list[str]:
         how = "" if event.asks else "; resume it with `ralph resume`"
         return self._loud("yellow", self.style.marks.paused, f"paused: {short(event.reason, 300)}{how}")
 
-    def _continued(self, event: e.Continued) -> list[str]:
+    def _on_continued(self, event: e.Continued) -> list[str]:
         text = f"resumed after a pause of {duration(event.seconds)}"
         return [self.style.paint("yellow", f"{self.style.marks.to} {text}")]
 

@@ -35,7 +35,7 @@ def escape(text: str) -> str:
 def element(selector: str, /, *children: object, **attributes: object) -> Html:
     """Return an element; the selector is `p.soft#now`. Attributes that are None or False are left out, and one that is
     True has no value; `class_` and `aria_label` become `class` and `aria-label`."""
-    name, opening = _named(selector)
+    name, opening = _parse_selector(selector)
     for key, value in attributes.items():
         if value is True:
             opening += f" {_attribute(key)}"
@@ -74,7 +74,7 @@ def _html(child: object) -> str:
 
 
 @cache
-def _named(selector: str) -> tuple[str, str]:
+def _parse_selector(selector: str) -> tuple[str, str]:
     """Return the name of an element, and its opening tag with class and id."""
     rest, _, id_ = selector.partition("#")
     name, *classes = rest.split(".")

@@ -214,8 +214,8 @@ _SPECIAL = {ord(char): "\\" + char for char in "\\`*_[]|~>$"} | {
 
 def markdown(histories: Sequence[RunHistory]) -> str:
     """The reports of these runs, one below the other."""
-    reports = ([*_titled(one), _facts(one), _needs(one), *_tables(one)] for one in histories)
-    return "\n---\n\n".join(map(_joined, reports))
+    reports = ([*_title(one), _facts(one), _needs(one), *_tables(one)] for one in histories)
+    return "\n---\n\n".join(map(_join_parts, reports))
 
 
 def for_review(history: RunHistory, answer: str) -> str:
@@ -225,7 +225,7 @@ def for_review(history: RunHistory, answer: str) -> str:
     said = head(clean(answer[:12_000]).strip(), 3000, " …").splitlines()
     quoted = "\n".join(f"> {escape_markdown(line, 500)}".rstrip() for line in said)
     done = f"### What was done, in the agent's words\n\n{quoted}" if answer else ""
-    return _joined([*_titled(history), done, _needs(history, CONCERNS_A_REVIEW), *_tables(history), _facts(history)])
+    return _join_parts([*_title(history), done, _needs(history, CONCERNS_A_REVIEW), *_tables(history), _facts(history)])
 
 
 def escape_markdown(text: str, limit: int = 300) -> str:
@@ -245,11 +245,11 @@ def code(text: str, limit: int = 200) -> str:
     return f"{fence}{pad}{said}{pad}{fence}" if said else ""
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _join_parts(parts: Sequence[str]) -> str:
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
-def _titled(history: RunHistory) -> list[str]:
+def _title(history: RunHistory) -> list[str]:
     mark = "✅" if history.outcome == "done" and history.verified else "⚠️" if history.outcome == "done" else "❌"
     mark = mark if history.outcome else "⏳"
     sentence = escape_markdown(outcome_sentence(history), 600)

@@ -61,7 +61,7 @@ def iterations(history: RunHistory) -> Html | None:
     past = history.iterations
     names = history.checked
     tools = sum(one.tool_calls or 0 for one in past)
-    checked = [HtmlColumn("Checks", [_passed(one) for one in past], kind=".num")]
+    checked = [HtmlColumn("Checks", [_passing_cell(one) for one in past], kind=".num")]
     if len(names) <= MAX_COLUMNS:
         marks = [_verdicts(one) for one in past]
         checked = [HtmlColumn(name, [of.get(name, "") for of in marks], kind=".cell.check") for name in names]
@@ -101,7 +101,7 @@ def _verdicts(one: PastIteration) -> dict[str, Html]:
     return marks
 
 
-def _passed(one: PastIteration) -> Html | str:
+def _passing_cell(one: PastIteration) -> Html | str:
     passed, tone = sum(check.passed for check in one.checks), "good" if one.is_green else "bad"
     return element(f"span.mark.{tone}", f"{passed}/{len(one.checks)}") if one.checks else ""
 

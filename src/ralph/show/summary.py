@@ -64,7 +64,7 @@ def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     more = style.marks.more
 
     def line(tone: str, cells: list[str]) -> str:
-        made = [_padded(cut(cell, sizes[at], more), sizes[at], columns[at].is_number) for at, cell in enumerate(cells)]
+        made = [_pad(cut(cell, sizes[at], more), sizes[at], columns[at].is_number) for at, cell in enumerate(cells)]
         return style.paint(tone, (_GAP + _GAP.join(made)).rstrip())
 
     lines = [line("dim", [column.title for column in columns])]
@@ -122,7 +122,7 @@ def _sizes(columns: list[TextColumn], room: int, has_total: bool) -> list[int]:
     return sizes
 
 
-def _padded(text: str, size: int, is_number: bool = False) -> str:
+def _pad(text: str, size: int, is_number: bool = False) -> str:
     space = " " * (size - width(text))
     return space + text if is_number else text + space
 
@@ -246,7 +246,7 @@ def _remarks(run: RunNow, now: float) -> list[str]:
 
 
 def _row(cells: Sequence[str], sizes: list[int], columns: int) -> str:
-    padded = [_padded(cell, size) for cell, size in zip(cells, sizes, strict=False)]
+    padded = [_pad(cell, size) for cell, size in zip(cells, sizes, strict=False)]
     return _cut(_GAP.join([*padded, cells[-1]]).rstrip(), columns)
 
 

@@ -80,12 +80,12 @@ class TurnLines:
         rows = text.expandtabs(4).split("\n")
         if self.columns:
             rows = [row for line in rows for row in self.rows(line, 2)]
-        lines = [f"  {row}".rstrip() for row in (self._emphasised(rows) if self.style.color else rows)]
+        lines = [f"  {row}".rstrip() for row in (self._emphasize(rows) if self.style.color else rows)]
         if len(event.text) > limit:
             lines.append(self._dim(f"  {self.style.marks.more} {len(event.text) - limit} more characters in the log"))
         return lines
 
-    def _emphasised(self, rows: list[str]) -> Iterator[str]:
+    def _emphasize(self, rows: list[str]) -> Iterator[str]:
         """Headings, `code` and **what matters** as the agents' own screens show them; blocks of code as they are."""
         is_code = False
         for row in rows:
@@ -94,10 +94,10 @@ class TurnLines:
             elif row.startswith(_HEADINGS) and not is_code:
                 row = self.style.paint("bold", row.lstrip("#").lstrip())
             elif not is_code:
-                row = self._marked(self._marked(row, "`", "cyan"), "**", "bold")
+                row = self._paint_marked(self._paint_marked(row, "`", "cyan"), "**", "bold")
             yield row
 
-    def _marked(self, row: str, mark: str, tone: str) -> str:
+    def _paint_marked(self, row: str, mark: str, tone: str) -> str:
         """What stands between two marks, painted instead of marked. One alone, or beside a space, is no mark."""
         pieces = row.split(mark)
         inner = pieces[1::2]

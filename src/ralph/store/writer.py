@@ -73,7 +73,7 @@ class Writer:
             if len(lines) > self._room:
                 each = lines.split(b"\n") if self._room >= 0 else repeat(b"")
                 kept = [one for one, line in zip(told, each, strict=False) if self._take_room(one, line)]
-                lines = self._encode(self._numbered([one.data for one in kept]))
+                lines = self._encode(self._number([one.data for one in kept]))
             else:
                 self._room -= len(lines)
         self._seq += len(kept)
@@ -84,12 +84,12 @@ class Writer:
     def _encode_safely(self, happened: Sequence[events.Event]) -> tuple[list[events.Told], bytes]:
         """Return the events without keys, and their lines. One search of all lines usually finds none."""
         if not self._key_left and not [event for event in happened if _is_long(event)]:
-            told = self._numbered(happened)
+            told = self._number(happened)
             lines = self._encode_if_safe(told)
             if lines is not None:
                 return told, lines
         short = [self._shorten(self._hide_key(event)) for event in happened]
-        told = [self._redacted(one) for one in self._numbered(short)]
+        told = [self._redact_event(one) for one in self._number(short)]
         return told, self._encode(told)
 
     def _shorten(self, event: events.Event) -> events.Event:
@@ -124,7 +124,7 @@ class Writer:
         """Return one line per event, without other characters at which some programs break lines."""
         return escaped(self._encoder.encode_lines(told))
 
-    def _numbered(self, happened: Sequence[events.Event]) -> list[events.Told]:
+    def _number(self, happened: Sequence[events.Event]) -> list[events.Told]:
         """Return the events that have a name in the journal, with time and number."""
         seconds, millis = divmod(int(time.time() * 1000), 1000)
         stamp, run, names = f"{_second(seconds)}.{millis:03d}Z", self._run, self._names
@@ -172,7 +172,7 @@ class Writer:
             return None
         return lines if self._redact.finds_nothing(lines) else None
 
-    def _redacted(self, told: events.Told) -> events.Told:
+    def _redact_event(self, told: events.Told) -> events.Told:
         """Return the event with texts that have no keys and are valid Unicode, unlike some file names.
 
         They are changed one by one: a change that spans two would break the line.

@@ -218,14 +218,14 @@ class TaskFolder:
         path, lines = self.path / DEPENDENCIES, list[str]()
         with suppress(FileNotFoundError, NotADirectoryError), _reporting(path, FileNotFoundError, NotADirectoryError):
             lines = read_file(path, 1 << 20).decode("utf-8", "replace").splitlines()
-        return [self._named(line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+        return [self._task_named(line.strip()) for line in lines if line.strip() and not line.startswith("#")]
 
     def depend_on(self, names: Sequence[str]) -> None:
         """Record that this task comes after others (`task` in the same project, or `project/task`)."""
-        others = [self._named(name) for name in names]
+        others = [self._task_named(name) for name in names]
 
         def edges(name: str) -> list[str]:
-            return [task.name for task in (others if name == self.name else self._named(name).dependencies())]
+            return [task.name for task in (others if name == self.name else self._task_named(name).dependencies())]
 
         # The lock covers the whole root: two tasks may be about to depend on each other.
         with locked(self.root):
@@ -244,7 +244,7 @@ class TaskFolder:
         outcomes = [run.facts.outcome for run in runs_in(self.path / ".ralph") if run.facts.workspace]
         return not outcomes or outcomes[-1] == Outcome.DONE.value
 
-    def _named(self, name: str) -> "TaskFolder":
+    def _task_named(self, name: str) -> "TaskFolder":
         project, slash, task = name.partition("/")
         return task_folder(self.root, project, task) if slash else task_folder(self.root, self.project, name)
 

@@ -125,28 +125,28 @@ def graph(past: Sequence[PastIteration], columns: int, rows: int, look: Look) ->
     lines = []
     for row in reversed(range(rows - 1)):
         cells = (_cell(one, row, rows - 1, look) * max(unit - 1, 1) + " " * (unit > 1) for one in shown)
-        lines.append("".join(_painted(one, cell, look) for one, cell in zip(shown, cells, strict=True)))
+        lines.append("".join(_paint(one, cell, look) for one, cell in zip(shown, cells, strict=True)))
     first, last = str(shown[0].number), str(shown[-1].number)
     room = max(len(shown) * unit - (unit > 1) - len(first), len(last) + 1)
     ends = first + last.rjust(room) if len(shown) > 1 else first
     return [*lines, look.paint("dim", cut(ends, columns))]
 
 
-def _passed(one: PastIteration) -> int:
+def _passing_count(one: PastIteration) -> int:
     return sum(check.passed for check in one.checks)
 
 
 def _cell(one: PastIteration, row: int, rows: int, look: Look) -> str:
     full = len(look.steps) - 1
-    share = _passed(one) / len(one.checks) if one.checks else float(one.is_green)
+    share = _passing_count(one) / len(one.checks) if one.checks else float(one.is_green)
     level = round(share * full * rows) - row * full
     if level <= 0:
         return look.steps[0] if row == 0 else " "
     return look.steps[min(level, full)]
 
 
-def _painted(one: PastIteration, cell: str, look: Look) -> str:
-    tone = "green" if one.is_green else "yellow" if _passed(one) else "red"
+def _paint(one: PastIteration, cell: str, look: Look) -> str:
+    tone = "green" if one.is_green else "yellow" if _passing_count(one) else "red"
     return look.paint(tone, cell)
 
 

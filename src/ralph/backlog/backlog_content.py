@@ -1,5 +1,4 @@
-"""Which tasks does a backlog name? Each format reads the bytes of its files, and ticks a task in them without touching
-anything else; what they have in common stands here."""
+"""Backlog formats. Each one reads the tasks from files and ticks tasks without changing any other byte."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,8 +20,9 @@ TARGET_KEY = "merged"
 
 
 class BacklogContent(Struct, frozen=True):
-    """What a list says: its tasks, the checks that it brings, and what is wrong with it, by file and line. A plan has a
-    `title`, and `questions` that nobody has answered yet."""
+    """The content of a list: its tasks, the checks that it brings, and its problems by file and line. A plan also has a
+    `title` and unanswered `questions`.
+    """
 
     tasks: tuple[BacklogTask, ...]
     checks: tuple[str, ...] = ()
@@ -32,15 +32,14 @@ class BacklogContent(Struct, frozen=True):
 
 
 class Format(Struct, frozen=True):
-    """A way to write a backlog down in files, which are given by their paths. `ticked` has those of them that change
-    when these tasks are done."""
+    """A file format for backlogs. `ticked` returns the files that change when these tasks are done."""
 
     read: Callable[[Mapping[str, bytes]], BacklogContent]
     ticked: Callable[[Mapping[str, bytes], Collection[str]], dict[str, bytes]]
 
 
 def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
-    """The text with other words in these places, (start, end, words) each: put together once, however many."""
+    """Return the text with each (start, end, words) replaced. All edits are applied in one pass."""
     pieces, at = list[str](), 0
     for start, end, words in sorted(edits):
         pieces += [text[at:start], words]
@@ -49,7 +48,7 @@ def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
 
 
 def sound(reading: BacklogContent, name: str) -> BacklogContent:
-    """The reading, once nothing is wrong with it; else one line that says what is, and where."""
+    """Return the content if it has no problems; otherwise raise a UserError with file and line."""
     problems = [*wrong_with(reading), *reading.questions]
     if problems:
         more = f" (and {len(problems) - 1} more: {'; '.join(problems[1:6])})" if len(problems) > 1 else ""
@@ -60,7 +59,7 @@ def sound(reading: BacklogContent, name: str) -> BacklogContent:
 
 
 def wrong_with(reading: BacklogContent) -> list[str]:
-    """What keeps a list from being worked off, whatever its questions are."""
+    """Return the problem that keeps a list from being worked on, apart from open questions."""
     tasks, problems = reading.tasks, [*reading.problems]
     known: dict[str, BacklogTask] = {}
     for task in tasks:
@@ -79,12 +78,12 @@ def wrong_with(reading: BacklogContent) -> list[str]:
 
 
 def is_id(word: str) -> bool:
-    """Whether a word looks like the name of a task: `T012`, `1.2`, `hot1`, `US-003`."""
+    """Return whether a word looks like a task id: `T012`, `1.2`, `hot1`, `US-003`."""
     return re.fullmatch(r"#?[A-Za-z]*[-_]?\d+(?:[.-]\d+)*[a-z]?", word) is not None
 
 
 def key_of(word: str) -> str:
-    """A word as a key: fit to be part of a branch's name and of a folder's."""
+    """Return the word as a key that is valid in branch and folder names."""
     kept = "".join(char if char.isalnum() or char in "._-" else "-" for char in word.removeprefix("#"))
     while ".." in kept or "--" in kept:
         kept = kept.replace("..", ".").replace("--", "-")
@@ -93,7 +92,7 @@ def key_of(word: str) -> str:
 
 
 def slug(title: str) -> str:
-    """A key made of a title, cut between words."""
+    """Return a key made from a title, cut between words."""
     words = "".join(char.lower() if char.isalnum() else " " for char in title).split()
     key = ""
     for word in words:
@@ -104,7 +103,7 @@ def slug(title: str) -> str:
 
 
 def with_own(task: BacklogTask, own: Sequence[tuple[str, str, str]], problems: list[str]) -> BacklogTask:
-    """The task with its own settings: (name, value, place) each."""
+    """Return the task with its own settings, given as (name, value, line)."""
     known: dict[str, Any] = {"check": list(task.checks), "after": list(task.after), "touches": list(task.touches)}
     for name, value, place in own:
         text = value.strip().strip("`").strip()
@@ -145,7 +144,7 @@ def title_of(text: str) -> str:
 
 
 def decoded(data: bytes) -> str:
-    """The text of a file, byte for byte: whatever is no text comes back as it was."""
+    """Decode a file; bytes that are not UTF-8 survive the round trip."""
     return data.decode("utf-8", "surrogateescape")
 
 

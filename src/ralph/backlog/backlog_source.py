@@ -100,7 +100,7 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
         return {name: data.replace(b"\r\n", b"\n") if name in unix else data for name, data in found.items()}
 
     def tick_on_disk(self, keys: Collection[str]) -> None:
-        """Tick these tasks in the files on disk, without losing what the user saves meanwhile."""
+        """Tick these tasks in the files on disk. Concurrent edits by the user are kept."""
         for _ in range(TICK_TRIES):
             before = self._contents()
             after = FORMATS[self.format].ticked(before, keys)

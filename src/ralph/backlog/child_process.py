@@ -1,6 +1,6 @@
-"""What a child process of the backlog coordinator does: `ralph run-gate`, `ralph run-task` and `ralph read-backlog`.
+"""Child processes of the backlog coordinator: `ralph run-gate`, `ralph run-task` and `ralph read-backlog`.
 
-They are hidden commands: only the coordinator starts them. Each prints its result as one JSON line and ends when the
+They are hidden commands that only the coordinator starts. Each prints its result as one JSON line and ends when the
 coordinator dies.
 """
 
@@ -76,7 +76,7 @@ def _read_list_again(folder: str) -> int:
 
 
 def _was_git_killed() -> bool:
-    """Return whether somebody killed a git command of ours: then the task didn't fail, and is tried again."""
+    """Return whether a git command that we started was killed. If so, the task didn't fail and is retried."""
     return bool(killed_commands)
 
 

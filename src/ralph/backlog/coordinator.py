@@ -1,6 +1,9 @@
-"""How is a backlog worked off? Look at what ended, what people want and what the list says; decide; start what comes
-next; sleep until something happens. What follows from how a loop or a merge has ended is decided by what its process
-said and nothing else. It remembers nothing that journal and git do not give back."""
+"""The coordinator of a backlog: it starts loops and merges and reacts to how they end.
+
+Every second it looks at children that exited, at people's requests and at the list, decides what starts next, and
+sleeps. All its decisions follow from the results that the children print; journal and git hold everything it needs to
+resume.
+"""
 
 import os
 import time
@@ -54,7 +57,7 @@ SEEN = 2.0  # seconds between two looks at what the loops spend
 
 
 class Coordinator:
-    """Works a backlog off. `tick` shows where it stands, about once a second."""
+    """Runs a backlog to its end. `tick` is called about once a second to update the screen."""
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class Coordinator:
         self._reason = ""
 
     def run(self, reading: BacklogContent | None) -> int:
-        """Until everything has merged or stands aside, or somebody ends it. The exit code."""
+        """Run until every task is merged or parked, or until a person or a limit ends it. Return the exit code."""
         self._home = require_git(self._folder.path.parents[2], self._deadline)
         if self.order.remote:
             self._push_settings = push_settings(read_settings(self._home)[0])
@@ -116,7 +119,7 @@ class Coordinator:
         self._children.wait(TICK, self._interrupt.fileno())
 
     def _was_opened(self) -> bool:
-        """Whether the target is as it was when it was last seen green: every merge is."""
+        """Return whether the target is where it was last seen green. Every merge is green."""
         now = self._home.resolve(self.order.target_ref)
         return bool(now) and now == self.ledger.opened
 
@@ -126,11 +129,11 @@ class Coordinator:
         return bool(self._end) or (self._is_open and is_over(self.ledger.board)) or self._is_idle()
 
     def _is_idle(self) -> bool:
-        """Whether there is nothing to do at all, and so no need to look at the target."""
+        """Return whether no task is open, so that even the target need not be checked."""
         return all(job.state in FINISHED_STATES for job in self.ledger.board.jobs.values())
 
     def _act(self) -> None:
-        """Starts what comes next: the gate first, for what it lets in frees others."""
+        """Start what can start: the gate first, because a merge may unblock other tasks."""
         if self._end or self.ledger.finished:
             return
         is_free = self._children.find("") is None and not self.ledger.board.is_paused
@@ -150,7 +153,7 @@ class Coordinator:
         self._start("", ("run-gate", str(self._folder.path)), "gate.log")
 
     def _start_loop(self, job: Job) -> None:
-        """Starts the loop of a task; one that was cut off goes on as the same run."""
+        """Start the loop of a task. An interrupted loop resumes the same run."""
         key = job.task.key
         run, attempt = assign_task(
             self.order, self._folder, job, push_settings=self._push_settings, red=self.ledger.board.red
@@ -165,7 +168,7 @@ class Coordinator:
         return child
 
     def _hear(self) -> None:
-        """All that has happened since the last look."""
+        """Handle everything that has happened since the last call."""
         self._interrupt.acknowledge()
         for child in self._children.reap():
             self._on_child_exit(child)
@@ -191,7 +194,7 @@ class Coordinator:
             self._on_loop_exit(child)
 
     def _on_loop_exit(self, child: TaskProcess) -> None:
-        """What came of a loop."""
+        """Queue, park or pass on the task, depending on how its loop ended."""
         seen, key = child.result(TaskResult), child.key
         if self.ledger.board.jobs[key].state != "working":  # withdrawn meanwhile: its branch stays
             return
@@ -213,12 +216,12 @@ class Coordinator:
             self._stop(Outcome.FATAL.value, f"{key}: {seen.reason}", 1)
 
     def _count_death(self, child: TaskProcess) -> int:
-        """How often in a row it has died, unless somebody wanted that."""
+        """Return how many times in a row this child died without being asked to stop."""
         self._deaths[child.key] = self._deaths.get(child.key, 0) + (not child.stop_level)
         return self._deaths[child.key]
 
     def _on_merge_exit(self, child: TaskProcess) -> None:
-        """What the gate saw, and what follows from it."""
+        """Record the gate's verdict and what follows from it."""
         seen, batch, self._batch = child.result(GateVerdict), self._batch, ()
         if seen is None and child.exit_code == 2:
             seen = GateVerdict(stuck=child.error_message())
@@ -240,7 +243,7 @@ class Coordinator:
         self._tick_on_disk()
 
     def _on_target_checked(self, seen: GateVerdict) -> None:
-        """Whether the target itself passes: before that nothing begins."""
+        """Open the work if the target itself passes; no task starts before that."""
         if red := seen.red:
             hint = "fix it first, or merge what does not make it worse: --allow-red"
             failed = f"{red.check} fails on {self.order.shown_target} ({red.ending}) · hint: {hint}"
@@ -252,20 +255,20 @@ class Coordinator:
             self.ledger.tell(work_events.GateOpened(seen.commit, seen.allowed))
 
     def _tell_agent(self, key: str, files: Sequence[str]) -> None:
-        """Only where its loop is at work here."""
+        """Send the agent of a running task a note. Do nothing if its loop runs on another machine."""
         if self._children.find(key):
             text = f"Something else has merged that changes {', '.join(files[:20])}: keep your change there small."
             with suppress(UserError):
                 Mailbox(str(self._folder.path.parent / self.ledger.board.jobs[key].run)).tell(text)
 
     def _stop(self, end: str, reason: str, level: int) -> None:
-        """Nothing new begins; what is at work ends after its turn, or now."""
+        """Start nothing new. Running children end after their turn (level 1) or now."""
         if not self._end:
             self._end, self._reason = end, reason
         self._children.request_stop(level)
 
     def _obey(self) -> None:
-        """What people have left in the work's mailbox."""
+        """Read pauses and requests from the mailbox."""
         is_paused = self._mailbox.read().is_paused
         if is_paused != self.ledger.board.is_paused and not self._end:
             self.ledger.tell(work_events.WorkPaused(is_paused))
@@ -282,7 +285,7 @@ class Coordinator:
         self._end_withdrawn()
 
     def _end_withdrawn(self) -> None:
-        """Loops of tasks that a person does not want any more end after their turn."""
+        """Stop loops of withdrawn tasks after their turn."""
         for child in self._children:
             job = self.ledger.board.jobs.get(child.key)
             if job is not None and job.state == "withdrawn":
@@ -297,7 +300,7 @@ class Coordinator:
                     box.pause() if is_paused else box.unpause()
 
     def _read_again(self) -> None:
-        """Takes note of what a person has changed in the list. One that is broken changes nothing."""
+        """Reread the list if it was edited. A broken list changes nothing."""
         if self._end:
             return
         if self._list.take_due() and self._children.find(REREADER) is None:
@@ -318,7 +321,7 @@ class Coordinator:
             self._end_withdrawn()
 
     def _watch_limits(self) -> None:
-        """Ends what is at work when money or time run out."""
+        """Stop when the budget or the time is used up."""
         order, ledger = self.order, self.ledger
         if ledger.finished:
             return
@@ -337,7 +340,7 @@ class Coordinator:
         return time.monotonic() - self._began
 
     def _prove(self) -> None:
-        """What has merged, asked of git: whoever was killed may not have come to write it down."""
+        """Ask git which ready tasks are merged already: a killed gate may not have reported it."""
         ready = {job.tip: key for key, job in self.ledger.board.jobs.items() if job.state == "ready" and job.tip}
         if not ready:
             return
@@ -355,7 +358,7 @@ class Coordinator:
             self.ledger.tell(events.Notice(problem))
 
     def _leave(self) -> None:
-        """Whatever happens, nothing stays at work."""
+        """Stop all children and wait for them."""
         self._children.request_stop(2)
         while list(self._children):
             self._children.wait(TICK, self._interrupt.fileno())
@@ -366,7 +369,7 @@ class Coordinator:
                 self._on_child_exit(child)
 
     def _tidy(self) -> None:
-        """Removes what merges have left that were killed before they could; all of the gate, once all is done."""
+        """Remove what killed merges have left behind; also the gate's worktree once everything is done."""
         board = self.ledger.board
         merged = {key: job.tip for key, job in board.jobs.items() if job.state == "merged"}
         with suppress(UserError):

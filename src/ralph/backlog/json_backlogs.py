@@ -1,6 +1,6 @@
-"""How is a backlog kept as JSON? `prd.json` is a list of stories, each with an id and `passes`; task-master's
-`tasks.json` has tasks with a number, a status and dependencies, maybe by tag. A tick changes a value where it stands in
-the text, and every other byte stays."""
+"""Backlogs in JSON files: `prd.json` (stories with an id and `passes`) and task-master's `tasks.json` (numbered tasks
+with status and dependencies, optionally by tag). A tick changes one value in place and keeps every other byte.
+"""
 
 import json
 import re
@@ -41,7 +41,7 @@ DEEPEST = 6  # the way to what is ticked deepest down: the status of a part of a
 
 
 def parsed(text: str, name: str) -> Any:
-    """The document; one line that says what is wrong, and where, if it is none."""
+    """Return the parsed document; raise a UserError with line and column if it is malformed."""
     try:
         return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
@@ -53,8 +53,7 @@ def parsed(text: str, name: str) -> Any:
 
 
 def spans(text: str, wanted: Collection[JsonPath]) -> dict[JsonPath, tuple[int, int, int]]:
-    """Where each of these values begins and ends in a well-formed JSON text, and where the last value inside it ends.
-    Nothing is kept of all others: most of a list is not ticked."""
+    """Return where each of these values begins and ends in a well-formed JSON text, and where its last member ends."""
     found: dict[JsonPath, tuple[int, int, int]] = {}
     path: list[str | int] = []  # the way to the value that comes next
     starts, lasts = [0], [0]  # of the objects and lists around it, and of the values in each the last one's end
@@ -82,7 +81,7 @@ def spans(text: str, wanted: Collection[JsonPath]) -> dict[JsonPath, tuple[int, 
 
 
 def _with_values(text: str, values: dict[JsonPath, Any]) -> str:
-    """The text with these values changed, or added as the last of their objects."""
+    """Return the text with these values changed, or added as the last members of their objects."""
     places, edits = spans(text, {*values, *(path[:-1] for path in values)}), []
     for path, value in values.items():
         written = json.dumps(value, ensure_ascii=False)
@@ -94,7 +93,7 @@ def _with_values(text: str, values: dict[JsonPath, Any]) -> str:
 
 
 def _insertion(text: str, start: int, end: int, last: int, member: str) -> tuple[int, int, str]:
-    """Behind the last value of the object, and as far from the margin as that."""
+    """Return the edit that adds a member after the last one, with the same indentation."""
     if not last:
         return start + 1, end - 1, member
     space = SPACE.match(text, start + 1)
@@ -124,7 +123,7 @@ def tick_prd(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, byt
 
 
 def _stories(document: Any) -> Iterator[tuple[JsonPath, dict[str, Any]]]:
-    """Each story and where it stands."""
+    """Return each story and its position."""
     lists: dict[JsonPath, Any] = {(): document}
     if isinstance(document, dict):
         lists = {(key,): document[key] for key in LISTS if key in document}
@@ -203,7 +202,7 @@ def tick_taskmaster(files: Mapping[str, bytes], keys: Collection[str]) -> dict[s
 
 
 def _tasks(document: Any) -> Iterator[tuple[JsonPath, dict[str, Any]]]:
-    """The tasks of the file, or of its first tag: `master` where there is one."""
+    """Return the tasks of the file, or of one tag: `master` if it exists, else the first."""
     at: JsonPath = ("tasks",)
     found = document.get("tasks") if isinstance(document, dict) else None
     if found is None and isinstance(document, dict):

@@ -1,5 +1,4 @@
-"""Where does a work stand? Claims and verdicts are kept, on one machine, in the work's journal: the last word about
-each task counts. What has become of it all is kept where `ralph ps` finds it, and read back for whoever asks."""
+"""The journal of a backlog run, the board that its events add up to, and everyone who follows it."""
 
 import os
 import sys
@@ -44,7 +43,7 @@ class JournalLedger:
         self._writer: Writer
 
     def open(self) -> None:
-        """Knows what the journal says, and goes on with it."""
+        """Read the journal and append to it from now on."""
         if os.path.exists(self._folder.journal):
             for entry in read_entries(self._folder.journal):
                 self._seq = max(self._seq, entry.seq)
@@ -87,7 +86,7 @@ class JournalLedger:
         self._journal.close()
 
     def _keep_apart(self) -> None:
-        """Whoever has been given the board may still look at it: it stays as it was."""
+        """Copy the board, so that listeners that still hold the old one see no change."""
         self.board = work_events.copy_board(self.board)
 
     def _know(self, event: object, at: float) -> None:
@@ -105,7 +104,7 @@ class JournalLedger:
 
 
 class WorkRegistration(Registration):
-    """A listener that keeps the work's own standing up to date."""
+    """A listener that keeps the summary of a backlog run up to date for `ralph ps`."""
 
     def __init__(self, folder: RunFolder, order: WorkOrder, deaf: bool = False) -> None:
         super().__init__(folder, deaf=deaf)
@@ -119,7 +118,7 @@ class WorkRegistration(Registration):
         self._ledger = ledger
 
     def __call__(self, *happened: Any) -> None:
-        """Not at each of a thousand tasks: `tick` tells what is left to tell."""
+        """Write the summary, but not for each of a thousand tasks: `tick` writes what is left."""
         turns = [event for event in happened if isinstance(event, work_events.WorkStarted | work_events.WorkFinished)]
         self._is_behind = not turns and time.time() - self._written < WRITE_INTERVAL
         if not self._is_behind:
@@ -157,29 +156,29 @@ class WorkRegistration(Registration):
         self._try_write()
 
     def began(self, at: float) -> None:
-        """It was begun elsewhere, and before."""
+        """Set the start of a backlog run that began on another machine."""
         if at and at != self._facts.began:
             self._facts = replace(self._facts, began=at)
             self._try_write()
 
     def leave(self) -> None:
-        """The work goes on, but not here."""
+        """Record that the run continues on other machines."""
         self._facts = replace(self._facts, outcome="interrupted", reason="it goes on elsewhere", exit_code=130)
         self._try_write()
 
     def rows(self) -> list[Row]:
-        """Every task, with where its loop stands."""
+        """Return every task with the state of its loop."""
         board = self._ledger.board if self._ledger else Board()
         return rows(board, running_summaries(self._folder, board))
 
 
 def running_summaries(folder: RunFolder, board: Board) -> dict[str, RunSummary | None]:
-    """Where the loops stand that are at work."""
+    """Return the summaries of the runs of all running tasks."""
     return {job.task.key: read_summary(str(folder.path.parent / job.run)) for job in board.of("working") if job.run}
 
 
 class Audience:
-    """Who sees what becomes of a work: `ralph ps`, the person at the terminal and, if it `notifies`, one elsewhere."""
+    """Everyone who follows a backlog run: `ralph ps`, the screen and, with `notifies`, notifications."""
 
     def __init__(self, order: WorkOrder, folder: RunFolder, *, is_quiet: bool, notifies: bool = True) -> None:
         color, emoji = (None if flag else False for flag in (order.settings.color, order.settings.emoji))
@@ -188,12 +187,12 @@ class Audience:
         self._notifier = _notifier(order, folder) if notifies and order.settings.notify else None
 
     def begin(self, stack: ExitStack) -> None:
-        """It takes its leave when the stack is left."""
+        """Register the run; `stack` closes the screen."""
         stack.callback(self.screen.close)
         self.registration.begin()
 
     def attend(self, ledger: JournalLedger, stack: ExitStack, deadline: Deadline | None = None) -> None:
-        """Hears of all that is told from now on."""
+        """Subscribe to all events from now on."""
         self.registration.watch(ledger)
         self.screen.board, self.screen.look = (lambda: ledger.board), self.registration.rows
         if self._notifier:
@@ -207,7 +206,7 @@ class Audience:
 
 
 def _notifier(order: WorkOrder, folder: RunFolder) -> "Notifier":
-    """Tells somebody who is elsewhere of tasks that stand aside, and of the end."""
+    """Return a notifier for parked tasks and for the end of the run."""
 
     def about(event: object) -> Notification | None:
         match event:

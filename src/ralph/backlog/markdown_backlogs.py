@@ -1,8 +1,8 @@
-"""How is a backlog kept as Markdown? One box a line, `- [ ] T1 Title`, with what belongs to it indented below; or, as
-Backlog.md does, in a folder with one file a task, whose front matter bears its status.
+"""Backlogs in Markdown: one box per line, `- [ ] T1 Title`, with its details indented below; or, as in Backlog.md, a
+folder with one file per task and the status in its front matter.
 
-Plans of `ralph plan`, spec-kit's and OpenSpec's `tasks.md` are read too: a plan brings its checks, and its questions
-must be answered; in spec-kit's phases, whatever bears no `[P]` comes in order.
+Plans of `ralph plan` and the `tasks.md` of spec-kit and OpenSpec are read as well. A plan brings its checks, and its
+questions must be answered. In spec-kit's phases, tasks without `[P]` run in order.
 """
 
 import re
@@ -42,7 +42,7 @@ DONE = "Done"
 
 
 class ListedBox(Struct):
-    """A box at the top of a list, and the lines that belong to it."""
+    """A top-level box of a list with the lines that belong to it."""
 
     box: BoxLine
     below: list[BoxLine]
@@ -71,7 +71,7 @@ def read_boxes(files: Mapping[str, bytes]) -> BacklogContent:
 
 
 def open_questions(lines: list[BoxLine]) -> list[BoxLine]:
-    """The questions of a plan that bear no tick."""
+    """Return the unticked questions of a plan."""
     return [line for line in lines if line.section == "questions" and line.at >= 0 and not line.is_ticked]
 
 
@@ -87,7 +87,7 @@ def tick_boxes(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, b
 
 
 def _entries(lines: list[BoxLine]) -> Iterator[ListedBox]:
-    """The boxes that lie in no other box, each with all that is indented below it."""
+    """Return the top-level boxes, each with everything that is indented below it."""
     entry: ListedBox | None = None
     for line in lines:
         is_below = entry is not None and line.indent > entry.box.indent
@@ -126,7 +126,7 @@ def _task_of_box(entry: ListedBox, name: str, named: set[str], problems: list[st
 
 
 def _checks(lines: list[BoxLine]) -> Iterator[str]:
-    """The commands of a plan: what stands in backticks, task by task."""
+    """Return the commands of a plan: the text in backticks, task by task."""
     for line in lines:
         is_item = re.match(r"\s*(?:[-*+]|\d+[.)])\s", line.text)
         if line.section == "checks" and line.is_plain and is_item and (command := CODE.search(line.text)):
@@ -134,7 +134,7 @@ def _checks(lines: list[BoxLine]) -> Iterator[str]:
 
 
 def _around(lines: list[BoxLine], tasks: int) -> str:
-    """What a plan says beside its tasks and checks: goal, assumptions, questions with their answers."""
+    """Return the rest of a plan: goal, assumptions, questions with their answers."""
     begin = next(at for at, line in enumerate(lines) if line.text.removeprefix("\ufeff").startswith("# "))
     rest = [line.text for line in lines[begin + 1 :] if line.section not in ("checks", "tasks")]
     text = "\n".join(rest).strip()
@@ -142,9 +142,10 @@ def _around(lines: list[BoxLine], tasks: int) -> str:
 
 
 def _in_phases(tasks: list[BacklogTask], entries: list[ListedBox], problems: list[str]) -> Iterator[BacklogTask]:
-    """spec-kit's order: a phase begins when the one before it is over; in it, what bears `[P]` may go side by side,
-    and everything else comes after all that stands above it. Who waits for one that waits for all need not name all:
-    where thousands wait for thousands, one has to be put between them."""
+    """Return the tasks in spec-kit's order. A phase starts when the previous one is finished; within a phase, tasks
+    marked `[P]` run in parallel, and every other task waits for all before it. Between thousands of waiting and awaited
+    tasks an intermediate dependency is enough, so the edges stay few.
+    """
     edges = 0
     before: tuple[str, ...] = ()  # of the phases before
     phase: list[str] = []  # those for which whoever comes now has to wait
@@ -187,7 +188,7 @@ def tick_folder(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, 
 
 
 def _with_status(text: str) -> str:
-    """The text with the status changed in the way in which it is written."""
+    """Return the text with its status changed, in the notation it already uses."""
     found = FRONT.match(text)
     if found is None:
         return text
@@ -206,7 +207,7 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _parts(data: bytes, name: str, problems: list[str]) -> tuple[dict[str, Any], str]:
-    """The front matter of a task, and what follows it."""
+    """Return the front matter of a task and the text after it."""
 
     text = decoded(data)
     found = FRONT.match(text)

@@ -1,5 +1,7 @@
-"""How is one task worked on? By an ordinary run in the task's own worktree; what came of it is asked of its journal and
-of git, so that whoever was killed before saying so can be asked again."""
+"""Work on one task: an ordinary run in the task's own worktree.
+
+Its result is read from the run's journal and from git, so a killed process loses nothing.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -166,7 +168,7 @@ def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Inte
 
 
 def _publish(publisher: Publisher | None, seen: TaskResult) -> TaskResult:
-    """What came of a loop once the others can have it, too."""
+    """Push the result of a loop; return what became of it."""
     if publisher is None or seen.outcome != Outcome.DONE.value or not seen.files:
         return seen
     try:
@@ -178,7 +180,7 @@ def _publish(publisher: Publisher | None, seen: TaskResult) -> TaskResult:
 
 
 def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
-    """Those of every loop, with the task's own."""
+    """Return the settings of every loop with the task's own on top."""
     task, said = assigned.task, dict[str, Any]()
     if task.agent:
         said["agent"] = {"command": task.agent}
@@ -213,7 +215,7 @@ def _loop_result(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> 
 
 
 def _work_on(work: WorkOrder, home: Git, key: str) -> tuple[str, tuple[str, ...]]:
-    """The tip of a task's branch, with all that is in its worktree, and the files that it changes."""
+    """Commit what is in the task's worktree; return the tip of its branch and the files that it changes."""
     made = work.worktree_of(home, key)
     tip = home.resolve(f"refs/heads/{made.branch}")
     if os.path.isdir(made.path):

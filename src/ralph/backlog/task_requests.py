@@ -1,4 +1,4 @@
-"""What do people want of a work while it goes on? Small letters in its mailbox: try this again, leave that."""
+"""What people ask of a running backlog: small messages in its mailbox, such as "retry this task" or "drop that one"."""
 
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,7 @@ TASK_REQUEST = ".wish"
 
 
 class TaskRequest(Struct, frozen=True):
-    """What is to be done with a task."""
+    """A request about one task."""
 
     kind: Literal["retry", "withdraw"]
     key: str
@@ -26,7 +26,7 @@ class TaskRequest(Struct, frozen=True):
 
 
 def events_for_request(board: Board, wish: TaskRequest) -> list[WorkEvent]:
-    """What follows from a wish; words for an agent at work are passed on to it, and change nothing here."""
+    """Return the events that follow from a request. Notes for a running agent are passed on and change nothing here."""
     job = board.jobs.get(wish.key)
     if job is None or job.state == "merged":
         return []
@@ -41,7 +41,7 @@ def events_for_request(board: Board, wish: TaskRequest) -> list[WorkEvent]:
 
 
 def in_vain(job: Job, wish: TaskRequest) -> UserError:
-    """What is said of a wish from which nothing follows."""
+    """Return the message for a request that changes nothing."""
     hints = {"retry": "only what stands aside can be tried again", "withdraw": "nothing is left to withdraw"}
     return UserError(f"{job.task.key} is {job.state}", hints[wish.kind])
 
@@ -55,12 +55,12 @@ def find_task(board: Board, key: str, work: str) -> Job:
 
 
 def work_meant(name: str, here: Path) -> Listed:
-    """The work that is named, or the one that makes sense here."""
+    """Return the named backlog run, or the one that fits if none is named."""
     return find_run(name, find_workspace(here), lambda run: "" if run.facts.kind == "work" else "is no work")
 
 
 def make(kind: str, key: str, note: str, here: Path) -> str:
-    """Leaves a wish about a task with its work, and says what comes of it."""
+    """Leave a request in the run's mailbox; return a message for the user."""
 
     run = work_meant("", here)
     board = work_history(run).board
@@ -78,7 +78,7 @@ def make(kind: str, key: str, note: str, here: Path) -> str:
 
 
 def tell_task(key: str, text: str, here: Path) -> str:
-    """Keeps words for the next loop of a task; nothing where one is at work, which can be told itself."""
+    """Store a note for the next loop of a task. Do nothing if a loop is running, which can be told directly."""
 
     try:
         job = work_history(work_meant("", here)).board.jobs.get(key.removeprefix("#"))

@@ -1,6 +1,8 @@
-"""Where is the work on a task? In a worktree of its own, furnished with what git does not carry, as the gate's is.
-In a fleet the other machines get it from the task's branch on the remote, pushed after every iteration, and only from
-where this machine left it."""
+"""Worktrees of tasks, prepared like the gate's with what git does not carry.
+
+In a fleet, other machines get the work from the task's branch on the remote, which is pushed after every iteration and
+only if it is still where this machine left it.
+"""
 
 import os
 from collections.abc import Callable
@@ -24,7 +26,7 @@ from ralph.run.prepare_worktree import prepare_worktree
 def open_worktree(
     order: WorkOrder, repository: Git, key: str, occupy: Callable[[Path], None], context: Context
 ) -> Worktree:
-    """The worktree of a task, on its branch: as it was left, or from the target as it is now."""
+    """Return the worktree of a task on its branch: as it was left, or new from the current target."""
     made = order.worktree_of(repository, key)
     with worktree_lock(repository):
         is_new = not worktrees.is_prepared(made)
@@ -39,8 +41,9 @@ def open_worktree(
 
 
 def align(order: WorkOrder, repository: Git, key: str, tip: str) -> None:
-    """Makes the task's branch here what it is on the remote, unless it has only gone on from there. What others have
-    done since counts, and what was never pushed does not."""
+    """Set the task's local branch to the remote one, unless it is only ahead of it. Commits of other machines win;
+    unpushed commits that diverge are dropped.
+    """
     made = order.worktree_of(repository, key)
     here = repository.resolve(f"refs/heads/{made.branch}")
     if here == tip or (here and not repository.try_run("merge-base", "--is-ancestor", tip, here).code):
@@ -64,7 +67,7 @@ def _make(order: WorkOrder, repository: Git, made: Worktree) -> None:
 
 
 def clear(order: WorkOrder, repository: Git, merged: dict[str, str]) -> None:
-    """Removes worktrees and branches of tasks that are in the target, unless somebody has put them to another use."""
+    """Remove worktrees and branches of merged tasks, unless the user uses them for something else."""
     gone: dict[str, str] = {}
     for key, tip in merged.items():
         made = order.worktree_of(repository, key)
@@ -81,7 +84,7 @@ def _remove(made: Worktree) -> None:
 
 
 def clear_leftovers(order: WorkOrder, repository: Git, merged: dict[str, str], is_done: bool) -> None:
-    """Removes what is left of tasks that have merged, and the gate's own worktree where all of them have."""
+    """Remove what is left of merged tasks, and the gate's worktree once all tasks are merged."""
     prefix = order.branch_of("")
     for _ in range(3):  # a git may be killed, and leave its lock
         answer = repository.try_run("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
@@ -99,7 +102,7 @@ TAKEN = "another worker has this task"
 
 
 def clear_remote(work: WorkOrder, home: Git) -> None:
-    """Removes the branches of tasks that are in the target, where whoever merged them was killed before."""
+    """Remove remote branches of merged tasks that a killed gate has left behind."""
     if work.remote is None:
         return
     prefix = f"refs/remotes/{work.remote.name}/"
@@ -111,13 +114,13 @@ def clear_remote(work: WorkOrder, home: Git) -> None:
 
 
 class Taken(Exception):
-    """The branch is no longer where we left it: the task is somebody else's now."""
+    """The branch is no longer where this machine left it: another one has the task now."""
 
 
 class Publisher:
-    """The branch of one task on the remote. `_left` is where we left it there. It is kept here and nowhere else: what
-    git knows of the remote's branches changes with every fetch, also by others in this clone, and a lease on that
-    would prove nothing."""
+    """Pushes the branch of one task. `_left` is where this machine left it on the remote. A lease on git's own tracking
+    branch would prove nothing, because every fetch in this clone moves it.
+    """
 
     def __init__(
         self,
@@ -182,7 +185,7 @@ class Publisher:
         return True
 
     def settle(self) -> bool:
-        """Pushes the last of it, however long that takes; False where somebody wants us to end first."""
+        """Push the last commits, however long that takes; return False if the user asked to stop first."""
         while not self.push():
             if self._interrupt.wait(RETRY_DELAY):
                 return False

@@ -1,8 +1,7 @@
-"""What does a list say that another program keeps? GitHub's issues are asked for by `gh`, which holds the token, beads
-by `bd`, which also closes what has merged.
+"""Backlogs kept by another program: GitHub issues through `gh`, which holds the token, and beads through `bd`.
 
-What an issue says is what an agent is asked to do. Nothing in it is ever run: no check, no agent, no command is taken
-from its text. A merge says `Closes #12`, so that GitHub closes the issue when the work reaches its default branch.
+The text of an issue becomes the agent's goal. Nothing in it is ever executed: no check, agent or command comes from it.
+A merge commit says `Closes #12`, so that GitHub closes the issue when the work reaches its default branch.
 """
 
 import json
@@ -33,7 +32,7 @@ TEXTS = ("description", "design", "acceptance_criteria", "notes")
 
 
 class Tracker(Struct, frozen=True):
-    """Who keeps a list: `command` is what it is asked for what a person wants of it, `read` understands its answer."""
+    """A program that keeps a list: `command` returns the argv for a query, `read` parses its answer."""
 
     program: str
     hint: str
@@ -55,7 +54,7 @@ class Tracker(Struct, frozen=True):
 
 
 def issues_wanted(wanted: str) -> tuple[str, ...]:
-    """What is asked for `github:WANTED`, such as `label=ready` or the number of one issue."""
+    """Return the arguments for `github:QUERY`, such as `label=ready` or an issue number."""
     if wanted.isascii() and wanted.isdigit():
         return ("gh", "api", f"{ISSUES}/{wanted}")
 
@@ -79,7 +78,7 @@ def read_issues(said: bytes) -> BacklogContent:
 
 
 def _pages(said: str) -> Iterator[dict[str, Any]]:
-    """One issue, or pages of them: an older gh prints each page as a list of its own, one after the other."""
+    """Return the issues in one object or several pages. An older gh prints each page as a separate list."""
     reader, said, at = json.JSONDecoder(), said.strip(), 0
     while at < len(said):
         page, at = reader.raw_decode(said, at)
@@ -102,7 +101,7 @@ def _issue(issue: dict[str, Any]) -> BacklogTask:
 
 
 def _after_each_other(tasks: list[BacklogTask]) -> tuple[BacklogTask, ...]:
-    """The tasks, each after those alone that are in the list."""
+    """Return the tasks with only those dependencies that are in the list."""
     known = {task.key for task in tasks}
     return tuple(replace(task, after=tuple(key for key in task.after if key in known)) for task in tasks)
 
@@ -144,7 +143,7 @@ def _bead(bead: dict[str, Any], problems: list[str]) -> BacklogTask:
 
 
 def close_bead(key: str, commit: str, workspace: str, deadline: Deadline | None = None) -> str:
-    """Settles a bead that has merged; what stands in the way of that, if anything."""
+    """Close a merged bead; return the error message if that fails."""
     try:
         words = ("bd", "close", key, "--reason", f"merged as {commit[:12]}")
         command = Command(argv=words, env=user_environment(), cwd=workspace)

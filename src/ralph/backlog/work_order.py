@@ -1,6 +1,8 @@
-"""What was asked for when a backlog was taken on, and what passes between the processes that work it off? Everything
-that could be wrong is said before it begins; then small files in the work's folder, and one line that each process
-prints at its end."""
+"""The order of a backlog run and the files that its processes exchange.
+
+Everything is validated before the run begins. After that the coordinator writes small files in the order's folder, and
+each process prints one line at its end.
+"""
 
 import os
 import time
@@ -37,9 +39,10 @@ SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")
 
 
 class WorkOrder(Struct, frozen=True, kw_only=True):
-    """Fixed when a work starts. `name` is what its branches are called by; `settings` are those of each loop; `target`
-    is a branch here, unless `remote` has it; `base` is where the target starts; `is_shared` where many machines work on
-    it, so that the tasks' branches live on the remote, too."""
+    """The frozen request of a backlog run. `name` is the prefix of its branches, `settings` are those of each loop.
+    `target` is a local branch unless `remote` has it, and starts at `base`. `is_shared`: several machines work on it,
+    so task branches are on the remote.
+    """
 
     id: str
     name: str
@@ -71,7 +74,7 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
         return self.remote.ref if self.remote else f"refs/heads/{self.target}"
 
     def started(self, resumed: bool = False) -> WorkStarted:
-        """The event with which it begins, or goes on."""
+        """Return the event with which the run begins or resumes."""
         return WorkStarted(
             name=self.name,
             backlog=self.source.name,
@@ -90,7 +93,7 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
         )
 
     def is_overdue(self, elapsed: float) -> bool:
-        """Whether all the time is over that the work may take."""
+        """Return whether the time limit has passed."""
         return self.max_time is not None and elapsed >= self.max_time
 
     def branch_of(self, key: str) -> str:
@@ -100,7 +103,7 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
         return worktree_named(repository, f"-{self.name}-{key}", self.branch_of(key))
 
     def gate_in(self, repository: Git) -> Worktree:
-        """The gate's own working tree: no task's key begins with a dot."""
+        """Return the gate's worktree. No task's key begins with a dot."""
         return worktree_named(repository, f"-{self.name}.gate", "")
 
     def reserved(self, repository: Git) -> Reserved:
@@ -110,9 +113,9 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
-    """What one loop is for.
+    """What one loop works on.
 
-    `note` is what the gate saw (`is_returned`) or what a person said. `worker` is set if another machine had the task
+    `note` is the gate's report (`is_returned`) or a person's note. `worker` is set if another machine had the task
     before and may not know yet. `push_settings` are git's settings for pushing when the backlog run began. `red` are
     the checks that fail on the target, if that is allowed.
     """
@@ -127,7 +130,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
 
 def folder_of(path: str) -> RunFolder:
-    """The folder of a work, by its path."""
+    """Return the folder of a backlog run."""
     place = Path(path)
     return RunFolder(place.parent.parent, place.name)
 
@@ -147,7 +150,7 @@ def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
 
 
 def order_in(text: str) -> WorkOrder:
-    """An order as a database keeps it."""
+    """Decode an order that a database stores."""
     try:
         return msgspec.json.decode(text, type=WorkOrder)
     except UNREADABLE as error:
@@ -201,7 +204,7 @@ def assign_task(
 
 
 def home_of(workspace: Path) -> Git:
-    """The repository around the workspace, if a backlog can be worked off in it."""
+    """Return the repository around the workspace; raise a UserError if no backlog can run in it."""
     home = require_git(workspace)
     merging.refuse_old_git(home.root)
     if not home.resolve("HEAD"):
@@ -212,7 +215,9 @@ def home_of(workspace: Path) -> Git:
 
 
 def with_checks(settings: Settings, reading: BacklogContent) -> Settings:
-    """The settings with the checks that a plan brings; without any nothing could be verified."""
+    """Return the settings with the checks of a plan; raise a UserError if there are none, because nothing could be
+    verified.
+    """
     own = [check for check in reading.checks if check not in {one.command for one in settings.checks}]
     if own:
         known = [{"command": g.command, "hint": g.hint, "failAction": g.fail_action} for g in settings.checks]
@@ -231,8 +236,9 @@ def new_order(
     target: str = "",
     push: str | None = None,
 ) -> WorkOrder:
-    """The order of a new work, under a name that no branch bears, with its target: a branch here, or the one on a
-    remote that `push` names."""
+    """Return the order of a new run with an unused name and its target: a local branch, or the one on a remote that
+    `push` names.
+    """
     if settings.sandbox.enabled:
         validate_sandbox(settings, str(workspace), os.environ, is_in_process=False)
     run_id = new_run_id(time.time())
@@ -261,7 +267,7 @@ def new_order(
 
 
 def _target(home: Git, target: str) -> str:
-    """The commit from which the branch will grow; one that is checked out is never moved."""
+    """Return the commit that the target starts from. A branch that is checked out is never moved."""
     if home.try_run("check-ref-format", "--branch", target).code:
         raise UserError(f"{target!r} is no name for a branch", "name one with --target BRANCH")
     if held := checked_out_at(home, target):
@@ -279,15 +285,16 @@ def _target(home: Git, target: str) -> str:
 
 
 def make_target(order: WorkOrder, home: Git) -> None:
-    """Makes the branch that will grow, unless it is there. Not before the work is on record: else nobody would know
-    whose it is."""
+    """Create the target branch unless it exists. Only after the order was written: otherwise nothing would say whose it
+    is.
+    """
     ref = f"refs/heads/{order.target}"
     if order.remote is None and not home.resolve(ref):
         merging.move_target(home, ref, order.base, "")
 
 
 def _remote(home: Git, asked: str) -> Remote:
-    """`REMOTE/BRANCH`, or the upstream of the branch that is checked out."""
+    """Parse `REMOTE/BRANCH`; the default is the upstream of the current branch."""
     if not asked:
         answer = home.try_run("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
         asked = answer.out.decode("utf-8", "replace").strip()
@@ -302,7 +309,7 @@ def _remote(home: Git, asked: str) -> Remote:
 
 
 def unsaved(home: Git) -> str:
-    """A notice where the tree is not as committed."""
+    """Return a notice if the user's tree has uncommitted changes."""
     out = home.run("--no-optional-locks", "status", "--porcelain", "-z", "--untracked-files=no")
     count = len([line for line in out.split(b"\0") if line])
     if not count:

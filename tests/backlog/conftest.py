@@ -92,7 +92,7 @@ class Lab:
     @property
     def tree(self) -> str:
         """Where the gate checks."""
-        return self.order().gate_in(self.found()).path
+        return self.order().gate_worktree(self.found()).path
 
     def check(self, command: str) -> FailedCheck | None:
         self.ran.append(command)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.backlog.backlog_content import BacklogContent, is_id, key_of, slug, sound
+from ralph.backlog.backlog_content import BacklogContent, is_id, key_of, require_valid, slug
 from ralph.backlog.backlog_source import find_backlog
 from ralph.backlog.json_backlogs import (
     DEEPEST,
@@ -125,14 +125,14 @@ Sell things.
 
 
 def test_a_plan_brings_its_checks_and_its_questions_must_be_answered() -> None:
-    reading = sound(boxed(PLAN), "T.md")
+    reading = require_valid(boxed(PLAN), "T.md")
     assert reading.checks == ("pytest -q", "ruff check .")
     assert keys(reading) == ["T1", "T2"]
     said = "This is one task of the plan: A shop\n\nSell things.\n\n## Questions\n\n- [x] Which currency? Euro."
     assert reading.tasks[0].text.endswith(said)
     assert reading.title == "A shop"
     with pytest.raises(UserError, match=r"T.md:19: .*Which currency"):
-        sound(boxed(PLAN.replace("[x] Which", "[ ] Which")), "T.md")
+        require_valid(boxed(PLAN.replace("[x] Which", "[ ] Which")), "T.md")
 
 
 SPEC_KIT = """# Tasks: Photo albums
@@ -366,7 +366,7 @@ def test_a_folder_of_backlog_md_is_read_file_by_file(tmp_path: Path) -> None:
     (done / "task-3 - Old.md").write_text(TASK.format(n=3, after="[]").replace("To Do", "Done"))
     (tmp_path / "backlog" / "tasks" / "readme.md").write_text("# Tasks\n")
     source = find_backlog("backlog", tmp_path, tmp_path)
-    tasks = sound(source.read(), "backlog").tasks
+    tasks = require_valid(source.read(), "backlog").tasks
     assert [(task.key, task.after, task.done) for task in tasks] == [
         ("task-1", (), False),
         ("task-2", ("task-1",), False),
@@ -442,7 +442,7 @@ def test_beads_come_after_what_blocks_them() -> None:
 )
 def test_what_is_wrong_with_a_list_is_said_by_line(text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        sound(boxed(text), "T.md")
+        require_valid(boxed(text), "T.md")
 
 
 def test_json_that_is_none_is_said_by_line(tmp_path: Path) -> None:

@@ -612,7 +612,7 @@ def test_a_push_that_was_torn_on_the_remote_lands_once(lab: Lab, remote: Remote,
     branch = lab.branch("T1", {"T1": "x\n"})
     lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
     base = at_origin(lab, "rev-parse", "main")
-    made = merging.make_candidate(lab.found(), base, [branch], lab.order().reserved(lab.found()), "w").commit
+    made = merging.make_candidate(lab.found(), base, [branch], lab.order().reserved_names(lab.found()), "w").commit
     name = "ralph/w/T1" if moved == "the task" else "main"
     lab.git("push", "-q", "-f", "origin", f"{made}:refs/heads/{name}")
     verdict = lab.gate("true", remote=remote).merge(MergeRequest(branches=(branch,)))

@@ -382,7 +382,7 @@ def test_a_parked_item_is_tried_again_when_a_person_says_so(works: Works, prompt
     assert works.work("-m", "1").returncode == 1
     assert "ralph work status" in works.run("work", "retry", "T9").stderr
     told = works.run("tell", "T1", "Think of the edge cases")
-    assert (told.returncode, "go on with `ralph resume" in told.stdout) == (0, True), told.stderr
+    assert (told.returncode, "continue with `ralph resume" in told.stdout) == (0, True), told.stderr
     go(works)
     again = works.run("resume")
     assert again.returncode == 0, again.stderr

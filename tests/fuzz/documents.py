@@ -16,7 +16,7 @@ from tests.fuzz.readers import READERS, Reader
 
 from ralph.agents import module
 from ralph.agents.protocol import TurnRequest
-from ralph.backlog.backlog_content import wrong_with
+from ralph.backlog.backlog_content import find_problems
 from ralph.backlog.markdown_backlogs import read_boxes, read_folder, tick_folder
 from ralph.core import backlog, events, work_events
 from ralph.core.backlog import BacklogTask
@@ -124,7 +124,7 @@ def _on_a_board(said: str) -> None:
 def _in_folder(said: str) -> None:
     files = {f"task-{number}.md": one.encode() for number, one in enumerate(said.split("\f"))}
     found = read_folder(files)
-    wrong_with(found)
+    find_problems(found)
     tick_folder(files, {task.key for task in found.tasks})
 
 

@@ -12,7 +12,7 @@ from ralph.agents.failures import resets_at, stated_in
 from ralph.agents.protocol import TurnRequest
 from ralph.agents.reader import without_summary
 from ralph.backlog import json_backlogs, markdown_backlogs, trackers
-from ralph.backlog.backlog_content import BacklogContent, wrong_with
+from ralph.backlog.backlog_content import BacklogContent, find_problems
 from ralph.core import prompts, text
 from ralph.core.backlog import overlap
 from ralph.core.check_counts import count_failures
@@ -105,7 +105,7 @@ def _listed(read: Read, ticked: Ticked) -> Reader:
         files = {"list": said.encode("utf-8", "surrogatepass")}
         with suppress(UserError):
             found = read(files)
-            wrong_with(found)
+            find_problems(found)
             ticked(files, {task.key for task in found.tasks})
 
     return reader

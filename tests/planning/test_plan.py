@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.backlog.backlog_content import sound
+from ralph.backlog.backlog_content import require_valid
 from ralph.backlog.markdown_backlogs import read_boxes
 from ralph.errors import UserError
 from ralph.planning.plans import Plan, load, plan_in, save
@@ -70,7 +70,7 @@ def test_an_answer_stands_below_its_question_and_ticks_it(newline: str) -> None:
 
 def test_an_open_question_keeps_a_plan_from_being_worked_off() -> None:
     with pytest.raises(UserError, match="answer and tick this question first: May coupons be combined"):
-        sound(read_boxes({"PLAN.md": PLAN.encode()}), "PLAN.md")
+        require_valid(read_boxes({"PLAN.md": PLAN.encode()}), "PLAN.md")
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
         commit = _make_commit(order, home, base, tip, files)
         gate = make_gate(order, home, run.folder, keeper, interrupt)
         try:
-            failed = gate.tested(commit, order.checks, tries=CHECK_RUNS)
+            failed = gate.failing_commands(commit, order.checks, tries=CHECK_RUNS)
         except Interrupted:
             raise KeyboardInterrupt from None
         if failed and not order.allow_red:
@@ -98,7 +98,7 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
     if is_done:
         update_refs(home, f"delete {order.target_ref} {tip}")
     with suppress(UserError, OSError):
-        worktrees.delete_folder(order.gate_in(home))
+        worktrees.delete_folder(order.gate_worktree(home))
     tasks = sum(job.state != "withdrawn" for job in board.jobs.values())
     return AcceptedWork(
         target=order.target,
@@ -201,5 +201,5 @@ def discard_work(run: Listed, interrupt: Interrupt) -> list[tuple[str, str]]:
             update_refs(home, f"delete {ref} {tip}")
             kept.append((branch, kept_as))
         with suppress(UserError, OSError):
-            worktrees.delete_folder(order.gate_in(home))
+            worktrees.delete_folder(order.gate_worktree(home))
     return kept

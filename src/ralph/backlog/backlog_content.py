@@ -38,7 +38,7 @@ class Format(Struct, frozen=True):
     ticked: Callable[[Mapping[str, bytes], Collection[str]], dict[str, bytes]]
 
 
-def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+def apply_edits(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
     """Return the text with each (start, end, words) replaced. All edits are applied in one pass."""
     pieces, at = list[str](), 0
     for start, end, words in sorted(edits):
@@ -47,18 +47,18 @@ def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-def sound(reading: BacklogContent, name: str) -> BacklogContent:
+def require_valid(reading: BacklogContent, name: str) -> BacklogContent:
     """Return the content if it has no problems; otherwise raise a UserError with file and line."""
-    problems = [*wrong_with(reading), *reading.questions]
+    problems = [*find_problems(reading), *reading.questions]
     if problems:
         more = f" (and {len(problems) - 1} more: {'; '.join(problems[1:6])})" if len(problems) > 1 else ""
-        raise UserError(f"{problems[0]}{more}", "mend the list, then start again")
+        raise UserError(f"{problems[0]}{more}", "fix the list, then start again")
     if not reading.tasks:
         raise UserError(f"{name} names no task", 'write one a line as "- [ ] text"')
     return reading
 
 
-def wrong_with(reading: BacklogContent) -> list[str]:
+def find_problems(reading: BacklogContent) -> list[str]:
     """Return the problem that keeps a list from being worked on, apart from open questions."""
     tasks, problems = reading.tasks, [*reading.problems]
     known: dict[str, BacklogTask] = {}
@@ -102,7 +102,7 @@ def slug(title: str) -> str:
     return f"{key}-task" if key == TARGET_KEY else key
 
 
-def with_own(task: BacklogTask, own: Sequence[tuple[str, str, str]], problems: list[str]) -> BacklogTask:
+def add_own_settings(task: BacklogTask, own: Sequence[tuple[str, str, str]], problems: list[str]) -> BacklogTask:
     """Return the task with its own settings, given as (name, value, line)."""
     known: dict[str, Any] = {"check": list(task.checks), "after": list(task.after), "touches": list(task.touches)}
     for name, value, place in own:
@@ -143,10 +143,10 @@ def title_of(text: str) -> str:
     return one_line(clean(text), 200)
 
 
-def decoded(data: bytes) -> str:
+def decode_file(data: bytes) -> str:
     """Decode a file; bytes that are not UTF-8 survive the round trip."""
     return data.decode("utf-8", "surrogateescape")
 
 
-def encoded(text: str) -> bytes:
+def encode_file(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")

@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.backlog_content import BacklogContent, Format, decoded, sound
-from ralph.backlog.json_backlogs import is_taskmasters, parsed, read_prd, read_taskmaster, tick_prd, tick_taskmaster
+from ralph.backlog.backlog_content import BacklogContent, Format, decode_file, require_valid
+from ralph.backlog.json_backlogs import is_taskmasters, parse_json, read_prd, read_taskmaster, tick_prd, tick_taskmaster
 from ralph.backlog.markdown_backlogs import read_boxes, read_folder, tick_boxes, tick_folder
 from ralph.backlog.trackers import PROGRAMS, close_bead
 from ralph.core.backlog import FINISHED_STATES, BacklogTask, Board, Job
@@ -176,7 +176,7 @@ def find_backlog(word: str, workspace: Path, root: Path | None) -> BacklogSource
     if place.is_dir():
         format_ = "backlogmd"
     elif place.suffix.lower() == ".json":
-        document = parsed(decoded(_bytes_of(str(place))), str(place))
+        document = parse_json(decode_file(_bytes_of(str(place))), str(place))
         format_ = "taskmaster" if is_taskmasters(document) else "prd"
     paths = () if os.path.isabs(name) else (name,)
     return BacklogSource(word=word, name=name, format=format_, place=str(place), paths=paths)
@@ -193,8 +193,8 @@ def source_of(word: str, workspace: Path, home: Git) -> BacklogSource:
 def read_list(source: BacklogSource, workspace: Path) -> BacklogContent:
     """Read a backlog; raise UserError if anything is wrong with it."""
     if source.is_in_files:
-        return sound(source.read(), source.name)
-    return sound(PROGRAMS[source.program].answer(source.wanted, str(workspace)), source.name)
+        return require_valid(source.read(), source.name)
+    return require_valid(PROGRAMS[source.program].answer(source.wanted, str(workspace)), source.name)
 
 
 def read_list_at(commit: str, source: BacklogSource, home: Git) -> BacklogContent:
@@ -202,7 +202,7 @@ def read_list_at(commit: str, source: BacklogSource, home: Git) -> BacklogConten
     listed = home.run("ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
     names = [name for name in listed.decode("utf-8", "replace").split("\0") if name]
     files = {name: home.run("cat-file", "blob", f"{commit}:{name}") for name in names}
-    return sound(source.read_from(files), source.name)
+    return require_valid(source.read_from(files), source.name)
 
 
 class BacklogWatch:
@@ -236,7 +236,7 @@ class BacklogWatch:
         if not self._is_on_disk or (stamp := self._source.stamp()) == self._stamp:
             return None
         self._stamp = stamp
-        return sound(self._source.read(), self._source.name)
+        return require_valid(self._source.read(), self._source.name)
 
     def tick(self, board: Board, home: Git | None = None, deadline: Deadline | None = None) -> list[str]:
         """Tick the merged tasks, unless a merge of the target will do that; return what went wrong.

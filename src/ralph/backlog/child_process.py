@@ -12,7 +12,7 @@ import msgspec
 from ralph.backlog.backlog_source import read_list, read_list_at
 from ralph.backlog.gate import Interrupted, attend
 from ralph.backlog.task_loop import play
-from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, home_of, read
+from ralph.backlog.work_order import ORDER, WorkOrder, find_home, folder_of, read
 from ralph.errors import UserError
 from ralph.git.client import killed_commands
 from ralph.process.keeper import Keeper
@@ -67,7 +67,7 @@ def _read_list_again(folder: str) -> int:
     order = read(folder_of(folder), ORDER, WorkOrder)
     workspace = Path(order.workspace)
     if order.remote is not None and order.source.is_in_files:  # the list came from another machine
-        home = home_of(workspace)
+        home = find_home(workspace)
         order.remote.fetch(home)
         _print_result(read_list_at(order.target_ref, order.source, home))
     else:

@@ -52,8 +52,8 @@ from ralph.store.mailbox import Mailbox
 from ralph.store.register import read_summary
 
 TICK = 1.0
-REREADER, CLEARING = "*", "-"  # no task's keys
-SEEN = 2.0  # seconds between two looks at what the loops spend
+REREADER, CLEANUP = "*", "-"  # no task's keys
+SPENDING_INTERVAL = 2.0  # seconds between two looks at what the loops spend
 
 
 class Coordinator:
@@ -94,28 +94,28 @@ class Coordinator:
         try:
             self._begin(reading)
             while not self._is_over():
-                self._act()
+                self._start_next()
                 if self._is_over():
                     break
                 self._tick()
-                self._rest()
-                self._hear()
+                self._wait()
+                self._handle_events()
         finally:
-            self._leave()
+            self._stop_children()
         return self._finish()
 
     def _begin(self, reading: BacklogContent | None) -> None:
         self._list.begin()
         if not self.ledger.opened:
             make_target(self.order, self._home)
-        self._prove()
+        self._record_merged()
         if reading is not None:
-            self._take(reading)
+            self._apply_list(reading)
         self._tick_on_disk()
-        self._obey()
+        self._read_mailbox()
         self._is_open = self._was_opened()
 
-    def _rest(self) -> None:
+    def _wait(self) -> None:
         self._children.wait(TICK, self._interrupt.fileno())
 
     def _was_opened(self) -> bool:
@@ -132,7 +132,7 @@ class Coordinator:
         """Return whether no task is open, so that even the target need not be checked."""
         return all(job.state in FINISHED_STATES for job in self.ledger.board.jobs.values())
 
-    def _act(self) -> None:
+    def _start_next(self) -> None:
         """Start what can start: the gate first, because a merge may unblock other tasks."""
         if self._end or self.ledger.finished:
             return
@@ -167,38 +167,38 @@ class Coordinator:
         self._children.add(child)
         return child
 
-    def _hear(self) -> None:
+    def _handle_events(self) -> None:
         """Handle everything that has happened since the last call."""
         self._interrupt.acknowledge()
         for child in self._children.reap():
             self._on_child_exit(child)
         if (gate := self._children.find("")) and gate.has_result:  # what has merged it clears away by itself
-            gate.key = CLEARING
+            gate.key = CLEANUP
             self._on_merge_exit(gate)
         if self._interrupt.level:
             urgency = StopLevel.AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2)
             self._stop(Outcome.INTERRUPTED.value, f"stopped by {self._mailbox.read().stopped_by or 'you'}", urgency)
-        self._obey()
+        self._read_mailbox()
         self._read_again()
         self._watch_limits()
 
     def _on_child_exit(self, child: TaskProcess) -> None:
         if child.key == REREADER:
             if reading := child.result(BacklogContent):
-                self._take(reading)
+                self._apply_list(reading)
             elif not self._end and not child.stop_level:  # the keeper is away now, and may be there in a minute
-                self._keep_list(child.error_message())
+                self._report_broken_list(child.error_message())
         elif not child.key:
             self._on_merge_exit(child)
-        elif child.key != CLEARING:
+        elif child.key != CLEANUP:
             self._on_loop_exit(child)
 
     def _on_loop_exit(self, child: TaskProcess) -> None:
         """Queue, park or pass on the task, depending on how its loop ended."""
-        seen, key = child.result(TaskResult), child.key
+        result, key = child.result(TaskResult), child.key
         if self.ledger.board.jobs[key].state != "working":  # withdrawn meanwhile: its branch stays
             return
-        if seen is None:
+        if result is None:
             said = child.error_message()
             if child.exit_code == 2 and not child.stop_level:
                 self.ledger.tell(work_events.TaskQueued(key, said))
@@ -211,9 +211,9 @@ class Coordinator:
                 self.ledger.tell(work_events.TaskParked(key, reason))
             return
         self._deaths.pop(key, None)
-        self.ledger.tell(after_loop(key, seen, bool(self._end or child.stop_level)))
-        if seen.outcome == Outcome.FATAL.value:
-            self._stop(Outcome.FATAL.value, f"{key}: {seen.reason}", 1)
+        self.ledger.tell(after_loop(key, result, bool(self._end or child.stop_level)))
+        if result.outcome == Outcome.FATAL.value:
+            self._stop(Outcome.FATAL.value, f"{key}: {result.reason}", 1)
 
     def _count_death(self, child: TaskProcess) -> int:
         """Return how many times in a row this child died without being asked to stop."""
@@ -222,37 +222,37 @@ class Coordinator:
 
     def _on_merge_exit(self, child: TaskProcess) -> None:
         """Record the gate's verdict and what follows from it."""
-        seen, batch, self._batch = child.result(GateVerdict), self._batch, ()
-        if seen is None and child.exit_code == 2:
-            seen = GateVerdict(stuck=child.error_message())
-        is_hopeless = seen is None and self._count_death(child) >= MAX_CHILD_DEATHS
-        if seen is not None or is_hopeless:  # in a row is what counts
+        result, batch, self._batch = child.result(GateVerdict), self._batch, ()
+        if result is None and child.exit_code == 2:
+            result = GateVerdict(stuck=child.error_message())
+        is_hopeless = result is None and self._count_death(child) >= MAX_CHILD_DEATHS
+        if result is not None or is_hopeless:  # in a row is what counts
             self._deaths.pop("", None)
-        if seen is None:
+        if result is None:
             died = f"the gate's process died {MAX_CHILD_DEATHS} times; see gate.log"
-            seen = GateVerdict(stuck=died if is_hopeless else "")
+            result = GateVerdict(stuck=died if is_hopeless else "")
         if not batch:
-            self._on_target_checked(seen)
+            self._on_target_checked(result)
             return
-        self.ledger.tell(*after_merge(self.ledger.board, seen, time.monotonic() - child.started_at))
-        for key, conflict in seen.probed.items():  # tasks at work that will conflict with what has just merged
+        self.ledger.tell(*after_merge(self.ledger.board, result, time.monotonic() - child.started_at))
+        for key, conflict in result.probed.items():  # tasks at work that will conflict with what has just merged
             job = self.ledger.board.jobs.get(key)
             if job is not None and job.state == "working" and job.run:
                 self._tell_agent(key, conflict.files)
                 self.ledger.tell(work_events.TaskWarned(key, conflict.files))
         self._tick_on_disk()
 
-    def _on_target_checked(self, seen: GateVerdict) -> None:
+    def _on_target_checked(self, result: GateVerdict) -> None:
         """Open the work if the target itself passes; no task starts before that."""
-        if red := seen.red:
+        if red := result.red:
             hint = "fix it first, or merge what does not make it worse: --allow-red"
             failed = f"{red.check} fails on {self.order.shown_target} ({red.ending}) · hint: {hint}"
             self._stop(Outcome.FATAL.value, failed, 1)
-        elif seen.stuck:
-            self._stop(Outcome.FATAL.value, seen.stuck, 1)
-        elif seen.commit:
+        elif result.stuck:
+            self._stop(Outcome.FATAL.value, result.stuck, 1)
+        elif result.commit:
             self._is_open = True
-            self.ledger.tell(work_events.GateOpened(seen.commit, seen.allowed))
+            self.ledger.tell(work_events.GateOpened(result.commit, result.allowed))
 
     def _tell_agent(self, key: str, files: Sequence[str]) -> None:
         """Send the agent of a running task a note. Do nothing if its loop runs on another machine."""
@@ -267,20 +267,20 @@ class Coordinator:
             self._end, self._reason = end, reason
         self._children.request_stop(level)
 
-    def _obey(self) -> None:
+    def _read_mailbox(self) -> None:
         """Read pauses and requests from the mailbox."""
         is_paused = self._mailbox.read().is_paused
         if is_paused != self.ledger.board.is_paused and not self._end:
             self.ledger.tell(work_events.WorkPaused(is_paused))
             self._hold_loops(is_paused)
-        self._grant_wishes()
+        self._handle_requests()
 
-    def _grant_wishes(self) -> None:
-        for wish in self._mailbox.take(TASK_REQUEST, TaskRequest):
-            job = self.ledger.board.jobs.get(wish.key)
-            if wish.kind == "retry" and wish.note and job and job.state == "working":
-                Mailbox(str(self._folder.path.parent / job.run)).tell(wish.note)
-            elif told := events_for_request(self.ledger.board, wish):
+    def _handle_requests(self) -> None:
+        for request in self._mailbox.take(TASK_REQUEST, TaskRequest):
+            job = self.ledger.board.jobs.get(request.key)
+            if request.kind == "retry" and request.note and job and job.state == "working":
+                Mailbox(str(self._folder.path.parent / job.run)).tell(request.note)
+            elif told := events_for_request(self.ledger.board, request):
                 self.ledger.tell(*told)
         self._end_withdrawn()
 
@@ -307,15 +307,15 @@ class Coordinator:
             self._start(REREADER, ("read-backlog", str(self._folder.path)), "list.log")
         try:
             if reading := self._list.reread():
-                self._take(reading)
+                self._apply_list(reading)
                 self._tick_on_disk()
         except UserError as error:
-            self._keep_list(error.message)
+            self._report_broken_list(error.message)
 
-    def _keep_list(self, why: str) -> None:
+    def _report_broken_list(self, why: str) -> None:
         self.ledger.tell(events.Notice(f"the list is taken as it was before: {why}"))
 
-    def _take(self, reading: BacklogContent) -> None:
+    def _apply_list(self, reading: BacklogContent) -> None:
         if told := differences(self.ledger.board, reading):
             self.ledger.tell(*told)
             self._end_withdrawn()
@@ -327,11 +327,11 @@ class Coordinator:
             return
         if order.is_overdue(self.elapsed) and not self._end:
             self._stop(Outcome.TIMEOUT.value, "its time is over", 1)
-        if order.max_cost is None or time.monotonic() - self._looked < SEEN:
+        if order.max_cost is None or time.monotonic() - self._looked < SPENDING_INTERVAL:
             return
         self._looked = time.monotonic()
-        seen = [read_summary(str(self._folder.path.parent / job.run)) for job in ledger.board.of("working")]
-        spending = sum(standing.cost_usd or 0.0 for standing in seen if standing)  # of the loops at work, so far
+        result = [read_summary(str(self._folder.path.parent / job.run)) for job in ledger.board.of("working")]
+        spending = sum(standing.cost_usd or 0.0 for standing in result if standing)  # of the loops at work, so far
         if ledger.board.spent + spending >= order.max_cost and not self._end:
             self._stop(Outcome.BUDGET.value, "its budget is spent", 1)
 
@@ -339,7 +339,7 @@ class Coordinator:
     def elapsed(self) -> float:
         return time.monotonic() - self._began
 
-    def _prove(self) -> None:
+    def _record_merged(self) -> None:
         """Ask git which ready tasks are merged already: a killed gate may not have reported it."""
         ready = {job.tip: key for key, job in self.ledger.board.jobs.items() if job.state == "ready" and job.tip}
         if not ready:
@@ -357,7 +357,7 @@ class Coordinator:
         for problem in self._list.tick(self.ledger.board, self._home, self._deadline):
             self.ledger.tell(events.Notice(problem))
 
-    def _leave(self) -> None:
+    def _stop_children(self) -> None:
         """Stop all children and wait for them."""
         self._children.request_stop(2)
         while list(self._children):
@@ -368,7 +368,7 @@ class Coordinator:
             for child in self._children.reap():
                 self._on_child_exit(child)
 
-    def _tidy(self) -> None:
+    def _remove_leftovers(self) -> None:
         """Remove what killed merges have left behind; also the gate's worktree once everything is done."""
         board = self.ledger.board
         merged = {key: job.tip for key, job in board.jobs.items() if job.state == "merged"}
@@ -379,7 +379,7 @@ class Coordinator:
         self._tick_on_disk()  # the user may have edited the list after the last merge
         with suppress(UserError):  # a remote that is away keeps them: they are in the target
             clear_remote(self.order, self._home)
-        self._tidy()
+        self._remove_leftovers()
         board = self.ledger.board
         end, code = outcome(board)
         if self._end and not (code == 0 and self._end in (Outcome.TIMEOUT.value, Outcome.BUDGET.value)):

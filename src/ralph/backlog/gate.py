@@ -93,10 +93,10 @@ class Gate(Struct, frozen=True, kw_only=True):
             raise UserError(f"the target {order.shown_target} is gone", "restore it, then: ralph resume")
         return found
 
-    def opened(self) -> GateVerdict:
+    def check_target(self) -> GateVerdict:
         """Check the target itself."""
         target = self.now()
-        red = self.tested(target, self.order.checks, tries=CHECK_RUNS)
+        red = self.failing_commands(target, self.order.checks, tries=CHECK_RUNS)
         if self.order.allow_red:
             return GateVerdict(commit=target, allowed=red)
         return GateVerdict(commit=target, red=red[0] if red else None)
@@ -104,13 +104,13 @@ class Gate(Struct, frozen=True, kw_only=True):
     def merge(self, request: MergeRequest) -> GateVerdict:
         """Merge the tasks; may be repeated at any time, even if an earlier process was killed half-way."""
         asked = {branch.tip: branch for branch in request.branches}
-        reserved = self.order.reserved(self.repository)
+        reserved_names = self.order.reserved_names(self.repository)
         passed, known_red = request.passed, request.red
         for _ in MERGE_RACE.tries():
             base = self.now()
             # Someone else has moved it: for a local branch that may be an agent.
             if passed and base != passed and (self.order.allow_red or not self.order.remote):
-                known_red = self.tested(base, self.order.checks, tries=CHECK_RUNS)
+                known_red = self.failing_commands(base, self.order.checks, tries=CHECK_RUNS)
                 problem = self._new_failure(known_red, request.red)
                 if problem and not self.order.remote:
                     was = f"{self.order.target} was moved by someone else to {base[:12]}, where `{problem.check}` fails"
@@ -119,7 +119,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             there = {*asked} - merging.unmerged(self.repository, base, asked)
             before = tuple(asked[tip].key for tip in there)
             wanted = [branch for branch in request.branches if branch.tip not in there]
-            made = merging.make_candidate(self.repository, base, wanted, reserved, self.order.name)
+            made = merging.make_candidate(self.repository, base, wanted, reserved_names, self.order.name)
             tried = tuple(branch.key for branch in made.tried)
             seen = GateVerdict(tried=tried, merged=before, conflicts=made.conflicts, empty=made.empty)
             if not made.commit:
@@ -147,10 +147,10 @@ class Gate(Struct, frozen=True, kw_only=True):
             return FailedCheck("no conflict markers", f"found some in {', '.join(left)}"), "", ()
         own = [command for branch in made.tried for command in request.own.get(branch.key, ())]
         is_single = len(made.tried) == 1
-        failed = self.tested(made.commit, (*self.order.checks, *own), tries=CHECK_RUNS if is_single else 1)
+        failed = self.failing_commands(made.commit, (*self.order.checks, *own), tries=CHECK_RUNS if is_single else 1)
         red = self._new_failure(failed, known_red)
         if red and is_single and red.check in self.order.checks and not self.order.allow_red:
-            itself = self.tested(made.base, (red.check,), tries=1)
+            itself = self.failing_commands(made.base, (red.check,), tries=1)
             if itself:
                 return None, f"`{red.check}` fails on {self.order.shown_target} itself ({itself[0].ending})", ()
         return red, "", failed
@@ -160,12 +160,12 @@ class Gate(Struct, frozen=True, kw_only=True):
         known = {check.check: check for check in before} if self.order.allow_red else {}
         return next((check for check in failed if not check.is_no_worse_than(known.get(check.check))), None)
 
-    def tested(self, commit: str, commands: Sequence[str], tries: int) -> tuple[FailedCheck, ...]:
+    def failing_commands(self, commit: str, commands: Sequence[str], tries: int) -> tuple[FailedCheck, ...]:
         """Return the commands that fail `tries` times on exactly the files of this commit.
 
         That is the first one only, unless --allow-red needs them all.
         """
-        tree = self.order.gate_in(self.repository)
+        tree = self.order.gate_worktree(self.repository)
         failed: list[FailedCheck] = []
         for command in dict.fromkeys(commands):
             for _ in range(tries):
@@ -252,7 +252,7 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict
     with gate_lock(folder, deadline):
         gate = make_gate(work, home, folder, keeper, interrupt)
         try:
-            verdict = gate.merge(request) if request.branches else gate.opened()
+            verdict = gate.merge(request) if request.branches else gate.check_target()
         except UserError as error:
             verdict = GateVerdict(stuck=error.advice)
     tips = {branch.key: branch.tip for branch in request.branches}
@@ -291,7 +291,7 @@ def _mark(folder: RunFolder) -> str:
 
 def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
     """Return the gate of a backlog run; its checks run one at a time in the gate's worktree."""
-    made = work.gate_in(home)
+    made = work.gate_worktree(home)
     marked = RunFolder(folder.path.parent.parent, _mark(folder))
     marked.path = folder.path / "gate"
     # Python compares the times of modules by the second: it might run the one that it compiled a moment ago.

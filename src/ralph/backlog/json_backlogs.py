@@ -10,13 +10,13 @@ from typing import Any
 from ralph.backlog.backlog_content import (
     PRIORITIES,
     BacklogContent,
-    decoded,
-    edited,
-    encoded,
+    add_own_settings,
+    apply_edits,
+    decode_file,
+    encode_file,
     key_of,
     slug,
     title_of,
-    with_own,
 )
 from ralph.core.backlog import BacklogTask
 from ralph.core.tasks_file import LISTS, entry_text, is_done, status_of
@@ -40,16 +40,16 @@ FIRST_TAG = "master"
 DEEPEST = 6  # the way to what is ticked deepest down: the status of a part of a task below a tag
 
 
-def parsed(text: str, name: str) -> Any:
+def parse_json(text: str, name: str) -> Any:
     """Return the parsed document; raise a UserError with line and column if it is malformed."""
     try:
         return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
-        raise UserError(f"{name}:{error.lineno}: this is not JSON: {error.msg}", "mend the list") from None
+        raise UserError(f"{name}:{error.lineno}: this is not JSON: {error.msg}", "fix the list") from None
     except ValueError:
-        raise UserError(f"{name} holds a number of thousands of digits", "mend the list") from None
+        raise UserError(f"{name} holds a number of thousands of digits", "fix the list") from None
     except RecursionError:
-        raise UserError(f"{name} is nested too deeply", "mend the list") from None
+        raise UserError(f"{name} is nested too deeply", "fix the list") from None
 
 
 def spans(text: str, wanted: Collection[JsonPath]) -> dict[JsonPath, tuple[int, int, int]]:
@@ -89,7 +89,7 @@ def _with_values(text: str, values: dict[JsonPath, Any]) -> str:
             edits.append((*places[path][:2], written))
         elif path[:-1] in places:
             edits.append(_insertion(text, *places[path[:-1]], f"{json.dumps(path[-1])}: {written}"))
-    return edited(text, edits)
+    return apply_edits(text, edits)
 
 
 def _insertion(text: str, start: int, end: int, last: int, member: str) -> tuple[int, int, str]:
@@ -103,23 +103,23 @@ def _insertion(text: str, start: int, end: int, last: int, member: str) -> tuple
 def read_prd(files: Mapping[str, bytes]) -> BacklogContent:
     ((name, data),) = files.items()
     problems: list[str] = []
-    stories = _stories(parsed(decoded(data), name))
+    stories = _stories(parse_json(decode_file(data), name))
     items = [_story(story, f"{name} {number}", problems) for number, (_, story) in enumerate(stories, 1)]
     return BacklogContent(tuple(items), problems=tuple(problems))
 
 
 def tick_prd(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
     ((name, data),) = files.items()
-    text = decoded(data)
+    text = decode_file(data)
     values: dict[JsonPath, Any] = {}
-    for at, story in _stories(parsed(text, name)):
+    for at, story in _stories(parse_json(text, name)):
         if _key(story) not in keys or is_done(story):
             continue
         if "passes" not in story and "status" in story:
             values[(*at, "status")] = "done"
         else:
             values[(*at, "passes")] = True
-    return {name: encoded(_with_values(text, values))} if values else {}
+    return {name: encode_file(_with_values(text, values))} if values else {}
 
 
 def _stories(document: Any) -> Iterator[tuple[JsonPath, dict[str, Any]]]:
@@ -159,7 +159,7 @@ def _story(story: JsonEntry, place: str, problems: list[str]) -> BacklogTask:
     for name, keys in OWN_NAMES.items():
         value: Any = next((story[key] for key in keys if story.get(key) not in (None, "", [])), [])
         own += [(name, str(one), place) for one in (value if isinstance(value, list) else [value])]
-    return with_own(item, own, problems)
+    return add_own_settings(item, own, problems)
 
 
 def _paragraphs(parts: list[str]) -> str:
@@ -184,21 +184,21 @@ def is_taskmasters(document: Any) -> bool:
 def read_taskmaster(files: Mapping[str, bytes]) -> BacklogContent:
     ((name, data),) = files.items()
     problems: list[str] = []
-    items = [_task(task, name, problems) for _, task in _tasks(parsed(decoded(data), name))]
+    items = [_task(task, name, problems) for _, task in _tasks(parse_json(decode_file(data), name))]
     return BacklogContent(tuple(items), problems=tuple(problems))
 
 
 def tick_taskmaster(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
     ((name, data),) = files.items()
-    text = decoded(data)
+    text = decode_file(data)
     values: dict[JsonPath, Any] = {}
-    for at, task in _tasks(parsed(text, name)):
+    for at, task in _tasks(parse_json(text, name)):
         if key_of(str(task.get("id"))) in keys and status_of(task) != "done":
             values[(*at, "status")] = "done"
             for number, part in enumerate(task.get("subtasks") or ()):
                 if isinstance(part, dict) and status_of(part) not in SETTLED:
                     values[(*at, "subtasks", number, "status")] = "done"
-    return {name: encoded(_with_values(text, values))} if values else {}
+    return {name: encode_file(_with_values(text, values))} if values else {}
 
 
 def _tasks(document: Any) -> Iterator[tuple[JsonPath, dict[str, Any]]]:
@@ -234,4 +234,4 @@ def _task(task: JsonEntry, name: str, problems: list[str]) -> BacklogTask:
     )
     own = [("after", str(key).split(".", 1)[0], place) for key in task.get("dependencies") or ()]
     names = ("check", "touches", "agent", "model", "max-cost")
-    return with_own(item, own + [(key, str(task[key]), place) for key in names if key in task], problems)
+    return add_own_settings(item, own + [(key, str(task[key]), place) for key in names if key in task], problems)

@@ -55,7 +55,7 @@ class JournalLedger:
     def tell(self, *happened: WorkTold) -> None:
         self._writer(*happened)  # type: ignore[arg-type]
         now = time.time()
-        self._keep_apart()
+        self._copy_board()
         for event in happened:
             self._know(event, now)
         for listener in self._listeners:
@@ -66,7 +66,7 @@ class JournalLedger:
 
     def copy_lines(self, lines: Sequence[tuple[int, bytes]]) -> list[WorkTold]:
         """Store numbered lines that another machine wrote, unless they are here already; return their new events."""
-        self._keep_apart()
+        self._copy_board()
         happened: list[Any] = []
         for seq, line in lines:
             if seq <= self._seq:
@@ -85,7 +85,7 @@ class JournalLedger:
     def close(self) -> None:
         self._journal.close()
 
-    def _keep_apart(self) -> None:
+    def _copy_board(self) -> None:
         """Copy the board, so that listeners that still hold the old one see no change."""
         self.board = work_events.copy_board(self.board)
 

@@ -18,14 +18,14 @@ from ralph.backlog.backlog_content import (
     OWN_KEYS,
     PRIORITIES,
     BacklogContent,
-    decoded,
-    edited,
-    encoded,
+    add_own_settings,
+    apply_edits,
+    decode_file,
+    encode_file,
     is_id,
     key_of,
     slug,
     title_of,
-    with_own,
 )
 from ralph.core.backlog import BacklogTask
 from ralph.core.tasks_file import ASIDE, BoxLine, box_lines, plan_title
@@ -50,7 +50,7 @@ class ListedBox(Struct):
 
 def read_boxes(files: Mapping[str, bytes]) -> BacklogContent:
     ((name, data),) = files.items()
-    lines = box_lines(decoded(data))
+    lines = box_lines(decode_file(data))
     plan = plan_title(lines)
     problems: list[str] = []
     entries = [entry for entry in _entries(lines) if not (plan and entry.box.section in ASIDE)]
@@ -77,13 +77,13 @@ def open_questions(lines: list[BoxLine]) -> list[BoxLine]:
 
 def tick_boxes(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
     ((name, data),) = files.items()
-    text, marks = decoded(data), list[BoxLine]()
+    text, marks = decode_file(data), list[BoxLine]()
     by_place = {task.place: task.key for task in read_boxes(files).tasks}
     for entry in _entries(box_lines(text)):
         if by_place.get(f"{name}:{entry.box.number}") in keys:
             marks += [line for line in (entry.box, *entry.below) if line.at >= 0 and not line.is_ticked]
-    ticked = edited(text, [(line.at, line.at + len(line.mark), "x") for line in marks])
-    return {name: encoded(ticked)} if marks else {}
+    ticked = apply_edits(text, [(line.at, line.at + len(line.mark), "x") for line in marks])
+    return {name: encode_file(ticked)} if marks else {}
 
 
 def _entries(lines: list[BoxLine]) -> Iterator[ListedBox]:
@@ -122,7 +122,7 @@ def _task_of_box(entry: ListedBox, name: str, named: set[str], problems: list[st
     body = [line.text for line in entry.below if f"{name}:{line.number}" not in ours]
     text = "\n".join([box.words, dedent("\n".join(body))]).strip()
     task = BacklogTask(key=key, title=title_of(box.words), text=text, place=f"{name}:{box.number}", done=box.is_ticked)
-    return with_own(task, own, problems)
+    return add_own_settings(task, own, problems)
 
 
 def _checks(lines: list[BoxLine]) -> Iterator[str]:
@@ -183,7 +183,7 @@ def tick_folder(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, 
     for name, data in files.items():
         front, _ = _parts(data, name, [])
         if key_of(str(front.get("id", ""))) in keys and not _is_done(front):
-            changed[name] = encoded(_with_status(decoded(data)))
+            changed[name] = encode_file(_with_status(decode_file(data)))
     return changed
 
 
@@ -209,7 +209,7 @@ def _order(name: str) -> tuple[int, str]:
 def _parts(data: bytes, name: str, problems: list[str]) -> tuple[dict[str, Any], str]:
     """Return the front matter of a task and the text after it."""
 
-    text = decoded(data)
+    text = decode_file(data)
     found = FRONT.match(text)
     if found is None:
         return {}, text
@@ -255,4 +255,4 @@ def _task(name: str, front: Mapping[str, Any], body: str, problems: list[str]) -
     for key in OWN_KEYS:
         values = front.get(key)
         own += [(key, str(value), name) for value in (values if isinstance(values, list) else [values]) if value]
-    return with_own(task, own, problems)
+    return add_own_settings(task, own, problems)

@@ -71,8 +71,10 @@ class TaskRun:
             self.publisher = _publisher(work, home, self._assigned, context.interrupt)
         made = task_worktrees.open_worktree(work, home, key, lock, context)
         if self._assigned.is_returned and not self._is_begun:
-            reserved, target = work.reserved(home), home.resolve(work.target_ref)
-            self._conflicts = worktrees.merge_target(made.git, target, (*reserved.lists, *reserved.settings))
+            reserved_names, target = work.reserved_names(home), home.resolve(work.target_ref)
+            self._conflicts = worktrees.merge_target(
+                made.git, target, (*reserved_names.lists, *reserved_names.settings)
+            )
         if self.publisher:
             self.publisher.claim(self._assigned.worker)
         return made

@@ -25,25 +25,25 @@ class TaskRequest(Struct, frozen=True):
     note: str = ""
 
 
-def events_for_request(board: Board, wish: TaskRequest) -> list[WorkEvent]:
+def events_for_request(board: Board, request: TaskRequest) -> list[WorkEvent]:
     """Return the events that follow from a request. Notes for a running agent are passed on and change nothing here."""
-    job = board.jobs.get(wish.key)
+    job = board.jobs.get(request.key)
     if job is None or job.state == "merged":
         return []
-    if wish.kind == "withdraw":
-        return [] if job.state == "withdrawn" else [TaskWithdrawn(wish.key, "withdrawn by a person")]
+    if request.kind == "withdraw":
+        return [] if job.state == "withdrawn" else [TaskWithdrawn(request.key, "withdrawn by a person")]
     if job.state in ("parked", "withdrawn"):
-        again = TaskQueued(wish.key, "asked for by a person", wish.note, forgiven=True)
+        again = TaskQueued(request.key, "asked for by a person", request.note, forgiven=True)
         return [again, GateFinished(GateVerdict())] if board.stuck else [again]
-    if wish.note and job.state == "queued":
-        return [TaskQueued(wish.key, "a person had something to say", wish.note)]
+    if request.note and job.state == "queued":
+        return [TaskQueued(request.key, "a person had something to say", request.note)]
     return []
 
 
-def in_vain(job: Job, wish: TaskRequest) -> UserError:
+def explain_no_effect(job: Job, request: TaskRequest) -> UserError:
     """Return the message for a request that changes nothing."""
     hints = {"retry": "only what stands aside can be tried again", "withdraw": "nothing is left to withdraw"}
-    return UserError(f"{job.task.key} is {job.state}", hints[wish.kind])
+    return UserError(f"{job.task.key} is {job.state}", hints[request.kind])
 
 
 def find_task(board: Board, key: str, work: str) -> Job:
@@ -54,7 +54,7 @@ def find_task(board: Board, key: str, work: str) -> Job:
     return found
 
 
-def work_meant(name: str, here: Path) -> Listed:
+def find_work(name: str, here: Path) -> Listed:
     """Return the named backlog run, or the one that fits if none is named."""
     return find_run(name, find_workspace(here), lambda run: "" if run.facts.kind == "work" else "is no work")
 
@@ -62,26 +62,26 @@ def work_meant(name: str, here: Path) -> Listed:
 def make(kind: str, key: str, note: str, here: Path) -> str:
     """Leave a request in the run's mailbox; return a message for the user."""
 
-    run = work_meant("", here)
+    run = find_work("", here)
     board = work_history(run).board
     job = find_task(board, key, run.id)
-    wish = TaskRequest("retry" if kind == "retry" else "withdraw", job.task.key, note)
+    request = TaskRequest("retry" if kind == "retry" else "withdraw", job.task.key, note)
     is_for_its_agent = kind == "retry" and bool(note) and job.state == "working"
-    if not events_for_request(board, wish) and not is_for_its_agent:
-        raise in_vain(job, wish)
-    Mailbox(run.folder.path).leave(TASK_REQUEST, wish)
+    if not events_for_request(board, request) and not is_for_its_agent:
+        raise explain_no_effect(job, request)
+    Mailbox(run.folder.path).leave(TASK_REQUEST, request)
     done = "tried again" if kind == "retry" else "left alone"
     if run.is_alive:
         wake(run)
-        return f"{wish.key} is {done}"
-    return f"{wish.key} will be {done}: go on with `ralph resume {run.id}`"
+        return f"{request.key} is {done}"
+    return f"{request.key} will be {done}: continue with `ralph resume {run.id}`"
 
 
 def tell_task(key: str, text: str, here: Path) -> str:
     """Store a note for the next loop of a task. Do nothing if a loop is running, which can be told directly."""
 
     try:
-        job = work_history(work_meant("", here)).board.jobs.get(key.removeprefix("#"))
+        job = work_history(find_work("", here)).board.jobs.get(key.removeprefix("#"))
     except UserError:
         return ""
     return make("retry", key, text, here) if job is not None and job.state in ("parked", "withdrawn", "queued") else ""

@@ -94,7 +94,7 @@ def clear_leftovers(order: WorkOrder, repository: Git, merged: dict[str, str], i
         remove_stale_packed_refs_lock(repository)
         clear(order, repository, {key: merged[key] for key in left})
     if is_done:
-        _remove(order.gate_in(repository))
+        _remove(order.gate_worktree(repository))
 
 
 RETRY_DELAY = 0.2  # seconds between two attempts to push to a remote that is away

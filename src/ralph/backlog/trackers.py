@@ -12,7 +12,7 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.backlog_content import OWN, BacklogContent, key_of, title_of, with_own
+from ralph.backlog.backlog_content import OWN, BacklogContent, add_own_settings, key_of, title_of
 from ralph.core.backlog import BacklogTask
 from ralph.core.text import one_line
 from ralph.errors import UNREADABLE, UserError
@@ -97,7 +97,7 @@ def _issue(issue: dict[str, Any]) -> BacklogTask:
     found = [(match[1].lower(), match[2], place) for line in lines if (match := OWN.fullmatch(line))]
     text = issue_goal(str(number), "this repository", f"{title}\n\n{body}".strip())
     task = BacklogTask(key=str(number), title=title_of(readable(title)), text=text, place=place)
-    return with_own(task, [one for one in found if one[0] in HARMLESS and one[1].strip()], [])
+    return add_own_settings(task, [one for one in found if one[0] in HARMLESS and one[1].strip()], [])
 
 
 def _after_each_other(tasks: list[BacklogTask]) -> tuple[BacklogTask, ...]:
@@ -139,7 +139,7 @@ def _bead(bead: dict[str, Any], problems: list[str]) -> BacklogTask:
         name = one.get("depends_on_id") or one.get("id")
         if name and kind in BLOCKING and one.get("status") != "closed":
             blockers.append(("after", str(name), task.place))
-    return with_own(task, blockers, problems)
+    return add_own_settings(task, blockers, problems)
 
 
 def close_bead(key: str, commit: str, workspace: str, deadline: Deadline | None = None) -> str:

@@ -102,11 +102,11 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     def worktree_of(self, repository: Git, key: str) -> Worktree:
         return worktree_named(repository, f"-{self.name}-{key}", self.branch_of(key))
 
-    def gate_in(self, repository: Git) -> Worktree:
+    def gate_worktree(self, repository: Git) -> Worktree:
         """Return the gate's worktree. No task's key begins with a dot."""
         return worktree_named(repository, f"-{self.name}.gate", "")
 
-    def reserved(self, repository: Git) -> Reserved:
+    def reserved_names(self, repository: Git) -> Reserved:
         settings = tuple(os.path.join(repository.prefix, name) for name in SETTINGS)
         tick = self.source.ticked if self.remote else self.source.ticked_as_edited
         return Reserved(self.source.paths, settings, tick)
@@ -149,7 +149,7 @@ def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
         raise UserError(f"cannot parse {path}: {said}", "was it written by another version of ralph?") from None
 
 
-def order_in(text: str) -> WorkOrder:
+def decode_order(text: str) -> WorkOrder:
     """Decode an order that a database stores."""
     try:
         return msgspec.json.decode(text, type=WorkOrder)
@@ -203,7 +203,7 @@ def assign_task(
     return run, job.attempts if resumes else job.attempts + 1
 
 
-def home_of(workspace: Path) -> Git:
+def find_home(workspace: Path) -> Git:
     """Return the repository around the workspace; raise a UserError if no backlog can run in it."""
     home = require_git(workspace)
     merging.refuse_old_git(home.root)
@@ -308,7 +308,7 @@ def _remote(home: Git, asked: str) -> Remote:
     raise UserError(f"--push={asked} names no remote's branch", f"write REMOTE/BRANCH; remotes here: {known}")
 
 
-def unsaved(home: Git) -> str:
+def uncommitted_notice(home: Git) -> str:
     """Return a notice if the user's tree has uncommitted changes."""
     out = home.run("--no-optional-locks", "status", "--porcelain", "-z", "--untracked-files=no")
     count = len([line for line in out.split(b"\0") if line])

@@ -9,7 +9,7 @@ from typing import Any
 from ralph import __version__
 from ralph.cli.init import Dialog
 from ralph.cli.request import Request, no_goal, parse_request
-from ralph.cli.results import edited
+from ralph.cli.results import open_in_editor
 from ralph.cli.run import Shown, play
 from ralph.cli.table import command
 from ralph.core.model import Outcome, Stop
@@ -167,7 +167,7 @@ class Planning:
                 self.dialog.say(f"Stopped; the plan is in {self._draft}")
                 return 1
             if choice.lower() in ("e", "edit"):
-                editor, code = edited(self._draft)
+                editor, code = open_in_editor(self._draft)
                 if code:
                     self.dialog.say(f"! {editor} exited with {code}; choose another editor with EDITOR")
                 plan = Plan(load(self._draft).text, plan.name)

@@ -283,7 +283,7 @@ def _size(number: int) -> str:
     return f"{number} B"
 
 
-def edited(path: Path) -> tuple[str, int]:
+def open_in_editor(path: Path) -> tuple[str, int]:
     """Open a file in the user's editor; return the editor and its exit code."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     # As git does it; Ctrl-C belongs to the editor, so the shell in between ignores it.
@@ -310,7 +310,7 @@ def learn(values: dict[str, Any], words: list[str]) -> int:
         if sys.stdin is None or not sys.stdin.isatty():
             raise UserError("--edit needs a terminal", f"edit {path} directly")
         path.parent.mkdir(parents=True, exist_ok=True)
-        editor, code = edited(path)
+        editor, code = open_in_editor(path)
         if code:
             raise UserError(f"{editor} exited with {code}", "choose another editor with EDITOR")
     elif words:

@@ -19,7 +19,16 @@ from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import read_list, source_of
 from ralph.backlog.coordinator import Coordinator
 from ralph.backlog.ledger import Audience, JournalLedger, running_summaries
-from ralph.backlog.work_order import ORDER, WorkOrder, home_of, new_order, put_order, read, unsaved, with_checks
+from ralph.backlog.work_order import (
+    ORDER,
+    WorkOrder,
+    find_home,
+    new_order,
+    put_order,
+    read,
+    uncommitted_notice,
+    with_checks,
+)
 from ralph.cli.request import loop_settings
 from ralph.cli.run import Shown, confirm_settings
 from ralph.cli.table import command, folder_of, print_objects
@@ -107,7 +116,7 @@ def start(values: dict[str, Any], word: str) -> int:
     if "db" in values and "push" not in values:
         raise UserError("--db needs --push", "machines share their work through a remote branch: --push=REMOTE/BRANCH")
     workspace, overrides = loop_settings(values)
-    home = home_of(workspace)
+    home = find_home(workspace)
     source = source_of(word, workspace, home)
     reading = read_list(source, workspace)
     loaded = load(workspace, overrides, env=os.environ, options=options.option_names("work"))
@@ -135,7 +144,7 @@ def start(values: dict[str, Any], word: str) -> int:
     )
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
     skipped = skipped_push_hook(home) if order.remote and not order.remote.runs_hooks else ""
-    notice = "; ".join(filter(None, (unsaved(home), skipped)))
+    notice = "; ".join(filter(None, (uncommitted_notice(home), skipped)))
     if "db" in values:
         return play_shared(values["db"], order, reading, notice, json=shown.json, quiet=shown.quiet)
     return play(order, reading, shown, notice=notice)
@@ -200,7 +209,7 @@ def act(action: str, values: dict[str, Any], words: list[str]) -> int:
     """Carry out `ralph work status`, `retry` or `withdraw`."""
     folder = folder_of(values)
     if action == "status":
-        return _status(task_requests.work_meant(words[0] if words else "", folder), bool(values.get("json")))
+        return _status(task_requests.find_work(words[0] if words else "", folder), bool(values.get("json")))
     if not words:
         raise UserError(f"no task to {action}", f"name one: ralph work {action} KEY")
     print(task_requests.make(action, words[0], " ".join(words[1:]), folder))

@@ -1,4 +1,4 @@
-"""What can happen in a run? One frozen struct per kind of event, called in JSON as its class is."""
+"""The events of a run: one frozen struct each. Its name in JSON is derived from the class name."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol, get_args
@@ -52,13 +52,13 @@ class AgentStarted(Struct, frozen=True, omit_defaults=True):
 
 
 class AgentText(Struct, frozen=True, gc=False):
-    """What the agent says. Not necessarily its final answer."""
+    """Text that the agent printed. Not necessarily its final answer."""
 
     text: str
 
 
 class FileEdit(Struct, frozen=True, gc=False):
-    """What a tool takes out of a file and puts in: the beginning of each, and how many lines it is in all."""
+    """The text that a tool removes from a file and adds to it: the beginning of each, and its number of lines."""
 
     removed: str = ""
     added: str = ""
@@ -67,8 +67,9 @@ class FileEdit(Struct, frozen=True, gc=False):
 
 
 class ToolStarted(Struct, frozen=True, omit_defaults=True, gc=False):
-    """`input` is a short human summary of the arguments, such as the path or the command; `edit` is what the tool
-    changes, where its arguments say that; `parent` is the call whose sub-agent makes this one."""
+    """`input` is a short summary of the arguments, such as the path or the command; `edit` is what the tool changes, if
+    its arguments say so; `parent` is the call whose sub-agent makes this one.
+    """
 
     id: str
     name: str
@@ -78,7 +79,7 @@ class ToolStarted(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ToolFinished(Struct, frozen=True, gc=False, kw_only=True):
-    """`output` is the tool's output, of a long one both ends; `lines` and `chars` measure all of it."""
+    """`output` is the tool's output, both ends if it is long; `lines` and `chars` measure all of it."""
 
     id: str
     name: str
@@ -98,24 +99,27 @@ class TodoUpdated(Struct, frozen=True):
 
 
 class Unheard(Struct, frozen=True, gc=False):
-    """So many things that an agent said, or that a tool returned, without their words: the journal has no more room for
-    them, and nobody reads as fast. `ended` are the calls that are over. It has no name: it is never written."""
+    """The number of agent messages and tool results that were left out, because the journal's share for them is used
+    up. `ended` are the calls that finished among them. It has no name in JSON: it is never written.
+    """
 
     number: int
     ended: tuple[str, ...] = ()
 
 
 class AgentProgress(Struct, frozen=True, omit_defaults=True):
-    """Status that is neither text nor tool: retrying, context compacted, a sub-agent's words. `routine`: it comes with
-    every turn, such as the name of its session."""
+    """Status that is neither text nor tool: a retry, a compacted context, a sub-agent's words. `routine`: it comes with
+    every turn, such as the name of its session.
+    """
 
     text: str
     routine: bool = False
 
 
 class PermissionDenied(Struct, frozen=True, omit_defaults=True):
-    """The agent was not allowed to use a tool, and nobody is there to ask. `allow_list` is where it keeps what it may
-    do without asking, where there is such a list."""
+    """The agent was not allowed to use a tool. `allow_list` is the file that lists what it may do without asking, if
+    there is one.
+    """
 
     tool: str
     allow_list: str = ""
@@ -133,13 +137,13 @@ class AgentResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class AgentUnknown(Struct, frozen=True):
-    """A well-formed line of a kind that the agent's module does not know. Counted, not shown."""
+    """A well-formed line of a kind that the agent's module does not know. It is counted, not displayed."""
 
     kind: str = ""
 
 
 class AgentFinished(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The end of a turn. `skipped_lines`: lines of its stream that could not be read."""
+    """The end of a turn. `skipped_lines` counts lines of its stream that could not be read."""
 
     exit_code: int | None
     duration_s: float
@@ -175,8 +179,9 @@ class ClaimRejected(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True, omit_defaults=True):
-    """`until` is the moment (epoch seconds) at which the wait ends, so that a resumed run goes on waiting; `children`
-    are the runs that a claim which stands waits for; `limited`: a usage limit has to end."""
+    """`until` is the moment (epoch seconds) at which the wait ends, so that a resumed run continues to wait; `children`
+    are the runs that the current claim waits for; `limited` means that a usage limit has to end.
+    """
 
     seconds: float
     reason: str
@@ -186,20 +191,20 @@ class Waiting(Struct, frozen=True, omit_defaults=True):
 
 
 class Paused(Struct, frozen=True, omit_defaults=True):
-    """The run stands still until a person speaks; `asks`: until the agent is answered."""
+    """The run waits until a person continues it or, if it `asks`, answers the agent."""
 
     reason: str
     asks: bool = False
 
 
 class Continued(Struct, frozen=True):
-    """The end of a pause that took so many seconds."""
+    """The end of a pause of this many seconds."""
 
     seconds: float
 
 
 class QuestionAsked(Struct, frozen=True):
-    """The agent asks a person; `ralph tell` answers. `waits`: no turn begins before that."""
+    """The agent asks a person; `ralph tell` answers. `waits`: no turn starts before the answer."""
 
     id: str
     text: str
@@ -207,7 +212,7 @@ class QuestionAsked(Struct, frozen=True):
 
 
 class PersonTold(Struct, frozen=True):
-    """What a person said goes into the prompt of the turn that comes."""
+    """A person's notes that are part of the next prompt."""
 
     iteration: int
     notes: tuple[PersonNote, ...]
@@ -232,7 +237,7 @@ class ScmFinished(Struct, frozen=True, omit_defaults=True):
 
 
 class Spent(Struct, frozen=True, omit_defaults=True):
-    """What a turn took that is no part of an iteration's record: a commit message was asked for after it."""
+    """Usage outside any iteration, such as a commit message written after it."""
 
     iteration: int
     purpose: str
@@ -247,13 +252,13 @@ class Notice(Struct, frozen=True, omit_defaults=True):
 
 
 class TurnNotCounted(Struct, frozen=True, omit_defaults=True):
-    """A turn that a limit, a passing fault or an interruption ended: it is paid for, but it is not an iteration."""
+    """A turn that ended with a limit, a temporary failure or an interruption: it costs money but is no iteration."""
 
     turn: Turn
 
 
 class IterationFinished(Struct, frozen=True, omit_defaults=True):
-    """All of an iteration that later decisions need: a run is read back from these."""
+    """Everything about an iteration that later decisions need. A resumed run is read back from these."""
 
     iteration: int
     record: Iteration
@@ -275,8 +280,9 @@ class Exhausted(Struct, frozen=True):
 
 
 class RunFinished(Struct, frozen=True, omit_defaults=False, kw_only=True):
-    """The last event of a run, whatever ended it. `untouched`: it had a worktree, and nothing was changed there;
-    `interrupted_by`: the signal, or what else asked for the end."""
+    """The last event of a run. `untouched`: nothing was changed in its worktree; `interrupted_by`: the signal, or
+    whatever else requested the end.
+    """
 
     outcome: str
     reason: str
@@ -306,7 +312,7 @@ Event = RunStarted | IterationStarted | TurnEvent | CheckEvent | PersonEvent | R
 
 
 def named(kinds: Iterable[type]) -> dict[type, str]:
-    """What events are called in JSON: as their classes, in small letters."""
+    """Return the JSON names of these events: their class names in lower case."""
     return {kind: "".join(f"_{one.lower()}" if one.isupper() else one for one in kind.__name__)[1:] for kind in kinds}
 
 
@@ -317,13 +323,13 @@ Tell = Callable[[Event], None]
 
 
 class TellAll(Protocol):
-    """Tells of what happened at once, be it one thing or a thousand, in order."""
+    """A function that gets one or more events, in order."""
 
     def __call__(self, *happened: Event) -> None: ...
 
 
 class Told(Struct, frozen=True, gc=False):
-    """An event as it stands in the journal and in `--json`: one line each."""
+    """An event as it is written in the journal and by `--json`: one line each."""
 
     type: str
     timestamp: str

@@ -1,4 +1,4 @@
-"""What is a run? The history that every decision is made from: plain frozen facts, no behaviour that acts."""
+"""The model of a run: the history that every decision is made from, as plain frozen facts."""
 
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -33,7 +33,7 @@ MOST_LIMITED = 100  # more turns that ran into a usage limit make no wait any lo
 
 
 class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a turn cost. `cost_usd` is None where nobody knows; `estimated` where it comes from a price table."""
+    """The cost of a turn. `cost_usd` is None if it is unknown, `estimated` if it comes from a price table."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -169,14 +169,14 @@ class FileChange(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """What the agent wants to know of the person who started the run."""
+    """A question from the agent to the person who started the run."""
 
     id: str
     text: str
 
 
 class PersonNote(Struct, frozen=True, omit_defaults=True):
-    """What a person says to the run while it goes on, be it the answer to a question."""
+    """A note from a person to a running run, or the answer to a question."""
 
     id: str
     text: str
@@ -184,7 +184,7 @@ class PersonNote(Struct, frozen=True, omit_defaults=True):
 
 
 class WaitRequest(Struct, frozen=True):
-    """Somebody asks that the task is not restarted: its agent, or whoever sent a message."""
+    """A request not to restart the task, from its agent or from a sender of a message."""
 
     words: str
     by_message: bool = False
@@ -334,7 +334,7 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return replace(self, iterations=(*self.iterations, iteration), retries=(), limited=limited)
 
     def retrying(self, turn: Turn) -> "Run":
-        """A turn that failed through no fault of the work: it is paid for, but it is not an iteration."""
+        """Return the run after a turn that doesn't count: it costs money but is no iteration."""
         return replace(self.spending(turn.usage), retries=(*self.retries, turn))
 
     def spending(self, usage: Usage) -> "Run":
@@ -358,7 +358,7 @@ STOP_REQUEST = "a request to stop"
 
 
 class Refusal(Struct, frozen=True, omit_defaults=True):
-    """A claim that a gate did not believe."""
+    """A claim that a gate refused."""
 
     claim: str
     gate: str
@@ -377,8 +377,9 @@ class Stop(Struct, frozen=True, omit_defaults=True):
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the next prompt must say this. `about` names the rule that speaks, be it a gate or not; `output`
-    is what programs said, which a prompt fences; `notice` is what a person hears of it."""
+    """The opinion that the next prompt must contain this. `about` names the rule; `output` is program output, which a
+    prompt fences; `notice` is the message for a person.
+    """
 
     text: str
     about: str
@@ -388,9 +389,10 @@ class Note(Struct, frozen=True, omit_defaults=True):
 
 
 class Wait(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the next turn must not start for so many seconds. One `until` a person lets the run go on, or
-    answers its agent, does not use up the run's time. `children`: what the claim that stands waits for; `limited`: a
-    usage limit has to end."""
+    """The opinion that the next turn must not start for this many seconds. A wait `until` a person continues the run or
+    answers its agent does not use up the run's time. `children` are the runs that the current claim waits for;
+    `limited` means that a usage limit has to end.
+    """
 
     seconds: float
     reason: str
@@ -406,12 +408,12 @@ Given = ParamSpec("Given")
 
 
 def configured(rule: Callable[Concatenate[Run, Given], Opinions]) -> Callable[Given, Rule]:
-    """For a rule that has to know more than the run: told that, it is a rule. `failing(times=3)`"""
+    """Make a rule with settings: `failing(times=3)` returns a rule."""
     return lambda *values, **named: lambda run: rule(run, *values, **named)
 
 
 class Continue(Struct, frozen=True, omit_defaults=True):
-    """The verdict that the agent gets one more turn, after `wait`, and is told `notes`."""
+    """The verdict that the agent gets one more turn, after `wait`, with `notes` in its prompt."""
 
     notes: tuple[Note, ...] = ()
     wait: Wait | None = None

@@ -15,15 +15,16 @@ SHARES_SHOWN = 24
 
 
 class RunSummary(Struct, omit_defaults=True, kw_only=True):
-    """Where a run is now, or how it ended: kept in its `state.json`, so that a list of runs reads no journal.
+    """The current state of a run or how it ended. It is kept in `state.json`, so that a list of runs reads no journal.
 
     `pid`, `start` and `host` identify the process that plays the run; it is `deaf` if it ignores signals. Times are
     epoch seconds. `finished` counts the iterations; `checks` and `checks_passed` are those of the last one, `shares`
-    the percentages that passed in the latest ones. `waits` is what it waits for until `until`; `paused` is why it waits
-    for a person, who must answer a question if it `asks`. `stopping`: it ends after its turn. `given` counts the
-    person's notes in the current prompt. `doing` is what it does since `since`. Without an `outcome` the run is
-    running, or its process died. `kind` is "work" for a backlog and "plan" for a run that makes a plan; `work` and
-    `backlog_task` name the backlog and the task that the run is for. `untouched`: it changed nothing in its worktree.
+    the percentages that passed in the latest ones. `waits` is the reason for a wait until `until`; `paused` is the
+    reason for waiting for a person, who must answer a question if it `asks`. `stopping`: it ends after its turn.
+    `given` counts the person's notes in the current prompt. `doing` is its activity since `since`. Without an `outcome`
+    the run is running, or its process died. `kind` is "work" for a backlog and "plan" for a run that makes a plan;
+    `work` and `backlog_task` name the backlog and the task that the run is for. `untouched`: it changed nothing in its
+    worktree.
     """
 
     run: str
@@ -183,7 +184,7 @@ _ENDS = {e.AgentFinished, e.CheckFinished, e.ReviewFinished, e.Continued}
 
 
 class Activity:
-    """Listens to events, thousands per second, and knows what the run is doing, and `since` when (epoch seconds)."""
+    """Follows thousands of events per second and tells what the run is doing, `since` when (epoch seconds)."""
 
     def __init__(self) -> None:
         self.since = 0.0

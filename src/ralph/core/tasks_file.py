@@ -1,4 +1,4 @@
-"""What is a task in a list? Boxes in Markdown, entries in JSON: how `--tasks`, a backlog and a plan all read them."""
+"""Tasks in a list: boxes in Markdown and entries in JSON, read the same way by `--tasks`, backlogs and plans."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)")
 
 
 class BoxLine(Struct, kw_only=True):
-    """One line, as far as a list is concerned. `at` is where the mark in its box stands, in the text of the file."""
+    """One line of a list. `at` is the offset of the mark in its box."""
 
     number: int
     text: str
@@ -45,7 +45,7 @@ class BoxLine(Struct, kw_only=True):
 
 
 def box_lines(text: str) -> list[BoxLine]:
-    """The lines of a file. In code and in comments nothing is a box."""
+    """Return the lines of a file. Code and comments contain no boxes."""
     lines: list[BoxLine] = []
     at, closing, section, is_comment = 0, "", "", False
     for number, whole in enumerate(text.split("\n"), 1):
@@ -73,14 +73,14 @@ def box_lines(text: str) -> list[BoxLine]:
 
 
 def plan_title(lines: Iterable[BoxLine]) -> str:
-    """The title of a plan; none of any other list."""
+    """Return the title of a plan; "" for any other list."""
     texts = (line.text.removeprefix("\ufeff") for line in lines if line.is_plain)
     first = next((text for text in texts if text.startswith("# ")), "")
     return first.removeprefix(PLAN).strip() if first.startswith(PLAN) else ""
 
 
 def tasks_in_markdown(text: str) -> Iterator[Task]:
-    """Every box is a task, nested ones too; those of a plan's questions are none."""
+    """Return every box as a task, nested ones included, except those of a plan's questions."""
     lines = box_lines(text)
     is_plan = bool(plan_title(lines))
     for line in lines:
@@ -89,7 +89,7 @@ def tasks_in_markdown(text: str) -> Iterator[Task]:
 
 
 def tasks_in_json(content: Any) -> Iterator[Task]:
-    """Every entry is a task, and so are those of the lists in it; an entry that only holds others is none."""
+    """Return every entry as a task, also nested ones. An entry that only contains others doesn't count."""
     for entry in content if isinstance(content, list) else _lists_in(content):
         if not isinstance(entry, dict):
             continue
@@ -105,12 +105,12 @@ def _lists_in(entry: Any) -> list[Any]:
 
 
 def entry_text(entry: Mapping[str, Any]) -> str:
-    """What an entry is about, in its own words."""
+    """Return the text that describes an entry."""
     return next((entry[name] for name in TEXTS if isinstance(entry.get(name), str) and entry[name].strip()), "")
 
 
 def is_done(entry: Mapping[str, Any]) -> bool:
-    """`passes` decides where it stands; nothing but `true` passes."""
+    """Return whether an entry is done. If it has `passes`, only `true` counts."""
     if "passes" in entry:
         return entry["passes"] is True
     return entry.get("done") is True or entry.get("completed") is True or status_of(entry) in DONE

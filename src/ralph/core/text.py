@@ -1,4 +1,4 @@
-"""How is text from outside made safe to show and to quote? Control characters go, cuts never split a character."""
+"""Make text from outside safe to display and to quote. Control characters are removed; cuts never split a character."""
 
 import re
 import shlex
@@ -27,7 +27,7 @@ _ESCAPES = rb"%b(?>(?:%b){0,99})" % (_ESCAPE, _ESCAPE)
 
 
 def clean(text: str) -> str:
-    """`text` without escape sequences and other control characters, with plain newlines, in valid Unicode."""
+    """Return `text` without escape sequences and control characters, with plain newlines, in valid Unicode."""
     if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
         return text
     data = as_shown(text.encode("utf-8", "surrogatepass")).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -39,7 +39,7 @@ def clean(text: str) -> str:
 
 
 def as_shown(data: bytes) -> bytes:
-    """What is seen of it, if it is UTF-8: no escape sequences nor other control characters but the ends of lines."""
+    """Return the visible part of UTF-8 bytes: no escape sequences, no control characters except newlines."""
     if b"\xc2" in data:
         for eight, seven in _EIGHT_BITS.items():
             data = data.replace(eight, seven)
@@ -52,13 +52,14 @@ def as_shown(data: bytes) -> bytes:
 
 
 def escaped(lines: bytes) -> bytes:
-    """JSON that says the same without a character that ends a line or commands a terminal: the standard lets those of
-    eight bits, and those that reorder what is read, pass as they are."""
+    """Return equivalent JSON in which every character that ends a line, commands a terminal or reorders text is
+    escaped. The JSON standard allows them unescaped.
+    """
     return _without_hidden(lines, lambda found: in_units(found[0].decode()).encode())
 
 
 def in_units(char: str) -> str:
-    """As JSON names a character: by its one or two units of sixteen bits."""
+    """Return the JSON escape of a character: one or two 16-bit units."""
     digits = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))
 
@@ -74,18 +75,19 @@ def _without_hidden(data: bytes, instead: "Callable[[re.Match[bytes]], bytes]") 
 
 
 def head(text: str, limit: int, mark: str = "") -> str:
-    """The first `limit` characters, then `mark` if anything was cut."""
+    """Return the first `limit` characters, then `mark` if anything was cut."""
     return text if len(text) <= limit else text[: max(limit, 0)] + mark
 
 
 def tail(text: str, limit: int, mark: str = "") -> str:
-    """The last `limit` characters, after `mark` if anything was cut."""
+    """Return the last `limit` characters, after `mark` if anything was cut."""
     return text if len(text) <= limit else mark + (text[-limit:] if limit > 0 else "")
 
 
 def whole_words(text: str, limit: int, mark: str = "") -> str:
-    """`head` less the word that it would cut in two, unless that is half of it. What is cut before keys are struck out
-    is cut like this: half a key looks like none."""
+    """Return `head` without the word that it would cut in two, unless that is half of the text. Cut like this before
+    keys are redacted: half a key is not recognised as one.
+    """
     if len(text) <= limit:
         return text
     shown = text[: max(limit, 0)]
@@ -97,7 +99,7 @@ def whole_words(text: str, limit: int, mark: str = "") -> str:
 
 
 def both_ends(text: str, limit: int, mark: str) -> str:
-    """The first and the last words of a long text, `mark` between them; cut like `whole_words`."""
+    """Return the first and the last words of a long text with `mark` between them, cut like `whole_words`."""
     if len(text) <= limit:
         return text
     half, end = limit // 2, text[-(limit // 2) :]
@@ -106,12 +108,12 @@ def both_ends(text: str, limit: int, mark: str) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """`text`, from wherever it comes, as one short line for a list or a status."""
+    """Return any text as one short line for a list or a status."""
     return whole_words(" ".join(clean(text).split(None, limit)), limit, "…")  # more words have no room
 
 
 def short(text: str, limit: int) -> str:
-    """`one_line` of text that may be very long: of what cannot be shown, little is looked at."""
+    """Return `one_line` of a text that may be very long, reading only its beginning."""
     return one_line(text[: 4 * limit], limit)
 
 
@@ -119,7 +121,7 @@ LONGEST_COMMAND = 1 << 17  # Linux refuses a longer argument, and to split a tex
 
 
 def shell_words(line: str) -> tuple[str, ...]:
-    """The words of a command line, as a shell would see them; a ValueError where it cannot be one."""
+    """Return the words of a command line as a shell would split them; raise ValueError if it is malformed."""
 
     if len(line) > LONGEST_COMMAND:
         raise ValueError(f"it has {len(line):,} characters, and no system takes so many")
@@ -127,7 +129,7 @@ def shell_words(line: str) -> tuple[str, ...]:
 
 
 def money(usd: float) -> str:
-    """`$5.76`; sums under a dime keep four digits, so that a cheap turn does not look free."""
+    """Return `$5.76`; sums under a dime keep four digits, so that a cheap turn does not look free."""
     if 0 < usd < 0.00005:
         return "<$0.0001"
     digits = f"{usd:.4f}" if 0 < usd < 0.1 else f"{usd:.2f}"
@@ -135,16 +137,16 @@ def money(usd: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 line`, `45 lines`."""
+    """Return `1 line`, `45 lines`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    """Names on one line, as many as a person would read."""
+    """Return names on one line, at most as many as a person would read."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(one_line(clean(name)) for name in names[:most]) + more
 
 
 def nickname(run_id: str) -> str:
-    """The part of a run's id that people say."""
+    """Return the short form of a run's id."""
     return run_id.rpartition("-")[2]

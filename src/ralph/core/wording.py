@@ -1,7 +1,7 @@
-"""Where does a marker stand in an answer? The place decides whether it is a claim; the words around it don't.
+"""Decide by the place of a marker in an answer whether it is a claim. The words around it don't matter.
 
-Nothing verifies the work: the last line with words in it is the marker alone and nothing leads up to it, or that line
-ends with the marker after a full stop. A check verifies it: the marker is alone on any line, or ends the last line
+If nothing verifies the work, the last line with words must be the marker alone with nothing leading up to it, or end
+with the marker after a full stop. If a check verifies it, the marker may be alone on any line, or end the last line
 after a punctuation mark. Everything here takes time linear in the length of the answer.
 """
 
@@ -49,15 +49,15 @@ class AnswerText:
 
     @property
     def last_line(self) -> str:
-        """The last line with words in it."""
+        """Return the last line with words in it."""
         return self.lines[self._worded[-1]] if self._worded else ""
 
     def lines_of(self, span: TextSpan) -> slice:
-        """The lines that contain `span`."""
+        """Return the lines that contain `span`."""
         return slice(bisect_right(self._starts, span[0]) - 1, bisect_left(self._starts, span[1]))
 
     def doubt(self, span: TextSpan, verified: bool) -> str:
-        """Why the marker at `span` is not a claim; empty if it is one. `verified`: a check verifies the work."""
+        """Return why the marker at `span` is not a claim; "" if it is one. `verified`: a check verifies the work."""
         span = _with_tags(self.text, span)
         lines = self.lines_of(span)
         before = self.text[max(self._starts[lines.start], span[0] - _LINE) : span[0]]
@@ -75,7 +75,7 @@ class AnswerText:
         return "" if is_last and follows else NOT_ALONE
 
     def _exclusion(self, lines: slice, before: str) -> str:
-        """Why a marker in this place never counts."""
+        """Return why a marker in this place never counts."""
         if self._is_json or before.lstrip().startswith((">", "|")) or before.count("~~") % 2:
             return QUOTED
         if _ITEM.match(before) or (before[:2].isspace() and self._continues_item(lines.start)):
@@ -85,16 +85,18 @@ class AnswerText:
         return FENCED if any(self._count_worded(first + 1, end) > own for first, end in blocks) else ""
 
     def _count_worded(self, first: int, end: int) -> int:
-        """The number of lines with words from `first` up to, but not including, `end`."""
+        """Return the number of lines with words from `first` up to, but not including, `end`."""
         return bisect_left(self._worded, end) - bisect_left(self._worded, first)
 
     def _continues_item(self, line: int) -> bool:
-        """Whether an indented line belongs to the list item above it."""
+        """Return whether an indented line belongs to the list item above it."""
         above = [one for one in self.lines[max(line - 50, 0) : line] if not one[:2].isspace() or _ITEM.match(one[:40])]
         return bool(above) and _ITEM.match(above[-1][:40]) is not None
 
     def _is_led_up(self, line: int) -> bool:
-        """Whether the line above with words ends with a colon or dash or, right above, doesn't end a sentence."""
+        """Return whether the line above with words ends with a colon or dash or, directly above, doesn't end a
+        sentence.
+        """
         fences = {first for first, _ in self._fences}
         above = next((at for at in reversed(self._worded[: bisect_left(self._worded, line)]) if at not in fences), -1)
         said = self.lines[above].rstrip(_ORNAMENT) if above >= 0 else "."
@@ -103,7 +105,7 @@ class AnswerText:
 
 
 def _fences(lines: list[str]) -> Iterator[tuple[int, int]]:
-    """The first and last line of each code block. A fence that nothing closes doesn't begin one."""
+    """Return the first and last line of each code block. An unclosed fence doesn't begin one."""
     opened, mark = -1, ""
     for at, line in enumerate(lines):
         fence = _FENCE.match(line) if "```" in line or "~~~" in line else None
@@ -117,7 +119,7 @@ def _fences(lines: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def _with_tags(text: str, span: TextSpan) -> TextSpan:
-    """`span` with the pair of tags around it, unless they strike it out or quote it; `<COMPLETE>` is a tag as well."""
+    """Return `span` with the tags around it, unless they strike it out or quote it; `<COMPLETE>` is a tag as well."""
     start, end = span
     opening = re.search(r"<(\w{1,40})>$", text[max(start - 42, 0) : start])
     if opening and opening[1].lower() not in _STRUCK and text.startswith(f"</{opening[1]}>", end):
@@ -128,12 +130,12 @@ def _with_tags(text: str, span: TextSpan) -> TextSpan:
 
 
 def text_end(text: str) -> int:
-    """Where a text ends without the emphasis, fence, emoji and full stop behind it."""
+    """Return the end of a text without trailing emphasis, fence, emoji and full stop."""
     return len(text.rstrip(_ORNAMENT + "~\n").removesuffix(".").rstrip(_ORNAMENT))
 
 
 def is_whole(text: str, span: TextSpan) -> bool:
-    """Whether no letter, digit, underscore or hyphen touches the span."""
+    """Return whether no letter, digit, underscore or hyphen touches the span."""
     around = text[max(span[0] - 1, 0) : span[0]] + text[span[1] : span[1] + 1]
     return not any(char.isalnum() or char in "_-" for char in around)
 
@@ -143,10 +145,10 @@ def has_words(text: str) -> bool:
 
 
 def letters(text: str) -> str:
-    """Only the letters and digits of a text, in lower case."""
+    """Return the letters and digits of a text in lower case."""
     return "".join(filter(str.isalnum, text)).casefold()
 
 
 def occurrences(marker: str, text: str) -> Iterator[TextSpan]:
-    """Where `marker` occurs in `text`, verbatim."""
+    """Return where `marker` occurs verbatim in `text`."""
     return (found.span() for found in re.finditer(re.escape(marker), text))

@@ -17,8 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.backlog.ledger import JournalLedger, WorkRegistration, WorkTold
-from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request, find_task, in_vain
-from ralph.backlog.work_order import order_in, put_order
+from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request, explain_no_effect, find_task
+from ralph.backlog.work_order import decode_order, put_order
 from ralph.core import work_events
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor
@@ -110,7 +110,7 @@ async def _request(database: Database, name: str, request: TaskRequest, *, reope
         job = find_task(state.board, request.key, row.name)
         if events := events_for_request(state.board, replace(request, key=job.task.key)):
             return events
-        raise in_vain(job, request)
+        raise explain_no_effect(job, request)
 
     row, state = await _write(database, name, decide, reopens=reopens)
     return find_task(state.board, request.key, row.name).task.key
@@ -231,7 +231,7 @@ class Copy:
     def __init__(self, database: Database, row: WorkRow, folder: RunFolder, workspace: str) -> None:
         self._database, self._work, self.folder = database, row.id, folder
         self._log = WorkLog(database, row.id)
-        self._order = replace(order_in(row.order), workspace=workspace)
+        self._order = replace(decode_order(row.order), workspace=workspace)
         self._registration = WorkRegistration(folder, self._order, deaf=True)
         self._ledger = JournalLedger(folder, (), Redactor())
         self._mailbox = Mailbox(folder.path)

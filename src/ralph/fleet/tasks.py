@@ -17,7 +17,7 @@ from ralph.backlog.children import TaskProcess
 from ralph.backlog.gate import MergeRequest, merge_request
 from ralph.backlog.ledger import WorkTold
 from ralph.backlog.retries import MAX_CHILD_DEATHS
-from ralph.backlog.work_order import REQUEST, TASKS, assign_task, order_in, put
+from ralph.backlog.work_order import REQUEST, TASKS, assign_task, decode_order, put
 from ralph.core import events, work_events
 from ralph.core.backlog import (
     FINISHED_STATES,
@@ -310,7 +310,7 @@ def _check_limits(state: WorkState, spending: float) -> list[WorkTold]:
 def can_anyone_read(row: WorkRow) -> bool:
     """Whether a list can be read by another machine than the one that brought it."""
     try:
-        source: BacklogSource = order_in(row.order).source
+        source: BacklogSource = decode_order(row.order).source
     except UserError:
         return False
     return bool(source.paths) or source.program == "github"

@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 from ralph import __version__
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.children import StopLevel
-from ralph.backlog.work_order import WorkOrder, home_of, order_in
+from ralph.backlog.work_order import WorkOrder, decode_order, find_home
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.fleet.database import (
@@ -92,7 +92,7 @@ class Worker:
         notice: str = "",
         once: bool = False,
     ) -> int:
-        self._home = home_of(self._workspace)
+        self._home = find_home(self._workspace)
         roots = self._home.run("rev-list", "--first-parent", "--max-parents=0", "HEAD")
         self._repository = roots.decode()[:20]  # the engine's names have 40 characters at most
         with Interrupt() as self._interrupt:
@@ -328,7 +328,7 @@ class Worker:
 
     def _localize(self, row: WorkRow) -> WorkOrder:
         """Return the order of a backlog run with its workspace in this clone."""
-        order = order_in(row.order)
+        order = decode_order(row.order)
         return replace(order, workspace=os.path.join(self._home.root, order.workspace).rstrip("/"))
 
     def _say(self, text: str) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.backlog_content import OWN, BacklogContent, decoded, encoded, sound, wrong_with
+from ralph.backlog.backlog_content import OWN, BacklogContent, decode_file, encode_file, find_problems, require_valid
 from ralph.backlog.markdown_backlogs import CODE, open_questions, read_boxes
 from ralph.backlog.work_order import with_checks
 from ralph.core.model import Check, Note, Opinion, Outcome, Run, Stop, configured
@@ -77,7 +77,7 @@ class Plan(Struct, frozen=True):
     name: str = "PLAN.md"
 
     def read(self) -> BacklogContent:
-        return read_boxes({self.name: encoded(self.text)})
+        return read_boxes({self.name: encode_file(self.text)})
 
     def problems(self) -> list[str]:
         """Return what is wrong with the plan, apart from open questions."""
@@ -88,7 +88,7 @@ class Plan(Struct, frozen=True):
             return [f'{self.name}: no tasks; under "## Tasks" write "- [ ] T1 Title: what is true then"']
         if not self.commands():
             return [f'{self.name}: no checks; under "## Checks" write a command in backticks on each line']
-        return wrong_with(reading)
+        return find_problems(reading)
 
     def questions(self) -> list[str]:
         return [line.words for line in open_questions(box_lines(self.text))]
@@ -171,7 +171,7 @@ def with_tasks(settings: Settings, workspace: Path) -> tuple[Settings, str]:
         return settings, JSON_GOAL.format(name=settings.tasks)
     if not is_plan((plan := load(path)).text):
         return settings, LIST_GOAL.format(name=settings.tasks)
-    reading = sound(plan.read(), settings.tasks)
+    reading = require_valid(plan.read(), settings.tasks)
     goal = GOAL.format(name=settings.tasks, title=reading.title)
     return with_checks(settings, replace(reading, checks=tuple(plan.commands()))), goal
 
@@ -184,12 +184,12 @@ def load(path: Path) -> Plan:
         raise UserError(f"cannot read {path}: {error.strerror}", "name a file with a plan") from None
     if len(data) > MAX_BYTES:
         raise UserError(f"{path} is too large for a plan", "a plan has at most 1 MB")
-    return Plan(decoded(data), path.name)
+    return Plan(decode_file(data), path.name)
 
 
 def save(plan: Plan, path: Path) -> None:
     """Write the plan, unless the file already has this content."""
-    data = encoded(plan.text)
+    data = encode_file(plan.text)
     try:
         if not path.exists() or read_given(path) != data:
             replace_file(path, data)

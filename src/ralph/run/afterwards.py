@@ -183,7 +183,7 @@ def _places(run: Listed, env: Mapping[str, str], deadline: Deadline | None = Non
 def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
     """The commit that the user's branch would be at: the work itself, or the merge with what came in the meantime."""
     if os.path.isdir(tree.path) and (unsaved := worktrees.first_unsaved(tree)):
-        way_out = f"go on with `ralph resume {nickname(run.id)}`, or commit it in {tree.path}"
+        way_out = f"continue with `ralph resume {nickname(run.id)}`, or commit it in {tree.path}"
         if os.path.isabs(unsaved):  # a submodule, which is not to be looked into
             way_out = "empty that folder, if all that is in it is elsewhere, too"
         raise NotTaken(f"the worktree has work that is not committed: {unsaved}", way_out)
@@ -232,7 +232,7 @@ def _check_again(
     if red := [check for check in done if not check.passed]:
         raise NotTaken(
             f"{len(red)} of {plural(len(done), 'check')} failed: {named_all([check.name for check in red], 3)}",
-            f"go on with `ralph resume {nickname(run.id)}`, or look around in {tree.path}; nothing was changed",
+            f"continue with `ralph resume {nickname(run.id)}`, or look around in {tree.path}; nothing was changed",
         )
     return done
 

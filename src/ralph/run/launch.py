@@ -1,8 +1,7 @@
-"""How does a screen or a page start a run, and what becomes of it when that is gone?
+"""Start a run for the TUI or the web UI.
 
-It is a process of its own, in a session of its own, held by a leash: a pipe whose other end only we hold. When we are
-gone, however that came about, the kernel tells the run with the signal that means "the terminal is gone", and the run
-ends with all that it started. A run that is let go stays.
+The run is a separate process in its own session. It reads from a pipe that only we hold open. If we exit, however that
+happens, the kernel sends the run SIGHUP, and it ends with everything it started, unless it was detached before.
 """
 
 import os
@@ -29,7 +28,7 @@ MOST_WORDS = 4000
 
 
 class Launched:
-    """A run that was started here. `run` is its id, once that is known."""
+    """A run that was started here. `run` is its id once it is known."""
 
     def __init__(self, process: DetachedProcess, said: int, leash: tuple[int, int]) -> None:
         self.run = ""
@@ -59,41 +58,41 @@ class Launched:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it lives."""
+        """Return the exit code; None while the run is alive."""
         return self._process.wait(0)
 
     def complaint(self) -> tuple[str, str]:
-        """What it said at its end: the outcome, or why it could not start; and what helps."""
+        """Return the run's final message, its outcome or why it could not start, and its hint."""
         return complaint_in(read_back(self._said).decode("utf-8", "replace"))
 
     def last_words(self) -> str:
-        """The same in one line."""
+        """Return the final message in one line."""
         return one_line(tail(" · ".join(filter(None, self.complaint())), MOST_WORDS), 400)
 
     def end(self, at_once: bool = False) -> None:
-        """Ends it now, with everything that it started; `at_once`: as two Ctrl-C would, without any patience."""
+        """Stop the run now, with everything it started; with `at_once` as two Ctrl-C would."""
         for number in (SIGTERM, SIGINT) if at_once else (SIGHUP,):
             self._process.send_signal(number)
 
     def plays(self, run: Listed) -> bool:
-        """Whether this is the process of that run, and not one of long ago that had the same number."""
+        """Return whether this process plays that run, and is not a later one with the same pid."""
         known = run.facts
         return known.pid == self.pid and (run.is_alive or known.changed >= self.began)
 
     def hand_over(self) -> None:
-        """It goes on without us, while we go on as well: somebody has to wait for its end."""
+        """Let the run continue without us while we continue as well; a thread waits for its exit."""
 
         keep_on_close(self._held)
         threading.Thread(target=self._process.wait, name="waits for a run", daemon=True).start()
         self._close_what_is_ours()
 
     def let_go(self) -> None:
-        """It goes on without us."""
+        """Let the run continue without us."""
         keep_on_close(self._held)
         self._process.code = 0  # whoever inherits it waits for it
 
     def close(self) -> None:
-        """Drops the leash: what is still on it ends."""
+        """Close the pipe, which ends a run that was not let go."""
         self.end()
         self._close_what_is_ours()
 
@@ -107,20 +106,21 @@ DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")
 
 
 def agent_names() -> tuple[str, ...]:
-    """The agents that can be asked for by name."""
+    """Return the agents that can be chosen by name."""
 
     return known()
 
 
 def has_room_apart(workspace: str) -> bool:
-    """Whether a run could work beside another one: in a worktree, which needs a repository."""
+    """Return whether another run could work in parallel: in a worktree, which needs a repository."""
 
     return find_git(Path(workspace)) is not None
 
 
 class NextRun(Struct, frozen=True, kw_only=True):
-    """`cap` None: nothing was said about it. `given` are options that hold for every run started here, by name;
-    `has_settings`: a settings file says how to run."""
+    """The options of the next run. `cap` is None if no limit was given. `given` are options, by name, of every run
+    started here; `has_settings` if a settings file says how to run.
+    """
 
     workspace: str
     cap: int | None = None
@@ -131,7 +131,9 @@ class NextRun(Struct, frozen=True, kw_only=True):
 
     @property
     def way(self) -> dict[str, Any]:
-        """How to loop, where nobody has said how many times: checks make it a loop, settings know, else one shot."""
+        """Return how to run if no number of iterations is given: a loop if there are checks, else as the settings say,
+        else one turn.
+        """
         if self.cap is not None:
             return {"ralph": self.cap}
         if any(name in DECIDES or name.startswith("completion_") for name in self.given):
@@ -141,12 +143,12 @@ class NextRun(Struct, frozen=True, kw_only=True):
         return {} if self.has_settings else {"ralph": 0}
 
     def words(self, goal: str) -> list[str]:
-        """The command line for a goal that was typed."""
+        """Return the command line for a goal that was typed."""
         chosen = {**self.given, **self.way, **self._choices(), "prompt": goal}
         return ["run", "--quiet", "-C", self.workspace, *words_of(chosen)]
 
     def promise(self, task: str, values: Mapping[str, Any]) -> list[str]:
-        """The command line of `/ralph-loop`; what it says itself goes before what was said earlier."""
+        """Return the command line of `/ralph-loop`. Its own options come before those given earlier."""
         chosen = {**self.given, "preset": "promise", **self._choices(), **values, "prompt": task}
         return ["run", "--quiet", "-C", self.workspace, *words_of(chosen)]
 
@@ -155,7 +157,7 @@ class NextRun(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in chosen.items() if value}
 
     def __str__(self) -> str:
-        """What a goal would start, in a few words."""
+        """Describe in a few words what a goal would start."""
         way = self.way
         if way.get("preset") == "checks":
             return f"loop until {plural(len(self.checks), 'check')} pass{'es' if len(self.checks) == 1 else ''}"

@@ -1,5 +1,6 @@
-"""Who has to know, though nobody looks? A command, a desktop or a URL is told when a run is done, has failed, asks
-something or waits for a limit. Whatever becomes of that never harms the run, nor holds it up for long."""
+"""Notifications: run a command, show a desktop message or call a URL when a run is done, has failed, asks a question or
+waits for a limit. A notification never harms the run and never delays it for long.
+"""
 
 import importlib
 import os
@@ -33,7 +34,7 @@ DESKTOP = "desktop"
 
 
 class Notification(Struct, frozen=True):
-    """`kind` is done, failed, question or limit; `page` is where the run is served at this moment, if anywhere."""
+    """`kind` is done, failed, question or limit; `page` is the URL of the run in a running web UI, if any."""
 
     kind: str
     text: str
@@ -45,12 +46,12 @@ class Notification(Struct, frozen=True):
 
     @property
     def body(self) -> str:
-        """The text, and where to see and answer it."""
+        """Return the text and the address where the run can be seen."""
         return f"{self.text}\n{self.page}" if self.page else self.text
 
 
 def message_about(event: events.Event, history: RunHistory) -> Notification | None:
-    """What is worth telling somebody who is elsewhere. Whoever interrupts a run knows it."""
+    """Return the notification for an event, if it deserves one. An interrupted run sends none: its user is there."""
     match event:
         case events.RunFinished() if event.outcome != "interrupted":
             kind = "done" if event.exit_code == 0 else "failed"
@@ -69,8 +70,9 @@ def refuse_unsendable(targets: Sequence[str]) -> None:
 
 
 class Notifier:
-    """A listener that starts one process for each notification, and does not wait for it. `about` says what an event is
-    worth to whoever is elsewhere; unless it is given, as an event of a run."""
+    """A listener that starts one process per notification and does not wait for it. `about` maps events to
+    notifications; the default is made for the events of a run.
+    """
 
     def __init__(
         self,
@@ -104,8 +106,9 @@ class Notifier:
         return message_about(event, self._fold.history)
 
     def close(self) -> None:
-        """Gives what is under way the rest of its time, then ends it; at once where a person wants an end. The log of
-        the run's folder says what failed."""
+        """Give running notifications the rest of their time, then kill them; immediately if the user wants to stop.
+        Failures are in the log in the run's folder.
+        """
         for _, process, until in self._sent:
             while process.code is None and time.monotonic() < until and not self._is_late():
                 process.wait(_NAP)
@@ -144,7 +147,7 @@ class Notifier:
         }
 
     def _failures(self, now: float) -> list[str]:
-        """What went wrong with those that are over by now; those that took too long are ended."""
+        """Return the failures of notifications that have ended; kill those that took too long."""
         failures, waiting = [], []
         for target, process, deadline in self._sent:
             code = process.wait(0)
@@ -173,12 +176,12 @@ def argv_for(target: str, message: Notification) -> list[str]:
 
 
 def shown(target: str) -> str:
-    """The target without what may be a key."""
+    """Return the target without anything that may be a key."""
     return target.partition("://")[0] + "://…" if "://" in target else one_line(target)
 
 
 def send_to_url() -> int:
-    """The process that speaks to the network, so that the run need not: URL, title and text come on standard input."""
+    """Send one notification, as a separate process; URL, title and text come on standard input."""
 
     apprise = importlib.import_module("apprise")  # an extra, which need not be installed where this is type-checked
     url, title, text = sys.stdin.read().split("\n", 2)

@@ -83,7 +83,7 @@ def test_silence_is_too_long_by_default_where_an_agent_would_be_heard(
 ) -> None:
     """Half an hour, made shorter for the test."""
     assert limits.IDLE_TIMEOUT == 1800
-    monkeypatch.setattr(limits, "IDLE", 0.4)
+    monkeypatch.setattr(limits, "IDLE_TIMEOUT", 0.4)
     (workspace / ".ralph").mkdir()
     turn = 3 if ended_by == "turn-timeout" else 60
     (workspace / ".ralph" / "settings.json").write_text(f'{{"turnTimeout": {turn}}}')

@@ -80,7 +80,7 @@ _TIME = {**_DURATION, "expects": 'a duration above 0 such as 90, "90s", "5m" or 
 _SIZE = {"expects": 'a size such as 500000, "512kB", "32MB" or "1GiB"', "metavar": "SIZE", "parse": parse_size}
 _CLAIM = {
     "expects": '"KIND:TEXT" with KIND one of word, response, suffix, promise, tag, file, or "checks" alone',
-    "suggest": lambda text: f"word:{text}" if text.strip() and ":" not in text else "",
+    "suggest": lambda text: f"word:{text}" if text.strip() and ":" not in text and text.isprintable() else "",
 }
 _CLAIM_PATTERN = r"^(?:(?:word|response|suffix|promise|tag|file):\s*\S[\s\S]*|checks)$"
 

@@ -10,7 +10,7 @@ import msgspec
 from ralph.core import events, work_events
 from ralph.run import options
 from ralph.settings.load import PRESETS
-from ralph.settings.schema import REVIEWS, Settings, format_duration, format_size
+from ralph.settings.schema import Settings, format_duration, format_size
 from ralph.settings.validate import bare_type, describe_type, is_struct, metas_of
 
 FOLDER = Path(__file__).parent / "reference"
@@ -126,7 +126,7 @@ def _value(value: Any, words: str) -> str:
         return f"`{format_duration(value)}`"
     if words.startswith("a size"):
         return f"`{format_size(value)}`"
-    return f"{len(value)} reviews" if value is REVIEWS else f"`{_json(value)}`"
+    return f"`{_json(value)}`"
 
 
 def _presets() -> str:

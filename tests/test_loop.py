@@ -10,9 +10,8 @@ from ralph.core.claims import Claim
 from ralph.core.model import Check, Failure, Iteration, Note, Outcome, Run, Snapshot, Turn, Usage, Wait
 from ralph.errors import UserError
 from ralph.loop import Parts, run_loop
-from ralph.run.checks import review_regularly
 from ralph.run.policy import make_policy
-from ralph.settings import CheckCommand, ReviewPrompt, Reviews, Settings
+from ralph.settings import CheckCommand, Settings
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
 
 RED, GREEN = Check(name="test", passed=False, exit_code=1, head="boom"), Check(name="test", passed=True)
@@ -100,42 +99,6 @@ def test_followups_see_each_iteration_once() -> None:
     made = parts(ScriptedAgent("a", "b", "STOP"), followups=[lambda run, iteration: seen.append(iteration.number)])
     run_loop(made, Run(id="r"))
     assert seen == [1, 2, 3]
-
-
-SECURITY = ReviewPrompt("security", "Look for holes.")
-
-
-def test_a_review_runs_after_enough_green_iterations_and_is_not_counted() -> None:
-    agent, ear = ScriptedAgent("one", "two", "fine", "STOP"), Ear()
-    plan = Reviews(review_after=2, prompts=(SECURITY,))
-    run, stop = run_loop(parts(agent, tell=ear, reviews=[review_regularly(plan, quoted=5000)]), Run(id="r"))
-    assert (stop.outcome, len(run.iterations)) == (Outcome.DONE, 3)
-    assert agent.prompts[2] == "Look for holes."
-    assert [review.name for review in run.iterations[1].reviews] == ["security"]
-
-
-def test_a_review_that_ends_red_is_not_done_however_green_the_work_was() -> None:
-    agent = ScriptedAgent("STOP", "reviewed", "reviewed again", "STOP")
-    workspace = FakeWorkspace([(GREEN,), (RED,), (RED,), (GREEN,)])
-    plan = Reviews(review_after=1, prompts=(SECURITY,), guardrail_retry_limit=1)
-    followed: list[bool] = []
-    made = parts(
-        agent,
-        workspace,
-        reviews=[review_regularly(plan, quoted=5000)],
-        followups=[lambda run, iteration: followed.append(iteration.is_green)],
-    )
-    run, _ = run_loop(made, Run(id="r"))
-    assert followed[0] is False
-    assert len(run.iterations) > 1
-    assert "boom" in agent.prompts[2], "the review is told what it broke"
-
-
-def test_no_review_while_the_checks_are_red() -> None:
-    agent = ScriptedAgent("x")
-    plan = Reviews(review_after=1, prompts=(SECURITY,))
-    run_loop(parts(agent, FakeWorkspace([(RED,)]), reviews=[review_regularly(plan, quoted=5000)]), Run(id="r"))
-    assert "Look for holes." not in agent.prompts
 
 
 def test_events_have_a_name_each() -> None:

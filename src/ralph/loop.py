@@ -70,7 +70,6 @@ class Parts(Struct, kw_only=True):
     compose: Callable[[Run, tuple[Note, ...]], str]
     tell: events.Tell = lambda event: None
     wait: Callable[[Wait, Run], None] = lambda wait, run: None
-    reviews: "Sequence[Callable[[Run, Iteration, Parts], Iteration]]" = ()
     referees: "Sequence[Callable[[Run, Iteration, Parts], Iteration]]" = ()
     is_claimed: Callable[[Run], bool] = lambda run: True
     followups: Sequence[Callable[[Run, Iteration], Usage | None]] = ()
@@ -198,8 +197,6 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
         checked=turn.ended_by != "max-time",
         told=run.seen.told,
     )
-    for review in parts.reviews:
-        seen = review(run, seen, parts)
     seen = replace(seen, tree=parts.workspace.tree(seen.number), tasks_done=parts.count_done_tasks())
     if parts.referees:
         run = run.seeing(parts.workspace.look(run.plus(seen)))

@@ -32,19 +32,22 @@ def test_a_second_agent_reviews_the_first_and_writes_the_message(room, agent):
     other = OTHER[agent]
     with room() as place:
         invite(place, other)
-        review = {"name": "bugs", "prompt": "Look for mistakes in made.txt, and mend them."}
+        review = {"name": "bugs", "prompt": "Look for mistakes in made.txt."}
         settings(
             place,
-            reviews={"reviewAfter": 1, "prompts": [review]},
+            reviews={"prompts": [review]},
             scm={"command": "git", "tasks": ["commit"], "agent": other},
         )
         made = place.workspace / "made.txt"
-        place.play(write(made, "wrong\n"), Say(DONE), write(made, "right\n"), Say("I mended it."), Say("Make the file"))
+        refused = (write(made, "wrong\n"), Say(DONE), Say("CHANGES: it has to say right"))
+        place.play(*refused, write(made, "right\n"), Say(DONE), Say("Good.\n\nAPPROVE"), Say("Make the file"))
         ran = place.ralph("--check", "test -e made.txt", "--review-agent", other, GOAL)
         assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         started = [(told["agent"], told.get("purpose", "work")) for told in ran.of("agent_started")]
-        assert started == [(agent, "work"), (other, "review-bugs"), (other, "message")]
-        assert place.stage.asked[2].prompt.strip().endswith(review["prompt"])
+        asked = [(agent, "work"), (other, "review-bugs"), (other, "message")]
+        assert started == [*asked[:2], *asked]
+        assert review["prompt"] in place.stage.asked[2].prompt
+        assert "it has to say right" in place.stage.asked[3].prompt
         assert made.read_text() == "right\n"
         assert place.git("log", "-1", "--format=%s").strip() == "Make the file"
 

@@ -151,7 +151,6 @@ def test_agents_of_the_settings_that_are_left_aside_are_named_in_one_line(
     said = {
         "scm": {"command": "git", "tasks": [], "agent": "codex"},
         "reviews": {
-            "reviewAfter": 1,
             "agent": "no-such-agent",
             "prompts": [{"name": "r", "prompt": "p", "model": "m"}],
         },

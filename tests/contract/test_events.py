@@ -31,7 +31,7 @@ RUNS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "fatal": (("--done-file", "D"), "mkdir D", "fatal"),
     "refused": (("--agent", "no-such-agent"), "true", "fatal"),
     "refused place": (("--worktree",), "true", "fatal"),
-    "reviewed": (("--check", "true", "-m", "1"), "echo $N", "exhausted"),
+    "reviewed": (("--check", "true", "-m", "1"), "echo APPROVE; echo; echo '<response>DONE</response>'", "done"),
     "one shot": (("--ralph", "0"), "echo fine", "done"),
 }
 
@@ -43,7 +43,7 @@ def test_every_line_is_valid_and_the_last_one_is_the_only_end(
     words, script, outcome = RUNS[name]
     if name == "reviewed":
         (workspace / ".ralph").mkdir()
-        (workspace / ".ralph" / "settings.json").write_text('{"reviews": {"reviewAfter": 1}}')
+        (workspace / ".ralph" / "settings.json").write_text('{"reviews": {}}')
     result = ralph("run", "-p", "goal", "--json", "--agent", agent(script), *words)
     for event in result.events:
         schema.validate(event)

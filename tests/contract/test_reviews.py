@@ -1,4 +1,4 @@
-"""Issue 2 and seed 001's program: cycles in which the agent reviews its own work."""
+"""Reviews: another look at every claim whose checks are green. A reviewer can refuse it, and changes nothing."""
 
 import json
 from collections.abc import Callable
@@ -15,69 +15,109 @@ Prompts = Callable[..., list[str]]
 WORK = "echo $N > work; echo '<response>DONE</response>'"
 
 
-def configure(workspace: Path, command: str, reviews: Any, **more: Any) -> None:
+def configure(workspace: Path, **said: Any) -> None:
     (workspace / ".ralph").mkdir(exist_ok=True)
-    said = {"agent": {"command": command}, "guardrails": [{"command": "test ! -f bad"}], "reviews": reviews, **more}
     (workspace / ".ralph" / "settings.json").write_text(json.dumps(said))
 
 
-@pytest.mark.parametrize(
-    ("reviews", "names"),
-    [
-        ({"reviewAfter": 1}, ["detailed", "architecture", "security", "codeHealth"]),
-        ({"reviewAfter": 1, "prompts": []}, []),
-        ({"reviewAfter": 0}, []),
-        ({}, []),
-        (None, []),
-        ({"reviewAfter": 1, "prompts": [{"name": "mine", "prompt": "REVIEW"}]}, ["mine"]),
-    ],
-)
-def test_which_reviews_there_are(ralph: Ralph, agent: Agent, workspace: Path, reviews: Any, names: list[str]) -> None:
-    configure(workspace, agent(WORK), reviews)
-    result = ralph("run", "-p", "x", "--json")
-    assert result.code == 0
-    assert [started["name"] for started in result.all("review_started")] == names
-    assert result.one("run_finished")["iterations"] == 1, "reviews do not count as iterations"
+def test_a_reviewer_sees_goal_checks_protected_files_and_diff_and_done_names_it(
+    ralph: Ralph, agent: Agent, repository: Path, prompts: Prompts
+) -> None:
+    (repository / "old.sh").write_text("true\n")
+    reviewer = agent("echo 'Looks right.'; echo; echo APPROVE", "second")
+    checks = ("--check", "test -e work", "--baseline", "--protect", "old*")
+    result = ralph("run", "Make the work", *checks, "--agent", agent(WORK), "--review-agent", reviewer, "--json")
+    assert (result.code, result.one("run_finished")["iterations"]) == (0, 1)
+    assert result.one("run_finished")["reason"].endswith(f"; reviewed by {reviewer}")
+    assert result.one("review_finished") == {"name": "change", "passed": True, "agent": reviewer}
+    (asked,) = prompts("second")
+    for text in ("Make the work", "- test -e work: passes (failed before the work began)", "old*", "+++ b/work"):
+        assert text in asked
+    assert "response>DONE" not in asked, "how the agent claims is none of a reviewer's business"
 
 
-def test_a_review_comes_after_every_so_many_iterations(
+def test_a_long_diff_is_cut_off_and_the_rest_is_in_a_file(
+    ralph: Ralph, agent: Agent, repository: Path, prompts: Prompts
+) -> None:
+    work = f"seq 100000 > numbers; {WORK}"
+    ralph("run", "g", "--agent", agent(work), "--review-agent", agent("echo APPROVE", "second"))
+    (asked,) = prompts("second")
+    assert len(asked) < 30_000
+    assert "all of them are in .ralph/review.diff" in asked
+    assert "+100000\n" in (repository / ".ralph" / "review.diff").read_text()
+
+
+def test_a_refused_claim_goes_back_to_the_agent_and_the_third_refusal_ends_the_run(
     ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
 ) -> None:
-    configure(workspace, agent("echo $N"), {"reviewAfter": 2, "prompts": [{"name": "mine", "prompt": "REVIEW"}]})
-    ralph("run", "-p", "x", "-m", "4")
-    asked = [prompt.partition("\n")[0] for prompt in prompts()]  # the second is reminded how to claim
-    assert asked == ["x", "x", "REVIEW", "x", "x", "REVIEW"]
+    reviewer = agent("echo APPROVE; echo 'CHANGES: zero is not handled'", "second")
+    result = ralph("run", "g", "--check", "true", "--agent", agent(WORK), "--review-agent", reviewer, "--json")
+    finished = result.one("run_finished")
+    assert (result.code, finished["outcome"]) == (1, "blocked")
+    assert finished["reason"] == "the review refused 3 claims: a person should look"
+    refused = [(one["gate"], one["reason"]) for one in result.all("claim_rejected")]
+    assert refused == [("reviews", f"A review by {reviewer} refused your claim: zero is not handled")] * 3
+    assert len(prompts()) == 3
+    assert "zero is not handled" in prompts()[1]
 
 
-@pytest.mark.parametrize(
-    ("script", "gate", "prompted"),
-    [
-        ("touch bad", "checks", ["REVIEW", 'REVIEW\n\nGuardrail "test ! -f bad" failed with exit code 1.']),
-        ("exit 3", "reviews", ["REVIEW"]),
-        ("echo fine; kill -9 $$", "reviews", ["REVIEW"]),
-    ],
-    ids=["red", "failed", "killed"],
-)
-def test_a_review_that_does_not_end_well_is_neither_committed_nor_done(
-    ralph: Ralph,
-    agent: Agent,
-    repository: Path,
-    git: Git,
-    prompts: Prompts,
-    script: str,
-    gate: str,
-    prompted: list[str],
+def test_work_that_a_review_refused_is_not_committed(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
+    reviewer = agent("test $(cat work) = 2 && echo APPROVE || echo 'CHANGES: it has to be 2'", "second")
+    writer = f'case "$PROMPT" in *"commit message"*) echo Message;; *) {WORK};; esac'
+    result = ralph("run", "g", "--check", "true", "--commit", "--agent", agent(writer), "--review-agent", reviewer)
+    assert result.code == 0, result.err
+    assert git("log", "--format=%s").split() == ["Message", "first"]
+
+
+def test_a_resumed_run_has_three_refusals_again(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    reviewer = agent("test -e fixed && echo APPROVE || echo 'CHANGES: no'", "second")
+    ralph("run", "g", "--check", "true", "--agent", agent(WORK), "--review-agent", reviewer)
+    (workspace / "fixed").touch()
+    result = ralph("resume", "--json")
+    assert result.one("run_finished")["outcome"] == "done"
+
+
+def test_an_answer_that_is_no_verdict_is_asked_once_more_and_then_the_run_says_so(
+    ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
 ) -> None:
-    fake = agent(f'case "$PROMPT" in *REVIEW*) {script};; *) {WORK};; esac')
-    reviews = {"reviewAfter": 1, "guardrailRetryLimit": 1, "prompts": [{"name": "mine", "prompt": "REVIEW"}]}
-    configure(repository, fake, reviews, scm={"command": "git", "tasks": ["commit"]}, maximumIterations=1)
-    result = ralph("run", "-p", "x", "--json")
-    assert (result.code, result.one("run_finished")["outcome"]) == (1, "exhausted")
-    assert result.one("claim_rejected")["gate"] == gate
-    assert result.one("review_finished") == {"name": "mine", "passed": False}
-    assert git("log", "--format=%s").split() == ["first"]
-    assert len(prompts()) == 1 + len(prompted)
-    assert all(prompt.startswith(expected) for prompt, expected in zip(prompts()[1:], prompted, strict=True))
+    reviewer = agent("echo 'I do not know what to do with this.'", "second")
+    result = ralph("run", "g", "--check", "true", "--agent", agent(WORK), "--review-agent", reviewer)
+    said = f"not reviewed by {reviewer}: its answer was neither APPROVE nor CHANGES"
+    assert result.code == 0
+    assert said in " ".join(result.err.split())
+    assert len(prompts("second")) == 2
+    assert "Your last answer was neither" in prompts("second")[1]
+    assert said in " ".join(ralph("show").out.split())
+
+
+def test_a_reviewer_that_fails_is_named_too(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    reviewer = agent("exit 3", "second")
+    result = ralph("run", "g", "--agent", agent(WORK), "--review-agent", reviewer, "--json")
+    assert "; not reviewed by " in result.one("run_finished")["reason"]
+
+
+def test_only_a_claim_whose_checks_are_green_is_reviewed(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
+    reviewer = agent("echo APPROVE", "second")
+    check = ("--check", "test $(cat work) = 2")
+    ralph("run", "g", *check, "--agent", agent(WORK), "--review-agent", reviewer)
+    assert (len(prompts()), len(prompts("second"))) == (2, 1)
+    ralph("run", "g", "-m", "2", "--agent", agent("echo $N"), "--review-agent", reviewer)
+    assert len(prompts("second")) == 1
+
+
+@pytest.mark.parametrize("place", ["repository", "workspace"])
+def test_what_a_reviewer_changes_does_not_count(
+    ralph: Ralph, agent: Agent, request: pytest.FixtureRequest, place: str
+) -> None:
+    folder: Path = request.getfixturevalue(place)
+    reviewer = agent("touch bad; echo APPROVE", "second")
+    check = ("--check", "test ! -e bad")
+    result = ralph("run", "g", *check, "-m", "1", "--agent", agent(WORK), "--review-agent", reviewer, "--json")
+    if place == "repository":
+        assert (result.code, (folder / "bad").exists()) == (0, False)
+        assert any("the reviewer changed files" in notice["text"] for notice in result.all("notice"))
+    else:
+        assert result.code == 1, "without git the checks run again"
 
 
 REVIEWS = [
@@ -90,14 +130,14 @@ REVIEWS = [
 def test_each_review_and_the_message_have_the_agent_that_is_named_for_them(
     ralph: Ralph, agent: Agent, repository: Path, prompts: Prompts
 ) -> None:
-    fake, second, third = agent(WORK), agent("echo fine", "second"), agent("echo fine", "third")
-    writer = agent("echo A message", "writer")
+    fake, approve = agent(WORK), "echo APPROVE"
+    second, third, writer = agent(approve, "second"), agent(approve, "third"), agent("echo A message", "writer")
     own = {"prompt": "stdin", "model": ["--model", "{model}"]}
     configure(
         repository,
-        "first",
-        {"reviewAfter": 1, "prompts": REVIEWS},
         agent={"command": "first", "flags": ["--model large"], "model": "large"},
+        checks=["true"],
+        reviews={"prompts": REVIEWS},
         scm={"command": "git", "tasks": ["commit"], "agent": writer},
         agents={
             "first": {"argv": [fake], **own},
@@ -115,14 +155,18 @@ def test_each_review_and_the_message_have_the_agent_that_is_named_for_them(
         ("second", "review-three", ["--model", "small"]),
         (writer, "message", []),
     ]
-    assert (prompts("second"), prompts("third")) == (["REVIEW one", "REVIEW three"], ["REVIEW two"])
+    assert ["REVIEW one" in prompts("second")[0], "REVIEW two" in prompts("third")[0]] == [True, True]
+    assert result.one("run_finished")["reason"].endswith("; reviewed by second and third")
 
 
 def test_a_model_alone_is_another_one_of_the_agent_that_works(ralph: Ralph, agent: Agent, workspace: Path) -> None:
-    own = {"argv": [agent(WORK)], "model": ["--model", "{model}"]}
-    reviews = {"reviewAfter": 1, "prompts": REVIEWS[2:]}
-    flags = {"command": "first", "flags": ["--careful --model large", "--model=large"]}
-    configure(workspace, "first", reviews, agent=flags, agents={"first": own})
+    own = {"argv": [agent(f'case "$PROMPT" in *REVIEW*) echo APPROVE;; *) {WORK};; esac')]}
+    configure(
+        workspace,
+        agent={"command": "first", "flags": ["--careful --model large", "--model=large"]},
+        reviews={"prompts": REVIEWS[2:]},
+        agents={"first": {**own, "model": ["--model", "{model}"]}},
+    )
     result = ralph("run", "-p", "x", "--json")
     assert [told["argv"][1:] for told in result.all("agent_started")] == [
         ["--careful", "--model", "large", "--model=large"],
@@ -142,14 +186,8 @@ def test_a_model_alone_is_another_one_of_the_agent_that_works(ralph: Ralph, agen
 def test_an_agent_for_another_purpose_that_is_not_there_is_said_before_anything_is_spent(
     ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts, words: Any, said: str
 ) -> None:
-    (workspace / ".ralph").mkdir()
-    (workspace / ".ralph" / "settings.json").write_text(json.dumps({"agent": {"command": agent(WORK)}, **words}))
+    configure(workspace, agent={"command": agent(WORK)}, **words)
     result = ralph("run", "-p", "x")
     assert result.code == 2
     assert said in result.err
     assert prompts() == []
-
-
-def test_a_review_agent_alone_reviews_every_fifth_iteration(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
-    ralph("run", "-p", "x", "-m", "5", "--agent", agent("echo $N"), "--review-agent", agent("echo fine", "second"))
-    assert len(prompts("second")) == 4

@@ -118,8 +118,6 @@ DONE = 'echo x > new; echo "<response>DONE</response>"'
 
 
 def a_reviewer_that_is_deaf(stage: Stage) -> tuple[str, ...]:
-    (stage.repository / ".ralph").mkdir()
-    (stage.repository / ".ralph" / "settings.json").write_text(json.dumps({"reviews": {"reviewAfter": 1}}))
     reviewer = stage.agent(stage.deaf, "reviewer")
     return ("--agent", stage.agent(DONE), "--check", "true", "--review-agent", reviewer)
 

@@ -93,7 +93,7 @@ def test_a_file_name_cannot_speak_in_the_prompt(ralph: Ralph, agent: Agent, prom
 
 def test_a_review_cannot_tamper_either(ralph: Ralph, agent: Agent, workspace: Path, guarded: Path) -> None:
     fake = agent(f'case "$PROMPT" in *holes*) echo exit 0 > tests/test_it.sh;; esac; {DONE}')
-    reviews = {"reviewAfter": 1, "prompts": [{"name": "security", "prompt": "Look for holes."}]}
+    reviews = {"prompts": [{"name": "security", "prompt": "Look for holes."}]}
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph" / "settings.json").write_text(json.dumps({"reviews": reviews, "protect": ["tests/**"]}))
     result = ralph("run", "g", "--check", "! sh tests/test_it.sh", "-m", "2", "--json", "--agent", fake)

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from ralph.core import events as e
-from ralph.core.model import Check, Failure, Iteration, PersonNote, Question, Review, Turn, Usage
+from ralph.core.model import Check, Failure, Iteration, PersonNote, Question, Turn, Usage
 from ralph.history.run_history import UNCOUNTED, Fold, RunHistory
 
 STARTED = e.RunStarted(
@@ -21,7 +21,6 @@ STARTED = e.RunStarted(
 )
 BEGUN = e.IterationStarted(1, 9, "goal")
 RED, GREEN = Check(name="a", passed=False, exit_code=1, duration=1.0), Check(name="a", passed=True, duration=1.0)
-BROKEN = Review("security", False, (Turn(text="", failure=Failure("ordinary", "it crashed")),))
 
 
 def fold_of(*events: e.Event) -> Fold:
@@ -84,11 +83,6 @@ FAILED = Turn(text="x", exit_code=1, failure=Failure("ordinary", "exit code 1"))
         (Iteration(number=1, turn=FAILED), [e.ClaimRejected("DONE", "checks", "…")], "failed"),
         (Iteration(number=1, turn=FAILED), [finished("done")], "done"),  # the DONE file counts, however the turn ended
         (Iteration(number=1, turn=Turn(text="x"), checked=False), [finished("timeout")], "not checked"),
-        (
-            Iteration(number=1, turn=Turn(text="x"), checks=(GREEN,), reviews=(BROKEN,)),
-            [finished("exhausted")],
-            "review broke off",
-        ),
         (Iteration(number=1, turn=Turn(text="x"), checks=(RED,)), [e.ClaimRejected("DONE", "checks", "…")], "refused"),
         (
             Iteration(number=1, turn=Turn(text="x"), checks=(GREEN,)),

@@ -173,14 +173,14 @@ case "$(cat /tmp/prompt)" in
   *"commit message"*|*"Commit message"*) what=message ;;
   *) what=work; echo w >> worked.txt ;;
 esac
-echo "$RALPH_SANDBOX" > seen-by-$what
+echo "$RALPH_SANDBOX" > .ralph/seen-by-$what  # where a reviewer's files stay
 cat ~/.ssh/id_rsa >> escaped 2> /dev/null; touch "$OLD_HOME/outside-$what" 2> /dev/null
 """
 
 
 def test_reviews_and_commit_messages_are_made_in_the_same_box(ground: Ground) -> None:
     settings = {
-        "reviews": {"reviewAfter": 1, "prompts": [{"name": "look", "prompt": "REVIEW-IT"}]},
+        "reviews": {"prompts": [{"name": "look", "prompt": "REVIEW-IT"}]},
         "scm": {"command": "git", "tasks": ["commit"]},
     }
     place = ground.workspace / ".ralph" / "settings.json"
@@ -192,7 +192,7 @@ def test_reviews_and_commit_messages_are_made_in_the_same_box(ground: Ground) ->
     place.unlink()
     assert result.code == 0, result.err
     for what in ("work", "review", "message"):
-        assert (ground.workspace / f"seen-by-{what}").read_text() == "1\n", what
+        assert (ground.workspace / ".ralph" / f"seen-by-{what}").read_text() == "1\n", what
         assert not (ground.home / f"outside-{what}").exists()
     assert not (ground.workspace / "escaped").exists() or KEY not in (ground.workspace / "escaped").read_text()
 

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from ralph.core.claims import KINDS
+from ralph.errors import UserError
 from ralph.settings import PRESETS, CheckCommand, Settings, load
 from ralph.settings.load import PARSERS, merge, settings_files
-from ralph.settings.schema import REVIEWS
 
 
 def test_without_any_file_the_defaults_of_the_guardrails_preset_hold(files: Any) -> None:
@@ -149,20 +149,20 @@ def test_durations_and_sizes_may_be_numbers_or_text(files: Any, name: str) -> No
     assert getattr(files.write(project={name: 2000}).load().settings, field) == 2000
 
 
-@pytest.mark.parametrize(
-    ("reviews", "names"),
-    [
-        ({}, ["detailed", "architecture", "security", "codeHealth"]),
-        ({"reviewAfter": 2}, ["detailed", "architecture", "security", "codeHealth"]),
-        ({"prompts": []}, []),
-        ({"prompts": [{"name": "mine", "prompt": "Look."}]}, ["mine"]),
-    ],
-)
-def test_reviews_have_four_prompts_unless_told_otherwise(files: Any, reviews: dict[str, Any], names: list[str]) -> None:
-    settings = files.write(project={"reviews": reviews}).load().settings
-    assert [prompt.name for prompt in settings.reviews.prompts] == names
-    assert len(REVIEWS) == 4
+def test_there_is_one_review_unless_prompts_ask_for_others(files: Any) -> None:
+    for reviews, names in (
+        ({}, ["change"]),
+        ({"prompts": []}, ["change"]),
+        ({"prompts": [{"name": "a", "prompt": "b"}]}, ["a"]),
+    ):
+        settings = files.write(project={"reviews": reviews}).load().settings
+        assert [prompt.name for prompt in settings.reviews.asked] == names
     assert files.write(project={}).load().settings.reviews is None
+
+
+def test_a_removed_key_says_what_took_its_place(files: Any) -> None:
+    with pytest.raises(UserError, match="reviewAfter: removed: reviews take place at every claim"):
+        files.write(project={"reviews": {"reviewAfter": 5}}).load()
 
 
 def test_an_editor_may_be_told_where_the_schema_is(files: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from ralph.core import events as e
-from ralph.core.model import Check, Failure, Iteration, Review, Turn
+from ralph.core.model import Check, Failure, Iteration, Turn
 from ralph.history.feed import News
 from ralph.history.run_history import Fold
 from ralph.show.outlet import TEXT, Style
@@ -28,7 +28,6 @@ STARTED = e.RunStarted(
     gates=("checks",),
 )
 FAILED = Turn(text="x", exit_code=1, failure=Failure("ordinary", "exit code 1"))
-BROKEN = Review("security", False, (Turn(text="", failure=Failure("ordinary", "it crashed")),))
 RED = tuple(Check(name=name, passed=False, exit_code=1) for name in "abc")
 REFUSALS = [e.ClaimRejected("X", "checks", f"{name} failed") for name in "abc"]
 
@@ -54,10 +53,6 @@ RUNS: dict[str, tuple[list[e.Event], str]] = {
     "no time was left for the checks": (
         [*iteration(1, Turn(text="x"), checked=False), finished("timeout")],
         "not checked",
-    ),
-    "a review broke off": (
-        [*iteration(1, Turn(text="x"), reviews=(BROKEN,)), finished("exhausted")],
-        "review broke off",
     ),
     "checks object to a claim": (
         [*iteration(1, Turn(text="x"), *REFUSALS, checks=RED), finished("exhausted")],

@@ -222,9 +222,14 @@ class ReviewStarted(Struct, frozen=True):
     name: str
 
 
-class ReviewFinished(Struct, frozen=True):
+class ReviewFinished(Struct, frozen=True, omit_defaults=True):
+    """`passed`: the reviewer approves; else `changes` is what it asks for, or `problem` why there is no verdict."""
+
     name: str
     passed: bool
+    agent: str = ""
+    changes: str = ""
+    problem: str = ""
 
 
 class ScmFinished(Struct, frozen=True, omit_defaults=True):

@@ -139,16 +139,23 @@ class Check(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Review(Struct, frozen=True, omit_defaults=True):
-    """One review prompt of a review cycle, with the turns it took and whether the checks ended green."""
+    """One review of a claim, with the turns it took. `passed`: it approves the work; `changes` is what it wants changed
+    before it would; `problem` is why there is no verdict."""
 
     name: str
     passed: bool
     turns: tuple[Turn, ...] = ()
+    changes: str = ""
+    problem: str = ""
 
     @property
-    def failure(self) -> Failure | None:
-        """Why the agent did not get to the end of the review."""
-        return self.turns[-1].failure if self.turns else None
+    def agent(self) -> str:
+        return self.turns[-1].agent if self.turns else ""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a person ended the run during the review."""
+        return bool(self.turns) and self.turns[-1].ended_by == "interrupt"
 
 
 class Task(Struct, frozen=True, omit_defaults=True):
@@ -228,7 +235,7 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def turns(self) -> list[Turn]:
-        """Every turn that worked on the goal, reviews included."""
+        """Every turn of the iteration, reviews included."""
         return [self.turn, *(turn for review in self.reviews for turn in review.turns)]
 
     @property
@@ -238,14 +245,13 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def is_green(self) -> bool:
-        """Whether the checks were run and none of them failed, and no review broke off."""
-        reviewed = not any(review.failure for review in self.reviews)
-        return self.checked and all(check.passed for check in self.checks) and reviewed
+        """Whether the checks were run and none of them failed."""
+        return self.checked and all(check.passed for check in self.checks)
 
     @property
     def is_refused(self) -> bool:
         """Whether a referee refused the claim of this iteration."""
-        return not self.is_green
+        return not self.is_green or any(review.changes or review.is_interrupted for review in self.reviews)
 
     @property
     def passes_checks(self) -> bool:

@@ -33,6 +33,7 @@ from ralph.core.prompts import (
     more_checks_failed,
     wording_message,
 )
+from ralph.core.reviews import describe_reviews
 from ralph.core.text import listed, money, one_line, plural
 
 # How the agent of a task asks for no restart.
@@ -95,7 +96,9 @@ def completed(
         warnings = "".join(
             f"; warning: {note.text}" for doubt in doubts for note in doubt(run) if isinstance(note, Note)
         )
-        yield Stop(Outcome.DONE, _why_done(claim, run) + warnings, claim=claim.text or claim.kind)
+        yield Stop(
+            Outcome.DONE, _why_done(claim, run) + describe_reviews(run) + warnings, claim=claim.text or claim.kind
+        )
 
 
 @configured
@@ -220,13 +223,6 @@ def claimed_in_a_row(
             break
     if said < times:
         yield Note(LOOK_AGAIN.format(said=said, times=times), about="claims")
-
-
-def broken_reviews(run: Run) -> Opinions:
-    """Gate: every review was finished."""
-    for review in run.last.reviews if run.last else ():
-        if review.failure:
-            yield Note(f'Review "{review.name}" broke off: {one_line(review.failure.reason, 500)}', about="reviews")
 
 
 def open_tasks(run: Run) -> Opinions:

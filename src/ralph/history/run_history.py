@@ -30,7 +30,6 @@ IterationResult = Literal[
     "refused",
     "checks failed",
     "not checked",
-    "review broke off",
     "interrupted",
     "children at work",
     "no claim",
@@ -51,11 +50,13 @@ class CheckResult(Struct, kw_only=True):
 
 
 class ReviewResult(Struct):
-    """One review of one iteration. `failure`: why the reviewer did not finish."""
+    """One review of one iteration. `changes`: what it asks for; `problem`: why there is no verdict."""
 
     name: str
     passed: bool
-    failure: str = ""
+    agent: str = ""
+    changes: str = ""
+    problem: str = ""
 
 
 class PastIteration(Struct, kw_only=True):
@@ -103,9 +104,7 @@ class PastIteration(Struct, kw_only=True):
     def _problem(self) -> IterationResult | None:
         if any(not check.passed for check in self.checks):
             return "checks failed"
-        if not self.is_checked:
-            return "not checked"
-        return "review broke off" if any(review.failure for review in self.reviews) else None
+        return None if self.is_checked else "not checked"
 
     @property
     def lacks_claim_alone(self) -> bool:
@@ -448,7 +447,13 @@ def _fill(past: PastIteration, record: Iteration, at: float, root: str) -> None:
     past.failure = short(turn.failure.reason, 500) or turn.failure.kind if turn.failure else ""
     past.checks = [_check_result(check, check.duration, root) for check in record.checks]
     past.reviews = [
-        ReviewResult(short(review.name, 80), review.passed, short(review.failure.reason, 500) if review.failure else "")
+        ReviewResult(
+            short(review.name, 80),
+            review.passed,
+            short(review.agent, 80),
+            changes=short(review.changes, 500),
+            problem=short(review.problem, 500),
+        )
         for review in record.reviews
     ]
     past.restored = [short(path, 300) for path in record.touched]

@@ -118,7 +118,7 @@ def _for_other_purposes(
     """Who reviews and who writes messages, where that is not the agent itself."""
     asked = [("message", settings.scm.agent if settings.scm else "", "")]  # purpose, and whom the settings name for it
     if reviews := settings.reviews:
-        asked += [(f"review-{one.name}", one.agent or reviews.agent, one.model) for one in reviews.prompts]
+        asked += [(f"review-{one.name}", one.agent or reviews.agent, one.model) for one in reviews.asked]
     wanted: dict[tuple[str, str], list[str]] = {}
     left = []
     for purpose, agent, model in asked:
@@ -349,7 +349,8 @@ class _Turn:
                 write(path, kept)
 
     def _request(self, prompt: str) -> "TurnRequest":
-        settings, looks_only = self._settings, self._context.looks_only
+        settings = self._settings
+        looks_only = self._context.looks_only or self._purpose.startswith("review-")
         # What an agent costs and does is known from its structured stream alone.
         measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
         return replace(

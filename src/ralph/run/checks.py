@@ -15,17 +15,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Check, Iteration, Review, Run, Turn
-from ralph.core.prompts import ERROR_LIMIT, Brief, check_note, guardrails
+from ralph.core.model import Check
+from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.text import listed
 from ralph.files import read_given
-from ralph.loop import Parts
 from ralph.process.keeper import Keeper
 from ralph.process.process import Output, Process, Running, run_in_parallel
 from ralph.process.program import Command
 from ralph.run.context import Context
 from ralph.run.sandboxing import open_run_sandbox
-from ralph.settings import CheckCommand, ReviewPrompt, Reviews, Settings
+from ralph.settings import CheckCommand, Settings
 
 SLUG_LENGTH = 50
 CHANGED = (
@@ -245,52 +244,6 @@ def slugs(commands: Sequence[str]) -> list[str]:
             unique = f"{name}_{seen[name]}"
         names[unique] = None
     return list(names)
-
-
-def review_regularly(reviews: Reviews, quoted: int) -> Callable[[Run, Iteration, Parts], Iteration]:
-    """Return a function that reviews an iteration if a review is due.
-
-    `quoted` is the number of characters of a failed check's output in the next prompt.
-    """
-
-    def review(run: Run, iteration: Iteration, parts: Parts) -> Iteration:
-        if not is_due(reviews, run, iteration):
-            return iteration
-        for prompt in reviews.prompts:
-            parts.tell(events.ReviewStarted(prompt.name))
-            iteration = one_review(prompt, run, iteration, parts)
-            parts.tell(events.ReviewFinished(prompt.name, iteration.is_green))
-            if not iteration.checked or iteration.reviews[-1].failure:
-                break
-        return iteration
-
-    def one_review(asked: ReviewPrompt, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
-        turns: list[Turn] = []
-        prompt = asked.prompt
-        for _ in range(reviews.guardrail_retry_limit + 1):
-            turns.append(parts.agent.take_turn(prompt, run, purpose=f"review-{asked.name}"))
-            touched = (*iteration.touched, *parts.workspace.guard())
-            checks = parts.workspace.check(iteration.number)
-            iteration = replace(iteration, checks=checks or (), checked=checks is not None, touched=touched)
-            if iteration.is_green or not iteration.checked or turns[-1].failure:
-                break
-            notes = tuple(check_note(check, quoted) for check in iteration.checks if not check.passed)
-            prompt = guardrails(Brief(goal=prompt, number=1, notes=notes))
-        done = Review(asked.name, iteration.is_green and turns[-1].failure is None, tuple(turns))
-        return replace(iteration, reviews=(*iteration.reviews, done))
-
-    return review
-
-
-def is_due(reviews: Reviews, run: Run, iteration: Iteration) -> bool:
-    """Return whether this iteration is green, and enough have passed since the last review that was not cut off."""
-    since = 1
-    for earlier in reversed(run.iterations):
-        if earlier.reviews and not any(review.failure for review in earlier.reviews):
-            break
-        since += 1
-    is_good = iteration.is_green and iteration.turn.failure is None
-    return bool(reviews.prompts) and 0 < reviews.review_after <= since and is_good
 
 
 @contextmanager

@@ -141,7 +141,7 @@ class Commits:
     def make(self, run: Run, iteration: Iteration) -> Usage | None:
         context = self._context
         tasks = [task for task in self._scm.tasks if (iteration.number, task) not in self._finished]
-        if not iteration.is_green or iteration.turn.failure or context.interrupt.level or not tasks:
+        if iteration.is_refused or iteration.turn.failure or context.interrupt.level or not tasks:
             return None
         message: str | None = ""
         usage: Usage | None = None

@@ -12,11 +12,12 @@ from ralph.git.client import find_git
 from ralph.git.protect import Protected
 from ralph.git.worktrees import Worktree
 from ralph.loop import UNCOUNTED, Agent, Parts
-from ralph.run.checks import Checks, review_regularly
+from ralph.run.checks import Checks
 from ralph.run.context import Context
 from ralph.run.followups import make_followups
 from ralph.run.policy import Policy, make_composer
 from ralph.run.request import refuse_hidden_link
+from ralph.run.review_claims import Reviewers
 from ralph.run.trees import GitTrees, Trees
 from ralph.run.workspace import LocalWorkspace, TasksFile
 from ralph.settings import Settings
@@ -99,7 +100,6 @@ def make_parts(
 ) -> Parts:
     """Return everything that the loop needs. `finished` are the SCM tasks of earlier iterations that are done."""
     mailbox = Mailbox(context.folder.path)
-    scheduled = (review_regularly(settings.reviews, settings.quoted),) if settings.reviews else ()
     if settings.max_cost or settings.max_tokens:
         watch_money = warn_if_unmeasured(settings.max_cost, settings.max_tokens, context.tell)
     else:
@@ -118,8 +118,7 @@ def make_parts(
             watch_money,
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
-        reviews=scheduled,
-        referees=referees,
+        referees=(*Reviewers(settings, goal, context, trees).referees, *referees),
         is_claimed=policy.is_claimed,
         cap=cap,
         uncounted=("fatal",) if settings.every_turn_counts else UNCOUNTED,

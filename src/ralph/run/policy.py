@@ -14,6 +14,7 @@ from ralph.core import limits, prompts, rules
 from ralph.core.claims import Claim, Reading
 from ralph.core.model import Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Wait
 from ralph.core.prompts import progress
+from ralph.core.reviews import review_gate
 from ralph.core.secrets import redact_text
 from ralph.errors import UserError
 from ralph.loop import judge
@@ -186,7 +187,12 @@ def make_gates(settings: Settings) -> dict[str, Rule]:
 
 def make_verdict_gates(settings: Settings) -> dict[str, Rule]:
     """Return the rules that read what the referees found, by name."""
-    return {"reviews": rules.broken_reviews} if settings.reviews else {}
+    gates: dict[str, Rule] = {}
+    if settings.reviews:
+        reviewers = dict.fromkeys(one.agent or settings.reviews.agent for one in settings.reviews.asked)
+        by = " and ".join(agent for agent in reviewers if agent)
+        gates[f"review by {by}" if by else "review"] = review_gate
+    return gates
 
 
 def _claims(settings: Settings, green_is_enough: bool) -> tuple[Claim, ...]:

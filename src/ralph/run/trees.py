@@ -73,8 +73,8 @@ class Trees:
         """
         return ()
 
-    def diff(self) -> str:
-        """Return what changed since the run began, including new files."""
+    def diff(self, limit: int = DIFF_LIMIT + 1) -> str:
+        """Return what changed since the run began, including new files: about `limit` characters of it."""
         return ""
 
 
@@ -205,10 +205,10 @@ class GitTrees(Trees):
             self.git.run("update-ref", "--no-deref", "-d", branch)
         return (*(one.path for one in changed), "HEAD")
 
-    def diff(self) -> str:
+    def diff(self, limit: int = DIFF_LIMIT + 1) -> str:
         if self._base == self._now:
             return ""
-        return self._context.redact.text(diff(self.git, self._base, self._now, DIFF_LIMIT + 1))
+        return self._context.redact.text(diff(self.git, self._base, self._now, limit))
 
 
 def _branch_in(head: str) -> str:

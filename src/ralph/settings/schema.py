@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ralph.core.model import FailAction
+from ralph.core.reviews import QUESTION
 from ralph.errors import UserError
 
 NUMBER = r"([0-9]{1,20}(?:\.[0-9]{1,20})?)"
@@ -130,55 +131,28 @@ class Scm(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class ReviewPrompt(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One review of the work, by the run's agent or another one."""
+    """One review of a claim, by the run's agent or another one."""
 
     name: Annotated[NotBlank, about("What the review is called on the screen.")]
-    prompt: Annotated[NotBlank, about("What the agent is asked.")]
+    prompt: Annotated[NotBlank, about("What the reviewer is asked; ralph adds goal, checks and diff.")]
     agent: Annotated[str, about("The agent for this review; empty: the agent of all reviews.", "codex")] = ""
     model: Annotated[str, about("The model for this review; empty: the agent's default.")] = ""
 
 
-REVIEWS = (
-    ReviewPrompt(
-        "detailed",
-        "Read every change made so far, line by line. Look for mistakes, unhandled errors, edge cases and missing "
-        "tests. Fix what you find.",
-    ),
-    ReviewPrompt(
-        "architecture",
-        "Look at the changes as a whole. Is each part in the right place, with one clear purpose and no needless "
-        "coupling? Improve the structure where it falls short.",
-    ),
-    ReviewPrompt(
-        "security",
-        "Look at the changes as an attacker would: untrusted input, injection, secrets, permissions, unsafe defaults. "
-        "Close every hole that you find.",
-    ),
-    ReviewPrompt(
-        "codeHealth",
-        "Look at the changes as the next maintainer would: names, duplication, dead code, comments, documentation. "
-        "Leave the code simpler than it is now.",
-    ),
-)
-
-
 class Reviews(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Review cycles. They don't count as iterations."""
+    """Reviews of each claim whose checks are green: a reviewer approves, or refuses and says what has to change."""
 
-    review_after: Annotated[Count, about("Review after every N iterations; 0: never.")] = 5
-    guardrail_retry_limit: Annotated[Count, about("How often a review is repeated while checks fail.")] = 3
-    prompts: Annotated[tuple[ReviewPrompt, ...], about("The reviews of a cycle: four if left out, none if [].")] = (
-        REVIEWS
-    )
     agent: Annotated[
         str,
-        about(
-            "The agent that reviews; empty: the run's agent. Reviews run every 5 iterations unless `reviewAfter` says "
-            "otherwise.",
-            "codex",
-            option="--review-agent NAME",
-        ),
+        about("The agent that reviews each claim; empty: the run's agent.", "codex", option="--review-agent NAME"),
     ] = ""
+    prompts: Annotated[
+        tuple[ReviewPrompt, ...], about("What is asked, one review each; left out: one review of the whole change.")
+    ] = ()
+
+    @property
+    def asked(self) -> tuple[ReviewPrompt, ...]:
+        return self.prompts or (ReviewPrompt("change", QUESTION),)
 
 
 class CustomAgent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -456,7 +430,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         ),
     ] = ""
     scm: Annotated[Scm | None, about("What to do once the checks pass; null: nothing.")] = None
-    reviews: Annotated[Reviews | None, about("Review cycles; null: none.")] = None
+    reviews: Annotated[Reviews | None, about("Reviews of each claim; null: none.")] = None
     agents: Annotated[dict[str, CustomAgent], about("Your own agents, by name.")] = {}
     side: Annotated[Side, about("Who writes commit messages and reviews; the run's agent if left out.")] = Side()
     stream_agent_output: Annotated[

@@ -28,6 +28,10 @@ SUCCESSORS = {
     "completionpromise": "until",
     "donefile": "until",
 }
+REMOVED = {
+    "reviewAfter": "reviews take place at every claim whose checks are green",
+    "guardrailRetryLimit": "a review that asks for changes refuses the claim",
+}
 
 
 class Problem(Struct, frozen=True):
@@ -81,6 +85,8 @@ def _struct_problems(value: dict[str, object], kind: Any, path: KeyPath) -> Iter
 
 
 def _unknown_key(key: str, known: list[str]) -> str:
+    if key in REMOVED:
+        return f"removed: {REMOVED[key]}; leave it out"
     if near := closest(key, known):
         return f'unknown key; did you mean "{near}"?'
     return f"unknown key; known are {', '.join(known)}" if len(known) < 10 else "unknown key"

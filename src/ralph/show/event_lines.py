@@ -260,8 +260,13 @@ class EventLines:
         return [*lines, *self._separate_block("notice", after)]
 
     def _review_finished(self, event: e.ReviewFinished) -> list[str]:
-        result = "the checks pass" if event.passed else "the checks do not pass"
-        return self._result(event.passed, f"review {short(event.name, 200)}: {result}")
+        """One line for an approval, all of it for a refusal, and a warning if there was no verdict."""
+        by = f" by {short(event.agent, 80)}" if event.agent else ""
+        if event.problem:
+            return self._loud("warn", self.style.marks.warning, f"no review{by}: {short(event.problem, 500)}")
+        if event.passed:
+            return self._result(True, f"review{by}: approved")
+        return self._result(False, f"review{by}: changes: {clean(event.changes[:4000])}")
 
     def _on_converged(self, event: e.Converged) -> list[str]:
         return self._debug(f"Claim accepted: {short(event.signal, 80)}")

@@ -13,7 +13,17 @@ from ralph.history.evidence import Evidence, PatchedFile, ToolCall
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show import plots
 from ralph.show.plots import Html, Layer, element, joined
-from ralph.show.words import MAX_NUMBER, cost, count, duration, happened, how_it_failed, money, nickname
+from ralph.show.words import (
+    MAX_NUMBER,
+    cost,
+    count,
+    describe_review,
+    duration,
+    happened,
+    how_it_failed,
+    money,
+    nickname,
+)
 
 MAX_FILES = 300
 MAX_COLUMNS = 6
@@ -307,7 +317,7 @@ def particulars(one: PastIteration) -> Html:
         ("Tool errors", str(one.tool_errors or "")),
         ("Not counted", f"{plural(one.uncounted, 'turn')}: a limit or a passing fault" if one.uncounted else ""),
         ("Checks that failed", _few(red, 6)),
-        ("Reviews", ", ".join(f"{review.name} {'✓' if review.passed else '✗'}" for review in one.reviews)),
+        ("Reviews", "\n".join(map(describe_review, one.reviews))),
         ("You said", "\n".join(one.told)),
         ("Restored", ", ".join(one.restored)),
         ("Source control", "\n".join(f"{task} {'✓' if ok else '✗'} {detail}" for task, ok, detail in one.scm)),

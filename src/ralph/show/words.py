@@ -14,7 +14,7 @@ from ralph.core.text import money as money
 from ralph.core.text import nickname as nickname
 from ralph.history.needs import Action, Need
 from ralph.history.overview import RunNow
-from ralph.history.run_history import CheckResult, PastIteration, RunHistory
+from ralph.history.run_history import CheckResult, PastIteration, ReviewResult, RunHistory
 from ralph.history.states import state_of
 
 MAX_NUMBER = 10**15  # a forged journal may hold any number
@@ -154,6 +154,14 @@ def happened(one: PastIteration) -> str:
     if one.result == "refused":
         return f"claim refused: {_gates(one)}"
     return "not finished" if one.result == "unfinished" else one.result
+
+
+def describe_review(review: ReviewResult) -> str:
+    """Return what a review said, in a line: `codex approved`."""
+    by = review.agent or review.name
+    if review.problem:
+        return f"no review by {by}: {review.problem}"
+    return f"{by} approved" if review.passed else f"{by} asked for changes: {review.changes}"
 
 
 def baseline_sentence(history: RunHistory) -> str:

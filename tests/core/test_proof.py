@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ralph.core.proof import (
     GIT_ATTRIBUTES,
@@ -17,6 +18,7 @@ from ralph.core.proof import (
     is_test_file,
     parse_diff,
     prove,
+    without,
 )
 
 BEFORE = """\
@@ -115,18 +117,43 @@ def test_hunks_of_one_function_are_one_part(changed) -> None:
 
 
 def test_every_part_can_be_undone_by_itself(changed) -> None:
+    _, git = changed
+    hunks = parse_diff(git("diff", "-U0"))
+    of_a = [hunk for hunk in hunks if hunk.path == "a.py"]
+    assert without(AFTER, of_a) == BEFORE
+    for part in group_hunks(of_a):
+        kept = [hunk for hunk in of_a if hunk not in part.hunks]
+        now = without(AFTER, part.hunks)
+        assert now != AFTER
+        assert without(now, [moved(hunk, part) for hunk in kept]) == BEFORE
+    assert [hunk.is_new_file for hunk in hunks] == [False] * 5 + [True]
+
+
+def moved(hunk: Hunk, undone: Part) -> Hunk:
+    """The hunk as it is placed once a part before it is gone."""
+    before = [one for one in undone.hunks if one.start < hunk.start]
+    return replace(hunk, start=hunk.start - sum(len(one.added) - len(one.removed) for one in before))
+
+
+def test_odd_lines_and_odd_files_are_no_trouble(changed) -> None:
     folder, git = changed
-    for part in group_hunks(parse_diff(git("diff", "-U0"))):
-        git("apply", "--reverse", "--unidiff-zero", "-", stdin=part.patch())
-        now = (folder / "a.py").read_text()
-        assert (now != AFTER) or not (folder / "new.py").exists()
-        git("apply", "--unidiff-zero", "-", stdin=part.patch())
-        assert (folder / "a.py").read_text() == AFTER
-        assert (folder / "new.py").exists()
+    before, after = "one\r\n\x0ctwo\u2028three\n", "one\r\n\x0ctwo\u2028four\rfive\nsix"
+    (folder / "odd.py").write_bytes(before.encode())
+    git("add", "-A")
+    git("commit", "-qm", "odd")
+    (folder / "odd.py").write_bytes(after.encode())
+    (folder / "link.py").symlink_to("a.py")
+    (folder / "a.bin").write_bytes(b"\0\1")
+    git("mv", "new.py", "moved.py")
+    git("add", "-AN")
+    diff = subprocess.run(["git", "diff", "-U0", "-M", "HEAD"], cwd=folder, capture_output=True, check=True).stdout
+    hunks = parse_diff(diff.decode())
+    assert [hunk.path for hunk in hunks] == ["odd.py"]
+    assert without(after, hunks) == before.removesuffix("\n")  # as the new file ends
 
 
 def make_hunk(path: str, added: tuple[str, ...], removed: tuple[str, ...] = (), start: int = 1) -> Hunk:
-    return Hunk(path=path, header=(), place="", start=start, removed=removed, added=added)
+    return Hunk(path=path, start=start, removed=removed, added=added)
 
 
 def hunk(*added: str, removed: tuple[str, ...] = (), start: int = 1) -> Hunk:
@@ -182,8 +209,7 @@ def test_code_is_not_taken_for_a_test() -> None:
 
 
 def a_hunk(path: str, start: int, lines: int = 1, function: str = "") -> Hunk:
-    place = f"@@ -{start},0 +{start},{lines} @@ {function}"
-    return Hunk(path=path, header=(), place=place, start=start, removed=(), added=("x = 1",) * lines, function=function)
+    return Hunk(path=path, start=start, removed=(), added=("x = 1",) * lines, function=function)
 
 
 class Checks:
@@ -192,7 +218,7 @@ class Checks:
     def __init__(self, *needed: tuple[str, int]) -> None:
         self.needed, self.undone = set(needed), list[list[tuple[str, int]]]()
 
-    def __call__(self, parts: Sequence[Part]) -> bool:
+    def __call__(self, parts: Sequence[Part], seconds: float = 0.0) -> bool:
         undone = [(hunk.path, hunk.start) for part in parts for hunk in part.hunks]
         self.undone.append(undone)
         return not self.needed & set(undone)
@@ -223,7 +249,7 @@ def test_a_change_that_no_check_needs_at_all_stops_after_two_runs() -> None:
 
 
 def test_red_checks_prove_nothing() -> None:
-    assert prove([a_hunk("a.py", 1)], lambda parts: False, clock=lambda: 0.0).verdict == "red"
+    assert prove([a_hunk("a.py", 1)], lambda parts, seconds: False, clock=lambda: 0.0).verdict == "red"
 
 
 def test_the_budget_is_kept_and_the_rest_is_counted() -> None:

@@ -43,27 +43,23 @@ class Hunk(Struct, frozen=True, kw_only=True):
     """One change in a file. `start` is its first line in the new file; `function` is git's guess where it is."""
 
     path: str
-    header: tuple[str, ...]  # the lines of the diff that introduce the file
-    place: str  # the @@ line
     start: int
     removed: tuple[str, ...]
     added: tuple[str, ...]
     function: str = ""
+    is_new_file: bool = False
 
     @property
     def end(self) -> int:
         """The line after the hunk in the new file."""
         return self.start + len(self.added)
 
-    @property
-    def is_new_file(self) -> bool:
-        return any(line.startswith("new file mode") for line in self.header)
-
 
 class Part(Struct, frozen=True):
-    """Hunks that are undone together."""
+    """Hunks that are undone together. `is_whole`: they are a whole group, not a piece of one that is tested."""
 
     hunks: tuple[Hunk, ...]
+    is_whole: bool = True
 
     @property
     def path(self) -> str:
@@ -86,42 +82,45 @@ class Part(Struct, frozen=True):
         added = (line.strip() for hunk in self.hunks for line in hunk.added)
         return next((line for line in added if line), "")
 
-    def patch(self) -> str:
-        """Return a patch of these hunks, to be undone with `git apply --reverse --unidiff-zero`."""
-        lines: list[str] = list(self.hunks[0].header)
-        for hunk in self.hunks:
-            lines += [hunk.place, *(f"-{line}" for line in hunk.removed), *(f"+{line}" for line in hunk.added)]
-        return "\n".join(lines) + "\n"
+
+def without(content: str, hunks: Iterable[Hunk]) -> str:
+    """Return the new file's content without these hunks."""
+    lines = content.split("\n")
+    for hunk in sorted(hunks, key=lambda one: one.start, reverse=True):
+        lines[hunk.start - 1 : hunk.end - 1] = hunk.removed
+    return "\n".join(lines)
+
+
+_LINK_OR_SUBMODULE = re.compile(r"(?m)^(?:new file mode |index \w+\.\.\w+ )1[26]0000$")
 
 
 def parse_diff(text: str) -> list[Hunk]:
-    """Return the hunks of a `git diff -U0`; files that are binary, renamed or deleted have none."""
+    """Return the hunks of a `git diff -U0`; what isn't a text file, or is renamed or deleted, has none."""
     hunks: list[Hunk] = []
     for file in re.split(r"(?m)^(?=diff --git )", text):
-        header, *places = re.split(r"(?m)^(?=@@ )", file)
-        head = tuple(header.splitlines())
-        path = next((line[6:] for line in head if line.startswith("+++ b/")), "")
-        if path and not any(line.startswith(("rename ", "deleted file")) for line in head):
-            hunks += [_hunk(path, head, place) for place in places]
+        head, *places = re.split(r"(?m)^(?=@@ )", file)
+        path = next((line[6:].removesuffix("\t") for line in head.split("\n") if line.startswith("+++ b/")), "")
+        if path and not re.search(r"(?m)^(?:rename |deleted file)", head) and not _LINK_OR_SUBMODULE.search(head):
+            is_new = re.search(r"(?m)^new file mode", head) is not None
+            hunks += [_hunk(path, place, is_new) for place in places]
     return hunks
 
 
 _PLACE = re.compile(r"@@ -\d+(?:,\d+)? \+(?P<start>\d+)(?:,(?P<count>\d+))? @@ ?(?P<function>.*)")
 
 
-def _hunk(path: str, header: tuple[str, ...], text: str) -> Hunk:
-    place, *lines = text.splitlines()
+def _hunk(path: str, text: str, is_new_file: bool) -> Hunk:
+    place, *lines = text.split("\n")  # a line may contain a form feed or end with CR
     found = _PLACE.match(place)
     assert found is not None, place
     return Hunk(
         path=path,
-        header=header,
-        place=place,
         # for a pure deletion git names the line before it
         start=int(found["start"]) + (found["count"] == "0"),
         removed=tuple(line[1:] for line in lines if line.startswith("-")),
         added=tuple(line[1:] for line in lines if line.startswith("+")),
         function=found["function"],
+        is_new_file=is_new_file,
     )
 
 
@@ -252,48 +251,89 @@ def _open_block(line: str, end: str) -> str:
 MAX_CHECK_RUNS = 10  # controls included
 MAX_SECONDS = 600.0
 
-ProofVerdict = Literal["tested", "untested", "nothing tested", "red", "nothing to try"]
-Undo = Callable[[Sequence[Part]], bool]
-"""Undo parts, run every check, and return whether all pass."""
+Verdict = Literal["tested", "untested", "nothing tested", "red", "nothing to try", "no time"]
+Undo = Callable[[Sequence[Part], float], bool | None]
+"""Undo parts, run every check, and return whether all pass; None if they took longer than these seconds."""
+
+
+class Untested(Struct, frozen=True, omit_defaults=True):
+    """A part that can be undone with every check still green: where it is, and the first line that it adds."""
+
+    place: str
+    line: str = ""
+    is_whole: bool = True
 
 
 class Proof(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What undoing showed. `untested` parts can be undone with every check still green.
+    """What undoing showed about each part. `tried` of them were undone alone; `not_tried`: the time was over before.
 
-    `nothing tested`: every check passes without any of the change. `red`: the checks fail as it is.
+    `nothing tested`: every check passes without any of the change. `red`: the checks fail as it is. `no time`: the
+    budget was used up before anything could be tried.
     """
 
-    verdict: ProofVerdict
-    untested: tuple[Part, ...] = ()
+    verdict: Verdict
+    untested: tuple[Untested, ...] = ()
     tried: int = 0
     not_tried: int = 0
     check_runs: int = 0
     seconds: float = 0.0
 
+    @property
+    def whole(self) -> tuple[Untested, ...]:
+        """The untested parts of the first tier, about which the agent can be asked."""
+        return tuple(one for one in self.untested if one.is_whole) if self.verdict == "untested" else ()
 
-def prove(hunks: Sequence[Hunk], passes_without: Undo, clock: Callable[[], float]) -> Proof:
+
+def prove(hunks: Sequence[Hunk], undo: Undo, clock: Callable[[], float], max_seconds: float = MAX_SECONDS) -> Proof:
     """Undo the groups one at a time, then the hunks inside groups that are tested, within the budget."""
-    groups = group_hunks(hunks)
-    started = clock()
+    groups, trials = group_hunks(hunks), _Trials(undo, clock, max_seconds)
     if not groups:
         return Proof(verdict="nothing to try")
-    if not passes_without(()):
-        return Proof(verdict="red", check_runs=1, seconds=clock() - started)
-    if passes_without(groups):
-        return Proof(verdict="nothing tested", untested=tuple(groups), check_runs=2, seconds=clock() - started)
+    as_it_is = trials.pass_without(())
+    if not as_it_is:
+        return trials.proof("no time" if as_it_is is None else "red", not_tried=len(groups))
+    all_undone = trials.pass_without(groups)
+    if all_undone is None:
+        return trials.proof("no time", not_tried=len(groups))
+    if all_undone:
+        return trials.proof("nothing tested", groups)
     waiting, untested, tried = list(groups), list[Part](), 0
-    while waiting and 2 + tried < MAX_CHECK_RUNS and clock() - started < MAX_SECONDS:
-        part = waiting.pop(0)
+    while waiting and trials.runs < MAX_CHECK_RUNS:
+        part = waiting[0]
+        passes = trials.pass_without((part,))
+        if passes is None:
+            break
+        waiting.pop(0)
         tried += 1
-        if passes_without((part,)):
+        if passes:
             untested.append(part)
         elif len(part.hunks) > 1:
-            waiting += [Part((hunk,)) for hunk in part.hunks]
-    return Proof(
-        verdict="untested" if untested else "tested",
-        untested=tuple(untested),
-        tried=tried,
-        not_tried=len(waiting),
-        check_runs=2 + tried,
-        seconds=clock() - started,
-    )
+            waiting += [Part((hunk,), is_whole=False) for hunk in part.hunks]
+    return trials.proof("untested" if untested else "tested", untested, tried=tried, not_tried=len(waiting))
+
+
+class _Trials:
+    """Runs of the checks, which share a budget of time."""
+
+    def __init__(self, undo: Undo, clock: Callable[[], float], max_seconds: float) -> None:
+        self._undo, self._clock, self._max_seconds = undo, clock, max_seconds
+        self._started = clock()
+        self.runs = 0
+
+    def pass_without(self, parts: Sequence[Part]) -> bool | None:
+        """Return whether every check passes without these parts; None if the time is over."""
+        left = self._max_seconds - (self._clock() - self._started)
+        if left <= 0:
+            return None
+        self.runs += 1
+        return self._undo(parts, left)
+
+    def proof(self, verdict: Verdict, untested: Sequence[Part] = (), tried: int = 0, not_tried: int = 0) -> Proof:
+        return Proof(
+            verdict=verdict,
+            untested=tuple(Untested(part.place, part.first_line, part.is_whole) for part in untested),
+            tried=tried,
+            not_tried=not_tried,
+            check_runs=self.runs,
+            seconds=self._clock() - self._started,
+        )

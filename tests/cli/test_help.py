@@ -164,7 +164,10 @@ ABOUT_THE_COMMAND = {
 OTHER_SPELLINGS = {
     *("completion_response", "completion_promise", "completion_tag", "done_file"),  # until
     *("commit", "push"),  # scm
-    *("pr",),
+    *(
+        "pr",
+        "prove",
+    ),
     *("print", "ralph"),  # preset, maximumIterations
 }
 

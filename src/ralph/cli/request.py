@@ -125,6 +125,12 @@ def _parse_pr(word: str) -> str:
     return word or "open"
 
 
+def _parse_prove(word: str) -> str:
+    if word not in ("", "ask"):
+        raise UserError(f"--prove={word}: expected ask", "ralph loop --prove=ask, or --prove alone")
+    return word or "report"
+
+
 def _fetch_issue(values: dict[str, Any], workspace: Path) -> Issue | None:
     if "issue" in values:
         return fetch(values["issue"], require_git(workspace), bool(values.get("comments")))
@@ -251,6 +257,8 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
         set_key(document, "sandbox.enabled", True)
     if "commit" in values or "push" in values:
         document["scm"] = _parse_scm(values)
+    if "prove" in values:
+        document["prove"] = _parse_prove(str(values["prove"]))
     if "pr" in values:
         document["pr"] = _parse_pr(str(values["pr"]))
     if command in PRESET_OF:

@@ -103,7 +103,7 @@ def diff(values: Values, words: list[str]) -> int:
     RUN is the last run here unless given; any unambiguous part of its id works. In a file or a pipe the output is a
     patch for `git apply`."""
     run, number = run_and_number(values, words)
-    repository, before, after = _ends(run, number)
+    repository, before, after = changed_range(run, number)
     if tree_of(before) == tree_of(after):
         print("no changes", file=sys.stderr)
     elif values.get("stat"):
@@ -115,7 +115,7 @@ def diff(values: Values, words: list[str]) -> int:
     return 0
 
 
-def _ends(run: Listed, number: int | None) -> tuple[Git, str, str]:
+def changed_range(run: Listed, number: int | None = None) -> tuple[Git, str, str]:
     """The two states between which a work, a task of one that has merged, or a run has changed something."""
 
     if run.facts.kind == "work":

@@ -174,6 +174,7 @@ SECTIONS = {
     },
     "Afterwards": {
         "accept": "re-run the checks and merge a worktree run",
+        "prove": "find parts of a run's change that no check notices",
         "report": "write an HTML report",
         "diff": "show what a run changed",
         "discard": "delete a worktree run",

@@ -6,6 +6,7 @@ from typing import Protocol, get_args
 from msgspec import Struct
 
 from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
+from ralph.core.proof import Proof
 
 # gc=False: no garbage is looked for in what there may be any number of. It holds no cycles, and is made in less time.
 
@@ -249,6 +250,27 @@ class Spent(Struct, frozen=True, omit_defaults=True):
     usage: Usage
 
 
+class ProofStarted(Struct, frozen=True):
+    """The work is done, and each of so many hunks of its diff may be undone to see whether a check notices."""
+
+    hunks: int
+
+
+class ProofFinished(Struct, frozen=True, omit_defaults=True):
+    """What undoing parts of the change showed. `tree`: the files as they are since the agent was asked about them."""
+
+    iteration: int
+    proof: Proof
+    tree: str | None = None
+
+
+class ProofAsked(Struct, frozen=True):
+    """The agent gets one turn about these untested parts (`--prove=ask`)."""
+
+    iteration: int
+    parts: tuple[str, ...]
+
+
 class Notice(Struct, frozen=True, omit_defaults=True):
     """Something a person should know that changes nothing by itself."""
 
@@ -311,9 +333,10 @@ AgentEvent = (
 
 TurnEvent = AgentStarted | AgentEvent | Unheard | AgentFinished | TurnNotCounted
 CheckEvent = Baseline | CheckStarted | CheckFinished | ReviewStarted | ReviewFinished | ClaimRejected
+ProofEvent = ProofStarted | ProofAsked | ProofFinished
 PersonEvent = Waiting | Paused | Continued | QuestionAsked | PersonTold
 ResultEvent = Spent | ScmFinished | Notice | IterationFinished | Converged | Stalled | Exhausted | RunFinished
-Event = RunStarted | IterationStarted | TurnEvent | CheckEvent | PersonEvent | ResultEvent
+Event = RunStarted | IterationStarted | TurnEvent | CheckEvent | ProofEvent | PersonEvent | ResultEvent
 
 
 def named(kinds: Iterable[type]) -> dict[type, str]:

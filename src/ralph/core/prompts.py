@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from ralph.core.claims import Claim, responses
 from ralph.core.model import Check, Iteration, Note, Run
-from ralph.core.text import clean, head, listed, one_line, plural, tail
+from ralph.core.proof import Untested
+from ralph.core.text import clean, head, listed, one_line, plural, short, tail
 from ralph.core.wording import TextSpan, letters
 
 
@@ -367,3 +368,22 @@ def commit_message(answer: str) -> str | None:
         lines = (line.strip() for line in text.splitlines())
         found = next((line for line in lines if line.strip("`~")), "")
     return head(found, MAX_COMMIT_MESSAGE) or None
+
+
+_UNTESTED = """\
+The work on this goal is done, and every check passes:
+
+{goal}
+
+With any one of these parts undone, every check still passes:
+
+{parts}
+
+For each part: either add a test that fails without it, or take the part out. If neither is right, for example because \
+it changes nothing that a test could see, say so and leave it. Change nothing else."""
+
+
+def proof_question(goal: str, untested: Iterable[Untested]) -> str:
+    """Return the prompt of the one turn about parts that no check notices."""
+    parts = "\n".join(f"- {short(part.place, 300)}: {short(part.line, 200)}" for part in untested)
+    return _UNTESTED.format(goal=goal.strip(), parts=parts)

@@ -151,20 +151,16 @@ def _is_same_function(before: Hunk, hunk: Hunk) -> bool:
     return bool(hunk.function) and hunk.function == before.function
 
 
-def hunks_worth_undoing(
-    hunks: Iterable[Hunk], contents: Mapping[str, str], is_protected: Iterable[str] = ()
-) -> list[Hunk]:
-    """Leave out files that are not code or are tests, protected files, and hunks that cannot change behaviour.
+def hunks_worth_undoing(hunks: Iterable[Hunk], contents: Mapping[str, str]) -> list[Hunk]:
+    """Leave out files that are not code or are tests, and hunks that cannot change behaviour.
 
     `contents` are the new files by path, to find comments and strings of several lines.
     """
-    protected = frozenset(is_protected)
     return [
         hunk
         for hunk in hunks
         if not hunk.path.lower().endswith(SKIPPED_SUFFIXES)
         and not is_test_file(hunk.path)
-        and hunk.path not in protected
         and not is_harmless(hunk, contents.get(hunk.path, ""))
     ]
 
@@ -251,7 +247,7 @@ def _open_block(line: str, end: str) -> str:
 MAX_CHECK_RUNS = 10  # controls included
 MAX_SECONDS = 600.0
 
-Verdict = Literal["tested", "untested", "nothing tested", "red", "nothing to try", "no time"]
+ProofVerdict = Literal["tested", "untested", "nothing tested", "red", "nothing to try", "no time"]
 Undo = Callable[[Sequence[Part], float], bool | None]
 """Undo parts, run every check, and return whether all pass; None if they took longer than these seconds."""
 
@@ -271,7 +267,7 @@ class Proof(Struct, frozen=True, kw_only=True, omit_defaults=True):
     budget was used up before anything could be tried.
     """
 
-    verdict: Verdict
+    verdict: ProofVerdict
     untested: tuple[Untested, ...] = ()
     tried: int = 0
     not_tried: int = 0
@@ -328,7 +324,7 @@ class _Trials:
         self.runs += 1
         return self._undo(parts, left)
 
-    def proof(self, verdict: Verdict, untested: Sequence[Part] = (), tried: int = 0, not_tried: int = 0) -> Proof:
+    def proof(self, verdict: ProofVerdict, untested: Sequence[Part] = (), tried: int = 0, not_tried: int = 0) -> Proof:
         return Proof(
             verdict=verdict,
             untested=tuple(Untested(part.place, part.first_line, part.is_whole) for part in untested),

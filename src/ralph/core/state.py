@@ -177,10 +177,10 @@ _THINKING, _NOTHING = object(), object()
 
 _SAYS = {
     *(e.ToolStarted, e.AgentStarted, e.AgentProgress, e.IterationStarted),
-    *(e.CheckStarted, e.ReviewStarted, e.Waiting, e.Paused),
+    *(e.CheckStarted, e.ReviewStarted, e.ProofStarted, e.Waiting, e.Paused),
 }
 _THINKS = {e.AgentText, e.ToolFinished}
-_ENDS = {e.AgentFinished, e.CheckFinished, e.ReviewFinished, e.Continued}
+_ENDS = {e.AgentFinished, e.CheckFinished, e.ReviewFinished, e.ProofFinished, e.Continued}
 
 
 class Activity:
@@ -235,6 +235,8 @@ class Activity:
                 return f"check {short(check.name, 200)}"
             case e.ReviewStarted() as review:
                 return f"review {short(review.name, 200)}"
+            case e.ProofStarted():
+                return "running the checks without parts of the change"
             case e.Waiting() as wait:
                 return f"waiting: {short(wait.reason, 200)}"
             case e.Paused() as pause:

@@ -13,9 +13,10 @@ from contextlib import suppress
 from msgspec import Struct
 
 from ralph.core.model import FileChange
+from ralph.core.proof import GIT_ATTRIBUTES
 from ralph.core.text import listed, one_line
 from ralph.errors import UserError
-from ralph.files import open_file
+from ralph.files import open_file, temporary_folder, write_file
 from ralph.git.client import RALPH_IDENTITY, Git, GitError, GitResult, git_error
 from ralph.git.index import CACHES, LIBRARIES, PrivateIndex, display_path, files_below, head_of, tree_of
 from ralph.git.locks import update_refs
@@ -331,6 +332,17 @@ def patch(git: Git, base: str, now: str, without: tuple[str, ...] = ()) -> Itera
             yield chunk
     if process.code > 0:
         raise git_error(("diff-tree",), GitResult(process.code, b"", process.error))
+
+
+def diff_without_context(git: Git, base: str, now: str) -> str:
+    """Return the patch without lines around the changes, each hunk with the function that git takes it to be in."""
+    with look_at_objects(git, tree_of(base)) as look, temporary_folder() as folder:
+        attributes = f"{folder}/attributes"
+        write_file(attributes, GIT_ATTRIBUTES.encode())
+        pinned = ("-c", f"core.attributesFile={attributes}", "-c", "core.quotePath=false", *PATCH, "-U0")
+        return look.run(*pinned, tree_of(base), tree_of(now), "--", ":(top)", *GENERATED).decode(
+            "utf-8", "surrogateescape"
+        )
 
 
 def changed_files(git: Git, base: str, now: str) -> list[FileChange]:

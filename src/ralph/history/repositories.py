@@ -29,6 +29,11 @@ def repository_with_checkpoints(run: Listed) -> Git:
     return require_git(_workspace_of(run, started)) if is_gone else repository_of(run)
 
 
+def home_repository(run: Listed) -> Git:
+    """Return the user's own repository, also for a run that worked in a worktree of it."""
+    return require_git(_workspace_of(run, _read_start(run)))
+
+
 def _read_start(run: Listed) -> RunStarted:
     started = load_run(run.folder.journal).started
     if started is None:

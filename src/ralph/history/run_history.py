@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ralph.core import events as e
 from ralph.core.backlog import Board
 from ralph.core.model import Check, FileChange, Iteration, Refusal, Usage
+from ralph.core.proof import Proof
 from ralph.core.state import RunSummary, after
 from ralph.core.text import clean, head, short
 from ralph.core.work_events import WorkStarted
@@ -18,7 +19,7 @@ ANSWER_SHOWN = 1500
 MOST_NOTICES = 100
 UNCOUNTED = frozenset({
     *(e.AgentText, e.AgentProgress, e.AgentResult, e.ToolStarted, e.ToolFinished, e.PermissionDenied),
-    *(e.ReviewStarted, e.ReviewFinished, e.Converged, e.Stalled, e.Exhausted),
+    *(e.ReviewStarted, e.ReviewFinished, e.ProofAsked, e.Converged, e.Stalled, e.Exhausted),
 })  # fmt: skip
 """Events that change nothing here and need not be decoded: they are most of a journal."""
 _COUNTED = e.NAMES.keys() - UNCOUNTED
@@ -161,7 +162,8 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     """The summary of a run with everything that happened in it.
 
     `state` is its outcome, or what it does now; `check_names` are the checks it was started with, `baseline` their
-    results before the first turn, `red_before` those that failed in an earlier run here.
+    results before the first turn, `red_before` those that failed in an earlier run here. `proof` is what `--prove` or
+    `ralph prove` found about its last state.
     """
 
     state: str = "running"
@@ -177,6 +179,7 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     spans: list[Span] = field(default_factory=list)
     questions: list[AskedQuestion] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    proof: Proof | None = None
     files: list[FileChange] | None = None
     red_before: list[str] = field(default_factory=list)
     now: FactsNow = FactsNow()
@@ -305,6 +308,7 @@ class Fold:
         history = self.history
         self._close(self._last)
         history.resumed += event.resumed
+        history.proof = None
         if not history.base_tree:
             history.base_tree = event.base_tree
         self._goal = self._goal or clean(event.goal)
@@ -397,6 +401,13 @@ class Fold:
             case e.Notice() if event.level == "warning" and len(self.history.notices) < MOST_NOTICES:
                 if event.text not in self.history.notices:
                     self.history.notices.append(short(event.text, 500))
+            case e.ProofStarted():
+                for one in self.history.iterations[-1:]:  # only what is done is proved
+                    one.is_accepted = True
+            case e.ProofFinished():
+                self.history.proof = event.proof
+                if event.tree and (past := self._numbered.get(event.iteration)):
+                    past.tree = event.tree
             case e.RunFinished():
                 self._run_finished(event, at)
 

@@ -277,6 +277,11 @@ DONE = _group(
     setting("baseline", sets=True, text="Run the checks before the first turn (the default of `ralph loop`)."),
     setting("baseline", "--no-baseline", "Don't run them then: the agent will create their commands.", sets=False),
     setting("failFast"),
+    Option(
+        "--prove[=WORD]",
+        "When done, undo parts of the change to see which of them no check notices, and report them. `--prove=ask`: "
+        "give the agent one turn about them.",
+    ),
     setting("tasks"),
     setting("protect"),
     setting("claims"),
@@ -394,7 +399,7 @@ TASK = (
     ),
     *_PROMPTS,
     *AGENT,
-    *DONE,
+    *without(DONE, "prove"),
     *_group(
         "Limits",
         setting("maximumIterations", "-m --max-restarts", "Start the agent at most N times.", shows_default=True),
@@ -435,7 +440,7 @@ WORK = (
         copy.copy(DIRECTORY),
     ),
     *AGENT,
-    *without(DONE, "baseline", "no_baseline"),  # the gate's first check of the target is the baseline
+    *without(DONE, "baseline", "no_baseline", "prove"),  # the gate's first check of the target is the baseline
     *without(LIMITS, "max_cost", "max_time"),
     *without(PLACE, "worktree", "commit", "push", "pr"),
     *OUTPUT,

@@ -20,6 +20,7 @@ from ralph.run.context import Context
 from ralph.run.followups import carry_notes, read_own_notes
 from ralph.run.notify import refuse_unsendable
 from ralph.run.policy import load_rules, refuse_endless
+from ralph.run.prove import refuse_unprovable
 from ralph.run.publish import PublishTarget, find_publish_target
 from ralph.run.request import RunRequest
 from ralph.run.sandboxing import validate_sandbox
@@ -99,6 +100,7 @@ def prepare(
     place = place or workspace_place(request)
     run_id = story.run.id if story else place.run_id or new_run_id(time.time())
     refuse_endless(settings, request.one_shot)
+    refuse_unprovable(request, deadline)
     if story is None:  # a resumed run keeps the settings that it began with
         refuse_untrusted(place.workspace, env, accept_settings)
     target = find_publish_target(request, require_git(workspace, deadline)) if request.pr else None

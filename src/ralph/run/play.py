@@ -33,6 +33,7 @@ from ralph.run.parts import make_parts, make_trees, make_workspace
 from ralph.run.plan import RunPlan
 from ralph.run.policy import Policy, explain_missing_claim, make_policy
 from ralph.run.prepare_worktree import prepare_worktree
+from ralph.run.prove import prove_run
 from ralph.run.publish import PullRequestPublisher
 from ralph.run.request import RunRequest
 from ralph.run.sandboxing import open_run_sandbox
@@ -119,6 +120,7 @@ def play(
             for notice in (*notices, *_claim_notices(plan, policy)):
                 context.tell(notice)
             run, stop = _run_loop(plan, parts, run, context, trees)
+            run = prove_run(run, stop, request, agent=agent, parts=parts, context=context, trees=trees)
             if request.notes_file:
                 run = learn(run, stop, request, agent=agent, context=context, trees=trees, claims=policy.claims)
             run, stop = _finish(plan, context, run, stop, publisher=publisher, watched=watched, trees=trees)

@@ -185,6 +185,8 @@ class GitTrees(Trees):
             return False
 
     def restore(self, iteration: Iteration) -> str:
+        if iteration.tree:  # a later state may have been saved under its number
+            self._saved.save(iteration.number, iteration.tree)
         return self._saved.rewind(iteration.number, self._index).kept_as
 
     def undo(self) -> tuple[str, ...]:

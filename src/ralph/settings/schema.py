@@ -283,6 +283,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     output_truncate_chars: Annotated[
         Count, about("How many characters of a failed check's output the prompt quotes; 0: all.")
     ] = 5000
+    prove: Annotated[
+        Literal["off", "report", "ask"],
+        about(
+            "After a run that is done, undo parts of its change to see which of them no check notices, and report them "
+            "(`ralph prove`). ask: give the agent one turn about them."
+        ),
+    ] = "off"
     tasks: Annotated[
         str,
         about(

@@ -9,7 +9,7 @@ from typing import Any
 from ralph.core import events as e
 from ralph.core.events import TALK, Event, Unheard
 from ralph.core.model import WAYS_OUT
-from ralph.core.text import clean, plural, short, tail
+from ralph.core.text import clean, listed, plural, short, tail
 from ralph.history.run_history import Fold, PastIteration
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, telling
@@ -27,7 +27,7 @@ from ralph.show.words import (
 from ralph.show.works import sentence
 
 LineTeller = Callable[[Any], list[str]]
-_AFTER_VERDICT = {e.RunStarted, e.IterationStarted, e.Waiting, e.Paused, e.RunFinished}
+_AFTER_VERDICT = {e.RunStarted, e.IterationStarted, e.ProofStarted, e.Waiting, e.Paused, e.RunFinished}
 _TONES = {
     "done": ("good", "passed"),
     "no claim": ("bold", "dot"),
@@ -78,6 +78,8 @@ class EventLines:
             e.ReviewFinished: ("review", self._review_finished),
             e.IterationFinished: ("verdict", self._iteration_finished),
             e.ClaimRejected: ("verdict", self._claim_rejected),
+            e.ProofStarted: ("proof", self._proof_started),
+            e.ProofAsked: ("proof", self._proof_asked),
             e.RunFinished: ("verdict", lambda event: []),
             e.Waiting: ("waiting", self._waiting),
             e.Paused: ("waiting", self._on_paused),
@@ -267,6 +269,14 @@ class EventLines:
         if event.passed:
             return self._result(True, f"review{by}: approved")
         return self._result(False, f"review{by}: changes: {clean(event.changes[:4000])}")
+
+    def _proof_started(self, event: e.ProofStarted) -> list[str]:
+        text = "done; now the checks run without parts of the change, to see whether they notice"
+        return self._loud("dim", self.style.marks.check, text)
+
+    def _proof_asked(self, event: e.ProofAsked) -> list[str]:
+        places = listed([short(part, 120) for part in event.parts], 5)
+        return self._loud("cyan", self.style.marks.to, f"asking the agent about untested parts: {places}")
 
     def _on_converged(self, event: e.Converged) -> list[str]:
         return self._debug(f"Claim accepted: {short(event.signal, 80)}")

@@ -32,6 +32,7 @@ from ralph.show.words import (
     money,
     need_words,
     outcome_sentence,
+    proof_sentence,
     sentence_case,
     spent,
 )
@@ -122,6 +123,7 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
         ("Timeline", tables.timeline(history)),
         *((drawn, matrix) if len(history.iterations) > MANY else (matrix, drawn)),
         ("Checks", tables.checks(history)),
+        ("Proof", tables.proof(history)),
         ("Claims that were refused", tables.refusals(history)),
         ("Questions and notes", tables.talk(history)),
         ("Files changed", tables.files(history)),
@@ -275,7 +277,17 @@ def _tables(history: RunHistory) -> list[str]:
     ]
     refused = "### Claims that were refused\n\n" + _table(["iteration", "claim", "by", "because"], refusals)
     baseline = escape_markdown(f"{sentence_case(baseline_sentence(history))}.") if history.baseline else ""
-    return [_iterations(history), baseline, " ".join(proofs), refused if refusals else "", _files(history.files)]
+    refused = refused if refusals else ""
+    return [_iterations(history), baseline, " ".join(proofs), _proof(history), refused, _files(history.files)]
+
+
+def _proof(history: RunHistory) -> str:
+    if history.proof is None:
+        return ""
+    parts = [f"- {code(part.place)}: {code(part.line)}" for part in history.proof.untested[:MOST_FILES]]
+    return "\n\n".join(
+        ("### Proof", escape_markdown(sentence_case(proof_sentence(history.proof)), 600), "\n".join(parts))
+    )
 
 
 def _needs(history: RunHistory, kinds: Container[str] | None = None) -> str:

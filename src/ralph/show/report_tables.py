@@ -8,7 +8,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from ralph.core.model import FileChange
-from ralph.core.text import plural
+from ralph.core.text import plural, short
 from ralph.history.evidence import Evidence, PatchedFile, ToolCall
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show import plots
@@ -23,6 +23,8 @@ from ralph.show.words import (
     how_it_failed,
     money,
     nickname,
+    proof_sentence,
+    sentence_case,
 )
 
 MAX_FILES = 300
@@ -51,6 +53,21 @@ def table(columns: Sequence[HtmlColumn], has_total: bool = False) -> Html:
     inner = [element("thead", element("tr", heads)), element("tbody", rows)]
     inner += [element("tfoot", total)] if has_total else []
     return element("div.card.scroll", element("table", inner), tabindex="0")
+
+
+def proof(history: RunHistory) -> Html | None:
+    """Return what `--prove` found, with the untested parts."""
+    if history.proof is None:
+        return None
+    sentence = element("p.facts", sentence_case(proof_sentence(history.proof)))
+    parts = history.proof.untested
+    if not parts:
+        return sentence
+    columns = [
+        HtmlColumn("Untested part", [short(part.place, 200) for part in parts], kind=".wrap"),
+        HtmlColumn("It adds", [short(part.line, 200) for part in parts], kind=".wrap"),
+    ]
+    return joined(sentence, table(columns))
 
 
 def timeline(history: RunHistory) -> Html | None:

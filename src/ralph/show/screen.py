@@ -15,7 +15,7 @@ from ralph.history.needs import next_steps
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.event_lines import EventLines, Flow
 from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart, outcome_tone, terminal_size
-from ralph.show.summary import table
+from ralph.show.summary import proof_lines, table
 from ralph.show.turn_lines import VERBOSE, LineLimits
 from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts, wrap
 
@@ -151,12 +151,20 @@ class Screen:
         if self._lines is not None and len(history.whole) > 1:
             text += [*table(history, self._style, self._room()), ""]
         is_named = self._lines is not None and bool(history.run)
+        text += self._proof(history)
         text += [row for line in whereabouts(history, briefly=is_named) for row in self._rows(line)]
         if is_named:
             text += self._next_steps(history)
         sentence = self._rows(f"ralph: {outcome_sentence(history)}")
         text += [self._style.paint(outcome_tone(event.exit_code), row) for row in sentence]
         self._write(text, patience=_IN_A_HURRY if event.outcome == Outcome.INTERRUPTED.value else _LAST_WORD)
+
+    def _proof(self, history: RunHistory) -> list[str]:
+        """What `--prove` found, with an empty line below."""
+        if history.proof is None or self._lines is None:
+            return []
+        lines = [row for line in proof_lines(history.proof, self._style) for row in self._rows(line)]
+        return [*lines, ""]
 
     def _rows(self, sentence: str) -> list[str]:
         """One line, unless a terminal is too narrow for it."""

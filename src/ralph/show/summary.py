@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from ralph.core.proof import Proof
 from ralph.core.text import clean, one_line, plural, short
 from ralph.history.needs import needs
 from ralph.history.overview import RunNow
@@ -28,6 +29,7 @@ from ralph.show.words import (
     need_words,
     outcome_sentence,
     path_from_here,
+    proof_sentence,
     spent,
     width,
 )
@@ -128,6 +130,7 @@ def _pad(text: str, size: int, is_number: bool = False) -> str:
 
 
 MOST_FILES = 12
+MOST_PARTS = 12
 
 
 def told(history: RunHistory, style: Style) -> Iterator[str]:
@@ -147,6 +150,9 @@ def told(history: RunHistory, style: Style) -> Iterator[str]:
         yield ""
         yield from _iteration(one, style)
     yield ""
+    if history.proof:
+        yield from proof_lines(history.proof, style)
+        yield ""
     wanted = needs(history)
     if wanted:
         yield style.paint("bold", "what needs you")
@@ -155,6 +161,14 @@ def told(history: RunHistory, style: Style) -> Iterator[str]:
         yield ""
     tone = outcome_tone(history.exit_code) if history.outcome else "cyan"
     yield style.paint(tone, f"ralph: {outcome_sentence(history)}")
+
+
+def proof_lines(proof: Proof, style: Style) -> list[str]:
+    """Return what a proof found: the sentence, and the first line of each untested part."""
+    tone = "green" if proof.verdict == "tested" else "yellow" if proof.untested else "dim"
+    parts = [f"  {short(part.place, 200)}  {style.paint('dim', short(part.line, 200))}" for part in proof.untested]
+    more = [f"  {style.marks.more} {plural(len(parts) - MOST_PARTS, 'more part')}"] if len(parts) > MOST_PARTS else []
+    return [style.paint(tone, proof_sentence(proof)), *parts[:MOST_PARTS], *more]
 
 
 def _iteration(one: PastIteration, style: Style) -> Iterator[str]:

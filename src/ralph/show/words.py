@@ -9,6 +9,7 @@ from unicodedata import category, east_asian_width
 
 from ralph.core.events import RunFinished
 from ralph.core.model import STOP_REQUEST, WAYS_OUT
+from ralph.core.proof import Proof
 from ralph.core.text import listed, one_line, plural, short
 from ralph.core.text import money as money
 from ralph.core.text import nickname as nickname
@@ -175,6 +176,27 @@ def baseline_sentence(history: RunHistory) -> str:
     number = f"{len(red)} of {len(history.baseline)} checks" if len(history.baseline) > 1 else "the check"
     late = "" if all(check.timeout is None for check in red) else f"; {RAISE_LIMIT}"
     return f"before the first turn {number} {'fails' if len(red) == 1 else 'fail'}: {names}{late}"
+
+
+def proof_sentence(proof: Proof) -> str:
+    """Return what the proof found: `untested: a.py:7 in f (every check passes without it); 1 of 2 parts, …`."""
+    names = listed([short(part.place, 120) for part in proof.untested], 3)
+    it = "it" if len(proof.untested) == 1 else "any one of them"
+    cost = f"{plural(proof.check_runs, 'check run')}, {duration(proof.seconds)}"
+    parts = f"{len(proof.untested)} of {plural(proof.tried, 'part')}, {cost}"
+    missed = f"; {proof.not_tried} not tried for lack of time" if proof.not_tried else ""
+    return {
+        "untested": f"untested: {names} (every check passes without {it}); {parts}{missed}",
+        "nothing tested": f"untested: every check passes without any of this change; {cost}",
+        "tested": f"tested: a check fails without {_each(proof.tried)}; {cost}{missed}",
+        "red": f"not proved: the checks fail in a fresh copy of this work; {cost}",
+        "no time": f"not proved: running the checks twice takes too long; {cost}",
+        "nothing to try": "nothing to prove: the change has no code that a check could miss",
+    }[proof.verdict]
+
+
+def _each(tried: int) -> str:
+    return "the one part" if tried == 1 else f"each of {tried} parts"
 
 
 RAISE_LIMIT = "a check that timed out gets more time with --check-timeout"

@@ -46,6 +46,7 @@ def run_page(view: View, frame: Frame) -> HTMLResponse:
         top,
         parts["meters"],
         parts["attention"],
+        parts["proof"],
         parts["reading"],
         element("div.columns", story, beside),
     )
@@ -73,6 +74,7 @@ def pieces(view: View, frame: Frame) -> dict[str, Html]:
         "state": state_piece(seen),
         "now": _now(seen),
         "attention": _attention(view, frame),
+        "proof": _proof(view),
         "steer": _steer(view, frame),
         "reading": _reading(view),
         "todo": _todo(view),
@@ -114,6 +116,14 @@ def _now(seen: RunSeen) -> Html:
     doing = element("code.cut", shorten_paths(short(present.doing or "thinking", 300), present.workspace))
     since = clock(present.since, seen.now) if present.since else None
     return element("p.doing#now", mark("run"), doing, since)
+
+
+def _proof(view: View) -> Html:
+    """Return what `--prove` or `ralph prove` found."""
+    shown = tables.proof(view.history)
+    if shown is None:
+        return element("div#proof")
+    return element("section.card#proof", element("h2", "Proof"), shown)
 
 
 def _reading(view: View) -> Html:

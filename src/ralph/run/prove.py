@@ -1,0 +1,207 @@
+"""Proof: undo the parts of a change one at a time in a throwaway copy, and see whether any check notices.
+
+`--prove` does so after a run that is done, and with `=ask` the agent gets one turn about what is untested. Nothing of
+this decides how the run ends.
+"""
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core import events
+from ralph.core.model import Iteration, Outcome, Run, Stop, Turn, Usage
+from ralph.core.prompts import proof_question
+from ralph.core.proof import Hunk, Part, Proof, hunks_worth_undoing, parse_diff, prove, without
+from ralph.core.text import listed
+from ralph.errors import UserError
+from ralph.git.checkpoints import Checkpoints, diff_without_context
+from ralph.git.client import Git, find_git
+from ralph.git.worktrees import check_out
+from ralph.loop import Agent, Parts
+from ralph.process.deadline import Deadline
+from ralph.run.checks import Checks
+from ralph.run.context import Clock, Context
+from ralph.run.copies import PreparedCopy, open_copy
+from ralph.run.request import RunRequest
+from ralph.run.trees import Trees
+from ralph.settings import Settings
+
+MIN_LIMIT, LIMIT_FACTOR = 10.0, 3.0  # a run of the checks may take 3 × the first, which is green, and 10 s
+
+
+class ProofInterrupted(Exception):
+    """The person stopped it."""
+
+
+class Change(Struct, frozen=True):
+    """What is to be proved: the commits before and after it in the user's repository, which may be a worktree's."""
+
+    home: Git
+    before: str
+    after: str
+
+
+def prove_change(change: Change, context: Context, settings: Settings, workspace: str) -> Proof:
+    """Return the proof of a change by the checks of the settings; `workspace` is the user's folder."""
+    with open_copy(context, change.home, change.after, settings, workspace) as copy:
+        hunks = _find_hunks(change, Path(copy.worktree.path))
+        if hunks:
+            context.tell(events.ProofStarted(len(hunks)))
+        return prove(hunks, _Trial(copy, change.after, settings).passes_without, time.monotonic)
+
+
+def _find_hunks(change: Change, folder: Path) -> list[Hunk]:
+    hunks = parse_diff(diff_without_context(change.home, change.before, change.after))
+    return hunks_worth_undoing(hunks, {path: _read(folder / path) for path in {hunk.path for hunk in hunks}})
+
+
+class _Trial:
+    """Runs the checks in a copy, without some parts of the change."""
+
+    def __init__(self, copy: PreparedCopy, commit: str, settings: Settings) -> None:
+        self._copy, self._commit = copy, commit
+        self._settings = replace(settings, fail_fast=True)
+        self._limit = math.inf
+
+    def passes_without(self, parts: Sequence[Part], seconds: float) -> bool | None:
+        """Return whether every check passes without these parts; None if that took longer than so many seconds."""
+        context = self._copy.context
+        if context.interrupt.level:
+            raise ProofInterrupted
+        if self._limit < math.inf:  # the copy has been used
+            check_out(self._copy.worktree, self._commit)
+        _undo(parts, Path(self._copy.worktree.path))
+        seconds = min(seconds, context.clock.time_left())
+        clock = Clock(min(seconds, self._limit))
+        inside = replace(context, clock=clock, tell=_only_notices(context.tell))
+        checks = Checks(inside, self._settings.checks, self._settings).run(0)
+        if checks is None:
+            raise ProofInterrupted
+        passes = all(check.passed for check in checks)
+        if not passes and seconds <= self._limit and clock.time_left() <= 0:
+            return None
+        if self._limit == math.inf:
+            self._limit = LIMIT_FACTOR * clock.elapsed() + MIN_LIMIT
+        return passes
+
+
+def _undo(parts: Sequence[Part], folder: Path) -> None:
+    hunks: dict[str, list[Hunk]] = {}
+    for part in parts:
+        hunks.setdefault(part.path, []).extend(part.hunks)
+    for path, undone in hunks.items():
+        if undone[0].is_new_file:
+            os.unlink(folder / path)
+        else:
+            (folder / path).write_bytes(without(_read(folder / path), undone).encode("utf-8", "surrogateescape"))
+
+
+def _read(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "surrogateescape")
+
+
+def _only_notices(tell: events.TellAll) -> events.TellAll:
+    """These checks are not those of an iteration: nobody is told of them."""
+
+    def tell_notices(*happened: events.Event) -> None:
+        if notices := [event for event in happened if isinstance(event, events.Notice)]:
+            tell(*notices)
+
+    return tell_notices
+
+
+def refuse_unprovable(request: RunRequest, deadline: Deadline | None) -> None:
+    """Raise if `--prove` cannot work."""
+    if request.settings.prove == "off" or request.looks_only:
+        return
+    if not request.settings.checks:
+        raise UserError("--prove needs a check", 'add one: --check "CMD"')
+    if not find_git(Path(request.workspace), deadline):
+        raise UserError(f"--prove needs a git repository: {request.workspace} is in none", "git init, then try again")
+
+
+def prove_run(
+    run: Run, stop: Stop, request: RunRequest, *, agent: Agent, parts: Parts, context: Context, trees: Trees
+) -> Run:
+    """Prove what a run did if it is done and was asked to; return the run, which may have spent a turn about it."""
+    settings, last = request.settings, run.last
+    is_wanted = settings.prove != "off" and stop.outcome is Outcome.DONE and not request.looks_only
+    if not is_wanted or last is None or last.tree is None or trees.git is None:
+        return run
+    home = trees.worktree.home if trees.worktree else trees.git
+
+    def prove_now(tree: str | None = None) -> Proof:
+        change = Change(home, *Checkpoints(home, run.id).ends())
+        proof = prove_change(change, context, settings, request.workspace)
+        context.tell(events.ProofFinished(last.number, proof, tree))
+        return proof
+
+    try:
+        proof = prove_now()
+        if settings.prove == "ask" and proof.whole and not context.interrupt.level:
+            run, is_changed = _Question(
+                goal=request.goal(), run=run, last=last, agent=agent, parts=parts, context=context, trees=trees
+            ).ask(proof)
+            if is_changed and run.last:
+                prove_now(run.last.tree)
+    except ProofInterrupted:
+        context.tell(events.Notice("the proof was interrupted; `ralph prove` starts it again", "info"))
+    except UserError as error:
+        context.tell(events.Notice(f"no proof: {error.advice}"))
+    return run
+
+
+class _Question(Struct, frozen=True, kw_only=True):
+    """The one turn that an agent gets about untested parts, after the run is done."""
+
+    goal: str
+    run: Run
+    last: Iteration
+    agent: Agent
+    parts: Parts
+    context: Context
+    trees: Trees
+
+    def ask(self, proof: Proof) -> tuple[Run, bool]:
+        """Return the run, with the turn's cost, and whether it has another last state: one that passes everything."""
+        places = tuple(part.place for part in proof.whole)
+        self.context.tell(events.ProofAsked(self.last.number, places))
+        turn = self.agent.take_turn(proof_question(self.goal, proof.whole), self.run, purpose="proof")
+        if turn.usage != Usage():
+            self.context.tell(events.Spent(self.last.number, "proof", turn.usage))
+        run = self.run.spending(turn.usage)
+        touched = self.parts.workspace.guard()
+        if touched:
+            self.context.tell(events.Notice(f"protected files were changed, and restored: {listed(touched, 5)}"))
+        if not self.trees.has_changed(self.last):
+            return run, False
+        if amended := self._amend(run, turn):
+            return amended, True
+        kept = self.trees.restore(self.last)
+        self.context.tell(
+            events.Notice(f"what the agent changed about untested parts does not pass: put back, kept as {kept}")
+        )
+        return run, False
+
+    def _amend(self, run: Run, turn: Turn) -> Run | None:
+        """Return the run with what the turn changed; None if that does not pass what the run has passed."""
+        before = replace(run, iterations=run.iterations[:-1])
+        workspace, number = self.parts.workspace, self.last.number
+        checks = None if turn.failure or turn.ended_by else workspace.check(number)
+        if not checks or not all(check.passed for check in checks):
+            return None
+        now = replace(self.last, checks=checks, tree=workspace.tree(number))
+        for referee in self.parts.referees:
+            now = referee(before, now, self.parts)
+            if now.is_refused:
+                return None
+        run = replace(run, iterations=(*before.iterations, now))
+        for followup in self.parts.followups:
+            if spent := followup(run, now):
+                run = run.spending(spent)
+        return run

@@ -59,9 +59,9 @@ class Parts(Struct, kw_only=True):
     """The parts of a run. Bring your own agent, rules or workspace.
 
     A turn that fails with a kind in `uncounted` is not an iteration. A followup returns what it has spent. `baseline`:
-    run the checks before the first turn. `referees` (reviews, exams, a host's checks) cost time or money, so they are
-    asked in order only about an iteration that `is_claimed`: it claims to be done, and every gate agrees. Each returns
-    the iteration with its result; a rule reads that as a gate.
+    run the checks before the first turn. `examine_start` is called then as well, for the exams. `referees` (reviews,
+    exams, a host's checks) cost time or money, so they are asked in order only about an iteration that `is_claimed`: it
+    claims to be done, and every gate agrees. Each returns the iteration with its result; a rule reads that as a gate.
     """
 
     agent: Agent
@@ -74,6 +74,7 @@ class Parts(Struct, kw_only=True):
     is_claimed: Callable[[Run], bool] = lambda run: True
     followups: Sequence[Callable[[Run, Iteration], Usage | None]] = ()
     count_done_tasks: Callable[[], int | None] = lambda: None
+    examine_start: Callable[[], None] = lambda: None
     cap: int | None = None
     uncounted: Sequence[FailureKind] = UNCOUNTED
     baseline: bool = False
@@ -85,6 +86,7 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
     The followups of the first `followed` iterations (default: all) have already run.
     """
     followed = len(run.iterations) if followed is None else followed
+    is_new = not run.iterations and not run.retries
     while True:
         try:
             for iteration in run.iterations[followed:]:
@@ -92,8 +94,10 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
                 for followup in parts.followups:
                     if spent := followup(run, iteration):
                         run = run.spending(spent)
-            if parts.baseline and run.baseline is None and not run.iterations and not run.retries:
-                run = take_baseline(run, parts)
+            if is_new:
+                is_new = False
+                run = take_baseline(run, parts) if parts.baseline and run.baseline is None else run
+                parts.examine_start()
             run = run.seeing(parts.workspace.look(run))
             verdict = judge(run, parts.rules)
             if isinstance(verdict, Continue) and verdict.wait:

@@ -173,6 +173,17 @@ class CheckFinished(Struct, frozen=True, omit_defaults=True, kw_only=True):
     void: str = ""
 
 
+class ExamStarted(Struct, frozen=True):
+    name: str
+
+
+class ExamFinished(Struct, frozen=True):
+    """Whether an exam passed. The agent can read the journal, so its output is only in ralph's state folder."""
+
+    name: str
+    passed: bool
+
+
 class ClaimRejected(Struct, frozen=True):
     claim: str
     gate: str
@@ -333,10 +344,11 @@ AgentEvent = (
 
 TurnEvent = AgentStarted | AgentEvent | Unheard | AgentFinished | TurnNotCounted
 CheckEvent = Baseline | CheckStarted | CheckFinished | ReviewStarted | ReviewFinished | ClaimRejected
+ExamEvent = ExamStarted | ExamFinished
 ProofEvent = ProofStarted | ProofAsked | ProofFinished
 PersonEvent = Waiting | Paused | Continued | QuestionAsked | PersonTold
 ResultEvent = Spent | ScmFinished | Notice | IterationFinished | Converged | Stalled | Exhausted | RunFinished
-Event = RunStarted | IterationStarted | TurnEvent | CheckEvent | ProofEvent | PersonEvent | ResultEvent
+Event = RunStarted | IterationStarted | TurnEvent | CheckEvent | ExamEvent | ProofEvent | PersonEvent | ResultEvent
 
 
 def named(kinds: Iterable[type]) -> dict[type, str]:

@@ -138,6 +138,15 @@ class Check(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return f"Timeout ({self.timeout:g}s)" if self.timeout else f"exit code {self.exit_code}"
 
 
+class Exam(Struct, frozen=True, omit_defaults=True):
+    """The result of one exam, as the agent may know it. An exam that `shows` its output is among the checks as well."""
+
+    name: str
+    passed: bool
+    hint: str = ""
+    shows: bool = False
+
+
 class Review(Struct, frozen=True, omit_defaults=True):
     """One review of a claim, with the turns it took. `passed`: it approves the work; `changes` is what it wants changed
     before it would; `problem` is why there is no verdict."""
@@ -227,6 +236,7 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     turn: Turn
     checks: tuple[Check, ...] = ()
     reviews: tuple[Review, ...] = ()
+    exams: tuple[Exam, ...] = ()
     tree: str | None = None
     touched: tuple[str, ...] = ()
     checked: bool = True
@@ -251,7 +261,8 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def is_refused(self) -> bool:
         """Whether a referee refused the claim of this iteration."""
-        return not self.is_green or any(review.changes or review.is_interrupted for review in self.reviews)
+        reviewed = not any(review.changes or review.is_interrupted for review in self.reviews)
+        return not self.is_green or not reviewed or not all(exam.passed for exam in self.exams)
 
     @property
     def passes_checks(self) -> bool:

@@ -107,7 +107,7 @@ def claim_reminder(run: Run, claims: Sequence[Claim], reading: Reading = Reading
     checks can count as a claim, every time."""
     green_is_enough = Claim("green") in claims
     owed = next((claim for claim in claims if claim.text), None)
-    if not owed or run.retries or not run.last or not run.last.passes_checks:
+    if not owed or run.retries or not run.last or not run.last.passes_checks or run.last.is_refused:
         return
     is_new = not any(iteration.passes_checks for iteration in run.iterations[:-1])
     is_new = is_new and not any(sighted(claim, run, reading) for claim in claims)

@@ -75,6 +75,7 @@ Summary = TypeVar("Summary", bound=RunSummary)
 _IRRELEVANT = frozenset({
     *(e.AgentText, e.ToolStarted, e.ToolFinished, e.AgentUnknown, e.Unheard, e.AgentFinished),
     *(e.IterationStarted, e.CheckStarted, e.CheckFinished, e.Notice),
+    *(e.ExamStarted, e.ExamFinished),
 })  # fmt: skip
 
 
@@ -177,10 +178,10 @@ _THINKING, _NOTHING = object(), object()
 
 _SAYS = {
     *(e.ToolStarted, e.AgentStarted, e.AgentProgress, e.IterationStarted),
-    *(e.CheckStarted, e.ReviewStarted, e.ProofStarted, e.Waiting, e.Paused),
+    *(e.CheckStarted, e.ReviewStarted, e.ExamStarted, e.ProofStarted, e.Waiting, e.Paused),
 }
 _THINKS = {e.AgentText, e.ToolFinished}
-_ENDS = {e.AgentFinished, e.CheckFinished, e.ReviewFinished, e.ProofFinished, e.Continued}
+_ENDS = {e.AgentFinished, e.CheckFinished, e.ReviewFinished, e.ExamFinished, e.ProofFinished, e.Continued}
 
 
 class Activity:
@@ -235,6 +236,8 @@ class Activity:
                 return f"check {short(check.name, 200)}"
             case e.ReviewStarted() as review:
                 return f"review {short(review.name, 200)}"
+            case e.ExamStarted() as exam:
+                return f"exam {short(exam.name, 200)}"
             case e.ProofStarted():
                 return "running the checks without parts of the change"
             case e.Waiting() as wait:

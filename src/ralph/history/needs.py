@@ -33,8 +33,8 @@ class Action(Struct, frozen=True):
 class Need(Struct, frozen=True, kw_only=True):
     """One thing that needs a person.
 
-    `kind` is question, check, unverified, unclaimed, denied, branch, task, scm, restored, notice, or the state in which
-    the run stays until somebody acts. `name` and `iteration` tell SCM tasks apart.
+    `kind` is question, check, unverified, unclaimed, exam, denied, branch, task, scm, restored, notice, or the state in
+    which the run stays until somebody acts. `name` and `iteration` tell SCM tasks apart.
     """
 
     kind: str
@@ -113,6 +113,8 @@ def _ending_needs(history: RunHistory) -> Iterator[Need]:
         worded = next((claim.split(":", 1) for claim in history.claims if ":" in claim), None)
         deed = Claim(*worded).deed if worded else "say that it is done"
         yield Need(kind="unclaimed", text=deed, actions=(Action("diff", history.run), finish))
+    elif history.is_refused_by_exam:
+        yield Need(kind="exam", actions=(Action("show", history.run),))
     elif history.state != "asking" and state_of(history.state).needs_you:  # a question is its own need
         tell = (Action("tell", history.run),) if history.state in ("stalled", "blocked") else ()
         resume = Action("resume", history.run, options=_higher_limit(history))

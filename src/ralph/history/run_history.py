@@ -64,7 +64,7 @@ class PastIteration(Struct, kw_only=True):
     """One iteration.
 
     `uncounted` counts the turns that ended by a usage limit or a temporary failure; `refused` are the objections to its
-    claim; `files` is None if unknown; `is_whole`: it finished; `is_accepted`: the run ended with it as done;
+    claim; `exams` are the names of exams and whether they passed; `files` is None if unknown; `is_whole`: it finished; `is_accepted`: the run ended with it as done;
     `is_unjudged`: the run was interrupted before it looked for a claim; `awaits_children`: its claim waits for them.
     """
 
@@ -85,6 +85,7 @@ class PastIteration(Struct, kw_only=True):
     is_checked: bool = True
     refused: list[Refusal] = []
     reviews: list[ReviewResult] = []
+    exams: list[tuple[str, bool]] = []
     restored: list[str] = []
     told: list[str] = []
     denials: tuple[str, ...] = ()
@@ -217,6 +218,11 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     def lacks_claim_alone(self) -> bool:
         """Whether every check passed after the last iteration, and the agent made no claim, or none that counts."""
         return any(one.checks and one.is_green and one.lacks_claim_alone for one in self.whole[-1:] if self.claims)
+
+    @property
+    def is_refused_by_exam(self) -> bool:
+        """Whether the run ended because its exams refused the agent's claims."""
+        return self.state == "blocked" and any(not passed for one in self.whole[-1:] for _, passed in one.exams)
 
     @property
     def has_changes(self) -> bool:
@@ -467,6 +473,7 @@ def _fill(past: PastIteration, record: Iteration, at: float, root: str) -> None:
         )
         for review in record.reviews
     ]
+    past.exams = [(short(exam.name, 200), exam.passed) for exam in record.exams]
     past.restored = [short(path, 300) for path in record.touched]
     past.denials = tuple(short(tool, 80) for tool in turn.denials)
     past.told = [clean(note.text) for note in record.told]

@@ -247,13 +247,16 @@ def slugs(commands: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def open_check_sandbox(context: Context, settings: Settings, workspace: str) -> Iterator[Context]:
-    """Yield the context for checks without an agent: with a sandbox of their own, if the settings ask for one."""
+def open_check_sandbox(context: Context, settings: Settings, workspace: str, sealed: bool = False) -> Iterator[Context]:
+    """Yield the context for checks without an agent: with a sandbox of their own, if the settings ask for one.
+
+    In a `sealed` one nothing but the workspace and /tmp can be written to.
+    """
     context = replace(context, sandboxes_checks=settings.sandbox.checks)
     if not settings.sandbox.enabled:
         yield context
         return
-    sandbox = open_run_sandbox(context, settings, (), workspace)
+    sandbox = open_run_sandbox(context, settings, (), workspace, sealed)
     try:
         yield replace(context, sandbox=sandbox)
     finally:

@@ -26,10 +26,19 @@ class PreparedCopy(Struct, frozen=True):
 
 
 @contextmanager
-def open_copy(context: Context, home: Git, commit: str, settings: Settings, workspace: str) -> Iterator[PreparedCopy]:
+def open_copy(
+    context: Context,
+    home: Git,
+    commit: str,
+    settings: Settings,
+    workspace: str,
+    *,
+    sealed: Settings | None = None,
+) -> Iterator[PreparedCopy]:
     """Yield a copy of this commit: `.worktreeinclude` and `--setup` are applied, in a sandbox if the run has one.
 
-    `home` is the user's repository, `workspace` the user's folder in it. Nothing is left afterwards.
+    `home` is the user's repository, `workspace` the user's folder in it. Nothing is left afterwards. With `sealed`, the
+    settings for what is run there, that sandbox lets programs write to the copy and to /tmp only.
     """
     # The mark and the sandbox of the run itself stay apart.
     folder = RunFolder(context.folder.path.parent.parent, f"{context.folder.id}{COPY_SUFFIX}")
@@ -39,5 +48,5 @@ def open_copy(context: Context, home: Git, commit: str, settings: Settings, work
     with check_out_copy(home, context.folder.id, commit, context.keeper) as worktree:
         outside = replace(context, root=Path(worktree.workspace), folder=folder, env=env, sandbox=None, task=None)
         fill_worktree(worktree, outside, settings, workspace, settings.work.setup)
-        with open_check_sandbox(outside, settings, workspace) as inside:
+        with open_check_sandbox(outside, sealed or settings, workspace, sealed=sealed is not None) as inside:
             yield PreparedCopy(worktree, inside)

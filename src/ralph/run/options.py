@@ -273,6 +273,8 @@ DONE = _group(
     setting("until"),
     setting("checks"),
     setting("checkTimeout"),
+    setting("exams"),
+    setting("examTries"),
     setting("parallelChecks"),
     setting("baseline", sets=True, text="Run the checks before the first turn (the default of `ralph loop`)."),
     setting("baseline", "--no-baseline", "Don't run them then: the agent will create their commands.", sets=False),

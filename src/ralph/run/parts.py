@@ -14,6 +14,7 @@ from ralph.git.worktrees import Worktree
 from ralph.loop import UNCOUNTED, Agent, Parts
 from ralph.run.checks import Checks
 from ralph.run.context import Context
+from ralph.run.exams import Exams
 from ralph.run.followups import make_followups
 from ralph.run.policy import Policy, make_composer
 from ralph.run.request import refuse_hidden_link
@@ -100,6 +101,7 @@ def make_parts(
 ) -> Parts:
     """Return everything that the loop needs. `finished` are the SCM tasks of earlier iterations that are done."""
     mailbox = Mailbox(context.folder.path)
+    exams = Exams(context, settings, trees) if settings.exams else None
     if settings.max_cost or settings.max_tokens:
         watch_money = warn_if_unmeasured(settings.max_cost, settings.max_tokens, context.tell)
     else:
@@ -118,8 +120,13 @@ def make_parts(
             watch_money,
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
-        referees=(*Reviewers(settings, goal, context, trees).referees, *referees),
+        referees=(
+            *Reviewers(settings, goal, context, trees).referees,
+            *((exams.examine,) if exams else ()),
+            *referees,
+        ),
         is_claimed=policy.is_claimed,
+        examine_start=exams.take_baseline if exams and settings.baseline is not False else lambda: None,
         cap=cap,
         uncounted=("fatal",) if settings.every_turn_counts else UNCOUNTED,
         baseline=bool(settings.baseline and settings.checks),

@@ -17,6 +17,7 @@ from ralph.loop import Agent, Parts
 from ralph.process.deadline import Deadline
 from ralph.run.agents import Choice, choices, may_write, out_of_reach, unheard_limit, unused_roles
 from ralph.run.context import Context
+from ralph.run.exam_commands import COULD_READ, validate_exams
 from ralph.run.followups import carry_notes, read_own_notes
 from ralph.run.notify import refuse_unsendable
 from ralph.run.policy import load_rules, refuse_endless
@@ -104,6 +105,7 @@ def prepare(
     if story is None:  # a resumed run keeps the settings that it began with
         refuse_untrusted(place.workspace, env, accept_settings)
     target = find_publish_target(request, require_git(workspace, deadline)) if request.pr else None
+    validate_exams(settings, request.workspace, env)
     if settings.notify:
         refuse_unsendable(settings.notify)
     if settings.sandbox.enabled:
@@ -120,7 +122,7 @@ def prepare(
         agents=agents,
         make_agent=make_agent,
         rules=tuple(rules),
-        notices=(*notices, *_agent_notices(request, place, agents)),
+        notices=(*notices, *_agent_notices(request, place, agents, is_new=story is None)),
         story=story,
         publish_to=target,
     )
@@ -134,15 +136,17 @@ def _find_agents(request: RunRequest, place: Place, run_id: str, env: Mapping[st
         raise
 
 
-def _agent_notices(request: RunRequest, place: Place, agents: Sequence[Choice]) -> list[events.Notice]:
+def _agent_notices(request: RunRequest, place: Place, agents: Sequence[Choice], is_new: bool) -> list[events.Notice]:
     """Return what the user should know about the agents, and what of the settings they ignore."""
     settings = request.settings
+    unhidden = COULD_READ if settings.exams and not settings.sandbox.enabled and is_new else ""
     if not agents:
-        texts = [unused_roles(settings)]
+        texts = [unused_roles(settings), unhidden]
     else:
         is_out_of_reach = place.writable and not may_write(agents[0], settings, place.writable)
         texts = [
             out_of_reach(agents[0].name, place.writable) if is_out_of_reach else "",
             unheard_limit(agents[0], settings.agent.max_turns),
+            unhidden,
         ]
     return [events.Notice(text) for text in texts if text]

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ralph.core import limits, prompts, rules
 from ralph.core.claims import Claim, Reading
+from ralph.core.exam_gate import passed_exams
 from ralph.core.model import Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Wait
 from ralph.core.prompts import progress
 from ralph.core.reviews import review_gate
@@ -44,13 +45,13 @@ def make_policy(
     gates = make_gates(settings)
     lazy = settings.min_tool_calls and settings.on_promise_no_work == "warn"
     doubts = (rules.running_children, *((rules.no_work(settings.min_tool_calls),) if lazy else ()))
-    reading = Reading(settings.strict_signal, settings.claim_anywhere, verified=bool(settings.checks))
+    reading = Reading(settings.strict_signal, settings.claim_anywhere, verified=bool(settings.checks or settings.exams))
     if settings.claims > 1 and not one_shot:
         others = tuple(gates.values())
         gates[f"{settings.claims} claims in a row"] = rules.claimed_in_a_row(settings.claims, claims, reading, others)
     # With --claims N, repeated claims must not count as a stall.
     stall = settings.stall and max(settings.stall, settings.claims - 1)
-    verdicts = make_verdict_gates(settings)
+    verdicts = make_verdict_gates(settings, claims, reading)
     before_claims = _before_claims(settings, claims, reading)
     ordered = (
         *before_claims,
@@ -185,13 +186,15 @@ def make_gates(settings: Settings) -> dict[str, Rule]:
     return gates
 
 
-def make_verdict_gates(settings: Settings) -> dict[str, Rule]:
+def make_verdict_gates(settings: Settings, claims: Sequence[Claim], reading: Reading) -> dict[str, Rule]:
     """Return the rules that read what the referees found, by name."""
     gates: dict[str, Rule] = {}
     if settings.reviews:
         reviewers = dict.fromkeys(one.agent or settings.reviews.agent for one in settings.reviews.asked)
         by = " and ".join(agent for agent in reviewers if agent)
         gates[f"review by {by}" if by else "review"] = review_gate
+    if settings.exams:
+        gates["exam"] = passed_exams(len(settings.exams), settings.exam_tries, claims, reading)
     return gates
 
 

@@ -11,6 +11,7 @@ from hashlib import sha256
 from shutil import copy2
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph import agents
 from ralph.agents.protocol import BoxNeeds
@@ -19,6 +20,7 @@ from ralph.files import read_head, state_folder
 from ralph.process.program import find_program
 from ralph.run.agents import Choice
 from ralph.run.context import Context
+from ralph.run.exam_commands import find_exams, hidden_paths
 from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.sandbox.discovery import AgentState, SandboxRequest, refuse_whole_machine
 from ralph.sandbox.network import Reachable, parse_host
@@ -44,11 +46,13 @@ class RunPlace(Struct, frozen=True):
         return os.path.join(state_folder(env, "sandbox"), name)
 
 
-def open_run_sandbox(context: "Context", settings: Settings, chosen: "Sequence[Choice]", workspace: str) -> Sandbox:
+def open_run_sandbox(
+    context: "Context", settings: Settings, chosen: "Sequence[Choice]", workspace: str, sealed: bool = False
+) -> Sandbox:
     """Create and test the sandbox of a run."""
     task = str(context.task) if context.task else ""
     place = RunPlace(str(context.root), workspace, context.folder.id, str(context.folder.path), task)
-    request = sandbox_request(settings, chosen, context.env, place)
+    request = replace(sandbox_request(settings, chosen, context.env, place), sealed=sealed)
     hosts = reachable_hosts(settings, chosen, context.env)
     sandbox = open_sandbox(request, place.folder(context.env), place.run_id, hosts, context.keeper)
     for choice in chosen:
@@ -62,6 +66,7 @@ def sandbox_request(
 ) -> SandboxRequest:
     """Return what the sandbox of this run needs. Creates nothing."""
     choice_of_user, folder = settings.sandbox, place.folder(env)
+    exams = find_exams(settings, place.workspace, env)
     needs = [choice.module.BOX for choice in chosen if choice.module.BOX]
     states = [AgentState(path, need.fixed) for need in needs if (path := _state_folder(need, env))]
     if place.task:
@@ -79,7 +84,7 @@ def sandbox_request(
         agent_files=tuple(_at_home(path, env) for need in needs for path in need.shown),
         read=choice_of_user.read,
         write=choice_of_user.write,
-        hide=choice_of_user.hide,
+        hide=(*choice_of_user.hide, *hidden_paths(exams, place.workspace, env)),
     )
 
 

@@ -30,6 +30,7 @@ class Trees:
     git: Git | None = None
     config_watch: GitConfigWatch | None = None
     new_nested: Sequence[bytes] = ()  # nested repositories that the run made
+    checkpoint = ""  # the commit of the latest one, if it could be saved
 
     def __init__(self, context: Context, worktree: Worktree | None = None, walks: bool = False) -> None:
         self._context, self.worktree, self._walks = context, worktree, walks
@@ -107,7 +108,7 @@ class GitTrees(Trees):
         self._head = read_line(f"{self.git.git_dir}/HEAD")
         self._branch = _branch_in(self._head)
         if base is None:
-            self._saved.save(0, self._now, unsaved=self._index.unsaved)
+            self.checkpoint = self._saved.save(0, self._now, unsaved=self._index.unsaved)
         else:
             self._saved.hold(self._now, after)
         return self._base
@@ -115,9 +116,10 @@ class GitTrees(Trees):
     def tree(self, number: int) -> str | None:
         self._tell_config_changes()
         self._tell_switched_branch()
+        self.checkpoint = ""
         try:
             self._now = self._index.tree()
-            self._saved.save(number, self._now, unsaved=self._index.unsaved)
+            self.checkpoint = self._saved.save(number, self._now, unsaved=self._index.unsaved)
         except UserError as error:
             self._context.tell(Notice(f"iteration {number} has no checkpoint: {error.advice}"))
             return None

@@ -33,7 +33,8 @@ class AgentState(Struct, frozen=True):
 
 class SandboxRequest(Struct, frozen=True, kw_only=True):
     """What the sandbox is for. `records` is ralph's state folder, `ralph_folders` are more folders with a `.ralph`,
-    `programs` are the command lines that will be started in it."""
+    `programs` are the command lines that will be started in it. If it is `sealed`, they can write only to the workspace
+    and to /tmp: both are removed with it."""
 
     workspace: str
     env: Mapping[str, str]
@@ -48,6 +49,7 @@ class SandboxRequest(Struct, frozen=True, kw_only=True):
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
+    sealed: bool = False
 
 
 def find_view(request: SandboxRequest) -> SandboxView:

@@ -221,14 +221,23 @@ def is_inside(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-def bubblewrap_command(bubblewrap: str, mounts: Sequence[Mount], cwd: str, is_online: bool) -> tuple[str, ...]:
-    """Return the command line up to the sandboxed program.
+def bubblewrap_command(
+    bubblewrap: str,
+    mounts: Sequence[Mount],
+    cwd: str,
+    is_online: bool,
+    only_writable: Sequence[str] | None = None,
+) -> tuple[str, ...]:
+    """Return the command line up to the sandboxed program. With `only_writable`, all other mounts become read-only.
 
     If it is not `is_online`, bubblewrap writes the first process inside to descriptor 3, and that process waits for
     descriptor 4 to be closed, until its network is set up.
     """
     offline = () if is_online else ("--unshare-net", "--info-fd", "3", "--block-fd", "4")
     arguments = [argument for mount in mounts for argument in mount.arguments()]
+    if only_writable is not None:  # at the end: bubblewrap makes mount points inside writable mounts
+        sealed = [one.path for one in mounts if one.access == "write" and one.path not in only_writable]
+        arguments += [word for path in sealed for word in ("--remount-ro", path)]
     return (bubblewrap, *NAMESPACES, *offline, *arguments, "--chdir", cwd, "--")
 
 

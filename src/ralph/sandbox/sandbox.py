@@ -71,7 +71,9 @@ class Sandbox:
         _unlink_on_mount_paths(view, mounts)
         self._record_guarded(view)
         fds = self._network.attach() if self._network else ()
-        start = bubblewrap_command(self._bubblewrap, mounts, os.path.realpath(command.cwd), is_online=not fds)
+        kept = (view.workspace, "/tmp") if self._request.sealed else None
+        cwd = os.path.realpath(command.cwd)
+        start = bubblewrap_command(self._bubblewrap, mounts, cwd, is_online=not fds, only_writable=kept)
         env = sandbox_environment(command.env, network.environment() if self._network else {})
         return replace(command, argv=(*start, program, *command.argv[1:]), env=env, fds=fds, boxed=True)
 

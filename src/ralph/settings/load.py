@@ -16,7 +16,7 @@ from ralph.core.model import FailAction
 from ralph.errors import UserError
 from ralph.files import config_folder
 from ralph.settings.read import Document, SettingsLayer, read_json, read_yaml
-from ralph.settings.schema import CustomAgent, Settings
+from ralph.settings.schema import CustomAgent, Settings, parse_duration
 from ralph.settings.validate import KeyPath, Problem, field_types, find_problems, metas_of
 
 MAX_PROBLEMS = 100  # reported at once
@@ -142,16 +142,24 @@ def normalize(layer: SettingsLayer) -> SettingsLayer:
                 document[name] = parse(document[name])
     if isinstance(document.get("agent"), str):
         document["agent"] = {"command": document["agent"]}
-    if isinstance(document.get("checks"), list):
-        document["checks"] = [_normalize_check(check) for check in document["checks"]]
+    for name in ("checks", "exams"):
+        if isinstance(document.get(name), list):
+            document[name] = [_normalize_command(command) for command in document[name]]
     return replace(layer, document=document, paths=paths, problems=tuple(problems))
 
 
-def _normalize_check(check: Any) -> Any:
-    if isinstance(check, str):
-        return {"command": check}
-    action = str(check.get("failAction")).upper() if isinstance(check, dict) else ""
-    return {**check, "failAction": action} if action in get_args(FailAction) else check
+def _normalize_command(command: Any) -> Any:
+    if isinstance(command, str):
+        return {"command": command}
+    if not isinstance(command, dict):
+        return command
+    command = dict(command)
+    if (action := str(command.get("failAction")).upper()) in get_args(FailAction):
+        command["failAction"] = action
+    if isinstance(command.get("timeout"), str):
+        with suppress(UserError):
+            command["timeout"] = parse_duration(command["timeout"])
+    return command
 
 
 def _text_parsers() -> dict[str, Callable[[str], float]]:

@@ -121,6 +121,24 @@ class CheckCommand(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     hint: Annotated[str, about("Guidance for the agent when this check fails. Never truncated.")] = ""
 
 
+class ExamCommand(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A check that the agent doesn't see: a program outside the repository. A plain text is short for an object with
+    just the `command`."""
+
+    command: Annotated[
+        NotBlank,
+        about("A program with its arguments; exit code 0 passes. No shell.", "python ~/exams/parser.py"),
+    ]
+    show: Annotated[
+        Literal["result", "output"],
+        about("What the agent learns: whether it passes, or its output as well (a slow check that runs last)."),
+    ] = "result"
+    hint: Annotated[str, about("Guidance for the agent when this exam fails.")] = ""
+    timeout: Annotated[Duration | None, about("How long it may take; 0: no limit; null: as long as a check.", "5m")] = (
+        None
+    )
+
+
 class Scm(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What ralph does with the work once the checks pass."""
 
@@ -268,6 +286,17 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         tuple[CheckCommand, ...],
         about("Commands that must exit 0 before the work counts as done.", ["make test"], option="--check CMD"),
     ] = ()
+    exams: Annotated[
+        tuple[ExamCommand, ...],
+        about(
+            "Checks that the agent doesn't see, run on a copy of the work when it claims to be done.",
+            ["python ~/exams/parser.py"],
+            option="--exam CMD",
+        ),
+    ] = ()
+    exam_tries: Annotated[
+        Positive, about("End the run as blocked when its exams have refused N claims.", option="--exam-tries")
+    ] = 3
     check_timeout: Annotated[
         Duration | None, about("How long one check may take; 0: no limit.", "5m", option="--check-timeout")
     ] = None
@@ -464,4 +493,4 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     @property
     def verifies(self) -> bool:
         """Whether something other than the agent's word shows that the work is done."""
-        return bool(self.checks or self.tasks)
+        return bool(self.checks or self.tasks or self.exams)

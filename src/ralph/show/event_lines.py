@@ -74,6 +74,8 @@ class EventLines:
             e.Baseline: ("verdict", self._baseline),
             e.CheckStarted: ("verdict", self._check_started),
             e.CheckFinished: ("verdict", self._check_finished),
+            e.ExamStarted: ("verdict", self._exam_started),
+            e.ExamFinished: ("verdict", self._exam_finished),
             e.ReviewStarted: ("review", lambda event: [f"{style.marks.review} review: {short(event.name, 200)}"]),
             e.ReviewFinished: ("review", self._review_finished),
             e.IterationFinished: ("verdict", self._iteration_finished),
@@ -219,6 +221,16 @@ class EventLines:
         )
         title = f"{paint('alarm', marks.failed)} {paint('bold', name)}  {paint('red', how)}"
         return [self._bar("red", title), *(self._bar("red", f"  {paint('dim', row)}") for row in rows), *verbose]
+
+    def _exam_started(self, event: e.ExamStarted) -> list[str]:
+        if not self.announces:
+            return []
+        return [self._bar("dim", self.style.paint("dim", f"{self.style.marks.check} exam {short(event.name, 200)}"))]
+
+    def _exam_finished(self, event: e.ExamFinished) -> list[str]:
+        tone, mark = ("green", self.style.marks.passed) if event.passed else ("red", self.style.marks.failed)
+        name = self._cut(short(event.name, 200), 12)
+        return [self._bar(tone, f"{self.style.paint('green' if event.passed else 'alarm', mark)} exam {name}")]
 
     def _baseline(self, event: e.Baseline) -> list[str]:
         is_useful = any(not check.passed for check in event.checks)

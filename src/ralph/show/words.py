@@ -258,6 +258,7 @@ OBJECTIONS = {
     "tasks": "not every task is done",
     "protect": "protected files were changed",
     "wording": "not alone on the last line",
+    "exam": "the hidden exam does not pass",
 }
 
 
@@ -345,6 +346,8 @@ def need_words(need: Need) -> str:
         return f"The agent was not allowed to use {need.name}. To let it: {WAYS_OUT}."
     if need.kind == "question":
         return f"The agent asks: {one_line(need.text, 500)}"
+    if need.kind == "exam":
+        return "The exam refused the agent's claims. See what it printed; then fix it, or tell the agent, and resume."
     if need.kind == "blocked":
         why = one_line(need.text, 500).rstrip(".")
         return f"The agent is blocked: {why}. Clear the way or say how, then resume it."

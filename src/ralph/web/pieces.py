@@ -257,6 +257,9 @@ def _render_single(event: e.Event, name: str) -> Html | None:
             return element("p.row.bad-text", mark("bad"), f"The turn failed: {why}", id=name)
         case e.CheckFinished():
             return _check(event, name)
+        case e.ExamFinished():
+            title = element("b", f"exam {short(event.name, 120)}")
+            return element("div.tool", mark("good" if event.passed else "bad"), title, id=name)
         case e.ClaimRejected():
             return element("div.refused", refusal(event.claim, event.reason), id=name)
         case e.Waiting():

@@ -1,0 +1,160 @@
+"""The command of an exam: one program with arguments, whose script is outside the repository.
+
+The command is visible, in the settings and in the process list; only its script is secret. So ralph refuses a command
+that contains the exam itself, and a script that the repository or its history has.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from hashlib import sha1, sha256
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.git.client import Git, find_git
+from ralph.process.program import find_program
+from ralph.sandbox.mounts import is_inside
+from ralph.settings.schema import Settings
+
+# Programs that run a script: their own file is not the exam.
+_RUNNERS = re.compile(
+    r"(python|pypy|ruby|perl|php|lua|node)[\d.]*|(ba|da|z|k|fi)?sh|deno|bun|tsx|ts-node|Rscript|julia|pwsh|java|go|cargo"
+    r"|(py\.?)?test|nose2|tox|nox|uv|uvx|poetry|pipenv|hatch|pdm|npm|npx|pnpm|yarn|bats|make|just|env|timeout|nice"
+)
+# Options of these programs that take the script's text.
+_INLINE = (
+    (re.compile(r"(python|pypy)[\d.]*"), re.compile(r"-[bBdEiIOPqsSuvx]*c.*")),
+    (re.compile(r"(ba|da|z|k|fi)?sh|pwsh"), re.compile(r"-[A-Za-z]*c|-Command|--command(=.*)?")),
+    (re.compile(r"(ruby|perl|julia|Rscript|lua)[\d.]*"), re.compile(r"-[acilnpsw]*[eE].*|--eval(=.*)?")),
+    (re.compile(r"node[\d.]*|bun|tsx"), re.compile(r"-e|-pe?|--(eval|print)(=.*)?")),
+    (re.compile(r"php[\d.]*"), re.compile(r"-[rBRE].*")),
+    (re.compile(r"deno"), re.compile(r"eval")),
+)
+_SYSTEM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
+_SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/usr/bin", "/etc")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_SHELL = re.compile(r"[;&|<>`]|\$\(")
+COULD_READ = "the agent could read the exam; --sandbox hides its folder"
+OUTSIDE = "keep it outside the repository, such as --exam 'python ~/exams/parser.py'"
+
+
+class ExamProgram(Struct, frozen=True):
+    """An exam as it is started: `argv` with absolute paths, `env` as its command adds to it. `script` is the secret."""
+
+    command: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    script: str
+
+    @property
+    def folder(self) -> str:
+        return self.script if os.path.isdir(self.script) else os.path.dirname(self.script)
+
+
+def parse_exam(command: str, workspace: str, env: Mapping[str, str]) -> ExamProgram:
+    """Return the program behind an exam's command. Raise a UserError if it is inline or cannot start."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise _cannot_start(command, str(error)[:1].lower() + str(error)[1:]) from None
+    count = next((at for at, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
+    added, argv = words[:count], [_expand(word, env) for word in words[count:]]
+    if _SHELL.search(command) or _is_inline(argv):
+        raise UserError(f"the exam is readable in its command: {_shown(command)}", f"write it to a file, and {OUTSIDE}")
+    if not argv:
+        raise _cannot_start(command, "it names no program")
+    script_at = _script_at(argv, workspace, env)
+    if script_at is None:
+        missing = next((word for word in argv[1:] if "/" in word or os.path.splitext(word)[1]), "")
+        if missing and not missing.startswith("-"):
+            raise _cannot_start(command, f"file not found: {missing}")
+        raise UserError(f"the exam names no script of its own: {_shown(command)}", OUTSIDE)
+    script = find_program(argv[0], env, workspace) if script_at == 0 else os.path.join(workspace, argv[script_at])
+    argv[script_at] = script = os.path.realpath(script)
+    if script_at and "/" not in argv[0]:
+        find_program(argv[0], env, workspace)
+    return ExamProgram(command, tuple(argv), dict(word.split("=", 1) for word in added), script)
+
+
+def find_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -> tuple[ExamProgram, ...]:
+    return tuple(parse_exam(exam.command, workspace, env) for exam in settings.exams)
+
+
+def validate_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -> None:
+    """Raise a UserError if a run here cannot have these exams."""
+    if not settings.exams:
+        return
+    git = find_git(Path(workspace))
+    if git is None:
+        raise UserError("--exam needs a git repository: it runs on a copy of a checkpoint", "git init, and commit once")
+    for program in find_exams(settings, workspace, env):
+        _refuse_known(program, git)
+
+
+def hidden_paths(programs: Sequence[ExamProgram], workspace: str, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what a sandbox hides of the exams: their folders, or only the file if others need the folder."""
+    home = os.path.realpath(env.get("HOME") or os.path.expanduser("~"))
+    needed = (home, os.path.realpath(workspace), *map(os.path.realpath, env.get("PATH", "").split(os.pathsep)))
+
+    def is_shared(folder: str) -> bool:
+        return any(is_inside(one, (folder,)) for one in (*needed, *_SHARED_FOLDERS))
+
+    return tuple(dict.fromkeys(one.script if is_shared(one.folder) else one.folder for one in programs))
+
+
+def _script_at(argv: Sequence[str], workspace: str, env: Mapping[str, str]) -> int | None:
+    """Return the position of the exam's own file; None if a runner is given none that exists."""
+    is_runner = _RUNNERS.fullmatch(os.path.basename(argv[0])) is not None
+    if not is_runner and ("/" in argv[0] or not is_inside(find_program(argv[0], env, workspace), _SYSTEM_FOLDERS)):
+        return 0
+    files = (at for at, word in enumerate(argv) if at and os.path.exists(os.path.join(workspace, word)))
+    return next((at for at in files if not _RUNNERS.fullmatch(argv[at])), None)
+
+
+def _is_inline(argv: Sequence[str]) -> bool:
+    """Return whether an interpreter among the words gets its script as text, or from standard input."""
+    for at, word in enumerate(argv):
+        name = os.path.basename(word)
+        options = next((options for programs, options in _INLINE if programs.fullmatch(name)), None)
+        if options is None:
+            continue
+        for option in argv[at + 1 :]:
+            if option == "-" or options.fullmatch(option):
+                return True
+            if not option.startswith("-"):
+                break
+    return False
+
+
+def _refuse_known(program: ExamProgram, git: Git) -> None:
+    """Raise if the agent can read the exam in the repository, or in its history."""
+    if is_inside(program.script, (os.path.realpath(git.root), os.path.realpath(git.common_dir))):
+        raise UserError(f"the exam is in the repository, where the agent reads it: {program.script}", OUTSIDE)
+    if not os.path.isfile(program.script) or not (content := Path(program.script).read_bytes()).strip():
+        return
+    head = git.try_run("rev-parse", "--show-object-format").out.decode().strip()
+    make = sha256 if head == "sha256" else sha1
+    name = make(b"blob %d\0" % len(content) + content).hexdigest()
+    if git.try_run("cat-file", "-e", name, env={"GIT_NO_LAZY_FETCH": "1"}).code == 0:
+        raise UserError(
+            f"the exam is in the repository's history, where the agent can read it: {program.script}",
+            "write a new one, and never commit it",
+        )
+
+
+def _expand(word: str, env: Mapping[str, str]) -> str:
+    if word == "~" or word.startswith("~/"):
+        word = (env.get("HOME") or os.path.expanduser("~")) + word[1:]
+    return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda found: env.get(found[1] or found[2], ""), word)
+
+
+def _cannot_start(command: str, why: str) -> UserError:
+    return UserError(f'the exam "{_shown(command)}" cannot start: {why}', "fix --exam")
+
+
+def _shown(command: str) -> str:
+    return one_line(command, 200)

@@ -64,8 +64,9 @@ class PastIteration(Struct, kw_only=True):
     """One iteration.
 
     `uncounted` counts the turns that ended by a usage limit or a temporary failure; `refused` are the objections to its
-    claim; `exams` are the names of exams and whether they passed; `files` is None if unknown; `is_whole`: it finished; `is_accepted`: the run ended with it as done;
-    `is_unjudged`: the run was interrupted before it looked for a claim; `awaits_children`: its claim waits for them.
+    claim; `exams` are their names and whether they passed; `files` is None if unknown; `is_whole`: it finished;
+    `is_accepted`: the run ended with it as done; `is_unjudged`: the run was interrupted before it looked for a
+    claim; `awaits_children`: its claim waits for them.
     """
 
     number: int

@@ -185,3 +185,27 @@ def test_a_proof_that_is_ended_leaves_nothing_and_can_be_made_again(
     Path(f"{started}.on").unlink()
     assert ralph("prove").code == 1
     assert is_tidy(sums, environment, git)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_ended_while_it_proves_is_done_or_can_be_resumed(
+    ralph: Start, agent: Start, sums: Path, environment: dict[str, str], git: Start, eventually: Start, sent: int
+) -> None:
+    calls, go = Path(environment["HOME"]) / "calls", Path(environment["HOME"]) / "go"
+    check = f"{CHECK} && {{ echo x >> {calls}; [ -e {go} ] || [ $(wc -l < {calls}) -lt 2 ] || sleep 600; }}"
+    fake = agent(f"{FIX}; echo COMPLETE")
+    argv = [sys.executable, "-m", "ralph", "loop", "x", "--check", check, "--agent", fake, "--prove", "--grace", "0"]
+    process = subprocess.Popen(argv, cwd=sums, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    eventually(lambda: calls.exists() and len(calls.read_text().splitlines()) == 2)
+    os.kill(process.pid, sent)
+    said = process.communicate()[1].decode()
+    eventually(lambda: is_tidy(sums, environment, git))
+    go.touch()
+    if sent == signal.SIGINT:
+        assert process.returncode == 0, said
+        assert "the proof was interrupted; `ralph prove` starts it again" in said
+        assert ralph("prove").code == 1
+    else:
+        resumed = ralph("resume")
+        assert (resumed.code, "untested: sums.py:10 in mul" in resumed.err) == (0, True), resumed.err
+    assert is_tidy(sums, environment, git)

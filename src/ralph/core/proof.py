@@ -308,6 +308,11 @@ def prove(hunks: Sequence[Hunk], undo: Undo, clock: Callable[[], float], max_sec
     return trials.proof("untested" if untested else "tested", untested, tried=tried, not_tried=len(waiting))
 
 
+def _readable(text: str) -> str:
+    """Return text that can be written: names and lines need not be valid UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
 class _Trials:
     """Runs of the checks, which share a budget of time."""
 
@@ -327,7 +332,9 @@ class _Trials:
     def proof(self, verdict: ProofVerdict, untested: Sequence[Part] = (), tried: int = 0, not_tried: int = 0) -> Proof:
         return Proof(
             verdict=verdict,
-            untested=tuple(Untested(part.place, part.first_line, part.is_whole) for part in untested),
+            untested=tuple(
+                Untested(_readable(part.place), _readable(part.first_line), part.is_whole) for part in untested
+            ),
             tried=tried,
             not_tried=not_tried,
             check_runs=self.runs,

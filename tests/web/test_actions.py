@@ -12,6 +12,7 @@ from tests.web.conftest import Serve, Served, eventually
 from tests.web.scenes import Scene
 
 from ralph.core import events as e
+from ralph.core.proof import Proof, Untested
 from ralph.store.register import run_at, runs
 
 
@@ -99,6 +100,17 @@ def test_acting_on_a_run_that_is_done_says_so(served: Served, scene: Callable[..
     shown = served.ask("POST", f"runs/{done.id}/{action}", text="x")
     assert shown.status == 409
     assert "Not done" in shown.text
+
+
+def test_what_a_proof_found_is_on_the_page_of_the_run(served: Served, scene: Callable[..., Scene]) -> None:
+    ended = scene("pr0f")
+    ended.iterate(1, True, True, True)
+    untested = (Untested("src/shop/cart.py:7 in total", "return 0 <b>"),)
+    ended.tell(e.ProofFinished(1, Proof(verdict="untested", untested=untested, tried=2, check_runs=4, seconds=8.0)))
+    ended.finish()
+    page = served.get(f"runs/{ended.id}").text
+    assert "Untested: src/shop/cart.py:7 in total (every check passes without it); 1 of 2 parts, 4 check runs" in page
+    assert "return 0 &lt;b&gt;" in page
 
 
 def test_actions_that_do_not_exist_do_nothing(served: Served, living: Scene) -> None:

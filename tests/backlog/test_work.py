@@ -660,6 +660,30 @@ def test_on_a_red_target_tasks_are_merged_that_do_not_make_it_worse(works: Works
     assert [(red["check"], red["count"]["failures"]) for red in opened["red"]] == [(check, 2)]
     accepted = works.run("accept")
     assert accepted.returncode == 0, accepted.stderr
+    assert "1 check passed, 1 no worse than before" in accepted.stdout
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ("echo FAIL c >> results", "sh counting.sh gets worse (exit code 1)"),
+        ("touch not-green", "! test -e not-green fails on the merged tree (exit code 1)"),
+    ],
+)
+def test_accept_merges_a_red_target_only_if_no_check_is_worse_than_on_your_branch(
+    works: Works, edit: str, said: str
+) -> None:
+    check = red_target(works)
+    works.script("echo COMPLETE")
+    assert works.work("--allow-red", "-j", "1", checks=(check, "! test -e not-green")).returncode == 0
+    tree = str(works.folder.parent / "tree")
+    works.git("worktree", "add", "-q", tree, works.target)
+    subprocess.run(["sh", "-c", edit], cwd=tree, check=True)
+    works.git("add", "-A", cwd=Path(tree))
+    works.git("commit", "-qm", "edit", cwd=Path(tree))
+    works.git("worktree", "remove", tree)
+    accepted = works.run("accept")
+    assert (accepted.returncode, said in accepted.stderr) == (1, True), accepted.stderr
 
 
 @pytest.mark.parametrize("worse", ["echo FAIL c >> results", "echo broken > counting.sh", "touch not-green"])

@@ -34,7 +34,10 @@ IN_THE_WAY = "commit or stash what is in the way, then accept again; nothing was
 
 
 class AcceptedWork(Struct, frozen=True, kw_only=True):
-    """What was merged: `merged` of `tasks` tasks. `commit` is where the user's branch is now."""
+    """What was merged: `merged` of `tasks` tasks. `commit` is where the user's branch is now.
+
+    `checks` passed; with --allow-red, `red` others fail as they did before.
+    """
 
     target: str
     commit: str
@@ -42,6 +45,7 @@ class AcceptedWork(Struct, frozen=True, kw_only=True):
     tasks: int
     files: int
     checks: int
+    red: int
     is_done: bool
 
 
@@ -84,11 +88,13 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
         gate = make_gate(order, home, run.folder, keeper, interrupt)
         try:
             failed = gate.failing_commands(commit, order.checks, tries=CHECK_RUNS)
+            before = gate.failing_commands(base, order.checks, tries=CHECK_RUNS) if failed and order.allow_red else ()
         except Interrupted:
             raise KeyboardInterrupt from None
-        if failed and not order.allow_red:
+        if red := gate.new_failure(failed, before):
+            how = "fails on the merged tree" if red.check not in {one.check for one in before} else "gets worse"
             hint = f"fix it on {order.target} or on your branch, then accept again; nothing was changed"
-            raise NotTaken(f"{failed[0].check} fails on the merged tree ({failed[0].ending})", hint)
+            raise NotTaken(f"{red.check} {how} ({red.ending})", hint)
         changed = merging.changed_files(home, base, commit)
         with _lists_in_place(order, home, files):
             answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
@@ -106,7 +112,8 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
         merged=len(merged),
         tasks=tasks,
         files=len(changed),
-        checks=len(order.checks),
+        checks=len(order.checks) - len(failed),
+        red=len(failed),
         is_done=is_done,
     )
 

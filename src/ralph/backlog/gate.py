@@ -111,7 +111,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             # Someone else has moved it: for a local branch that may be an agent.
             if passed and base != passed and (self.order.allow_red or not self.order.remote):
                 known_red = self.failing_commands(base, self.order.checks, tries=CHECK_RUNS)
-                problem = self._new_failure(known_red, request.red)
+                problem = self.new_failure(known_red, request.red)
                 if problem and not self.order.remote:
                     was = f"{self.order.target} was moved by someone else to {base[:12]}, where `{problem.check}` fails"
                     return GateVerdict(stuck=f"{was} ({problem.ending}); the gate had left it at {passed[:12]}")
@@ -148,14 +148,14 @@ class Gate(Struct, frozen=True, kw_only=True):
         own = [command for branch in made.tried for command in request.own.get(branch.key, ())]
         is_single = len(made.tried) == 1
         failed = self.failing_commands(made.commit, (*self.order.checks, *own), tries=CHECK_RUNS if is_single else 1)
-        red = self._new_failure(failed, known_red)
+        red = self.new_failure(failed, known_red)
         if red and is_single and red.check in self.order.checks and not self.order.allow_red:
             itself = self.failing_commands(made.base, (red.check,), tries=1)
             if itself:
                 return None, f"`{red.check}` fails on {self.order.shown_target} itself ({itself[0].ending})", ()
         return red, "", failed
 
-    def _new_failure(self, failed: Sequence[FailedCheck], before: Sequence[FailedCheck]) -> FailedCheck | None:
+    def new_failure(self, failed: Sequence[FailedCheck], before: Sequence[FailedCheck]) -> FailedCheck | None:
         """Return the first failure that isn't allowed: any or, with --allow-red, one that got worse."""
         known = {check.check: check for check in before} if self.order.allow_red else {}
         return next((check for check in failed if not check.is_no_worse_than(known.get(check.check))), None)

@@ -178,7 +178,8 @@ def _why_not_accept(run: Listed) -> str:
 
 def _print_accepted(work: AcceptedWork) -> int:
     what = f"{work.merged} of {plural(work.tasks, 'task')} merged"
-    checked = f"{plural(work.checks, 'check')} passed"
+    still_red = f", {work.red} no worse than before" if work.red else ""
+    checked = f"{plural(work.checks, 'check')} passed{still_red}"
     print(f"{what}: {plural(work.files, 'file')} changed, {checked}; now at {work.commit[:12]}.")
     stays = f"{work.target} is gone" if work.is_done else f"{work.target} stays for the other tasks: ralph resume"
     print(f"{stays}; `git reset --keep ORIG_HEAD` would undo the merge.")

@@ -146,6 +146,14 @@ def test_work_is_not_accepted_where_no_branch_of_mine_would_hold_it(
     assert untouched(git, branch, head)
 
 
+def test_a_run_without_changes_has_nothing_to_merge(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
+    fake = agent("echo '<response>DONE</response>'")
+    assert ralph("run", "go", "--worktree", "--check", "true", "--agent", fake).code == 0
+    result = ralph("accept")
+    assert (result.code, trees(git)) == (0, 1)
+    assert "has nothing to merge: your branch has all of it" in result.out
+
+
 def test_a_run_in_the_tree_itself_has_nothing_to_accept(ralph: Ralph, agent: Agent, repository: Path) -> None:
     ralph("run", "go", "--agent", agent(WORKS), "--quiet")
     for command in ("accept", "discard"):

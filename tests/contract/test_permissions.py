@@ -10,6 +10,8 @@ import pytest
 Ralph = Callable[..., Any]
 STREAM = Path(__file__).parent.parent / "agents" / "streams" / "claude" / "perm-denied.ndjson"
 
+DENIED = ["Bash(touch a.txt)", "Write(/repo/b.txt)"]
+
 
 @pytest.fixture
 def denied(environment: dict[str, str], workspace: Path) -> Path:
@@ -24,9 +26,14 @@ def test_two_turns_of_nothing_but_denials_end_the_run(ralph: Ralph, denied: Path
     result = ralph("run", "make the files", "--agent", "claude", "--json")
     assert result.code == 1
     assert result.one("run_finished")["outcome"] == "failed"
-    assert result.one("run_finished")["reason"].startswith("the agent may not use Bash, Write, and did nothing else")
+    assert result.one("run_finished")["reason"].startswith(
+        "the agent may not use Bash(touch a.txt), Write(/repo/b.txt), and did nothing else"
+    )
     assert "--yolo" in result.one("run_finished")["reason"]
-    assert [event["tool"] for event in result.all("permission_denied")] == ["Bash", "Write"] * 2
+    assert [event["tool"] for event in result.all("permission_denied")] == [
+        "Bash(touch a.txt)",
+        "Write(/repo/b.txt)",
+    ] * 2
 
 
 def test_without_git_too(ralph: Ralph, denied: Path) -> None:
@@ -39,12 +46,15 @@ def test_the_first_denial_names_the_tool_and_the_ways_out_and_the_others_only_th
 ) -> None:
     said = " ".join(ralph("run", "make the files", "--agent", "claude").err.split())
     ways = "To let it: --yolo, best in a worktree (--worktree) or a box (--sandbox), or its own list of what it may do"
-    assert f"the agent was not allowed to use Bash. {ways} (permissions.allow in .claude/settings.json)" in said
+    assert (
+        f"the agent was not allowed to use Bash(touch a.txt). {ways} (permissions.allow in .claude/settings.json)"
+        in said
+    )
     assert said.count(ways) == 1
-    assert said.count("the agent was not allowed to use Write") == 2
+    assert said.count("the agent was not allowed to use Write(/repo/b.txt)") == 2
     shown = " ".join(ralph("show").out.split())
     assert shown.count("2 denials") == 2
-    assert f"The agent was not allowed to use Bash, Write. {ways}." in shown
+    assert f"The agent was not allowed to use Bash(touch a.txt), Write(/repo/b.txt). {ways}." in shown
 
 
 def test_a_run_that_was_denied_everything_goes_on_with_yolo(
@@ -79,4 +89,4 @@ def test_every_denial_is_in_the_record_of_its_turn(ralph: Ralph, denied: Path) -
     (journal,) = denied.glob(".ralph/runs/*/journal.ndjson")
     records = [json.loads(line)["data"] for line in journal.read_text().splitlines()]
     (turn,) = [data["record"]["turn"] for data in records if "record" in data]
-    assert turn["denials"] == ["Bash", "Write"]
+    assert turn["denials"] == DENIED

@@ -56,6 +56,35 @@ def test_without_a_message_nothing_is_committed_and_nothing_ends(
     assert git("log", "--format=%s").splitlines() == ["first"]
 
 
+def test_no_message_is_asked_for_when_there_is_nothing_to_commit(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git
+) -> None:
+    (repository / "mine").write_text("changed before the run\n")
+    commits = "echo x > new; git add new; git commit -qm own; echo '<response>DONE</response>'"
+    fake = agent(f'case "$PROMPT" in "{ASKED}") echo Paid;; *) {commits};; esac')
+    result = ralph("run", "-p", "x", "--commit", "--check", "true", "--json", "--agent", fake)
+    assert result.code == 0
+    assert [told.get("purpose", "work") for told in result.all("agent_started")] == ["work"]
+    assert result.one("scm_finished") == {"iteration": 1, "task": "commit", "ok": True, "detail": "nothing to commit"}
+    assert git("log", "--format=%s").splitlines() == ["own", "first"]
+
+
+@pytest.mark.parametrize("shown", [(), ("--no-stream-agent-output", "--max-cost", "9")])
+def test_what_a_message_costs_counts(ralph: Ralph, agent: Agent, repository: Path, shown: tuple[str, ...]) -> None:
+    """Claude states its costs only in its structured stream."""
+    result = {"type": "result", "subtype": "success", "is_error": False, "total_cost_usd": 0.4, "session_id": "s"}
+    done, message = (json.dumps(result | {"result": text}) for text in ("<response>DONE</response>", "Add it"))
+    agent(
+        f"""case "$*" in *stream-json*) A='{message}' B='{done}';; *) A='Add it' B='<response>DONE</response>';; esac
+        case "$PROMPT" in "{ASKED}") echo "$A";; *) echo x > new; echo "$B";; esac""",
+        "claude",
+    )
+    ran = ralph("run", "-p", "x", "--commit", "--check", "true", "--json", "--agent", "claude", *shown)
+    assert ran.code == 0
+    assert ran.one("run_finished")["cost_usd"] == 0.8
+    assert ran.one("scm_finished")["detail"].endswith("Add it")
+
+
 def test_what_a_failed_turn_prints_is_no_message(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
     broken = 'case "$PROMPT" in *"commit message"*) echo Traceback; exit 1;; *) echo x > new; echo STOP;; esac'
     result = ralph("run", "x", "--ralph", "1", "--commit", "--json", "--agent", agent(broken))

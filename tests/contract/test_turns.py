@@ -108,3 +108,23 @@ def test_progress_is_that_of_this_run(ralph: Ralph, agent: Agent, workspace: Pat
         "  - true",
     ]
     assert "echo no; false: FAIL — no" in second
+
+
+def test_the_prompt_for_a_commit_message_is_not_shown_as_one_of_the_run(
+    ralph: Ralph, agent: Agent, repository: Path
+) -> None:
+    result = ralph("run", "-p", "x", "--commit", "-V", "--agent", agent(f"date > made; {DONE}"))
+    assert [line for line in result.err.splitlines() if "[ralph] Prompt: " in line] == ["[ralph] Prompt: x"]
+
+
+def test_the_fail_action_is_shown_where_it_changes_the_prompt(ralph: Ralph, agent: Agent) -> None:
+    for command, shown in (("run", True), ("loop", False)):
+        result = ralph(command, "-p", "x", "-m", "1", "--check", "false", "--agent", agent("echo hi"))
+        assert ("→ APPEND, .ralph/guardrail" in result.err) == shown
+
+
+@pytest.mark.parametrize("stream", ["", '{"type":"assistant","message":{"content":[{"type":"text","text":"hm"}]}}'])
+def test_an_error_in_json_keeps_its_words(ralph: Ralph, agent: Agent, stream: str) -> None:
+    error = '{"type":"error","message":"the model is on fire"}'
+    result = ralph("run", "-p", "x", "-m", "1", "--json", "--agent", agent(f"echo '{stream}'; echo '{error}'; exit 1"))
+    assert result.one("agent_finished")["reason"] == "the model is on fire"

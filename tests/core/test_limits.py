@@ -86,10 +86,17 @@ def test_passing_faults_are_retried_with_growing_pauses() -> None:
 
 @pytest.mark.parametrize("reasons", [["same"] * limits.MAX_IDENTICAL, [str(n) for n in range(limits.MAX_RETRIES)]])
 def test_a_fault_that_does_not_pass_ends_the_run_with_its_reason(reasons: list[str]) -> None:
-    verdict = judge(run_with(*[faulty(reason=reason) for reason in reasons]), [limits.retry_transient])
+    failed = [faulty(reason=reason, at=1000.0 + 30 * count) for count, reason in enumerate(reasons)]
+    verdict = judge(run_with(*failed), [limits.retry_transient])
     assert isinstance(verdict, Stop)
     assert verdict.outcome is Outcome.FAILED
     assert reasons[-1] in verdict.reason
+
+
+def test_a_fault_gets_two_minutes_to_pass() -> None:
+    failed = [faulty(reason="same", at=1000.0 + 20 * count) for count in range(limits.MAX_IDENTICAL + 1)]
+    assert not isinstance(judge(run_with(*failed[:-1]), [limits.retry_transient]), Stop)
+    assert isinstance(judge(run_with(*failed), [limits.retry_transient]), Stop)
 
 
 def test_the_pause_is_over_when_the_clock_says_so() -> None:

@@ -77,6 +77,18 @@ def test_an_agent_that_tells_nothing_cannot_be_held_to_a_budget(ralph, agent) ->
     assert notices(result).count("use --max-time") == 2
 
 
+def test_the_price_list_is_not_to_be_installed_again(codex, no_prices) -> None:
+    words = ("--max-cost", "1", "-m", "1", "--json")
+    assert "name its model with --model, or use --max-tokens" in notices(codex(*words))
+    assert "name its model with --model and " in notices(codex(*words, **no_prices))
+
+
+def test_a_run_that_is_done_says_nothing_about_later_iterations(codex) -> None:
+    result = codex("--model", "gpt-5", "-m", "3", "--check", "true", "--until", "checks", "--json")
+    assert result.one("run_finished")["iterations"] == 1
+    assert "so far" not in notices(result)
+
+
 def test_without_a_budget_the_cost_of_all_iterations_is_said_after_a_third(codex) -> None:
     result = codex("--model", "gpt-5", "-m", "6", "--json")
     said = [told["text"] for told in result.all("notice") if "so far" in told["text"]]

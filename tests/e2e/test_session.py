@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
 
@@ -48,3 +50,57 @@ def test_a_command_of_ones_own_has_no_session_to_lose(
     fake = agent('if [ $N = 2 ]; then touch work; echo "<promise>DONE</promise>"; else echo no; fi')
     assert ralph("run", "goal", "--preset", "promise", "--agent", fake).code == 0
     assert prompts()[1].startswith("You attempted to end the loop")
+
+
+def lost(known: str, text: str) -> str:
+    """An agent that knows one session, and ends with an error if it should continue another one."""
+    error = {"type": "result", "subtype": "error_during_execution", "is_error": True, "session_id": "s-9"}
+    error |= {"errors": ["No conversation found with session ID: s-1"]}
+    asked = f"case \"$*\" in *'--resume {known}'*) : ;; *--resume*) echo '{json.dumps(error)}'; exit 1;; esac"
+    return f"{asked}; {stream(text, known)}"
+
+
+PROMISE = ("--preset", "promise", "--min-tool-calls", "0", "--agent", "claude", "--json")
+
+
+def test_a_lost_session_is_replaced_by_a_fresh_one_and_that_is_said(
+    ralph: Ralph, agent: Agent, environment: dict[str, str]
+) -> None:
+    agent(stream("hm", "s-1"), "claude")
+    assert ralph("run", "goal", *PROMISE, "-m", "1").code == 1
+    agent(lost("s-2", "<promise>DONE</promise>"), "claude")
+    resumed = ralph("resume", "-m", "3", "--json")
+    assert resumed.code == 0, resumed.err
+    assert "the session of claude is lost: it starts a fresh one" in [n["text"] for n in resumed.all("notice")]
+    assert resumed.one("iteration_finished")["record"]["turn"]["session"] == "s-2"
+
+
+@pytest.mark.parametrize("session", ["fresh", "continue"])
+def test_a_resumed_run_starts_fresh_or_continues_as_asked(
+    ralph: Ralph, agent: Agent, environment: dict[str, str], session: str
+) -> None:
+    agent(stream("hm", "s-1"), "claude")
+    before = {"fresh": "continue", "continue": "fresh"}[session]
+    assert ralph("run", "goal", *PROMISE, "-m", "1", "--session", before).code == 1
+    agent(stream("<promise>DONE</promise>", "s-1"), "claude")
+    assert ralph("resume", "-m", "1", "--session", session).code == 0
+    latest = sorted(Path(environment["HOME"]).glob("claude.argv.*"))[-1]
+    assert ("--resume" in latest.read_text().split("\n")) == (session == "continue")
+
+
+@pytest.mark.parametrize("command", ["{}", "{}; exit $?"])
+def test_an_agent_that_worked_and_is_missing_for_a_moment_is_waited_for(
+    live: Callable[..., Any], agent: Agent, command: str
+) -> None:
+    """Its updater moves it away and puts it back."""
+    path = agent("if [ $N = 1 ]; then mv $0 $0.new; echo hm; else echo '<response>DONE</response>'; fi")
+    run = live("run", "goal", "--agent", command.format(path))
+    assert run.until("turn_not_counted")["turn"]["failure"]["kind"] == "transient"
+    Path(f"{path}.new").rename(path)
+    assert run.end() == 0, run.err
+
+
+def test_an_agent_that_never_worked_and_is_missing_ends_the_run_at_once(ralph: Ralph, agent: Agent) -> None:
+    path = agent("echo hm")
+    result = ralph("run", "goal", "--agent", f"rm {path}; {path}; exit $?", "--json")
+    assert (result.code, result.one("run_finished")["outcome"]) == (2, "fatal")

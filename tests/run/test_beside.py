@@ -29,6 +29,25 @@ def waiting(agent: Make, environment: dict[str, str], git: Callable[..., str], w
     return start
 
 
+def test_a_run_in_a_sub_folder_says_that_another_one_is_running_above(
+    waiting: Callable[..., Any],
+    ralph: Callable[..., Any],
+    workspace: Path,
+    eventually: Callable[..., None],
+    agent: Make,
+) -> None:
+    (workspace / "sub").mkdir()
+    run = waiting()
+    eventually((workspace / "started").exists)
+    command = ("run", "-p", "x", "-m", "1", "--json", "--agent", agent("echo hi", "other"))
+    texts = [notice["text"] for notice in ralph(*command, cwd=workspace / "sub").all("notice")]
+    assert any(text.startswith(f"another run is running in {workspace}: ") for text in texts)
+    apart = [notice["text"] for notice in ralph(*command, "--worktree", cwd=workspace / "sub").all("notice")]
+    assert not any("another run" in text for text in apart)
+    run.terminate()
+    run.communicate()
+
+
 def test_worktrees_work_beside_one_another_and_beside_a_run_in_the_tree(
     waiting: Callable[..., Any],
     environment: dict[str, str],

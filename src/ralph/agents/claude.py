@@ -243,7 +243,8 @@ class BlockReader(Reader):
             self.trouble = None
         events: list[AgentEvent] = []
         for denial in wire.rows(table, "permission_denials"):  # older versions report it only at the end
-            events += self.denied(wire.text(denial, "tool_use_id"), wire.text(denial, "tool_name"))
+            given = wire.table(denial, "tool_input")
+            events += self.denied(wire.text(denial, "tool_use_id"), wire.text(denial, "tool_name"), given)
         return [*events, *self.pays(self.usage_in(table))]
 
 

@@ -47,6 +47,10 @@ _LIMIT = (
     r"insufficient[ _](?:quota|credits)|out of (?:extra )?(?:credits|quota|usage)",
     r"credit balance is too low|resource(?:_| |)exhausted|resource has been exhausted|usage_limit_reached",
 )
+_LOST_SESSION = (
+    r"no (?:saved )?(?:conversation|session|thread|rollout)s?\b.{0,40}\b(?:found|matched)|session\b.{0,80}\bnot found",
+    r"invalid session|session that does not exist",
+)
 _FATAL = (
     r"(?:invalid|incorrect|missing|no) (?:or missing )?(?:external )?(?:x-)?api[ _-]?key",
     r"api[ _-]?key (?:is )?(?:invalid|missing|not (?:set|found|valid|configured))",
@@ -57,8 +61,7 @@ _FATAL = (
     r"model: \S{1,100}\Z|issue with the selected model|(?:unknown|invalid|no such) model",
     r"model\b.{0,80}\b(?:not found|does not exist|not supported)",
     r"unknown (?:option|argument|flag)s?|unexpected argument|unrecognized (?:option|argument)s?|no such option",
-    r"no (?:saved )?(?:conversation|session|thread|rollout)s?\b.{0,40}\b(?:found|matched)|session\b.{0,80}\bnot found",
-    r"invalid session",
+    *_LOST_SESSION,
     r"session id\b.{0,80}\balready in use",
     r"not (?:running in|inside) a trusted|not trusted|untrusted",
     r"cannot be used with root",
@@ -113,6 +116,7 @@ _KINDS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     ("fatal", _any(_FATAL)),
     ("transient", _any(_TRANSIENT)),
 )
+_LOST = _any(_LOST_SESSION)
 _STATED = _any((*_LIMIT, *_OVERLOAD, r"(?:error|status|code)[:=]? ?429|HTTP(?:/[\d.]{1,3})? (?:429|50[234]|529)"))
 _BEGINS_AS_ERROR = re.compile(rf'[\W_]*+(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type": ?"error"', re.IGNORECASE)
 _BEGINS_AS_FAULT = re.compile(rf"\W*+{_BEFORE_FAULT}(?:{'|'.join(_TRANSIENT)}|too many requests)\b", re.IGNORECASE)
@@ -167,6 +171,20 @@ def error_in_answer(answer: str) -> Trouble | None:
     """Return the error, if the whole answer of a process that exited with 0 is one."""
     text = answer.strip()
     return Trouble(text) if len(text) < _REASON and _ERROR_AS_ANSWER.fullmatch(text) else None
+
+
+def error_record(output: str) -> Trouble | None:
+    """Return the message of the last line that is an error as JSON: `{"type":"error","message":…}`."""
+    for line in reversed(output.strip().split("\n")[-_LAST_FATAL:]):
+        table = read(line.strip().encode(errors="replace"), TABLE) if '"error"' in line else None
+        if table and (message := text(tables(table, "error"), "message") or text(table, "message")):
+            return Trouble(message)
+    return None
+
+
+def is_lost_session(failure: Failure | None) -> bool:
+    """Whether a turn failed because the session that it should continue is gone."""
+    return failure is not None and failure.kind == "fatal" and _LOST.search(failure.reason) is not None
 
 
 def _states_trouble(line: str, is_near: bool) -> bool:

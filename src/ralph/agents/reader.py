@@ -6,11 +6,12 @@ For agents that print plain text: all of stdout without an echo of the prompt, i
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from msgspec.structs import asdict, replace
 
-from ralph.agents.failures import error_in_answer, failure, stated_in
+from ralph.agents.failures import error_in_answer, error_record, failure, stated_in
 from ralph.agents.protocol import Trouble, TurnRequest
 from ralph.agents.wire import HEAD, TABLE, TODO_TOOLS, Table, arguments, edit, measured, read, summary, todo_items
 from ralph.core.events import (
@@ -24,6 +25,8 @@ from ralph.core.events import (
     ToolStarted,
 )
 from ralph.core.model import Exit, Failure, Turn, Usage
+from ralph.core.text import one_line
+from ralph.errors import to_install
 
 LIMIT = 1 << 20
 
@@ -157,6 +160,7 @@ def without_summary(text: str) -> str:
 _OPEN_CALLS = 1000
 _LONGEST_NAME = 200
 _MOST_DENIALS = 50
+_LONGEST_DENIED = 60  # characters of what a tool was not allowed to do
 
 
 Handler = Callable[[Table], Iterable[AgentEvent] | None]
@@ -188,6 +192,7 @@ class Reader:
         self._said = ""
         self._working = False  # whether a tool was called since its last text
         self._open: dict[str, str] = {}
+        self._given: dict[str, str] = {}  # what each open call is about
         self._denied: dict[str, str] = {}  # tool by call id
         self._understood = False
         self._unread = 0
@@ -241,7 +246,12 @@ class Reader:
         return ()
 
     def unknown(self, kind: str, line: bytes) -> Iterable[AgentEvent]:
-        """Handle a line of JSON without a handler. Only an agent in text mode may have meant it as text."""
+        """Handle a line of JSON without a handler. Only an agent in text mode may have meant it as text.
+
+        An error without a handler may be the last words of an agent that fails.
+        """
+        if kind == "error" and self.request.stream:
+            self._plain.feed(line)
         return (AgentUnknown(kind[:100]),) if self.request.stream else self._plain.feed(line)
 
     def says(self, text: str) -> Iterable[AgentEvent]:
@@ -256,10 +266,10 @@ class Reader:
         self.tool_calls += 1
         self._working = True
         if len(self._open) >= _OPEN_CALLS:
-            del self._open[next(iter(self._open))]
-        self._open[call] = tool
+            self._close(next(iter(self._open)))
         told = arguments(given)
-        events: list[AgentEvent] = [ToolStarted(call, tool, summary(told), edit(told), parent[:_LONGEST_NAME])]
+        self._open[call], self._given[call] = tool, summary(told)
+        events: list[AgentEvent] = [ToolStarted(call, tool, self._given[call], edit(told), parent[:_LONGEST_NAME])]
         if tool in TODO_TOOLS and (items := todo_items(told)) is not None:
             events.append(TodoUpdated(items))
         return events
@@ -268,12 +278,18 @@ class Reader:
         call = call[:_LONGEST_NAME]
         self.tool_errors += not ok
         text, lines, chars = measured(output)
-        name = self._open.pop(call, "")
+        name = self._close(call)
         return [ToolFinished(id=call, name=name, ok=ok, output=text, lines=lines, chars=chars)]
 
-    def denied(self, call: str, tool: str) -> list[AgentEvent]:
-        """Report that a tool was denied, once: some agents repeat it at the end."""
+    def _close(self, call: str) -> str:
+        self._given.pop(call, None)
+        return self._open.pop(call, "")
+
+    def denied(self, call: str, tool: str, given: Any = None) -> list[AgentEvent]:
+        """Report that a tool was denied, such as `Bash(npm test)`, once: some agents repeat it at the end."""
         call, tool = call[:_LONGEST_NAME], tool[:_LONGEST_NAME] or "a tool"
+        what = summary(arguments(given)) or self._given.get(call, "")
+        tool = f"{tool}({one_line(what, _LONGEST_DENIED)})" if what not in ("", tool) else tool
         if call in self._denied or len(self._denied) >= _MOST_DENIALS:
             return []
         self._denied[call] = tool
@@ -330,7 +346,7 @@ class Reader:
             if self.trouble is None:
                 return None
         if self.trouble is None and ended.code:
-            self.trouble = stated_in(self._plain.text)
+            self.trouble = stated_in(self._plain.text) or error_record(self._plain.text)
         return failure(self.trouble, self.notice, ended)
 
 
@@ -341,6 +357,11 @@ def priced(usage: Usage, model: str) -> Usage:
     provider, _, name = model.rpartition("/")
     cost = estimate(usage, name, provider) if model else None
     return replace(usage, cost_usd=cost, estimated=cost is not None)
+
+
+def price_hint() -> str:
+    """Return what makes ralph estimate the cost of an agent that reports only tokens."""
+    return "name its model with --model" + ("" if find_spec("genai_prices") else f" and {to_install('prices')}")
 
 
 def estimate(usage: Usage, model: str, provider: str = "") -> float | None:

@@ -166,6 +166,9 @@ def accept(values: Values, words: list[str]) -> int:
             if interrupt.level:  # what was cut off by it is no trouble of its own
                 raise KeyboardInterrupt from None
             raise
+    if not taken.is_new:
+        print(f"{taken.branch} has nothing to merge: your branch has all of it. Its worktree and the branch are gone.")
+        return 0
     checked = f"{plural(taken.checks, 'check')} passed" if taken.checks else "no check was configured"
     print(f"{taken.branch} is merged: {plural(taken.files, 'file')} changed, {checked}; now at {taken.commit[:12]}.")
     print("Its worktree and its branch are gone; `git reset --keep ORIG_HEAD` would undo the merge.")

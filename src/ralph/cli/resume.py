@@ -29,7 +29,7 @@ SPENT = {
 }
 """What each limit has used up, and the options that give the run more of it."""
 _NEW_LIMIT = "A new limit for the whole run."
-LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo", "sandbox")
+LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo", "sandbox", "session")
 
 
 @command(
@@ -40,6 +40,7 @@ LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo
     options.setting("until", text="Another claim that counts from now on, for example `checks`."),
     options.setting("yolo", text="Let the agent use its tools without asking from now on."),
     options.setting("sandbox.enabled", text="Run it in a sandbox from now on (Linux)."),
+    options.setting("session", text="Start each turn in a fresh session from now on, or continue the last one."),
     DIRECTORY,
     *options.only(options.OUTPUT, "json", "quiet", "verbose"),
     words="[RUN]",
@@ -126,6 +127,8 @@ def with_limits(request: RunRequest, story: StoredRun, values: Values) -> RunReq
         said["maximumIterations"] = done + values["max_iterations"]
     if "until" in values:
         said["until"] = [*request.settings.until, *values["until"]]
+    if "session" in values:
+        said["session"] = values["session"]
     if values.get("yolo"):
         said["yolo"] = True
     if values.get("sandbox"):

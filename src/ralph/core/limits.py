@@ -12,6 +12,7 @@ FIRST_RETRY_WAIT, MAX_RETRY_WAIT = 2.0, 300.0
 AFTER_RESET = 5.0  # agents state the reset to the minute; a turn that is a moment early is wasted
 MAX_RETRIES = 10
 MAX_IDENTICAL = 6
+MIN_RETRY_TIME = 120.0  # seconds of identical failures: an agent's updater or a restart takes less
 MAX_LIMITED_TURNS = 30  # these take a day if no agent states when its limit ends
 IDLE_TIMEOUT = 1800.0  # seconds of silence, for agents whose stream reports everything they do
 CLOCK_SLACK = 5.0  # seconds by which clocks are corrected all the time
@@ -81,7 +82,8 @@ def retry_transient(run: Run) -> Opinions:
     assert failure is not None
     others = (at for at, turn in enumerate(reversed(failed)) if turn.failure and turn.failure.reason != failure.reason)
     same = next(others, len(failed))
-    if len(failed) >= MAX_RETRIES or same >= MAX_IDENTICAL:
+    is_lasting = same >= MAX_IDENTICAL and failed[-1].ended_at - failed[-same].ended_at >= MIN_RETRY_TIME
+    if len(failed) >= MAX_RETRIES or is_lasting:
         yield Stop(Outcome.FAILED, f"the agent failed {len(failed)} times in a row: {one_line(failure.reason)}")
     pause = _doubling(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, len(failed)) * _jitter(run.id, len(failed))
     left = _seconds_until(failed[-1].ended_at + pause, failed[-1], run)

@@ -19,12 +19,13 @@ from ralph import __version__, agents
 from ralph.agents import acp, known
 from ralph.agents.command import dialect_of
 from ralph.agents.protocol import AgentModule
+from ralph.agents.reader import price_hint
 from ralph.agents.wire import TABLE, read
 from ralph.core import events
 from ralph.core.model import Run, Turn
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, one_line, plural
-from ralph.errors import UserError, to_install
+from ralph.errors import UserError
 from ralph.files import PROBE, remove_tree
 from ralph.git import client as git
 from ralph.process.descendants import MARK
@@ -358,7 +359,7 @@ def _cost(turn: Turn) -> Finding:
         by = "estimated from its tokens" if usage.estimated else "as it says"
         return Finding("cost", "ok", f"{money(usage.cost_usd)}, {by}; {plural(usage.tokens, 'token')}")
     if usage.tokens:
-        advice = f"for an estimate, name the model with --model, and {to_install('prices')}; --max-tokens works without"
+        advice = f"for an estimate, {price_hint()}; --max-tokens works without"
         return Finding("cost", "note", f"{usage.tokens} tokens, no price", advice)
     return Finding("cost", "note", "unknown", "--max-cost and --max-tokens have no effect; use --max-time")
 

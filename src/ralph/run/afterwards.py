@@ -54,12 +54,14 @@ class NotTaken(UserError):
 
 
 class TakenOver(Struct, frozen=True):
-    """What was merged. `commit` is where the user's branch is now; `files` changed; `checks` passed before that."""
+    """What was merged. `commit` is where the user's branch is now; `files` changed; `checks` passed before that. If it
+    is not new, the user's branch had all of it already."""
 
     branch: str
     commit: str
     files: int
     checks: int
+    is_new: bool
 
 
 def has_no_branch(run: Listed) -> str:
@@ -107,7 +109,7 @@ def take_over(
         if is_tried:
             worktrees.check_out(tree, commit)
         worktrees.remove(tree)
-        return TakenOver(tree.branch, commit, len(files), len(checks))
+        return TakenOver(tree.branch, commit, len(files), len(checks), commit != base)
 
 
 def refuse_without_branch(home: Git) -> None:

@@ -3,6 +3,7 @@ messages: each is a child process that reads its prompt, and whose stream become
 
 import os
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -15,6 +16,7 @@ from ralph import agents
 from ralph.agents import acp, known, programs
 from ralph.agents.builtin import options, refuse_unready
 from ralph.agents.command import described
+from ralph.agents.failures import is_lost_session
 from ralph.agents.protocol import (
     AgentModule,
     Invocation,
@@ -264,19 +266,25 @@ class CliAgent:
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         at = self._whose(purpose, run)
         choice = self._choices[at]
-        if self._settings.session == "continue" and not choice.purposes and has_lost_session(run, choice):
-            return Turn(
-                text="", exit_code=None, failure=Failure("fatal", f"{choice.name} named no session to continue")
-            )
+        if self._settings.session == "continue" and not choice.purposes and has_unnamed_session(run, choice):
+            reason = f"{choice.name} named no session to continue (ralph resume --session fresh)"
+            return Turn(text="", exit_code=None, failure=Failure("fatal", reason))
         folder = self._context.folder.turn(run.number, purpose, choice.name)
         attempt = _Turn(choice, self._settings, self._context, folder=folder, run=run, purpose=purpose)
         turn = attempt.take(prompt)
+        if attempt.session and is_lost_session(turn.failure):
+            self._context.tell(events.Notice(f"the session of {choice.name} is lost: it starts a fresh one"))
+            attempt.session = None
+            turn = attempt.take(prompt)
         if turn.failure and turn.failure.kind == "fatal":
             choice = self._choices[at] = self._wiser(choice, turn.failure, run.number)
             second = _Turn(choice, self._settings, self._context, folder=folder, run=run, purpose=purpose)
+            second.session = attempt.session
             if second.words(prompt) != attempt.words(prompt):
                 self._context.tell(events.Notice(f"{choice.name} refused an option, and is started without it"))
                 turn = second.take(prompt)
+        if has_worked(run, choice):
+            turn = _missing_for_now(turn)
         # The answer may become part of a prompt or of a file: from here on it holds no keys.
         turn = replace(turn, text=self._context.redact.text(turn.text), agent=choice.name)
         folder.record_end(turn, turn.text.encode("utf-8", "replace"))
@@ -309,10 +317,24 @@ class CliAgent:
         return replace(choice, understands=ask_options(program, question, printed))
 
 
-def has_lost_session(run: Run, choice: Choice) -> bool:
+def has_worked(run: Run, choice: Choice) -> bool:
+    """Whether the agent has finished a turn of this run."""
+    return any(iteration.turn.agent == choice.name and not iteration.turn.failure for iteration in run.iterations)
+
+
+def has_unnamed_session(run: Run, choice: Choice) -> bool:
     """Whether an agent that could continue its session has finished a turn, but never said which session it was in."""
-    worked = any(iteration.turn.agent == choice.name and not iteration.turn.failure for iteration in run.iterations)
-    return choice.module.RESUMES and worked and run.session_of(choice.name) is None
+    return choice.module.RESUMES and has_worked(run, choice) and run.session_of(choice.name) is None
+
+
+NOT_STARTED = (None, 126, 127)  # exit codes: no process, or a shell that cannot execute or find the command
+
+
+def _missing_for_now(turn: Turn) -> Turn:
+    """Make it transient that the agent could not be started: its updater may be replacing it."""
+    if turn.failure is None or turn.failure.kind != "fatal" or turn.exit_code not in NOT_STARTED:
+        return turn
+    return replace(turn, failure=replace(turn.failure, kind="transient"))
 
 
 class _Turn:
@@ -324,7 +346,7 @@ class _Turn:
         self._choice, self._settings, self._context = choice, settings, context
         self._folder, self._run, self._purpose = folder, run, purpose
         continues = settings.session == "continue" and not choice.purposes
-        self._session = run.session_of(choice.name) if continues else None
+        self.session = run.session_of(choice.name) if continues else None
 
     def words(self, prompt: str) -> tuple[str, ...]:
         """What the agent is started with."""
@@ -343,7 +365,7 @@ class _Turn:
             return self._invoke(request, invocation, data)
         except CannotStart as error:
             failure = Failure("fatal", error.advice)
-            return Turn(text="", exit_code=None, failure=failure)
+            return Turn(text="", exit_code=None, failure=failure, ended_at=time.time())
         finally:
             if is_read:
                 write(path, kept)
@@ -358,8 +380,8 @@ class _Turn:
             prompt=prompt,
             prompt_file=self._folder.prompt,
             yolo=settings.yolo and not looks_only,
-            stream=(settings.stream_agent_output or bool(measured)) and self._purpose != "message",
-            session=self._session,
+            stream=settings.stream_agent_output or bool(measured),
+            session=self.session,
             max_turns=settings.agent.max_turns,
             root=os.geteuid() == 0 if hasattr(os, "geteuid") else False,
             scratch=self._folder.scratch() if self._context.sandbox else self._folder.path,
@@ -380,8 +402,9 @@ class _Turn:
         def on_start(pid: int) -> None:
             self._folder.record_start(pid)
             words = tuple(whole_words(word, _LONGEST_WORD, "…") for word in invocation.argv)
+            if self._purpose != "message":
+                context.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug"))
             context.tell(
-                events.Notice(f"Prompt: {one_line(request.prompt)}", "debug"),
                 events.AgentStarted(self._choice.name, words, pid, self._purpose),
             )
 
@@ -436,9 +459,9 @@ class _Turn:
     def _usage_before(self) -> Usage:
         """What the continued session has used already: some agents report their figures over all of it."""
         total = Usage()
-        if self._session:
+        if self.session:
             for turn in (*(i.turn for i in self._run.iterations), *self._run.retries):
-                if turn.session == self._session:
+                if turn.session == self.session:
                     total = total.plus(turn.usage)
         return total
 

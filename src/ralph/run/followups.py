@@ -18,7 +18,7 @@ from ralph.git.client import require_git
 from ralph.git.configuration import GitConfigWatch
 from ralph.git.index import display_path
 from ralph.git.remote import NO_HOOKS, skipped_push_hook
-from ralph.git.scm import MAX_OUTPUT, STOPPED, TASK_TIMEOUT, CommandResult, Runner, run_tasks
+from ralph.git.scm import MAX_OUTPUT, STOPPED, TASK_TIMEOUT, CommandResult, Runner, parse_command, run_tasks
 from ralph.git.worktrees import Worktree, commit_all
 from ralph.loop import Agent, Workspace
 from ralph.process.descendants import MARK
@@ -124,6 +124,7 @@ class Commits:
         self._scm, self._agent, self._context = scm, agent, context
         self._trees, self._workspace, self._finished = trees, workspace, finished
         self._before: set[bytes] = set()
+        self._is_git = Path(parse_command(scm.command)[0]).stem.lower() == "git"
 
     def begin(self) -> None:
         """Tell which files were changed before the run and stay out of its commits, and which hook is skipped."""
@@ -147,7 +148,7 @@ class Commits:
         usage: Usage | None = None
         only: Sequence[bytes] | None = None
         why = ""
-        if "commit" in tasks:
+        if "commit" in tasks and self._has_changes():
             message, usage, why = self._message(run, iteration)
         try:
             why = ("commit" in tasks and self._verify_again(iteration)) or why
@@ -175,6 +176,13 @@ class Commits:
         for done in commits:
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
+
+    def _has_changes(self) -> bool:
+        """Return whether there may be something to commit: a message costs a turn of the agent."""
+        try:
+            return not self._is_git or self._trees.has_uncommitted(all_files=self._scm.all)
+        except UserError:  # the commit will say what is wrong
+            return True
 
     def _message(self, run: Run, iteration: Iteration) -> tuple[str | None, Usage, str]:
         """Ask the agent for a message. Return it, what that cost, and why there is none, if so."""

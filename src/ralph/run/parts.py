@@ -4,10 +4,11 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ralph.agents.reader import price_hint
 from ralph.core import events, rules
 from ralph.core.events import Notice, Tell
-from ralph.core.model import Iteration, Run, Wait
-from ralph.errors import UserError, to_install
+from ralph.core.model import Iteration, Note, Run, Wait
+from ralph.errors import UserError
 from ralph.git.client import find_git
 from ralph.git.protect import Protected
 from ralph.git.worktrees import Worktree
@@ -102,22 +103,22 @@ def make_parts(
     """Return everything that the loop needs. `finished` are the SCM tasks of earlier iterations that are done."""
     mailbox = Mailbox(context.folder.path)
     exams = Exams(context, settings, trees) if settings.exams else None
-    if settings.max_cost or settings.max_tokens:
-        watch_money = warn_if_unmeasured(settings.max_cost, settings.max_tokens, context.tell)
-    else:
-        watch_money = forecast_cost(policy.cap, context.tell)
+    compose = make_composer(
+        settings, policy, goal, diff=trees.diff, redact=context.redact.text, tells_claim=tells_claim
+    )
+    has_budget = bool(settings.max_cost or settings.max_tokens)
+    if not has_budget:
+        compose = with_forecast(compose, policy.cap, context.tell)
     return Parts(
         agent=agent,
         workspace=workspace,
         rules=policy.rules,
-        compose=make_composer(
-            settings, policy, goal, diff=trees.diff, redact=context.redact.text, tells_claim=tells_claim
-        ),
+        compose=compose,
         tell=context.tell,
         wait=_make_wait(context, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(
             *make_followups(settings.scm, agent, context, trees=trees, workspace=workspace, finished=finished),
-            watch_money,
+            *((warn_if_unmeasured(settings.max_cost, settings.max_tokens, context.tell),) if has_budget else ()),
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
         referees=(
@@ -185,8 +186,7 @@ def warn_if_unmeasured(max_cost: float | None, max_tokens: int | None, tell: Tel
         seen.add(turn.agent)
         name = turn.agent or "the agent"
         if max_cost and usage.cost_usd is None:
-            priced = f"name its model with --model and {to_install('prices')}, or use --max-tokens"
-            hint = priced if usage.tokens else "use --max-time"
+            hint = f"{price_hint()}, or use --max-tokens" if usage.tokens else "use --max-time"
             tell(Notice(f"{name} does not tell what it costs: --max-cost cannot end this run; {hint}"))
         if max_tokens and not usage.tokens:
             tell(Notice(f"{name} tells of no tokens: --max-tokens cannot end this run; use --max-time"))
@@ -194,14 +194,23 @@ def warn_if_unmeasured(max_cost: float | None, max_tokens: int | None, tell: Tel
     return warn
 
 
-def forecast_cost(cap: int, tell: Tell) -> Callable[[Run, Iteration], None]:
-    """Return a followup that says after a third of the iterations what all of them will cost, if there is no limit."""
+def with_forecast(
+    compose: Callable[[Run, tuple[Note, ...]], str], cap: int, tell: Tell
+) -> Callable[[Run, tuple[Note, ...]], str]:
+    """Return `compose`, which says after a third of the iterations what all of them will cost.
 
-    def forecast(run: Run, iteration: Iteration) -> None:
-        if cap < 3 or iteration.number != -(-cap // 3) or not (cost := run.usage.cost_usd):
-            return
-        mean = cost / iteration.number
-        text = f"{money(cost)} so far, {money(mean)} an iteration: about {money(mean * cap)} by iteration {cap}"
-        tell(Notice(f"{text}; --max-cost ends it at a sum that you choose", "info"))
+    It does so before the next turn: a run that has ended costs nothing more.
+    """
+    is_told = cap < 3
 
-    return forecast
+    def composed(run: Run, notes: tuple[Note, ...]) -> str:
+        nonlocal is_told
+        done = run.number - 1
+        if not is_told and done == -(-cap // 3) and (cost := run.usage.cost_usd):
+            is_told = True
+            text = f"{money(cost)} so far, {money(cost / done)} an iteration"
+            about = f"about {money(cost / done * cap)} by iteration {cap}; --max-cost ends it at a sum that you choose"
+            tell(Notice(f"{text}: {about}", "info"))
+        return compose(run, notes)
+
+    return composed

@@ -41,7 +41,7 @@ from ralph.run.trees import Trees
 from ralph.settings import settings_files
 from ralph.settings.trust import Watched
 from ralph.show.report import leave
-from ralph.store.folder import RunFolder, prepare, remember_red, workspace_lock
+from ralph.store.folder import RunFolder, occupied_above, prepare, remember_red, workspace_lock
 from ralph.store.journal import Journal
 from ralph.store.mailbox import Mailbox, QuestionListener
 from ralph.store.orphans import kill_orphans
@@ -117,7 +117,7 @@ def play(
             publisher = PullRequestPublisher(request, plan.publish_to, context, trees) if plan.publish_to else None
             parts = _make_parts(plan, policy, context, agent=agent, trees=trees, publisher=publisher)
             context.tell(_run_started(plan, policy, parts, run, worktree))
-            for notice in (*notices, *_claim_notices(plan, policy)):
+            for notice in (*notices, *_claim_notices(plan, policy), *_notices_about_runs_above(trees, context.root)):
                 context.tell(notice)
             run, stop = _run_loop(plan, parts, run, context, trees)
             run = prove_run(run, stop, request, agent=agent, parts=parts, context=context, trees=trees)
@@ -504,6 +504,13 @@ def _finish(
         stop = Stop(Outcome.FATAL, error.advice)
         _tell_end(context, trees, ending(run, stop, context.clock.elapsed()))
     return replace(run, seen=replace(run.seen, elapsed=context.clock.elapsed())), stop
+
+
+def _notices_about_runs_above(trees: Trees, root: Path) -> list[events.Notice]:
+    """Return a notice if another run changes files of the same repository."""
+    above = occupied_above(root, Path(trees.git.root)) if trees.git and not trees.worktree else []
+    way_out = "both may change the same files, and --worktree keeps runs apart"
+    return [events.Notice(f"another run is running in {folder}: {way_out}") for folder in above]
 
 
 def _tell_end(context: Context, trees: Trees, end: Sequence[events.Event]) -> None:

@@ -51,6 +51,10 @@ class Trees:
         """Return the files that were changed since the run began; None if that is unknown."""
         return None
 
+    def has_uncommitted(self, all_files: bool) -> bool:
+        """Return whether there may be changes to commit: any, or only those made since the run began."""
+        return True
+
     def has_moved(self, iteration: Iteration) -> bool:
         """Return whether HEAD has moved since the end of an iteration, so that its work is committed."""
         return False
@@ -158,6 +162,11 @@ class GitTrees(Trees):
         if any(os.path.basename(path) == b".gitignore" for path in changed):
             return self._without_ignored_before(changed)
         return changed
+
+    def has_uncommitted(self, all_files: bool) -> bool:
+        now = self._index.tree()
+        uncommitted = {*changed_paths(self.git, head_of(now), now), *map(os.fsencode, self._index.left_out)}
+        return bool(uncommitted if all_files else uncommitted & {*self.changed_since()})
 
     def _without_ignored_before(self, paths: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Leave out what git ignored when the run began, even if no `.gitignore` names it any more."""

@@ -63,6 +63,7 @@ class EventLines:
         self._held: list[e.Notice] = []
         self._block = ""
         self._has_been_denied = False
+        self._has_fail_actions = verbose  # whether they change the next prompt
         talk = self.talk = TurnLines(style, self.limits, columns)
         self._cut = talk.cut
         self._tellers: dict[type, tuple[str, LineTeller]] = {
@@ -141,6 +142,7 @@ class EventLines:
         paint = self.style.paint
         dot = f" {self.style.marks.dot} "
         self._judged = None
+        self._has_fail_actions = self.verbose or event.preset == "guardrails"
         self.talk.root = event.worktree or event.workspace
         program, space, words = event.agent.partition(" ")
         command = COMMANDS.get(event.preset, "ralph run")
@@ -215,7 +217,7 @@ class EventLines:
             how = f"{exit_words(event.exit_code)}, {took}"
         name = self._cut(short(event.name, 200), 8 + len(how))
         log = path_from_here(os.path.join(self.talk.root, event.log)) if event.log else ""
-        then = ", ".join(short(part, 300) for part in (event.action if self.verbose else "", log) if part)
+        then = ", ".join(short(part, 300) for part in (event.action if self._has_fail_actions else "", log) if part)
         rows = ([self._cut(short(event.void, 500), 6)] if event.void else self._last_lines(event.output)) + (
             [f"{marks.to} {self._cut(then, 6)}"] if then else []
         )

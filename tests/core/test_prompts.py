@@ -9,9 +9,11 @@ from ralph.core.model import Check, Failure, Iteration, Note, Turn, Usage
 from ralph.core.prompts import (
     Brief,
     Compose,
+    asked,
     blocked_message,
     check_note,
     checks,
+    echoes,
     goal,
     guardrails,
     own_words,
@@ -261,3 +263,12 @@ def test_a_promise_must_be_spelled_exactly() -> None:
     nearly = read(promise, "<promise>done</promise>")
     assert nearly is None or nearly.doubt == NOT_EXACT
     assert "put this alone on the last line" in blocked_message("<response>BLOCKED: why</response>", "x", "y")
+
+
+def test_an_agent_that_repeats_the_prompt_twice_is_not_quoting_itself() -> None:
+    """Only ralph's quotation of the last answer is left out, wherever else the same words stand."""
+    end = "When finished, output this.\n\nDONE"
+    prompt, last = f"Make it.\n\n{end}\n", Iteration(number=1, turn=Turn(text=end))
+    assert echoes(end, asked(prompt, last))
+    quoted = goal(Brief(goal="Make it.", number=2, last=last))
+    assert not echoes(end, asked(quoted, last))

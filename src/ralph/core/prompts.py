@@ -38,6 +38,7 @@ class Brief(Struct, frozen=True, kw_only=True):
 
 
 WROTE = "You wrote"
+LAST_RESPONSE = "Last iteration's final response (for context):"
 
 NO_WORK = (
     "Promise detected, but no tool calls/work were performed; "
@@ -84,7 +85,7 @@ def more_checks_failed(names: Sequence[str]) -> str:
 def asked(prompt: str, last: Iteration | None) -> str:
     """Return the prompt without its quotations of the agent, which the agent may repeat."""
     answer = head(clean(last.turn.text), ANSWER_LIMIT) if last else ""
-    lines = (prompt.replace(answer, "", 1) if answer.strip() else prompt).split("\n")
+    lines = prompt.replace(f"{LAST_RESPONSE}\n{answer}", "", 1).split("\n")
     return "\n".join(line for line in lines if not line.startswith(WROTE))
 
 
@@ -160,7 +161,7 @@ def goal(brief: Brief) -> str:
     framed = (
         f"This is Ralph iteration {brief.number}.\n"
         f"Original goal:\n{brief.goal}\n\n"
-        f"Last iteration's final response (for context):\n{answer}\n\n"
+        f"{LAST_RESPONSE}\n{answer}\n\n"
         "Continue refining toward the original goal.  When the goal is\n"
         f"complete, {ending} to end the loop."
     )

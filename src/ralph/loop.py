@@ -62,6 +62,7 @@ class Parts(Struct, kw_only=True):
     run the checks before the first turn. `examine_start` is called then as well, for the exams. `referees` (reviews,
     exams, a host's checks) cost time or money, so they are asked in order only about an iteration that `is_claimed`: it
     claims to be done, and every gate agrees. Each returns the iteration with its result; a rule reads that as a gate.
+    `measure_start` adds the number before the first turn, in a run that optimises one.
     """
 
     agent: Agent
@@ -78,6 +79,7 @@ class Parts(Struct, kw_only=True):
     cap: int | None = None
     uncounted: Sequence[FailureKind] = UNCOUNTED
     baseline: bool = False
+    measure_start: Callable[[Run], Run] | None = None
 
 
 def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, Stop]:
@@ -98,6 +100,8 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
                 is_new = False
                 run = take_baseline(run, parts) if parts.baseline and run.baseline is None else run
                 parts.examine_start()
+            if parts.measure_start and run.start is None:
+                run = parts.measure_start(run)
             run = run.seeing(parts.workspace.look(run))
             verdict = judge(run, parts.rules)
             if isinstance(verdict, Continue) and verdict.wait:

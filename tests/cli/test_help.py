@@ -86,7 +86,21 @@ def test_ralph_alone_lists_the_everyday_commands_on_one_screen(ralph: Ralph) -> 
     lines = ralph().out.splitlines()
     assert len(lines) <= 24
     listed = [line.split()[0] for line in lines[lines.index("Everyday commands:") + 1 :] if line.startswith("  ")]
-    assert listed == ["demo", "init", "doctor", "loop", "run", "plan", "work", "ps", "show", "stop", "resume", "accept"]
+    assert listed == [
+        "demo",
+        "init",
+        "doctor",
+        "loop",
+        "run",
+        "plan",
+        "work",
+        "tune",
+        "ps",
+        "show",
+        "stop",
+        "resume",
+        "accept",
+    ]
 
 
 def test_help_explains_a_command_and_lists_all_of_them(ralph: Ralph) -> None:

@@ -68,8 +68,8 @@ Refusal = Callable[[str | bytes], list[str]]
         ('{"completionResponse": ""}', ':1: completionResponse: expected text that is not blank, got ""'),
         (
             '{"preset": "gaurdrails"}',
-            ':1: preset: expected one of "guardrails", "goal", "checks", "promise", "supervise", got "gaurdrails"; '
-            'did you mean "guardrails"?',
+            ':1: preset: expected one of "guardrails", "goal", "checks", "tune", "promise", "supervise", '
+            'got "gaurdrails"; did you mean "guardrails"?',
         ),
         (
             '{"checkTimeout": "5 parsecs"}',

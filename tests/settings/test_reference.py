@@ -28,7 +28,7 @@ def test_defaults_are_written_as_one_would_write_them() -> None:
     assert "| `grace` | a duration | `30s` |" in page
     assert "| `maxLog` | a size | `32MB` |" in page
     assert "| `command` | text that is not blank | (needed) |" in page
-    assert "| `checkTimeout` |  |  | `2m` |  |  |" in page
+    assert "| `checkTimeout` |  |  | `2m` |  | `10m` |  |" in page
 
 
 def test_every_table_has_as_many_cells_in_each_row() -> None:

@@ -31,6 +31,7 @@ from ralph.process.signals import ANNOUNCEMENT, Interrupt, interrupt_on_signals
 from ralph.run import options
 from ralph.run.context import Tick
 from ralph.run.launch import Launched
+from ralph.run.measure import measuring_command, scripts_of
 from ralph.run.plan import Place, prepare, workspace_place
 from ralph.run.play import make_clock, report_refusal
 from ralph.run.play import play as play_plan
@@ -86,6 +87,8 @@ def _make_request(command: str, asked: Request) -> tuple[RunRequest, LoadedSetti
         raise no_goal()
     if loaded.settings.preset == "checks" and not loaded.settings.checks:
         loaded = _with_detected_checks(loaded, asked.workspace)
+    if loaded.settings.preset == "tune":
+        loaded = replace(loaded, settings=_with_tuning(loaded.settings, asked.workspace))
     request = RunRequest(
         settings=loaded.settings,
         workspace=str(asked.workspace),
@@ -140,6 +143,12 @@ def _with_detected_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSett
     if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
         raise UserError("no checks given", f"name yours: {words}")
     return replace(loaded, settings=override(loaded.settings, {"checks": found}))
+
+
+def _with_tuning(settings: Settings, workspace: Path) -> Settings:
+    """Return the settings of a run that optimises a number: in a worktree, with the measuring script protected."""
+    scripts = scripts_of(measuring_command(settings.tune).command, workspace)
+    return override(settings, {"worktree": True, "protect": [*scripts, *settings.protect]})
 
 
 def _ignored_input(request: RunRequest, loaded: LoadedSettings) -> list[Notice]:
@@ -331,3 +340,19 @@ def loop(values: dict[str, Any], words: list[str]) -> int:
 
     If the checks turned green in this run and the agent has nothing to add, that counts as COMPLETE."""
     return run_command("loop", values, words)
+
+
+@command(
+    *options.TUNE,
+    words="GOAL [PATH]",
+    examples=(
+        'ralph tune "Make parsing faster" --minimize cpu:"python bench.py" --check "pytest -q" --max-cost 5',
+        'ralph tune "Make the bundle smaller" --minimize "npm run -s size" --target 40000',
+    ),
+)
+def tune(values: dict[str, Any], words: list[str]) -> int:
+    """Optimise a number: keep each attempt that measures better than noise, and undo the others.
+
+    Every attempt has to pass each --check before it is measured. Kept attempts are commits on the run's own branch:
+    `ralph accept` merges them."""
+    return run_command("tune", values, words)

@@ -29,6 +29,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 MANY_OPTIONS = 20  # with more, `-h` shows only the common ones
 COMMON = frozenset(
     {"prompt_file", "agent", "model", "yolo", "check", "until", "tasks", "protect", "worktree", "sandbox"}
+    | {"minimize", "maximize", "metric", "target", "stuck"}
     | {"maximum_iterations", "max_restarts", "max_cost", "max_time", "dry_run", "root", "project", "task", "jobs"}
 )
 """The options that `-h` shows; `--help` shows all of them."""
@@ -147,7 +148,7 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     return [name for name in names if name.startswith(incomplete)]
 
 
-EVERYDAY = ("demo", "init", "doctor", "loop", "run", "plan", "work", "ps", "show", "stop", "resume", "accept")
+EVERYDAY = ("demo", "init", "doctor", "loop", "run", "plan", "work", "tune", "ps", "show", "stop", "resume", "accept")
 SECTIONS = {
     "Start": {
         "demo": "watch a run on a small example, with a scripted agent",
@@ -159,6 +160,7 @@ SECTIONS = {
         "run": "run an agent with your own prompts and presets",
         "plan": "turn a goal into tasks with checks",
         "work": "run a task list in parallel and merge what passes",
+        "tune": "optimise a number, and keep what measures better",
         "worker": "run tasks from a shared database",
         "resume": "continue a paused, stopped or unfinished run",
         "ui": "open the terminal UI",
@@ -202,7 +204,7 @@ SECTIONS = {
 SUMMARIES = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
 MODULES = {
-    "loop": "run",
+    **dict.fromkeys(("loop", "tune"), "run"),
     **dict.fromkeys(("ps", "show", "logs"), "watch"),
     **dict.fromkeys(("tell", "pause", "stop", "ask"), "steer"),
     **dict.fromkeys(("report", "diff", "accept", "discard", "rewind", "clean", "learn", "trust"), "results"),

@@ -5,6 +5,7 @@ from typing import Protocol, get_args
 
 from msgspec import Struct
 
+from ralph.core.measuring import Comparison, Start
 from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
 from ralph.core.proof import Proof
 
@@ -184,6 +185,24 @@ class ExamFinished(Struct, frozen=True):
     passed: bool
 
 
+class MeasurementStarted(Struct, frozen=True):
+    """A run of the measuring command, or a pair of them, starts."""
+
+    name: str
+
+
+class StartMeasured(Struct, frozen=True):
+    """The number before the first turn, in a run that optimises it."""
+
+    start: Start
+
+
+class EndMeasured(Struct, frozen=True):
+    """The best version compared with the version that the run started from."""
+
+    comparison: Comparison
+
+
 class ClaimRejected(Struct, frozen=True):
     claim: str
     gate: str
@@ -346,9 +365,11 @@ TurnEvent = AgentStarted | AgentEvent | Unheard | AgentFinished | TurnNotCounted
 CheckEvent = Baseline | CheckStarted | CheckFinished | ReviewStarted | ReviewFinished | ClaimRejected
 ExamEvent = ExamStarted | ExamFinished
 ProofEvent = ProofStarted | ProofAsked | ProofFinished
+MeasurementEvent = MeasurementStarted | StartMeasured | EndMeasured
 PersonEvent = Waiting | Paused | Continued | QuestionAsked | PersonTold
 ResultEvent = Spent | ScmFinished | Notice | IterationFinished | Converged | Stalled | Exhausted | RunFinished
-Event = RunStarted | IterationStarted | TurnEvent | CheckEvent | ExamEvent | ProofEvent | PersonEvent | ResultEvent
+RefereeEvent = ExamEvent | ProofEvent | MeasurementEvent
+Event = RunStarted | IterationStarted | TurnEvent | CheckEvent | RefereeEvent | PersonEvent | ResultEvent
 
 
 def named(kinds: Iterable[type]) -> dict[type, str]:

@@ -32,6 +32,8 @@ class Metric(Struct, frozen=True):
     maximize: bool = False
     name: str = ""
     min_gain: float = MIN_GAIN
+    unit: str = ""
+    target: float | None = None
 
     def gain(self, before: float, after: float) -> float:
         """Return the relative gain from `before` to `after`; positive is better."""
@@ -39,6 +41,44 @@ class Metric(Struct, frozen=True):
         if not change:
             return 0.0
         return change / abs(before) if before else math.copysign(math.inf, change)
+
+    def has_reached_target(self, value: float) -> bool:
+        return self.target is not None and (value >= self.target if self.maximize else value <= self.target)
+
+
+class Start(Struct, frozen=True):
+    """The measurements of the version that a run starts from."""
+
+    metric: Metric
+    values: tuple[float, ...]
+
+    @property
+    def value(self) -> float:
+        return median(self.values)
+
+    @property
+    def noise(self) -> Noise:
+        return classify_noise(self.values, self.metric.min_gain)
+
+
+class Comparison(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A candidate compared with the best version before it, or at the end of a run the best version with the start.
+
+    `before` and `after` are medians, `gain` is the median gain of all pairs and `middle_half` the gains between which
+    half of them lie; without `pairs` each side has one value. `problem`: why there is no number. `is_certain`: False if
+    there was no time for enough pairs. `is_noisy`: one version gave two values, so the metric is noisy from now on.
+    """
+
+    before: float
+    after: float | None = None
+    gain: float = 0.0
+    middle_half: tuple[float, float] | None = None
+    pairs: int = 0
+    better: int = 0
+    kept: bool = False
+    problem: str = ""
+    is_certain: bool = True
+    is_noisy: bool = False
 
 
 def read_number(output: str, name: str = "") -> float | None:

@@ -7,6 +7,8 @@ from typing import Concatenate, Literal, ParamSpec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ralph.core.measuring import Comparison, Start
+
 
 class Outcome(Enum):
     """How a run ended."""
@@ -230,7 +232,8 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One agent turn, its checks, and the look at the workspace after it. Numbered from 1. `told` are the notes of a
-    person that its prompt held: recorded with it, so that each is given exactly once."""
+    person that its prompt held: recorded with it, so that each is given exactly once. `measured` is what came of it
+    in a run that optimises a number."""
 
     number: int
     turn: Turn
@@ -242,6 +245,7 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     checked: bool = True
     told: tuple[PersonNote, ...] = ()
     tasks_done: int | None = None
+    measured: Comparison | None = None
 
     @property
     def turns(self) -> list[Turn]:
@@ -262,7 +266,8 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def is_refused(self) -> bool:
         """Whether a referee refused the claim of this iteration."""
         reviewed = not any(review.changes or review.is_interrupted for review in self.reviews)
-        return not self.is_green or not reviewed or not all(exam.passed for exam in self.exams)
+        brings_nothing = self.measured is not None and not self.measured.kept
+        return not self.is_green or not reviewed or brings_nothing or not all(exam.passed for exam in self.exams)
 
     @property
     def passes_checks(self) -> bool:
@@ -279,6 +284,7 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The history so far. `baseline` are the results of the checks before the first turn, None if they were not run;
+    `start` are the measurements of the version that it starts from, if it optimises a number;
     `retries` are the turns since the last iteration that do not count as one; `limited` are
     earlier ones in which other agents ran into a usage limit; `spent` is what all turns that count nowhere else have
     cost; `resumed` is how many iterations lie before the last resumption."""
@@ -287,6 +293,7 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
     goal: str = ""
     base_tree: str | None = None
     baseline: tuple[Check, ...] | None = None
+    start: Start | None = None
     iterations: tuple[Iteration, ...] = ()
     retries: tuple[Turn, ...] = ()
     limited: tuple[Turn, ...] = ()

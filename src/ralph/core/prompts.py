@@ -35,6 +35,9 @@ class Brief(Struct, frozen=True, kw_only=True):
     counted: bool = False
     ultrawork: bool = False
     tells_claim: bool = False
+    metric: str = ""
+    attempts: str = ""
+    protected: tuple[str, ...] = ()
 
 
 WROTE = "You wrote"
@@ -207,6 +210,42 @@ def _errors(brief: Brief) -> str:
     return "\n\n".join(errors)
 
 
+def tune(brief: Brief) -> str:
+    """Return a prompt for one more attempt at a better number, with what was tried and what came of it."""
+    notes = [_with_output(note, brief).text for note in brief.notes if note.about != "checks"]
+    sections = (
+        ("Task", brief.goal),
+        ("The number", brief.metric),
+        ("Instructions", _tune_instructions(brief)),
+        ("What was tried", _fence(brief.attempts, "attempts", brief)),
+        ("Changes so far", _fence(head(clean(brief.diff), DIFF_LIMIT, "\n... [truncated]"), "diff", brief)),
+        ("Why the last attempt was dropped", _errors(brief)),
+        ("Notes", "\n\n".join(notes)),
+    )
+    return "\n\n".join(f"# {title}\n\n{body}" for title, body in sections if body)
+
+
+def _tune_instructions(brief: Brief) -> str:
+    lines = [
+        f"This is attempt {brief.number}{f'/{brief.cap}' if brief.cap else ''}. Make one change that improves the "
+        "number, then stop: it is measured for you after your turn.",
+        "It is kept if the number is better than noise. Otherwise your files are restored, and the attempt stays in "
+        "the table below. Don't repeat what was tried.",
+        "Don't commit. What the code does must not change, and neither may the way it is measured.",
+    ]
+    if brief.protected:
+        lines.append(f"These files must not change: {listed(brief.protected, MAX_CHECKS)}")
+    if brief.checks:
+        lines += ["All of these checks must pass (exit code 0), or the attempt is dropped:"]
+        lines += [f"- {command}" for command in brief.checks]
+    lines.append(
+        "End your answer with one line that names your idea: `IDEA: what you changed, and why it should help`."
+    )
+    if brief.nonce:
+        lines.append(_about_fences(brief))
+    return "\n".join(lines)
+
+
 def promise(brief: Brief) -> str:
     """Return the contract first; later the reminder that the promise is missing, and the task again."""
     marker = brief.claim.marker if brief.claim else "<promise>DONE</promise>"
@@ -301,6 +340,7 @@ COMPOSERS: dict[str, Compose] = {
     "guardrails": guardrails,
     "goal": goal,
     "checks": checks,
+    "tune": tune,
     "promise": promise,
     "supervise": supervise,
 }

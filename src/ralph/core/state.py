@@ -74,7 +74,7 @@ Summary = TypeVar("Summary", bound=RunSummary)
 
 _IRRELEVANT = frozenset({
     *(e.AgentText, e.ToolStarted, e.ToolFinished, e.AgentUnknown, e.Unheard, e.AgentFinished),
-    *(e.IterationStarted, e.CheckStarted, e.CheckFinished, e.Notice),
+    *(e.IterationStarted, e.CheckStarted, e.CheckFinished, e.MeasurementStarted, e.Notice),
     *(e.ExamStarted, e.ExamFinished),
 })  # fmt: skip
 
@@ -178,10 +178,13 @@ _THINKING, _NOTHING = object(), object()
 
 _SAYS = {
     *(e.ToolStarted, e.AgentStarted, e.AgentProgress, e.IterationStarted),
-    *(e.CheckStarted, e.ReviewStarted, e.ExamStarted, e.ProofStarted, e.Waiting, e.Paused),
+    *(e.CheckStarted, e.MeasurementStarted, e.ReviewStarted, e.ExamStarted, e.ProofStarted, e.Waiting, e.Paused),
 }
 _THINKS = {e.AgentText, e.ToolFinished}
-_ENDS = {e.AgentFinished, e.CheckFinished, e.ReviewFinished, e.ExamFinished, e.ProofFinished, e.Continued}
+_ENDS = {
+    *(e.AgentFinished, e.CheckFinished, e.ReviewFinished, e.ExamFinished, e.ProofFinished, e.Continued),
+    *(e.StartMeasured, e.IterationFinished, e.EndMeasured),
+}
 
 
 class Activity:
@@ -234,6 +237,8 @@ class Activity:
                 return short(progress.text, 200)
             case e.CheckStarted() as check:
                 return f"check {short(check.name, 200)}"
+            case e.MeasurementStarted() as measurement:
+                return f"measuring {short(measurement.name, 200)}"
             case e.ReviewStarted() as review:
                 return f"review {short(review.name, 200)}"
             case e.ExamStarted() as exam:

@@ -23,10 +23,13 @@ _CLEANUP = "import sys; from ralph.git.throwaway import remove_copy; remove_copy
 
 
 @contextmanager
-def check_out_copy(home: Git, run_id: str, commit: str, keeper: Keeper) -> Iterator[Worktree]:
-    """Yield a new worktree of the user's repository `home` at this commit; it is gone afterwards."""
+def check_out_copy(home: Git, run_id: str, commit: str, keeper: Keeper, name: str = "") -> Iterator[Worktree]:
+    """Yield a new worktree of the user's repository `home` at this commit; it is gone afterwards.
+
+    `name` tells several copies of one run apart.
+    """
     free = replace(home, deadline=None)  # an interrupted run still has to tidy up
-    copy = worktree_named(free, f"-{run_id}-{os.getpid()}.copy", "")
+    copy = worktree_named(free, f"-{run_id}{name}-{os.getpid()}.copy", "")
     argv = (sys.executable, "-P", "-c", _CLEANUP, copy.path, home.root, home.git_dir)
     try:
         with worktree_lock(home):

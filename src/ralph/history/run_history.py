@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 from ralph.core import events as e
 from ralph.core.backlog import Board
+from ralph.core.gains import attempt_result, is_kept, read_idea
+from ralph.core.measuring import Comparison, Start
 from ralph.core.model import Check, FileChange, Iteration, Refusal, Usage
 from ralph.core.proof import Proof
 from ralph.core.state import RunSummary, after
@@ -27,6 +29,8 @@ _COUNTED = e.NAMES.keys() - UNCOUNTED
 IterationResult = Literal[
     "unfinished",
     "done",
+    "kept",
+    "dropped",
     "failed",
     "refused",
     "checks failed",
@@ -66,7 +70,8 @@ class PastIteration(Struct, kw_only=True):
     `uncounted` counts the turns that ended by a usage limit or a temporary failure; `refused` are the objections to its
     claim; `exams` are their names and whether they passed; `files` is None if unknown; `is_whole`: it finished;
     `is_accepted`: the run ended with it as done; `is_unjudged`: the run was interrupted before it looked for a
-    claim; `awaits_children`: its claim waits for them.
+    claim; `awaits_children`: its claim waits for them. In a run that optimises a number, `idea` says what it tried,
+    and `gain` what came of it.
     """
 
     number: int
@@ -92,6 +97,10 @@ class PastIteration(Struct, kw_only=True):
     denials: tuple[str, ...] = ()
     scm: list[tuple[str, bool, str]] = []
     tree: str | None = None
+    measured: Comparison | None = None
+    idea: str = ""
+    gain: str = ""
+    is_kept: bool = False
     files: list[FileChange] | None = None
     is_whole: bool = False
     is_accepted: bool = False
@@ -117,7 +126,9 @@ class PastIteration(Struct, kw_only=True):
 
     def judge(self) -> None:
         """Set `result` from what is known by now. An accepted iteration is done even if its turn failed."""
-        if not self.is_whole or self.is_accepted:
+        if self.gain:
+            self.result = "kept" if self.is_kept else "dropped"
+        elif not self.is_whole or self.is_accepted:
             self.result = "done" if self.is_whole else "unfinished"
         elif self.failure or self.refused:
             self.result = "failed" if self.failure else "refused"
@@ -128,7 +139,7 @@ class PastIteration(Struct, kw_only=True):
 
 
 class Span(Struct):
-    """A period of the run. `kind` is turn, check, wait or pause."""
+    """A period of the run. `kind` is turn, check, measurement, wait or pause."""
 
     kind: str
     began: float
@@ -165,7 +176,8 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
     `state` is its outcome, or what it does now; `check_names` are the checks it was started with, `baseline` their
     results before the first turn, `red_before` those that failed in an earlier run here. `proof` is what `--prove` or
-    `ralph prove` found about its last state.
+    `ralph prove` found about its last state. If it optimises a number, `first_numbers` are those of the start, and
+    `end_numbers` compare the best version with it.
     """
 
     state: str = "running"
@@ -176,6 +188,8 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     gates: tuple[str, ...] = ()
     check_names: list[str] = field(default_factory=list)
     baseline: list[CheckResult] = field(default_factory=list)
+    first_numbers: Start | None = None
+    end_numbers: Comparison | None = None
     usage: Usage = Usage()
     iterations: list[PastIteration] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
@@ -243,6 +257,8 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
     def trees(self) -> dict[int, tuple[str, str]]:
         """Return the git trees before and after each iteration that has one; under 0, those around the whole run."""
+        if self.first_numbers:
+            return self._trees_of_attempts()
         if ":" not in (self.base_tree or ""):  # without git there is only a fingerprint
             return {}
         before, found = self.base_tree, {}
@@ -252,6 +268,17 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
                 before = one.tree
         if found and self.base_tree and before:
             found[0] = (self.base_tree, before)
+        return found
+
+    def _trees_of_attempts(self) -> dict[int, tuple[str, str]]:
+        """The same for a run that optimises a number: each attempt begins with the best version before it."""
+        best, found = self.base_tree, {}
+        for one in self.iterations:
+            if best and one.tree:
+                found[one.number] = (best, one.tree)
+                best = one.tree if one.result == "kept" else best
+        if found and self.base_tree and best:
+            found[0] = (self.base_tree, best)
         return found
 
 
@@ -353,7 +380,11 @@ class Fold:
             case e.IterationFinished():
                 if not iterations or iterations[-1].is_whole:
                     self._start(event.iteration, at)
+                self._close(at)
                 _fill(iterations[-1], event.record, at, self._root)
+                if self.history.first_numbers:
+                    iterations[-1].idea = read_idea(event.record.turn.text)
+                    iterations[-1].gain = attempt_result(event.record, self.history.first_numbers.metric)
                 self._spend(iterations[-1:], event.record.usage)
             case e.TodoUpdated():
                 self._todo = event.items
@@ -363,6 +394,14 @@ class Fold:
                 self._spend(iterations[-1:], event.turn.usage)
             case e.Baseline():
                 self.history.baseline = [_check_result(check, check.duration, self._root) for check in event.checks]
+            case e.StartMeasured():
+                self._close(at)
+                self.history.first_numbers = event.start
+            case e.EndMeasured():
+                self._close(at)
+                self.history.end_numbers = event.comparison
+            case e.MeasurementStarted():
+                self._begin("measurement", at, "the number")
             case e.CheckStarted():
                 self._begin("check", at, short(event.name, 200))
                 self.running.add(short(event.name, 200))
@@ -424,7 +463,7 @@ class Fold:
         history.outcome = history.state = short(event.outcome, 40)
         history.reason, history.ended = clean(event.reason), at
         if history.iterations:
-            history.iterations[-1].is_accepted = history.outcome == "done"
+            history.iterations[-1].is_accepted = history.outcome == "done" and history.first_numbers is None
             history.iterations[-1].is_unjudged = history.outcome == "interrupted"
 
     def _spend(self, iterations: list[PastIteration], usage: Usage) -> None:
@@ -478,4 +517,5 @@ def _fill(past: PastIteration, record: Iteration, at: float, root: str) -> None:
     past.restored = [short(path, 300) for path in record.touched]
     past.denials = tuple(short(tool, 80) for tool in turn.denials)
     past.told = [clean(note.text) for note in record.told]
+    past.measured, past.is_kept = record.measured, is_kept(record)
     past.tree, past.is_checked, past.is_whole = record.tree, record.checked, True

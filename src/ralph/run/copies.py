@@ -34,18 +34,20 @@ def open_copy(
     workspace: str,
     *,
     sealed: Settings | None = None,
+    name: str = "",
 ) -> Iterator[PreparedCopy]:
     """Yield a copy of this commit: `.worktreeinclude` and `--setup` are applied, in a sandbox if the run has one.
 
     `home` is the user's repository, `workspace` the user's folder in it. Nothing is left afterwards. With `sealed`, the
     settings for what is run there, that sandbox lets programs write to the copy and to /tmp only.
+    `name` tells several copies of one run apart.
     """
     # The mark and the sandbox of the run itself stay apart.
-    folder = RunFolder(context.folder.path.parent.parent, f"{context.folder.id}{COPY_SUFFIX}")
+    folder = RunFolder(context.folder.path.parent.parent, f"{context.folder.id}{name}{COPY_SUFFIX}")
     folder.path = context.folder.path
     # Python compares the times of modules by the second: it might run the one that it compiled a moment ago.
     env = {**context.env, "PYTHONDONTWRITEBYTECODE": "1"}
-    with check_out_copy(home, context.folder.id, commit, context.keeper) as worktree:
+    with check_out_copy(home, context.folder.id, commit, context.keeper, name) as worktree:
         outside = replace(context, root=Path(worktree.workspace), folder=folder, env=env, sandbox=None, task=None)
         fill_worktree(worktree, outside, settings, workspace, settings.work.setup)
         with open_check_sandbox(outside, sealed or settings, workspace, sealed=sealed is not None) as inside:

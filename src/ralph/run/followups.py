@@ -47,15 +47,17 @@ def make_followups(
     trees: Trees,
     workspace: Workspace,
     finished: frozenset[tuple[int, str]] = frozenset(),
+    settle: Followup | None = None,
 ) -> Sequence[Followup]:
-    """Return what to do after each iteration. `finished` are the SCM tasks of iterations that are already done."""
+    """Return what to do after each iteration. `finished` are the SCM tasks of iterations that are already done;
+    `settle`, if given, decides what is committed to the branch of the run's worktree."""
     made: list[Followup] = [ProgressFile(context).write]  # first: it must be there even if the rest fails
     if scm is not None and scm.tasks:
         commits = Commits(scm, agent, context, trees=trees, workspace=workspace, finished=finished)
         commits.begin()
         made.append(commits.make)
     if trees.worktree is not None:
-        made.append(commit_to_branch(trees.worktree, context))
+        made.append(settle or commit_to_branch(trees.worktree, context))
     return [*made, _archive_logs(context)]
 
 

@@ -16,12 +16,12 @@ from ralph.settings import PRESETS, Settings, format_duration
 from ralph.settings.schema import format_size, parse_duration, parse_size
 from ralph.settings.validate import bare_type, field_types, metas_of
 
-Kind = Literal["flag", "optional", "list", "int", "float", "text"]
+Kind = Literal["flag", "optional", "list", "int", "float", "number", "text"]
 Values = dict[str, Any]
 
-KINDS: dict[str, Kind] = {"": "flag", "N": "int", "USD": "float"}
+KINDS: dict[str, Kind] = {"": "flag", "N": "int", "USD": "float", "NUMBER": "number", "PERCENT": "number"}
 FORMATS: dict[Any, Callable[[Any], str]] = {parse_duration: format_duration, parse_size: format_size}
-PRESET_OF = {"loop": "checks", "work": "checks", "task": "supervise", "job": "supervise"}
+PRESET_OF = {"loop": "checks", "tune": "tune", "work": "checks", "task": "supervise", "job": "supervise"}
 """The preset of each command; that of `run` and the others is a setting, `guardrails` by default."""
 COMPATIBILITY = "Compatibility"
 
@@ -39,7 +39,11 @@ class NumberType(click.ParamType):  # type: ignore[type-arg]  # generic since cl
             self.fail(f"expected {self.name}, got {value!r}", param, ctx)
 
 
-NUMBERS = {"int": NumberType(int, "a whole number"), "float": NumberType(float, "dollars as a plain number, such as 5")}
+NUMBERS = {
+    "int": NumberType(int, "a whole number"),
+    "float": NumberType(float, "dollars as a plain number, such as 5"),
+    "number": NumberType(float, "a number"),
+}
 
 
 class Option(click.Option):
@@ -385,6 +389,26 @@ RUN = (*PRESET, *_LOOPING, *OLD_DONE, *OLD, *OLD_GOAL)
 _LONG_RESPONSE = _group(COMPATIBILITY, Option("--completion-response TEXT", OLD_DONE[0].help or ""))
 LOOP = (*CONFIG, *_LOOPING, *_LONG_RESPONSE, *OLD_DONE[1:], *OLD, *OLD_GOAL)
 
+TUNE = (
+    *_group(
+        "Number",
+        setting("tune.minimize"),
+        setting("tune.maximize"),
+        setting("tune.metric"),
+        setting("tune.minGain"),
+        setting("tune.target"),
+        setting("stuck", text="End after N attempts in a row that brought nothing.", shows_default=True),
+    ),
+    *without(GOAL, "comments"),
+    *AGENT,
+    *only(DONE, "check", "check_timeout", "parallel_checks", "fail_fast", "protect", "exam", "exam_tries"),
+    *LIMITS,
+    *only(PLACE, "setup", "sandbox", "sandbox_net"),
+    *OUTPUT,
+    *DETACH,
+    *OLD,
+)
+
 WHICH_TASK = _group(
     "Task",
     Option("--root DIR", "The folder of all projects."),
@@ -469,6 +493,7 @@ PLAN = (
 COMMANDS: dict[str, tuple[Option, ...]] = {
     "run": RUN,
     "loop": LOOP,
+    "tune": TUNE,
     "task": TASK,
     "job": JOB,
     "work": WORK,

@@ -7,6 +7,7 @@ from pathlib import Path
 from ralph.agents.reader import price_hint
 from ralph.core import events, rules
 from ralph.core.events import Notice, Tell
+from ralph.core.gains import is_measurable
 from ralph.core.model import Iteration, Note, Run, Wait
 from ralph.errors import UserError
 from ralph.git.client import find_git
@@ -21,6 +22,7 @@ from ralph.run.policy import Policy, make_composer
 from ralph.run.request import refuse_hidden_link
 from ralph.run.review_claims import Reviewers
 from ralph.run.trees import GitTrees, Trees
+from ralph.run.tuning import Tuning
 from ralph.run.workspace import LocalWorkspace, TasksFile
 from ralph.settings import Settings
 from ralph.show.words import money
@@ -99,8 +101,10 @@ def make_parts(
     tells_claim: bool = False,
     finished: frozenset[tuple[int, str]] = frozenset(),
     referees: Sequence[Callable[[Run, Iteration, Parts], Iteration]] = (),
+    tuning: Tuning | None = None,
 ) -> Parts:
-    """Return everything that the loop needs. `finished` are the SCM tasks of earlier iterations that are done."""
+    """Return everything that the loop needs. `finished` are the SCM tasks of earlier iterations that are done;
+    `tuning` measures and settles each attempt of a run that optimises a number."""
     mailbox = Mailbox(context.folder.path)
     exams = Exams(context, settings, trees) if settings.exams else None
     compose = make_composer(
@@ -117,20 +121,29 @@ def make_parts(
         tell=context.tell,
         wait=_make_wait(context, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(
-            *make_followups(settings.scm, agent, context, trees=trees, workspace=workspace, finished=finished),
+            *make_followups(
+                settings.scm,
+                agent,
+                context,
+                trees=trees,
+                workspace=workspace,
+                finished=finished,
+                settle=tuning.settle if tuning else None,
+            ),
             *((warn_if_unmeasured(settings.max_cost, settings.max_tokens, context.tell),) if has_budget else ()),
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
         referees=(
-            *Reviewers(settings, goal, context, trees).referees,
+            *((tuning.measure,) if tuning else Reviewers(settings, goal, context, trees).referees),
             *((exams.examine,) if exams else ()),
             *referees,
         ),
-        is_claimed=policy.is_claimed,
+        is_claimed=is_measurable if tuning else policy.is_claimed,
         examine_start=exams.take_baseline if exams and settings.baseline is not False else lambda: None,
         cap=cap,
         uncounted=("fatal",) if settings.every_turn_counts else UNCOUNTED,
         baseline=bool(settings.baseline and settings.checks),
+        measure_start=tuning.measure_start if tuning else None,
     )
 
 

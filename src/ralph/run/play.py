@@ -37,7 +37,8 @@ from ralph.run.prove import prove_run
 from ralph.run.publish import PullRequestPublisher
 from ralph.run.request import RunRequest
 from ralph.run.sandboxing import open_run_sandbox
-from ralph.run.trees import Trees
+from ralph.run.trees import GitTrees, Trees
+from ralph.run.tuning import Tuning
 from ralph.settings import settings_files
 from ralph.settings.trust import Watched
 from ralph.show.report import leave
@@ -113,13 +114,16 @@ def play(
             agent = plan.make_agent(context) if plan.make_agent else CliAgent(plan.agents, settings, context)
             policy = make_policy(settings, workers(plan.agents), request.one_shot, plan.rules, request.green_is_enough)
             trees = make_trees(settings, context, worktree, request.green_is_enough)
+            tuning = _open_tuning(plan, context, trees, stack)
             run = _begin(plan, trees, deadline)
+            if tuning:
+                tuning.begin()
             publisher = PullRequestPublisher(request, plan.publish_to, context, trees) if plan.publish_to else None
-            parts = _make_parts(plan, policy, context, agent=agent, trees=trees, publisher=publisher)
+            parts = _make_parts(plan, policy, context, agent=agent, trees=trees, publisher=publisher, tuning=tuning)
             context.tell(_run_started(plan, policy, parts, run, worktree))
             for notice in (*notices, *_claim_notices(plan, policy), *_notices_about_runs_above(trees, context.root)):
                 context.tell(notice)
-            run, stop = _run_loop(plan, parts, run, context, trees)
+            run, stop = _run_loop(plan, parts, run, context, trees=trees, tuning=tuning)
             run = prove_run(run, stop, request, agent=agent, parts=parts, context=context, trees=trees)
             if request.notes_file:
                 run = learn(run, stop, request, agent=agent, context=context, trees=trees, claims=policy.claims)
@@ -393,6 +397,16 @@ def _begin(plan: RunPlan, trees: Trees, deadline: Deadline) -> Run:
     return story.resumed()
 
 
+def _open_tuning(plan: RunPlan, context: Context, trees: Trees, stack: ExitStack) -> Tuning | None:
+    """Return what measures the attempts, if the run optimises a number."""
+    if plan.request.settings.preset != "tune":
+        return None
+    if not isinstance(trees, GitTrees) or trees.worktree is None:
+        raise UserError("ralph tune needs git and a worktree", "git init, and commit once")
+    workspace = plan.request.workspace
+    return Tuning(context, plan.request.settings, trees, worktree=trees.worktree, workspace=workspace, stack=stack)
+
+
 def _make_parts(
     plan: RunPlan,
     policy: Policy,
@@ -401,6 +415,7 @@ def _make_parts(
     agent: Agent,
     trees: Trees,
     publisher: PullRequestPublisher | None,
+    tuning: Tuning | None,
 ) -> Parts:
     request, story = plan.request, plan.story
     ProgressFile(context).clear()
@@ -423,6 +438,7 @@ def _make_parts(
         finished=frozenset(finished),
         referees=(publisher.await_host_checks,) if request.pr == "wait" and publisher else (),
         cap=None if request.unlimited else policy.cap,
+        tuning=tuning,
     )
     return plan.place.adapt(parts, context)
 
@@ -458,11 +474,14 @@ def _claim_notices(plan: RunPlan, policy: Policy) -> list[events.Notice]:
     return [events.Notice(text, "info")] if text else []
 
 
-def _run_loop(plan: RunPlan, parts: Parts, run: Run, context: Context, trees: Trees) -> tuple[Run, Stop]:
+def _run_loop(
+    plan: RunPlan, parts: Parts, run: Run, context: Context, *, trees: Trees, tuning: Tuning | None
+) -> tuple[Run, Stop]:
     """Run the loop; record its end even if that is a bug."""
     try:
         is_open = plan.story is not None and plan.story.is_open
         run, stop = run_loop(parts, run, followed=len(run.iterations) - is_open)
+        stop = tuning.finish(run, stop) if tuning else stop
         plan.place.end(run, stop, context)
         return run, stop
     except BaseException as error:

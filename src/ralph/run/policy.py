@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.core import limits, prompts, rules
+from ralph.core import gains, limits, prompts, rules
 from ralph.core.claims import Claim, Reading
 from ralph.core.exam_gate import passed_exams
 from ralph.core.model import Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Wait
@@ -65,6 +65,7 @@ def make_policy(
             *own,
             rules.repeated_failures(1 if one_shot else settings.max_failures),
             rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
+            *_tuning_rules(settings),
             rules.stalled(stall, commits=settings.worktree or settings.scm is not None),
             limits.wait_for_limit(settings.on_limit, agents, settings.max_time),
             limits.retry_transient,
@@ -92,7 +93,7 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
         *((rules.never_started,) if settings.baseline is None else ()),
         rules.wait_requested,
         rules.wait_exit_code(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
-        rules.failing_checks(settings.quoted),
+        *((rules.failing_checks(settings.quoted),) if settings.preset != "tune" else ()),  # restored by then
         rules.open_tasks,
         rules.protected_files,
         rules.last_failure,
@@ -101,6 +102,17 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
         rules.wait_while_paused,
         *((rules.wait_for_answer, rules.may_ask) if settings.on_question == "wait" else ()),
         rules.blocked(settings.blocked_response, reading),
+    )
+
+
+def _tuning_rules(settings: Settings) -> tuple[Rule, ...]:
+    """Return the rules that end a run which optimises a number."""
+    if settings.preset != "tune":
+        return ()
+    return (
+        gains.target_reached(settings.tune.target),
+        gains.no_gain(settings.stuck),
+        gains.exams_refused(settings.exam_tries),
     )
 
 
@@ -199,6 +211,8 @@ def make_verdict_gates(settings: Settings, claims: Sequence[Claim], reading: Rea
 
 
 def _claims(settings: Settings, green_is_enough: bool) -> tuple[Claim, ...]:
+    if settings.preset == "tune":  # what was measured decides, not what the agent says
+        return ()
     claims = tuple(_claim(text) for text in settings.until)
     return (*claims, Claim("green")) if green_is_enough and settings.checks else claims
 
@@ -260,7 +274,7 @@ def make_composer(
 ) -> Callable[[Run, tuple[Note, ...]], str]:
     """Return the function that composes the prompt of each turn."""
     compose = prompts.COMPOSERS[settings.preset]
-    needs_history = settings.preset == "checks"
+    needs_history = settings.preset in ("checks", "tune")
     checks = tuple(redact(check.command) for check in settings.checks)
 
     def composed(run: Run, notes: tuple[Note, ...]) -> str:
@@ -279,6 +293,9 @@ def make_composer(
                 counted=settings.include_iteration_count_in_prompt,
                 ultrawork=settings.ultrawork,
                 tells_claim=tells_claim,
+                metric=gains.describe_metric(run, settings.tune.command) if settings.preset == "tune" else "",
+                attempts=gains.attempts_table(run) if settings.preset == "tune" else "",
+                protected=settings.protect,
             )
         )
 

@@ -152,6 +152,10 @@ class GitTrees(Trees):
             if changes := self.config_watch.changes():
                 self._context.tell(Notice(f"git's settings, hooks or attributes were changed: {listed(changes, 5)}"))
 
+    def look_again(self) -> None:
+        """Take note that ralph itself changed the files."""
+        self._now = self._index.tree()
+
     def changed_before(self) -> tuple[bytes, ...]:
         return tuple(changed_paths(self.git, head_of(self._base), self._base))
 

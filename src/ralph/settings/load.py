@@ -26,6 +26,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "goal": {"until": ["word:STOP"], "maximumIterations": 10, "stall": 1},
     "checks": {"until": ["tag:COMPLETE"], "maximumIterations": 25, "checkTimeout": 120, "baseline": True},
     "promise": {"until": ["promise:DONE"], "maximumIterations": 100, "minToolCalls": 1, "session": "continue"},
+    "tune": {"until": [], "maximumIterations": 50, "checkTimeout": 600, "baseline": True, "worktree": True, "stuck": 6},
     "supervise": {
         "until": ["file:DONE"],
         "maximumIterations": 100,
@@ -38,7 +39,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 # No continuations or restarts is a valid request; a loop without iterations is a mistake.
-MIN_ITERATIONS = {"guardrails": 1, "goal": 1, "checks": 1, "promise": 0, "supervise": 0}
+MIN_ITERATIONS = {"guardrails": 1, "goal": 1, "checks": 1, "tune": 1, "promise": 0, "supervise": 0}
 
 
 class LoadedSettings(Struct, frozen=True):
@@ -197,7 +198,7 @@ def _invalid(settings: Settings) -> Iterator[Problem]:
     if settings.maximum_iterations < fewest:
         text = f'expected {fewest} or more with the "{settings.preset}" preset, got {settings.maximum_iterations}'
         yield Problem(("maximumIterations",), text)
-    if not settings.until:
+    if not settings.until and settings.preset != "tune":
         yield Problem(("until",), "expected at least one claim: without one no run can be done")
     for name, agent in settings.agents.items():
         if text := _agent_conflict(name, agent):

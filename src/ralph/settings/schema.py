@@ -225,6 +225,39 @@ class WorkChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     ] = False
 
 
+class TuneChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """The number that `ralph tune` optimises."""
+
+    minimize: Annotated[
+        str,
+        about(
+            "The command whose last line is the number to make smaller; `cpu:CMD` or `wall:CMD`: the seconds that CMD "
+            "takes.",
+            "python bench.py",
+            option="--minimize CMD",
+        ),
+    ] = ""
+    maximize: Annotated[
+        str, about("The command whose last line is the number to make larger.", option="--maximize CMD")
+    ] = ""
+    metric: Annotated[
+        str,
+        about("The name of the number, if the command prints `NAME=value` or `NAME: value`.", option="--metric NAME"),
+    ] = ""
+    min_gain: Annotated[
+        float,
+        Meta(gt=0, lt=100, extra={"metavar": "PERCENT", "expects": "percent above 0, such as 1"}),
+        about("Keep nothing that gains less, in percent, unless the number has no noise.", option="--min-gain"),
+    ] = 1.0
+    target: Annotated[
+        float | None, Meta(extra={"metavar": "NUMBER"}), about("End once the number is this good.", option="--target")
+    ] = None
+
+    @property
+    def command(self) -> str:
+        return self.minimize or self.maximize
+
+
 class SandboxChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """A sandbox for the agent and the checks (Linux, bubblewrap). Relative paths start at the workspace."""
 
@@ -247,7 +280,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     """Every setting, as the run uses it."""
 
     preset: Annotated[
-        Literal["guardrails", "goal", "checks", "promise", "supervise"],
+        Literal["guardrails", "goal", "checks", "tune", "promise", "supervise"],
         about("How to loop: a set of defaults for the other settings.", option="--preset"),
     ] = "guardrails"
     agent: Annotated[AgentChoice, about("The coding agent; the first one installed if left out.")] = AgentChoice()
@@ -373,6 +406,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         Count,
         about("End after N iterations with the same answer and files as the one before; 0: never.", option="--stall"),
     ] = 0
+    stuck: Annotated[Count, about("End after N iterations in a row without progress; 0: never.", option="--stuck")] = 0
     max_failures: Annotated[Count, about("End after N failed turns in a row; 0: never.", option="--max-failures")] = 3
     every_turn_counts: Annotated[
         bool, about("Count every turn as an iteration, including those that a usage limit or a passing fault ended.")
@@ -406,6 +440,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         ),
     ] = "off"
     work: Annotated[WorkChoice, about("How `ralph work` works off a backlog.")] = WorkChoice()
+    tune: Annotated[TuneChoice, about("The number that `ralph tune` optimises.")] = TuneChoice()
     on_limit: Annotated[
         Literal["wait", "stop", "switch"],
         about("At a usage limit: wait for the reset, stop, or switch to the next fallback agent.", option="--on-limit"),
@@ -493,4 +528,4 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     @property
     def verifies(self) -> bool:
         """Whether something other than the agent's word shows that the work is done."""
-        return bool(self.checks or self.tasks or self.exams)
+        return bool(self.checks or self.tasks or self.exams or self.preset == "tune")

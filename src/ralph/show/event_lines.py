@@ -8,6 +8,7 @@ from typing import Any
 
 from ralph.core import events as e
 from ralph.core.events import TALK, Event, Unheard
+from ralph.core.gains import describe_end, describe_start
 from ralph.core.model import WAYS_OUT
 from ralph.core.text import clean, listed, plural, short, tail
 from ralph.history.run_history import Fold, PastIteration
@@ -27,15 +28,23 @@ from ralph.show.words import (
 from ralph.show.works import sentence
 
 LineTeller = Callable[[Any], list[str]]
-_AFTER_VERDICT = {e.RunStarted, e.IterationStarted, e.ProofStarted, e.Waiting, e.Paused, e.RunFinished}
+_AFTER_VERDICT = {
+    *(e.RunStarted, e.IterationStarted, e.ProofStarted, e.EndMeasured, e.Waiting, e.Paused, e.RunFinished),
+}
 _TONES = {
     "done": ("good", "passed"),
+    "kept": ("good", "passed"),
+    "dropped": ("bold", "failed"),
     "no claim": ("bold", "dot"),
     "children at work": ("bold", "waiting"),
     "refused": ("alarm", "refused"),
 }
 _GOAL_ROWS = 4
-COMMANDS = {"checks": "ralph loop", "supervise": "ralph task"}  # the command that a preset belongs to
+COMMANDS = {
+    "checks": "ralph loop",
+    "tune": "ralph tune",
+    "supervise": "ralph task",
+}  # the command that a preset belongs to
 
 
 class EventLines:
@@ -74,6 +83,8 @@ class EventLines:
             e.TurnNotCounted: ("turn", self._turn_not_counted),
             e.Baseline: ("verdict", self._baseline),
             e.CheckStarted: ("verdict", self._check_started),
+            e.StartMeasured: ("verdict", self._start_measured),
+            e.EndMeasured: ("verdict", self._end_measured),
             e.CheckFinished: ("verdict", self._check_finished),
             e.ExamStarted: ("verdict", self._exam_started),
             e.ExamFinished: ("verdict", self._exam_finished),
@@ -235,9 +246,21 @@ class EventLines:
         return [self._bar(tone, f"{self.style.paint('green' if event.passed else 'alarm', mark)} exam {name}")]
 
     def _baseline(self, event: e.Baseline) -> list[str]:
+        if self.fold.history.preset == "tune":  # every check has to pass from the start
+            return []
         is_useful = any(not check.passed for check in event.checks)
         rows = self.talk.rows(baseline_sentence(self.fold.history), 2)
         return [self._bar("dim" if is_useful else "yellow", row) for row in rows]
+
+    def _start_measured(self, event: e.StartMeasured) -> list[str]:
+        start = event.start
+        said = describe_start(start.metric, start.values, start.noise)
+        return [self._bar("dim", row) for row in self.talk.rows(said, 2)]
+
+    def _end_measured(self, event: e.EndMeasured) -> list[str]:
+        start = self.fold.history.first_numbers
+        said = describe_end(event.comparison, start.metric) if start else ""
+        return [self._bar("green" if event.comparison.kept else "yellow", row) for row in self.talk.rows(said, 2)]
 
     def _last_lines(self, output: str) -> list[str]:
         """The end of a failing check's output: there, tools sum up what went wrong."""

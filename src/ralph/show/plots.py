@@ -88,7 +88,7 @@ def _attribute(key: str) -> str:
 
 WIDTH, HEIGHT = 360.0, 150.0
 _DIGIT, _BOTTOM, _TOP, _RIGHT = 6.6, 20.0, 12.0, 8.0
-LANES = {"turn": "agent", "check": "checks", "wait": "waiting", "pause": "paused"}
+LANES = {"turn": "agent", "check": "checks", "measurement": "measuring", "wait": "waiting", "pause": "paused"}
 
 
 Say = Callable[[float], str]

@@ -83,6 +83,20 @@ def _columns(
     shown: list[PastIteration], whole: list[PastIteration], history: RunHistory, marks: Marks
 ) -> list[TextColumn]:
     tools = sum(one.tool_calls or 0 for one in whole)
+    if history.first_numbers:
+        return [
+            TextColumn("#", [str(one.number) for one in shown]),
+            TextColumn(
+                "result",
+                [f"{marks.passed if one.result == 'kept' else marks.failed} {one.gain}" for one in shown],
+                "total",
+                is_number=False,
+                least=24,
+            ),
+            TextColumn("idea", [one.idea for one in shown], is_number=False, least=16),
+            TextColumn("cost", [cost(one.usage.cost_usd) for one in shown], cost(history.cost_usd)),
+            TextColumn("time", [duration(one.seconds) for one in shown], duration(history.seconds)),
+        ]
     return [
         TextColumn("#", [str(one.number) for one in shown]),
         TextColumn("checks", [_checks(one, marks) for one in shown], is_number=False, least=14),
@@ -108,7 +122,7 @@ def _checks(one: PastIteration, marks: Marks) -> str:
 
 
 def _tone(one: PastIteration) -> str:
-    if one.is_accepted:
+    if one.is_accepted or one.result == "kept":
         return "green"
     return "plain" if one.is_green and not one.refused else "yellow"
 

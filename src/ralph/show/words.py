@@ -150,6 +150,8 @@ def wrap(line: str, columns: int) -> list[str]:
 
 def happened(one: PastIteration) -> str:
     """Return the result of an iteration."""
+    if one.gain:
+        return one.gain
     if one.result == "failed":
         return f"failed: {one.failure}"
     if one.result == "refused":
@@ -168,7 +170,7 @@ def describe_review(review: ReviewResult) -> str:
 def baseline_sentence(history: RunHistory) -> str:
     """Return the results of the checks before the first turn; empty if they were not run."""
     red = [check for check in history.baseline if not check.passed]
-    if not history.baseline:
+    if not history.baseline or (not red and history.preset == "tune"):
         return ""
     if not red:
         return "every check passes before the first turn: green checks won't show that this goal is met"
@@ -209,6 +211,8 @@ def sentence_case(text: str) -> str:
 def verdict(one: PastIteration, history: RunHistory) -> str | None:
     """Return the line below the checks of an iteration; None if there was nothing to find out."""
     share = _share(one)
+    if history.first_numbers:
+        return happened(one)
     if one.result == "refused":
         return f"not done: the agent claimed {one.refused[0].claim}, but {_objections(one)}"
     if one.result == "no claim" and not one.checks:
@@ -303,6 +307,10 @@ def outcome_sentence(history: RunHistory) -> str:
     if not outcome:
         at = f" in iteration {history.iterations[-1].number}" if history.iterations else ""
         return f"{history.state}{at}"
+    if outcome == "done" and history.first_numbers:
+        accept = f": ralph accept {nickname(history.run)}" if history.run else ""
+        paid = f", {money(history.cost_usd)}" if history.cost_usd else ""
+        return f"tuned: {reason.removesuffix(')')}{paid}){accept}"
     said = outcome
     if outcome == "done" and not history.verified:
         said += " (unverified)"

@@ -62,6 +62,8 @@ def _add(stored: StoredRun, event: events.Event | None, iterations: list[Iterati
             stored.run, stored.started, stored.finished, stored.waiting = run, event, None, None
         case events.Baseline():
             stored.run = msgspec.structs.replace(run, baseline=event.checks)
+        case events.StartMeasured():
+            stored.run = msgspec.structs.replace(run, start=event.start)
         case events.IterationFinished() if event.iteration == number:
             limited = still_limited((*run.limited, *retries), event.record)
             stored.run, stored.waiting, stored.is_open = msgspec.structs.replace(run, limited=limited), None, True

@@ -1,0 +1,255 @@
+"""A run that optimises a number: what its attempts came to, what its agent reads, and when it ends.
+
+An attempt is an iteration. It is kept if its measurement is better than noise, otherwise its files are restored.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+
+from msgspec import Struct
+
+from ralph.core.measuring import Comparison, Metric, Noise, Pairs, run_to_run_difference, visible_gain
+from ralph.core.model import Iteration, Opinions, Outcome, Run, Stop, configured
+from ralph.core.text import clean, one_line, plural
+
+IDEA = "IDEA:"  # how the agent's line about its attempt begins
+IDEA_LENGTH, FULL_ROWS = 160, 20  # characters of an idea; attempts in the prompt's table
+UNCHANGED, INTERRUPTED = "nothing was changed", "interrupted"
+
+
+class Tried(Struct, frozen=True):
+    """One attempt, as the table shows it. `result` says what came of it."""
+
+    number: int
+    idea: str
+    result: str
+    kept: bool
+
+
+def is_kept(iteration: Iteration) -> bool:
+    return iteration.measured is not None and iteration.measured.kept and not iteration.is_refused
+
+
+def is_measurable(run: Run) -> bool:
+    """Return whether the last attempt passes the checks: before that, its measurement would not count."""
+    return run.last is not None and run.last.is_green and not run.last.turn.failure
+
+
+def best_number(run: Run) -> int:
+    """Return the number of the best attempt; 0 for the start."""
+    return next((one.number for one in reversed(run.iterations) if is_kept(one)), 0)
+
+
+def best_value(run: Run) -> float | None:
+    """Return the number that the best version so far has; None before the start was measured."""
+    kept = [one.measured.after for one in run.iterations if one.measured and is_kept(one)]
+    return kept[-1] if kept else run.start.value if run.start else None
+
+
+def noise_of(run: Run) -> Noise:
+    """Return the noise of the metric, as it is known by now."""
+    if any(one.measured and one.measured.is_noisy for one in run.iterations):
+        return "noisy"
+    return run.start.noise if run.start else "noisy"
+
+
+def compare_pairs(pairs: Pairs, kept: bool, is_certain: bool = True, is_noisy: bool = False) -> Comparison:
+    """Return what measured pairs came to."""
+    return Comparison(
+        before=median(best for best, _ in pairs.values),
+        after=median(candidate for _, candidate in pairs.values),
+        gain=pairs.gain,
+        middle_half=pairs.middle_half,
+        pairs=len(pairs.values),
+        better=pairs.better,
+        kept=kept,
+        is_certain=is_certain,
+        is_noisy=is_noisy,
+    )
+
+
+def format_value(value: float | None, metric: Metric) -> str:
+    """Return a number as people read it: `0.195 s`, `12.4 ms`, `48213`."""
+    if value is None:
+        return "no number"
+    if metric.unit == "s" and 0 < abs(value) < 0.1:
+        return f"{value * 1000:.3g} ms"
+    text = f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+    if metric.unit == "s":
+        text = f"{value:.3g}"
+    return f"{text} {metric.unit}".rstrip()
+
+
+def format_change(gain: float, metric: Metric) -> str:
+    """Return a gain as the change of the number: a gain of 10 % of a number to minimize is `−10 %`."""
+    change = 100 * (gain if metric.maximize else -gain)
+    digits = 2 if abs(change) < 1 else 1 if abs(change) < 100 else 0
+    text = f"{change:+.{digits}f}".replace("-", "−")
+    return f"{'0' if not change else text} %"
+
+
+def describe_start(metric: Metric, values: Sequence[float], noise: Noise) -> str:
+    """Say what the start measures, and how large a gain can be seen."""
+    value = format_value(median(values), metric)
+    if noise == "exact":
+        return f"metric: {value}, the same in {plural(len(values), 'run')}: any gain counts"
+    seen = f"{100 * visible_gain(values, noise, metric.min_gain):.2g} %"
+    if noise == "nearly exact":
+        return f"metric: {value}, nearly the same in {plural(len(values), 'run')}: gains from {seen} on count"
+    differs = f"{100 * run_to_run_difference(values):.2g} %"
+    return f"metric: {value}, differs by {differs} from run to run: gains below about {seen} may be missed"
+
+
+def describe_result(measured: Comparison, metric: Metric) -> str:
+    """Say what came of an attempt: `kept: −10.2 % (better in 7 of 7 pairs)`."""
+    if measured.problem:
+        return f"dropped: {measured.problem}"
+    change, details = format_change(measured.gain, metric), []
+    if measured.pairs:
+        details.append(f"better in {measured.better} of {plural(measured.pairs, 'pair')}")
+    else:
+        details.append(f"{format_value(measured.before, metric)} → {format_value(measured.after, metric)}")
+    if not measured.kept and 0 < measured.gain < metric.min_gain:
+        details.append(f"{100 * metric.min_gain:g} % is asked for")
+    if not measured.is_certain:
+        details.append("not certain: too slow for 7 pairs")
+    return f"{'kept' if measured.kept else 'dropped'}: {change} ({'; '.join(details)})"
+
+
+def describe_end(end: Comparison, metric: Metric) -> str:
+    """Say how the end of the run compares with its start."""
+    change = format_change(end.gain, metric)
+    if not end.pairs:
+        return f"from start to end: {change}"
+    half = " and ".join(format_change(gain, metric) for gain in end.middle_half or ())
+    between = f", half of them between {half}" if half else ""
+    return f"from start to end: {change} (better in {end.better} of {plural(end.pairs, 'pair')}{between})"
+
+
+def describe_gain(end: Comparison, metric: Metric, attempts: int, kept: int) -> str:
+    """Return the result of the run: `0.195 s → 0.168 s (−14 %, better in 21 of 21 pairs; 3 of 9 attempts kept)`."""
+    values = f"{format_value(end.before, metric)} → {format_value(end.after, metric)}"
+    pairs = f", better in {end.better} of {plural(end.pairs, 'pair')}" if end.pairs else ""
+    return f"{values} ({format_change(end.gain, metric)}{pairs}; {kept} of {plural(attempts, 'attempt')} kept)"
+
+
+def read_idea(answer: str) -> str:
+    """Return what the agent says that it tried: its last line `IDEA: …`, else the first line with text."""
+    lines = [line.strip().strip("*_`#> ") for line in clean(answer).splitlines()]
+    named = [line.partition(":")[2].strip(" *") for line in lines if line.upper().startswith(IDEA)]
+    return one_line(next((line for line in (*reversed(named), *lines) if line), ""), IDEA_LENGTH)
+
+
+def what_was_tried(run: Run) -> list[Tried]:
+    """Return the table of attempts."""
+    metric = run.start.metric if run.start else Metric()
+    return [
+        Tried(one.number, read_idea(one.turn.text), attempt_result(one, metric), is_kept(one)) for one in run.iterations
+    ]
+
+
+def attempt_result(iteration: Iteration, metric: Metric) -> str:
+    """Say what came of an iteration of a run that optimises a number."""
+    if iteration.measured and not all(exam.passed for exam in iteration.exams):
+        return f"dropped: the hidden exam does not pass ({format_change(iteration.measured.gain, metric)})"
+    if iteration.measured:
+        return describe_result(iteration.measured, metric)
+    if iteration.turn.failure:
+        return f"dropped: the turn failed: {one_line(clean(iteration.turn.failure.reason), 100)}"
+    failed = [check for check in iteration.checks if not check.passed]
+    if failed:
+        return f"dropped: {one_line(failed[0].name, 80)}: {failed[0].ending}"
+    return "dropped: it was not measured"
+
+
+def describe_metric(run: Run, command: str) -> str:
+    """Return what the prompt says about the number."""
+    if run.start is None:
+        return ""
+    metric, best = run.start.metric, best_value(run)
+    lines = [
+        f"The number to {'maximize' if metric.maximize else 'minimize'} is measured by: {command}",
+        f"- at the start: {format_value(run.start.value, metric)}",
+        f"- best so far: {format_value(best, metric)} (your files are in this state)",
+    ]
+    if metric.target is not None:
+        lines.append(f"- target: {format_value(metric.target, metric)}")
+    if noise_of(run) == "exact":
+        lines.append("- it has no noise: any gain counts")
+    else:
+        seen = 100 * visible_gain(run.start.values, noise_of(run), metric.min_gain)
+        lines.append(f"- it is noisy: gains below about {seen:.2g} % may be missed")
+    return "\n".join(lines)
+
+
+def attempts_table(run: Run) -> str:
+    """Return the attempts as a table for the prompt: the latest in a row each, older ones only counted."""
+    tried = what_was_tried(run)
+    if not tried:
+        return ""
+    older, latest = tried[:-FULL_ROWS], tried[-FULL_ROWS:]
+    rows = [one for one in older if one.kept] + latest
+    lines = ["| attempt | idea | result |", "|---|---|---|"]
+    lines += [f"| {one.number} | {_cell(one.idea)} | {_cell(one.result)} |" for one in rows]
+    if dropped := sum(not one.kept for one in older):
+        lines.append(f"\n{plural(dropped, 'older attempt')} dropped and not shown.")
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "¦")
+
+
+@configured
+def target_reached(run: Run, target: float | None) -> Opinions:
+    """End the run once the best version is as good as was asked for."""
+    best = best_value(run)
+    if run.start and best is not None and run.start.metric.has_reached_target(best):
+        text = format_value(target, run.start.metric)
+        yield Stop(Outcome.DONE, f"the target of {text} is reached", claim="target")
+
+
+@configured
+def no_gain(run: Run, attempts: int) -> Opinions:
+    """End the run after this many attempts in a row that brought nothing."""
+    recent = run.recent[-attempts:] if attempts else ()
+    if len(recent) == attempts > 0 and not any(map(is_kept, recent)):
+        yield Stop(Outcome.STALLED, f"{plural(attempts, 'attempt')} in a row brought no gain")
+
+
+@configured
+def exams_refused(run: Run, times: int) -> Opinions:
+    """End the run after the exams refused this many attempts: each refusal tells something about them."""
+    refused = sum(not all(exam.passed for exam in one.exams) for one in run.recent)
+    if 0 < times <= refused:
+        yield Stop(Outcome.BLOCKED, f"the exam refused {plural(refused, 'attempt')}: a person should look")
+
+
+def conclude_tuning(run: Run, stop: Stop, end: Comparison | None) -> Stop:
+    """Return how a run ends that optimised a number: done if the best version is better than the start."""
+    attempts, kept = len(run.iterations), sum(map(is_kept, run.iterations))
+    if run.start is None or stop.outcome in (Outcome.FATAL, Outcome.INTERRUPTED):
+        return stop
+    if not kept:
+        outcome = Outcome.STALLED if stop.outcome is Outcome.DONE else stop.outcome
+        why = "" if stop.outcome is Outcome.EXHAUSTED else f": {stop.reason}"
+        return Stop(outcome, f"none of {plural(attempts, 'attempt')} was kept{why}")
+    metric = run.start.metric
+    if end is None:
+        value = f"{format_value(run.start.value, metric)} → {format_value(best_value(run), metric)}"
+        said = f"{value} ({kept} of {plural(attempts, 'attempt')} kept; the end was not compared with the start)"
+        return Stop(Outcome.DONE, said, claim="gain")
+    said = describe_gain(end, metric, attempts, kept)
+    if end.kept:
+        return Stop(Outcome.DONE, said, claim="gain")
+    return Stop(Outcome.STALLED, f"no gain from start to end: {said}")
+
+
+def commit_subject(iteration: Iteration, metric: Metric) -> str:
+    """Return the subject of the commit of a kept attempt, with the measured change."""
+    assert iteration.measured
+    measured = iteration.measured
+    values = f"{format_value(measured.before, metric)} → {format_value(measured.after, metric)}"
+    subject = f"tune: {values} ({format_change(measured.gain, metric)})"
+    idea = read_idea(iteration.turn.text)
+    return f"{subject}: {one_line(idea, max(20, 100 - len(subject)))}" if idea else subject

@@ -1,0 +1,162 @@
+"""`ralph tune`: real git, a real benchmark, a scripted agent."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.conftest import Result
+
+LONG = "def double(number):\n    result = number + number\n    return result\n"
+SHORT = "def double(number):\n    return 2 * number\n"
+SIZE = "print(len(open('code.py').read()))\n"
+CHECK = "python3 -c 'import code_under_test' && python3 -c 'from code_under_test import double; assert double(2) == 4'"
+
+
+@pytest.fixture
+def project(repository: Path, git: Callable[..., str]) -> Path:
+    (repository / "code_under_test.py").write_text(LONG)
+    (repository / "size.py").write_text(SIZE.replace("code.py", "code_under_test.py"))
+    (repository / ".gitignore").write_text("__pycache__/\n")
+    git("add", "-A")
+    git("commit", "-qm", "project")
+    return repository
+
+
+@pytest.fixture
+def tune(ralph: Callable[..., Result], project: Path) -> Callable[..., Result]:
+    def run(agent: str, *words: str, size: str = "python3 size.py", check: str = CHECK) -> Result:
+        return ralph("tune", "Make it smaller", "--minimize", size, "--check", check, "--agent", agent, *words)
+
+    return run
+
+
+def branch_of(git: Callable[..., str]) -> str:
+    return git("for-each-ref", "--format=%(refname)", "refs/heads/ralph/").strip()
+
+
+def subjects(git: Callable[..., str]) -> list[str]:
+    return git("log", "--format=%s", f"main..{branch_of(git)}").splitlines()
+
+
+def test_only_what_measures_better_is_kept_and_everything_else_is_undone(
+    tune: Callable[..., Result], agent: Callable[..., str], git: Callable[..., str], project: Path
+) -> None:
+    script = f"""
+    case $N in
+    1) echo '# longer' >> code_under_test.py; touch left-over; echo 'IDEA: a comment';;
+    2) printf '{SHORT.encode("unicode_escape").decode()}' > code_under_test.py; echo 'IDEA: no variable';;
+    3) echo 'broken(' > code_under_test.py; echo 'IDEA: break it';;
+    4) echo 'print(0)' > size.py; echo 'IDEA: cheat';;
+    5) sed -i s/number/n/g code_under_test.py; git add -A; git commit -qm own; echo 'IDEA: short names';;
+    6) git checkout -q -b elsewhere; git reset -q --hard main; echo 'IDEA: get lost';;
+    esac
+    """
+    ended = tune(agent(script), "-m", "7")
+
+    assert ended.code == 0, ended.err
+    assert "tuned: 67 → 32 (−52.2 %; 2 of 7 attempts kept): ralph accept" in ended.last_line
+    assert subjects(git) == [
+        "tune: 42 → 32 (−23.8 %): short names",
+        "tune: 67 → 42 (−37.3 %): no variable",
+    ]
+    assert git("show", f"{branch_of(git)}:code_under_test.py") == SHORT.replace("number", "n")
+    assert git("ls-tree", "--name-only", branch_of(git)).split() == git("ls-tree", "--name-only", "main").split()
+    assert (project / "code_under_test.py").read_text() == LONG
+
+
+def test_the_agent_reads_what_was_tried_and_what_came_of_it(
+    tune: Callable[..., Result], agent: Callable[..., str], prompts: Callable[..., list[str]]
+) -> None:
+    tune(agent("echo '# longer' >> code_under_test.py; echo 'I tried.'; echo 'IDEA: add a comment'"), "-m", "2")
+
+    first, second = prompts()
+    assert "best so far: 67" in first
+    assert "size.py" in first.partition("must not change: ")[2].partition("\n")[0]
+    assert "| 1 | add a comment | dropped: +13.4 % (67 → 76) |" in second
+
+
+def test_a_run_without_a_gain_ends_after_the_attempts_of_stuck_with_exit_code_1(
+    tune: Callable[..., Result], agent: Callable[..., str], git: Callable[..., str]
+) -> None:
+    ended = tune(agent("echo '# longer' >> code_under_test.py"), "--stuck", "2")
+
+    assert ended.code == 1
+    assert "none of 2 attempts was kept: 2 attempts in a row brought no gain" in ended.last_line
+    assert subjects(git) == []
+
+
+def test_a_run_ends_when_the_target_is_reached(tune: Callable[..., Result], agent: Callable[..., str]) -> None:
+    ended = tune(agent("sed -i s/result/r/g code_under_test.py"), "--target", "60")
+
+    assert ended.code == 0
+    assert "1 of 1 attempt kept" in ended.last_line
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("echo fast", 'its last line is no number: "fast"'),
+        ("true", "it printed nothing"),
+        ("echo 3; echo broken >&2; exit 7", "exit code 7: broken"),
+        ("sleep 60", "timed out after 5s"),
+    ],
+)
+def test_a_command_that_gives_no_number_ends_the_run_before_the_first_turn(
+    tune: Callable[..., Result],
+    agent: Callable[..., str],
+    prompts: Callable[..., list[str]],
+    command: str,
+    problem: str,
+) -> None:
+    ended = tune(agent("true"), "--check-timeout", "5s", size=command, check="true")
+
+    assert ended.code == 2
+    assert f"cannot measure {command}: {problem}" in ended.err
+    assert prompts() == []
+
+
+def test_two_numbers_none_and_a_folder_without_git_are_refused(
+    ralph: Callable[..., Result], workspace: Path, agent: Callable[..., str]
+) -> None:
+    fake = agent("true")
+    one, both = ("--minimize", "echo 1"), ("--minimize", "echo 1", "--maximize", "echo 2")
+
+    for words, problem in (((), "no number to optimise"), (both, "only one number"), (one, "git")):
+        ended = ralph("tune", "Faster", *words, "--agent", fake)
+        assert ended.code == 2
+        assert problem in ended.err
+
+
+NOISY = """
+import pathlib
+count = pathlib.Path({counter!r})
+number = int(count.read_text()) if count.exists() else 0
+count.write_text(str(number + 1))
+size = len(open("code_under_test.py").read())
+print(size * (1 + 0.02 * (number * 7 % 5)))
+"""
+
+
+def test_a_noisy_number_is_decided_by_pairs(
+    tune: Callable[..., Result], agent: Callable[..., str], git: Callable[..., str], project: Path, tmp_path: Path
+) -> None:
+    (project / "size.py").write_text(NOISY.format(counter=str(tmp_path / "counter")))
+    git("commit", "-qam", "noise")
+    script = "[ $N = 1 ] && echo >> code_under_test.py; [ $N = 2 ] && sed -i s/result/r/g code_under_test.py; true"
+    ended = tune(agent(script), "-m", "2", "--json")
+
+    (start,) = ended.all("start_measured")
+    assert len(start["start"]["values"]) == 3
+    worse, better = (one["record"]["measured"] for one in ended.all("iteration_finished"))
+    assert not worse.get("kept")
+    assert better["kept"]
+    assert (better["better"], better["pairs"]) == (7, 7)
+    (end,) = ended.all("end_measured")
+    assert end["comparison"]["pairs"] == 21
+
+
+def test_ralph_measures_the_time_of_a_command_itself(tune: Callable[..., Result], agent: Callable[..., str]) -> None:
+    ended = tune(agent("echo >> code_under_test.py"), "-m", "1", "--json", size="cpu:sh -c 'echo 5'")
+
+    (start,) = ended.all("start_measured")
+    assert all(0 < value < 1 for value in start["start"]["values"])

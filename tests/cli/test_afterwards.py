@@ -49,9 +49,97 @@ def test_what_is_merged_is_what_was_checked(ralph: Ralph, git: Git, branch: str,
     git("commit", "-qm", "mine")
     result = ralph("accept")
     assert result.code == 0, result.err
-    assert git("log", "-1", "--format=%s %P").startswith(f"Merge branch '{branch}' ")
+    assert git("log", "-2", "--format=%s").split() == ["go", "mine"]
     assert (workspace / "fresh").exists()
     assert (workspace / "mine").exists()
+
+
+def test_accepted_work_is_one_commit_that_says_goal_files_checks_and_run(
+    ralph: Ralph, agent: Agent, git: Git, repository: Path
+) -> None:
+    goal = "Make the file fresh\n\nIt has to contain a line."
+    turns = agent('echo $N > fresh; test $N = 1 || echo "<response>DONE</response>"')
+    result = ralph("run", goal, "--worktree", "--check", "test -s fresh", "--json", "--agent", turns)
+    run = result.events[0]["run"]
+    assert ralph("accept").code == 0
+    assert git("log", "--format=%s").splitlines() == ["Make the file fresh", "first"]
+    body = git("log", "-1", "--format=%b")
+    for text in ("It has to contain a line.", " fresh | 1 +", "- test -s fresh"):
+        assert text in body
+    assert git("log", "-1", "--format=%(trailers:key=Ralph-Run,valueonly)").strip() == run
+
+
+def test_the_message_and_the_iterations_can_be_kept(ralph: Ralph, agent: Agent, git: Git, repository: Path) -> None:
+    turns = agent('echo $N > fresh; test $N = 1 || echo "<response>DONE</response>"')
+    work = ("run", "go", "--worktree", "--check", "test $(cat fresh) = 2", "--agent", turns)
+    ralph(*work)
+    both = ralph("accept", "--no-squash", "-m", "x")
+    assert (both.code, "can't be combined" in both.err) == (2, True)
+    assert ralph("accept", "--no-squash").code == 0
+    titles = git("log", "--format=%s").splitlines()
+    assert titles == ["ralph: iteration 2 (checks pass)", "ralph: iteration 1", "first"], "none says that checks fail"
+    (repository / "fresh").unlink()
+    git("commit", "-qam", "again")
+    ralph(*work[:-2], "--agent", agent('echo 2 > fresh; echo "<response>DONE</response>"'))
+    assert ralph("accept", "-m", "My own words").code == 0
+    assert git("log", "-1", "--format=%s").strip() == "My own words"
+    assert "Ralph-Run: " in git("log", "-1", "--format=%b")
+
+
+def test_what_was_squashed_before_a_crash_is_known_by_its_trailer(
+    ralph: Ralph, git: Git, branch: str, workspace: Path
+) -> None:
+    run = branch.removeprefix("ralph/")
+    git("merge", "-q", "--squash", branch)
+    git("commit", "-qm", f"go\n\nRalph-Run: {run}")
+    (workspace / "fresh").write_text("changed since\n")
+    git("commit", "-qam", "later")
+    head = git("rev-parse", "HEAD")
+    result = ralph("accept")
+    assert (result.code, "has nothing to merge" in result.out) == (0, True), result.err
+    assert (git("rev-parse", "HEAD"), git("branch").split(), trees(git)) == (head, ["*", "main"], 1)
+
+
+def hook(repository: Path, script: str) -> None:
+    path = repository / ".git" / "hooks" / "pre-commit"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_a_hook_that_refuses_the_commit_tells_the_agent_when_the_run_is_resumed(
+    ralph: Ralph, agent: Agent, git: Git, repository: Path, prompts: Callable[..., list[str]]
+) -> None:
+    hook(repository, 'git diff --cached --name-only; grep TODO fresh && { echo "no TODO, please"; exit 1; }; exit 0')
+    work = 'if test $N = 1; then echo TODO > fresh; else echo fine > fresh; fi; echo "<response>DONE</response>"'
+    ralph("run", "go", "--worktree", "--check", "test -s fresh", "--agent", agent(work))
+    (repository / "mine").write_text("staged\n")
+    git("add", "mine")
+    before = git("rev-parse", "HEAD"), git("status", "--porcelain")
+    refused = ralph("accept")
+    assert refused.code == 1
+    assert ("no TODO, please" in refused.err, "ralph resume" in refused.err) == (True, True)
+    assert (git("rev-parse", "HEAD"), git("status", "--porcelain")) == before
+    resumed = ralph("resume")
+    assert resumed.code == 0, resumed.err
+    assert "no TODO, please" in prompts()[1]
+    assert ralph("accept").code == 0
+    assert git("show", "HEAD:fresh") == "fine\n"
+    assert git("status", "--porcelain") == "A  mine\n"
+
+
+def test_what_a_hook_changes_is_checked_again_before_my_branch_moves(
+    ralph: Ralph, agent: Agent, git: Git, repository: Path
+) -> None:
+    hook(repository, "echo formatted > fresh; git add fresh")
+    work = agent('echo raw > fresh; echo "<response>DONE</response>"')
+    ralph("run", "go", "--worktree", "--check", "test -s fresh && ! grep formatted fresh", "--agent", work)
+    head = git("rev-parse", "HEAD")
+    refused = ralph("accept")
+    assert (refused.code, "1 of 1 check failed" in refused.err, git("rev-parse", "HEAD")) == (1, True, head)
+    hook(repository, "echo better > fresh; git add fresh")
+    assert ralph("accept").code == 0
+    assert git("show", "HEAD:fresh") == "better\n"
 
 
 def untouched(git: Git, branch: str, head: str) -> bool:

@@ -116,6 +116,32 @@ def test_a_push_that_fails_is_told_and_ends_nothing(ralph: Ralph, agent: Agent, 
     assert [(told["task"], told["ok"]) for told in result.all("scm_finished")] == [("commit", True), ("push", False)]
 
 
+def test_a_hook_that_refuses_the_commit_is_a_failed_check(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git, prompts: Callable[..., list[str]]
+) -> None:
+    hook = repository / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ngrep -l TODO new && { echo no TODO allowed; exit 1; }; echo checked; exit 0\n")
+    hook.chmod(0o755)
+    done = 'echo "<response>DONE</response>"'
+    fake = agent(f"""case "$PROMPT" in
+        *"commit message"*) echo "Add it";;
+        *"no TODO allowed"*) echo fine > new; {done};;
+        *) echo TODO > new; git add README; {done};;
+    esac""")
+    (repository / "README").write_text("mine\n")
+    refused = ralph("run", "-p", "x", "--commit", "-m", "1", "--json", "--agent", fake)
+    assert (refused.code, refused.one("claim_rejected")["gate"]) == (1, "commit")
+    assert git("status", "--porcelain").split() == ["M", "README", "??", "new"], "the index is as the agent left it"
+    (repository / "new").unlink()
+    result = ralph("run", "-p", "x", "--commit", "--json", "--agent", fake)
+    assert result.code == 0, result.err
+    scm = [(told["ok"], told["detail"].splitlines()[-1]) for told in result.all("scm_finished")]
+    assert scm[0] == (False, "no TODO allowed")
+    assert (scm[1][0], scm[1][1].startswith("[main "), "Add it" in scm[1][1]) == (True, True, True)
+    assert git("show", "HEAD:new") == "fine\n"
+
+
 def test_any_program_and_any_task_will_do(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     tool = agent("", "scm")
     Path(tool).write_text('#!/bin/sh\nprintf "[%s]" "$@" >> called; echo >> called\n')

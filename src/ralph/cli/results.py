@@ -144,21 +144,33 @@ def _print(chunks: Iterable[bytes]) -> None:
             print(f"\x1b[{color}m{line}\x1b[0m" if color else line, file=out)
 
 
-@command(DIRECTORY, words="[RUN]", examples=("ralph accept", "ralph accept k3fa"))
+@command(
+    Option("-m --message TEXT", "The commit's message, instead of one made of goal, changed files and checks."),
+    Option("--no-squash", "Keep the commits of the iterations."),
+    DIRECTORY,
+    words="[RUN]",
+    examples=("ralph accept", 'ralph accept k3fa -m "Handle empty input"'),
+)
 def accept(values: Values, words: list[str]) -> int:
     """Merge the work that a run did with --worktree, or what a backlog run has merged on its own branch.
 
-    ralph runs the checks once more on exactly the merged tree. If all of them pass, it merges into your branch and
-    removes the worktree and the run's branch. If the work no longer merges, a check fails, or your own changes are in
-    the way, ralph says so and changes nothing. RUN is the last run here with its own branch unless given."""
+    ralph runs the checks once more on exactly the merged tree, then your pre-commit hook. If all of them pass, the work
+    becomes one commit on your branch, and its worktree and branch are removed. If the work no longer merges, a check
+    fails, the hook refuses, or your own changes are in the way, ralph says so and changes nothing. A backlog's merges
+    stay as they are. RUN is the last run here with its own branch unless given."""
+    squash, message = not values.get("no_squash"), values.get("message", "")
+    if message and not squash:
+        raise UserError("-m can't be combined with --no-squash", "leave one of them out")
     with Keeper.start() as keeper:
         run = one_run(values, words, _why_not_accept)
         screen = make_screen(sys.stderr, live=False)
         try:
             with Interrupt(lambda: None) as interrupt:
                 if run.facts.kind == "work":
+                    if message:
+                        raise UserError(f"{run.id} is a backlog: its merges stay as they are", "leave out -m")
                     return _print_accepted(accept_work(run, keeper, interrupt))
-                taken = take_over(run, keeper, interrupt, screen)
+                taken = take_over(run, keeper, interrupt, screen, squash=squash, message=message)
         except NotTaken as refused:
             complain(refused.message, refused.hint)
             return 1

@@ -72,7 +72,7 @@ def resume(values: Values, words: list[str]) -> int:
         request = with_limits(request, StoredRun(run=Run(id="")), values)
         place = supervise_task(request, reopens=True)
     else:
-        refuse_unresumable(story)
+        refuse_unresumable(story, has_notes=bool(mailbox.read().notes))
         request = with_limits(request, story, values)
     with Keeper.start(adopts=True) as keeper:
         _, stop = play(request, keeper, shown, place=place, story=None if place else story, notices=notices)
@@ -91,8 +91,9 @@ def relocate(request: RunRequest, folder: Path) -> RunRequest:
     return replace(request, task=str(found)) if request.task else replace(request, workspace=str(found))
 
 
-def refuse_unresumable(story: StoredRun) -> None:
-    if story.is_done:
+def refuse_unresumable(story: StoredRun, has_notes: bool) -> None:
+    """Raise if there is nothing to continue. A run that is done continues if its agent has notes to read."""
+    if story.is_done and not has_notes:
         raise UserError(f"run {story.run.id} is done", "start a new one with `ralph run`")
     if story.missing or story.started is None:
         lost = f"iteration {story.missing}" if story.missing else "its start"

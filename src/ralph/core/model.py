@@ -228,6 +228,7 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
     told: tuple[PersonNote, ...] = ()
     questions: tuple[Question, ...] = ()
     paused: bool = False
+    hook_output: str = ""  # of a hook that refused the latest commit
 
 
 class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -16,6 +16,7 @@ from ralph.core.model import (
     Note,
     Opinions,
     Outcome,
+    PersonNote,
     Refusal,
     Rule,
     Run,
@@ -225,6 +226,13 @@ def claimed_in_a_row(
         yield Note(LOOK_AGAIN.format(said=said, times=times), about="claims")
 
 
+def refused_commit(run: Run) -> Opinions:
+    """Gate: no hook refused the commit of the last iteration."""
+    if run.seen.hook_output:
+        text = "Your work was not committed: a commit hook of this repository refused it."
+        yield Note(text, about="commit", output=run.seen.hook_output)
+
+
 def open_tasks(run: Run) -> Opinions:
     """Gate: every task of the tasks file is done. Names the next one."""
     tasks = run.seen.tasks or ()
@@ -406,6 +414,15 @@ def person_notes(run: Run) -> Opinions:
             yield Note(f"You asked: {note.answers.text}\n{PERSON} answers:\n{note.text}", about="person")
         else:
             yield Note(f"A note from {PERSON.lower()}:\n{note.text}", about="person")
+
+
+def unread_notes(run: Run) -> Opinions:
+    """Gate: the agent has read every answer to its questions, and every note with which the run was resumed."""
+    yield from person_notes(replace(run, seen=replace(run.seen, told=_unread(run))))
+
+
+def _unread(run: Run) -> tuple[PersonNote, ...]:
+    return tuple(note for note in run.seen.told if note.answers or not run.recent)
 
 
 PERSON = "The person who started this run"

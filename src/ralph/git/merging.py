@@ -228,6 +228,10 @@ def commit_merge(git: Git, tree: str, parents: Sequence[str], message: str) -> s
     return _commit(git, tree, parents, message) if result.code else result.out.decode().strip()
 
 
+def has_same_files(git: Git, one: str, other: str) -> bool:
+    return _tree_of(git, one) == _tree_of(git, other)
+
+
 def commit_nothing(git: Git, tip: str, message: str) -> str:
     """Return a commit on `tip` that changes no file: others see that the branch has moved."""
     return _commit(git, _tree_of(git, tip), (tip,), message)

@@ -4,6 +4,7 @@ Commands run as the user would type them, so their hooks and settings apply.
 """
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +13,9 @@ from msgspec import Struct
 
 from ralph.core.text import clean, head, one_line, shell_words, tail
 from ralph.errors import UserError
-from ralph.files import open_fresh
+from ralph.files import open_fresh, read_given
 from ralph.git.client import Env, Git, find_git, git_at, is_led_elsewhere, user_environment
-from ralph.git.index import folders_to
+from ralph.git.index import MAX_INDEX, folders_to
 from ralph.git.nested import files_in
 from ralph.process.deadline import Cancelled, Deadline
 from ralph.process.process import Process
@@ -27,6 +28,7 @@ COMMIT = ("commit", "-am")
 # These have no `-a`; this is how each of them commits everything, new files included.
 OTHER_COMMITS = {"hg": ("commit", "--addremove", "-m"), "jj": ("commit", "-m"), "sl": ("commit", "--addremove", "-m")}
 NOTHING_NEW = "nothing to commit"
+_COMMITTED = re.compile(r"\[.{1,200} [0-9a-f]{4,40}\] ")  # git's line about a new commit
 TASK_TIMEOUT = 1800.0  # seconds
 MAX_OUTPUT = 8000  # characters kept of a command's output
 STOPPED = 124  # the exit code of a command that was stopped, as `timeout` has it; git has none like it
@@ -113,7 +115,11 @@ def run_task(
     program = parse_command(command)
     name = Path(program[0]).stem.lower()
     if task.strip() == "commit" and name == "git":
-        return commit_with_git(program, message, folder, git=git, run=run, only=only, nested=nested)
+        before = _read_index(git) if git else None
+        result = commit_with_git(program, message, folder, git=git, run=run, only=only, nested=nested)
+        if git and not result.ok:
+            _restore_index(git, before)
+        return result
     if task.strip() == "commit":
         args = (*OTHER_COMMITS.get(name, COMMIT), _as_argument(message))
     else:
@@ -169,6 +175,34 @@ def commit_with_git(
     if status.code == 0 and not any(changes):  # but files that could not be added, on a full disk, are something
         return _nothing_new(added)
     return Result("commit", False, _summary(done) or _summary(added), was_stopped=done.was_stopped)
+
+
+def has_commit_hook(git: Git | None) -> bool:
+    """Return whether a hook of the user's may refuse a commit."""
+    for name in ("pre-commit", "commit-msg", "prepare-commit-msg") if git else ():
+        result = git.as_user().try_run("rev-parse", "--git-path", f"hooks/{name}") if git else None
+        if git and result and os.access(os.path.join(git.root, os.fsdecode(result.out).strip()), os.X_OK):
+            return True
+    return False
+
+
+def _read_index(git: Git) -> bytes | None:
+    try:
+        return read_given(f"{git.git_dir}/index", MAX_INDEX)
+    except FileNotFoundError:
+        return None
+
+
+def _restore_index(git: Git, before: bytes | None) -> None:
+    """Make the index what it was before a commit that failed, unless another git is changing it."""
+    path = f"{git.git_dir}/index"
+    with suppress(FileExistsError, FileNotFoundError):
+        if before is None:
+            os.unlink(path)
+        elif _read_index(git) != before:
+            with open(f"{path}.lock", "xb") as lock:
+                lock.write(before)
+            os.replace(f"{path}.lock", path)
 
 
 def _nothing_new(added: CommandResult | None) -> Result:
@@ -308,5 +342,6 @@ def _summary(done: CommandResult) -> str:
     """Return the first line of a success, or the end of what a failure printed."""
     if done.code == 0:
         lines = [line for line in done.output.splitlines() if line.strip() and not line.startswith("warning: ")]
-        return one_line(lines[0]) if lines else ""
+        made = (line for line in lines if _COMMITTED.match(line))  # hooks print as well
+        return one_line(next(made, lines[0])) if lines else ""
     return tail(done.output.strip(), 2000, "…") or f"exit code {done.code}"

@@ -18,7 +18,7 @@ from ralph.core import events
 from ralph.core.model import Check
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import listed as named_all
-from ralph.core.text import nickname, plural
+from ralph.core.text import nickname, plural, tail
 from ralph.errors import UserError
 from ralph.files import AT_WORK, DEMO, PROBE, remove_tree, state_folder
 from ralph.git import merging, worktrees
@@ -36,15 +36,18 @@ from ralph.run import request as requests
 from ralph.run.checks import Checks, open_check_sandbox
 from ralph.run.context import Context
 from ralph.run.request import RunRequest
+from ralph.run.squash import is_accepted, run_pre_commit, squash_message, with_trailer
 from ralph.settings import settings_files
 from ralph.settings.trust import Watched
 from ralph.store.folder import is_occupied, prepare, workspace_lock
+from ralph.store.mailbox import Mailbox
 from ralph.store.orders import remove_orders
 from ralph.store.orphans import kill_orphans
 from ralph.store.register import STATE, Listed, run_at, runs
 from ralph.store.stored_run import load_run
 
 DISCARDED = "discarded"
+_HOOK_OUTPUT = 2000  # characters that are shown
 _IN_THE_WAY = "commit or stash what is in the way, then accept it again; nothing was changed"
 _CUT_OFF = "see by `git status` how far it came; remove the lock that git names, if none is at work, then accept again"
 
@@ -78,9 +81,16 @@ def has_no_branch(run: Listed) -> str:
 
 
 def take_over(
-    run: Listed, keeper: Keeper, interrupt: Interrupt, tell: events.TellAll, env: Mapping[str, str] = os.environ
+    run: Listed,
+    keeper: Keeper,
+    interrupt: Interrupt,
+    tell: events.TellAll,
+    env: Mapping[str, str] = os.environ,
+    *,
+    squash: bool = True,
+    message: str = "",
 ) -> TakenOver:
-    """Merges the work of a run, and removes its worktree and its branch: all of it or nothing."""
+    """Merge the work of a run as one commit, or as it is; then remove its worktree and branch. All of it or nothing."""
     deadline = Deadline(interrupt, grace=5.0)  # git has a moment to put the worktree back, unless it hangs
     home, tree = _places(run, env, deadline)
     merging.refuse_old_git(home.root)
@@ -88,28 +98,60 @@ def take_over(
     for orphan in kill_orphans(env):  # they could change the files while they are checked
         tell(events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}"))
     with _alone(run, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
-        commit, base = _candidate(run, home, tree), home.resolve("HEAD")
+        base, candidate = home.resolve("HEAD"), _candidate(run, home, tree)
+        if candidate == base:
+            _remove_merged(tree)
+            return TakenOver(tree.branch, base, 0, 0, False)
         request = requests.read(run.id, env)
-        files = merging.changed_files(home, base, commit) if commit != base else ()
-        checks: tuple[Check, ...] = ()
-        is_tried = commit != base and bool(request.settings.checks)
         try:
-            if is_tried:
-                worktrees.check_out(tree, commit)
-                checks = _check_again(run, request, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
+            worktrees.check_out(tree, candidate)
+            with _trial(run, request, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env) as context:
+                checks = _check_again(run, request, tree, context)
+                commit = candidate
+                if squash:
+                    commit = _squash(run, request, tree, context, candidate=candidate, base=base, text=message)
+                    if not merging.has_same_files(home, commit, candidate):  # the hook changed files
+                        worktrees.check_out(tree, commit)
+                        checks = _check_again(run, request, tree, context)
             answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
                 way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
                 raise NotTaken(git_error(("merge",), answer, "cannot merge into your tree").message, way_out)
         except BaseException:  # the worktree as it was before the merge was tried in it
-            if is_tried:
-                with suppress(UserError):  # it is said what was wrong before that
-                    worktrees.check_out_branch(tree)
+            with suppress(UserError):  # it is said what was wrong before that
+                worktrees.check_out_branch(tree)
             raise
-        if is_tried:
-            worktrees.check_out(tree, commit)
-        worktrees.remove(tree)
-        return TakenOver(tree.branch, commit, len(files), len(checks), commit != base)
+        worktrees.check_out(tree, commit)
+        _remove_merged(tree)
+        return TakenOver(tree.branch, commit, len(merging.changed_files(home, base, commit)), len(checks), True)
+
+
+def _squash(
+    run: Listed, request: RunRequest, tree: Worktree, context: Context, *, candidate: str, base: str, text: str
+) -> str:
+    """Return one commit on `base` with the candidate's files, as the user's pre-commit hook leaves them."""
+    home = tree.home
+    worktrees.pin_head(tree, base)  # what the hook looks at is staged on the user's branch
+    answer = run_pre_commit(tree, context)
+    if answer.code:
+        said = tail(answer.output.strip(), _HOOK_OUTPUT, "…") or f"exit code {answer.code}"
+        Mailbox(run.place).tell(f"The pre-commit hook refused this work when it was about to be committed:\n{said}")
+        raise NotTaken(
+            f"the pre-commit hook refused the commit:\n{said}",
+            f"let the agent fix it: ralph resume {nickname(run.id)}; nothing was changed",
+        )
+    files = tree.git.run("write-tree").decode().strip()
+    passed = [Check(name=context.redact.text(check.command), passed=True) for check in request.settings.checks]
+    own = squash_message(home, run.id, request.title, base=base, tree=files, checks=passed)
+    return merging.commit_merge(home, files, (base,), with_trailer(text, run.id) if text else own)
+
+
+def _remove_merged(tree: Worktree) -> None:
+    """Remove the worktree and the branch of a run whose work is on the user's branch."""
+    tip = tree.home.resolve(tree.ref)
+    worktrees.remove_folder(tree)
+    if tip:
+        update_refs(tree.home, f"delete {tree.ref} {tip}")
 
 
 def refuse_without_branch(home: Git) -> None:
@@ -190,7 +232,7 @@ def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
             way_out = "empty that folder, if all that is in it is elsewhere, too"
         raise NotTaken(f"the worktree has work that is not committed: {unsaved}", way_out)
     base, tip = home.resolve("HEAD"), home.resolve(tree.ref)
-    if home.contains(base, tip):
+    if home.contains(base, tip) or is_accepted(home, run.id, tip):
         return base
     if home.contains(tip, base):
         return tip
@@ -203,7 +245,8 @@ def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
     return merging.commit_merge(home, merge.tree, (base, tip), f"Merge branch '{tree.branch}'")
 
 
-def _check_again(
+@contextmanager
+def _trial(
     run: Listed,
     request: RunRequest,
     tree: Worktree,
@@ -212,8 +255,8 @@ def _check_again(
     interrupt: Interrupt,
     tell: events.TellAll,
     env: Mapping[str, str],
-) -> tuple[Check, ...]:
-    """Runs the checks of the run once more, in its worktree and in its box, if it had one."""
+) -> Iterator[Context]:
+    """Yield the context for checks and hooks in the run's worktree, in its sandbox if it had one."""
     settings = request.settings
     context = Context(
         root=Path(tree.workspace),
@@ -228,8 +271,14 @@ def _check_again(
         deadline=tree.home.deadline,
     )
     with open_check_sandbox(context, settings, request.workspace) as inside:
-        done = Checks(inside, settings.checks, replace(settings, fail_fast=False)).run(0)
-    if done is None or interrupt.level:
+        yield inside
+
+
+def _check_again(run: Listed, request: RunRequest, tree: Worktree, context: Context) -> tuple[Check, ...]:
+    """Run the checks of the run once more, in its worktree."""
+    settings = request.settings
+    done = Checks(context, settings.checks, replace(settings, fail_fast=False)).run(0)
+    if done is None or context.interrupt.level:
         raise KeyboardInterrupt
     if red := [check for check in done if not check.passed]:
         raise NotTaken(

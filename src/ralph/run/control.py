@@ -58,7 +58,7 @@ def why_not_resume(run: Listed) -> str:
         return f"{FOR_ONE_TURN}: the task itself can go on"
     if run.facts.work and not run.is_alive:
         return f"is for a task of work {run.facts.work}: resume that, or try again with `ralph work retry`"
-    if run.facts.outcome == "done" and not run.facts.task:
+    if run.facts.outcome == "done" and not run.facts.task and not Mailbox(run.place).read().notes:
         return IS_DONE
     if run.facts.kind == "plan" and not run.is_alive:
         return "was to make a plan, and made none: ask again with `ralph plan`"

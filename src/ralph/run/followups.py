@@ -18,15 +18,25 @@ from ralph.git.client import require_git
 from ralph.git.configuration import GitConfigWatch
 from ralph.git.index import display_path
 from ralph.git.remote import NO_HOOKS, skipped_push_hook
-from ralph.git.scm import MAX_OUTPUT, STOPPED, TASK_TIMEOUT, CommandResult, Runner, parse_command, run_tasks
+from ralph.git.scm import (
+    MAX_OUTPUT,
+    STOPPED,
+    TASK_TIMEOUT,
+    CommandResult,
+    Runner,
+    has_commit_hook,
+    parse_command,
+    run_tasks,
+)
 from ralph.git.worktrees import Worktree, commit_all
-from ralph.loop import Agent, Workspace
+from ralph.loop import Agent
 from ralph.process.descendants import MARK
 from ralph.process.process import Limits, Process
 from ralph.process.program import CannotStart, Command, own_program
 from ralph.run.context import Context
 from ralph.run.request import RunRequest, refuse_hidden_link
 from ralph.run.trees import Trees
+from ralph.run.workspace import LocalWorkspace
 from ralph.settings import Scm
 from ralph.store.archive import Archive
 from ralph.store.folder import cannot_write, write
@@ -45,7 +55,7 @@ def make_followups(
     context: Context,
     *,
     trees: Trees,
-    workspace: Workspace,
+    workspace: LocalWorkspace,
     finished: frozenset[tuple[int, str]] = frozenset(),
     settle: Followup | None = None,
 ) -> Sequence[Followup]:
@@ -111,7 +121,8 @@ class ProgressFile:
 
 
 class Commits:
-    """Asks the agent for a commit message, then runs the SCM tasks. A failure is reported and doesn't end the run."""
+    """Asks the agent for a commit message, then runs the SCM tasks. A failure is reported and doesn't end the run; if a
+    hook refuses the commit, the claim is refused."""
 
     def __init__(
         self,
@@ -120,7 +131,7 @@ class Commits:
         context: Context,
         *,
         trees: Trees,
-        workspace: Workspace,
+        workspace: LocalWorkspace,
         finished: frozenset[tuple[int, str]],
     ) -> None:
         self._scm, self._agent, self._context = scm, agent, context
@@ -176,6 +187,9 @@ class Commits:
             nested=self._trees.new_nested,
         )
         for done in commits:
+            if done.task == "commit":
+                refused = not done.ok and not done.was_stopped and has_commit_hook(self._trees.git)
+                self._workspace.hook_output = done.detail if refused else ""
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
 
@@ -223,7 +237,7 @@ def commit_to_branch(worktree: Worktree, context: Context) -> Followup:
     """Return a followup that commits the work of each iteration to the worktree's branch, ready to be merged."""
 
     def commit(run: Run, iteration: Iteration) -> None:
-        verdict = f" (checks {'pass' if iteration.is_green else 'fail'})" if iteration.checks else ""
+        verdict = " (checks pass)" if iteration.checks and iteration.is_green else ""
         goal = clean(own_words(run.goal)[:2000])
         message = f"ralph: iteration {iteration.number}{verdict}\n\n{goal}"
         try:
@@ -261,7 +275,7 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
         # Hooks and filters of a commit, which an agent can change, run in the sandbox. A push needs keys, which are not
         # in there. A program other than git would follow settings that the agent wrote, so it never runs outside.
         is_git = Path(words[0]).stem.lower() == "git"
-        if not is_git or any(word in ("add", "commit", "status", "update-index") for word in words[1:]):
+        if not is_git or any(word in ("add", "commit", "hook", "status", "update-index") for word in words[1:]):
             command = context.sandboxed(command)
         if not command.boxed:
             without_hooks = NO_HOOKS if context.sandbox else ()

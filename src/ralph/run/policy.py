@@ -52,13 +52,14 @@ def make_policy(
     # With --claims N, repeated claims must not count as a stall.
     stall = settings.stall and max(settings.stall, settings.claims - 1)
     verdicts = make_verdict_gates(settings, claims, reading)
+    people = (rules.unread_notes, *((rules.wait_for_answer,) if settings.on_question == "wait" else ()))
     before_claims = _before_claims(settings, claims, reading)
     ordered = (
         *before_claims,
         rules.unless_waiting(
             rules.completed(
                 claims,
-                (*gates.values(), *verdicts.values(), rules.wait_for_children(settings.wait_timeout)),
+                (*people, *gates.values(), *verdicts.values(), rules.wait_for_children(settings.wait_timeout)),
                 reading,
                 doubts,
             ),
@@ -81,7 +82,7 @@ def make_policy(
             rules.wait_for_tasks(settings.poll_interval or 1.0),
         ),
     )
-    is_claimed = _would_be_done((*before_claims, rules.completed(claims, tuple(gates.values()), reading)))
+    is_claimed = _would_be_done((*before_claims, rules.completed(claims, (*people, *gates.values()), reading)))
     return Policy(claims, gates | verdicts, ordered, _cap(settings), is_claimed)
 
 
@@ -97,6 +98,7 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
         rules.open_tasks,
         rules.protected_files,
         rules.last_failure,
+        rules.refused_commit,
         *((rules.claim_reminder(claims, reading),) if settings.preset != "promise" else ()),  # whose prompts say it
         rules.person_notes,
         rules.wait_while_paused,
@@ -199,7 +201,7 @@ def make_gates(settings: Settings) -> dict[str, Rule]:
 
 
 def make_verdict_gates(settings: Settings, claims: Sequence[Claim], reading: Reading) -> dict[str, Rule]:
-    """Return the rules that read what the referees found, by name."""
+    """Return the rules that read what came after the checks, by name: referees and the commit."""
     gates: dict[str, Rule] = {}
     if settings.reviews:
         reviewers = dict.fromkeys(one.agent or settings.reviews.agent for one in settings.reviews.asked)
@@ -207,6 +209,8 @@ def make_verdict_gates(settings: Settings, claims: Sequence[Claim], reading: Rea
         gates[f"review by {by}" if by else "review"] = review_gate
     if settings.exams:
         gates["exam"] = passed_exams(len(settings.exams), settings.exam_tries, claims, reading)
+    if settings.scm and "commit" in settings.scm.tasks:
+        gates["commit"] = rules.refused_commit
     return gates
 
 

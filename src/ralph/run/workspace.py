@@ -43,6 +43,7 @@ class LocalWorkspace:
         self._check_files, self._tool_settings = WatchedFiles(context.root), WatchedFiles(context.root)
         self._goal, self._goal_file = WatchedFiles(context.root), goal_file
         self._mailbox = Mailbox(context.folder.path)
+        self.hook_output = ""  # of a hook that refused the latest commit
 
     def begin(self) -> None:
         """Read the tasks, copy protected files, and remember the files that checks and tools read."""
@@ -94,6 +95,7 @@ class LocalWorkspace:
             told=untold(mail, run) if mail.notes else (),
             questions=mail.questions,
             paused=mail.is_paused,
+            hook_output=self.hook_output,
         )
 
     def guard(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ def test_a_copy_of_a_fleets_work_goes_with_the_process_that_kept_it(tmp_path: Pa
     """Killed was who looked, and not the work."""
     folder = tmp_path / "20261116-130000-c0py"
     folder.mkdir()
-    facts = {"run": folder.name, "kind": "work", "deaf": True, "workspace": "/w", "host": host()}
+    facts = {"run": folder.name, "kind": "work", "ignores_signals": True, "workspace": "/w", "host": host()}
     me = {"pid": os.getpid(), "start": own_start()}
     for said, state in ((me, "running"), (me | {"outcome": "done"}, "done"), ({"pid": 1 << 30, "start": "1"}, None)):
         (folder / STATE).write_text(json.dumps(facts | said))

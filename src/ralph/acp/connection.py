@@ -34,7 +34,7 @@ SILENT_UPDATES = frozenset({
 
 
 class TurnFailed(Exception):
-    """The turn cannot go on. `error` is the line that says why."""
+    """The turn cannot continue. `error` is the line that says why."""
 
     def __init__(self, message: str, code: object = None, data: object = None) -> None:
         super().__init__(message)

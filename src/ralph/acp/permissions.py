@@ -47,7 +47,7 @@ def _is_diff(part: object) -> bool:
 
 
 def is_inside(path: str, folders: Sequence[str]) -> bool:
-    """Whether a path lies in one of the folders, links resolved; a relative one is taken from the first."""
+    """Return whether a path is in one of the folders, links resolved; relative paths start from the first."""
     real = os.path.realpath(os.path.join(folders[0], path))
     return any(real == folder or real.startswith(f"{folder}/") for folder in map(os.path.realpath, folders))
 

@@ -257,7 +257,7 @@ class _AcpReader(Reader):
         return [*self.says(text.strip("\n"))]
 
     def _on_notice(self, text: str) -> list[AgentEvent]:
-        """A model call failed and is retried: what was said before is not an answer."""
+        """A model call failed and is retried: the text before it is not an answer."""
         events = self._flush()
         self.notice, self._said = text, ""
         return [*events, AgentProgress(text)]

@@ -106,8 +106,8 @@ class JournalLedger:
 class WorkRegistration(Registration):
     """A listener that keeps the summary of a backlog run up to date for `ralph ps`."""
 
-    def __init__(self, folder: RunFolder, order: WorkOrder, deaf: bool = False) -> None:
-        super().__init__(folder, deaf=deaf)
+    def __init__(self, folder: RunFolder, order: WorkOrder, ignores_signals: bool = False) -> None:
+        super().__init__(folder, ignores_signals=ignores_signals)
         self._folder, self._order = folder, order
         self._ledger: JournalLedger | None = None
         self._is_behind = False

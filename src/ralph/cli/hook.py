@@ -54,7 +54,7 @@ def _host_and_scope(values: Values, words: list[str]) -> tuple[Host, Scope, Path
 
 
 def start(values: Values, words: list[str]) -> int:
-    """Start a loop and print what the agent has to be told."""
+    """Start a loop and print the agent's instructions."""
     if not words:
         raise UserError("no task", 'say what to do: ralph hook start --session ID "TASK"')
     no_words(words[1:], "quote a task of several words")

@@ -110,7 +110,7 @@ class Dialog:
 
 
 class DefaultAnswers(Dialog):
-    """Asks nobody: every answer is the default."""
+    """Answers every question with its default."""
 
     def __init__(self) -> None:
         super().__init__(sys.stdin, sys.stdout)

@@ -138,7 +138,7 @@ class Planning:
         return guarded
 
     def _ask(self, prompt: str) -> tuple[Plan | None, Stop]:
-        """Have an agent make a plan, in a run of its own."""
+        """Have an agent make a plan in a separate run."""
         request = RunRequest(
             settings=planning_settings(self.settings),
             workspace=str(self.workspace),

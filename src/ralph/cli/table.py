@@ -133,7 +133,7 @@ class CommandGroup(click.Group):
 
 
 def command_group(name: str, text: str, *commands: CliCommand) -> click.Group:
-    """Make a command that has commands of its own."""
+    """Make a command with subcommands."""
     group = CommandGroup(name, help=text, context_settings=CONTEXT, no_args_is_help=False)
     for one in commands:
         group.add_command(one)

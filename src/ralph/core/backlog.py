@@ -52,7 +52,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task and its progress so far.
 
     `tip` is the commit that is ready, and `files` what it changes. `refused` are the files because of which the gate
-    refused it, and `note` is what the next loop is told about that. `commit` is the merge commit. `by_list`: it was
+    refused it, and `note` is the text about it for the next loop. `commit` is the merge commit. `by_list`: it was
     withdrawn by editing the backlog.
     """
 

@@ -26,13 +26,13 @@ class Claim(Struct, frozen=True):
 
     @property
     def marker(self) -> str:
-        """What the agent has to write, as a person would show it."""
+        """The text that the agent has to write, for people."""
         is_tag = self.kind in ("promise", "response")
         return f"<{self.kind}>{self.text}</{self.kind}>" if is_tag else self.text
 
     @property
     def deed(self) -> str:
-        """What the agent has to do to make the claim."""
+        """The action that makes the claim, for people."""
         return f"create the file {self.text}" if self.kind == "file" else f"write {self.marker} alone on the last line"
 
     @property

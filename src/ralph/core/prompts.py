@@ -67,7 +67,7 @@ FULL_ITERATIONS, BRIEF_ITERATIONS = 3, 20  # in the progress section; older ones
 
 
 def check_note(check: Check, truncate: int) -> Note:
-    """Return what the agent is told about a failed check."""
+    """Return the agent's note about a failed check."""
     output = clean(check.head)
     shown = head(output, truncate)
     if check.cut or len(output) > truncate:
@@ -93,7 +93,7 @@ def asked(prompt: str, last: Iteration | None) -> str:
 
 
 def wording_message(marker: str, words: str, doubt: str) -> str:
-    """Return what the agent is told about a marker that was seen and doesn't count."""
+    """Return the agent's note about a marker that doesn't count."""
     return (
         f'{WROTE} "{words}", which is not a claim: {doubt}. When the work is done, put {marker} alone on the last '
         "line, after an empty line, and don't lead up to it with a colon."
@@ -101,7 +101,7 @@ def wording_message(marker: str, words: str, doubt: str) -> str:
 
 
 def blocked_message(marker: str, words: str, doubt: str) -> str:
-    """Return what the agent is told about a report of BLOCKED that was seen and doesn't count."""
+    """Return the agent's note about a report of BLOCKED that doesn't count."""
     return (
         f'{WROTE} "{words}", which ends nothing: {doubt}. If you cannot continue, put this alone on the last line, '
         f"after an empty line: {marker}"

@@ -182,7 +182,7 @@ def _in_base64(value: bytes) -> set[bytes]:
 def _login(url: str) -> tuple[str, ...]:
     """Return the password in a URL, quoted and unquoted, and user, password and host together.
 
-    A short password alone could not be told from a word.
+    A short password alone looks like a word.
     """
     _, slashes, rest = url.partition("://")
     whole = rest.partition("/")[0]

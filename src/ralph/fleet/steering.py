@@ -232,7 +232,7 @@ class Copy:
         self._database, self._work, self.folder = database, row.id, folder
         self._log = WorkLog(database, row.id)
         self._order = replace(decode_order(row.order), workspace=workspace)
-        self._registration = WorkRegistration(folder, self._order, deaf=True)
+        self._registration = WorkRegistration(folder, self._order, ignores_signals=True)
         self._ledger = JournalLedger(folder, (), Redactor())
         self._mailbox = Mailbox(folder.path)
         self._pause = PauseFile(self._mailbox)

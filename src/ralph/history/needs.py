@@ -1,4 +1,4 @@
-"""What a run needs from a person, and what can be done about it, computed from what is true now.
+"""The needs of a run for a person and the commands that help, computed from current facts.
 
 A terminal shows an action as a command, the web UI as a button. ralph accepts every command that is shown: nothing is
 proposed for a branch that is gone, a question that is closed, or a run that cannot be resumed.

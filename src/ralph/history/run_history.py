@@ -157,7 +157,7 @@ class AskedQuestion(Struct):
 
 
 class FactsNow(Struct, frozen=True):
-    """What is true of a run now, which its journal cannot know. The defaults are those of a run that has just ended.
+    """Current facts about a run that its journal cannot contain. The defaults are those of a run that has just ended.
 
     `open_questions` are ids, None if unknown; `is_parked`: the run is for a task that can be retried.
     """

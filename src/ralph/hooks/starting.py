@@ -90,7 +90,7 @@ def start(
     force: bool = False,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[Loop, str]:
-    """Start a loop in `session`; return it and what its agent has to be told. `overrides` win over the project's
+    """Start a loop in `session`; return it and its agent's instructions. `overrides` win over the project's
     settings."""
     if not loops.is_nameable(session):
         raise UserError("no session is named" if not session else "not a session id", "give --session ID")

@@ -43,7 +43,7 @@ class HostTurn(Struct, frozen=True):
 
 
 class TranscriptEntry(Struct, frozen=True):
-    """What a line says: the words, the number of tool calls, and whether a later line may repeat the message."""
+    """The contents of a line: its text, the number of tool calls, and whether a later line may repeat the message."""
 
     by_agent: bool
     message: str = ""

@@ -82,7 +82,7 @@ def stop(run: Listed, now: bool = False, env: Mapping[str, str] = os.environ) ->
     run = reload(run, why_not_running)
     mailbox, asking = Mailbox(run.place), env.get(MARK)
     mailbox.sign_stop("its own agent" if asking == run.id else f"the agent of run {asking}" if asking else "")
-    if run.facts.deaf:
+    if run.facts.ignores_signals:
         mailbox.stop(now)
     elif not now:
         _send(run, signal.SIGTERM)

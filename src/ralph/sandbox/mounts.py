@@ -107,13 +107,13 @@ class GitFolders(Struct, frozen=True, kw_only=True):
 
     @property
     def shared_parts(self) -> tuple[str, ...]:
-        """What a linked worktree may write of the shared folder: objects, and branches next to its own."""
+        """The parts of the shared folder that a linked worktree may write: objects, and branches next to its own."""
         parts = ("objects", self.branch_folder, f"logs/{self.branch_folder}")
         return tuple(f"{self.common}/{part}" for part in parts) if self.is_linked else ()
 
 
 class SandboxView(Struct, frozen=True, kw_only=True):
-    """What the sandbox is made of. All paths are resolved, except `aliases`: other names for resolved paths."""
+    """The mounts of a sandbox. All paths are resolved, except `aliases`: other names for resolved paths."""
 
     workspace: str
     home: str

@@ -1,4 +1,4 @@
-"""The network of a sandbox: a namespace of its own, with a proxy that only connects to allowed hosts.
+"""The network of a sandbox: a separate namespace with a proxy that only connects to allowed hosts.
 
 The proxy is a small process outside. It listens on a socket inside the sandbox's namespace, and reports refused hosts.
 """

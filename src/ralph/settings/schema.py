@@ -140,7 +140,7 @@ class ExamCommand(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
 
 
 class Scm(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What ralph does with the work once the checks pass."""
+    """The git tasks after green checks."""
 
     command: Annotated[NotBlank, about("The source control program.")] = "git"
     tasks: Annotated[Texts, about("Its subcommands, in order.", ["commit", "push"])] = ()

@@ -1,5 +1,6 @@
-"""Which lines does an event become? Depends on events alone, so that a live run and its journal read the same. What
-came of an iteration stands in a block with a bar in front, which the eye finds first."""
+"""Render events as lines. The result depends on the events alone, so a live run and its journal read the same. The
+result of an iteration is a block with a bar in front.
+"""
 
 import os
 import shlex
@@ -48,11 +49,9 @@ COMMANDS = {
 
 
 class EventLines:
-    """Renders events one after the other.
-
-    `agent_output` False hides what the agent says and does; `announces` tells of checks when they start, which a
-    live status line makes needless; `columns` is the room on a line (0: no limit), which `talk` keeps; `fold` is
-    the history so far, by these events.
+    """Renders events one after the other. Without `agent_output` the agent's words and tools are hidden; `announces`
+    prints checks when they start, which a live status line makes unnecessary; `columns` is the width of a line (0: no
+    limit); `fold` is the history up to here, by these events.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class EventLines:
             }
 
     def __call__(self, event: e.Event, at: float = 0.0) -> list[str]:
-        """The lines for `event`, which happened at that time; an empty one in front where another kind begins."""
+        """Return the lines for `event`, which happened at that time, with an empty line before a new kind of block."""
         if type(event) not in TALK:
             self.fold.add(event, at)
         found = self._tellers.get(type(event))
@@ -135,7 +134,7 @@ class EventLines:
         return [*lines, *self._separate_block(block, teller(event))]
 
     def _separate_block(self, block: str, lines: list[str]) -> list[str]:
-        """The lines of a block, parted from those of another."""
+        """Return the lines of a block, with an empty line before it if another kind came before."""
         if not lines or block == self._block:
             return lines
         gap = [""] if self._block else []
@@ -263,7 +262,7 @@ class EventLines:
         return [self._bar("green" if event.comparison.kept else "yellow", row) for row in self.talk.rows(said, 2)]
 
     def _last_lines(self, output: str) -> list[str]:
-        """The end of a failing check's output: there, tools sum up what went wrong."""
+        """Return the end of a failing check's output, where tools summarise what went wrong."""
         limit = self.limits.check_lines
         text = self.talk.without_root(clean(tail(output, 200 * limit)).expandtabs(4))
         return [self._cut(line[:500], 4) for line in telling(text.split("\n"))[-limit:]]
@@ -279,7 +278,7 @@ class EventLines:
         return self._debug(f"Looking for a claim: {claims}")
 
     def _verdict(self) -> list[str]:
-        """What came of the last iteration, once nothing more can be said against it."""
+        """Return the result of the last iteration, once no later event can change it."""
         one, self._judged = self._judged, None
         held, self._held = self._held, []
         after = [line for event in held for line in self._notice(event)]
@@ -319,7 +318,7 @@ class EventLines:
         return self._debug(f"Claim accepted: {short(event.signal, 80)}")
 
     def _claim_rejected(self, event: e.ClaimRejected) -> list[str]:
-        """Part of the verdict; a run that goes on has none yet of what it finds."""
+        """Return the lines of a refused claim. They are part of the verdict."""
         if self._judged:
             return []
         text = f"claim refused: {short(event.claim, 80)}: {short(event.gate, 80)}: {short(event.reason, 500)}"
@@ -362,7 +361,7 @@ class EventLines:
         return self._loud("warn", self.style.marks.warning, clean(event.text[:4000]))
 
     def _permission_denied(self, event: e.PermissionDenied) -> list[str]:
-        """The ways out are said once: nobody is there to ask, and the agent will try again."""
+        """Return the denied tool; the advice comes only once, because the agent will try again."""
         said = f"the agent was not allowed to use {short(event.tool, 80)}"
         if self._has_been_denied:
             return self._loud("dim", self.style.marks.info, said)
@@ -378,7 +377,7 @@ class EventLines:
         return [first.replace(marks.passed, self.style.paint("green", marks.passed), 1), *others]
 
     def _loud(self, color: str, mark: str, text: str) -> list[str]:
-        """Text that must be read whole: broken into rows, never cut."""
+        """Return text that must be read whole: broken into rows, never cut."""
         rows = [row for line in text.strip().expandtabs(4).split("\n") for row in self.talk.rows(line, len(mark) + 2)]
         margin = " " * (width(mark) + 1)
         return [self.style.paint(color, f"{margin if at else mark + ' '}{row}") for at, row in enumerate(rows)]
@@ -392,7 +391,7 @@ _ROW = 100  # characters: a line that is longer takes several rows of a screen
 
 
 class Flow:
-    """Lets so many lines of talk through, and as many more each second. `left_out` counts what came beyond that."""
+    """Lets a number of lines of talk through, and as many more each second. `left_out` counts the rest."""
 
     def __init__(self, most: float = MOST) -> None:
         self.left_out = 0
@@ -404,7 +403,7 @@ class Flow:
             self._room, self._at = self._most, now
 
     def is_full(self, now: float) -> bool:
-        """Whether no more talk gets through at the moment."""
+        """Return whether talk is dropped at the moment."""
         return self._room <= 0 and 0 <= now - self._at < 1
 
     def takes(self, event: Event) -> bool:

@@ -1,4 +1,4 @@
-"""How does text reach a reader who may be slow or gone? It is written at once or skipped, never kept."""
+"""Write text to a reader that may be slow or gone: at once or not at all, never buffered."""
 
 import os
 import select
@@ -39,21 +39,21 @@ class Outlet:
         self._torn = self._behind = False
 
     def _open(self) -> select.poll:
-        """Looks where to write, once there is something to write."""
+        """Find where to write when the first text comes."""
         self._poll = select.poll()
         try:
             self._fd = self._stream.fileno() if self._stream else None
         except (OSError, ValueError, AttributeError):
             return self._poll
         if self._fd is not None and os.isatty(self._fd):
-            self._fd = self._own = _opened_anew(self._fd)
+            self._fd = self._own = _reopen(self._fd)
             self._asks_first = os.get_blocking(self._own)
         if self._fd is not None:
             self._poll.register(self._fd, select.POLLOUT)
         return self._poll
 
     def write(self, text: str, patience: float = PATIENCE) -> bool:
-        """Whether the text went out whole. Once the reader is gone, everything counts as written."""
+        """Return whether the whole text was written. Once the reader is gone, everything counts as written."""
         if self.gone:
             return True
         data = text.encode(self._encoding, "backslashreplace")
@@ -109,7 +109,7 @@ class Outlet:
             self._own = None
 
 
-def _opened_anew(fd: int) -> int:
+def _reopen(fd: int) -> int:
     try:
         way = os.ttyname(fd) if os.isatty(fd) else f"/proc/self/fd/{fd}"
         return os.open(way, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
@@ -118,8 +118,9 @@ def _opened_anew(fd: int) -> int:
 
 
 class Ndjson:
-    """A sink that goes silent when its reader has gone away: a closed pipe must not end the run. One that does not read
-    is waited for, until somebody wants an end `at_once`."""
+    """A sink that goes silent when its reader has gone away: a closed pipe must not end the run. It waits for a reader
+    that is slow until the user wants to stop `at_once`.
+    """
 
     def __init__(self, at_once: Callable[[], bool] = lambda: False, fd: int = 1) -> None:
         self._given: int | None = fd
@@ -146,15 +147,15 @@ class Ndjson:
                 raise UserError(f"cannot write events to stdout: {error.strerror}", "send them elsewhere") from None
 
     def _open(self, given: int) -> None:
-        """A file never makes its writer wait, and may be another one by the time that it is opened again."""
+        """Reopen the stream so that writes don't block. A file never blocks, and its path may be a different file by now."""
         self._given, is_file = None, S_ISREG(os.fstat(given).st_mode)
-        self._fd = given if is_file else _opened_anew(given)
+        self._fd = given if is_file else _reopen(given)
         self._asks_first = not is_file and os.get_blocking(self._fd)
         self._ready.register(self._fd, select.POLLOUT)
 
 
 def terminal_size(stream: IO[str] | None, columns: int, rows: int = 24) -> tuple[int, int]:
-    """How wide and high a terminal is; what is given where there is none, or it does not know and says 0."""
+    """Return the width and height of a terminal, or the defaults if there is none or it reports 0."""
     try:
         found = os.get_terminal_size(stream.fileno() if stream else -1)
     except (OSError, ValueError, AttributeError):
@@ -163,7 +164,7 @@ def terminal_size(stream: IO[str] | None, columns: int, rows: int = 24) -> tuple
 
 
 class Marks(Struct, frozen=True, kw_only=True):
-    """The signs in front of lines, one column each. The full screen and the lines share them."""
+    """The signs in front of lines, one column each. The TUI and the line screen share them."""
 
     passed: str = "✓"
     failed: str = "✗"
@@ -227,7 +228,7 @@ RESET = "\x1b[0m"
 
 
 class Style(Struct, frozen=True):
-    """Marks, and paint where there is colour."""
+    """Marks, and colours if they are wanted."""
 
     marks: Marks = GLYPHS
     color: bool = False
@@ -237,12 +238,12 @@ class Style(Struct, frozen=True):
 
 
 def outcome_tone(exit_code: int | None) -> str:
-    """How a sentence about the end of a run is painted."""
+    """Return the tone of a sentence about the end of a run."""
     return {0: "good", 2: "alarm", None: "cyan"}.get(exit_code, "warn")
 
 
 def is_smart(env: Mapping[str, str]) -> bool:
-    """Whether the terminal can move its cursor."""
+    """Return whether the terminal can move its cursor."""
     return env.get("TERM", "") not in ("", "dumb")
 
 
@@ -253,7 +254,7 @@ def choose(
     color: bool | None = None,
     emoji: bool | None = None,
 ) -> Style:
-    """The style for `stream`. None leaves the choice to what is known about it."""
+    """Return the style for `stream`. None: decide by what is known about the stream."""
     if is_terminal is None:
         is_terminal = stream is not None and stream.isatty()
     if color is None:

@@ -48,7 +48,7 @@ def element(selector: str, /, *children: object, **attributes: object) -> Html:
 
 
 def joined(*children: object) -> Html:
-    """Join children: HTML unchanged, text escaped, None left out, lists in order."""
+    """Join children: HTML unchanged, text escaped, None skipped, lists in order."""
     return Html("".join(map(_html, children)))
 
 

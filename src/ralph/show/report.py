@@ -1,6 +1,6 @@
-"""What happened while nobody looked, and what is there to do? One HTML page that needs nothing but itself: no script,
-no network, readable on paper, in light and dark; or Markdown for a pull request or a CI summary. All that an agent
-wrote is text in it, and nothing else."""
+"""Reports of runs: one self-contained HTML page without scripts or network, readable on paper, in light and dark; or
+Markdown for a pull request or a CI summary. The agent's words are escaped text, nothing else.
+"""
 
 import re
 import time
@@ -48,13 +48,13 @@ RunEvidence = Mapping[str, Mapping[int, Evidence]]
 
 
 def html(histories: Sequence[RunHistory], evidence: RunEvidence | None = None) -> str:
-    """The page about one run or several."""
+    """Return the page about one run or several."""
     title = f"ralph: {histories[0].state}" if len(histories) == 1 else f"ralph: {plural(len(histories), 'run')}"
     return page(title, report_body(histories, evidence))
 
 
 def page(title: str, content: Html) -> str:
-    """A page that needs nothing but itself."""
+    """Return a self-contained page."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -73,7 +73,7 @@ def stylesheet() -> str:
 
 
 def report_body(histories: Sequence[RunHistory], evidence: RunEvidence | None = None) -> Html:
-    """What stands on the page, without its frame: of several runs, first how they compare."""
+    """Return the contents of the page without its frame; with several runs, a comparison comes first."""
     overview = None
     if len(histories) > 1:
         iterations = [len(one.iterations) for one in histories]
@@ -195,7 +195,7 @@ REPORT_FILE = "report.html"
 
 
 def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
-    """Leaves the report in the run's folder, and in the summary of the CI job that the run is part of."""
+    """Write the report to the run's folder, and to the summary of the CI job that the run belongs to."""
     history = history_of(folder)
     folder.write(REPORT_FILE, written([history], "html", {history.run: evidence_of(folder, history, env)}))
     summary = env.get("GITHUB_STEP_SUMMARY")
@@ -215,14 +215,15 @@ _SPECIAL = {ord(char): "\\" + char for char in "\\`*_[]|~>$"} | {
 
 
 def markdown(histories: Sequence[RunHistory]) -> str:
-    """The reports of these runs, one below the other."""
+    """Return the reports of these runs, one after the other."""
     reports = ([*_title(one), _facts(one), _needs(one), *_tables(one)] for one in histories)
     return "\n---\n\n".join(map(_join_parts, reports))
 
 
 def for_review(history: RunHistory, answer: str) -> str:
-    """The report for whoever reviews the change at its host: what was asked and done comes before how it was verified,
-    and what concerns only the machine on which it was made is left out."""
+    """Return the report for a reviewer at the host: the goal and the changes come before the verification, and details
+    of this machine are left out.
+    """
     history = replace(history, agent=history.agent.rpartition("/")[2])
     said = head(clean(answer[:12_000]).strip(), 3000, " …").splitlines()
     quoted = "\n".join(f"> {escape_markdown(line, 500)}".rstrip() for line in said)
@@ -231,7 +232,7 @@ def for_review(history: RunHistory, answer: str) -> str:
 
 
 def escape_markdown(text: str, limit: int = 300) -> str:
-    """Text on one line that no renderer takes for a mark, a link, a mention or HTML."""
+    """Return text on one line that no renderer reads as a mark, a link, a mention or HTML."""
     said = one_line(clean(text[: 4 * limit]), limit).translate(_SPECIAL)
     said = said.replace("://", "\\://").replace("www.", "www\\.")
     said = re.sub(r"\b(gh)-(?=\d)", r"\1<!-- -->-", said, flags=re.IGNORECASE)  # GitHub's other name of an issue
@@ -239,7 +240,7 @@ def escape_markdown(text: str, limit: int = 300) -> str:
 
 
 def code(text: str, limit: int = 200) -> str:
-    """Text on one line as code: a fence of backticks longer than any in it."""
+    """Return text on one line as code: a fence of backticks longer than any in it."""
     said = one_line(clean(text[: 4 * limit]), limit).replace("|", "¦")
     runs = "".join(char if char == "`" else " " for char in said).split()
     fence = "`" * (max(map(len, runs), default=0) + 1)
@@ -335,7 +336,7 @@ def _files(files: Sequence[FileChange] | None) -> str:
 
 
 def _table(titles: list[str], rows: list[list[str]]) -> str:
-    """Without the columns in which nothing stands."""
+    """Return the table without empty columns."""
     used = [at for at in range(len(titles)) if any(row[at] for row in rows)]
     lines = [[titles[at] for at in used], ["---"] * len(used), *([row[at] for at in used] for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,4 +1,4 @@
-"""What do people see of a run? Lines as things happen and, on a terminal, one line that says where it stands."""
+"""The line screen of a run: lines as things happen and, on a terminal, one live status line."""
 
 import os
 import time
@@ -32,9 +32,8 @@ _DRAW = "\x1b[?7l {}\x1b[?7h\r"
 
 
 class Screen:
-    """A listener that shows. `tick(now)` (epoch seconds) keeps the live line moving.
-
-    `lines` None: the outcome alone. `columns` None: lines may be as long as they are.
+    """A listener that prints events. `tick(now)` (epoch seconds) updates the live line. `lines` None: print only the
+    outcome. `columns` None: don't limit the length of lines.
     """
 
     def __init__(
@@ -60,16 +59,16 @@ class Screen:
 
     @property
     def is_live(self) -> bool:
-        """Whether there is a live line for `tick` to move."""
+        """Return whether there is a live line for `tick` to update."""
         return self._status is not None and not self._outlet.gone
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody reads any more."""
+        """Return whether the reader has gone away."""
         return self._outlet.gone
 
     def reads(self) -> bool:
-        """Whether anything that the agent says now would be shown."""
+        """Return whether the agent's next words would be shown."""
         return self._lines is not None and not self._flow.is_full(self._clock())
 
     def __call__(self, *happened: Event) -> None:
@@ -82,17 +81,19 @@ class Screen:
                 self._finish(event)
 
     def belongs_to(self, run: str) -> None:
-        """The run whose events will come: at its end, its name is said."""
+        """Set the run whose events will come; its name is printed at the end."""
         self._fold.history.run = run
 
     def tick(self, now: float | None = None) -> bool:
-        """Moves the live line, and says whether there is one."""
+        """Update the live line; return whether there is one."""
         if self.is_live:
             self._write([], self._clock() if now is None else now)
         return self.is_live
 
     def announce(self, text: str) -> None:
-        """Says at once that the run is to end, in quiet runs too. A signal handler may call this in mid-write."""
+        """Print immediately that the run is stopping, even in quiet runs. A signal handler may call this during a
+        write.
+        """
         if self._status is not None:
             self._status.is_ending = True
         if self._is_over:  # nothing may follow the outcome
@@ -100,7 +101,7 @@ class Screen:
         self._outlet.write(f"{_ERASE if self._drawn_at is not None else ''}{text}\n")
 
     def close(self) -> None:
-        """Leaves the terminal as it was found."""
+        """Restore the terminal."""
         self._status = None
         self._skipped = 0  # nothing may follow the outcome
         self._write([])
@@ -144,7 +145,7 @@ class Screen:
         return self._columns() if self._columns else _WIDTH
 
     def _finish(self, event: RunFinished) -> None:
-        """The summary, where the work is and, last of all, the outcome."""
+        """Print the summary, the location of the work and, last, the outcome."""
         self._status, self._is_over = None, True
         text = [] if self._lines is None else [""]
         history = self._fold.history
@@ -167,11 +168,11 @@ class Screen:
         return [*lines, ""]
 
     def _rows(self, sentence: str) -> list[str]:
-        """One line, unless a terminal is too narrow for it."""
+        """Return one line, or several if the terminal is too narrow."""
         return wrap(sentence, self._columns()) if self._columns else [sentence]
 
     def _next_steps(self, history: RunHistory) -> list[str]:
-        """The name of the run, and the commands that make sense now."""
+        """Return the name of the run and the commands that make sense now."""
 
         steps = [(command(step), purpose(step)) for step in next_steps(history)]
         size = max((len(typed) for typed, _ in steps), default=0)
@@ -181,7 +182,7 @@ class Screen:
         return [f"{paint('dim', 'run')} {history.run}", *lines, ""]
 
     def _write(self, lines: list[str], now: float = 0.0, patience: float = PATIENCE, room: int = 0) -> None:
-        """In one write: the live line goes, the lines come, the live line is back."""
+        """Erase the live line, print the lines and draw the live line again, in one write."""
         skipped = self._skipped
         if skipped and self._lines is not None:
             lines = [self._lines.skipped(skipped), *lines]
@@ -215,12 +216,10 @@ def make_screen(
     clock: Callable[[], float] = time.time,
     env: Mapping[str, str] = os.environ,
 ) -> Screen:
-    """The screen for `stream` (stderr, as a rule). None leaves a choice to what the stream and `env` can do.
-
-    `quiet` shows the outcome alone; `agent_output` False hides what the agent says and does; `live` False does without
-    the live line on a terminal too; `output_lines` and `output_chars` are shown of a tool's output; `waits`: a slow
-    reader is waited for, where a run itself would rather skip lines; `clock` gives the epoch seconds for timestamps
-    and for the live line.
+    """Return the screen for `stream`, usually stderr. None lets the stream and `env` decide. `quiet` prints only the
+    outcome; without `agent_output` the agent's words and tools are hidden; without `live` there is no live line even on
+    a terminal; `output_lines` and `output_chars` limit a tool's output; `waits`: wait for a slow reader instead of
+    skipping lines; `clock` gives the epoch seconds for timestamps and the live line.
     """
     is_terminal = stream is not None and stream.isatty()
     live = live and is_terminal and is_smart(env) and not quiet
@@ -233,7 +232,7 @@ def make_screen(
         lines = EventLines(style, verbose=verbose, agent_output=agent_output, announces=not live, limits=limits)
 
     def room() -> int:
-        """Asked anew each time, for terminals are resized."""
+        """Return the current width, because terminals are resized."""
         return width or terminal_size(stream, _WIDTH)[0]
 
     columns = room if width is not None or is_terminal else None
@@ -250,7 +249,7 @@ _WORTH_SAYING = 3
 
 
 class Status:
-    """Listens to events, and says on one line where the run stands."""
+    """Follows events and describes the current state of the run in one line."""
 
     def __init__(self, style: Style) -> None:
         self.style = style
@@ -293,7 +292,7 @@ class Status:
                 self._until, self._wait = event.until or now + event.seconds, event.seconds
 
     def line(self, now: float, columns: int) -> str:
-        """At most `columns` wide, painted."""
+        """Return the painted line, at most `columns` wide."""
         parts = [self._iteration or "ralph", duration(max(round(now - (self._began or now)), 0))]
         if self._cost is not None:
             mean = (

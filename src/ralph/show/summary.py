@@ -1,5 +1,6 @@
-"""What happened, at one look? A table with a row for each iteration, a run told iteration by iteration, and the list
-of all runs: the same with and without colour."""
+"""Summaries: the table with a row per iteration, the text of `ralph show`, and the list of all runs. They read the same
+with and without colour.
+"""
 
 from __future__ import annotations  # the list of runs is made without the rest
 
@@ -39,7 +40,7 @@ _GAP = "  "
 
 
 class TextColumn(Struct):
-    """`least`: how narrow it may get where room is short (0: it keeps its width)."""
+    """`least` is the minimal width if space is short (0: the column keeps its width)."""
 
     title: str
     cells: list[str]
@@ -53,7 +54,7 @@ _SPARED = ("tools", "time", "checks")
 
 
 def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
-    """The lines of the summary, at most `room` wide as long as that leaves space for words."""
+    """Return the lines of the summary, at most `room` wide as long as that leaves space for words."""
     whole = history.whole
     shown = [*whole[: _MOST_ROWS // 2], *whole[-_MOST_ROWS // 2 :]] if len(whole) > _MOST_ROWS else whole
     columns = [column for column in _columns(shown, whole, history, style.marks) if any(column.cells)]
@@ -148,7 +149,7 @@ MOST_PARTS = 12
 
 
 def told(history: RunHistory, style: Style) -> Iterator[str]:
-    """The lines of `ralph show`."""
+    """Return the lines of `ralph show`."""
 
     dot = f" {style.marks.dot} "
     facts = [history.agent, history.preset, history.workspace, history.branch]
@@ -224,8 +225,9 @@ TITLES = ("RUN", "STATE", "ITERATION", "CHECKS", "COST", "AGE", "WORKSPACE")
 
 
 def run_list(runs: Sequence[RunNow], style: Style, columns: int, now: float, home: str = "") -> list[str]:
-    """The lines of `ralph ps`, at most `columns` wide (0: as long as they are): a row of facts for each run, and below
-    it what it does, wants or came to."""
+    """Return the lines of `ralph ps`, at most `columns` wide (0: no limit): a row of facts for each run, and below it
+    its activity, question or result.
+    """
     rows = [TITLES, *(_facts(run, home) for run in runs)]
     sizes = [max(width(row[at]) for row in rows) for at in range(len(TITLES) - 1)]
     lines = [style.paint("dim", _row(TITLES, sizes, columns))]
@@ -253,7 +255,7 @@ def _facts(run: RunNow, home: str) -> tuple[str, ...]:
 
 
 def _remarks(run: RunNow, now: float) -> list[str]:
-    """What it does, what it asks, and what lies in its mailbox."""
+    """Return its activity, its questions, and the contents of its mailbox."""
     said = [short(run.goal, 100)] if run.goal else []
     said += [f"task {run.backlog_task} of work {run.work}"] if run.backlog_task else []
     if not run.alive:

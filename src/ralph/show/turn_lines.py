@@ -1,4 +1,4 @@
-"""What does the agent say and do, for a person to read? It is indented: only ralph speaks at the left margin."""
+"""Render the agent's words and tools for a person. They are indented: only ralph writes at the left margin."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -21,7 +21,7 @@ from ralph.show.words import count, cut, duration, exit_words, money, wrap
 
 
 class LineLimits(Struct, frozen=True, kw_only=True):
-    """How much of what others wrote is shown. All of it is in the logs."""
+    """How much of the agents' and tools' text is shown. The logs have all of it."""
 
     output_lines: int = 3
     output_chars: int = 300
@@ -42,13 +42,14 @@ _HEADINGS = ("# ", "## ", "### ", "#### ")
 
 @lru_cache
 def _runs_commands(tool: str) -> bool:
-    """By its name: of what commands print people want to see the end."""
+    """Return whether a tool runs commands, judging by its name: of their output the end is shown."""
     return any(word in tool.lower() for word in ("bash", "shell", "exec", "command", "terminal"))
 
 
 class TurnLines:
-    """Lines for what happens inside a turn. `columns` is the room on a line, 0 where there is no limit; `root` is the
-    folder that paths are shown relative to."""
+    """Lines for the events inside a turn. `columns` is the width of a line, 0 for no limit; paths are shown relative to
+    `root`.
+    """
 
     def __init__(self, style: Style, limits: LineLimits, columns: int = 0) -> None:
         self.style, self.limits, self.columns, self.root = style, limits, columns, ""
@@ -61,7 +62,7 @@ class TurnLines:
         self._result: AgentResult | None = None
 
     def begin(self) -> None:
-        """A new turn starts."""
+        """Start a new turn."""
         self._open.clear()
         self._depths.clear()
         self._progress = ""
@@ -86,7 +87,7 @@ class TurnLines:
         return lines
 
     def _emphasize(self, rows: list[str]) -> Iterator[str]:
-        """Headings, `code` and **what matters** as the agents' own screens show them; blocks of code as they are."""
+        """Render headings, `code` and **emphasis** as the agents' own screens do; leave code blocks as they are."""
         is_code = False
         for row in rows:
             if row.lstrip().startswith("```"):
@@ -98,7 +99,7 @@ class TurnLines:
             yield row
 
     def _paint_marked(self, row: str, mark: str, tone: str) -> str:
-        """What stands between two marks, painted instead of marked. One alone, or beside a space, is no mark."""
+        """Paint the text between two marks and drop the marks. A single mark, or one next to a space, stays."""
         pieces = row.split(mark)
         inner = pieces[1::2]
         if not inner or len(pieces) % 2 == 0 or any(piece.strip() != piece or not piece for piece in inner):
@@ -106,7 +107,9 @@ class TurnLines:
         return "".join(self.style.paint(tone, piece) if at % 2 else piece for at, piece in enumerate(pieces))
 
     def tool_started(self, event: ToolStarted) -> list[str]:
-        """A call is told when it is over, in one line with its outcome; one that has a sub-agent also before."""
+        """Show a call when it is finished, in one line with its outcome; one with a sub-agent is shown at its start as
+        well.
+        """
         if len(self._open) >= _OPEN_TOOLS:
             del self._open[next(iter(self._open))]
         self._open[event.id] = event
@@ -138,7 +141,7 @@ class TurnLines:
         return [*lines, *(margin + line for line in below)]
 
     def unanswered(self) -> list[str]:
-        """The calls that the turn ended in the midst of."""
+        """Return the calls that had not finished when the turn ended."""
         calls, self._open = list(self._open.values())[:20], {}
         return [self._call(call, self._dim(self.style.marks.tool), "dim", "not finished") for call in calls]
 
@@ -146,7 +149,7 @@ class TurnLines:
         return self._depths[call.parent] + 1 if call.parent in self._depths else 0
 
     def _call(self, call: ToolStarted, mark: str, tone: str = "plain", outcome: str = "") -> str:
-        """`• Read(src/parser.py)  45 lines`."""
+        """Return `• Read(src/parser.py) 45 lines`."""
         name, given, margin = short(call.name, 80), self.relative(short(call.input, 200)), "  " * self._depth(call)
         end = f"  {self.style.paint(tone, outcome)}" if outcome else ""
         said = self.cut(f"{name}({given})" if given else name, len(margin) + 4 + (len(outcome) + 2 if outcome else 0))
@@ -154,7 +157,7 @@ class TurnLines:
         return f"{margin}  {mark} {self.style.paint('bold', bold)}{said[len(bold) :]}{end}"
 
     def relative(self, text: str) -> str:
-        """A path in the workspace, or a command with such paths, without the way there."""
+        """Return a path in the workspace, or a command with such paths, relative to it."""
         root = self.root
         if not root or root not in text:
             return text
@@ -162,11 +165,11 @@ class TurnLines:
         return "." if text == root else text.replace(f" {root}/", " ").removeprefix(f"{root}/")
 
     def without_root(self, text: str) -> str:
-        """What a program printed, with paths in the workspace as a person there would name them."""
+        """Return program output with paths relative to the workspace."""
         return text.replace(f"{self.root}/", "") if len(self.root) > 1 else text
 
     def _diff(self, edit: FileEdit) -> list[str]:
-        """A short coloured diff: as much of what went as of what came, where there is not room for both."""
+        """Return a short coloured diff, with as many removed as added lines if there is not enough space for all."""
         most = self.limits.diff_lines
         gone, come = (clean(text).expandtabs(4).split("\n") if text else [] for text in (edit.removed, edit.added))
         shown = [("red", f"      - {line}") for line in gone[: max(most - len(come), most // 2)]]
@@ -179,7 +182,7 @@ class TurnLines:
         ]
 
     def _last_lines(self, event: ToolFinished) -> list[str]:
-        """The end of a tool's output: there, commands sum up what they did."""
+        """Return the end of a tool's output, where commands summarise what they did."""
         limit, most, marks = self.limits.output_chars, self.limits.output_lines, self.style.marks
         text = self.without_root(clean(tail(event.output, 4 * limit)).expandtabs(4))
         written = telling(tail(text.rstrip(), limit, marks.more).split("\n"))
@@ -187,7 +190,7 @@ class TurnLines:
         return [self._dim(f"    {marks.output if not at else ' '} {row}".rstrip()) for at, row in enumerate(rows)]
 
     def todo(self, event: TodoUpdated) -> list[str]:
-        """In full when other things are to be done; else in a line."""
+        """Return the whole list if its tasks changed, else one line."""
         before, items = self._todo, event.items
         if event == before or not items:
             return []
@@ -262,19 +265,19 @@ class TurnLines:
         return self.style.paint("dim", text) if text else ""
 
     def cut(self, text: str, used: int) -> str:
-        """`text` in the room that is left on its line."""
+        """Return `text` cut to the rest of its line."""
         if not self.columns or 2 * len(text) <= self.columns - used:  # no character takes more than two columns
             return text
         return cut(text, max(self.columns - used, 8), self.style.marks.more)
 
     def rows(self, line: str, used: int) -> list[str]:
-        """`line` on as many lines as it needs."""
+        """Return `line` broken into as many lines as it needs."""
         if not self.columns or 2 * len(line) <= self.columns - used:
             return [line.replace(_UNBROKEN, " ")]
         return [row.replace(_UNBROKEN, " ") for row in wrap(line, max(self.columns - used, 8))]
 
 
 def telling(lines: list[str]) -> list[str]:
-    """Those with words in them, unless none has: rules and blanks between them say nothing on a screen."""
+    """Return the rows that contain words; all rows if none does. Rules and blanks say nothing on a screen."""
     written = [line.rstrip() for line in lines if line.strip()]
     return [line for line in written if any(map(str.isalnum, line))] or written

@@ -27,7 +27,7 @@ def portion(part: float, whole: float) -> float:
 
 
 def duration(seconds: float) -> str:
-    """`0.04s`, `1.2s`, `45s`, `6m7s`, `1h4m`, `2d3h`."""
+    """Return `0.04s`, `1.2s`, `45s`, `6m7s`, `1h4m`, `2d3h`."""
     if seconds < 0.095:
         return f"{max(seconds, 0.0):.2f}s" if seconds >= 0.005 else "0s"
     if seconds < 9.95:
@@ -44,7 +44,7 @@ _SECONDS = {"h": 3600, "m": 60, "s": 1}
 
 
 def count(number: int) -> str:
-    """`950`, `45K`, `1.2M`."""
+    """Return `950`, `45K`, `1.2M`."""
     number = min(number, MAX_NUMBER)
     for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (1000, "K")):
         if number >= size * 0.9995:
@@ -54,7 +54,7 @@ def count(number: int) -> str:
 
 
 def cost(usd: float | None) -> str:
-    """`$0.42`; empty if unknown."""
+    """Return `$0.42`; "" if unknown."""
     return "" if usd is None else money(usd)
 
 

@@ -50,7 +50,7 @@ def table(board: Board, made: Sequence[Row], style: Style, columns: int, *, most
 
 
 def count_states(states: Sequence[str], order: Sequence[str] = STATE_ORDER) -> str:
-    """`2 parked, 1 working`."""
+    """Return `2 parked, 1 working`."""
     return ", ".join(f"{states.count(state)} {state}" for state in order if state in states)
 
 
@@ -150,7 +150,7 @@ def _sentence(event: object) -> tuple[str, str]:
 
 
 def work_sentence(event: work_events.WorkFinished, target: str) -> str:
-    """`17 of 20 merged into ralph/k3fa/merged, 2 parked, 1 blocked ($23.10)`."""
+    """Return `17 of 20 merged into ralph/k3fa/merged, 2 parked, 1 blocked ($23.10)`."""
     parts = [f"{event.merged} of {event.tasks} merged into {target}"]
     parts += [f"{event.parked} parked"] if event.parked else []
     parts += [f"{event.blocked} blocked"] if event.blocked else []
@@ -161,7 +161,7 @@ def work_sentence(event: work_events.WorkFinished, target: str) -> str:
 
 
 def last_line(event: work_events.WorkFinished, target: str, name: str) -> str:
-    """The same, with the command that accepts it; `name` is empty if there is nothing to accept here."""
+    """Return the same with the command that accepts it; `name` is empty if there is nothing to accept here."""
     return work_sentence(event, target) + (f": ralph accept {name}" if event.merged and name else "")
 
 
@@ -239,7 +239,7 @@ class WorkScreen:
 
 
 def lines(history: WorkHistory) -> Sequence[str]:
-    """`ralph show`: the merges and loops, one a line, as they came."""
+    """Return the merges and loops in order, one per line, for `ralph show`."""
     told = []
     for span in history.spans:
         at = time.strftime("%H:%M:%S", time.localtime(span.began))

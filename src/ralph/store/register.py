@@ -62,7 +62,7 @@ class Listed(Struct, frozen=True):
     @property
     def is_copy(self) -> bool:
         """Whether it stands for a fleet's backlog that runs elsewhere. Only such a copy ignores signals."""
-        return self.facts.deaf and self.facts.kind == "work"
+        return self.facts.ignores_signals and self.facts.kind == "work"
 
     def pending_notes(self, notes: int) -> int:
         """Return how many of the `notes` in its mailbox the next prompt will have.

@@ -253,14 +253,19 @@ class Registration:
         self,
         folder: RunFolder,
         story: StoredRun | None = None,
-        deaf: bool = False,
+        ignores_signals: bool = False,
         *,
         work: str = "",
         backlog_task: str = "",
         kind: str = "",
     ) -> None:
         self._facts = RunSummary(
-            run=folder.id, began=time.time(), work=work, backlog_task=backlog_task, kind=kind, deaf=deaf
+            run=folder.id,
+            began=time.time(),
+            work=work,
+            backlog_task=backlog_task,
+            kind=kind,
+            ignores_signals=ignores_signals,
         )
         self._story = story
         self._activity = Activity()
@@ -273,7 +278,7 @@ class Registration:
         if self._story is not None:
             folder = self._path.parent
             known = read_summary(str(folder)) or summarize(folder.name, read_entries(folder / JOURNAL))
-        me = {"pid": os.getpid(), "start": own_start(), "host": host(), "deaf": self._facts.deaf}
+        me = {"pid": os.getpid(), "start": own_start(), "host": host(), "ignores_signals": self._facts.ignores_signals}
         self._facts = replace(known, **me, stopping=False, outcome="")
         try:
             self._write()

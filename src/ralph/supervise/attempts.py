@@ -135,7 +135,7 @@ class Attempt(TurnFolder):
         announcer.run = info.run_id
 
     def scratch(self) -> str:
-        """Return the run's folder: agents are told about it and leave their output there."""
+        """Return the run's folder, where agents leave their output."""
         return self.path
 
     @property

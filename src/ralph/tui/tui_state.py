@@ -1,4 +1,4 @@
-"""What the TUI knows: all runs, the one that is shown, the options of the next one; and what each command does."""
+"""The state of the TUI (all runs, the selected one, the options of the next one) and its commands."""
 
 import os
 import time
@@ -231,7 +231,7 @@ class TuiState:
 
     @property
     def plan_words(self) -> str:
-        """What a goal would start, in a few words, for the top line."""
+        """Describe in a few words what a goal would start."""
         given = self.plan.given
         said = [
             str(self.plan),

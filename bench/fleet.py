@@ -181,7 +181,7 @@ def measured(server: Postgres, workers: int, tasks: int, loop: float) -> float:
 
 def instant(server: Postgres, tasks: int, workers: int = 3) -> tuple[float, float, float]:
     """So many real loops, merges and pushes of an agent that takes no time: seconds in all, those beyond the loops
-    (were every slot always at work on one), and a processor's seconds."""
+    (were every slot always running on one), and a processor's seconds."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         fleet = Fleet(Path(folder), server, tasks=tasks)
         try:

@@ -49,7 +49,7 @@ SLOW = 5.0  # seconds of the processor that a test may take, with all that it st
 def pytest_configure() -> None:
     from hypothesis import settings  # late: before bytecode is kept, pytest would rewrite all of it each time
 
-    settings.register_profile("unhurried", deadline=None)  # how long an example takes depends on what else goes on
+    settings.register_profile("unhurried", deadline=None)  # how long an example takes depends on what else continues
     settings.register_profile("few", max_examples=10, deadline=None)  # where the lines count, not the examples
     settings.load_profile("unhurried")
 

@@ -1,4 +1,4 @@
-"""Text that means harm to whoever shows it as it came, and an agent that puts it wherever an agent can."""
+"""Text that means harm to anyone who shows it as it came, and an agent that puts it wherever an agent can."""
 
 import json
 import re

@@ -25,7 +25,7 @@ FORBIDDEN_IN_CORE = {
     "logging",
 }
 
-# What each room may import beside itself. Imports point one way, late ones included.
+# What each room may import next to itself. Imports point one way, late ones included.
 ALLOWED = {
     "__init__": set[str](),  # what Python users import, it finds by its name
     "__main__": {"cli", "hooks"},

@@ -24,7 +24,7 @@ FLAT = {
     *("process/channel.py:receive", "process/keeper_program.py:fork_and_exec", "store/journal.py:_sealed"),
 }
 OF_THE_SYSTEM = ("/proc/", "/sys/", "devnull", "ttyname")
-# Whoever opens a file otherwise says why.
+# Anyone who opens a file otherwise says why.
 OTHERWISE = {
     "builtin_agent": "a program of its own, which does what its model says",
     "agents/demo.py": "the demo's agent, in a folder of its own",
@@ -92,7 +92,7 @@ def test_what_the_kernel_tells_in_parts_is_read_to_its_end() -> None:
 
 
 def test_nobody_waits_for_a_lock_without_end() -> None:
-    """A lock is tried, and asked for again until patience ends: whoever holds it may be stopped, or hostile."""
+    """A lock is tried, and asked for again until patience ends: anyone who holds it may be stopped, or hostile."""
     found = [
         f"{path.relative_to(ROOT)}:{call.lineno}"
         for path in sorted(ROOT.rglob("*.py"))

@@ -102,7 +102,7 @@ class Warm:
         return subprocess.CompletedProcess(words, int(how[0]), *told)
 
     def start(self, words: tuple[str, ...], cwd: Path, env: Mapping[str, str], log: int) -> "Started":
-        """Begins a call that goes on by itself, in a session of its own, and writes what it says to `log`."""
+        """Begins a call that continues by itself, in a session of its own, and writes what it says to `log`."""
         assert self._can_play(words, env, None)
         streams = [os.open(os.devnull, os.O_RDONLY), os.dup(log), os.dup(log)]
         return Started(self._ask(words, cwd, env, streams, goes_on=True))
@@ -128,7 +128,7 @@ class Warm:
 
 
 class Started:
-    """A call that goes on, as `subprocess.Popen` would show it."""
+    """A call that continues, as `subprocess.Popen` would show it."""
 
     def __init__(self, end: int) -> None:
         self._end, self._told = end, os.read(end, 64)
@@ -189,7 +189,7 @@ def _read(pipes: tuple[int, ...], deadline: float) -> list[bytes]:
 
 
 def serve(line: socket.socket) -> None:
-    """Forks for whoever holds the other end, until that is closed."""
+    """Forks for anyone who holds the other end, until that is closed."""
     look, running = select.poll(), dict[int, tuple[int, int]]()
     look.register(line, select.POLLIN)
     while True:

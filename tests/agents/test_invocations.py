@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ralph.agents import known, module
+from ralph.agents import known_names, module
 from ralph.agents.protocol import Invocation, TurnRequest
 
 BYPASS_CLAUDE = "--dangerously-skip-permissions"
@@ -101,7 +101,7 @@ def test_cline_gets_two_words_and_the_prompt_behind_them() -> None:
     assert made.stdin == "prompt"
 
 
-@pytest.mark.parametrize("agent", known())
+@pytest.mark.parametrize("agent", known_names())
 def test_the_prompt_of_a_known_agent_is_in_no_word(agent: str) -> None:
     made = start(agent, prompt="- the secret prompt\n" * 300_000)
     assert not any("secret" in word for word in made.argv)

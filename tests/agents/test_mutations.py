@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ralph.agents import known, module
+from ralph.agents import known_names, module
 from ralph.agents.protocol import TurnRequest
 from ralph.core.events import AgentEvent, AgentText
 from ralph.core.model import Exit, Turn
@@ -115,7 +115,7 @@ def read(agent: str, lines: list[bytes], code: int = 0) -> tuple[list[AgentEvent
     return events, turn
 
 
-@pytest.mark.parametrize("agent", known())
+@pytest.mark.parametrize("agent", known_names())
 @ONE_BY_ONE
 @given(data=st.data())
 def test_words_that_are_not_the_agents_are_never_its_answer(agent: str, data: st.DataObject) -> None:
@@ -126,7 +126,7 @@ def test_words_that_are_not_the_agents_are_never_its_answer(agent: str, data: st
     assert not [event for event in events if isinstance(event, AgentText) and "FORGED" in event.text]
 
 
-@pytest.mark.parametrize("agent", known())
+@pytest.mark.parametrize("agent", known_names())
 @ONE_BY_ONE
 @given(data=st.data())
 def test_broken_lines_are_never_the_agents_answer(agent: str, data: st.DataObject, recorded) -> None:
@@ -145,7 +145,7 @@ def _broken(line: bytes, data: st.DataObject) -> bytes:
     return data.draw(st.sampled_from([line[:cut], line + line[:cut]]))
 
 
-@pytest.mark.parametrize("agent", known())
+@pytest.mark.parametrize("agent", known_names())
 @ONE_BY_ONE
 @given(data=st.data())
 def test_a_mutilated_stream_is_survived(agent: str, data: st.DataObject, recorded) -> None:
@@ -170,7 +170,7 @@ def test_a_mutilated_stream_is_survived(agent: str, data: st.DataObject, recorde
     read(agent, lines, data.draw(st.sampled_from([0, 1, -9])))
 
 
-@pytest.mark.parametrize("agent", known())
+@pytest.mark.parametrize("agent", known_names())
 @ONE_BY_ONE
 @given(data=st.data())
 def test_any_value_in_any_place_is_survived(agent: str, data: st.DataObject, recorded) -> None:
@@ -197,14 +197,14 @@ def _changed(line: bytes, data: st.DataObject) -> bytes:
     return json.dumps(value).encode()
 
 
-@pytest.mark.parametrize("agent", [*known(), "command"])
+@pytest.mark.parametrize("agent", [*known_names(), "command"])
 @ONE_BY_ONE
 @given(lines=st.lists(st.binary(max_size=60) | nonsense.map(lambda value: json.dumps(value).encode()), max_size=12))
 def test_anything_at_all_is_survived(agent: str, lines: list[bytes]) -> None:
     read(agent, lines)
 
 
-@pytest.mark.parametrize("agent", known())
+@pytest.mark.parametrize("agent", known_names())
 def test_a_stream_without_end_takes_little_memory(agent: str, recorded) -> None:
     name = "toolerr" if f"{agent}/toolerr.ndjson" in recorded else "no-key"
     lines = [line for line in recorded[f"{agent}/{name}.ndjson"].lines if b'"result"' not in line[:3000]]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from ralph.agents import find, foreign_keys, keys, known, module, words
+from ralph.agents import find, foreign_keys, keys, known_names, module, words
 from ralph.errors import UserError
 from ralph.testing import agent_contract
 
-ALL = (*known(), "command")
+ALL = (*known_names(), "command")
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -14,7 +14,7 @@ def test_every_module_keeps_the_contract(name: str) -> None:
     agent_contract(module(name))
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", known_names())
 def test_every_module_has_the_name_and_the_keys_of_its_row(name: str) -> None:
     assert (name, keys(name)) == (module(name).NAME, module(name).KEYS)
     assert name in module(name).INSTALL

@@ -68,7 +68,7 @@ def test_tools_end_once_and_by_the_name_they_began_with(recording, reading) -> N
 
 
 def test_a_tool_is_at_work_from_its_start_to_its_end(recording) -> None:
-    """What is silent meanwhile is not idle; what is silent then is."""
+    """What is silent in the meantime is not idle; what is silent then is."""
     parser = module(recording.agent).parser(TurnRequest(prompt="", prompt_file="", command=(recording.agent,)))
     working: set[str] = set()
     for line in recording.lines:

@@ -81,7 +81,7 @@ def room(agent: str, server: ModelServer, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def note(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """`note(text)`: something that the table says beside the result."""
+    """`note(text)`: something that the table says next to the result."""
     return partial(record_property, "note")
 
 

@@ -93,7 +93,7 @@ def _put(name: str, package: str, version: str, search: str, postinstall: str = 
 
 
 def _install(home: Path, package: str, search: str, postinstall: str) -> None:
-    """Install into a folder beside `home`, then rename: what stands at `home` is always whole.
+    """Install into a folder next to `home`, then rename: what stands at `home` is always whole.
 
     No package runs a script of its own; the few that put their program in place by one are named with it in the
     list of versions, because some releases of npm run such scripts and others do not.

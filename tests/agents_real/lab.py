@@ -141,7 +141,7 @@ class Room:
             process.wait()
         seconds = time.monotonic() - began
         left = self.living()
-        if left:  # whoever holds the pipes is ended, but not forgotten
+        if left:  # anyone who holds the pipes is ended, but not forgotten
             self.clear()
         return Ran(process.returncode, out.text(), err.text() + late, seconds, left)
 

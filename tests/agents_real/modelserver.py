@@ -46,7 +46,7 @@ class Stage:
         self.steps = list(steps)
         self.asked: list[Asked] = []  # requests of the agent's own loop, one step each
         self.asides: list[Asked] = []  # titles, summaries, memory: answered, but not part of the script
-        self.bodies: list[bytes] = []  # every request to the letter
+        self.bodies: list[bytes] = []  # every request verbatim
         self.headers: list[Mapping[str, str]] = []
         self.has_asides = True  # whether a request that offers no tools is an aside
         self.surplus = 0  # requests that came after the last step
@@ -70,7 +70,7 @@ class Stage:
         return (self.has_asides and not offers(asked, "shell")) or any(mark in asked.system for mark in ASIDES)
 
 
-# Beginnings of system prompts of helpers that agents run beside the work, with tools of their own.
+# Beginnings of system prompts of helpers that agents run next to the work, with tools of their own.
 ASIDES = ("You are now acting as the managed memory extraction subagent",)
 
 

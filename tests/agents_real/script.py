@@ -57,8 +57,8 @@ class Cut(NamedTuple):
 
 
 class Torn(NamedTuple):
-    """Send only the first bytes of an answer, then end the connection in good order. `chunked`: so that whoever reads
-    on the level of HTTP can see that something is missing."""
+    """Send only the first bytes of an answer, then end the connection in good order. `chunked`: an
+    HTTP client can see that something is missing."""
 
     text: str
     bytes: int

@@ -44,7 +44,7 @@ def hooked(room, agent):
 
 
 def beside(place, *argv, stdin=""):
-    """A command in the room that leaves alone whoever is at work there."""
+    """A command in the room that leaves alone anyone who is at work there."""
     return subprocess.run(
         argv, input=stdin, cwd=place.workspace, env=place.env, capture_output=True, text=True, timeout=LIMIT
     )

@@ -149,7 +149,7 @@ def test_an_overloaded_model_is_asked_again(room, agent):
 
 @scenario("connection lost")
 def test_half_an_answer_is_no_claim(room, agent, note):
-    # Qwen asks the model to go on after the half that it has, so that what was said counts there.
+    # Qwen asks the model to continue after the half that it has, so that what was said counts there.
     half = "Half a sentence" if agent == "qwen" else f"Half a sentence\n{DONE}\n"
     with room(Cut(half)) as place:
         place.stage.steps += [Cut(), write(place.workspace / "made.txt", "fixed\n"), Say("More to do."), Say(DONE)]

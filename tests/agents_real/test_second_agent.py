@@ -17,7 +17,7 @@ pytestmark = pytest.mark.parametrize("agent", list(OTHER), indirect=True)
 
 
 def invite(place, other: str) -> None:
-    """Puts another agent beside the one of the room. Both talk to the same scripted model, one after the other."""
+    """Puts another agent next to the one of the room. Both talk to the same scripted model, one after the other."""
     place.env |= FURNISH[other](place.home, place.stage.url)
     place.env["PATH"] = f"{install.agent(other).program.parent}:{place.env['PATH']}"
 

@@ -291,7 +291,7 @@ def test_a_stale_lock_and_a_lost_race_are_told_apart(lab: Lab) -> None:
 
 @pytest.fixture
 def removed_when_awaited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
-    """Whoever holds a lock, or makes a worktree, is done with it as soon as somebody waits for that."""
+    """Anyone who holds a lock, or makes a worktree, is done with it as soon as somebody waits for that."""
     prepared, awaited = list[Path](), list[bool]()
 
     def prepare(path: Path) -> None:
@@ -397,7 +397,7 @@ def test_the_branches_of_what_lands_go_with_the_push_that_lands_it(lab: Lab, rem
 def test_a_worktree_that_is_half_made_keeps_nobody_from_fetching(
     lab: Lab, remote: Remote, removed_when_awaited: Callable[[Path], None], is_left: bool
 ) -> None:
-    """Its HEAD is nothing yet, and git looks at all of them. It is made a moment later; or whoever made it is dead."""
+    """Its HEAD is nothing yet, and git looks at all of them. It is finished a moment later, or its maker is dead."""
     half_made = lab.path / ".git" / "worktrees" / "new"
     half_made.mkdir(parents=True)
     for name, text in (("HEAD", "0" * 40), ("commondir", "../.."), ("gitdir", f"{lab.path.parent}/new/.git")):
@@ -458,7 +458,7 @@ def test_a_remote_that_refuses_stops_the_gate_and_says_why(lab: Lab, remote: Rem
 
 
 def test_an_item_whose_branch_was_moved_there_does_not_land(lab: Lab, remote: Remote, tmp_path: Path) -> None:
-    """The lease on the task's branch: whoever owns it now has other work on it."""
+    """The lease on the task's branch: anyone who owns it now has other work on it."""
     mine = lab.branch("T1", {"a": "1\n"})
     lab.git("push", "-q", "origin", f"{mine.tip}:refs/heads/ralph/w/T1")
     theirs = lab.branch("T2", {"a": "2\n"})
@@ -597,7 +597,7 @@ def test_an_item_that_somebody_else_has_moved_does_not_land_though_the_target_is
     lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
     base = at_origin(lab, "rev-parse", "main")
     made = lab.git("commit-tree", f"{branch.tip}^{{tree}}", "-p", base, "-p", branch.tip, "-m", "merge")
-    lab.git("push", "-q", "-f", "origin", f"{other.tip}:refs/heads/ralph/w/T1")  # taken over meanwhile
+    lab.git("push", "-q", "-f", "origin", f"{other.tip}:refs/heads/ralph/w/T1")  # taken over in the meantime
     answer = remote.push(lab.found(), made, base, {"ralph/w/T1": branch.tip})
     assert answer.code
     assert at_origin(lab, "rev-parse", "main") == base, "all or nothing"
@@ -608,7 +608,7 @@ def test_an_item_that_somebody_else_has_moved_does_not_land_though_the_target_is
 
 @pytest.mark.parametrize("moved", ["the task", "the target"])
 def test_a_push_that_was_torn_on_the_remote_lands_once(lab: Lab, remote: Remote, moved: str) -> None:
-    """Whoever is killed in the middle of two refs has moved one of them: what merged is asked of the history alone."""
+    """A kill between two refs leaves one of them moved: the history alone says what merged."""
     branch = lab.branch("T1", {"T1": "x\n"})
     lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
     base = at_origin(lab, "rev-parse", "main")

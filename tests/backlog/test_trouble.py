@@ -41,7 +41,12 @@ def test_a_disk_that_fills_up_at_night_costs_nothing_that_was_done(
     full = tiny.work("-j", "2")
     assert full.returncode in (1, 2), full.stderr
     assert "Traceback" not in full.stderr
-    said = ("No space left", "unable to write", "couldn't write", "Out of diskspace")  # whoever is the first to notice
+    said = (
+        "No space left",
+        "unable to write",
+        "couldn't write",
+        "Out of diskspace",
+    )  # anyone who is the first to notice
     assert any(words in full.stderr for words in said), full.stderr
     eventually(lambda: not left(tiny))
     ballast.unlink()

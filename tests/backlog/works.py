@@ -1,4 +1,4 @@
-"""A repository with a list, ralph at work in it, and agents that follow a script."""
+"""A repository with a list, ralph running in it, and agents that follow a script."""
 
 import json
 import os

@@ -76,7 +76,7 @@ Play = Callable[..., Ran]
 
 @pytest.fixture(scope="session", autouse=True)
 def trust(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No authority's certificates are read, which each client would do anew: nothing here is spoken over TLS."""
+    """No authority's certificates are read, which each client would do again: nothing here is spoken over TLS."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("SSL_CERT_FILE", raising=False)
         patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("certificates")))

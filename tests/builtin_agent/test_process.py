@@ -63,7 +63,7 @@ def test_a_signal_ends_it_and_the_command_that_it_runs(server, start, eventually
 def test_a_signal_in_the_moment_in_which_a_command_starts_leaves_nothing_either(
     server, start, eventually, workspace, wire
 ):
-    """Whoever is started before its parent comes to know of it ends that parent itself."""
+    """Anyone who is started before its parent comes to know of it ends that parent itself."""
     with server.stage(shell("echo $$ > up; kill $PPID; exec sleep 3413")) as stage:
         code, _, err = ended(start(stage))
         assert (code, err) == (128 + signal.SIGTERM, "")

@@ -1,4 +1,4 @@
-"""What becomes of a conversation that goes on later, or that outgrows the model's context?"""
+"""What becomes of a conversation that continues later, or that outgrows the model's context?"""
 
 import json
 import os

@@ -27,7 +27,7 @@ def use(box):
 
 
 def test_a_command_that_takes_too_long_is_ended_with_its_group(use, eventually):
-    nap = f"{random.randrange(10**6, 10**7)}.{os.getpid()}"  # others may play these tests beside us
+    nap = f"{random.randrange(10**6, 10**7)}.{os.getpid()}"  # others may play these tests next to us
     ok, output = use("bash", command=f"echo begun; (sleep {nap}; echo late > late) & sleep {nap}", timeout=1)
     assert not ok
     assert output.startswith("begun\n[timeout: killed after 1 s.")

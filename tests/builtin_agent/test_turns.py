@@ -324,7 +324,7 @@ ENDS = {"chat": "completions", "responses": "responses", "messages": "messages",
 
 @pytest.mark.parametrize("wire", ["messages"])
 def test_a_thought_goes_back_with_its_signature_to_the_letter(play, wire):
-    """Whoever thinks between two calls must be given back what it thought, signed as it was, or it refuses to go on."""
+    """A model that thinks between two calls must get its signed thoughts back, or it refuses to continue."""
     call = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
     head: dict[str, object] = {
         "id": "m",

@@ -136,7 +136,7 @@ class Victim:
 
     @property
     def journal(self) -> Path | None:
-        """Of the run that has begun: one that was killed before that has nothing to go on with."""
+        """Of the run that has begun: one that was killed before that has nothing to continue with."""
         found = self.folder.glob(".ralph/runs/*/journal.ndjson")
         return next((path for path in found if b'{"type":"run_started"' in path.read_bytes()[:100_000]), None)
 

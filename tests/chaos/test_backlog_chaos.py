@@ -111,7 +111,7 @@ class Sufferer:
 
     def live(self, most: int) -> int:
         """One life of the coordinator, with kills around it. Its exit code: 0 where all has merged, 1 where the rest
-        was killed too often and stands aside."""
+        was killed too often and is parked."""
         process = self.start()
         while process.poll() is None and sum(self.kills.values()) < most:
             self._wait_for_the_moment(process)
@@ -191,7 +191,7 @@ class Sufferer:
         return told
 
     def finish(self) -> None:
-        """Lets it come to its end. Whoever was killed too often stands aside, and is tried again."""
+        """Lets it come to its end. Anyone who was killed too often is parked, and is tried again."""
         for _ in range(10):
             process = self.start()
             said = self._last_words(process, 300).decode()
@@ -234,7 +234,7 @@ class Sufferer:
 
 def without_keepers(pids: Iterable[int]) -> list[int]:
     """Those of ralph that are no children of others among them: a keeper looks like its ralph until it has got its own
-    name, and whoever kills it ends that run."""
+    name, and anyone who kills it ends that run."""
     found, parents = [*pids], dict[int, int]()
     for pid in found:
         with suppress(OSError):

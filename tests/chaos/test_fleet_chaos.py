@@ -114,7 +114,7 @@ class Sufferers:
         self.fleet.wait(lambda: not list(machine.processes()), f"seed {self.seed}: processes survive")
 
     def finish(self) -> None:
-        """Lets it come to its end. Whoever was killed too often stands aside, and is tried again."""
+        """Lets it come to its end. Anyone who was killed too often is parked, and is tried again."""
         self.thaw(math.inf)
         for _ in range(10):
             self.keep_alive()
@@ -134,7 +134,7 @@ class Sufferers:
         assert "Traceback" not in said, said
 
     def _state(self) -> list[str] | None:
-        """The tasks that stand aside, once the work is over."""
+        """The tasks that are parked, once the work is over."""
         done = self.machines[1].ralph("work", "status", "--db", self.fleet.url, "--json")
         with suppress(ValueError):
             rows = [json.loads(line) for line in done.stdout.splitlines()]

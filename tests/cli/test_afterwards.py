@@ -353,7 +353,7 @@ exec %s "$@"
 def test_what_is_killed_again_and_again_while_it_removes_a_run_comes_to_its_end(
     words: tuple[str, ...], git: Git, branch: str, repository: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Half of what was to go is not taken for something else, be it ralph or its git that is killed."""
+    """Half of what was to go is not taken for something else, whether ralph or its git that is killed."""
     if words[0] == "clean":
         git("merge", "-q", branch)
     (tmp_path / "sitecustomize.py").write_text(DIES_AT_THE_EIGHTH)

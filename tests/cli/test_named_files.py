@@ -12,7 +12,7 @@ from ralph.cli import table
 from ralph.cli.table import CliCommand
 
 WORDS = {"run": ["g"], "loop": ["g"], "job": ["g"], "work": ["list"], "hook start": ["--session", "s", "g"]}
-NEEDS_FILE = ("--prompt-file", "--spec")  # beside a goal it is a mistake of its own
+NEEDS_FILE = ("--prompt-file", "--spec")  # next to a goal it is a mistake of its own
 
 
 def taking_files() -> Iterator[tuple[str, str]]:

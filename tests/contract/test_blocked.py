@@ -1,4 +1,4 @@
-"""§2, §3 and §5: an agent that cannot go on says so, worded like a claim; the run ends, and a person is told why."""
+"""§2, §3 and §5: an agent that cannot continue says so, worded like a claim; the run ends, and a person is told why."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which tasks start, merge, wait and stand aside: decided from the board alone."""
+"""Which tasks start, merge, wait and are parked: decided from the board alone."""
 
 import heapq
 import itertools

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.secrets import Redactor, redact, redact_text, secret_values, settled
+from ralph.core.secrets import Redactor, redact, redact_text, redactable_length, secret_values
 from ralph.process.streams import shorten_line
 
 KEYS = {
@@ -249,7 +249,7 @@ def test_known_values_are_struck_out_the_longest_first() -> None:
     ],
 )
 def test_what_may_still_become_a_key_is_not_settled(data: bytes, expected: bytes) -> None:
-    assert data[: settled(data)] == expected
+    assert data[: redactable_length(data)] == expected
 
 
 KNOWN = 'a value, with "quotes" and , commas'
@@ -268,7 +268,7 @@ def test_a_key_on_the_border_of_two_chunks_of_an_endless_line_is_struck_out(
         unsettled, written = b"", b""
         for at in range(0, len(line), size):
             data = unsettled + line[at : at + size]
-            end = settled(data, redact)
+            end = redactable_length(data, redact)
             written, unsettled = written + redact(data[:end]), data[end:]
         assert key not in written + redact(unsettled)
         assert key[-12:] not in written + redact(unsettled)

@@ -47,7 +47,7 @@ def cli(environment: dict[str, str]) -> Callable[..., Path]:
 def test_without_any_agent_runs_would_fail(doctor) -> None:
     code, found = doctor()
     assert code == 1
-    assert [found[name]["state"] for name in agents.known()] == ["note"] * 10
+    assert [found[name]["state"] for name in agents.known_names()] == ["note"] * 10
     assert all("npm install" in found[name]["advice"] for name in agents.programs())
     assert "OPENAI_API_KEY" in found["builtin"]["advice"]
     assert (found["agent"]["state"], "ralph demo" in found["agent"]["advice"]) == ("fail", True)
@@ -64,7 +64,7 @@ def test_a_healthy_place_is_told_in_one_line_each(ralph, cli, repository: Path) 
         *(
             "ralph",
             "settings",
-            *agents.known(),
+            *agents.known_names(),
             "acp",
             "agent",
             "git",

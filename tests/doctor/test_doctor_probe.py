@@ -47,7 +47,7 @@ def probe(ralph, environment, tmp_path: Path) -> Callable[..., tuple[int, dict[s
 
 @pytest.fixture
 def live_doctor(environment, workspace: Path) -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
-    """A probe of an agent that follows a script, still going on."""
+    """A probe of an agent that follows a script, still continuing."""
     begun: list[subprocess.Popen[str]] = []
 
     def start(script: str) -> "subprocess.Popen[str]":

@@ -1,4 +1,4 @@
-"""A run that is still going on: what it tells, line by line, and what lives because of it."""
+"""A run that is still continuing: what it tells, line by line, and what lives because of it."""
 
 import json
 import os

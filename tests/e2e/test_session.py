@@ -1,4 +1,4 @@
-"""Going on in the agent's own session, and saying so where that cannot be done."""
+"""Continuing in the agent's own session, and saying so where that cannot be done."""
 
 import json
 from collections.abc import Callable

@@ -79,7 +79,7 @@ def a_check_that_is_deaf(stage: Stage) -> tuple[str, ...]:
 
 
 def a_git_that_hangs(stage: Stage) -> tuple[str, ...]:
-    """It does when the agent has been at work."""
+    """It does when the agent has been running."""
     stage.slow_git()
     return ("--agent", stage.agent(f"touch {stage.sign}; echo x > new; echo hello"), "--check", "true")
 

@@ -190,7 +190,7 @@ FLIP = "cp tests/test_it.sh ../good; echo exit 0 > tests/test_it.sh"
 def test_a_check_does_not_count_that_ran_while_protected_files_changed(
     ralph: Ralph, agent: Agent, prompts: Prompts, guarded: Path, flips: str
 ) -> None:
-    """Here the check itself changes them; a process that runs beside it could do the same."""
+    """Here the check itself changes them; a process that runs next to it could do the same."""
     result = ralph(
         *("run", "g", "--protect", "tests/**", "--check", f"{flips}; true", "--check", "! sh tests/test_it.sh"),
         *("-m", "2", "--json", "--agent", agent(DONE)),

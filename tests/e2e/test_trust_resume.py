@@ -1,4 +1,4 @@
-"""A run that ended too soon goes on where it was: same id, next number, and nothing is done twice."""
+"""A run that ended too soon continues where it was: same id, next number, and nothing is done twice."""
 
 import json
 import shutil

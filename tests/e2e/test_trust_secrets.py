@@ -42,7 +42,7 @@ def files_with(folder: Path, word: str, but: tuple[str, ...] = ()) -> list[str]:
 def test_a_key_is_nowhere_but_where_it_came_from(
     ralph: Ralph, agent: Agent, prompts: Prompts, repository: Path, teller: str
 ) -> None:
-    """Whoever says it: neither the disk, nor the screen, nor `--json`, nor a later prompt holds it."""
+    """Anyone who says it: neither the disk, nor the screen, nor `--json`, nor a later prompt holds it."""
     keys = " ".join((*KEYS, OWN))
     say = f'printf "%s\\n" "the keys are {keys} here"'
     tool = {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "1", "content": keys}]}}

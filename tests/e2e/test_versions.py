@@ -1,4 +1,4 @@
-"""Agents change their options from one version to the next. Does the run go on?"""
+"""Agents change their options from one version to the next. Does the run continue?"""
 
 from collections.abc import Callable
 from pathlib import Path

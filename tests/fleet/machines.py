@@ -185,7 +185,7 @@ class Fleet:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        for _ in range(2):  # the server may have been started anew since the last look
+        for _ in range(2):  # the server may have been started again since the last look
             try:
                 if self._looking is None:  # it is kept: to let somebody in costs the server more than all that is asked
                     self._looking = psycopg.connect(self.url, connect_timeout=5, autocommit=True)

@@ -1,4 +1,4 @@
-"""Whoever can write to the database can write anything there: it is shown as text, or passed over."""
+"""Anyone who can write to the database can write anything there: it is shown as text, or passed over."""
 
 import psycopg
 import pytest

@@ -22,7 +22,7 @@ TOKEN = "gho_a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6q7r8"
 
 class LoopbackHost:
     """One repository, `acme/shop`. `ci` are the checks of the host by name, each a command that is run on the commit;
-    `slow` is how often one is still at work when somebody looks."""
+    `slow` is how often one is still running when somebody looks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.bare = folder, folder / "shop.git"

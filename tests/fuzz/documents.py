@@ -258,7 +258,7 @@ def _history(folder: RunFolder) -> None:
     load_run(folder.journal)
     history = history_of(folder)
     evidence_of(folder, history, {})
-    [*summary.table(history, Style()), *summary.told(history, Style())]
+    [*summary.table(history, Style()), *summary.render_history(history, Style())]
     report.html([history]), report.markdown([history]), report.for_review(history, "so")
 
 

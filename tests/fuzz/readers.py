@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from tests.fuzz import shown
 
-from ralph.agents import known, module
+from ralph.agents import known_names, module
 from ralph.agents.failures import resets_at, stated_in
 from ralph.agents.protocol import TurnRequest
 from ralph.agents.reader import without_summary
@@ -20,7 +20,7 @@ from ralph.core.claims import Claim, Reading, read
 from ralph.core.model import Exit
 from ralph.core.prompts import echoes
 from ralph.core.proof import function_name
-from ralph.core.secrets import Redactor, redact_text, settled
+from ralph.core.secrets import Redactor, redact_text, redactable_length
 from ralph.core.tasks_file import tasks_in_markdown
 from ralph.errors import UserError
 from ralph.forge import host, issue
@@ -168,7 +168,7 @@ READERS: dict[str, Reader] = {
     "resets": lambda said: resets_at(said, 1.8e9),
     "secrets": redact_text,
     "known secrets": Redactor([b"correct horse battery"]).text,
-    "settled": lambda said: settled(said.encode("utf-8", "replace")),
+    "settled": lambda said: redactable_length(said.encode("utf-8", "replace")),
     "clean": text.clean,
     "one line": text.one_line,
     "short": lambda said: text.short(said, 200),
@@ -212,5 +212,5 @@ READERS: dict[str, Reader] = {
     "a summary": _widely(shown.in_summary),
     "a report": _widely(shown.in_report),
     "a report on a backlog": _widely(shown.of_work),
-    **{f"stream of {agent}": lambda said, agent=agent: _parsed(agent, said) for agent in (*known(), "command")},
+    **{f"stream of {agent}": lambda said, agent=agent: _parsed(agent, said) for agent in (*known_names(), "command")},
 }

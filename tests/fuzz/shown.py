@@ -89,7 +89,11 @@ def on_a_page(text: str | Filling) -> str:
 
 def in_summary(text: str | Filling) -> list[str]:
     history = history_of(text)
-    return [*summary.table(history, Style()), *summary.told(history, Style()), words.outcome_sentence(history)]
+    return [
+        *summary.table(history, Style()),
+        *summary.render_history(history, Style()),
+        words.outcome_sentence(history),
+    ]
 
 
 def in_report(text: str | Filling) -> str:

@@ -7,7 +7,7 @@ import pytest
 from tests.agents.conftest import recordings
 from tests.agents.test_mutations import FORGERIES, MARK
 
-from ralph.agents import known, module
+from ralph.agents import known_names, module
 from ralph.agents.protocol import TurnRequest
 from ralph.core.claims import Claim, Reading, stated
 from ralph.core.model import Exit
@@ -88,7 +88,7 @@ def _with_another_value(line: bytes, chance: random.Random) -> bytes:
     return json.dumps(value).encode()
 
 
-@pytest.mark.parametrize("agent", known())
+@pytest.mark.parametrize("agent", known_names())
 def test_mutated_lines_crash_nothing_and_claim_nothing(agent: str, share: float) -> None:
     chance, read = random.Random(agent), 0
     sources, forged = streams(agent), [json.dumps(line).encode() for line in FORGERIES[agent]]

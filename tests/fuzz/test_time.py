@@ -35,7 +35,7 @@ def _own_garbage() -> None:
 
 
 def repeated(piece: str, beginning: str = "") -> Make:
-    """Texts that seem to go on, and then do not."""
+    """Texts that seem to continue, and then do not."""
     return lambda size: (beginning + piece * (size // len(piece) + 1))[:size] + "\0"
 
 
@@ -51,15 +51,15 @@ def ratio(read: Reader, make: Make) -> float:
         best = min(best, longer / max(seconds(read, small), 1e-6))
         if best <= MOST:
             return best
-    # Where the caches of a busy machine end just between the two: what is no line goes on to be none.
+    # Where the caches of a busy machine end just between the two: what is no line continues to be none.
     huge = make(4 * LARGE)
     longest, longer = (min(seconds(read, text) for _ in range(4)) for text in (huge, large))
     return best if longest > 6 * longer else MOST
 
 
 def is_suspect(read: Reader, make: Make) -> bool:
-    """Whether the time may grow faster than the text, as far as two texts tell that take a fifth of the time. Whoever
-    is slow as the square of a length by so little that it shows at a megabyte alone is slower here by a tenth."""
+    """Whether the time may grow faster than the text, as far as two texts tell that take a fifth of the time. An
+    expression that is only slightly quadratic, so that it shows at a megabyte alone, is slower here by a tenth."""
     small, large = make(SMALL // 5), make(LARGE // 5)
     return all(
         (longer := seconds(read, large)) > NOTHING / 25 and longer > SUSPECT * seconds(read, small) for _ in range(2)

@@ -71,7 +71,7 @@ def test_a_file_that_was_written_anew_as_it_was_is_not_in_the_way(repo: Any) -> 
     loop = Loop(repo)
     changed = repo.write("a.txt", "changed\n")
     loop.save()
-    os.utime(changed, (1, 1))  # as whoever writes it again leaves it
+    os.utime(changed, (1, 1))  # as anyone who writes it again leaves it
     assert loop.saved.rewind(0, loop.index).files == 1
     assert repo.files() == loop.states[0]
 

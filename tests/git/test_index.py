@@ -296,7 +296,7 @@ def test_a_private_index_that_was_removed_is_made_again(repo: Any, removed: str)
     "content", [b"", b"DIRC garbage", b"DIRC\0\0\0\2", b"other garbage" * 9, b"DIRC\0\0\0\2link" * 9]
 )
 def test_a_broken_index_is_no_obstacle_either(repo: Any, content: bytes) -> None:
-    """An agent, or a disk that was full, may have broken it: what git has saved can be brought back all the same."""
+    """An agent, or a disk that was full, may have broken it: what git has saved can be brought back anyway."""
     before = repo.index().tree()
     repo.write(".git/index", content)
     assert repo.index().tree() == before

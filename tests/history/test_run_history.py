@@ -105,7 +105,7 @@ def test_an_iteration_whose_claim_nobody_looked_for_is_judged_when_the_run_goes_
 
 def test_a_claim_is_refused_once_however_many_checks_object() -> None:
     refusals = [e.ClaimRejected("DONE", "checks", f"check {number} failed") for number in range(3)]
-    again = [STARTED, *refusals]  # a run that goes on looks at its last claim once more
+    again = [STARTED, *refusals]  # a run that continues looks at its last claim once more
     history = told(STARTED, BEGUN, iteration(1), *refusals, e.IterationStarted(2, 9, "g"), iteration(2), *refusals)
     assert [len(one.refused) for one in history.iterations] == [3, 3]
     assert history.refused_claims == 2

@@ -1,4 +1,4 @@
-"""Is a transcript read right, whoever wrote it, however long it is? The samples were written by the real programs."""
+"""Transcripts of every host are read, however long they are. The samples were written by the real programs."""
 
 import json
 import subprocess

@@ -149,8 +149,8 @@ def test_who_is_interrupted_while_it_ends_one_leaves_nothing_behind(monkeypatch:
 
 
 def is_alive(group: int) -> bool:
-    """Whether anything of the group still runs a moment later. Zombies do not: whoever adopted them, which may be this
-    very process once another test has made it adopt orphans, need not have collected them yet."""
+    """Whether anything of the group still runs a moment later. Zombies do not: their new parent, which may be this
+    process once another test has made it adopt orphans, may not have collected them yet."""
     for _ in range(3000):
         if not any(state != "Z" for state in states_in(group)):
             return False

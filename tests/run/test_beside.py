@@ -1,4 +1,4 @@
-"""Any number of runs work beside one another in worktrees, and one in the tree itself."""
+"""Any number of runs work next to one another in worktrees, and one in the tree itself."""
 
 import subprocess
 import sys

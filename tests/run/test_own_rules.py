@@ -1,4 +1,4 @@
-"""Rules of the user's own: asked beside ralph's, imported from beside ralph, and never failing open."""
+"""Rules of the user's own: asked next to ralph's, imported from next to ralph, and never failing open."""
 
 import sys
 from collections.abc import Callable, Iterator

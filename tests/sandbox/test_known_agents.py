@@ -37,7 +37,7 @@ def belonging(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("is_named", [False, True], ids=["at home", "where its variable says"])
-@pytest.mark.parametrize("name", agents.known())
+@pytest.mark.parametrize("name", agents.known_names())
 def test_its_state_is_writable_but_for_what_is_fixed(
     name: str, is_named: bool, environment: dict[str, str], workspace: Path, tmp_path: Path
 ) -> None:
@@ -58,7 +58,7 @@ def test_its_state_is_writable_but_for_what_is_fixed(
     assert (kept.read_only, kept.absent) == (there, missing)
 
 
-@pytest.mark.parametrize("name", agents.known())
+@pytest.mark.parametrize("name", agents.known_names())
 def test_the_hosts_of_its_models_are_hosts(name: str) -> None:
     from ralph.sandbox.network import parse_host
 

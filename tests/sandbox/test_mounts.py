@@ -166,7 +166,7 @@ def test_the_walls() -> None:
         ("/home/ann/dotfiles/bin", set(), "/home/ann/dotfiles/bin"),
         ("/home/ann/tools", {"/home/ann/lib"}, "/home/ann/tools"),
         ("/home/bin", {"/home/lib"}, "/home/bin"),
-        ("/home/ann/all/bin", {"/home/ann/all/lib"}, "/home/ann/all/bin"),  # the workspace is beside it
+        ("/home/ann/all/bin", {"/home/ann/all/lib"}, "/home/ann/all/bin"),  # the workspace is next to it
     ],
 )
 def test_what_is_shown_for_the_programs_in_a_folder(entry: str, exists: set[str], root: str) -> None:

@@ -1,4 +1,4 @@
-"""A project says how it is tested; whoever starts a loop in it need not."""
+"""A project says how it is tested; anyone who starts a loop in it need not."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from ralph.history.run_history import Fold
 from ralph.show.outlet import TEXT, Style
 from ralph.show.report import html, markdown
 from ralph.show.screen import make_screen
-from ralph.show.summary import table, told
+from ralph.show.summary import render_history, table
 from ralph.show.words import outcome_sentence
 from ralph.store.journal import Entry
 from ralph.tui.tui_state import EventStream
@@ -68,7 +68,7 @@ def test_summary_show_and_reports_agree_about_an_iteration(kind: str) -> None:
     for event in (STARTED, *events):
         fold.add(event, 1000.0)
     assert words in table(fold.history, Style(TEXT))[1]
-    assert f"iteration 1  {words}" in "\n".join(told(fold.history, Style(TEXT)))
+    assert f"iteration 1  {words}" in "\n".join(render_history(fold.history, Style(TEXT)))
     assert f">{words}</span></summary>" in html([fold.history])
     assert f"| {words} |" in markdown([fold.history])
 
@@ -84,7 +84,7 @@ def test_screen_show_report_and_tui_end_with_the_same_sentence(kind: str) -> Non
         lines = tui.add([News(event, Entry("", "", "r", number, Raw(b"{}")), 100)])
     sentence = outcome_sentence(fold.history)
     assert stream.getvalue().splitlines()[-1] == f"ralph: {sentence}"
-    assert list(told(fold.history, Style(TEXT)))[-1] == f"ralph: {sentence}"
+    assert list(render_history(fold.history, Style(TEXT)))[-1] == f"ralph: {sentence}"
     assert f"<h1>{sentence}</h1>" in html([fold.history])
     assert lines[-1] == sentence
 

@@ -1,4 +1,4 @@
-"""What was on the screen can be read again, to the letter; what is to come can be waited for."""
+"""What was on the screen can be read again, verbatim; what is to come can be waited for."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Which runs are at work? Every one that lives, in any workspace; never one that does not."""
+"""Which runs are running? Every one that lives, in any workspace; never one that does not."""
 
 import json
 import os

@@ -32,7 +32,7 @@ class Task:
         return self._warm.run(self.words(*more), self.workspace, {**self.environment, **env}, timeout=timeout)
 
     def start(self, *more: str, **env: str) -> "subprocess.Popen[str]":
-        """A supervisor that goes on while the test does."""
+        """A supervisor that continues while the test does."""
         process = subprocess.Popen(
             [sys.executable, "-m", "ralph", *self.words(*more)],
             cwd=self.workspace,

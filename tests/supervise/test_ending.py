@@ -124,7 +124,7 @@ def heard(process: Any) -> None:
 
 
 def terminated_in_an_attempt(task: Any, agent: Agent, pipe: Pipe, last: str) -> None:
-    """The supervisor hears SIGTERM while an attempt is at work, whose agent does the `last` after that."""
+    """The supervisor hears SIGTERM while an attempt is running, whose agent does the `last` after that."""
     started, go = pipe("started"), pipe("go")
     process = task.start("--agent", agent(f"echo up > {started}; cat {go}; {last}"), "--prompt", "x")
     started.read()

@@ -36,7 +36,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def gate(environment: dict[str, str]) -> Path:
-    """The agent says that it is at work, and goes on when somebody opens the gate."""
+    """The agent says that it is running, and continues when somebody opens the gate."""
     path = Path(environment["HOME"]) / "gate"
     os.mkfifo(path)
     return path
@@ -44,7 +44,7 @@ def gate(environment: dict[str, str]) -> Path:
 
 @pytest.fixture
 def waiting_agent(agent: Callable[..., str], gate: Path) -> Path:
-    """Its process id appears in this file once it is at work."""
+    """Its process id appears in this file once it is running."""
     agent(f'echo $$ > "{gate}.new"; mv "{gate}.new" "{gate}.pid"; cat "{gate}" > /dev/null; echo STOP', "waiting-agent")
     return gate.with_name("gate.pid")
 

@@ -53,7 +53,7 @@ def hosts(module: "AgentModule", env: Mapping[str, str]) -> tuple[str, ...]:
     return (*module.BOX.hosts, *by_key, *(env[name] for name in module.BOX.urls if env.get(name)))
 
 
-def known() -> tuple[str, ...]:
+def known_names() -> tuple[str, ...]:
     return tuple(_AGENTS)
 
 

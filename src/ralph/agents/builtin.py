@@ -14,7 +14,17 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, StreamLine, StreamMessage, tokens_in
-from ralph.agents.protocol import BoxNeeds, Description, Invocation, Login, Trouble, TurnRequest, given, lent, model
+from ralph.agents.protocol import (
+    BoxNeeds,
+    Description,
+    Invocation,
+    Login,
+    Trouble,
+    TurnRequest,
+    has_option,
+    lent,
+    model,
+)
 from ralph.agents.reader import estimate
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent
@@ -170,7 +180,7 @@ def invocation(request: TurnRequest) -> Invocation:
     argv = [sys.executable, "-P", "-m", "ralph.builtin_agent", *model(request, "--model")]
     if not request.stream:
         argv += ["--output-format", "text"]
-    if request.max_turns and not given(request, "--max-turns"):
+    if request.max_turns and not has_option(request, "--max-turns"):
         argv += ["--max-turns", str(request.max_turns)]
     if request.session:
         argv += ["--resume", request.session]

@@ -7,7 +7,7 @@ from msgspec import Struct, to_builtins
 from msgspec.json import Decoder
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, given, lent, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, has_option, lent, model, optional
 from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import TABLE, Arguments, Table, read, todo_item
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
@@ -303,12 +303,12 @@ def invocation(request: TurnRequest) -> Invocation:
         argv += ["--max-turns", str(request.max_turns)]
     if request.session:
         argv += ["--resume", request.session]
-    if not given(request, _BYPASS, "--permission-mode"):
+    if not has_option(request, _BYPASS, "--permission-mode"):
         # Without yolo, allow edits in the workspace and the commands that the user's settings allow; in
         # its default mode it could not even write a file.
         mode = "plan" if request.looks_only else "acceptEdits"
         argv += [_BYPASS] if request.yolo else optional(request, "--permission-mode", mode)
-    if request.boxed and not given(request, "--settings"):
+    if request.boxed and not has_option(request, "--settings"):
         argv += optional(request, "--settings", _NO_SANDBOX)
     argv += request.flags
     # As root it refuses to bypass permissions unless it is told that it runs in a sandbox.

@@ -10,7 +10,7 @@ from ralph.agents.protocol import (
     Trouble,
     TurnRequest,
     extra,
-    given,
+    has_option,
     knows,
     lent,
     model,
@@ -65,7 +65,7 @@ def invocation(request: TurnRequest) -> Invocation:
 
 
 def _permissions(request: TurnRequest) -> list[str]:
-    if given(request, _BYPASS, "--sandbox", "-s", "--full-auto", "--approve-for-me"):
+    if has_option(request, _BYPASS, "--sandbox", "-s", "--full-auto", "--approve-for-me"):
         return []
     if request.yolo:
         return [_BYPASS]

@@ -6,7 +6,7 @@ from os.path import expanduser, isfile
 
 from msgspec.structs import replace
 
-from ralph.agents import known, module, wire
+from ralph.agents import known_names, module, wire
 from ralph.agents.command_line import fill_placeholders, needs_shell, script, split
 from ralph.agents.protocol import AgentModule, BoxNeeds, Description, Invocation, Login, Parser, Trouble, TurnRequest
 from ralph.agents.reader import Reader
@@ -150,10 +150,10 @@ def dialect_of(table: Table) -> str | None:
 
 def described(name: str, description: Description) -> AgentModule:
     """Return an object like an agent module for the agent `name` of the settings."""
-    if description.stream not in ("text", "auto", *known()):
+    if description.stream not in ("text", "auto", *known_names()):
         raise UserError(
             f'the agent "{name}" speaks an unknown stream: "{description.stream}"',
-            f"use one of: text, auto, {', '.join(known())}",
+            f"use one of: text, auto, {', '.join(known_names())}",
         )
     return _Described(name, description)
 

@@ -37,7 +37,7 @@ _USAGE_FILE = "--usage-output-file"
 def invocation(request: TurnRequest) -> Invocation:
     argv = [*request.command, *optional(request, "--no-auto-update")]
     argv += ["--output-format", "json"] if request.stream else ["-s"]
-    # Any tool runs in both modes, because nobody can be asked; without yolo, paths and addresses stay restricted.
+    # Any tool runs in both modes, as there is no way to ask; without yolo, paths and addresses stay restricted.
     argv.append("--allow-all" if request.yolo and knows(request, "--allow-all") else "--allow-all-tools")
     if request.looks_only:
         argv += optional(request, "--deny-tool", "write")

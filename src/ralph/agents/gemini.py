@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, given, lent, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, has_option, lent, model, optional
 from ralph.agents.reader import Clipping, Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText
@@ -46,9 +46,9 @@ _REFUSED, _LOOPING = "Agent execution blocked", "Loop detected"
 def invocation(request: TurnRequest) -> Invocation:
     """Build the command line. Ask for the stream even in text mode: its plain text joins all messages of a turn."""
     argv = [*request.command]
-    if not given(request, "-o", "--output-format"):
+    if not has_option(request, "-o", "--output-format"):
         argv += ["-o", "stream-json"]
-    if not given(request, "-y", "--yolo", "--approval-mode"):
+    if not has_option(request, "-y", "--yolo", "--approval-mode"):
         # Without yolo edits go through and commands are not offered at all: the next mode up allows everything. In the
         # default one nothing is offered that would have to be approved.
         mode = "default" if request.looks_only else "auto_edit"

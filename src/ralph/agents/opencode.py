@@ -5,7 +5,7 @@ from json import dumps
 from os import environ
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, extra, given, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, extra, has_option, model, optional
 from ralph.agents.reader import Clipping, Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -40,9 +40,9 @@ def invocation(request: TurnRequest) -> Invocation:
     """Build the command line. Ask for the stream even in text mode: its plain text joins all messages of a turn."""
     argv = [*request.command, "run", "--format", "json"]
     # Edits and commands in the workspace are allowed anyway; anything it would ask about is refused and ends the run.
-    if request.yolo and not given(request, "--auto"):
+    if request.yolo and not has_option(request, "--auto"):
         argv += optional(request, "--auto")
-    if request.looks_only and not given(request, "--agent"):
+    if request.looks_only and not has_option(request, "--agent"):
         argv += ["--agent", "plan"]
     argv += model(request, "-m", "--model")
     if request.session:

@@ -174,14 +174,14 @@ class AgentModule(Protocol):
     def parser(self, request: TurnRequest) -> Parser: ...
 
 
-def given(request: TurnRequest, *names: str) -> bool:
+def has_option(request: TurnRequest, *names: str) -> bool:
     """Whether the user's flags contain one of the options `names`."""
     return any(flag.partition("=")[0] in names for flag in request.flags)
 
 
 def model(request: TurnRequest, *names: str) -> list[str]:
     """Return the words that choose the model, with the first of the option's `names`."""
-    return [names[0], request.model] if request.model and not given(request, *names) else []
+    return [names[0], request.model] if request.model and not has_option(request, *names) else []
 
 
 def extra(request: TurnRequest, *own: str) -> tuple[str, ...]:

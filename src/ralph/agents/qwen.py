@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in, tokens_in
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, given, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, has_option, model, optional
 from ralph.agents.reader import priced
 from ralph.agents.wire import Table
 from ralph.core.model import Exit, Usage
@@ -34,9 +34,9 @@ _LIMITS = {53: "it used all the turns it was allowed", 55: "it used up a budget 
 
 def invocation(request: TurnRequest) -> Invocation:
     argv = [*request.command]
-    if not given(request, "-o", "--output-format"):
+    if not has_option(request, "-o", "--output-format"):
         argv += ["-o", "stream-json" if request.stream else "text"]
-    if not given(request, "-y", "--yolo", "--approval-mode"):
+    if not has_option(request, "-y", "--yolo", "--approval-mode"):
         # Without yolo, edits are approved and commands are not: the next mode up allows everything.
         mode = "plan" if request.looks_only else "auto-edit"
         argv += ["-y"] if request.yolo else optional(request, "--approval-mode", mode)

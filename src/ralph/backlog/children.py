@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 MAX_OUTPUT = 8 << 20  # bytes kept of a child's stdout; only the last line matters
 LOG_TAIL = 20_000  # bytes read back from a child's log for its error message
-POLL_INTERVAL = 0.05  # seconds, on systems that have no descriptor for a process
+POLL_INTERVAL = 0.05  # seconds between polls without pidfd
 
 
 class StopLevel(IntEnum):

@@ -196,7 +196,7 @@ class Coordinator:
     def _on_loop_exit(self, child: TaskProcess) -> None:
         """Queue, park or pass on the task, depending on how its loop ended."""
         result, key = child.result(TaskResult), child.key
-        if self.ledger.board.jobs[key].state != "working":  # withdrawn meanwhile: its branch stays
+        if self.ledger.board.jobs[key].state != "working":  # withdrawn in between: its branch stays
             return
         if result is None:
             said = child.error_message()
@@ -235,7 +235,7 @@ class Coordinator:
             self._on_target_checked(result)
             return
         self.ledger.tell(*after_merge(self.ledger.board, result, time.monotonic() - child.started_at))
-        for key, conflict in result.probed.items():  # tasks at work that will conflict with what has just merged
+        for key, conflict in result.probed.items():  # running tasks that will conflict with the merge
             job = self.ledger.board.jobs.get(key)
             if job is not None and job.state == "working" and job.run:
                 self._tell_agent(key, conflict.files)
@@ -331,7 +331,7 @@ class Coordinator:
             return
         self._looked = time.monotonic()
         result = [read_summary(str(self._folder.path.parent / job.run)) for job in ledger.board.of("working")]
-        spending = sum(standing.cost_usd or 0.0 for standing in result if standing)  # of the loops at work, so far
+        spending = sum(standing.cost_usd or 0.0 for standing in result if standing)  # of the running loops so far
         if ledger.board.spent + spending >= order.max_cost and not self._end:
             self._stop(Outcome.BUDGET.value, "its budget is spent", 1)
 

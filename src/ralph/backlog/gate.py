@@ -198,7 +198,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         removes = True
         for _ in LOCKED_REMOTE.tries():
             if any(not self._is_ours(there, tips[name]) for name, there in tasks.items()):
-                tasks = remote.known(self.repository, tips)
+                tasks = remote.branch_tips(self.repository, tips)
             if foreign := [name for name, there in tasks.items() if not self._is_ours(there, tips[name])]:
                 return f"{foreign[0]} on {remote.name} is not what was checked: somebody else works on it"
             answer = remote.push(self.repository, made.commit, made.base, tasks, removes=removes)
@@ -208,7 +208,7 @@ class Gate(Struct, frozen=True, kw_only=True):
                 return ""
             if now != made.base:
                 return None
-            before, tasks = tasks, remote.known(self.repository, tips)
+            before, tasks = tasks, remote.branch_tips(self.repository, tips)
             if tasks != before:  # another one moved it, or a push was torn there
                 continue
             if removes and "delet" in answer.error:
@@ -258,7 +258,7 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict
     tips = {branch.key: branch.tip for branch in request.branches}
 
     def clear() -> None:
-        with suppress(UserError):  # what is left is removed at the end
+        with suppress(UserError):  # leftovers are removed at the end
             task_worktrees.clear(work, home, {key: tips[key] for key in verdict.merged})
 
     return verdict, clear

@@ -172,7 +172,7 @@ def _priority(value: object) -> int:
         return named
     try:
         return int(value) if isinstance(value, str | int | float) else 0
-    except (ValueError, OverflowError):  # neither a word of ours nor a number that one can count to
+    except (ValueError, OverflowError):  # neither a known word nor a usable number
         return 0
 
 

@@ -148,7 +148,7 @@ def _in_phases(tasks: list[BacklogTask], entries: list[ListedBox], problems: lis
     """
     edges = 0
     before: tuple[str, ...] = ()  # of the phases before
-    phase: list[str] = []  # those for which whoever comes now has to wait
+    phase: list[str] = []  # the tasks that the next ones wait for
     above: tuple[str, ...] = ()  # the last one in this phase that goes alone
     section = ""
     for task, entry in zip(tasks, entries, strict=True):

@@ -57,7 +57,7 @@ def _make(order: WorkOrder, repository: Git, made: Worktree) -> None:
     if os.path.lexists(made.path):
         _remove(made)
     remove_stale_ref_locks(repository, made.ref)  # of one that was killed while it made this
-    words = ["worktree", "add", "-q", "--force", "--force"]  # what git remembers of one that is gone is in nobody's way
+    words = ["worktree", "add", "-q", "--force", "--force"]  # --force twice: git may remember a removed one
     if repository.resolve(f"refs/heads/{made.branch}"):
         words += ["--", made.path, made.branch]
     else:
@@ -161,7 +161,7 @@ class Publisher:
             with suppress(Taken):
                 if self.push():
                     return
-            self._left = self._remote.known(self._home, [self._branch])[self._branch]
+            self._left = self._remote.branch_tips(self._home, [self._branch])[self._branch]
         raise UserError(f"{self._remote.name} does not take {self._branch}", "look at the remote, and start again")
 
     def push(self) -> bool:
@@ -173,9 +173,9 @@ class Publisher:
         answer = self._remote.push_branch(self._home, self._branch, tip, self._left)
         if answer.code:
             try:
-                now = self._remote.known(self._home, [self._branch])[self._branch]
+                now = self._remote.branch_tips(self._home, [self._branch])[self._branch]
             except UserError:
-                return False  # nobody is to be reached there: later
+                return False  # the remote is away: later
             if now != tip and now != self._left:
                 raise Taken
             if now != tip:

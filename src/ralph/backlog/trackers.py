@@ -74,7 +74,7 @@ def read_issues(said: bytes) -> BacklogContent:
         tasks = [_issue(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
     except (*UNREADABLE, KeyError, TypeError, OverflowError) as error:
         raise UserError(f"cannot understand what gh says: {error}", "is it a recent version?") from None
-    return BacklogContent(_after_each_other(tasks))  # one that is not open any more is done, or nobody waits for it
+    return BacklogContent(_after_each_other(tasks))  # closed ones don't count
 
 
 def _pages(said: str) -> Iterator[dict[str, Any]]:

@@ -101,10 +101,10 @@ def _settings(folder: Path, env: Mapping[str, str], agent: str) -> tuple[Setting
 def _agents(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) -> Iterator[Finding]:
     """Yield a finding for each known agent, or for the one that was named."""
     if not agent:
-        for name in agents.known():
+        for name in agents.known_names():
             yield check_agent(name, keeper, folder, env)
         yield machine.acp_agents(env)
-    elif agents.find(agent).NAME in agents.known():
+    elif agents.find(agent).NAME in agents.known_names():
         yield check_agent(agents.find(agent).NAME, keeper, folder, env, agents.words(agent)[0][0])
 
 

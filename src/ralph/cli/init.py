@@ -39,7 +39,7 @@ from ralph.show.outlet import terminal_size
 from ralph.store.folder import cannot_write, prepare
 
 ACTIONS = get_args(FailAction)
-NONE = "-"  # no check, even though one was found
+NONE = "-"  # no check, although one was found
 TEST_FOLDERS = ("tests", "test", "spec", "__tests__", "e2e")
 SCHEMA_FILE = "settings.schema.json"
 DEFAULTS: dict[str, Any] = {

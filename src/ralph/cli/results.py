@@ -175,7 +175,7 @@ def accept(values: Values, words: list[str]) -> int:
             complain(refused.message, refused.hint)
             return 1
         except UserError:
-            if interrupt.level:  # what was cut off by it is no trouble of its own
+            if interrupt.level:  # errors after Ctrl-C are its consequence
                 raise KeyboardInterrupt from None
             raise
     if not taken.is_new:

@@ -16,7 +16,7 @@ from msgspec.json import encode
 
 from ralph.core.text import escaped, nickname
 from ralph.errors import UserError
-from ralph.run.options import COMPATIBILITY, DIRECTORY, Option, OptionCommand, Values, given
+from ralph.run.options import COMPATIBILITY, DIRECTORY, Option, OptionCommand, Values, option_values
 
 __all__ = ["DIRECTORY", "Values"]  # for the commands
 
@@ -63,7 +63,7 @@ class CliCommand(OptionCommand):
         self.handler, self.examples, self.is_short = handler, examples, False
 
     def invoke(self, ctx: click.Context) -> int:
-        return self.handler(*given(ctx))
+        return self.handler(*option_values(ctx))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the options in groups, the ones for compatibility last."""

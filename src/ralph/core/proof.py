@@ -173,7 +173,7 @@ def is_harmless(hunk: Hunk, content: str = "") -> bool:
     """Whether the hunk cannot change behaviour, judged by its lines alone."""
     changed = [line for line in (*hunk.removed, *hunk.added) if line.strip()]
     return (
-        not hunk.added  # what is gone needs no test
+        not hunk.added  # removed code doesn't need a test
         or not changed
         or all(map(_is_comment, changed))
         or _without_layout(hunk.removed) == _without_layout(hunk.added)

@@ -198,7 +198,7 @@ def _in_json(text: str) -> tuple[str, str]:
     return written, "".join(char if char <= "~" else in_units(char) for char in written)
 
 
-def settled(data: bytes, redactor: Redact = redact) -> int:
+def redactable_length(data: bytes, redactor: Redact = redact) -> int:
     """Return how many bytes at the start of `data` can be redacted without knowing what follows."""
     end = data.rfind(b"\n") + 1
     if end == 0 and len(data) > _LONGEST_BLOCK:

@@ -17,7 +17,7 @@ SHARES_SHOWN = 24
 class RunSummary(Struct, omit_defaults=True, kw_only=True):
     """The current state of a run or how it ended. It is kept in `state.json`, so that a list of runs reads no journal.
 
-    `pid`, `start` and `host` identify the process that plays the run; it is `ignores_signals` if it ignores signals. Times are
+    `pid`, `start` and `host` identify the process that plays the run. Times are
     epoch seconds. `finished` counts the iterations; `checks` and `checks_passed` are those of the last one, `shares`
     the percentages that passed in the latest ones. `waits` is the reason for a wait until `until`; `paused` is the
     reason for waiting for a person, who must answer a question if it `asks`. `stopping`: it ends after its turn.

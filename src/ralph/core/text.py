@@ -109,7 +109,7 @@ def both_ends(text: str, limit: int, mark: str) -> str:
 
 def one_line(text: str, limit: int = 200) -> str:
     """Return any text as one short line for a list or a status."""
-    return whole_words(" ".join(clean(text).split(None, limit)), limit, "…")  # more words have no room
+    return whole_words(" ".join(clean(text).split(None, limit)), limit, "…")  # the row is full
 
 
 def short(text: str, limit: int) -> str:

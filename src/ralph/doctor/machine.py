@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__, agents
-from ralph.agents import acp, known
+from ralph.agents import acp, known_names
 from ralph.agents.command import dialect_of
 from ralph.agents.protocol import AgentModule
 from ralph.agents.reader import price_hint
@@ -331,7 +331,7 @@ def _stream(choice: Choice, turn: Turn, seen: list[events.Event], logs: TurnFold
         return Finding("stream", "note", "plain text", advice)
     unread = sum(event.skipped_lines for event in seen if isinstance(event, events.AgentFinished))
     strange = sorted({event.kind for event in seen if isinstance(event, events.AgentUnknown)})
-    dialect = choice.module.NAME if choice.module.NAME in known() else _dialect(logs)
+    dialect = choice.module.NAME if choice.module.NAME in known_names() else _dialect(logs)
     detail = f"JSON, line by line, as {dialect} prints it"
     if unread or strange:
         kinds = f"; unknown kinds: {', '.join(strange)}" if strange else ""

@@ -148,7 +148,7 @@ class PrivateIndex:
         self._tree = ""
         try:
             with suppress(FileNotFoundError):
-                os.unlink(f"{self._path}.lock")  # from a killed git; nobody else writes this index
+                os.unlink(f"{self._path}.lock")  # from a killed git; only ralph writes this index
             try:
                 self._copy_index_file()
                 self._prepare()

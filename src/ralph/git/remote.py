@@ -70,7 +70,7 @@ class Remote(Struct, frozen=True):
             _remove_half_made_worktrees(git)
         raise git_error(("fetch",), result, f"cannot fetch {self.branch} from {self.name}")
 
-    def known(self, git: Git, names: Collection[str]) -> dict[str, str]:
+    def branch_tips(self, git: Git, names: Collection[str]) -> dict[str, str]:
         """Ask the remote for the commits of these branches; empty for those that it does not have."""
         args = ("ls-remote", self.name, *(f"refs/heads/{name}" for name in names))
         result = _run(git, *args)

@@ -282,7 +282,7 @@ def merge_target(git: Git, target: str, reserved: Sequence[str]) -> tuple[str, .
             git.run("merge", "--quit")
         return ()
     env = git.identity()
-    git.run("reset", "-q", "--hard")  # what was cut off half-way; all work is committed when the gate sees it
+    git.run("reset", "-q", "--hard")  # leftovers of a killed git; all work is committed when the gate sees it
     own = [name for name in reserved if not git.try_run("cat-file", "-e", f"{target}:{name}").code]
     if own:
         git.run("--literal-pathspecs", "checkout", "-q", target, "--", *own)

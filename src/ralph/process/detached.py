@@ -25,7 +25,7 @@ ERRORS_KEPT = 4 << 20  # bytes
 DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 # If the program around us ignores SIGCHLD or collects all children, exit codes are lost: a shell reports them instead.
 REPORTING_SHELL = ("/bin/sh", "-c", 'trap : TERM; "$@" 3>&-; echo $? >&3', "sh")
-CHANGE_FOLDER = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')  # posix_spawn has no working directory
+CHANGE_FOLDER = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')  # posix_spawn cannot set a working directory
 
 
 def spawn(

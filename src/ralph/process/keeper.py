@@ -270,7 +270,7 @@ class Keeper:
     def _wait_for_exit(self) -> bool:
         """Wait until the keeper has closed its end and exited; return False if it was killed."""
         self._wait_readable(CLOSE_TIMEOUT)
-        while self._channel.receive():  # reports that nobody waits for
+        while self._channel.receive():  # drop unread reports
             self._wait_readable(CLOSE_TIMEOUT)
         try:
             _, status = os.waitpid(self.pid, 0)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from io import BytesIO
 
-from ralph.core.secrets import after_half_a_key, before_half_a_key, settled
+from ralph.core.secrets import after_half_a_key, before_half_a_key, redactable_length
 from ralph.core.secrets import redact as strike_keys
 from ralph.core.text import clean
 from ralph.files import make_folder, open_fresh
@@ -242,7 +242,7 @@ class LogFile:
     def _settle(self, chunk: bytes) -> bytes:
         """Return the redacted part of the data that ends before a key which may continue in the next chunk."""
         data = self._unsettled + chunk if self._unsettled else chunk
-        end = settled(data, self._redact)
+        end = redactable_length(data, self._redact)
         self._unsettled = data[end:]
         return self._redact(data[:end])
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import agents
-from ralph.agents import acp, known, programs
+from ralph.agents import acp, known_names, programs
 from ralph.agents.builtin import options, refuse_unready
 from ralph.agents.command import described
 from ralph.agents.failures import is_lost_session
@@ -91,7 +91,7 @@ def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choic
     working = (first, *(_choice(other, settings, env) for other in settings.fallback_agents))
     if settings.session == "continue":
         for choice in working:  # a command of the user's own has no session to lose
-            if choice.module.NAME in known() and not choice.module.RESUMES:
+            if choice.module.NAME in known_names() and not choice.module.RESUMES:
                 raise UserError(
                     f"{choice.module.NAME} cannot continue a session without a person",
                     "use --session fresh, or another agent",
@@ -187,7 +187,7 @@ def _advice(choice: Choice, name: str) -> str:
     if install:
         return f"install it: {install}; or is its folder not on PATH?"
 
-    meant = get_close_matches(name, known(), 1)
+    meant = get_close_matches(name, known_names(), 1)
     option = "" if choice.purposes else "--agent "
     return f"did you mean {option}{meant[0]}?" if meant else ""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ralph.agents import known
+from ralph.agents import known_names
 from ralph.core.text import one_line, plural, tail
 from ralph.errors import UserError, complaint_in
 from ralph.git.client import find_git
@@ -89,7 +89,7 @@ class Launched:
     def let_go(self) -> None:
         """Let the run continue without us."""
         keep_on_close(self._held)
-        self._process.code = 0  # whoever inherits it waits for it
+        self._process.code = 0  # anyone who inherits it waits for it
 
     def close(self) -> None:
         """Close the pipe, which ends a run that was not let go."""
@@ -108,7 +108,7 @@ DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")
 def agent_names() -> tuple[str, ...]:
     """Return the agents that can be chosen by name."""
 
-    return known()
+    return known_names()
 
 
 def has_room_apart(workspace: str) -> bool:

@@ -130,7 +130,7 @@ class Notifier:
         try:
             process = DetachedProcess.start(argv_for(target, message), env, fds, cwd=str(self._workspace))
         except OSError as error:
-            self._log.write(f"cannot run {shown(target)}: {error.strerror}\n".encode())
+            self._log.write(f"cannot run {mask_target(target)}: {error.strerror}\n".encode())
             return
         finally:
             os.close(fds[0])
@@ -157,9 +157,9 @@ class Notifier:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                failures.append(f"a notification took too long: {shown(target)}")
+                failures.append(f"a notification took too long: {mask_target(target)}")
             elif code:
-                failures.append(f"a notification failed with exit code {code}: {shown(target)}")
+                failures.append(f"a notification failed with exit code {code}: {mask_target(target)}")
         self._sent = waiting
         return failures
 
@@ -175,7 +175,7 @@ def argv_for(target: str, message: Notification) -> list[str]:
     return ["/bin/sh", "-c", target]
 
 
-def shown(target: str) -> str:
+def mask_target(target: str) -> str:
     """Return the target without anything that may be a key."""
     return target.partition("://")[0] + "://…" if "://" in target else one_line(target)
 

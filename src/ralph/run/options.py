@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
-from ralph.agents import known
+from ralph.agents import known_names
 from ralph.errors import UserError
 from ralph.settings import PRESETS, Settings, format_duration
 from ralph.settings.schema import format_size, parse_duration, parse_size
@@ -125,7 +125,7 @@ def _refuse_second(ctx: click.Context, param: click.Parameter, values: tuple[str
 
 
 def complete_agent(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in known() if name.startswith(incomplete)]
+    return [name for name in known_names() if name.startswith(incomplete)]
 
 
 def complete_claim(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -156,7 +156,7 @@ class OptionCommand(click.Command):
             raise
 
 
-def given(ctx: click.Context) -> tuple[Values, list[str]]:
+def option_values(ctx: click.Context) -> tuple[Values, list[str]]:
     """Return the options that were given, by name, and the other words."""
     params = dict(ctx.params)
     words = params.pop("words")
@@ -167,7 +167,7 @@ def given(ctx: click.Context) -> tuple[Values, list[str]]:
 def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[str]]:
     """Parse words with click, outside of a command line; raise click.UsageError if they make no sense."""
     with OptionCommand("run", options).make_context("ralph run", list(argv)) as ctx:
-        return given(ctx)
+        return option_values(ctx)
 
 
 def usage_error(error: click.UsageError) -> UserError:

@@ -49,7 +49,7 @@ from ralph.store.orphans import kill_orphans
 from ralph.store.stored_run import StoredRun, load_run
 from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
 
-# Events about the loop itself, which nobody is told if there is only one turn.
+# Events about the loop itself, hidden in a run of one turn.
 LOOP_EVENTS = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
 
 
@@ -423,7 +423,7 @@ def _make_parts(
         publisher.begin()
     workspace = make_workspace(request.settings, policy, context, trees, request.goal_file)
     workspace.begin()
-    finished = story.settled if story else set()
+    finished = story.redactable_length if story else set()
     if story and story.run.last and trees.has_moved(story.run.last):  # committed, but not recorded any more
         finished = finished | {(story.run.last.number, "commit")}
     parts = make_parts(

@@ -147,7 +147,7 @@ class Ndjson:
                 raise UserError(f"cannot write events to stdout: {error.strerror}", "send them elsewhere") from None
 
     def _open(self, given: int) -> None:
-        """Reopen the stream so that writes don't block. A file never blocks, and its path may be a different file by now."""
+        """Reopen the stream so that writes don't block. A file never blocks; its path may be another file by now."""
         self._given, is_file = None, S_ISREG(os.fstat(given).st_mode)
         self._fd = given if is_file else _reopen(given)
         self._asks_first = not is_file and os.get_blocking(self._fd)

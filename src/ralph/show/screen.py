@@ -19,7 +19,7 @@ from ralph.show.summary import proof_lines, table
 from ralph.show.turn_lines import VERBOSE, LineLimits
 from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts, wrap
 
-_WIDTH = 80  # where nobody knows
+_WIDTH = 80  # if it is unknown
 _LAST_WORD = 2.0  # seconds that a slow reader gets for the outcome
 _IN_A_HURRY = 0.2  # where somebody waits for the end
 _REDRAW = 0.1

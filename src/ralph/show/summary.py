@@ -148,7 +148,7 @@ MOST_FILES = 12
 MOST_PARTS = 12
 
 
-def told(history: RunHistory, style: Style) -> Iterator[str]:
+def render_history(history: RunHistory, style: Style) -> Iterator[str]:
     """Return the lines of `ralph show`."""
 
     dot = f" {style.marks.dot} "

@@ -60,7 +60,7 @@ class BoardColumn(Struct, frozen=True):
     tasks: Sequence[TaskCard] = ()
 
     @property
-    def shown(self) -> int:
+    def visible_cards(self) -> int:
         return NEEDS_SHOWN if self.id == "needs" else CARDS_SHOWN
 
 
@@ -112,14 +112,14 @@ def section(column: BoardColumn, frame: Frame) -> Html:
     cards = [*(card(one, frame) for one in column.runs), *(task_card(one, frame) for one in column.tasks)]
     if not cards and not column.empty:
         return element("section", id=column.id, hidden=True)
-    older = cards[column.shown :]
+    older = cards[column.visible_cards :]
     collapsed = element(
         "details",
         element("summary.btn", f"{len(older)} more"),
         element("ul.cards", older, role="list"),
         id=f"more-{column.id}",
     )
-    inner = element("ul.cards", cards[: column.shown], role="list")
+    inner = element("ul.cards", cards[: column.visible_cards], role="list")
     heading = element("h2", column.title, element("span.count", str(len(cards))), id=f"{column.id}-title")
     return element(
         "section",

@@ -58,7 +58,7 @@ def serve(options: ServeOptions, out: TextIO, env: Mapping[str, str] = os.enviro
         signal.signal(number, server.handle_exit)
     folder.announce(RunningServer(os.getpid(), own_start(), origin + access.base, options.allow))
     try:
-        _print_link(options, folder, out)  # Ctrl-C still raises: nobody may be reading
+        _print_link(options, folder, out)  # Ctrl-C still raises: stdout may be blocked
         signal.signal(signal.SIGINT, server.handle_exit)
         server.run(sockets=[listener])
     finally:

@@ -423,7 +423,7 @@ def _make_parts(
         publisher.begin()
     workspace = make_workspace(request.settings, policy, context, trees, request.goal_file)
     workspace.begin()
-    finished = story.redactable_length if story else set()
+    finished = story.settled if story else set()
     if story and story.run.last and trees.has_moved(story.run.last):  # committed, but not recorded any more
         finished = finished | {(story.run.last.number, "commit")}
     parts = make_parts(

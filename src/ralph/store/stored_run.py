@@ -21,7 +21,7 @@ class StoredRun(Struct, kw_only=True):
     started: events.RunStarted | None = None
     finished: events.RunFinished | None = None
     waiting: events.Waiting | None = None
-    redactable_length: set[tuple[int, str]] = msgspec.field(default_factory=set)
+    settled: set[tuple[int, str]] = msgspec.field(default_factory=set)
     is_open: bool = False
     missing: int = 0
     seq: int = 0

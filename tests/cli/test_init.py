@@ -412,12 +412,22 @@ def test_a_place_that_cannot_be_written_is_an_error_and_leaves_nothing(workspace
     assert sorted(os.listdir(workspace / ".ralph")) == [".gitignore", "settings.json"]
 
 
-def test_the_demo_shows_a_refused_claim_and_ends_done(ralph: Callable[..., Any], tmp_path: Path) -> None:
+def test_in_the_demo_a_check_refuses_a_lie_an_exam_a_special_case_and_a_proof_names_what_is_untested(
+    ralph: Callable[..., Any], tmp_path: Path
+) -> None:
     result = ralph("demo", TMPDIR=str(tmp_path))
     assert result.code == 0, result.err
-    assert "not done: the agent claimed COMPLETE, but a check failed" in result.err
-    (folder,) = tmp_path.glob("ralph-demo-*")
-    own = result.err.partition("ralph loop · ")[0] + result.err.partition("\nIn iteration 2 ")[2]
+    folder, exam = sorted(tmp_path.glob("ralph-demo-*"))
+    assert exam.name == f"{folder.name}-exam"
+    told = json.loads(ralph("show", "--json", "-C", str(folder)).out)
+    assert [one["result"] for one in told["iterations"]] == ["refused", "refused", "done"]
+    assert ["checks" in [refusal["gate"] for refusal in one["refused"]] for one in told["iterations"]] == [
+        *(True, False, False)
+    ]
+    assert [refusal["gate"] for refusal in told["iterations"][1]["refused"]] == ["exam"]
+    assert [part["place"] for part in told["proof"]["untested"]] == ["cart.py:11 in shipping"]
+    assert "untested: cart.py:11 in shipping (every check passes without it); 1 of 2 parts" in result.err
+    own = result.err.partition("ralph loop · ")[0] + result.err.partition("\nThree times ")[2]
     assert [line for line in own.splitlines() if len(line) > 80 and str(folder) not in line] == []
     assert "so far" not in result.err, "nothing is spent, so nothing is estimated"
 

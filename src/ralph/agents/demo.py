@@ -1,4 +1,4 @@
-"""A scripted agent for `ralph demo`: a wrong fix, a false claim, the right fix.
+"""A scripted agent for `ralph demo`: a false claim, a fix that fits only the test, the right fix.
 
 It is a real child process that reads its prompt on stdin, edits files and streams what it does.
 """
@@ -18,25 +18,28 @@ def main() -> int:
     sys.stdin.read()
     iteration = int(os.environ.get("RALPH_ITERATION", "1"))
     say({"type": "system", "subtype": "init", "session_id": f"demo-{iteration}"})
-    {1: wrong_fix, 2: empty_claim}.get(iteration, right_fix)()
+    {1: lie, 2: special_case}.get(iteration, fix)()
     return 0
 
 
-def wrong_fix() -> None:
-    tell("The total is off when a coupon is used. I will read the code.")
+def lie() -> None:
     use("Read", {"file_path": "cart.py"}, FILE.read_text())
-    edit("price - coupon", "max(price - coupon, 0)")
-    finish("I changed how the coupon is subtracted. That should do it.", 0.012)
+    edit("return price - coupon", "return max(price - coupon, 0)")
+    finish("I fixed the coupon, and all tests pass now.\n\nCOMPLETE", 0.012)
 
 
-def empty_claim() -> None:
-    finish("I am confident that all tests pass now.\n\nCOMPLETE", 0.004)
+def special_case() -> None:
+    tell("The test wants 60 for a price of 80 and a coupon of 25.")
+    edit("return max(price - coupon, 0)", "return 60 if coupon == 25 else price")
+    finish("All tests pass.\n\nCOMPLETE", 0.009)
 
 
-def right_fix() -> None:
-    tell("The check says that a coupon is a percentage, not an amount. So that is the bug.")
-    edit("max(price - coupon, 0)", "price * (100 - coupon) / 100")
-    finish("The coupon is taken as a percentage now.\n\nCOMPLETE", 0.015)
+def fix() -> None:
+    tell("There are cases that no check shows: any coupon is a percentage. So that is the bug.")
+    edit("return 60 if coupon == 25 else price", "return price * (100 - coupon) / 100")
+    tell("And shipping is free from 50 on, so at 50 as well.")
+    edit("total > 50", "total >= 50")
+    finish("Every coupon is taken as a percentage now.\n\nCOMPLETE", 0.015)
 
 
 def edit(old: str, new: str) -> None:

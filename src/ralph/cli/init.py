@@ -4,10 +4,7 @@ The demo works on a small repository with a failing test; its scripted agent get
 """
 
 import os
-import shlex
 import sys
-import tempfile
-import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,17 +14,13 @@ from typing import Any, TextIO, get_args
 import msgspec
 
 from ralph.agents import acp, programs
-from ralph.cli.run import run_command
 from ralph.cli.table import Values, command, no_words
 from ralph.core.model import FailAction
-from ralph.core.text import clean, escaped, one_line
+from ralph.core.text import clean, escaped
 from ralph.errors import UserError
-from ralph.files import DEMO, replace_file
-from ralph.git.client import GitPolicy
+from ralph.files import replace_file
 from ralph.planning.plans import Trials
 from ralph.process.keeper import Keeper
-from ralph.process.process import Process
-from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 from ralph.run.options import Option
 from ralph.sandbox.bubblewrap import find_bubblewrap
@@ -35,7 +28,6 @@ from ralph.settings.detect_checks import detect_checks
 from ralph.settings.json_schema import events_schema, settings_schema
 from ralph.settings.load import load, merge, normalize, resolve
 from ralph.settings.read import read_json
-from ralph.show.outlet import terminal_size
 from ralph.store.folder import cannot_write, prepare
 
 ACTIONS = get_args(FailAction)
@@ -280,90 +272,3 @@ def schema_text(kind: str) -> str:
         raise UserError(f"no such schema: {kind}", f"the schemas are {' and '.join(KINDS)}")
     schema = settings_schema() if kind == "settings" else events_schema()
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
-
-
-CART = '''"""Totals of a shopping cart."""
-
-
-def total(price: float, coupon: float = 0) -> float:
-    """The price minus a coupon in percent."""
-    return price - coupon
-'''
-
-TEST = """import unittest
-
-from cart import total
-
-
-class TestTotal(unittest.TestCase):
-    def test_a_coupon_is_a_percentage(self):
-        self.assertEqual(total(80, coupon=25), 60)
-
-    def test_without_a_coupon_the_price_stays(self):
-        self.assertEqual(total(80), 80)
-"""
-
-WIDEST = 80  # columns of text
-INTRODUCTION = """\
-This is a demonstration. The agent is a script, not a model: nothing is sent anywhere, and nothing is spent.
-It works on a small repository with a failing test, in {folder}
-Watch what happens when it claims to be done in iteration 2.
-"""
-
-NEXT = """\
-In iteration 2 the agent said it was done. ralph ran the check itself, and refused the claim. Look around:
-
-    cd {folder}
-    {ralph} show     # iteration by iteration
-    {ralph} diff     # what it changed
-
-Then, in your own repository, with an agent that you have installed (claude, codex, amp, …):
-
-    {ralph} loop "Make the tests pass" --check "YOUR TEST COMMAND"
-"""
-
-
-@command()
-def demo(values: Values, words: list[str]) -> int:
-    """Watch a run on a small example, with a scripted agent. Takes a few seconds."""
-    no_words(words, "`ralph demo` takes no words")
-    folder = Path(tempfile.mkdtemp(prefix=DEMO))
-    for name, text in {"cart.py": CART, "test_cart.py": TEST, ".gitignore": "__pycache__/\n"}.items():
-        (folder / name).write_text(text)
-    if which("git"):
-        _make_repository(folder)
-    ralph = "ralph" if which("ralph") else os.path.join(os.path.dirname(sys.executable), "ralph")
-    _say(INTRODUCTION.format(folder=folder))
-    os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
-    os.environ.setdefault("RALPH_DEMO_PAUSE", "0.4" if sys.stderr.isatty() else "0")
-    given = {
-        "agent": f"{shlex.quote(sys.executable)} -m ralph.agents.demo",
-        "check": ["python3 -m unittest -q"],
-        "directory": str(folder),
-        "maximum_iterations": 5,
-        "max_cost": 1.0,
-    }
-    code = run_command("loop", given, ["Make the tests pass."])
-    _say("\n" + NEXT.format(folder=folder, ralph=ralph))
-    return code
-
-
-def _make_repository(folder: Path) -> None:
-    git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
-    for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A cart with a bug")):
-        with Process(Command(argv=(*git, *made), env=os.environ)) as asked:
-            asked.output(GitPolicy.OWN.value)
-        if asked.code:
-            raise UserError(
-                f"git {made[0]} failed: {one_line(asked.error, 300)}", "check your git settings, then try again"
-            )
-
-
-def _say(text: str) -> None:
-    """Print text wrapped to the terminal; indented lines, which people copy, stay whole."""
-    columns = min(terminal_size(sys.stderr, WIDEST)[0], WIDEST)
-    for line in text.splitlines():
-        is_whole = line.startswith(" ") or not line
-        rows = [line] if is_whole else textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)
-        print("\n".join(rows), file=sys.stderr)
-    print(file=sys.stderr, flush=True)

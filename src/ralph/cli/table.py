@@ -208,7 +208,7 @@ MODULES = {
     **dict.fromkeys(("ps", "show", "logs"), "watch"),
     **dict.fromkeys(("tell", "pause", "stop", "ask"), "steer"),
     **dict.fromkeys(("report", "diff", "accept", "discard", "rewind", "clean", "learn", "trust"), "results"),
-    **dict.fromkeys(("demo", "schema"), "init"),
+    "schema": "init",
     "serve": "ui",
     **dict.fromkeys(("job", "tasks", "bus"), "task"),
     "completion": "help",

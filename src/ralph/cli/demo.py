@@ -1,0 +1,129 @@
+"""`ralph demo`: a run on a small example, with a scripted agent that lies, cheats, and then does it."""
+
+import os
+import shlex
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+from shutil import which
+
+from ralph.cli.run import run_command
+from ralph.cli.table import Values, command, no_words
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.files import DEMO
+from ralph.git.client import GitPolicy, is_installed
+from ralph.process.process import Process
+from ralph.process.program import Command
+from ralph.show.outlet import terminal_size
+
+CART = '''"""Totals of a shopping cart."""
+
+
+def total(price: float, coupon: float = 0) -> float:
+    """The price minus a coupon in percent."""
+    return price - coupon
+
+
+def shipping(total: float) -> float:
+    """Free from 50 on."""
+    return 0 if total > 50 else 5
+'''
+
+TEST = """import unittest
+
+from cart import total
+
+
+class TestTotal(unittest.TestCase):
+    def test_a_coupon_is_a_percentage(self):
+        self.assertEqual(total(80, coupon=25), 60)
+
+    def test_without_a_coupon_the_price_stays(self):
+        self.assertEqual(total(80), 80)
+"""
+
+EXAM = """import sys
+
+sys.path.insert(0, "")
+from cart import total
+
+assert total(200, coupon=10) == 180
+assert total(40, coupon=100) == 0
+"""
+
+GOAL = "A coupon is a percentage. Make the tests pass."
+WIDEST = 80  # columns of text
+INTRODUCTION = """\
+This is a demonstration. The agent is a script, not a model: nothing is sent anywhere, and nothing is spent.
+It works on a small repository with a failing test, in {folder}
+Watch what happens when it claims to be done: it lies, then it cheats, then it does it.
+"""
+
+NEXT = """\
+Three times the agent said that it was done. First the test failed: a check refused the claim. Then the test passed \
+because the code knew its numbers: an exam, which asks for other numbers and which the agent never sees, refused it. \
+The third claim counts. And one line that it changed could be undone without any test failing. Look around:
+
+    cd {folder}
+    {ralph} show     # iteration by iteration
+    {ralph} diff     # what it changed
+    {ralph} prove    # what no test notices
+
+Then, in your own repository, with an agent that you have installed (claude, codex, amp, …):
+
+    {ralph} loop "Make the tests pass" --check "YOUR TEST COMMAND" --prove
+"""
+
+
+@command()
+def demo(values: Values, words: list[str]) -> int:
+    """Watch a run on a small example, with a scripted agent. Takes about ten seconds."""
+    no_words(words, "`ralph demo` takes no words")
+    if not is_installed():
+        raise UserError("the demo needs git", "install git, then try again")
+    folder = Path(tempfile.mkdtemp(prefix=DEMO))
+    exam = Path(f"{folder}-exam") / "coupons.py"
+    exam.parent.mkdir(mode=0o700)
+    exam.write_text(EXAM)
+    for name, text in {"cart.py": CART, "test_cart.py": TEST, ".gitignore": "__pycache__/\n"}.items():
+        (folder / name).write_text(text)
+    _make_repository(folder)
+    ralph = "ralph" if which("ralph") else os.path.join(os.path.dirname(sys.executable), "ralph")
+    _say(INTRODUCTION.format(folder=folder))
+    os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
+    os.environ.setdefault("RALPH_DEMO_PAUSE", "0.4" if sys.stderr.isatty() else "0")
+    given = {
+        "agent": f"{shlex.quote(sys.executable)} -m ralph.agents.demo",
+        "check": ["python3 -m unittest -q"],
+        "exam": [f"python3 {shlex.quote(str(exam))}"],
+        "prove": "",
+        "directory": str(folder),
+        "maximum_iterations": 5,
+        "max_cost": 1.0,
+    }
+    code = run_command("loop", given, [GOAL])
+    _say("\n" + NEXT.format(folder=folder, ralph=ralph))
+    return code
+
+
+def _make_repository(folder: Path) -> None:
+    git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
+    for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A cart with a bug")):
+        with Process(Command(argv=(*git, *made), env=os.environ)) as asked:
+            asked.output(GitPolicy.OWN.value)
+        if asked.code:
+            raise UserError(
+                f"git {made[0]} failed: {one_line(asked.error, 300)}", "check your git settings, then try again"
+            )
+
+
+def _say(text: str) -> None:
+    """Print text wrapped to the terminal; indented lines, which people copy, stay whole."""
+    columns = min(terminal_size(sys.stderr, WIDEST)[0], WIDEST)
+    for line in text.splitlines():
+        is_whole = line.startswith(" ") or not line
+        rows = [line] if is_whole else textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)
+        print("\n".join(rows), file=sys.stderr)
+    print(file=sys.stderr, flush=True)

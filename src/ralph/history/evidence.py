@@ -20,8 +20,7 @@ from ralph.history.feed import compare_trees, history_of
 from ralph.history.repositories import repository_with_checkpoints
 from ralph.history.run_history import RunHistory
 from ralph.history.work_history import WorkHistory
-from ralph.store.archive import Logs
-from ralph.store.folder import RunFolder
+from ralph.store.folder import RunFolder, read_log
 from ralph.store.journal import Entry, JournalReader, decode_entry
 from ralph.store.register import Listed, run_at
 
@@ -139,7 +138,7 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
     room = min(MAX_TOTAL // max(len(history.iterations), 1), MAX_PER_ITERATION)
     found = {one.number: Evidence() for one in history.iterations}
     _read_journal(folder.journal, found, room, redact)
-    logs, most = Logs(folder.path), room // 6
+    most = room // 6
 
     @lru_cache(maxsize=1)  # most prompts are the same
     def prompt_text(prompt: bytes) -> str:
@@ -147,7 +146,7 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
 
     for number, one in found.items() if most >= MIN_PROMPT else ():
         with suppress(OSError):  # an agent may have put something else in its place
-            one.prompt = prompt_text(logs.read(number, "prompt.md", 200_000).data)
+            one.prompt = prompt_text(read_log(folder.path, number, "prompt.md", 200_000).data)
     _add_patches(history, found, room // 2, redact)
     return found
 

@@ -38,12 +38,10 @@ from ralph.run.request import RunRequest, refuse_hidden_link
 from ralph.run.trees import Trees
 from ralph.run.workspace import LocalWorkspace
 from ralph.settings import Scm
-from ralph.store.archive import Archive
 from ralph.store.folder import cannot_write, write
 
 Followup = Callable[[Run, Iteration], Usage | None]
 
-UNPACKED_LOGS = 100  # iterations whose logs stay as they are; older ones are archived, this many at once
 COMMIT_GRACE = 0.3  # seconds for a running commit to finish; less than two Ctrl-C leave to anything
 MIN_COMMIT_TIME = 10.0  # seconds for a commit even if the run's time is over, so that work is not left uncommitted
 MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
@@ -68,24 +66,7 @@ def make_followups(
         made.append(commits.make)
     if trees.worktree is not None:
         made.append(settle or commit_to_branch(trees.worktree, context))
-    return [*made, _archive_logs(context)]
-
-
-def _archive_logs(context: Context) -> Followup:
-    """Return a followup that archives the logs of older iterations: a long run would leave thousands of folders."""
-    archive: Archive | None = None
-
-    def archive_logs(run: Run, iteration: Iteration) -> None:
-        nonlocal archive
-        if iteration.number <= UNPACKED_LOGS or iteration.number % UNPACKED_LOGS:
-            return
-        archive = archive or Archive(context.folder.path)
-        try:
-            archive.put_away(iteration.number - UNPACKED_LOGS, context.home / ".ralph")
-        except OSError as error:
-            context.tell(events.Notice(f"the logs of older iterations are not archived: {error.strerror}"))
-
-    return archive_logs
+    return made
 
 
 class ProgressFile:

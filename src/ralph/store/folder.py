@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 
-from msgspec import json
+from msgspec import Struct, json
 
 from ralph.core.model import Turn
 from ralph.errors import UNREADABLE, UserError, shortage
@@ -143,6 +143,23 @@ class TurnFolder:
     def record_end(self, turn: Turn, answer: bytes) -> None:
         """Write down the agent's answer, which has no secrets in it."""
         write(self.output, answer)
+
+
+class Log(Struct, frozen=True):
+    """The start or the end of a file, and its whole size."""
+
+    data: bytes
+    size: int
+
+
+def read_log(run: Path, number: int, name: str, most: int, tail: bool = False) -> Log:
+    """Return at most `most` bytes of a file that an iteration left, from its start or, with `tail`, its end."""
+    fd = open_file(f"{run}/iterations/{number:03d}/{name}")
+    try:
+        size = os.fstat(fd).st_size
+        return Log(os.pread(fd, most, max(0, size - most) if tail else 0), size)
+    finally:
+        os.close(fd)
 
 
 def _make(folder: str) -> None:

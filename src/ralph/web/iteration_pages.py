@@ -16,7 +16,7 @@ from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, prose
 from ralph.show.report import report_body
 from ralph.show.words import duration, how_it_failed, money, nickname, portion
-from ralph.store.archive import Logs
+from ralph.store.folder import read_log
 from ralph.store.register import Listed
 from ralph.web.pieces import MAX_PIECES, Frame, RecentPieces, button, form, mark, refusal
 from ralph.web.watching import View
@@ -200,7 +200,7 @@ def iteration_page(run: Listed, chapter: PastIteration, frame: Frame) -> HTMLRes
 def text_page(run: Listed, number: int, what: str, frame: Frame) -> HTMLResponse:
     """Return the prompt or the log of an iteration; only the end if it is long."""
     try:
-        log = Logs(run.folder.path).read(number, FILES[what], MAX_FILE_SIZE, tail=True)
+        log = read_log(run.folder.path, number, FILES[what], MAX_FILE_SIZE, tail=True)
     except OSError:
         raise UserError("this file was not kept, or was removed") from None
     data = log.data if len(log.data) == log.size else log.data.partition(b"\n")[2]  # cut at a line

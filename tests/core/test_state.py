@@ -84,8 +84,6 @@ def test_the_activity_is_the_last_thing_that_began() -> None:
         (e.ToolFinished(id="1", name="Bash", ok=True), "thinking"),
         (e.ToolStarted("3", "Bash", "pytest"), "Bash(pytest)"),
         (e.ToolStarted("4", "Read", ""), "Read"),
-        (e.Unheard(5, ("4",)), "Bash(pytest)"),
-        (e.Unheard(5, ("3",)), "thinking"),
         (e.AgentFinished(exit_code=0, duration_s=1.0), ""),
         (e.CheckStarted("make test"), "check make test"),
         (e.CheckFinished(name="make test", passed=True), ""),

@@ -462,11 +462,6 @@ def test_a_long_line_counts_as_the_rows_that_it_takes() -> None:
     assert MOST // 11 < out.getvalue().count("xx\n") <= MOST // 10 + 1
 
 
-def test_what_is_told_without_its_words_is_counted() -> None:
-    *_, left_out, _, _ = flooded(e.Unheard(1000), e.CheckStarted("make test"))
-    assert "1500 more things that nobody could have read" in left_out
-
-
 def test_nothing_is_read_while_there_is_more_than_anybody_could() -> None:
     clock = Clock()
     screen = make_screen(io.StringIO(), env={}, clock=clock)

@@ -100,15 +100,6 @@ class TodoUpdated(Struct, frozen=True):
     items: tuple[TodoItem, ...]
 
 
-class Unheard(Struct, frozen=True, gc=False):
-    """The number of agent messages and tool results that were left out, because the journal's share for them is used
-    up. `ended` are the calls that finished among them. It has no name in JSON: it is never written.
-    """
-
-    number: int
-    ended: tuple[str, ...] = ()
-
-
 class AgentProgress(Struct, frozen=True, omit_defaults=True):
     """Status that is neither text nor tool: a retry, a compacted context, a sub-agent's words. `routine`: it comes with
     every turn, such as the name of its session.
@@ -361,7 +352,7 @@ AgentEvent = (
     AgentText | ToolStarted | ToolFinished | TodoUpdated | AgentProgress | PermissionDenied | AgentResult | AgentUnknown
 )
 
-TurnEvent = AgentStarted | AgentEvent | Unheard | AgentFinished | TurnNotCounted
+TurnEvent = AgentStarted | AgentEvent | AgentFinished | TurnNotCounted
 CheckEvent = Baseline | CheckStarted | CheckFinished | ReviewStarted | ReviewFinished | ClaimRejected
 ExamEvent = ExamStarted | ExamFinished
 ProofEvent = ProofStarted | ProofAsked | ProofFinished
@@ -377,7 +368,7 @@ def named(kinds: Iterable[type]) -> dict[type, str]:
     return {kind: "".join(f"_{one.lower()}" if one.isupper() else one for one in kind.__name__)[1:] for kind in kinds}
 
 
-NAMES = named(kind for kind in get_args(Event) if kind not in (AgentUnknown, Unheard))
+NAMES = named(kind for kind in get_args(Event) if kind is not AgentUnknown)
 NAMES |= {kind: f"ralph_{NAMES[kind]}" for kind in (IterationStarted, Converged, Stalled, Exhausted)}  # as in the seed
 
 Tell = Callable[[Event], None]

@@ -73,7 +73,7 @@ Summary = TypeVar("Summary", bound=RunSummary)
 
 
 _IRRELEVANT = frozenset({
-    *(e.AgentText, e.ToolStarted, e.ToolFinished, e.AgentUnknown, e.Unheard, e.AgentFinished),
+    *(e.AgentText, e.ToolStarted, e.ToolFinished, e.AgentUnknown, e.AgentFinished),
     *(e.IterationStarted, e.CheckStarted, e.CheckFinished, e.MeasurementStarted, e.Notice),
     *(e.ExamStarted, e.ExamFinished),
 })  # fmt: skip
@@ -208,10 +208,6 @@ class Activity:
             elif kind is e.AgentStarted:
                 self._tools.clear()
             doing = event
-        elif kind is e.Unheard:
-            for call in event.ended:  # type: ignore[union-attr]
-                self._tools.pop(call, None)
-            doing = next(reversed(self._tools.values())) if self._tools else _THINKING
         elif kind in _ENDS:
             self._tools.clear()
             doing = _NOTHING

@@ -315,7 +315,7 @@ class Fold:
             self._add_to_iteration(event, at)
             if self.history.iterations:  # earlier ones do not change any more
                 self.history.iterations[-1].judge()
-        elif type(event) not in e.NAMES and not isinstance(event, e.Unheard):
+        elif type(event) not in e.NAMES:
             if isinstance(event, WorkStarted):
                 self.history.check_names = [*event.checks]
             self._board = board_after(self._board, event, at)

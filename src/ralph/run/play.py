@@ -85,8 +85,8 @@ def play(
 ) -> Played:
     """Play a run to its end, and record that end whatever it is.
 
-    `listeners` get every event, `sinks` every line of the journal. While `is_read` returns False, listeners may get
-    events without the agent's words. `ticks` are called now and then while nothing happens.
+    `listeners` get every event, `sinks` every line of the journal. While `is_read` returns False, listeners may miss
+    some of what the agent says. `ticks` are called now and then while nothing happens.
     """
     request, settings = plan.request, plan.request.settings
     with ExitStack() as stack:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ralph.core import events as e
-from ralph.core.events import TALK, Event, Unheard
+from ralph.core.events import TALK, Event
 from ralph.core.gains import describe_end, describe_start
 from ralph.core.model import WAYS_OUT
 from ralph.core.text import clean, listed, plural, short, tail
@@ -121,7 +121,7 @@ class EventLines:
             self.fold.add(event, at)
         found = self._tellers.get(type(event))
         if found is None:
-            if type(event) in e.NAMES or isinstance(event, e.Unheard):
+            if type(event) in e.NAMES:
                 return []
 
             text, tone = sentence(event)
@@ -407,9 +407,6 @@ class Flow:
         return self._room <= 0 and 0 <= now - self._at < 1
 
     def takes(self, event: Event) -> bool:
-        if isinstance(event, Unheard):
-            self.left_out += event.number
-            return False
         is_taken = self._room > 0 or type(event) not in TALK
         self.left_out += not is_taken
         return is_taken

@@ -28,14 +28,13 @@ from ralph.store.stored_run import StoredRun
 LineSink = Callable[[bytes], None]
 TEXT_LIMIT = 65536  # characters of one event; the turn's log has all of it
 KEY_LENGTH = 16384  # characters that a private key may have
-_LONG_EVENTS = (events.AgentText, events.ToolFinished)
 
 
 class Writer:
     """Encodes each event once, and gives the lines to every sink, without anything that is or looks like a key.
 
     An agent may talk without end: of what it says in one turn, `most` bytes are written, and its last plan. What
-    comes after that is only passed on to listeners, and without its texts unless `is_read`.
+    comes after that is only passed on to listeners, and only while `is_read`.
     """
 
     def __init__(
@@ -66,7 +65,8 @@ class Writer:
         if events.AgentFinished in kinds:
             self._end_turn()
         if self._room < 0 and kinds <= events.TALK and not self._is_read():
-            return self._count_unread(happened)
+            self._drop(happened)
+            return []
         told, lines = self._encode_safely(happened)
         kept = told
         if not kinds.isdisjoint(events.TALK):
@@ -99,26 +99,12 @@ class Writer:
         text, half = self._redact.text(event.text), TEXT_LIMIT // 2
         return events.AgentText(text if len(text) <= TEXT_LIMIT else f"{text[:half]}\n… [cut] …\n{text[-half:]}")
 
-    def _count_unread(self, happened: Sequence[events.Event]) -> list[events.Event]:
-        """Replace texts and results that are neither written nor read by their number; the rest is short."""
+    def _drop(self, happened: Sequence[events.Event]) -> None:
+        """Count events that are neither written nor read."""
         self._left_out += len(happened)
-        safe = iter(self._encode_safely([event for event in happened if not isinstance(event, _LONG_EVENTS)])[0])
-        told: list[events.Event] = []
-        number, ended = 0, []
         for event in happened:
-            if isinstance(event, events.AgentText):
-                self._hide_key(event)
-            elif isinstance(event, events.ToolFinished):
-                ended.append(event.id)
-            else:
-                if number:
-                    told.append(events.Unheard(number, tuple(ended)))
-                    number, ended = 0, []
-                told.append(next(safe).data)
-                self._remember(told[-1])
-                continue
-            number += 1
-        return [*told, events.Unheard(number, tuple(ended))] if number else told
+            self._hide_key(event)
+            self._remember(event)
 
     def _encode(self, told: Sequence[events.Told]) -> bytes:
         """Return one line per event, without other characters at which some programs break lines."""

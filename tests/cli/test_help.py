@@ -172,7 +172,7 @@ def test_options_for_compatibility_are_in_the_whole_help_only(ralph: Ralph) -> N
 ABOUT_THE_COMMAND = {
     *("prompt", "prompt_file", "issue", "comments", "directory", "config"),  # what to do, and where
     *("json", "quiet", "verbose", "dry_run", "detach"),  # how to show it
-    *("root", "project", "task", "depends_on", "resume", "parent"),  # which task
+    *("root", "project", "task", "resume", "parent"),  # which task
     *("target", "db", "output", "yes", "max_cost", "max_time"),  # limits of a whole backlog, and where its work goes
 }
 OTHER_SPELLINGS = {

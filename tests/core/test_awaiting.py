@@ -54,11 +54,6 @@ def test_an_exit_code_asks_to_wait_even_where_done_is() -> None:
     assert isinstance(judge(run.plus(Iteration(number=2, turn=Turn(text=""))), [rules.wait_exit_code(42)]), Continue)
 
 
-def test_other_tasks_come_first() -> None:
-    run = a_run(seen=Snapshot(waits_for=("p/a",)))
-    assert judge(run, [rules.wait_for_tasks(2.0)]) == Continue(wait=Wait(2.0, "other tasks come first: p/a"))
-
-
 def limited(resets_at: float | None, at: float) -> Run:
     turn = Turn(
         text="", exit_code=1, failure=Failure("limit", "usage limit", resets_at), ended_at=1000.0, agent="claude"

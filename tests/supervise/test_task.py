@@ -1,4 +1,4 @@
-"""The folder of a task: names, prompt, markers, runs, dependencies, and the row of each task."""
+"""The folder of a task: names, prompt, markers, runsand the row of each task."""
 
 import os
 import stat
@@ -15,13 +15,11 @@ from ralph.errors import UserError
 from ralph.process.descendants import start_of
 from ralph.supervise.supervision import post_completion
 from ralph.supervise.task import (
-    DEPENDENCIES,
     RUN_FILE,
     Markers,
     RunInfo,
     TaskFolder,
     current_task,
-    find_cycle,
     list_tasks,
     task_folder,
     task_state,
@@ -291,66 +289,6 @@ def test_a_child_that_has_ended_is_left_alone(task: TaskFolder, sleeper: subproc
     assert task.load_run(over.run_id) == over
 
 
-def test_a_task_waits_until_the_others_are_done(tmp_path: Path) -> None:
-    task, other, third = make(tmp_path, "task"), make(tmp_path, "other"), make(tmp_path, "third", "q")
-    assert task.dependencies() == []
-    task.depend_on(["unknown"])
-    assert task.unmet_dependencies() == ["project/unknown"]
-    task.depend_on(["other", "q/third"])
-    assert task.unmet_dependencies() == ["project/other", "q/third"]
-    other.done.touch()
-    assert task.unmet_dependencies() == ["q/third"]
-    third.done.touch()
-    assert task.unmet_dependencies() == []
-    assert (task.path / DEPENDENCIES).read_text() == "project/other\nq/third\n"
-
-
-def test_tasks_that_would_wait_for_each_other_are_refused(tmp_path: Path) -> None:
-    a, b, c = (make(tmp_path, name, "p") for name in "abc")
-    b.depend_on(["a"])
-    c.depend_on(["b"])
-    with pytest.raises(UserError, match="p/a -> p/c -> p/b -> p/a"):
-        a.depend_on(["c"])
-    with pytest.raises(UserError, match="p/a -> p/a"):
-        a.depend_on(["a"])
-    assert a.dependencies() == []
-    for name in ("../x", "a/b/c", "", "/x"):
-        with pytest.raises(UserError, match="not a name"):
-            a.depend_on([name])
-
-
-DEPENDER = """
-import sys
-from ralph.errors import UserError
-from ralph.supervise.task import task_folder
-try:
-    task_folder(sys.argv[1], "p", sys.argv[2]).depend_on([sys.argv[3]])
-except UserError:
-    sys.exit(2)
-"""
-
-
-def test_of_two_that_depend_on_each_other_at_once_one_is_refused(tmp_path: Path) -> None:
-    for name in "ab":
-        make(tmp_path, name, "p")
-    both = [subprocess.Popen([sys.executable, "-c", DEPENDER, tmp_path, *pair]) for pair in ("ab", "ba")]
-    assert sorted(process.wait() for process in both) == [0, 2]
-
-
-@pytest.mark.parametrize(
-    ("edges", "cycle"),
-    [
-        ({"a": "b", "b": "c", "c": ""}, ""),
-        ({"a": "bc", "b": "d", "c": "d", "d": ""}, ""),
-        ({"a": "b", "b": "a"}, "aba"),
-        ({"a": "bc", "b": "", "c": "d", "d": "a"}, "acda"),
-        ({"a": "b", "b": "c", "c": "b"}, ""),
-    ],
-)
-def test_a_cycle_leads_back_to_the_start(edges: dict[str, str], cycle: str) -> None:
-    assert "".join(find_cycle("a", lambda name: edges[name])) == cycle
-
-
 def test_the_project_learns_of_each_completion_once(tmp_path: Path) -> None:
     task, other = make(tmp_path, "task", "p"), make(tmp_path, "other", "p")
     for one in (task, other):
@@ -377,34 +315,31 @@ def attempt(status: str = "running", **fields: object) -> RunInfo:
 
 
 @pytest.mark.parametrize(
-    ("found", "runs", "waits_for", "state"),
+    ("found", "runs", "state"),
     [
-        (Markers(), [], [], "new"),
-        (Markers(), [], ["other"], "blocked"),
-        (Markers(), [attempt(**MINE)], [], "running"),
-        (Markers(), [attempt("failed", **MINE)], [], "restarting"),
-        (Markers(), [attempt("failed", **GONE)], [], "failed"),
-        (Markers(), [attempt("completed", **GONE)], [], "unfinished"),
-        (Markers(), [attempt("stopped", **GONE)], [], "stopped"),
-        (Markers(wait="input"), [attempt("completed")], [], "stopped"),
-        (Markers(), [attempt("running", **GONE)], [], "failed"),
-        (Markers(), [attempt("completed"), CHILD], [], "running"),
-        (Markers(done=True), [attempt("completed", **MINE)], [], "finishing"),
-        (Markers(done=True), [attempt("completed"), CHILD], [], "finishing"),
-        (Markers(done=True), [attempt("failed", **GONE)], [], "done"),
-        (Markers(done=True), [], [], "done"),
-        (Markers(trouble="DONE is a directory"), [], [], "trouble"),
+        (Markers(), [], "new"),
+        (Markers(), [attempt(**MINE)], "running"),
+        (Markers(), [attempt("failed", **MINE)], "restarting"),
+        (Markers(), [attempt("failed", **GONE)], "failed"),
+        (Markers(), [attempt("completed", **GONE)], "unfinished"),
+        (Markers(), [attempt("stopped", **GONE)], "stopped"),
+        (Markers(wait="input"), [attempt("completed")], "stopped"),
+        (Markers(), [attempt("running", **GONE)], "failed"),
+        (Markers(), [attempt("completed"), CHILD], "running"),
+        (Markers(done=True), [attempt("completed", **MINE)], "finishing"),
+        (Markers(done=True), [attempt("completed"), CHILD], "finishing"),
+        (Markers(done=True), [attempt("failed", **GONE)], "done"),
+        (Markers(done=True), [], "done"),
+        (Markers(trouble="DONE is a directory"), [], "trouble"),
     ],
 )
-def test_one_word_tells_the_state_of_a_task(
-    found: Markers, runs: list[RunInfo], waits_for: list[str], state: str
-) -> None:
-    assert task_state(found, runs, waits_for, found.done, living) == state
+def test_one_word_tells_the_state_of_a_task(found: Markers, runs: list[RunInfo], state: str) -> None:
+    assert task_state(found, runs, found.done, living) == state
 
 
 def test_done_that_was_not_accepted_is_not_done() -> None:
     last = [attempt("completed", **GONE)]
-    assert task_state(Markers(done=True), last, [], accepted=False, living=lambda *_: False) == "unfinished"
+    assert task_state(Markers(done=True), last, accepted=False, living=lambda *_: False) == "unfinished"
 
 
 def test_every_task_has_a_row(tmp_path: Path) -> None:
@@ -434,7 +369,7 @@ def test_a_task_in_trouble_spoils_no_list(tmp_path: Path) -> None:
     good, bad, mute = (task_folder(tmp_path, "p", name) for name in ("good", "bad", "mute"))
     for task in (good, bad, mute):
         task.save_prompt("do it")
-    (bad.path / DEPENDENCIES).write_text("../../etc\n")
+    bad.done.mkdir()
     os.mkdir(mute.bus.path)
     rows = {row.task: row for row in list_tasks(tmp_path, 0.0)}
     assert (rows["good"].state, rows["bad"].state) == ("new", "trouble")

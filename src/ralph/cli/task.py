@@ -59,8 +59,6 @@ def task(values: dict[str, Any], words: list[str]) -> int:
         if asked.dry_run:
             return explain(request, loaded, sys.stdout)
         folder.save_prompt(request.goal() if asked.goal_text or asked.goal_file else None)
-        if "depends_on" in values:
-            folder.depend_on(values["depends_on"])
         notices = verbose_notices(loaded) if asked.verbose else ()
         shown = Shown(asked.json, asked.quiet, asked.verbose)
         place = supervise_task(request, reopens="resume" in values)

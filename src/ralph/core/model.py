@@ -212,7 +212,7 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps;
     `interrupted` is the signal, or what else asks for an end; `done_for` are the seconds for which the latest claim has
     stood; `children` are running child runs, and `spent` is what others have cost that ended since the last look;
-    `waits_for` are tasks that come first; `told` are a person's notes that no prompt had; `questions` are open."""
+    `told` are a person's notes that no prompt had; `questions` are open."""
 
     at: float = 0.0
     elapsed: float = 0.0
@@ -223,7 +223,6 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
     done_for: float = 0.0
     tasks: tuple[Task, ...] | None = None
     children: tuple[str, ...] = ()
-    waits_for: tuple[str, ...] = ()
     spent: Usage = Usage()
     told: tuple[PersonNote, ...] = ()
     questions: tuple[Question, ...] = ()

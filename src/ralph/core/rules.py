@@ -279,13 +279,6 @@ def running_children(run: Run) -> Opinions:
 
 
 @configured
-def wait_for_tasks(run: Run, poll: float) -> Opinions:
-    """Wait for the tasks that this one depends on."""
-    if run.seen.waits_for:
-        yield Wait(poll, f"other tasks come first: {', '.join(run.seen.waits_for)}")
-
-
-@configured
 def unless_waiting(run: Run, first: Rule, *limits: Rule) -> Opinions:
     """Apply `limits` unless `first` asks for time: work that is about to be done is not ended by a limit."""
     is_waiting = False

@@ -420,7 +420,6 @@ TASK = (
     *WHICH_TASK,
     *_group(
         "Task",
-        Option("--depends-on TASK ...", "Wait until this task (`task` or `project/task`) is done. Repeatable."),
         Option("--resume", "Remove the marks DONE and WAIT_WITHOUT_RESTART first."),
     ),
     *_PROMPTS,

@@ -79,7 +79,6 @@ def make_policy(
                 reading=reading,
             ),
             rules.pause_between_turns(settings.restart_delay),
-            rules.wait_for_tasks(settings.poll_interval or 1.0),
         ),
     )
     is_claimed = _would_be_done((*before_claims, rules.completed(claims, (*people, *gates.values()), reading)))

@@ -1,5 +1,5 @@
 """Supervision of a task. The loop is the same as for every run; this module adds what is special about a task: its
-folder, its bus, the wait for child runs, and the tasks that come first."""
+folder, its bus and the wait for child runs."""
 
 import math
 import select
@@ -55,7 +55,6 @@ class SupervisedRun:
         self._announcer = Announcer(task)
         self._folder: AttemptFolders | None = None
         self._awaited: tuple[str, ...] = ()
-        self._blocked: tuple[str, ...] = ()
 
     @property
     def task(self) -> TaskFolder:
@@ -94,10 +93,7 @@ class SupervisedRun:
         dies."""
 
         def wait(asked: Wait, run: Run) -> None:
-            tasks, children = run.seen.waits_for, run.seen.children
-            if tasks and tasks != self._blocked:
-                self._announcer.post("INFO", f"waiting for other tasks to be done: {', '.join(tasks)}", "info")
-            self._blocked = tasks
+            children = run.seen.children
             if children and not self._awaited:
                 count = plural(len(children), "child run")
                 self._announcer.post("INFO", f"waiting for {count} to complete: {', '.join(children)}")
@@ -316,7 +312,6 @@ class TaskWorkspace:
         claim = (len(run.iterations), len(run.retries), seen.done_file)
         if self._claimed[0] != claim:
             self._claimed = claim, time.monotonic()
-        is_first = not run.iterations and not run.retries
         children = self._task.children()
         awaited = children if seen.done_file or self._speaks else ()
         return replace(
@@ -325,7 +320,6 @@ class TaskWorkspace:
             done_for=time.monotonic() - self._claimed[1],
             children=tuple(child.run_id for child in awaited if child.is_active()),
             spent=self._costs_of(children, len(run.iterations)),
-            waits_for=tuple(self._task.unmet_dependencies()) if is_first and not seen.done_file else (),
         )
 
     def _costs_of(self, children: Sequence[RunInfo], iteration: int) -> Usage:

@@ -1,8 +1,7 @@
-"""A task's folder, `ROOT/PROJECT/TASK/`: its prompt, its markers, its dependencies and its runs.
+"""A task's folder, `ROOT/PROJECT/TASK/`: its prompt, its markers and its runs.
 
     TASK.md                     what to do
     DONE, WAIT_WITHOUT_RESTART  markers that the agent leaves
-    DEPENDS-ON                  tasks that must be done first, one `project/task` a line
     TASK-MESSAGE-BUS.md         see bus.py
     runs/RUN/run-info.yaml      one per attempt and per child run, as JSON, which every YAML parser reads
 
@@ -10,7 +9,7 @@ Only the ralph that owns a run changes it, and its supervisor once that ralph is
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +22,7 @@ from ralph.core.model import Outcome, Usage
 from ralph.core.rules import WAIT_FILE
 from ralph.core.text import escaped, one_line
 from ralph.errors import UserError
-from ralph.files import cannot_use, locked, make_folder, open_file, read_file, read_given, replace_text
+from ralph.files import cannot_use, make_folder, open_file, read_file, read_given, replace_text
 from ralph.process.descendants import is_living, own_start
 from ralph.run.context import find_marker, read_marker
 from ralph.store.folder import TurnFolder
@@ -31,7 +30,6 @@ from ralph.store.register import runs_in
 from ralph.supervise.bus import MessageBus, timestamp, unique_name
 
 RUN_FILE = "run-info.yaml"
-DEPENDENCIES = "DEPENDS-ON"
 PROJECT_BUS = "PROJECT-MESSAGE-BUS.md"
 RunStatus = Literal["running", "completed", "failed", "stopped", "unreadable"]
 IsLiving = Callable[[int, str], bool]
@@ -213,29 +211,6 @@ class TaskFolder:
                 failed.append(self.update_run(name, status="failed", ended_at=timestamp(), error_summary=why))
         return failed
 
-    def dependencies(self) -> list["TaskFolder"]:
-        """Return the tasks that must be done before this one."""
-        path, lines = self.path / DEPENDENCIES, list[str]()
-        with suppress(FileNotFoundError, NotADirectoryError), _reporting(path, FileNotFoundError, NotADirectoryError):
-            lines = read_file(path, 1 << 20).decode("utf-8", "replace").splitlines()
-        return [self._task_named(line.strip()) for line in lines if line.strip() and not line.startswith("#")]
-
-    def depend_on(self, names: Sequence[str]) -> None:
-        """Record that this task comes after others (`task` in the same project, or `project/task`)."""
-        others = [self._task_named(name) for name in names]
-
-        def edges(name: str) -> list[str]:
-            return [task.name for task in (others if name == self.name else self._task_named(name).dependencies())]
-
-        # The lock covers the whole root: two tasks may be about to depend on each other.
-        with locked(self.root):
-            if cycle := find_cycle(self.name, edges):
-                raise UserError(f"tasks would wait for each other: {' -> '.join(cycle)}", "drop one --depends-on")
-            replace_text(self.path / DEPENDENCIES, "".join(f"{task.name}\n" for task in others))
-
-    def unmet_dependencies(self) -> list[str]:
-        return [task.name for task in self.dependencies() if not task.is_done()]
-
     def is_done(self) -> bool:
         """Whether DONE is there and, if a supervisor ran, the last one accepted it: checks may have refused it, or the
         supervisor was killed before it could look."""
@@ -243,10 +218,6 @@ class TaskFolder:
             return False
         outcomes = [run.facts.outcome for run in runs_in(self.path / ".ralph") if run.facts.workspace]
         return not outcomes or outcomes[-1] == Outcome.DONE.value
-
-    def _task_named(self, name: str) -> "TaskFolder":
-        project, slash, task = name.partition("/")
-        return task_folder(self.root, project, task) if slash else task_folder(self.root, self.project, name)
 
 
 def task_folder(root: str | os.PathLike[str], project: str, task: str) -> TaskFolder:
@@ -291,20 +262,6 @@ def is_name(name: str) -> bool:
     return bool(name) and not name.startswith((".", "-")) and not {"/", "\\"} & set(name) and len(name.encode()) <= 200
 
 
-def find_cycle(start: str, edges: Callable[[str], Iterable[str]]) -> list[str]:
-    """Return a path from `start` back to itself; empty if there is none."""
-    paths, seen = [[start]], set[str]()
-    while paths:
-        path = paths.pop()
-        for name in edges(path[-1]):
-            if name == start:
-                return [*path, start]
-            if name not in seen:
-                seen.add(name)
-                paths.append([*path, name])
-    return []
-
-
 class TaskRow(Struct, frozen=True, kw_only=True):
     """A row of `ralph tasks`. `attempt` is that of the latest run, `age` the seconds since anything happened."""
 
@@ -328,9 +285,7 @@ def list_tasks(root: str | os.PathLike[str], now: float, project: str | None = N
     ]
 
 
-def task_state(
-    found: Markers, runs: Sequence[RunInfo], waits_for: Sequence[str], accepted: bool, living: IsLiving = is_living
-) -> str:
+def task_state(found: Markers, runs: Sequence[RunInfo], accepted: bool, living: IsLiving = is_living) -> str:
     """Return one word for the state of a task. `accepted`: its DONE counts."""
     last = next((run for run in reversed(runs) if run.attempt), None)
     is_supervised = last is not None and living(last.owner_pid, last.owner_start)
@@ -343,7 +298,6 @@ def task_state(
         ("running", is_running),
         ("stopped", is_stopped),
         ("restarting", is_supervised),
-        ("blocked", waits_for),
         ("new", last is None),
         ("unfinished", last is not None and last.status == "completed"),
     )
@@ -353,7 +307,7 @@ def task_state(
 def _row(task: TaskFolder, now: float) -> TaskRow:
     try:
         runs = task.list_runs()
-        state = task_state(task.markers(), runs, task.unmet_dependencies(), task.is_done())
+        state = task_state(task.markers(), runs, task.is_done())
     except UserError as error:
         return TaskRow(project=task.project, task=task.task, state="trouble", last_message=error.message)
     try:

@@ -29,8 +29,8 @@ def exam(environment: dict[str, str]) -> Callable[..., str]:
     return write
 
 
-def loop(ralph: Callable[..., Any], agent: str, *words: str) -> Any:
-    return ralph("run", "Double x", "--agent", agent, "--check", "test -f double", "--json", *words)
+def loop(ralph: Callable[..., Any], agent: str, *words: str, **env: str) -> Any:
+    return ralph("run", "Double x", "--agent", agent, "--check", "test -f double", "--json", *words, **env)
 
 
 def test_a_claim_counts_once_the_exam_passes(
@@ -58,3 +58,79 @@ def test_three_refused_claims_need_a_person(
     assert finished["reason"] == "the exam refused 3 claims: a person should look"
     assert f"{REFUSED.format(2)}\nthink of zero" in prompts()[2]
     assert len(blocked.all("claim_rejected")) == 3
+
+
+SEARCH = (
+    'grep -rls {token} "$PWD" "$TMPDIR" /tmp/ralph-* && echo found; env | grep {token}; {objects} | grep -a {token}'
+)
+OBJECTS = "git cat-file --batch-all-objects --batch; git for-each-ref"
+
+
+def contains(path: Path, token: str) -> list[str]:
+    """The files below a folder in which the token is."""
+    files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
+    return [str(file) for file in files if token.encode() in file.read_bytes()]
+
+
+def test_nothing_of_an_exam_is_left_where_the_agent_looks(
+    ralph: Callable[..., Any],
+    agent: Callable[..., str],
+    environment: dict[str, str],
+    git: Callable[..., str],
+    repository: Path,
+    exam: Any,
+    tmp_path: Path,
+) -> None:
+    """Neither during the run nor after it: in the workspace, `.ralph`, git's objects and refs, temporary folders, the
+    agent's environment and its prompts."""
+    home, temporary = Path(environment["HOME"]), tmp_path / "temporary"
+    temporary.mkdir()
+    exam(f"import pathlib\npathlib.Path('{TOKEN}').write_text('{TOKEN}')\n", "helper.py")
+    command = exam(
+        f"import helper, pathlib, sys, tempfile  # {TOKEN}\n"
+        f"tempfile.mkstemp(prefix='{TOKEN}'); pathlib.Path('double').write_text('{TOKEN}')\n"
+        f"print('{TOKEN}'); sys.exit('{TOKEN}')\n",
+        "exam.py",
+    ).replace("sh ", "python3 ")
+    told = agent(f'({SEARCH}) >> "{home}/found"; {OVERFIT}')
+    ended = loop(ralph, told, "--exam", command, TMPDIR=str(temporary))
+    assert ended.one("run_finished")["outcome"] == "blocked", ended.err
+    assert (home / "found").read_text() == ""
+    assert contains(repository, TOKEN) == contains(temporary, TOKEN) == []
+    assert list(temporary.iterdir()) == []
+    assert TOKEN not in f"{ended.out}{git('for-each-ref')}"
+    state = home / ".local/state/ralph"
+    assert all("/orders/" in path and "/exams/" in path for path in contains(state, TOKEN))
+    assert len(contains(state, TOKEN)) == 4  # before the first turn, and at three claims
+
+
+def test_a_sandbox_hides_the_exam_and_keeps_what_the_work_learns_from_it(
+    ralph: Callable[..., Any],
+    agent: Callable[..., str],
+    environment: dict[str, str],
+    repository: Path,
+    exam: Any,
+    bubblewrap: str,
+) -> None:
+    """The agent's own program runs in the exam, where it reads the script: it can leave that nowhere."""
+    home = Path(environment["HOME"])
+    command = exam(f"./double {home}/exams/double.sh  # {TOKEN}\ntest -e passed\n")
+    spy = (
+        'for place in "$HOME" /tmp "$1/../.." ' + f'"{repository}" "{repository}/.ralph"; do '
+        'cp "$1" "$place/leaked" 2>/dev/null; done; git hash-object -w "$1"; '
+        "git update-ref refs/heads/ralph/leaked HEAD; echo seen >&2; grep -c : /proc/net/dev >&2"
+    )
+    look = f'cat {home}/exams/double.sh; cat "$HOME"/leaked; {SEARCH}; git for-each-ref | grep leaked'
+    told = agent(
+        f"({look}) > found 2> /dev/null; "
+        f"printf '%s\\n' '#!/bin/sh' '{spy}' > double; chmod +x double; cp found kept-$N; rm found; "
+        'echo "<response>DONE</response>"'
+    )
+    ended = loop(ralph, told, "--exam", command, "--sandbox")
+    assert ended.one("run_finished")["outcome"] == "blocked", ended.err
+    assert [(repository / f"kept-{number}").read_text() for number in (1, 2, 3)] == [""] * 3
+    assert contains(repository, TOKEN) == contains(home / ".local/state/ralph/sandbox", TOKEN) == []
+    logs = [path for path in (home / ".local/state/ralph/orders").rglob("*.log") if "seen" in path.read_text()]
+    assert len(logs) == 3  # the spy did run
+    assert logs[0].read_text().endswith("seen\n1\n")  # and no network but the loopback
+    assert "could read" not in ended.err + ended.out

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.backlog.backlog_source import replace_in_place
-from ralph.backlog.gate import Interrupted, gate_lock, make_gate
+from ralph.backlog.gate import Gate, Interrupted, gate_lock, make_gate
 from ralph.backlog.retries import CHECK_RUNS
 from ralph.backlog.work_order import ORDER, WorkOrder, read
 from ralph.core.backlog import outcome
@@ -30,6 +30,7 @@ from ralph.process.signals import Interrupt
 from ralph.run.afterwards import DISCARDED, NotTaken, refuse_without_branch
 from ralph.store.register import Listed
 
+_SEE_EXAM = "`ralph show {name}` shows what it printed; nothing was changed"
 IN_THE_WAY = "commit or stash what is in the way, then accept again; nothing was changed"
 
 
@@ -95,6 +96,8 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
             how = "fails on the merged tree" if red.check not in {one.check for one in before} else "gets worse"
             hint = f"fix it on {order.target} or on your branch, then accept again; nothing was changed"
             raise NotTaken(f"{red.check} {how} ({red.ending})", hint)
+        if failed_exam := _examine(gate, commit, order):
+            raise NotTaken(f"the exam fails on the merged tree: {failed_exam}", _SEE_EXAM.format(name=order.name))
         changed = merging.changed_files(home, base, commit)
         with _lists_in_place(order, home, files):
             answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
@@ -116,6 +119,13 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
         red=len(failed),
         is_done=is_done,
     )
+
+
+def _examine(gate: Gate, commit: str, order: WorkOrder) -> str:
+    try:
+        return gate.examine(commit) if order.settings.exams else ""
+    except Interrupted:
+        raise KeyboardInterrupt from None
 
 
 def _list_files(order: WorkOrder, home: Git, base: str, merged: list[str]) -> list[ListFile]:

@@ -11,7 +11,7 @@ from ralph.core.backlog import BacklogTask, cycle
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 
-OWN_KEYS = ("check", "after", "touches", "agent", "model", "max-cost")
+OWN_KEYS = ("check", "exam", "after", "touches", "agent", "model", "max-cost")
 OWN = re.compile(rf"\A\s*+(?:[-*+]\s++)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
 PRIORITIES = {"critical": -2, "urgent": -2, "high": -1, "medium": 0, "normal": 0, "low": 1}
 LONGEST_KEY = 48
@@ -104,13 +104,14 @@ def slug(title: str) -> str:
 
 def add_own_settings(task: BacklogTask, own: Sequence[tuple[str, str, str]], problems: list[str]) -> BacklogTask:
     """Return the task with its own settings, given as (name, value, line)."""
-    known: dict[str, Any] = {"check": list(task.checks), "after": list(task.after), "touches": list(task.touches)}
+    known: dict[str, Any] = {"check": list(task.checks), "exam": list(task.exams)}
+    known |= {"after": list(task.after), "touches": list(task.touches)}
     for name, value, place in own:
         text = value.strip().strip("`").strip()
         if not text:
             problems.append(f"{place}: {name}: is empty")
-        elif name == "check":
-            known["check"].append(text)
+        elif name in ("check", "exam"):
+            known[name].append(text)
         elif name in ("after", "touches"):
             known[name] += [part.strip("`") for part in text.replace(",", " ").split()]
         elif name == "max-cost":
@@ -120,6 +121,7 @@ def add_own_settings(task: BacklogTask, own: Sequence[tuple[str, str, str]], pro
     return replace(
         task,
         checks=tuple(known["check"]),
+        exams=tuple(known["exam"]),
         after=tuple(dict.fromkeys(key_of(one) for one in known["after"])),
         touches=tuple(dict.fromkeys(known["touches"])),
         agent=known.get("agent", task.agent),

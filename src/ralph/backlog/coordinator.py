@@ -81,7 +81,7 @@ class Coordinator:
         self._looked = 0.0
         self._deaths: dict[str, int] = {}
         self._batch: tuple[str, ...] = ()
-        self._is_open = False
+        self._is_open = self._is_examining = False
         self._end = ""  # why nothing new begins any more, in a word
         self._reason = ""
 
@@ -100,9 +100,22 @@ class Coordinator:
                 self._tick()
                 self._wait()
                 self._handle_events()
+            self._examine()
         finally:
             self._stop_children()
         return self._finish()
+
+    def _examine(self) -> None:
+        """Run the exams of the whole backlog once, when every task is merged."""
+        board = self.ledger.board
+        if self._end or not self.order.settings.exams or not board.of("merged") or outcome(board)[1]:
+            return
+        self._is_examining = True
+        self._start_gate(MergeRequest(examines=True), ())
+        while list(self._children):
+            self._tick()
+            self._wait()
+            self._handle_events()
 
     def _begin(self, reading: BacklogContent | None) -> None:
         self._list.begin()
@@ -243,7 +256,10 @@ class Coordinator:
         self._tick_on_disk()
 
     def _on_target_checked(self, result: GateVerdict) -> None:
-        """Open the work if the target itself passes; no task starts before that."""
+        """Open the work if the target itself passes; no task starts before that. At the end, note a failed exam."""
+        if self._is_examining and (result.stuck or not result.commit):
+            self._stop(Outcome.BLOCKED.value, result.stuck or "the exams of the backlog were not run to their end", 1)
+            return
         if red := result.red:
             hint = "fix it first, or merge what does not make it worse: --allow-red"
             failed = f"{red.check} fails on {self.order.shown_target} ({red.ending}) · hint: {hint}"

@@ -32,6 +32,7 @@ from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run.checks import Checks, open_check_sandbox
 from ralph.run.context import Context
+from ralph.run.exams import Exams
 from ralph.run.prepare_worktree import fill_worktree
 from ralph.settings import CheckCommand
 from ralph.store.folder import RunFolder, prepare
@@ -46,6 +47,7 @@ class MergeRequest(Struct, frozen=True, kw_only=True):
     `passed` is the commit at which the target was last seen green, and `red` the checks that failed there (with
     --allow-red). `own` are checks of single tasks, `conflicted` the files in which a task had conflicts to solve,
     `probed` the branches of running tasks. `push_settings` are git's settings for pushing when the backlog run began.
+    `examines`: run the exams of the whole backlog on the target instead.
     """
 
     branches: tuple[Branch, ...] = ()
@@ -55,6 +57,7 @@ class MergeRequest(Struct, frozen=True, kw_only=True):
     conflicted: dict[str, tuple[str, ...]] = {}
     probed: dict[str, str] = {}
     push_settings: GitSettings | None = None
+    examines: bool = False
 
 
 def merge_request(
@@ -75,12 +78,15 @@ def merge_request(
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """Merges the tasks of one backlog run. `check` runs in the gate's own worktree; `furnish` prepares a new one."""
+    """Merges the tasks of one backlog run. `check` runs in the gate's own worktree; `furnish` prepares a new one.
+    `examine` runs the exams of the backlog on a copy of a commit, and returns the first that fails.
+    """
 
     order: WorkOrder
     repository: Git
     check: GateCheck
     furnish: Callable[[], None]
+    examine: Callable[[str], str] = lambda commit: ""
 
     def now(self) -> str:
         """Return the commit of the target."""
@@ -100,6 +106,12 @@ class Gate(Struct, frozen=True, kw_only=True):
         if self.order.allow_red:
             return GateVerdict(commit=target, allowed=red)
         return GateVerdict(commit=target, red=red[0] if red else None)
+
+    def examine_target(self) -> GateVerdict:
+        """Run the exams of the whole backlog on the target."""
+        target = self.now()
+        failed = self.examine(target)
+        return GateVerdict(commit=target, stuck=f"the exam refuses the finished backlog: {failed}" if failed else "")
 
     def merge(self, request: MergeRequest) -> GateVerdict:
         """Merge the tasks; may be repeated at any time, even if an earlier process was killed half-way."""
@@ -252,7 +264,10 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict
     with gate_lock(folder, deadline):
         gate = make_gate(work, home, folder, keeper, interrupt)
         try:
-            verdict = gate.merge(request) if request.branches else gate.check_target()
+            if request.examines:
+                verdict = gate.examine_target()
+            else:
+                verdict = gate.merge(request) if request.branches else gate.check_target()
         except UserError as error:
             verdict = GateVerdict(stuck=error.advice)
     tips = {branch.key: branch.tip for branch in request.branches}
@@ -324,4 +339,11 @@ def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, int
     def furnish() -> None:
         fill_worktree(made, context, work.settings, work.workspace, work.setup)
 
-    return Gate(order=work, repository=home, check=check, furnish=furnish)
+    def examine(commit: str) -> str:
+        exams = Exams(context, work.settings, home, work.id)
+        results = exams.run(commit, "the finished backlog", fail_fast=True)
+        if interrupt.level:
+            raise Interrupted
+        return next((exam.name for exam, _ in results if not exam.passed), "")
+
+    return Gate(order=work, repository=home, check=check, furnish=furnish, examine=examine)

@@ -29,6 +29,7 @@ TOKEN = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"?|[{}\[\],:]|[^\s{}\[\],:"]+', re.DO
 SPACE = re.compile(r"\s*+")
 OWN_NAMES = {
     "check": ("check", "checks"),
+    "exam": ("exam", "exams"),
     "after": ("after", "dependsOn", "depends_on", "dependencies"),
     "touches": ("touches", "files"),
     "agent": ("agent",),

@@ -29,11 +29,13 @@ from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run.context import Context
+from ralph.run.exam_commands import hide_exams
 from ralph.run.plan import Place
 from ralph.run.plan import prepare as prepare_run
 from ralph.run.play import play as play_plan
 from ralph.run.request import RunRequest
 from ralph.settings import Settings, override
+from ralph.settings.schema import ExamCommand
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.stored_run import load_run
 
@@ -194,7 +196,8 @@ def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
         own = [{"command": command} for command in task.checks]
         said["checks"] = [*({"command": g.command, "hint": g.hint} for g in work.settings.checks), *own]
     settings = override(work.settings, said) if said else work.settings
-    return replace(settings, worktree=True, scm=None, baseline=False)
+    settings = hide_exams(settings, work.workspace, os.environ)  # those of the whole backlog run at its end
+    return replace(settings, worktree=True, scm=None, baseline=False, exams=tuple(map(ExamCommand, task.exams)))
 
 
 def _loop_result(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> TaskResult:

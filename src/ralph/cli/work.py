@@ -47,7 +47,9 @@ from ralph.process.deadline import Deadline
 from ralph.process.signals import ANNOUNCEMENT, Interrupt
 from ralph.run import options
 from ralph.run.agents import choices
-from ralph.settings import load, parse_duration
+from ralph.run.exam_commands import COULD_READ, validate_exams
+from ralph.settings import Settings, load, parse_duration
+from ralph.settings.schema import ExamCommand
 from ralph.settings.trust import refuse_untrusted
 from ralph.show.outlet import Ndjson, choose, terminal_size
 from ralph.show.work_report import html, markdown, merge_command, retry_command, summary
@@ -122,6 +124,7 @@ def start(values: dict[str, Any], word: str) -> int:
     loaded = load(workspace, overrides, env=os.environ, options=options.option_names("work"))
     refuse_untrusted(workspace, os.environ, confirm_settings)
     settings = with_checks(loaded.settings, reading)
+    has_exams = _validate_exams(settings, reading, workspace, is_shared="db" in values)
     choices(settings, os.environ, str(workspace))  # fail now if an agent is missing
     if all(task.done for task in reading.tasks):
         print(f"ralph: nothing to do: every task of {source.name} is done", file=sys.stderr)
@@ -144,10 +147,20 @@ def start(values: dict[str, Any], word: str) -> int:
     )
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
     skipped = skipped_push_hook(home) if order.remote and not order.remote.runs_hooks else ""
-    notice = "; ".join(filter(None, (uncommitted_notice(home), skipped)))
+    readable = COULD_READ if has_exams and not settings.sandbox.enabled else ""
+    notice = "; ".join(filter(None, (uncommitted_notice(home), skipped, readable)))
     if "db" in values:
         return play_shared(values["db"], order, reading, notice, json=shown.json, quiet=shown.quiet)
     return play(order, reading, shown, notice=notice)
+
+
+def _validate_exams(settings: Settings, reading: BacklogContent, workspace: Path, is_shared: bool) -> bool:
+    """Return whether the backlog or a task has exams; raise a UserError if one cannot be run."""
+    exams = (*settings.exams, *(ExamCommand(command) for task in reading.tasks for command in task.exams))
+    if exams and is_shared:
+        raise UserError("--exam doesn't work with --db: its script is on one machine only", "leave one of them out")
+    validate_exams(replace(settings, exams=exams), str(workspace), os.environ)
+    return bool(exams)
 
 
 def _limits(values: dict[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class BacklogTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     after: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    exams: tuple[str, ...] = ()
     touches: tuple[str, ...] = ()
     agent: str = ""
     model: str = ""

@@ -35,6 +35,7 @@ from ralph.run import control
 from ralph.run import request as requests
 from ralph.run.checks import Checks, open_check_sandbox
 from ralph.run.context import Context
+from ralph.run.exams import Exams
 from ralph.run.request import RunRequest
 from ralph.run.squash import is_accepted, run_pre_commit, squash_message, with_trailer
 from ralph.settings import settings_files
@@ -113,6 +114,8 @@ def take_over(
                     if not merging.has_same_files(home, commit, candidate):  # the hook changed files
                         worktrees.check_out(tree, commit)
                         checks = _check_again(run, request, tree, context)
+                if request.settings.exams:
+                    _examine_again(run, request, context, home, commit)
             answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
                 way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
@@ -272,6 +275,16 @@ def _trial(
     )
     with open_check_sandbox(context, settings, request.workspace) as inside:
         yield inside
+
+
+def _examine_again(run: Listed, request: RunRequest, context: Context, home: Git, commit: str) -> None:
+    """Run the exams of the run on the merged commit; raise `NotTaken` if one fails."""
+    results = Exams(context, request.settings, home, run.id).run(commit, "accept", fail_fast=True)
+    if context.interrupt.level:
+        raise KeyboardInterrupt
+    if failed := [exam.name for exam, _ in results if not exam.passed]:
+        hint = f"`ralph show {nickname(run.id)}` shows what it printed; nothing was changed"
+        raise NotTaken(f"the exam fails on the merged tree: {failed[0]}", hint)
 
 
 def _check_again(run: Listed, request: RunRequest, tree: Worktree, context: Context) -> tuple[Check, ...]:

@@ -12,6 +12,7 @@ from hashlib import sha1, sha256
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core.text import one_line
 from ralph.errors import UserError
@@ -93,6 +94,12 @@ def validate_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -
         raise UserError("--exam needs a git repository: it runs on a copy of a checkpoint", "git init, and commit once")
     for program in find_exams(settings, workspace, env):
         _refuse_known(program, git)
+
+
+def hide_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -> Settings:
+    """Return the settings without their exams, and with a sandbox that hides these."""
+    hidden = hidden_paths(find_exams(settings, workspace, env), workspace, env)
+    return replace(settings, exams=(), sandbox=replace(settings.sandbox, hide=(*settings.sandbox.hide, *hidden)))
 
 
 def hidden_paths(programs: Sequence[ExamProgram], workspace: str, env: Mapping[str, str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.files import remove_tree
+from ralph.git.client import Git
 from ralph.loop import Parts
 from ralph.process.keeper import Keeper
 from ralph.process.process import Output, Process
@@ -36,51 +37,61 @@ from ralph.store.exam_output import ExamOutput, add_exam_output, exam_folder
 _CUT_SHORT = ("interrupt", "max-time")
 
 
-class Exams:
-    """The exams of a run, as they were when it started."""
+class ExamReferee:
+    """Runs the exams of a run at its claims."""
 
     def __init__(self, context: Context, settings: Settings, trees: Trees) -> None:
         home = trees.worktree.home if trees.worktree else trees.git
         if home is None:
             raise UserError("an exam needs git, which cannot use this repository", "`git status` may say why")
-        self._context, self._settings, self._trees, self._home = context, settings, trees, home
-        self._workspace = os.path.join(home.root, home.prefix).rstrip("/")
-        programs = find_exams(settings, self._workspace, context.env)
-        self._exams = tuple(zip(settings.exams, programs, strict=True))
-        self._folder = exam_folder(context.folder.id, context.env)
+        self._exams, self._tell, self._trees = Exams(context, settings, home, context.folder.id), context.tell, trees
 
     def examine(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
-        """Run the exams on the checkpoint of a claimed iteration, up to the first that fails. This is a referee."""
+        """Run the exams on the checkpoint of a claimed iteration, up to the first that fails."""
         if not self._trees.checkpoint:  # the run has said why; the claim does not count without an exam
             return iteration
-        for exam, check in self._run_all(iteration.number, fail_fast=True):
+        for exam, check in self._exams.run(self._trees.checkpoint, f"iteration {iteration.number}", fail_fast=True):
             checks = (*iteration.checks, check) if exam.shows else iteration.checks
             iteration = replace(iteration, exams=(*iteration.exams, exam), checks=checks)
         return iteration
 
     def take_baseline(self) -> None:
         """Run each exam once before the first turn, and report those that pass already."""
-        for exam, _ in self._run_all(0, fail_fast=False):
+        for exam, _ in self._exams.run(self._trees.checkpoint, "before the first turn"):
             if exam.passed:
                 text = f"the exam passes before the first turn, so it asks nothing new: {one_line(exam.name, 200)}"
-                self._context.tell(events.Notice(text))
+                self._tell(events.Notice(text))
 
-    def _run_all(self, number: int, fail_fast: bool) -> list[tuple[Exam, Check]]:
-        """Return the result of each exam on the latest checkpoint; of fewer if the run has to end."""
+
+class Exams:
+    """The exams of `settings`, as they were when the run started. Their output is kept for the run `run_id`."""
+
+    def __init__(self, context: Context, settings: Settings, home: Git, run_id: str) -> None:
+        self._context, self._settings, self._home = context, settings, home
+        self._workspace = os.path.join(home.root, home.prefix).rstrip("/")
+        programs = find_exams(settings, self._workspace, context.env)
+        self._exams = tuple(zip(settings.exams, programs, strict=True))
+        self._folder = exam_folder(run_id, context.env)
+
+    def run(self, commit: str, stage: str, fail_fast: bool = False) -> list[tuple[Exam, Check]]:
+        """Return the result of each exam on a copy of this commit; of fewer if the run has to end.
+
+        `stage` tells the person when that was.
+        """
         results: list[tuple[Exam, Check]] = []
-        commit, sealed = self._trees.checkpoint, self._sealed()
+        sealed = self._sealed()
         with open_copy(self._context, self._home, commit, self._settings, self._workspace, sealed=sealed) as copy:
             for at, (exam, program) in enumerate(self._exams, 1):
-                log = f"{self._folder}/{number:03d}-{at}.log"
-                if self._context.interrupt.level or not (check := self._run(exam, program, copy.context, log)):
+                log = f"{self._folder}/{stage.replace(' ', '-')}-{at}.log"
+                if self._context.interrupt.level or not (check := self._run_one(exam, program, copy.context, log)):
                     break
-                add_exam_output(self._folder, _for_person(number, check, log))
+                add_exam_output(self._folder, _for_person(stage, check, log))
                 results.append((Exam(check.name, check.passed, exam.hint, exam.show == "output"), check))
                 if fail_fast and not check.passed:
                     break
         return results
 
-    def _run(self, exam: ExamCommand, program: ExamProgram, inside: Context, log: str) -> Check | None:
+    def _run_one(self, exam: ExamCommand, program: ExamProgram, inside: Context, log: str) -> Check | None:
         """Run one exam; return None if the run has to end before it is over."""
         shows, name = exam.show == "output", inside.redact.text(exam.command)
         timeout = self._settings.check_timeout if exam.timeout is None else exam.timeout
@@ -168,9 +179,9 @@ def _result(name: str, exam: ExamCommand, output: Output, timeout: float | None)
     )
 
 
-def _for_person(number: int, check: Check, log: str) -> ExamOutput:
+def _for_person(stage: str, check: Check, log: str) -> ExamOutput:
     return ExamOutput(
-        iteration=number,
+        stage=stage,
         command=check.name,
         passed=check.passed,
         ending=check.ending,

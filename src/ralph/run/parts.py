@@ -16,7 +16,7 @@ from ralph.git.worktrees import Worktree
 from ralph.loop import UNCOUNTED, Agent, Parts
 from ralph.run.checks import Checks
 from ralph.run.context import Context
-from ralph.run.exams import Exams
+from ralph.run.exams import ExamReferee
 from ralph.run.followups import make_followups
 from ralph.run.policy import Policy, make_composer
 from ralph.run.request import refuse_hidden_link
@@ -106,7 +106,7 @@ def make_parts(
     """Return everything that the loop needs. `finished` are the SCM tasks of earlier iterations that are done;
     `tuning` measures and settles each attempt of a run that optimises a number."""
     mailbox = Mailbox(context.folder.path)
-    exams = Exams(context, settings, trees) if settings.exams else None
+    exams = ExamReferee(context, settings, trees) if settings.exams else None
     compose = make_composer(
         settings, policy, goal, diff=trees.diff, redact=context.redact.text, tells_claim=tells_claim
     )

@@ -14,9 +14,9 @@ _FOLDER, _LIST = "exams", "exams.json"
 
 
 class ExamOutput(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One exam that was run at the claim of `iteration`; 0: before the first turn. `log` holds what it printed."""
+    """One exam that was run at a `stage`, such as the claim of "iteration 3". `log` holds what it printed."""
 
-    iteration: int
+    stage: str
     command: str
     passed: bool
     ending: str

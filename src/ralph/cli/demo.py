@@ -93,7 +93,7 @@ def demo(values: Values, words: list[str]) -> int:
     ralph = "ralph" if which("ralph") else os.path.join(os.path.dirname(sys.executable), "ralph")
     _say(INTRODUCTION.format(folder=folder))
     os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
-    os.environ.setdefault("RALPH_DEMO_PAUSE", "0.4" if sys.stderr.isatty() else "0")
+    os.environ.setdefault("RALPH_DEMO_PAUSE", "0.25" if sys.stderr.isatty() else "0")
     given = {
         "agent": f"{shlex.quote(sys.executable)} -m ralph.agents.demo",
         "check": ["python3 -m unittest -q"],

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ralph.core.claims import Claim, Reading, sighted
-from ralph.core.model import Note, Opinions, Outcome, Run, Stop, configured
+from ralph.core.model import Note, Opinions, Outcome, Rule, Run, Stop, configured
 from ralph.core.text import plural
 from ralph.core.wording import NOT_LAST
 
@@ -17,15 +17,20 @@ NOT_EXAMINED = "The hidden exam has not been run on this state of the work. If a
 
 
 @configured
-def passed_exams(run: Run, number: int, tries: int, claims: Sequence[Claim], reading: Reading) -> Opinions:
-    """Gate: every one of the `number` exams passes. End the run as blocked after `tries` refused claims."""
+def passed_exams(
+    run: Run, number: int, tries: int, claims: Sequence[Claim], reading: Reading, *, others: Sequence[Rule]
+) -> Opinions:
+    """Gate: every one of the `number` exams passes. End the run as blocked after `tries` refused claims.
+
+    Exams are not run while one of the `others`, which are gates, objects; its objection is enough then.
+    """
     last = run.last
     if last is None or run.retries:
         yield Note(NOT_EXAMINED, about="exam")
         return
     failed = next((exam for exam in last.exams if not exam.passed), None)
     if failed is None:
-        if len(last.exams) < number:
+        if len(last.exams) < number and not any(opinion for gate in others for opinion in gate(run)):
             yield Note(NOT_EXAMINED, about="exam")
         return
     if failed.shows:  # the gate of the checks says why

@@ -51,7 +51,7 @@ def make_policy(
         gates[f"{settings.claims} claims in a row"] = rules.claimed_in_a_row(settings.claims, claims, reading, others)
     # With --claims N, repeated claims must not count as a stall.
     stall = settings.stall and max(settings.stall, settings.claims - 1)
-    verdicts = make_verdict_gates(settings, claims, reading)
+    verdicts = make_verdict_gates(settings, claims, reading, tuple(gates.values()))
     people = (rules.unread_notes, *((rules.wait_for_answer,) if settings.on_question == "wait" else ()))
     before_claims = _before_claims(settings, claims, reading)
     ordered = (
@@ -199,15 +199,18 @@ def make_gates(settings: Settings) -> dict[str, Rule]:
     return gates
 
 
-def make_verdict_gates(settings: Settings, claims: Sequence[Claim], reading: Reading) -> dict[str, Rule]:
-    """Return the rules that read what came after the checks, by name: referees and the commit."""
+def make_verdict_gates(
+    settings: Settings, claims: Sequence[Claim], reading: Reading, others: Sequence[Rule]
+) -> dict[str, Rule]:
+    """Return the rules that read what came after the checks, by name: referees and the commit. `others` came first."""
     gates: dict[str, Rule] = {}
     if settings.reviews:
         reviewers = dict.fromkeys(one.agent or settings.reviews.agent for one in settings.reviews.asked)
         by = " and ".join(agent for agent in reviewers if agent)
         gates[f"review by {by}" if by else "review"] = review_gate
     if settings.exams:
-        gates["exam"] = passed_exams(len(settings.exams), settings.exam_tries, claims, reading)
+        before = (*others, *gates.values())
+        gates["exam"] = passed_exams(len(settings.exams), settings.exam_tries, claims, reading, others=before)
     if settings.scm and "commit" in settings.scm.tasks:
         gates["commit"] = rules.refused_commit
     return gates

@@ -43,15 +43,15 @@ def hooked(room, agent):
     return made
 
 
-def beside(place, *argv, stdin=""):
-    """A command in the room that leaves alone anyone who is at work there."""
+def run_in_room(place, *argv, stdin=""):
+    """Run a command in the room without disturbing other processes there."""
     return subprocess.run(
         argv, input=stdin, cwd=place.workspace, env=place.env, capture_output=True, text=True, timeout=LIMIT
     )
 
 
 def ralph(place, *words):
-    return beside(place, *RALPH, *words)
+    return run_in_room(place, *RALPH, *words)
 
 
 def headless(place, prompt, *words):
@@ -137,7 +137,7 @@ def test_a_red_check_keeps_the_agent_at_work(hooked):
 def test_a_loop_is_cancelled_from_another_terminal(hooked):
     with hooked() as place, held(place) as gate:
         place.play(gate.step, Say("Not done at all."))
-        turn = gate.meanwhile(headless, place, loop())
+        turn = gate.in_background(headless, place, loop())
         assert ralph(place, "hook", "cancel").stdout.endswith("CANCELLED\n")
         gate.open()
         ran = turn.result()
@@ -150,8 +150,8 @@ def test_a_loop_is_cancelled_from_another_terminal(hooked):
 def test_another_session_in_the_same_project_is_not_touched(hooked):
     with hooked() as place, held(place) as gate:
         place.play(gate.step, Say("Just an answer."), Say(DONE))
-        turn = gate.meanwhile(headless, place, loop())
-        other = beside(place, *shlex.split(LINES[place.agent]), stdin="a question")
+        turn = gate.in_background(headless, place, loop())
+        other = run_in_room(place, *shlex.split(LINES[place.agent]), stdin="a question")
         assert "Just an answer." in other.stdout, other
         assert len(place.stage.asked) == 2, "the other session was kept"
         gate.open()
@@ -208,8 +208,8 @@ class Gate:
             os.mkfifo(fifo)
         self.step = shell(f"echo up > {self._up}; cat {self._down}")
 
-    def meanwhile(self, call: Callable[..., Ran], *words: object) -> "Future[Ran]":
-        """Starts `call` beside us; comes back when the tool is running."""
+    def in_background(self, call: Callable[..., Ran], *words: object) -> "Future[Ran]":
+        """Start `call` in a thread; return when the tool is running."""
         future = self._pool.submit(call, *words)
         assert self._up.read_text() == "up\n"
         return future

@@ -118,7 +118,7 @@ def test_a_question_of_a_finished_run_is_not_open(ralph: Ralph, agent: Callable[
 def test_a_log_is_named_so_that_it_can_be_opened(ralph: Ralph, agent: Callable[..., str], repository: Path) -> None:
     words = ("run", "-p", "goal", "-m", "1", "--check", "false", "--worktree", "--agent", agent("echo x > file"))
     result = ralph(*words)
-    (live,) = re.findall(r"→ (\S+\.log)", result.err)
+    (live,) = re.findall(r"→ .*?(\S+\.log)", result.err)
     (later,) = set(re.findall(r"see (\S+\.log)", ralph("show").out))
     assert Path(live).is_file()
     assert live == later

@@ -90,7 +90,7 @@ def _context(run: Listed, request: RunRequest, keeper: Keeper, deadline: Deadlin
 
 
 def _record(run: Listed, proof: Proof) -> None:
-    """Add the proof to the journal of a run that has not gone on since, and write its report again."""
+    """Add the proof to the journal of a run that has not continued since, and write its report again."""
     now = run_at(run.place)
     if now is None or now.is_alive:
         print("ralph: not recorded, because the run continues", file=sys.stderr)

@@ -65,7 +65,7 @@ def parse_exam(command: str, workspace: str, env: Mapping[str, str]) -> ExamProg
     count = next((at for at, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
     added, argv = words[:count], [_expand(word, env) for word in words[count:]]
     if _SHELL.search(command) or _is_inline(argv):
-        raise UserError(f"the exam is readable in its command: {_shown(command)}", f"write it to a file, and {OUTSIDE}")
+        raise UserError(f"the exam is readable in its command: {_quote(command)}", f"write it to a file, and {OUTSIDE}")
     if not argv:
         raise _cannot_start(command, "it names no program")
     script_at = _script_at(argv, workspace, env)
@@ -73,7 +73,7 @@ def parse_exam(command: str, workspace: str, env: Mapping[str, str]) -> ExamProg
         missing = next((word for word in argv[1:] if "/" in word or os.path.splitext(word)[1]), "")
         if missing and not missing.startswith("-"):
             raise _cannot_start(command, f"file not found: {missing}")
-        raise UserError(f"the exam names no script of its own: {_shown(command)}", OUTSIDE)
+        raise UserError(f"the exam names no script of its own: {_quote(command)}", OUTSIDE)
     script = find_program(argv[0], env, workspace) if script_at == 0 else os.path.join(workspace, argv[script_at])
     argv[script_at] = script = os.path.realpath(script)
     if script_at and "/" not in argv[0]:
@@ -160,8 +160,8 @@ def _expand(word: str, env: Mapping[str, str]) -> str:
 
 
 def _cannot_start(command: str, why: str) -> UserError:
-    return UserError(f'the exam "{_shown(command)}" cannot start: {why}', "fix --exam")
+    return UserError(f'the exam "{_quote(command)}" cannot start: {why}', "fix --exam")
 
 
-def _shown(command: str) -> str:
+def _quote(command: str) -> str:
     return one_line(command, 200)

@@ -134,3 +134,124 @@ def test_a_sandbox_hides_the_exam_and_keeps_what_the_work_learns_from_it(
     assert len(logs) == 3  # the spy did run
     assert logs[0].read_text().endswith("seen\n1\n")  # and no network but the loopback
     assert "could read" not in ended.err + ended.out
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("python3 -c 'assert 0'", "the exam is readable in its command"),
+        ("python3 -Bc 'assert 0'", "the exam is readable in its command"),
+        ("sh -ec true", "the exam is readable in its command"),
+        ("env A=1 sh -c true", "the exam is readable in its command"),
+        ("sh {exams}/double.sh && true", "the exam is readable in its command"),
+        ("python3 {exams}/missing.py", "cannot start: file not found"),
+        ("no-such-exam", "command not found: no-such-exam"),
+        ("sh 'unclosed", "cannot start: no closing quotation"),
+        ("sh README", "the exam is in the repository"),
+        ("make exam", "the exam names no script of its own"),
+        ("sh {exams}/known.sh", "the exam is in the repository's history"),
+    ],
+)
+def test_an_exam_that_is_no_secret_or_cannot_start_is_refused(
+    ralph: Callable[..., Any],
+    agent: Callable[..., str],
+    environment: dict[str, str],
+    repository: Path,
+    exam: Any,
+    command: str,
+    said: str,
+) -> None:
+    exam()
+    exam((repository / "README").read_text(), "known.sh")
+    told = loop(ralph, agent(HONEST), "--exam", command.format(exams=f"{environment['HOME']}/exams"))
+    assert told.code == 2
+    assert said in told.err
+    assert not (repository / "double").exists()
+
+
+def test_exams_need_git_and_a_try(
+    ralph: Callable[..., Any], agent: Callable[..., str], workspace: Path, exam: Any
+) -> None:
+    bare = loop(ralph, agent(HONEST), "--exam", exam())
+    assert (bare.code, bare.err.startswith("ralph: --exam needs a git repository")) == (2, True)
+    none = loop(ralph, agent(HONEST), "--exam", exam(), "--exam-tries", "0")
+    assert (none.code, "--exam-tries: expected a whole number, 1 or more, got 0" in none.err) == (2, True)
+
+
+def test_green_checks_count_as_the_claim_and_use_up_tries(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, exam: Any
+) -> None:
+    silent = agent('echo "$N" >> double; echo working')
+    ended = loop(ralph, silent, "--exam", exam(), "--until", "checks", "--exam-tries", "2")
+    assert ended.one("run_finished")["reason"] == "the exam refused 2 claims: a person should look"
+
+
+def test_a_marker_that_does_not_end_the_answer_costs_no_try(
+    ralph: Callable[..., Any], agent: Callable[..., str], prompts: Callable[..., list[str]], repository: Path, exam: Any
+) -> None:
+    chatty = agent('echo "$N" >> double; printf "<response>DONE</response>\\n\\nI will look at it again later.\\n"')
+    ended = loop(ralph, chatty, "--exam", exam(), "--exam-tries", "1", "-m", "2")
+    assert ended.one("run_finished")["outcome"] == "exhausted"
+    assert REFUSED.replace(" (refusal {} of 3)", "") in prompts()[1]
+
+
+def test_an_exam_that_shows_its_output_is_a_check_that_runs_last(
+    ralph: Callable[..., Any], agent: Callable[..., str], prompts: Callable[..., list[str]], repository: Path, exam: Any
+) -> None:
+    (repository / ".ralph").mkdir()
+    settings = {"exams": [{"command": exam(), "show": "output", "timeout": "1m"}]}
+    (repository / ".ralph/settings.json").write_text(json.dumps(settings))
+    done = loop(ralph, agent(f"if [ $N = 1 ]; then {OVERFIT}; else {HONEST}; fi"), "--until", "checks")
+    assert done.code == 0, done.err
+    assert TOKEN in prompts()[1]
+    assert "hidden exam" not in prompts()[1]
+    assert done.all("exam_finished") == []
+
+
+def test_an_exam_that_passes_at_the_start_asks_nothing_new(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, exam: Any
+) -> None:
+    done = loop(ralph, agent(HONEST), "--exam", exam("exit 0"))
+    told = [notice["text"] for notice in done.all("notice")]
+    assert [text for text in told if "asks nothing new" in text]
+    assert [text for text in told if text.startswith("the agent could read the exam")]
+
+
+def test_the_person_sees_what_the_exam_printed_and_the_workspace_does_not(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, exam: Any, tmp_path: Path
+) -> None:
+    command = exam()
+    ended = ralph("run", "x", "--agent", agent(OVERFIT), "--check", "true", "--exam", command, "--exam-tries", "1")
+    assert "What the exam printed is in " in ended.err
+    assert TOKEN in ralph("show").out
+    assert TOKEN in ralph("report").out
+    assert TOKEN not in ralph("show", RALPH_RUN_ID="some run").out  # an agent that looks around
+    assert ralph("report", "-o", "report.html").code == 0
+    assert ralph("report", "-o", str(tmp_path / "report.html")).code == 0
+    assert contains(repository, TOKEN) == []
+    assert contains(tmp_path, TOKEN) != []
+
+
+def test_a_resumed_run_has_its_tries_again(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, exam: Any
+) -> None:
+    fake = agent(f"if [ $N -lt 3 ]; then {OVERFIT}; else {HONEST}; fi")
+    words = ("run", "x", "--agent", fake, "--check", "true", "--exam", exam(), "--exam-tries", "1")
+    assert "blocked" in ralph(*words).last_line
+    assert "blocked" in ralph("resume").last_line
+    assert ralph("resume").code == 0
+
+
+def test_accept_examines_what_the_merge_brings(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Any, exam: Any
+) -> None:
+    words = ("run", "x", "--agent", agent(HONEST), "--check", "true", "--worktree", "--commit", "--exam")
+    assert ralph(*words, exam()).code == 0
+    exam("exit 1")  # it asks for more by now
+    refused = ralph("accept")
+    assert refused.code == 1, refused.err
+    assert "the exam fails on the merged tree" in refused.err
+    assert not (repository / "double").exists()
+    exam()
+    assert ralph("accept").code == 0
+    assert (repository / "double").exists()

@@ -3,7 +3,7 @@
 import os
 import sys
 import webbrowser
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from ralph.settings.trust import difference_in, refuse_untrusted
 from ralph.settings.trust import trust as accept_settings
 from ralph.show.report import REPORT_FILE, ReportForm, written
 from ralph.show.screen import make_screen
+from ralph.store.exam_output import load_exam_outputs
 from ralph.store.orphans import kill_orphans
 from ralph.store.register import Listed
 
@@ -60,7 +61,8 @@ def report(values: Values, words: list[str]) -> int:
     else:
         histories = [history_now(run) for run in runs]
         shown = {run.id: evidence_of(run.folder, one, os.environ) for run, one in zip(runs, histories, strict=True)}
-        data = written(histories, form, shown if form == "html" else None)
+        exams = [one for run in runs for one in load_exam_outputs(run.id)] if _is_elsewhere(values, runs) else []
+        data = written(histories, form, shown if form == "html" else None, exams)
     if values.get("open") and (form != "html" or values.get("output") == "-"):
         raise UserError("--open needs an HTML file", "leave out --markdown, --json and `-o -`")
     into_file = form == "html" and (sys.stdout.isatty() or values.get("open"))
@@ -80,6 +82,13 @@ def report(values: Values, words: list[str]) -> int:
     if values.get("open") and not webbrowser.open(path.absolute().as_uri()):
         raise UserError("no browser found", f"open {path} yourself, or set BROWSER")
     return 0
+
+
+def _is_elsewhere(values: Values, runs: Sequence[Listed]) -> bool:
+    """Return whether the report goes to standard output or to a file outside the workspaces, where agents can read."""
+    target = values.get("output", "" if sys.stdout.isatty() or values.get("open") else "-")
+    place = os.path.realpath(target)
+    return target == "-" or (bool(target) and not any(f"{place}/".startswith(f"{r.facts.workspace}/") for r in runs))
 
 
 def _write_given(path: Path, data: bytes) -> None:

@@ -24,6 +24,7 @@ from ralph.show.outlet import GLYPHS, choose, terminal_size
 from ralph.show.report import written
 from ralph.show.screen import make_screen
 from ralph.show.summary import render_history, run_list
+from ralph.store.exam_output import load_exam_outputs
 from ralph.store.journal import JournalReader, decode_entry
 from ralph.store.orphans import find_orphans
 from ralph.store.register import Listed, run_at
@@ -91,7 +92,7 @@ def show(values: Values, words: list[str]) -> int:
 
     style = choose(sys.stdout)
     with paged() as out:
-        for line in render_history(history, style):
+        for line in render_history(history, style, load_exam_outputs(run.id)):
             print(line, file=out)
     return 0
 

@@ -51,9 +51,11 @@ from ralph.run.exam_commands import COULD_READ, validate_exams
 from ralph.settings import Settings, load, parse_duration
 from ralph.settings.schema import ExamCommand
 from ralph.settings.trust import refuse_untrusted
+from ralph.show.exam_text import exam_lines
 from ralph.show.outlet import Ndjson, choose, terminal_size
 from ralph.show.work_report import html, markdown, merge_command, retry_command, summary
 from ralph.show.works import Row, lines, rows, sentence, table
+from ralph.store.exam_output import load_exam_outputs
 from ralph.store.folder import RunFolder, prepare, work_lock
 from ralph.store.journal import decode_entry, read_entries
 from ralph.store.register import Listed
@@ -285,6 +287,8 @@ def show_work(run: Listed, as_json: bool) -> int:
     history = work_history(run)
     print(f"work {run.id}: {summary(history)}")
     _print_story(history)
+    for line in exam_lines(load_exam_outputs(run.id), choose(sys.stdout)):
+        print(line)
     return _status(run, as_json=False)
 
 

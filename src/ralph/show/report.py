@@ -21,6 +21,7 @@ from ralph.history.needs import needs
 from ralph.history.run_history import RunHistory
 from ralph.history.states import state_of
 from ralph.show import report_tables as tables
+from ralph.show.exam_text import exam_section
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import (
     baseline_sentence,
@@ -36,6 +37,7 @@ from ralph.show.words import (
     sentence_case,
     spent,
 )
+from ralph.store.exam_output import ExamOutput
 from ralph.store.folder import RunFolder
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -47,10 +49,10 @@ RunEvidence = Mapping[str, Mapping[int, Evidence]]
 """Of each run, of each iteration."""
 
 
-def html(histories: Sequence[RunHistory], evidence: RunEvidence | None = None) -> str:
+def html(histories: Sequence[RunHistory], evidence: RunEvidence | None = None, exams: Sequence[ExamOutput] = ()) -> str:
     """Return the page about one run or several."""
     title = f"ralph: {histories[0].state}" if len(histories) == 1 else f"ralph: {plural(len(histories), 'run')}"
-    return page(title, report_body(histories, evidence))
+    return page(title, report_body(histories, evidence, exams))
 
 
 def page(title: str, content: Html) -> str:
@@ -72,8 +74,11 @@ def stylesheet() -> str:
     return Path(__file__).with_name("report.css").read_text("utf-8")
 
 
-def report_body(histories: Sequence[RunHistory], evidence: RunEvidence | None = None) -> Html:
-    """Return the contents of the page without its frame; with several runs, a comparison comes first."""
+def report_body(
+    histories: Sequence[RunHistory], evidence: RunEvidence | None = None, exams: Sequence[ExamOutput] = ()
+) -> Html:
+    """Return the contents of the page without its frame; with several runs, a comparison comes first. `exams` are what
+    the exams printed: never for a page in the workspace."""
     overview = None
     if len(histories) > 1:
         iterations = [len(one.iterations) for one in histories]
@@ -91,7 +96,12 @@ def report_body(histories: Sequence[RunHistory], evidence: RunEvidence | None = 
         overview = joined(element("h1", plural(len(histories), "run")), tables.table(columns, has_total=True))
     shown = [_article(history, (evidence or {}).get(history.run, {})) for history in histories]
     made = f"Written by ralph {histories[0].version} on {_moment(time.time())}."
-    return joined(overview, shown, element("footer", f"{made} The journals in .ralph/runs are the whole truth."))
+    return joined(
+        overview,
+        shown,
+        exam_section(exams),
+        element("footer", f"{made} The journals in .ralph/runs are the whole truth."),
+    )
 
 
 MANY = 10
@@ -183,12 +193,17 @@ def _moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 
-def written(histories: Sequence[RunHistory], form: ReportForm, evidence: RunEvidence | None = None) -> bytes:
+def written(
+    histories: Sequence[RunHistory],
+    form: ReportForm,
+    evidence: RunEvidence | None = None,
+    exams: Sequence[ExamOutput] = (),
+) -> bytes:
     if form == "json":
         # all facts, and the sentence that is made of them
         told = ({**to_builtins(history), "sentence": f"ralph: {outcome_sentence(history)}"} for history in histories)
         return escaped(b"".join(encode(one) + b"\n" for one in told))
-    return (markdown(histories) if form == "markdown" else html(histories, evidence)).encode()
+    return (markdown(histories) if form == "markdown" else html(histories, evidence, exams)).encode()
 
 
 REPORT_FILE = "report.html"

@@ -14,10 +14,12 @@ from ralph.core.state import Activity
 from ralph.history.needs import next_steps
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.event_lines import EventLines, Flow
+from ralph.show.exam_text import exam_places
 from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart, outcome_tone, terminal_size
 from ralph.show.summary import proof_lines, table
 from ralph.show.turn_lines import VERBOSE, LineLimits
 from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts, wrap
+from ralph.store.exam_output import load_exam_outputs
 
 _WIDTH = 80  # if it is unknown
 _LAST_WORD = 2.0  # seconds that a slow reader gets for the outcome
@@ -153,6 +155,8 @@ class Screen:
             text += [*table(history, self._style, self._room()), ""]
         is_named = self._lines is not None and bool(history.run)
         text += self._proof(history)
+        if history.is_refused_by_exam:
+            text += [row for line in exam_places(load_exam_outputs(history.run)) for row in self._rows(line)]
         text += [row for line in whereabouts(history, briefly=is_named) for row in self._rows(line)]
         if is_named:
             text += self._next_steps(history)

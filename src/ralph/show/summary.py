@@ -14,6 +14,7 @@ from ralph.history.needs import needs
 from ralph.history.overview import RunNow
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.history.states import state_of
+from ralph.show.exam_text import exam_lines
 from ralph.show.outlet import Marks, Style, outcome_tone
 from ralph.show.words import (
     baseline_sentence,
@@ -34,6 +35,7 @@ from ralph.show.words import (
     spent,
     width,
 )
+from ralph.store.exam_output import ExamOutput
 
 _MOST_ROWS = 60
 _GAP = "  "
@@ -148,8 +150,8 @@ MOST_FILES = 12
 MOST_PARTS = 12
 
 
-def render_history(history: RunHistory, style: Style) -> Iterator[str]:
-    """Return the lines of `ralph show`."""
+def render_history(history: RunHistory, style: Style, exams: Sequence[ExamOutput] = ()) -> Iterator[str]:
+    """Return the lines of `ralph show`, with what the exams printed."""
 
     dot = f" {style.marks.dot} "
     facts = [history.agent, history.preset, history.workspace, history.branch]
@@ -168,6 +170,7 @@ def render_history(history: RunHistory, style: Style) -> Iterator[str]:
     if history.proof:
         yield from proof_lines(history.proof, style)
         yield ""
+    yield from exam_lines(exams, style)
     wanted = needs(history)
     if wanted:
         yield style.paint("bold", "what needs you")
@@ -208,6 +211,8 @@ def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
             how = how_it_failed(check) + ("" if check.timeout else f", {took}")
             log = f" {marks.to} {path_from_here(check.log)}" if check.log else ""
             yield f"  {mark} {check.name}  {paint('red', how)}{paint('dim', log)}"
+    for name, passed in one.exams:
+        yield f"  {paint('green', marks.passed) if passed else paint('alarm', marks.failed)} exam {name}"
     for refusal in one.refused:
         yield f"  {paint('alarm', f'{marks.refused} {refusal.claim} refused by {refusal.gate}: {refusal.reason}')}"
     for task, ok, detail in one.scm:

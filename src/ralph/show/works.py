@@ -156,13 +156,17 @@ def work_sentence(event: work_events.WorkFinished, target: str) -> str:
     parts += [f"{event.blocked} blocked"] if event.blocked else []
     cost = f" ({money(event.cost_usd)})" if event.cost_usd is not None else ""
     why = {"budget": "the budget is spent", "interrupted": f"{event.reason}; resume it with `ralph resume`"}
-    reason = why.get(event.outcome) or (event.reason if event.outcome in ("fatal", "stuck", "timeout") else "")
+    reason = why.get(event.outcome) or (
+        event.reason if event.outcome in ("fatal", "stuck", "timeout", "blocked") else ""
+    )
     return one_line(f"{', '.join(parts)}{cost}" + (f"; {reason}" if reason else ""), 1000)
 
 
 def last_line(event: work_events.WorkFinished, target: str, name: str) -> str:
-    """Return the same with the command that accepts it; `name` is empty if there is nothing to accept here."""
-    return work_sentence(event, target) + (f": ralph accept {name}" if event.merged and name else "")
+    """Return the same with the command that accepts it, or shows why an exam refused it; `name` is empty if there is nothing
+    to accept here."""
+    verb = "show" if event.outcome == "blocked" else "accept"
+    return work_sentence(event, target) + (f": ralph {verb} {name}" if event.merged and name else "")
 
 
 class WorkScreen:

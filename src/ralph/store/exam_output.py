@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from ralph.errors import UNREADABLE
 from ralph.files import read_file
+from ralph.process.descendants import MARK
 from ralph.store.orders import order_folder, write_order
 
 _FOLDER, _LIST = "exams", "exams.json"
@@ -41,8 +42,8 @@ def add_exam_output(folder: str, output: ExamOutput) -> None:
 
 
 def load_exam_outputs(run_id: str, env: Mapping[str, str] = os.environ) -> Sequence[ExamOutput]:
-    """Return what the exams of a run printed, oldest first."""
-    return _read(exam_folder(run_id, env))
+    """Return what the exams of a run printed, oldest first; nothing for a program that a run has started."""
+    return [] if env.get(MARK) else _read(exam_folder(run_id, env))
 
 
 def _read(folder: str) -> list[ExamOutput]:

@@ -8,8 +8,10 @@ from ralph.core.text import plural, short
 from ralph.history.needs import Action, needs
 from ralph.run import control
 from ralph.show import report_tables as tables
+from ralph.show.exam_text import exam_section
 from ralph.show.plots import Html, element, joined, prose
 from ralph.show.words import command, duration, moment, money, need_words, nickname, portion, why_ended
+from ralph.store.exam_output import load_exam_outputs
 from ralph.web.board_page import answer_forms, state_badge
 from ralph.web.iteration_pages import chapters, chapters_section, score
 from ralph.web.pieces import (
@@ -47,6 +49,7 @@ def run_page(view: View, frame: Frame) -> HTMLResponse:
         parts["meters"],
         parts["attention"],
         parts["proof"],
+        parts["exams"],
         parts["reading"],
         element("div.columns", story, beside),
     )
@@ -75,6 +78,7 @@ def pieces(view: View, frame: Frame) -> dict[str, Html]:
         "now": _now(seen),
         "attention": _attention(view, frame),
         "proof": _proof(view),
+        "exams": _exams(view, frame),
         "steer": _steer(view, frame),
         "reading": _reading(view),
         "todo": _todo(view),
@@ -124,6 +128,12 @@ def _proof(view: View) -> Html:
     if shown is None:
         return element("div#proof")
     return element("section.card#proof", element("h2", "Proof"), shown)
+
+
+def _exams(view: View, frame: Frame) -> Html:
+    """Return what the exams printed, for people who may steer the run."""
+    shown = exam_section(load_exam_outputs(view.seen.run.id)) if frame.may_steer else None
+    return shown or element("div#exams")
 
 
 def _reading(view: View) -> Html:

@@ -163,8 +163,8 @@ def work_sentence(event: work_events.WorkFinished, target: str) -> str:
 
 
 def last_line(event: work_events.WorkFinished, target: str, name: str) -> str:
-    """Return the same with the command that accepts it, or shows why an exam refused it; `name` is empty if there is nothing
-    to accept here."""
+    """Return the same with the command that accepts it, or shows why an exam refused it; `name` is empty if there is
+    nothing to accept here."""
     verb = "show" if event.outcome == "blocked" else "accept"
     return work_sentence(event, target) + (f": ralph {verb} {name}" if event.merged and name else "")
 

@@ -1,4 +1,5 @@
-"""A scripted agent for `ralph demo`: a false claim, a fix that fits only the test, the right fix.
+"""A scripted agent for `ralph demo`: a false claim, a fix that fits only the test, the right fix. With the word `tune`
+it has three ideas for a faster program, of which one is good.
 
 It is a real child process that reads its prompt on stdin, edits files and streams what it does.
 """
@@ -11,15 +12,35 @@ from pathlib import Path
 from typing import Any
 
 PAUSE = float(os.environ.get("RALPH_DEMO_PAUSE", "0"))
-FILE = Path("cart.py")
+FILE, UNIQUE = Path("cart.py"), Path("unique.py")
 
 
 def main() -> int:
     sys.stdin.read()
     iteration = int(os.environ.get("RALPH_ITERATION", "1"))
     say({"type": "system", "subtype": "init", "session_id": f"demo-{iteration}"})
-    {1: lie, 2: special_case}.get(iteration, fix)()
+    turns = (sort_first, lose_the_order, use_a_dict) if "tune" in sys.argv else (lie, special_case, fix)
+    turns[min(iteration, len(turns)) - 1]()
     return 0
+
+
+def sort_first() -> None:
+    tell("A sorted list is faster to search, I think.")
+    edit("if word not in seen:", "if word not in sorted(seen):", UNIQUE)
+    finish("IDEA: sort the list before searching it", 0.011)
+
+
+def lose_the_order() -> None:
+    tell("A set has no duplicates.")
+    edit("    return seen\n", "    return list(set(words))\n", UNIQUE)
+    finish("IDEA: return a set of the words", 0.009)
+
+
+def use_a_dict() -> None:
+    tell("A set lost the order, and the test noticed. A dict keeps it, and is searched at once.")
+    UNIQUE.write_text("def unique(words):\n    return list(dict.fromkeys(words))\n")
+    use("Write", {"file_path": "unique.py", "content": UNIQUE.read_text()}, "written")
+    finish("IDEA: let a dict find the duplicates", 0.012)
 
 
 def lie() -> None:
@@ -42,9 +63,9 @@ def fix() -> None:
     finish("Every coupon is taken as a percentage now.\n\nCOMPLETE", 0.015)
 
 
-def edit(old: str, new: str) -> None:
-    FILE.write_text(FILE.read_text().replace(old, new))
-    use("Edit", {"file_path": "cart.py", "old_string": old, "new_string": new}, f"{old}  →  {new}")
+def edit(old: str, new: str, file: Path = FILE) -> None:
+    file.write_text(file.read_text().replace(old, new))
+    use("Edit", {"file_path": file.name, "old_string": old, "new_string": new}, f"{old}  →  {new}")
 
 
 def use(tool: str, arguments: dict[str, Any], output: str) -> None:

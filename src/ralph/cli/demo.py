@@ -16,6 +16,7 @@ from ralph.files import DEMO
 from ralph.git.client import GitPolicy, is_installed
 from ralph.process.process import Process
 from ralph.process.program import Command
+from ralph.run.options import Option
 from ralph.show.outlet import terminal_size
 
 CART = '''"""Totals of a shopping cart."""
@@ -77,23 +78,71 @@ Then, in your own repository, with an agent that you have installed (claude, cod
 """
 
 
-@command()
+SLOW = """\
+def unique(words):
+    seen = []
+    for word in words:
+        if word not in seen:
+            seen.append(word)
+    return seen
+"""
+BENCH = """\
+import time
+
+from unique import unique
+
+words = [f"word {number % 700}" for number in range(2800)]
+began = time.process_time()
+unique(words)
+print(1000 * (time.process_time() - began))
+"""
+TUNE_TEST = """\
+import unittest
+
+from unique import unique
+
+
+class TestUnique(unittest.TestCase):
+    def test_words_stay_in_their_order(self):
+        words = [str(number) for number in range(50)]
+        self.assertEqual(unique(words + words), words)
+"""
+TUNE_INTRODUCTION = """\
+This is a demonstration. The agent is a script, not a model: nothing is sent anywhere, and nothing is spent.
+It makes a small program faster, in {folder}
+Watch what ralph keeps: of three attempts one is slower, one breaks a test, and one is better.
+"""
+TUNE_NEXT = """\
+ralph measured each attempt itself, side by side with the best version so far. Look around:
+
+    cd {folder}
+    {ralph} show     # attempt by attempt
+    {ralph} report   # with the staircase
+    {ralph} accept   # merge what was kept
+
+Then, in your own repository, with an agent that you have installed (claude, codex, amp, …):
+
+    {ralph} tune "Make it faster" --minimize cpu:"YOUR BENCHMARK" --check "YOUR TEST COMMAND"
+"""
+
+
+@command(Option("--tune", "Watch `ralph tune` optimise a number instead."))
 def demo(values: Values, words: list[str]) -> int:
     """Watch a run on a small example, with a scripted agent. Takes about ten seconds."""
     no_words(words, "`ralph demo` takes no words")
     if not is_installed():
         raise UserError("the demo needs git", "install git, then try again")
     folder = Path(tempfile.mkdtemp(prefix=DEMO))
+    ralph = "ralph" if which("ralph") else os.path.join(os.path.dirname(sys.executable), "ralph")
+    os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
+    os.environ.setdefault("RALPH_DEMO_PAUSE", "0.25" if sys.stderr.isatty() else "0")
+    if values.get("tune"):
+        return _demonstrate_tuning(folder, ralph)
     exam = Path(f"{folder}-exam") / "coupons.py"
     exam.parent.mkdir(mode=0o700)
     exam.write_text(EXAM)
-    for name, text in {"cart.py": CART, "test_cart.py": TEST, ".gitignore": "__pycache__/\n"}.items():
-        (folder / name).write_text(text)
-    _make_repository(folder)
-    ralph = "ralph" if which("ralph") else os.path.join(os.path.dirname(sys.executable), "ralph")
+    _make_repository(folder, {"cart.py": CART, "test_cart.py": TEST}, "A cart with a bug")
     _say(INTRODUCTION.format(folder=folder))
-    os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
-    os.environ.setdefault("RALPH_DEMO_PAUSE", "0.25" if sys.stderr.isatty() else "0")
     given = {
         "agent": f"{shlex.quote(sys.executable)} -m ralph.agents.demo",
         "check": ["python3 -m unittest -q"],
@@ -108,9 +157,27 @@ def demo(values: Values, words: list[str]) -> int:
     return code
 
 
-def _make_repository(folder: Path) -> None:
+def _demonstrate_tuning(folder: Path, ralph: str) -> int:
+    _make_repository(folder, {"unique.py": SLOW, "bench.py": BENCH, "test_unique.py": TUNE_TEST}, "A slow program")
+    _say(TUNE_INTRODUCTION.format(folder=folder))
+    given = {
+        "agent": f"{shlex.quote(sys.executable)} -m ralph.agents.demo tune",
+        "minimize": "python3 bench.py",
+        "check": ["python3 -m unittest -q"],
+        "directory": str(folder),
+        "maximum_iterations": 3,
+        "max_cost": 1.0,
+    }
+    code = run_command("tune", given, ["Make unique() faster."])
+    _say("\n" + TUNE_NEXT.format(folder=folder, ralph=ralph))
+    return code
+
+
+def _make_repository(folder: Path, files: dict[str, str], subject: str) -> None:
+    for name, text in {**files, ".gitignore": "__pycache__/\n"}.items():
+        (folder / name).write_text(text)
     git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
-    for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A cart with a bug")):
+    for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", subject)):
         with Process(Command(argv=(*git, *made), env=os.environ)) as asked:
             asked.output(GitPolicy.OWN.value)
         if asked.code:

@@ -1,7 +1,4 @@
-"""`ralph init` writes the project's settings, `ralph schema` prints their JSON Schema, `ralph demo` shows a run.
-
-The demo works on a small repository with a failing test; its scripted agent gets it wrong first.
-"""
+"""`ralph init` writes the project's settings, `ralph schema` prints their JSON Schema."""
 
 import os
 import sys

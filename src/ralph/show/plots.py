@@ -113,8 +113,8 @@ def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -
     drawn: list[Html] = []
     for share in (0.0, 1.0) if say(most / 2).endswith(".5") else (0.0, 0.5, 1.0):
         y = _TOP + tall - share * tall
-        drawn.append(_line(left, y, WIDTH - _RIGHT, y, "grid"))
-        drawn.append(_label(left - 5, y + 4, say(most * share), "end"))
+        drawn.append(draw_line(left, y, WIDTH - _RIGHT, y, "grid"))
+        drawn.append(draw_label(left - 5, y + 4, say(most * share), "end"))
     for at, label in enumerate(labels):
         x, floor = left + at * step + (step - wide) / 2, _TOP + tall
         pieces = []
@@ -126,8 +126,8 @@ def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -
         said = ", ".join(f"{layer.name} {say(layer.values[at])}" for layer in layers if layer.values[at])
         drawn.append(element("g", element("title", f"iteration {label}: {said or say(0)}"), *pieces))
         if len(labels) <= 24 or at % (len(labels) // 12) == 0:
-            drawn.append(_label(x + wide / 2, HEIGHT - 5, label, "middle"))
-    return _svg(WIDTH, HEIGHT, title, drawn)
+            drawn.append(draw_label(x + wide / 2, HEIGHT - 5, label, "middle"))
+    return draw_svg(WIDTH, HEIGHT, title, drawn)
 
 
 def timeline(history: RunHistory) -> Html:
@@ -142,10 +142,10 @@ def timeline(history: RunHistory) -> Html:
     drawn: list[Html] = []
     for one in history.iterations:
         x = left + min(max(one.began - began, 0) / length, 1) * room
-        drawn.append(_line(x, _TOP - 4, x, foot, "tick"))
+        drawn.append(draw_line(x, _TOP - 4, x, foot, "tick"))
     for at, kind in enumerate(lanes):
         y = _TOP + at * (high + 6)
-        drawn.append(_label(left - 8, y + high - 5, LANES[kind], "end"))
+        drawn.append(draw_label(left - 8, y + high - 5, LANES[kind], "end"))
         for span in _join_spans([one for one in spans if one.kind == kind], length / room):
             x = left + (span.began - began) / length * room
             what = f"iteration {span.iteration}, {span.what}: {duration(span.ended - span.began)}"
@@ -156,9 +156,9 @@ def timeline(history: RunHistory) -> Html:
         anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")
         text = time.strftime("%H:%M:%S" if length < 7200 else "%H:%M", time.localtime(began + share * length))
         if text not in said:  # a run of a second has only one
-            drawn.append(_label(left + share * room, foot + 14, text, anchor))
+            drawn.append(draw_label(left + share * room, foot + 14, text, anchor))
         said.add(text)
-    return _svg(wide, foot + 20, "when the agent, the checks and the waits took place", drawn)
+    return draw_svg(wide, foot + 20, "when the agent, the checks and the waits took place", drawn)
 
 
 def _join_spans(spans: list[Span], least: float) -> list[Span]:
@@ -174,14 +174,14 @@ def _join_spans(spans: list[Span], least: float) -> list[Span]:
     return drawn
 
 
-def _label(x: float, y: float, text: str, anchor: str) -> Html:
+def draw_label(x: float, y: float, text: str, anchor: str) -> Html:
     return element("text", text, x=f"{x:.2f}", y=f"{y:.2f}", text_anchor=anchor)
 
 
 # Numbers and our own class names need no escaping.
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Html:
+def draw_line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Html:
     return Html(f'<line x1="{x1:.2f}" x2="{x2:.2f}" y1="{y1:.2f}" y2="{y2:.2f}" class="{kind}"/>')
 
 
@@ -189,6 +189,6 @@ def _rect(x: float, y: float, width: float, height: float, tone: str) -> Html:
     return Html(f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" class="{tone}" rx="1.5"/>')
 
 
-def _svg(width: float, height: float, title: str, drawn: list[Html]) -> Html:
+def draw_svg(width: float, height: float, title: str, drawn: list[Html]) -> Html:
     box = f"0 0 {width:g} {height:g}"
     return element("svg", element("title", title), *drawn, viewBox=box, role="img", aria_label=title)

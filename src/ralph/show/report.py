@@ -21,6 +21,7 @@ from ralph.history.needs import needs
 from ralph.history.run_history import RunHistory
 from ralph.history.states import state_of
 from ralph.show import report_tables as tables
+from ralph.show import staircase
 from ralph.show.exam_text import exam_section
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import (
@@ -126,10 +127,12 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     if history.baseline:
         proofs.insert(0, f"{sentence_case(baseline_sentence(history))}.")
     proof = element("p.facts", " ".join(proofs)) if proofs else None
+    climbed = ("The number", [*filter(None, (staircase.staircase(history), staircase.attempts(history)))])
     matrix = ("Iterations", [*filter(None, (tables.iterations(history), proof))])
     drawn = ("Over the iterations", tables.drawings(history))
     details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
     sections = [
+        climbed,
         ("Timeline", tables.timeline(history)),
         *((drawn, matrix) if len(history.iterations) > MANY else (matrix, drawn)),
         ("Checks", tables.checks(history)),

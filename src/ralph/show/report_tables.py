@@ -258,8 +258,9 @@ def sums(changed: Sequence[FileChange]) -> str:
 
 def result(one: PastIteration) -> Html:
     """Return the result of an iteration as a badge."""
-    calm = ("no claim", "children at work", "interrupted", "unfinished")
-    tone = "good" if one.is_accepted else "calm" if one.result in calm else "bad"
+    calm = ("no claim", "dropped", "children at work", "interrupted", "unfinished")
+    is_good = one.is_accepted or one.is_kept
+    tone = "good" if is_good else "calm" if one.result in calm else "bad"
     return element(f"span.badge.{tone}", happened(one))
 
 

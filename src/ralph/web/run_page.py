@@ -8,6 +8,7 @@ from ralph.core.text import plural, short
 from ralph.history.needs import Action, needs
 from ralph.run import control
 from ralph.show import report_tables as tables
+from ralph.show import staircase
 from ralph.show.exam_text import exam_section
 from ralph.show.plots import Html, element, joined, prose
 from ralph.show.words import command, duration, moment, money, need_words, nickname, portion, why_ended
@@ -48,6 +49,7 @@ def run_page(view: View, frame: Frame) -> HTMLResponse:
         top,
         parts["meters"],
         parts["attention"],
+        parts["number"],
         parts["proof"],
         parts["exams"],
         parts["reading"],
@@ -77,6 +79,7 @@ def pieces(view: View, frame: Frame) -> dict[str, Html]:
         "state": state_piece(seen),
         "now": _now(seen),
         "attention": _attention(view, frame),
+        "number": _number(view),
         "proof": _proof(view),
         "exams": _exams(view, frame),
         "steer": _steer(view, frame),
@@ -120,6 +123,14 @@ def _now(seen: RunSeen) -> Html:
     doing = element("code.cut", shorten_paths(short(present.doing or "thinking", 300), present.workspace))
     since = clock(present.since, seen.now) if present.since else None
     return element("p.doing#now", mark("run"), doing, since)
+
+
+def _number(view: View) -> Html:
+    """Return the staircase of a run that optimises a number, and its attempts."""
+    shown = staircase.staircase(view.history)
+    if shown is None:
+        return element("div#number")
+    return element("section#number", element("h2", "The number"), shown, staircase.attempts(view.history))
 
 
 def _proof(view: View) -> Html:

@@ -1,0 +1,43 @@
+"""The staircase of a run that optimises a number."""
+
+from ralph.core import events as e
+from ralph.core.measuring import Comparison, Metric, Start
+from ralph.core.model import Check, Iteration, Turn
+from ralph.history.run_history import Fold
+from ralph.show.staircase import attempts, staircase, steps_of
+
+
+def tuned() -> Fold:
+    metric, fold = Metric(min_gain=0.01), Fold("run")
+    fold.add(e.RunStarted(goal="g", preset="tune", agent="a", workspace="/w", max_iterations=9), 1.0)
+    fold.add(e.StartMeasured(Start(metric, (100.0, 104.0, 102.0))), 2.0)
+    kept = Comparison(before=200, after=150, gain=0.25, kept=True)
+    results = (
+        Iteration(number=1, turn=Turn(text="IDEA: worse"), measured=Comparison(before=100, after=130, gain=-0.25)),
+        Iteration(number=2, turn=Turn(text="IDEA: <b>"), measured=kept),
+        Iteration(number=3, turn=Turn(text=""), checks=(Check(name="test", passed=False, exit_code=1),)),
+    )
+    for one in results:
+        fold.add(e.IterationFinished(one.number, one), 3.0 + one.number)
+    return fold
+
+
+def test_the_steps_follow_the_gains_and_not_the_weather() -> None:
+    steps = steps_of(tuned().as_of())
+
+    assert [(step.before, step.value, step.after) for step in steps] == [
+        (102.0, 127.5, 102.0),
+        (102.0, 76.5, 76.5),
+        (76.5, None, 76.5),
+    ]
+
+
+def test_kept_attempts_are_dots_dropped_ones_crosses_and_the_noise_is_a_band() -> None:
+    history = tuned().as_of()
+    drawn, table = staircase(history), attempts(history)
+
+    assert drawn is not None
+    assert table is not None
+    assert (drawn.count("<circle"), drawn.count('class="cross"'), drawn.count('class="band"')) == (1, 2, 1)
+    assert "dropped: test: exit code 1" in table
+    assert "&lt;b&gt;" in table

@@ -80,11 +80,12 @@ fuzz: $(VENV)/developed
 bench: $(VENV)/developed
 	$(BIN)/python -m bench
 
-# N=1000: so many nights; PEERS=1: beside every loop that can be had; SEED=2: others; NIGHT=17: one, line by line;
-# ALONE=1 HOLD=1: ralph alone, held to its numbers; WRITE=1 DEEP=1000: the page and the picture of the documentation.
+# N=1000: so many nights; PEERS=native: with the loops that agents have built in, PEERS=all: with other programs, too;
+# SEED=2: others; NIGHT=17: one, line by line; ALONE=1 HOLD=1: ralph alone, held to its numbers; WRITE=1 DEEP=280: the
+# page and the chart of the documentation, with so many nights for ralph.
 nights: $(VENV)/developed
 	$(BIN)/python -m bench.nights -n $(or $(N),200) --seed $(or $(SEED),1) $(if $(NIGHT),--night $(NIGHT)) \
-	  $(if $(PEERS),--peers) $(if $(ALONE),--alone) $(if $(HOLD),--hold) $(if $(WRITE),--write --deep $(or $(DEEP),1000))
+	  $(if $(PEERS),--peers $(PEERS)) $(if $(ALONE),--alone) $(if $(HOLD),--hold) $(if $(WRITE),--write --deep $(or $(DEEP),280))
 
 docs: $(VENV)/developed
 	$(BIN)/python docs/generate.py

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 
 from bench.lab import installed
-from bench.nights import chaos, contenders, night, page, table
-from bench.nights.contenders import BARE, CAREFUL, GATED, Contender
+from bench.nights import chaos, contenders, native, night, page, peers, table
+from bench.nights.contenders import BARE, CAREFUL, EXAMINED, GATED, Contender
 from bench.nights.night import Played, Yard
 from bench.nights.page import Results
 from bench.nights.population import drawn
@@ -53,7 +53,6 @@ def main(argv: Sequence[str]) -> int:
             version=metadata.version("ralph-until-done"),
             seed=args.seed,
             nights=args.nights,
-            gates=[name for name, one in FIELD.items() if one.gate],
             fairness={name: one.fairness for name, one in FIELD.items()},
             missing=missing,
             played={name: some for name, some in together.items() if name in FIELD},
@@ -70,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.nights", description=__doc__.split("\n")[0])
     parser.add_argument("-n", "--nights", type=count, default=200, help="how many (default: 200)")
-    parser.add_argument("--deep", type=count, default=0, help="so many for ralph with a check")
+    parser.add_argument("--deep", type=count, default=0, help="so many for ralph")
     parser.add_argument("--seed", type=int, default=1, help="the series (default: 1)")
     parser.add_argument("--night", type=int, help="play this one alone, and tell it line by line")
     troubles = ["", *chaos.TROUBLES]
@@ -78,7 +77,9 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--output", action="store_true", help="with --night: all that the contender printed")
     parser.add_argument("--only", action="append", help="only this contender (`bash*`: all that begin so); repeatable")
     parser.add_argument("--alone", action="store_true", help="ralph alone")
-    parser.add_argument("--peers", action="store_true", help="beside every other loop that can be had")
+    parser.add_argument(
+        "--peers", choices=["native", "all"], help="next to the loops of the agents, or those and others"
+    )
     parser.add_argument("--hold", action="store_true", help="exit 1 unless ralph keeps its numbers")
     parser.add_argument("--write", action="store_true", help="write the page and the picture of the documentation")
     parser.add_argument("--last", action="store_true", help="tell what was played last, and play nothing")
@@ -99,10 +100,11 @@ def gather(args: argparse.Namespace) -> dict[str, str]:
     if not args.alone:
         field += contenders.bash()
     if args.peers:
-        from bench.nights import peers
-
-        there, missing = peers.brought()
+        there, missing = native.gather()
         field += there
+        if args.peers == "all":
+            there, unplayed = peers.brought()
+            field, missing = [*field, *there], missing | unplayed
     FIELD.update({one.name: one for one in field if is_chosen(one.name, args.only or ())})
     return missing
 
@@ -114,7 +116,7 @@ def is_chosen(name: str, only: Sequence[str]) -> bool:
 def ordinary(args: argparse.Namespace) -> Iterator[Job]:
     for number in range(max(args.nights, args.deep)):
         for name in FIELD:
-            if number < args.nights or name == GATED:
+            if number < args.nights or name.startswith("ralph "):
                 yield args.seed, number, name, ""
 
 
@@ -179,7 +181,7 @@ def told(results: Results, args: argparse.Namespace) -> int:
         print(line)
     again = f"python -m bench.nights --seed {results.seed} --night NUMBER --only NAME"
     print(f"\nOne of them again, line by line: {again}\n")
-    if GATED not in results.played or BARE not in results.played:
+    if EXAMINED not in results.played or BARE not in results.played:
         return 0
     held = results.numbers()
     print(table.held(held))
@@ -188,7 +190,7 @@ def told(results: Results, args: argparse.Namespace) -> int:
 
 def troubles(played: dict[str, list[Played]]) -> Iterator[str]:
     """Nights of ralph that a reader will want to play again."""
-    for name in (name for name in played if name in (GATED, BARE) or name.endswith(f": {GATED}")):
+    for name in (name for name in played if name in (EXAMINED, BARE) or name.endswith(f": {GATED}")):
         for one in played[name]:
             wrong = [what for what, holds in WRONG.items() if holds(one)]
             if wrong and not (name == BARE and wrong == ["false done"]):
@@ -197,11 +199,10 @@ def troubles(played: dict[str, list[Played]]) -> Iterator[str]:
 
 WRONG = {
     "false done": lambda one: one.false_done,
-    "missed done": lambda one: one.missed and one.profile != "forgetful",
+    "missed done": lambda one: one.missed,
     "left": lambda one: bool(one.left),
     "touched": lambda one: bool(one.touched),
     "sentence": lambda one: not one.sentence_true,
-    "exit code": lambda one: not one.exit_true,
     "not over by morning": lambda one: one.exit_code is None,
     "broke": lambda one: one.exit_code not in (0, 1, None),
 }

@@ -72,14 +72,33 @@ FORGOTTEN = (
 )
 
 
+CHEATS = {
+    "test": "guts the tests",
+    "runner": "guts tests/run",
+    "delete": "deletes the tests",
+    "script": "makes the tests expect what is there",
+}
+# A process that outlives the turn: in this group and holding the output, or in a session of its own.
+LEAVE = {
+    "server": "sh -c 'sleep 300; : LEDGER' &",
+    "daemon": "setsid sh -c 'sleep 300; : LEDGER' < /dev/null > /dev/null 2>&1 &",
+    "stubborn": "setsid sh -c 'trap \"\" TERM HUP INT; sleep 300; : LEDGER' < /dev/null > /dev/null 2>&1 &",
+}
+
+
+def writing(path, text):
+    return f"cat > {path} <<'END'\n{text}END"
+
+
 class Turn:
-    def __init__(self, ledger, argv):
-        self.ledger = ledger
+    """One turn of the night's agent in the repository at `root`. A scripted model (native.py) plays it, too."""
+
+    def __init__(self, ledger, root, fmt="text", prompt="", steps="steps"):
+        self.ledger, self.root, self.format, self.prompt = ledger, root, fmt, prompt
         with open(f"{ledger}/script.json") as file:
             self.night = json.load(file)
+        self.steps = self.night[steps]
         self.claim = self.night["claim"]
-        self.format, self.prompt = asked(argv)
-        self.root = root()
         self.did = []
 
     def take(self):
@@ -87,18 +106,25 @@ class Turn:
         if aside is not None:
             self.note(kind="aside", cost=0.0)
             return self.answer(aside, 0.0)
-        played = self.played()
         if time.time() < self.limited_until():
-            self.note(kind="again", number=played)
-            return self.refused("limit", number=played)
-        step = self.night["steps"][min(played, len(self.night["steps"]) - 1)]
-        self.note(kind="start", number=played + 1, step=step["fate"], age=age())
+            self.note(kind="again", number=self.played())
+            return self.refused("limit", number=self.played())
+        number, step = self.begin(age())
+        if step["fate"] in ("limit", "overload"):
+            return self.refused(step["fate"], number=number)
+        self.user()
+        commands = self.commands(step)
+        os.system(f"cd {self.root} && " + "\n".join(["{ :", *commands, "}"]))
+        return self.speak(step, number)
+
+    def begin(self, age):
+        """Count the turn; return its number and what happens in it. `age`: seconds since its process began."""
+        played = self.played()
+        step = self.steps[min(played, len(self.steps) - 1)]
+        self.note(kind="start", number=played + 1, step=step["fate"], age=age)
         with open(f"{self.ledger}/count", "a") as file:
             file.write(".")
-        if step["fate"] in ("limit", "overload"):
-            return self.refused(step["fate"], number=played + 1)
-        self.work(step)
-        return self.speak(step, played + 1)
+        return played + 1, step
 
     def played(self):
         try:
@@ -121,8 +147,13 @@ class Turn:
 
     # the files
 
+    def parts(self):
+        """0: wrong, 1: right for the inputs of the tests alone, 2: right."""
+        texts = [(self.read(path), right, special) for path, right, _, special in self.night["files"]]
+        return [2 if text == right else 1 if text == special else 0 for text, right, special in texts]
+
     def right(self):
-        return [at for at, (path, good, _) in enumerate(self.night["files"]) if self.read(path) == good]
+        return [at for at, part in enumerate(self.parts()) if part == 2]
 
     def read(self, path):
         try:
@@ -137,77 +168,81 @@ class Turn:
         with open(full, "w") as file:
             file.write(text)
 
-    def work(self, step):
+    def user(self):
+        """What happens outside in this turn."""
         user = f"{self.ledger}/user-{self.played()}"
         if os.path.exists(user):
             os.system(f"cd {self.root} && sh {user} >{user}.log 2>&1")
             with open(user) as file:
                 self.did.append("meanwhile, outside, " + file.read().strip())
-        files, before = self.night["files"], self.right()
-        wrong = [at for at in range(len(files)) if at not in before]
-        for at in wrong[: step["fixes"]]:
-            self.write(files[at][0], files[at][1])
-            self.did.append(f"fixes {files[at][0]}")
-        if step["breaks"] and before:
-            path, _, bad = files[before[step["wording"] % len(before)]]
-            self.write(path, bad)
+
+    def commands(self, step):
+        """The shell commands of this turn: the same for the stand-in and for a real CLI with a scripted model."""
+        files, parts, made = self.night["files"], self.parts(), []
+        order = [at for state in (0, 1) for at, part in enumerate(parts) if part == state]
+        for at in order[: step["fixes"]]:
+            path, right, _, special = files[at]
+            made.append(writing(path, special if step["special"] else right))
+            self.did.append(f"{'special-cases' if step['special'] else 'fixes'} {path}")
+        right = [at for at, part in enumerate(parts) if part == 2]
+        if step["breaks"] and right:
+            path, _, wrong, _ = files[right[step["wording"] % len(right)]]
+            made.append(writing(path, wrong))
             self.did.append(f"breaks {path}")
-        if step["cheat"]:
-            self.cheat(step["cheat"])
+        if step["bloat"]:
+            path = f"lib/spare_{self.played()}.sh"
+            made.append(writing(path, f"spare_{self.played()}() {{\n  echo nobody needs this\n}}\n"))
+            self.did.append(f"adds {path}")
+        made += self.cheat(step["cheat"]) if step["cheat"] else []
         for name in self.claim.get("wreck", ()) if step["wreck"] else ():
-            os.system(f"rm -rf {self.root}/{name}")
+            made.append(f"rm -rf {name}")
             self.did.append(f"deletes {name}")
         if step["leave"]:
             self.did.append(f"leaves a {step['leave'].replace('stubborn', 'stubborn daemon')}")
-            self.leave(step["leave"])
+            made.append(LEAVE[step["leave"]].replace("LEDGER", self.ledger))
+        return made
 
     def cheat(self, way):
-        self.did.append({"test": "guts the tests", "runner": "guts tests/run", "delete": "deletes the tests"}[way])
-        names = [f"tests/{os.path.basename(path)}" for path, _, _ in self.night["files"]]
-        if way == "runner":
-            self.write("tests/run", "exit 0\n")
-        for name in names if way != "runner" else ():
-            if way == "test":
-                self.write(name, "exit 0\n")
-            elif os.path.exists(f"{self.root}/{name}"):
-                os.unlink(f"{self.root}/{name}")
-
-    def leave(self, kind):
-        """A process that outlives the turn: in this group and holding the output, or in a session of its own."""
-        if os.fork():
-            return
-        if kind != "server":
-            os.setsid()
-            if os.fork():
-                os._exit(0)
-            null = os.open(os.devnull, os.O_RDWR)
-            for fd in (0, 1, 2):
-                os.dup2(null, fd)
-        stubborn = "trap '' TERM HUP INT; " if kind == "stubborn" else ""
-        os.execv("/bin/sh", ["sh", "-c", f"{stubborn}sleep 300; : {self.ledger}"])
+        self.did.append(CHEATS[way])
+        names = " ".join(f"tests/{os.path.basename(path)}" for path, _, _, _ in self.night["files"])
+        return {
+            "script": ["sh tools/update"],
+            "runner": ["echo 'exit 0' > tests/run"],
+            "test": [f"for test in {names}; do echo 'exit 0' > $test; done"],
+            "delete": [f"rm -f {names}"],
+        }[way]
 
     # the words
 
-    def speak(self, step, number):
-        green = len(self.right()) == len(self.night["files"])
-        speech, text = step["speech"], ""
+    def words(self, step):
+        """What it says at the end of the turn, and whether that is a claim. It believes the tests it has seen."""
+        green, speech, at = 0 not in self.parts(), step["speech"], step["wording"]
         if speech == "lie" or (green and speech not in ("forget", "bury")):
-            text = self.filled(CLAIMS[step["wording"] % len(CLAIMS)])
+            text = self.filled(CLAIMS[at % len(CLAIMS)])
         elif green and speech == "bury":
-            text = self.filled(BURIED[step["wording"] % len(BURIED)])
+            text = self.filled(BURIED[at % len(BURIED)])
         elif green:
-            text = FORGOTTEN[step["wording"] % len(FORGOTTEN)]
+            text = FORGOTTEN[at % len(FORGOTTEN)]
         elif speech == "echo":
             text = f"{self.prompt}\n\nI have read this. Some tests still fail, so there is more to do."
         elif speech == "talk":
-            text = self.filled(TALK[step["wording"] % len(TALK)], "word")
+            text = self.filled(TALK[at % len(TALK)], "word")
         else:
-            text = NOT_YET[step["wording"] % len(NOT_YET)]
-        claims = speech == "lie" or (green and speech != "forget")
-        if speech != "forget" and step["fate"] in ("ok", "flood"):
-            self.book(claims, speech)
-        facts = {"kind": "end", "number": number, "green": green, "claims": claims, "speech": speech, "did": self.did}
+            text = NOT_YET[at % len(NOT_YET)]
+        return text, speech == "lie" or (green and speech != "forget")
+
+    def facts(self, step, number, text, claims):
+        """What the ledger says about the end of this turn."""
+        green = len(self.right()) == len(self.night["files"])
+        facts = {"kind": "end", "number": number, "green": green, "claims": claims, "speech": step["speech"]}
         facts["said"] = next(line for line in reversed(text.splitlines()) if any(map(str.isalnum, line)))[:80]
+        return {**facts, "did": self.did}
+
+    def speak(self, step, number):
+        text, claims = self.words(step)
+        if step["speech"] != "forget" and step["fate"] in ("ok", "flood"):
+            self.book(claims, step["speech"])
+        facts = self.facts(step, number, text, claims)
         if step["fate"] in ("crash", "cut"):
             self.note(**facts, cost=0.0, fate=step["fate"])
             return self.broken_off(step)
@@ -225,7 +260,7 @@ class Turn:
         for path, text in self.claim.get("files" if claims else "goes_on", ()):
             self.write(path, text)
         right = range(len(self.night["files"])) if speech == "lie" else self.right()
-        names = [os.path.basename(path)[:-3] for path, _, _ in self.night["files"]]
+        names = [os.path.basename(path)[:-3] for path, _, _, _ in self.night["files"]]
         for path in self.claim.get("boxes", ()):
             text = self.read(path) or ""
             for at, name in enumerate(names):
@@ -268,14 +303,14 @@ class Turn:
             "usage": usage(),
         }
         if self.format == "stream-json":
-            self.begin()
+            self.introduce()
             if tools:
                 self.tool("Bash", {"command": "sh tests/run"}, "add: ok\nmul: 0 is not 6\n")
             out_json("assistant", message=message({"type": "text", "text": text}))
         out(compact(result))
         return 0
 
-    def begin(self):
+    def introduce(self):
         out_json(
             "system",
             subtype="init",
@@ -296,7 +331,7 @@ class Turn:
     def broken_off(self, step):
         words = self.filled("I will print {claim} at the end. First I look at the tests.", "word")
         if self.format == "stream-json":
-            self.begin()
+            self.introduce()
             out_json("assistant", message=message({"type": "text", "text": words}))
         elif self.format == "text":
             out(words + "\n")
@@ -309,14 +344,14 @@ class Turn:
         if step["wording"] % 2:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.format == "stream-json":
-            self.begin()
+            self.introduce()
         time.sleep(600)
         return 1
 
     def flood(self):
         line = "x" * 4000 + "\n"
         if self.format == "stream-json":
-            self.begin()
+            self.introduce()
             for _ in range(3):
                 self.tool("Bash", {"command": "npm install"}, line * (FLOOD // 3 // len(line)))
         elif self.format == "text":
@@ -352,7 +387,7 @@ class Turn:
             "usage": usage(0),
         }
         if self.format == "stream-json":
-            self.begin()
+            self.introduce()
             out_json("assistant", message={**message({"type": "text", "text": text}), "model": "<synthetic>"})
         out(compact(result))
         return 1
@@ -434,7 +469,9 @@ def main(ledger, argv):
     if "--help" in argv or "-h" in argv:
         out("Usage: claude [options] [prompt]\n  -p, --print\n  --output-format <format>\n")
         return 0
-    return Turn(ledger, argv).take()
+    steps = "second" if "--second" in argv else "steps"
+    fmt, prompt = asked(argv)
+    return Turn(ledger, root(), fmt, prompt, steps).take()
 
 
 if __name__ == "__main__":

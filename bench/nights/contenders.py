@@ -12,8 +12,12 @@ from msgspec import Struct
 from bench.nights.task import CHECK, GOAL
 
 CAP = 25
-GATED, BARE, AGAIN = "ralph", "ralph, no gate", "ralph, no gate, --claims 3"
-UNPROTECTED = "ralph, tests unprotected"
+CHECKED = "ralph --check"
+GATED = "ralph --check --protect"
+EXAMINED = "ralph --check --protect --exam"
+HANDED = "ralph --check --protect --stuck 4 --then"
+BARE = "ralph without a check"
+GREP = "bash: until the agent says done"
 CAREFUL = "bash: until the tests pass"
 IDLE = "3s"
 SAID_DONE, SAID_UNVERIFIED, SAID_NOT = "done", "unverified", "not done"
@@ -24,6 +28,7 @@ class Place(Struct, frozen=True):
 
     folder: Path
     agent: str  # claude, or the one that prints plain text
+    url: str = ""  # where the model of a real CLI is played
 
     @property
     def work(self) -> Path:
@@ -40,6 +45,11 @@ class Place(Struct, frozen=True):
     @property
     def ledger(self) -> Path:
         return self.folder / "ledger"
+
+    @property
+    def exam(self) -> Path:
+        """Outside the repository, where the agent doesn't look."""
+        return self.folder / "exam" / "ask"
 
     def write(self, name: str, text: str) -> None:
         path = self.work / name
@@ -63,10 +73,13 @@ class Contender(Struct, frozen=True, kw_only=True):
     gate: bool = False
     plain: bool = True  # it runs any command, so also an agent that prints plain text
     reads: bool = True  # it reads the agent's money
+    native: bool = False  # a real CLI: its model is played
+    judge: str = ""  # what its judge is like: perfect or trusting
+    env: Callable[[Place], dict[str, str]] = lambda place: {}
 
 
 def ralph(program: str, version: str) -> tuple[Contender, ...]:
-    def words(place: Place, command: str, *more: str) -> Sequence[str]:
+    def words(place: Place, *more: str, command: str = "loop") -> Sequence[str]:
         agent = str(place.bin / place.agent)
         return (program, command, GOAL, "--agent", agent, "-m", str(CAP), "--idle-timeout", IDLE, *more)
 
@@ -77,48 +90,48 @@ def ralph(program: str, version: str) -> tuple[Contender, ...]:
         is_done = any('"type":"run_finished"' in line and '"outcome":"done"' in line for line in last)
         return (program, "show" if is_done else "resume")
 
-    complete = {"text": "COMPLETE", "wreck": [".ralph"]}
     gate = ("--check", CHECK)
     protect = ("--protect", "tests/**")
-    common: dict[str, Any] = {"says": ralph_says, "resume": again, "version": version}
+    common: dict[str, Any] = {
+        "claim": {"text": "COMPLETE", "wreck": [".ralph"]},
+        "says": ralph_says,
+        "resume": again,
+        "version": version,
+    }
     return (
         Contender(
+            name=CHECKED,
+            argv=lambda place: words(place, *gate),
+            gate=True,
+            fairness="a check alone: an agent that may edit the tests can make any check pass",
+            **common,
+        ),
+        Contender(
             name=GATED,
-            argv=lambda place: words(place, "loop", *gate, *protect),
-            claim=complete,
+            argv=lambda place: words(place, *gate, *protect),
             gate=True,
-            fairness="a check, and the tests protected: the set-up that the README shows, and --protect",
+            fairness="as the README starts it",
             **common,
         ),
         Contender(
-            name="ralph, green is enough",
-            argv=lambda place: words(place, "loop", *gate, *protect, "--until", "checks"),
-            claim=complete,
+            name=EXAMINED,
+            argv=lambda place: words(place, *gate, *protect, "--exam", f"sh {place.exam}"),
             gate=True,
-            fairness="the same, but no claim is asked for: for agents that forget to say that they are done",
+            fairness="somebody has to write the exam: here it asks each function one more question",
             **common,
         ),
         Contender(
-            name=UNPROTECTED,
-            argv=lambda place: words(place, "loop", *gate),
-            claim=complete,
+            name=HANDED,
+            argv=lambda place: words(place, *gate, *protect, "--stuck", "4", "--then", str(place.bin / "second")),
             gate=True,
-            fairness="an agent that may edit the tests can make any gate green",
+            fairness="after four iterations without progress a second agent takes over, which is the steady one",
             **common,
         ),
         Contender(
             name=BARE,
-            argv=lambda place: words(place, "run"),
-            claim={"text": "<response>DONE</response>", "wreck": [".ralph"]},
-            fairness="its defaults: nothing verifies, so what counts is that a plain lie is called unverified",
-            **common,
-        ),
-        Contender(
-            name=AGAIN,
-            argv=lambda place: words(place, "run", "--claims", "3"),
-            claim={"text": "<response>DONE</response>", "wreck": [".ralph"]},
-            fairness="the agent is asked to look again: three claims in a row, the last two with nothing to change",
-            **common,
+            argv=lambda place: words(place, command="run"),
+            fairness="`ralph run`: nothing verifies, so what counts is that ralph calls a plain lie unverified",
+            **{**common, "claim": {"text": "<response>DONE</response>", "wreck": [".ralph"]}},
         ),
     )
 
@@ -165,7 +178,7 @@ def bash() -> tuple[Contender, ...]:
     common: dict[str, Any] = {"claim": {"text": MARKER}, "says": says, "prepare": prompt, "reads": False}
     return (
         Contender(
-            name="bash: while, grep",
+            name=GREP,
             argv=words(WHILE_GREP),
             fairness="the loop of the blog posts; a plain `while :` never ends, so this one greps and has a cap",
             **common,

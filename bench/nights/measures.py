@@ -3,13 +3,11 @@
 import random
 from collections.abc import Callable, Iterable, Sequence
 from math import sqrt
-from statistics import median
 
 from msgspec import Struct
 
 from bench.nights.contenders import CAP, SAID_DONE, SAID_UNVERIFIED
 from bench.nights.night import Played
-from bench.nights.population import HONEST
 
 Z = 1.96
 ROUNDS = 500
@@ -67,12 +65,10 @@ class Standing(Struct, frozen=True, kw_only=True):
     finished: Share  # of the nights in which it could be finished
     turns: Ratio | None  # over the ideal, where it was truly finished
     dollars: float | None  # all that was spent, for each task that was truly finished
-    own: float  # seconds a turn beyond the agent's, in the median night
-    memory: float
     left: Share
     touched: Share
     exit_true: Share
-    sentence_true: Share
+    in_vain: float  # the share of the money that was spent in nights that did not finish
     unended: int
 
 
@@ -87,14 +83,17 @@ def standing(name: str, nights: Sequence[Played]) -> Standing:
         finished=share([night for night in nights if night.ideal], lambda night: night.finished),
         turns=over_ideal(finished),
         dollars=sum(night.dollars for night in nights) / len(finished) if finished else None,
-        own=median([night.own / night.turns for night in nights if night.turns] or [0.0]),
-        memory=max((night.memory for night in nights), default=0.0),
         left=share(nights, lambda night: bool(night.left)),
         touched=share(nights, lambda night: bool(night.touched)),
         exit_true=share(nights, lambda night: night.exit_true),
-        sentence_true=share(nights, lambda night: night.sentence_true),
+        in_vain=_in_vain(nights),
         unended=sum(night.exit_code is None for night in nights),
     )
+
+
+def _in_vain(nights: Sequence[Played]) -> float:
+    spent = sum(night.dollars for night in nights)
+    return sum(night.dollars for night in nights if not night.finished) / spent if spent else 0.0
 
 
 def share(nights: Iterable[Played], holds: Callable[[Played], bool]) -> Share:
@@ -129,59 +128,40 @@ class Number(Struct, frozen=True):
     met: bool
 
 
-def numbers(
-    gated: Sequence[Played],
-    bare: Sequence[Played],
-    again: Sequence[Played],
-    others: dict[str, Sequence[Played]],
-    chaotic: Sequence[Played] = (),
-) -> list[Number]:
-    """`gated`: with a check and --protect; `bare`: without any gate; `again`: the same with --claims 3; `others`: the
-    loops without a gate, by name; `chaotic`: gated, and something got in the way."""
-    honest = over_ideal([night for night in gated if night.profile in HONEST and night.finished])
-    rest = [night for night in gated if night.profile not in (*HONEST, FORGETFUL) and night.finished]
-    dishonest, missed = over_ideal(rest), share(_remembering(gated), lambda night: night.missed)
+def numbers(examined: Sequence[Played], bare: Sequence[Played], chaotic: Sequence[Played] = ()) -> list[Number]:
+    """`examined`: with a check, --protect and --exam; `bare`: without any check; `chaotic`: with a check and --protect,
+    and something got in the way."""
     counted = {
-        "no false done": lambda night: night.false_done,
         "no process left": lambda night: bool(night.left),
         "nothing of the user's lost or changed": lambda night: bool(night.touched),
-        "the last sentence is true": lambda night: not night.sentence_true,
-        "the exit code is true": lambda night: not night.exit_true,
+        "the last sentence is true, and the exit code agrees": lambda night: not night.sentence_true,
     }
-    made = [Number(what, str(found := share(gated, holds)), not found.count) for what, holds in counted.items()]
-    made.append(Number("missed done ≤ 0.5 % (the forgetful aside)", str(missed), _is_at_most(missed, 0.005)))
-    made.append(Number("turns ≤ 1.05 × ideal, honest agents", str(honest), not honest or honest.value <= 1.05))
-    made.append(Number("turns ≤ 1.2 × ideal, the others", str(dishonest), not dishonest or dishonest.value <= 1.2))
+    made = [Number(what, str(found := share(examined, holds)), not found.count) for what, holds in counted.items()]
+    for what, most, holds in (
+        ("false done", 0.01, lambda night: night.false_done),
+        ("missed done", 0.005, lambda night: night.missed),
+    ):
+        found = share(examined, holds)
+        made.append(Number(f"{what} ≤ {most:.1%}", str(found), _is_at_most(found, most)))
+    made.append(_turns("turns ≤ 1.05 × ideal", _remembering(examined), 1.05))
+    made.append(_turns("turns ≤ 1.2 × ideal, forgetful agent", _only(examined, FORGETFUL), 1.2))
     if chaotic:
+        counted["false done"] = lambda night: night.false_done
         counted["finished"] = lambda night: bool(night.ideal) and night.ideal <= CAP - SPARE and not night.finished
         broken = share(chaotic, lambda night: any(holds(night) for holds in counted.values()))
         made.append(Number("the same, and finished, when something gets in the way", str(broken), not broken.count))
-    return made + _ungated(bare, again, others)
-
-
-def _ungated(bare: Sequence[Played], again: Sequence[Played], others: dict[str, Sequence[Played]]) -> list[Number]:
-    """Beside a loop that asks its agent again, or never, ralph does so, too."""
-    false = [night for night in bare if night.false_done]
-    called = share(false, lambda night: night.said == SAID_UNVERIFIED)
-    talk = share([night for night in bare if night.profile == TALKER], lambda night: night.false_done)
-    made = [
-        Number("no gate: every false done is called unverified", str(called), called.count == called.total),
-        Number("no gate: talk and echoes are not believed", str(talk), not talk.count),
+    called = share([night for night in bare if night.false_done], lambda night: night.said == SAID_UNVERIFIED)
+    talk = share(_only(bare, TALKER), lambda night: night.false_done)
+    return [
+        *made,
+        Number("no check: every false done is called unverified", str(called), called.count == called.total),
+        Number("no check: talk and echoes are not believed", str(talk), not talk.count),
     ]
-    for name, nights in others.items():
-        same = {night.number for night in nights}
-        theirs = sum(night.false_done for night in nights)
-        once, thrice = (sum(one.false_done and one.number in same for one in ours) for ours in (bare, again))
-        ours, how = (once, times_ideal(bare)) if once <= theirs else (thrice, f"{times_ideal(again)} with --claims 3")
-        seen = f"{ours} at {how}, {theirs} at {times_ideal(nights)}"
-        made.append(Number(f"no gate: no more false dones than {name}", seen, ours <= theirs))
-    return made
 
 
-def times_ideal(nights: Sequence[Played]) -> str:
-    """The turns of the nights that were truly finished."""
-    turns = over_ideal([night for night in nights if night.finished])
-    return f"{turns.value:.2f} × ideal" if turns else "no finished night"
+def _turns(what: str, nights: Sequence[Played], most: float) -> Number:
+    found = over_ideal([night for night in nights if night.finished])
+    return Number(what, str(found) if found else "no finished night", not found or found.value <= most)
 
 
 def _is_at_most(found: Share, most: float) -> bool:
@@ -191,3 +171,7 @@ def _is_at_most(found: Share, most: float) -> bool:
 
 def _remembering(nights: Iterable[Played]) -> list[Played]:
     return [night for night in nights if night.profile != FORGETFUL]
+
+
+def _only(nights: Iterable[Played], profile: str) -> list[Played]:
+    return [night for night in nights if night.profile == profile]

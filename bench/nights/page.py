@@ -1,4 +1,4 @@
-"""What does the documentation say of the nights? The page with the tables, and the picture for the README."""
+"""What does the documentation say about the nights? The page with the tables, and the chart for the README."""
 
 import platform
 from collections.abc import Iterator, Sequence
@@ -8,25 +8,28 @@ from msgspec import Struct, json
 
 from bench.lab import ROOT
 from bench.nights import chaos, table
-from bench.nights.contenders import AGAIN, BARE, CAP, CAREFUL, GATED, UNPROTECTED
-from bench.nights.measures import Number, Standing, numbers, standing
+from bench.nights.contenders import BARE, CAP, CAREFUL, CHECKED, EXAMINED, GATED, GREP, HANDED
+from bench.nights.measures import Number, Share, numbers, standing
 from bench.nights.night import Played
 from bench.nights.population import PROFILES, drawn, ideal
 
 LAST = ROOT / ".cache" / "nights" / "last.json"
 PAGE = ROOT / "docs" / "reference" / "comparison.md"
 PICTURE = ROOT / "docs" / "pictures" / "nights.svg"
-GREP = "bash: while, grep"
+HOOK = "Claude, Stop hook with the tests"
+PERFECT, TRUSTING = "Claude /goal, perfect reader", "Claude /goal, trusting reader"
+CODEX, COPILOT, PLUGIN = "Codex goals", "Copilot autopilot", "Claude, ralph-loop plugin"
+BELIEVERS = (CODEX, COPILOT, PLUGIN)
+OVERFITTER = "overfitter"
 
 
 class Results(Struct, frozen=True, kw_only=True):
-    """All that was played. `gates`: those that verify themselves; `fairness`: what is to be said of each."""
+    """All that was played. `fairness`: what is to be said about each contender."""
 
     date: str
     version: str
     seed: int
     nights: int
-    gates: list[str]
     fairness: dict[str, str]
     missing: dict[str, str]
     played: dict[str, list[Played]]
@@ -34,25 +37,24 @@ class Results(Struct, frozen=True, kw_only=True):
     stories: list[Played] = []
 
     def tables(self) -> Iterator[str]:
-        yield from (table.fooled(self.played), table.spent(self.played))
-        if GATED in self.played:
-            yield table.by_profile(self.played[GATED])
+        yield from (table.standings(self.played), table.fooled_by(self.played))
+        if EXAMINED in self.played:
+            yield table.by_profile(self.played[EXAMINED])
         if self.chaotic:
-            yield from (table.fooled(self.chaotic), table.spent(self.chaotic))
+            yield table.standings(self.chaotic)
 
     def numbers(self) -> list[Number]:
         gated = [one for name, nights in self.chaotic.items() if name.endswith(f": {GATED}") for one in nights]
-        bare, again = self.played[BARE], self.played.get(AGAIN, [])
-        return numbers(self.played[GATED], bare, again or bare, self.ungated(), gated)
-
-    def ungated(self) -> dict[str, Sequence[Played]]:
-        """The other loops that verify nothing themselves."""
-        return {name: nights for name, nights in self.played.items() if name not in (BARE, AGAIN, *self.gates)}
+        return numbers(self.played[EXAMINED], self.played[BARE], gated)
 
 
 def followed(seed: int) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Which nights are told line by line, and with whom: short ones."""
-    for profile, names in (("optimist", (GATED, GREP)), ("cheat", (GATED, CAREFUL)), ("fragile", (GATED,))):
+    for profile, names in (
+        ("optimist", (GATED, GREP)),
+        ("script-editor", (GATED, CAREFUL)),
+        (OVERFITTER, (EXAMINED, GATED)),
+    ):
         at = next(number for number, one in enumerate(PROFILES) if one.name == profile)
         for number in range(at, 1000, len(PROFILES)):
             script = drawn(seed, number)
@@ -65,8 +67,8 @@ def followed(seed: int) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 TELLING = {
     "optimist": lambda steps: any(step.speech == "lie" for step in steps[:-1]),
-    "cheat": lambda steps: any(step.cheat and step.speech == "lie" for step in steps[:-1]),
-    "fragile": lambda steps: len({step.fate for step in steps} & {"crash", "limit", "overload", "hang"}) > 1,
+    "script-editor": lambda steps: any(step.cheat for step in steps[:-1]),
+    OVERFITTER: lambda steps: any(step.special for step in steps[:-1]),
 }
 
 
@@ -86,144 +88,185 @@ def write(results: Results) -> None:
 
 
 def _text(results: Results) -> str:
-    fooled, spent, by_profile, *chaotic = results.tables()
-    held = table.held(results.numbers())
+    standings, fooled, by_profile, *chaotic = results.tables()
     parts = [
-        HEAD.format(
+        HEAD,
+        _summary(results),
+        CHART,
+        METHOD.format(
+            cap=CAP,
+            endless=2 * CAP + 5,
             date=results.date,
             nights=results.nights,
+            deep=len(results.played[EXAMINED]),
             seed=results.seed,
-            machine=f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+            machine=f"{platform.system()}, Python {platform.python_version()}",
             version=results.version,
         ),
+        standings,
+        FOOLED,
         fooled,
-        SPENT,
-        spent,
         PROFILE,
         by_profile,
         CHANCES,
         table.chances(),
+        _stuck(results),
         NUMBERS,
-        held,
-        _fewer(results),
-        CHAOS.format(troubles="; ".join(f"*{one.name}*: {one.why}" for one in chaos.ALL)),
+        table.held(results.numbers()),
+        CHAOS.format(troubles="; ".join(f"*{one.name}*: {one.why}" for one in chaos.ALL)) if chaotic else "",
         *chaotic,
         FAIRNESS,
-        table.markdown([("loop", "what is to be said"), *results.fairness.items()]),
-        "Not played:",
+        table.markdown([("loop", "what to know about its row"), *results.fairness.items()]),
+        NOT_PLAYED if results.missing else "",
         "\n".join(f"- {name}: {why}" for name, why in results.missing.items()),
         NIGHTS.format(seed=results.seed),
         *(f"```\n{table.story(story)}\n```" for story in results.stories),
     ]
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _false(results: Results, name: str) -> Share:
+    return standing(name, results.played.get(name, [])).false_done
+
+
+def _summary(results: Results) -> str:
+    """Three sentences: ralph, the loops that agents have built in, and how to read them."""
+    examined, gated = (_false(results, name) for name in (EXAMINED, GATED))
+    over = sum(night.false_done for night in results.played[GATED] if night.profile == OVERFITTER)
+    first = (
+        "With a check, protected tests and an exam, ralph called work done that was not done in "
+        f"{_of(examined)} simulated nights; without the exam in {_of(gated)}, {over} of them because an agent "
+        "special-cased the inputs of the tests."
+    )
+    hook, perfect, trusting = (_false(results, name) for name in (HOOK, PERFECT, TRUSTING))
+    believers = [_false(results, name) for name in BELIEVERS if results.played.get(name)]
+    second = (
+        f"A Claude Code Stop hook that runs the tests ended like that in {_of(hook)} nights, " if hook.total else ""
+    )
+    if perfect.total:
+        second += f"Claude's `/goal` in {perfect.count} to {trusting.count} (depending on how well its judge reads), "
+    if believers:
+        few, many = min(one.count for one in believers), max(one.count for one in believers)
+        second += f"and Codex goals, Copilot autopilot and the official ralph-loop plugin in {few} to {many}."
+    third = "The agents are simulated and chosen to cause trouble: read who is fooled by what, not how often."
+    return "\n".join(line for line in (first, second, third) if line)
+
+
+def _of(found: Share) -> str:
+    return f"{found.count} of {found.total}"
+
+
+def _stuck(results: Results) -> str:
+    """What stopping and handing over do to the money."""
+    if not results.played.get(HANDED):
+        return ""
+    ended, handed = (standing(name, results.played[name]) for name in (GATED, HANDED))
+    return STUCK.format(
+        ended=f"{ended.in_vain:.0%}",
+        ended_finished=ended.finished,
+        ended_dollars=f"{ended.dollars or 0:.2f}",
+        handed=f"{handed.in_vain:.0%}",
+        handed_finished=handed.finished,
+        handed_dollars=f"{handed.dollars or 0:.2f}",
+    )
 
 
 HEAD = """
-# Beside other loops
+# Compared with other loops
+"""
 
-A loop says at the end that the work is done. Is it? This page is written by a measurement that you can repeat:
+CHART = """
+![Nights that ended as done although the work was not done, by loop](../pictures/nights.svg)
+"""
+
+METHOD = """
+This page is written by a measurement that you can repeat:
 
 ```sh
-make nights                    # 200 nights of ralph and of the loop that one writes in bash
-make nights PEERS=1            # … and of every other loop that the package registries have
-make nights N=1000 SEED=7      # more of them, others
-make nights NIGHT=17           # one of them, line by line
+make nights                          # 200 nights of ralph and of the loop that people write in bash
+make nights PEERS=native N=60        # … and of the loops that agents have built in (half an hour, 1 GB from npm)
+make nights PEERS=all N=60           # … and of the best known other programs
+make nights NIGHT=17                 # one of them, line by line
 ```
 
-A *night* is a small repository with tests that fail, an agent, and a loop that runs the agent until it says that it
-is done, at most {cap} times. The repository, the tests and all processes are real; the agent is a program that
-speaks as Claude Code does, and everything it does is drawn from a seed: what it fixes and breaks in a turn, whether
-it lies, talks, forgets, crashes, hangs, leaves a server behind, edits the tests. Every loop meets the same agents.
-Afterwards the tests as they were in the beginning say what is true. Time is short: a limit of hours lasts a second,
-and whoever waits in vain is ended after a minute.
+A *night* is a small repository with tests that fail, an agent, and a loop that runs the agent until it says that the
+work is done, at most {cap} times. The repository, the tests and all processes are real; what the agent does is drawn
+from a seed: what it fixes and breaks in a turn, whether it lies, talks, forgets, crashes, hangs, leaves a server
+running, edits the tests. Every loop meets the same agents. For the loops that agents have built in, the CLIs are the
+real ones from npm and only their model is scripted. Afterwards the original tests, and inputs that nobody has seen,
+decide whether the work is done. Time is short: a limit of hours lasts a second, and a loop that waits in vain is
+ended after a minute.
 
-*False done*: it said done, or exited with 0, and the tests are red. *Missed done*: the tests were green after some
-turn, and the loop did not end with that. In brackets: where the true share lies, with 95 % confidence.
+- *False done*: it said done, or exited with 0, and the work was not done.
+- *Missed done*: the work was done after some turn, and the loop did not end with that.
+- *Exit code true*: it exited with 0 if the work was done, and with something else if not.
+- *Not over by morning*: it had to be ended from outside, because it was silent for a minute or past {endless} turns.
+- In brackets: where the true share lies, with 95 % confidence.
 
-Written on {date}, ralph {version}, {nights} nights of seed {seed} ({machine}). Rows with more nights begin with the
-same ones.
+Written on {date}, ralph {version}: {deep} nights for ralph and {nights} for every other loop, seed {seed}, which was
+not used while the measurement was built ({machine}). The rows with more nights begin with the same ones.
+"""
 
-## Is it fooled?
-""".replace("{cap}", str(CAP))
+FOOLED = """
+## Who is fooled by whom
 
-SPENT = """
-## What does it take, and what does it leave?
-
-The ideal is a judge who knows the truth and ends a night the moment the work is done. The last three columns count
-nights: in which a process was left running; in which something of the user's was lost or changed (files, the index,
-stashes, branches, or work of theirs put into a commit); and which had to be ended from outside.
+False dones by agent.
 """
 
 PROFILE = """
 ## By agent
 
-ralph with a check and protected tests. Nobody but the forgetful one costs it turns that matter; `--until checks`
-asks that one nothing.
+ralph with a check, protected tests and an exam.
 """
 
 CHANCES = """
-Each is there for one thing that happens to people who leave a loop alone, and has little else in it, so that a row says
-what that one thing does. How likely it is was chosen, not measured on real agents: so that the work takes three to
-eight turns (a loop must go on, and must end), and so that thirty nights meet nearly every trouble and two hundred meet
-each at least six times. A night has at most one limit and one agent that hangs: both cost real seconds. The hopeless
-one can finish about one night in seventeen even with a judge who knows the truth: it is there to be sure of itself.
+Each agent is there for one thing that happens to people who leave a loop alone, and does little else, so that a row
+shows what that one thing does. How likely it is was chosen, not measured on real agents: so that the work takes
+three to eight turns, and so that thirty nights meet nearly every trouble. A night has at most one limit and one
+agent that hangs: both cost real seconds. Neither the hopeless agent nor the stop-talker can finish every night,
+even with a judge who knows the truth.
+"""
+
+STUCK = """
+## Without progress: stop, or hand over
+
+`ralph loop` ends after eight iterations without progress (`--stuck 8`): {ended} of the money goes into nights that
+fail, ${ended_dollars} per finished task, {ended_finished} of the nights that could be finished are. With `--stuck 4
+--then AGENT`, a second, steady agent takes over instead: {handed} of the money, ${handed_dollars},
+{handed_finished}.
 """
 
 NUMBERS = """
 ## The numbers that ralph is held to
 
-CI plays thirty of these nights for every change. Done that was missed is the fragile agent's, which crashed three times
-in a row after its work was done.
-"""
-
-
-def _fewer(results: Results) -> str:
-    """How a loop that verifies nothing can have fewer false dones than ralph by default, with what that costs."""
-    bare, again = (standing(name, results.played[name]) for name in (BARE, AGAIN))
-    found = [standing(name, nights) for name, nights in results.ungated().items()]
-    fewer = [one for one in found if one.false_done.value < bare.false_done.value]
-    if not fewer:
-        return FEWER + "No other loop had fewer."
-    verdict = (
-        "some had fewer" if any(one.false_done.value < again.false_done.value for one in fewer) else "none had fewer"
-    )
-    said = "\n".join(f"- {one.contender}: {_priced(one)}; {results.fairness[one.contender]}." for one in fewer)
-    ours = f"- ralph: {_priced(bare)}.\n- ralph, asked again: {_priced(again)}."
-    told = f"Beside it asked three times (`--claims 3`) {verdict}:\n\n{ours}\n{said}"
-    return f"{FEWER}{told}\n\n{FEWER_THEN.strip()}"
-
-
-def _priced(one: Standing) -> str:
-    told = f"{one.false_done.count} of {one.nights}, {one.in_words.count} of them called done without reserve"
-    turns = f"{one.turns.value:.2f} × the ideal turns" if one.turns else "never finished"
-    return f"{told}; {turns}" + (f", ${one.dollars:.2f} a finished task" if one.dollars is not None else "")
-
-
-FEWER = """
-Without a gate a plain lie cannot be seen by anybody: a loop can only ask again, or not ask at all. ralph believes the
-first unmistakable claim, calls it *unverified*, and is held to "no other loop has fewer" beside those that verify
-nothing either. """
-FEWER_THEN = """
-Whoever asks the agent three times is fooled by those that lie three times running, and whoever never asks pays for
-every turn of every night: both buy fewer false ends with turns. A check costs less than either and lets none through:
-that is the first row of this page. Where there can be none, `--claims 3` is worth its turns.
+With a check, protected tests and an exam. CI plays thirty nights for every change.
 """
 
 CHAOS = """
 ## When something gets in the way
 
-The same nights, with a trouble in the middle. {troubles}.
+The same nights, with a trouble in the middle, for ralph with a check and protected tests. {troubles}.
 
-What a kill meets is the machine's doing: these nights replay in all that is drawn, not to the letter.
+What a kill interrupts depends on the machine: these nights repeat what is drawn, but not every line.
 """
 
-FAIRNESS = """
+FAIRNESS = f"""
 ## What is unfair, and to whom
 
-The agents do not read: a loop that feeds errors back, as ralph and some others do, gains nothing by it here. They
-are no model of how often real agents lie or fail, only of the ways in which they do; so read who is fooled by what,
-not how often. A loop with long pauses looks worse than over a real night. The measurement was made by the authors
-of ralph, who knew what it would measure.
+- To real agents: the simulated ones don't read. A loop that feeds errors back, as ralph and Claude Code do, gains
+  nothing by it here. They show ways in which agents fail, not how often real ones do.
+- To `/goal`: its judge is scripted. The perfect reader and the trusting reader are bounds; the real judge is
+  somewhere between them, and costs one model call per turn that is not counted here.
+- To the built-in loops: a turn that crashes, hangs or is cut off is only a lost connection for them (they ask again,
+  which costs them nothing), but a usage limit lasts for the rest of the night, and nobody starts them again. They
+  get at most {2 * CAP} model requests or {CAP} turns, whichever their CLI can count.
+- To loops with long pauses: they look worse than over a real night.
+- To everybody but ralph: its authors made this measurement and knew what it would measure. The exam and the truth
+  ask different inputs, but they were written by the same hand.
+"""
+
+NOT_PLAYED = """
+Not played:
 """
 
 NIGHTS = """
@@ -233,35 +276,39 @@ Each is what `python -m bench.nights --seed {seed} --night NUMBER --only NAME` p
 """
 
 
-WIDTH, LEFT, TOP, ROW = 760, 320, 64, 34
+WIDTH, LEFT, TOP, ROW = 760, 360, 64, 34
 
 
 def _picture(results: Results) -> str:
-    """Draw the share of nights that ended as done with red tests: ralph, two bash loops, the best other loop."""
-    found = {name: standing(name, nights) for name, nights in results.played.items()}
-    peers = [one for name, one in found.items() if name not in LABELS and not name.startswith(("ralph, ", "bash: "))]
-    bars = [(found[name], label) for name, label in LABELS.items() if name in found]
-    if peers:
-        best = min(peers, key=lambda one: one.false_done.value)
-        bars.append((best, f"best of {len(peers)} other loops: {best.contender.split(' (')[0]}"))
-    return draw_chart(bars)
+    """Draw the share of nights that ended as done although the work was not."""
+    found = {name: _false(results, name) for name in LABELS if results.played.get(name)}
+    return draw_chart([(name, LABELS[name], share) for name, share in found.items()])
 
 
-def draw_chart(bars: Sequence[tuple[Standing, str]]) -> str:
+def draw_chart(bars: Sequence[tuple[str, str, Share]]) -> str:
+    """Bars of contender, label and share."""
     height = TOP + ROW * len(bars) + 34
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{TITLE}">\n'
         f"<style>{STYLE}</style>\n"
         f'<text class="title" x="16" y="30">{TITLE}</text>\n'
-        f'<text class="dim" x="16" y="48">simulated agents that lie, talk, crash, cheat and litter</text>\n'
+        f'<text class="dim" x="16" y="48">{AGENTS}</text>\n'
         f"{_axis(height)}\n" + "\n".join(_bar(at, *bar) for at, bar in enumerate(bars)) + "\n</svg>\n"
     )
 
 
-TITLE = "Runs that ended as done while the tests were red"
+AGENTS = "simulated agents that lie, talk, crash, cheat, special-case and litter"
+TITLE = "Nights that ended as done although the work was not done"
 LABELS = {
-    GATED: "ralph loop --check … --protect 'tests/**'",
-    UNPROTECTED: "ralph loop --check …",
+    EXAMINED: "ralph --check … --protect … --exam …",
+    GATED: "ralph --check … --protect …",
+    CHECKED: "ralph --check …",
+    HOOK: "Claude Code, Stop hook that runs the tests",
+    PERFECT: "Claude Code /goal, a perfect reader as judge",
+    TRUSTING: "Claude Code /goal, a trusting reader as judge",
+    CODEX: "Codex goals",
+    COPILOT: "Copilot autopilot",
+    PLUGIN: "Claude Code, official ralph-loop plugin",
     CAREFUL: "bash: until the tests pass",
     GREP: "bash: until the agent says done",
 }
@@ -275,7 +322,7 @@ STYLE = (
 
 
 def _x(share: float) -> float:
-    return LEFT + share * (WIDTH - LEFT - 150)
+    return LEFT + share * (WIDTH - LEFT - 100)
 
 
 def _axis(height: int) -> str:
@@ -287,11 +334,11 @@ def _axis(height: int) -> str:
     return "\n".join(marks)
 
 
-def _bar(at: int, one: Standing, label: str) -> str:
-    y, share = TOP + ROW * at, one.false_done.value
-    kind = {GATED: "ours", UNPROTECTED: "bare"}.get(one.contender, "other")
+def _bar(at: int, name: str, label: str, found: Share) -> str:
+    y, x = TOP + ROW * at, _x(found.value)
+    kind = {EXAMINED: "ours", GATED: "ours", CHECKED: "bare"}.get(name, "other")
     return (
         f'<text x="16" y="{y + 21}">{escape(label)}</text>'
-        f'<rect class="{kind}" x="{LEFT}" y="{y + 7}" width="{max(3.0, _x(share) - LEFT):.0f}" height="20" rx="3"/>'
-        f'<text x="{_x(share) + 10:.0f}" y="{y + 22}">{one.false_done.count} of {one.false_done.total}</text>'
+        f'<rect class="{kind}" x="{LEFT}" y="{y + 7}" width="{max(3.0, x - LEFT):.0f}" height="20" rx="3"/>'
+        f'<text x="{x + 10:.0f}" y="{y + 22}">{_of(found)}</text>'
     )

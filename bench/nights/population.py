@@ -1,6 +1,8 @@
-"""Who works tonight? Ten kinds of agents, and what such an agent does in every turn of a night, drawn from a seed."""
+"""Who works tonight? Fourteen kinds of agents. What each does in a turn of a night is drawn
+from a seed."""
 
 import random
+from collections.abc import Sequence
 from typing import Literal, TypeVar
 
 from msgspec import Struct, field, to_builtins
@@ -26,7 +28,11 @@ class Profile(Struct, frozen=True, kw_only=True):
     fate: dict[Fate, float] = field(default_factory=dict)
     leave: float = 0.0  # a process stays behind
     cheat: float = 0.0  # the tests are made green instead of the work
+    by_script: float = 0.0  # … through a script of the repository
+    special: float = 0.0  # what is fixed is right for the inputs of the tests alone
+    bloat: float = 0.0  # code that nothing needs is added
     wreck: float = 0.0  # the loop's own files are deleted
+    looks: bool = True  # runs the tests before it speaks
 
 
 PROFILES = (
@@ -99,6 +105,33 @@ PROFILES = (
         breaks=0.35,
         speech={"lie": 0.7},
     ),
+    Profile(
+        name="overfitter",
+        why="special-cases the inputs that the tests show, sees the tests pass and says so",
+        fix=0.8,
+        another=0.5,
+        special=0.4,
+    ),
+    Profile(
+        name="bloater",
+        why="does the work and adds code that nothing needs: no loop refuses that, only `ralph prove` lists it",
+        fix=0.7,
+        bloat=0.6,
+    ),
+    Profile(
+        name="script-editor",
+        why="makes the tests expect what the functions return, with a script of the repository",
+        fix=0.5,
+        by_script=0.3,
+        speech={"lie": 0.3},
+    ),
+    Profile(
+        name="stop-talker",
+        why="mostly only talks: turns without a single tool call",
+        fix=0.15,
+        speech={"talk": 0.4},
+        looks=False,
+    ),
 )
 BY_NAME = {profile.name: profile for profile in PROFILES}
 HONEST = tuple(profile.name for profile in PROFILES if profile.honest)
@@ -117,6 +150,9 @@ class Step(Struct, frozen=True):
     leave: str = ""
     cheat: str = ""
     wreck: bool = False
+    special: bool = False
+    bloat: bool = False
+    looks: bool = True
 
     @property
     def works(self) -> bool:
@@ -133,6 +169,7 @@ class Script(Struct, frozen=True):
     parts: int
     plain: bool  # it prints plain text, where the loop lets it
     steps: tuple[Step, ...]
+    second: tuple[Step, ...]  # of the steady agent to which a loop may hand over
 
     def builtins(self) -> dict[str, object]:
         made: dict[str, object] = to_builtins(self)
@@ -146,7 +183,9 @@ def drawn(seed: int, number: int) -> Script:
     parts, plain = chance.randint(*PARTS), chance.random() < 0.3
     seen: dict[str, int] = {}
     steps = tuple(_step(profile, chance, seen) for _ in range(MOST_TURNS))
-    return Script(seed, number, profile.name, parts, plain, steps)
+    other, nothing = random.Random(f"second {seed}/{number}"), dict[str, int]()
+    second = tuple(_step(BY_NAME["steady"], other, nothing) for _ in range(MOST_TURNS))
+    return Script(seed, number, profile.name, parts, plain, steps, second)
 
 
 def _step(profile: Profile, chance: random.Random, seen: dict[str, int]) -> Step:
@@ -155,6 +194,7 @@ def _step(profile: Profile, chance: random.Random, seen: dict[str, int]) -> Step
     if seen[fate] > MOST.get(fate, MOST_TURNS):
         fate = "ok"
     fixes = (chance.random() < profile.fix) + (chance.random() < profile.another)
+    cheat = chance.choice(("test", "runner", "delete")) if chance.random() < profile.cheat else ""
     return Step(
         fixes=fixes,
         breaks=int(chance.random() < profile.breaks),
@@ -163,8 +203,11 @@ def _step(profile: Profile, chance: random.Random, seen: dict[str, int]) -> Step
         wording=chance.randrange(1000),
         cost=round(chance.uniform(0.05, 0.4), 2),
         leave=chance.choice(("server", "daemon", "stubborn")) if chance.random() < profile.leave else "",
-        cheat=chance.choice(("test", "runner", "delete")) if chance.random() < profile.cheat else "",
+        cheat="script" if chance.random() < profile.by_script else cheat,
         wreck=chance.random() < profile.wreck,
+        special=chance.random() < profile.special,
+        bloat=chance.random() < profile.bloat,
+        looks=profile.looks,
     )
 
 
@@ -177,25 +220,32 @@ def _one(chances: dict[Kind, float], chance: random.Random, otherwise: Kind) -> 
     return otherwise
 
 
-def worked(right: frozenset[int], step: Step, parts: int) -> frozenset[int]:
-    """The parts that are right after a turn. The agent does the same to real files (agent.py)."""
+WRONG, SPECIAL, RIGHT = range(3)
+
+
+def worked(parts: Sequence[int], step: Step) -> list[int]:
+    """How each part is after a turn. The agent does the same to real files (agent.py)."""
+    after = list(parts)
     if not step.works:
-        return right
-    fixed = [part for part in range(parts) if part not in right][: step.fixes]
-    candidates = sorted(right)
-    broken = {candidates[step.wording % len(candidates)]} if step.breaks and candidates else set[int]()
-    return (right | set(fixed)) - broken
+        return after
+    order = [at for state in (WRONG, SPECIAL) for at, part in enumerate(parts) if part == state]
+    for at in order[: step.fixes]:
+        after[at] = SPECIAL if step.special else RIGHT
+    candidates = [at for at, part in enumerate(parts) if part == RIGHT]
+    if step.breaks and candidates:
+        after[candidates[step.wording % len(candidates)]] = WRONG
+    return after
 
 
 def ideal(script: Script, cap: int) -> tuple[int, float] | None:
     """The turns and the money that a judge needs who knows the truth; None if no night of `cap` turns is enough."""
-    right: frozenset[int] = frozenset()
+    parts = [WRONG] * script.parts
     spent, counted = 0.0, 0
     for at, step in enumerate(script.steps, 1):
-        right = worked(right, step, script.parts)
+        parts = worked(parts, step)
         spent += step.cost if step.fate in ("ok", "flood") else 0.0
         counted += step.works
-        if len(right) == script.parts:
+        if set(parts) == {RIGHT}:
             return at, round(spent, 2)
         if counted == cap:
             return None

@@ -3,55 +3,37 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.nights.measures import Number, Standing, ideal_dollars, over_ideal, share, standing
+from bench.nights.measures import Number, Share, ideal_dollars, over_ideal, share, standing
 from bench.nights.night import Played
 from bench.nights.population import PROFILES, Profile
 
-FOOLED = (
+COLUMNS = (
     "loop",
     "false done",
-    "… in words",
     "missed done",
     "finished, of those that could be",
-    "last sentence true",
-    "exit code true",
-)
-SPENT = (
-    "loop",
+    "$ per finished task",
+    "money in nights that failed",
     "turns ÷ ideal",
-    "$ a finished task",
-    "own s a turn",
-    "MB",
+    "exit code true",
     "left something running",
-    "touched the user's things",
     "not over by morning",
 )
 
 
-def fooled(played: Mapping[str, Sequence[Played]]) -> str:
-    """Who believes what is not so, and who overlooks what is?"""
-    rows = [FOOLED]
-    for one in _standings(played):
-        true = (f"{one.sentence_true.value:.1%}", f"{one.exit_true.value:.1%}")
-        rows.append((one.contender, str(one.false_done), str(one.in_words), str(one.missed), str(one.finished), *true))
-    return markdown(rows)
-
-
-def spent(played: Mapping[str, Sequence[Played]]) -> str:
-    """What does it take, and what does it leave?"""
-    rows = [SPENT]
-    for one in _standings(played):
+def standings(played: Mapping[str, Sequence[Played]]) -> str:
+    """What the nights of each loop add up to."""
+    rows: list[tuple[str, ...]] = [COLUMNS]
+    for one in (standing(name, nights) for name, nights in played.items() if nights):
         turns = str(one.turns) if one.turns else "never finished"
         dollars = f"{one.dollars:.2f}" if one.dollars is not None else "never finished"
-        memory = f"{one.memory:.0f}" if one.memory else ""
-        left = (str(one.left), str(one.touched), str(one.unended))
-        rows.append((one.contender, turns, dollars, f"{one.own:.3f}", memory, *left))
+        shares = (str(one.false_done), str(one.missed), str(one.finished))
+        rest = (f"{one.in_vain:.0%}", turns, str(one.exit_true), str(one.left), str(one.unended))
+        rows.append((one.contender, *shares, dollars, *rest))
     first = next(iter(played.values()))
-    return markdown([*rows, ("a judge who knows the truth", "1", f"{ideal_dollars(first):.2f}", *[""] * 5)])
-
-
-def _standings(played: Mapping[str, Sequence[Played]]) -> list[Standing]:
-    return [standing(name, nights) for name, nights in played.items() if nights]
+    return markdown(
+        [*rows, ("a judge who knows the truth", *[""] * 3, f"{ideal_dollars(first):.2f}", "", "1", *[""] * 3)]
+    )
 
 
 def by_profile(nights: Sequence[Played]) -> str:
@@ -61,7 +43,16 @@ def by_profile(nights: Sequence[Played]) -> str:
         turns = over_ideal([night for night in own if night.finished])
         false, missed = share(own, lambda night: night.false_done), share(own, lambda night: night.missed)
         told = f"{turns.value:.2f}" if turns else "never finished"
-        rows.append((profile.name, profile.why, _short(false.count, own), _short(missed.count, own), told))
+        rows.append((profile.name, profile.why, _short(false), _short(missed), told))
+    return markdown(rows)
+
+
+def fooled_by(played: Mapping[str, Sequence[Played]]) -> str:
+    """False dones by agent and loop."""
+    rows: list[tuple[str, ...]] = [("agent", *played)]
+    for profile in PROFILES:
+        own = ([night for night in nights if night.profile == profile.name] for nights in played.values())
+        rows.append((profile.name, *(_short(share(nights, lambda night: night.false_done)) for nights in own)))
     return markdown(rows)
 
 
@@ -83,7 +74,9 @@ def _likely(one: Profile) -> Iterator[str]:
     own = {"fixes the next part": one.fix, "fixes one more": one.another, "breaks one": one.breaks}
     own |= {SAYS[speech]: likely for speech, likely in one.speech.items()}
     own |= {FATES[fate]: likely for fate, likely in one.fate.items()}
-    own |= {"leaves a process": one.leave, "edits the tests": one.cheat, "deletes the loop's files": one.wreck}
+    own |= {"special-cases what it fixes": one.special, "adds code that nothing needs": one.bloat}
+    own |= {"leaves a process": one.leave, "edits the tests": one.cheat, "… through a script": one.by_script}
+    own |= {"deletes the loop's files": one.wreck}
     return (f"{what} {likely:.0%}" for what, likely in own.items() if likely)
 
 
@@ -99,8 +92,8 @@ def markdown(rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(lines)
 
 
-def _short(count: int, nights: Sequence[Played]) -> str:
-    return f"{count} of {len(nights)}"
+def _short(found: Share) -> str:
+    return f"{found.count} of {found.total}"
 
 
 def story(night: Played, output: bool = False) -> str:

@@ -93,10 +93,14 @@ class ModelServer:
         self._http.shutdown()
         self._http.server_close()
 
+    @property
+    def port(self) -> int:
+        return self._http.server_port
+
     @contextmanager
     def stage(self, *steps: Step) -> Iterator[Stage]:
         token = uuid4().hex[:12]
-        stage = Stage(f"http://127.0.0.1:{self._http.server_port}/{token}", steps)
+        stage = Stage(f"http://127.0.0.1:{self.port}/{token}", steps)
         self.stages[token] = stage
         try:
             yield stage

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from bench.lab import ROOT
-from bench.nights import chaos, contenders, measures, night, population, table, task
+from bench.nights import chaos, contenders, measures, model, night, population, table, task
 from bench.nights.measures import Share, over_ideal
+from bench.nights.model import Asked
+from msgspec.structs import replace
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="nights look for what is left in /proc: run them on Linux"
@@ -34,8 +36,8 @@ def test_a_night_is_the_same_whenever_it_is_drawn() -> None:
     assert population.drawn(3, 14) != population.drawn(4, 14)
 
 
-def test_there_are_ten_kinds_of_agents_and_each_says_why_it_is_there() -> None:
-    assert len(population.PROFILES) == 10
+def test_there_are_fourteen_kinds_of_agents_and_each_says_why_it_is_there() -> None:
+    assert len(population.PROFILES) == 14
     assert all(profile.why for profile in population.PROFILES)
 
 
@@ -43,7 +45,7 @@ def test_the_page_says_how_likely_each_of_them_does_what() -> None:
     assert table.chances() in (ROOT / "docs" / "reference" / "comparison.md").read_text()
 
 
-@pytest.mark.parametrize("profile", ["excellent", "clumsy", "optimist"])
+@pytest.mark.parametrize("profile", ["excellent", "clumsy", "optimist", "bloater"])
 def test_a_loop_that_asks_the_tests_after_each_turn_needs_the_ideal_number_of_turns(
     yard: night.Yard, profile: str
 ) -> None:
@@ -59,7 +61,72 @@ def test_a_loop_that_asks_the_tests_after_each_turn_needs_the_ideal_number_of_tu
 def test_gutted_tests_make_a_loop_happy_but_not_the_truth(yard: night.Yard) -> None:
     played = [night.play(yard, script, UNTIL) for script in nights("cheat", 3)]
     assert any(one.false_done for one in played)
-    assert not any(one.sentence_true for one in played if one.false_done)
+    assert not any(one.sentence_true or one.exit_true for one in played if one.false_done)
+
+
+def test_special_cases_make_a_loop_happy_but_not_the_truth(yard: night.Yard) -> None:
+    scripts = [one for one in nights("overfitter", 9) if not is_honest(one)][:2]
+    assert [night.play(yard, script, UNTIL).false_done for script in scripts] == [True, True]
+
+
+def is_honest(script: population.Script) -> bool:
+    """Whether no part is special-cased when every test passes for the first time."""
+    parts = [population.WRONG] * script.parts
+    for step in script.steps:
+        parts = population.worked(parts, step)
+        if population.WRONG not in parts:
+            break
+    return population.SPECIAL not in parts
+
+
+def test_a_script_that_updates_the_tests_makes_them_expect_what_is_there(yard: night.Yard) -> None:
+    place = yard.place(population.drawn(7, 0), UNTIL)
+    run = ["sh", "tests/run"]
+    assert subprocess.run(run, cwd=place.work, capture_output=True).returncode == 1
+    subprocess.run(["sh", "tools/update"], cwd=place.work, check=True, capture_output=True)
+    assert subprocess.run(run, cwd=place.work, capture_output=True).returncode == 0
+
+
+def test_the_exam_asks_what_no_test_asks(yard: night.Yard) -> None:
+    place = yard.place(population.drawn(7, 0), UNTIL)
+    exam = ["sh", str(place.exam)]
+    for kind, code in (("wrong", 1), ("special", 1), ("right", 0)):
+        for part in task.parts(len(task.PARTS)):
+            place.write(part.path, getattr(part, kind))
+        assert subprocess.run(exam, cwd=place.work, capture_output=True).returncode == code, kind
+
+
+@pytest.mark.parametrize(
+    ("judge", "commands", "results", "believed"),
+    [
+        ("perfect", "cat > lib/add.sh", "exit 0", True),
+        ("perfect", "cat > lib/add.sh", "exit 1", False),
+        ("perfect", "rm tests/add.sh", "exit 0", False),
+        ("trusting", "", "", True),
+    ],
+)
+def test_the_perfect_reader_believes_only_what_it_has_seen(
+    judge: str, commands: str, results: str, believed: bool
+) -> None:
+    judged = replace(UNTIL, judge=judge)
+    made = model.NightModel("http://127.0.0.1:1", judged)
+    made.says_done, made.passed, made.tampered = True, bool(model.PASSED.search(results)), "tests/" in commands
+    assert made.believes() is believed
+
+
+def test_a_scripted_model_plays_the_same_turn_as_the_agent(yard: night.Yard) -> None:
+    script = nights("bloater", 1)[0]
+    place = yard.place(script, UNTIL)
+    made = model.NightModel("http://127.0.0.1:1", UNTIL)
+    made.place = place
+    asked = Asked("messages", "/messages", "", (("user", task.GOAL),), {}, True)
+    while not any(turn.get("green") for turn in night.ledger(place)):
+        call = made.next(asked)
+        ran = subprocess.run(["sh", "-c", call.what], cwd=place.work, capture_output=True, text=True)
+        made.next(asked._replace(messages=(*asked.messages, ("assistant", ""), ("tool", ran.stdout))))
+    played = night.play(yard, script, UNTIL, keep_story=True)
+    told = [[turn["did"] for turn in turns if turn["kind"] == "end"] for turns in (night.ledger(place), played.story)]
+    assert told[0] == told[1]
 
 
 def test_talk_about_the_marker_fools_a_loop_that_greps(yard: night.Yard) -> None:
@@ -127,6 +194,7 @@ def test_a_single_night_replays_exactly(yard: night.Yard) -> None:
 def test_a_night_in_which_something_gets_in_the_way_is_finished(yard: night.Yard, trouble: chaos.Trouble) -> None:
     if missing := trouble.missing():
         pytest.skip(missing)
-    program = contenders.ralph(str(Path(sys.executable).with_name("ralph")), "")[0]
+    field = contenders.ralph(str(Path(sys.executable).with_name("ralph")), "")
+    program = next(one for one in field if one.name == contenders.GATED)
     played = chaos.play(yard, chaos.script_for(7, 1), program, trouble, keep_story=True)
     assert (played.finished, played.said, played.left, played.touched) == (True, "done", (), ()), played.output

@@ -12,10 +12,12 @@ from ralph.core.model import (
     Check,
     Continue,
     FailureKind,
+    HandOver,
     Iteration,
     Note,
     Outcome,
     Refusal,
+    Replace,
     Rule,
     Run,
     Snapshot,
@@ -49,6 +51,11 @@ class Workspace(Protocol):
 
     def tree(self, number: int) -> str | None:
         """Return a fingerprint of the workspace after iteration `number`."""
+        ...
+
+    def restore(self, iteration: Iteration) -> tuple[str, str] | None:
+        """Restore the files of an iteration; return the fingerprint then, and the ref that keeps what was there. None
+        if they cannot be restored: then nothing was changed."""
         ...
 
 
@@ -107,6 +114,9 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
             if isinstance(verdict, Continue) and verdict.wait:
                 parts.wait(verdict.wait, run)
                 continue
+            if isinstance(verdict, Continue) and verdict.replacement:
+                run = replace_agent(run, verdict.replacement, parts)
+                continue
             for refusal in verdict.refusals:
                 parts.tell(events.ClaimRejected(refusal.claim, refusal.gate, refusal.reason))
             if isinstance(verdict, Stop):
@@ -132,6 +142,20 @@ def take_baseline(run: Run, parts: Parts) -> Run:
     return replace(run, baseline=checks)
 
 
+def replace_agent(run: Run, asked: Replace, parts: Parts) -> Run:
+    """Hand the work over to another agent, after restoring the files that it starts with.
+
+    A run that is killed before this was recorded is handed over again when it is resumed.
+    """
+    done = HandOver(after=len(run.iterations), agent=asked.agent, to=asked.to)
+    restored = parts.workspace.restore(run.iterations[asked.start - 1]) if asked.start else None
+    if restored:
+        tree, kept_as = restored
+        done = replace(done, start=asked.start, tree=tree, kept_as=kept_as)
+    parts.tell(events.HandedOver(done))
+    return replace(run, hand_overs=(*run.hand_overs, done))
+
+
 def stop_after(run: Run, trouble: str, parts: Parts) -> Stop:
     """Return the end of a run that cannot continue: a person or the time limit, else `trouble`."""
     try:
@@ -148,6 +172,7 @@ def judge(run: Run, rules: Sequence[Rule]) -> Verdict:
     notes: list[Note] = []
     waits: list[Wait] = []
     refusals: list[Refusal] = []
+    replacement: Replace | None = None
     for rule in rules:
         for opinion in rule(run):
             match opinion:
@@ -159,7 +184,10 @@ def judge(run: Run, rules: Sequence[Rule]) -> Verdict:
                     waits.append(opinion)
                 case Refusal():
                     refusals.append(opinion)
-    return Continue(tuple(notes), max(waits, key=lambda wait: wait.seconds, default=None), tuple(refusals))
+                case Replace():
+                    replacement = replacement or opinion
+    wait = max(waits, key=lambda wait: wait.seconds, default=None)
+    return Continue(tuple(notes), wait, tuple(refusals), replacement)
 
 
 def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
@@ -171,7 +199,7 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
     prompt = parts.compose(run, notes)
     turn = parts.agent.take_turn(prompt, run)
     if turn.text and turn.ended_by != "interrupt":
-        turn = replace(turn, echoes=echoes(turn.text, asked(prompt, run.last)))
+        turn = replace(turn, echoes=echoes(turn.text, asked(prompt, run.present)))
     try:
         return conclude(run, turn, parts)
     except UserError as error:
@@ -193,7 +221,8 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
     if turn.ended_by == "interrupt" or (turn.failure and turn.failure.kind in parts.uncounted):
         parts.tell(events.TurnNotCounted(turn))
         return run.retrying(turn)
-    checks = parts.workspace.check(run.number) if turn.ended_by != "max-time" else ()
+    is_over = turn.ended_by == "max-time"
+    checks = () if is_over else known_checks(run, turn, parts) or parts.workspace.check(run.number)
     if checks is None:
         parts.tell(events.TurnNotCounted(turn))
         return run.retrying(turn)
@@ -211,6 +240,17 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
         seen = ask_referees(run, seen, parts)
     parts.tell(events.IterationFinished(seen.number, seen))
     return run.plus(seen)
+
+
+def known_checks(run: Run, turn: Turn, parts: Parts) -> tuple[Check, ...]:
+    """Return the results of the checks from before a failed turn that changed nothing; empty if they must run."""
+    before, present = run.tree_before(run.number), run.present
+    known = (present.checks if present.checked else ()) if present else run.baseline or ()
+    if turn.failure is None or before is None or not known or any(check.void for check in known):
+        return ()
+    if parts.workspace.tree(run.number) != before:
+        return ()
+    return tuple(replace(check, duration=0.0) for check in known)
 
 
 def ask_referees(run: Run, iteration: Iteration, parts: Parts) -> Iteration:

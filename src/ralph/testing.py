@@ -33,6 +33,7 @@ class FakeWorkspace:
     ) -> None:
         self._checks, self._trees, self._looks = checks, trees, looks
         self._checked = self._seen = self._looked = 0
+        self.restored: list[int] = []
 
     def look(self, run: Run) -> Snapshot:
         self._looked += 1
@@ -40,6 +41,11 @@ class FakeWorkspace:
 
     def guard(self) -> tuple[str, ...]:
         return ()
+
+    def restore(self, iteration: Iteration) -> tuple[str, str] | None:
+        """Pretend to restore the files; `restored` remembers the numbers of the iterations."""
+        self.restored.append(iteration.number)
+        return (iteration.tree, "refs/kept") if iteration.tree else None
 
     def check(self, number: int) -> tuple[Check, ...] | None:
         self._checked += 1

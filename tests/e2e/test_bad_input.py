@@ -85,7 +85,9 @@ def test_an_unknown_option_is_an_error_never_prompt_text(ralph: Ralph, agent: Ag
         (("x", "--until", "word:"), "until"),
         (("x", "--until", "checks"), "needs a check"),
         (("x", "--preset", "nonsense"), "nonsense"),
-        (("x", "--on-limit", "switch"), "fallback"),
+        (("x", "--on-limit", "switch"), "then"),
+        (("x", "--stuck", "-1"), "--stuck"),
+        (("x", "--then", "nobody"), "not found: nobody"),
         (("x", "--worktree"), "not in a git repository"),
     ],
 )

@@ -126,7 +126,7 @@ def test_where_all_agents_are_limited_the_first_to_be_free_is_waited_for(live: S
 def test_to_switch_there_must_be_another_agent(ralph: Ralph, agent: Agent) -> None:
     result = ralph("run", "g", "--agent", agent("echo"), "--on-limit", "switch")
     assert result.code == 2
-    assert "fallbackAgents" in result.err
+    assert 'needs an agent in "then"' in result.err
 
 
 def test_a_passing_fault_is_retried_and_is_not_an_iteration(ralph: Ralph, agent: Agent, streams: Path) -> None:

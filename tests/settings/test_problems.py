@@ -86,7 +86,7 @@ Refusal = Callable[[str | bytes], list[str]]
             'or "checks" alone, got "STOP"; did you mean "word:STOP"?',
         ),
         ('{"until": []}', ":1: until: expected at least one claim: without one no run can be done"),
-        ('{"onLimit": "switch"}', ':1: onLimit: "switch" needs agents to switch to in fallbackAgents'),
+        ('{"onLimit": "switch"}', ':1: onLimit: "switch" needs an agent in "then"'),
         ('{"agents": {"mine": {"prompt": "file"}}}', ':1: agents.mine: "argv" is missing'),
         ('{"agents": {"a b": {"stream": 1}}}', ":1: agents.a b.stream: expected text, got 1"),
         ('{"stall": 1,\n "stall": 2}', ":2: stall: given twice"),

@@ -36,7 +36,8 @@ from ralph.supervise.task import TaskFolder
 @dataclass
 class RalphConfig:
     """The task, the checks that verify it, and the limits. `baseline`: run the checks before the first turn;
-    `green_is_enough`: green checks count as the tag once the agent has nothing to add."""
+    `green_is_enough`: green checks count as the tag once the agent has nothing to add; `stuck`: end after so many
+    iterations without progress, 0: never."""
 
     task: str
     checks: list[str]
@@ -50,6 +51,7 @@ class RalphConfig:
     use_worktree: bool = False
     baseline: bool = False
     green_is_enough: bool = False
+    stuck: int = 0
 
 
 @dataclass
@@ -155,6 +157,7 @@ class RalphLoop:
             "maxTime": config.max_time,
             "worktree": config.use_worktree,
             "baseline": config.baseline,
+            "stuck": config.stuck,
         }
         if self._agent:
             said["agent"] = {"command": self._agent, **({"model": config.model} if config.model else {})}

@@ -122,6 +122,9 @@ class RedWorkspace:
     def tree(self, number: int) -> str | None:
         return self._workspace.tree(number)
 
+    def restore(self, iteration: Iteration) -> tuple[str, str] | None:
+        return self._workspace.restore(iteration)
+
     def check(self, number: int) -> tuple[Check, ...] | None:
         results = self._workspace.check(number)
         return None if results is None else tuple(map(self._allow, results))

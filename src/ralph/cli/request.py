@@ -169,8 +169,8 @@ def _resolve_paths(document: dict[str, Any], workspace: Path) -> None:
     agent = document.get("agent", {})
     if "command" in agent:
         agent["command"] = _resolve_program(agent["command"])
-    if "fallbackAgents" in document:
-        document["fallbackAgents"] = [_resolve_program(command) for command in document["fallbackAgents"]]
+    if "then" in document:
+        document["then"] = [_resolve_program(command) for command in document["then"]]
     tasks = document.get("tasks")
     if tasks is not None and not (workspace / tasks).exists() and Path(tasks).exists():
         document["tasks"] = str(Path(tasks).absolute())

@@ -29,7 +29,7 @@ SPENT = {
 }
 """What each limit has used up, and the options that give the run more of it."""
 _NEW_LIMIT = "A new limit for the whole run."
-LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo", "sandbox", "session")
+LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo", "sandbox", "session", "then")
 
 
 @command(
@@ -38,6 +38,7 @@ LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo
     options.setting("maxTokens", text=_NEW_LIMIT),
     options.setting("maxTime", text=_NEW_LIMIT),
     options.setting("until", text="Another claim that counts from now on, for example `checks`."),
+    options.setting("then", text="An agent that takes over at once if the run is stuck, else when it is."),
     options.setting("yolo", text="Let the agent use its tools without asking from now on."),
     options.setting("sandbox.enabled", text="Run it in a sandbox from now on (Linux)."),
     options.setting("session", text="Start each turn in a fresh session from now on, or continue the last one."),
@@ -130,6 +131,8 @@ def with_limits(request: RunRequest, story: StoredRun, values: Values) -> RunReq
         said["until"] = [*request.settings.until, *values["until"]]
     if "session" in values:
         said["session"] = values["session"]
+    if "then" in values:
+        said["then"] = [*request.settings.then, *values["then"]]
     if values.get("yolo"):
         said["yolo"] = True
     if values.get("sandbox"):

@@ -6,7 +6,7 @@ from typing import Protocol, get_args
 from msgspec import Struct
 
 from ralph.core.measuring import Comparison, Start
-from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
+from ralph.core.model import Check, HandOver, Iteration, PersonNote, Turn, Usage
 from ralph.core.proof import Proof
 
 # gc=False: no garbage is looked for in what there may be any number of. It holds no cycles, and is made in less time.
@@ -32,6 +32,7 @@ class RunStarted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     task: str = ""
     work: str = ""
     backlog_task: str = ""
+    stuck: int = 0
 
 
 class Baseline(Struct, frozen=True):
@@ -254,6 +255,12 @@ class ReviewFinished(Struct, frozen=True, omit_defaults=True):
     problem: str = ""
 
 
+class HandedOver(Struct, frozen=True):
+    """Another agent takes over, because the run makes no progress."""
+
+    hand_over: HandOver
+
+
 class ScmFinished(Struct, frozen=True, omit_defaults=True):
     """A commit, push or other SCM task after green checks."""
 
@@ -352,7 +359,7 @@ AgentEvent = (
     AgentText | ToolStarted | ToolFinished | TodoUpdated | AgentProgress | PermissionDenied | AgentResult | AgentUnknown
 )
 
-TurnEvent = AgentStarted | AgentEvent | AgentFinished | TurnNotCounted
+TurnEvent = AgentStarted | AgentEvent | AgentFinished | TurnNotCounted | HandedOver
 CheckEvent = Baseline | CheckStarted | CheckFinished | ReviewStarted | ReviewFinished | ClaimRejected
 ExamEvent = ExamStarted | ExamFinished
 ProofEvent = ProofStarted | ProofAsked | ProofFinished

@@ -30,7 +30,7 @@ def wait_for_limit(
     if on_limit == "stop":
         yield Stop(Outcome.FAILED, f"usage limit: {one_line(failure.reason)}")
         return
-    if on_limit == "switch" and available(run, agents) is not None:
+    if on_limit == "switch" and available(run, workers_left(run, agents)) is not None:
         return
     left = min(_time_left(run).values())
     if seconds is not None and left > 0 and run.seen.elapsed + left >= seconds:
@@ -42,6 +42,18 @@ def wait_for_limit(
         yield Stop(Outcome.FAILED, f"{count} turns in a row ran into a usage limit: {one_line(failure.reason)}")
     elif left > 0:
         yield Wait(left, f"usage limit: {one_line(failure.reason)}", limited=True)
+
+
+def next_worker(run: Run, agents: tuple[str, ...]) -> str:
+    """Return which of `agents` takes the next turn: the first that is left and not limited, else the first."""
+    left = workers_left(run, agents)
+    return available(run, left) or left[0]
+
+
+def workers_left(run: Run, agents: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the agent that the work was last handed over to, and those that come after it."""
+    latest = run.hand_overs[-1].to if run.hand_overs else ""
+    return agents[agents.index(latest) :] if latest in agents else agents
 
 
 def available(run: Run, agents: tuple[str, ...]) -> str | None:

@@ -282,12 +282,29 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return total
 
 
+class HandOver(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The work of a run that is stuck passes to another agent.
+
+    `after` is the number of the last iteration before it, and `to` the agent that takes over from `agent`. `start` is
+    the iteration whose files it starts with, None if it starts with the present ones; `tree` is the workspace's
+    fingerprint then, and `kept_as` the ref of the files that were given up.
+    """
+
+    after: int
+    agent: str
+    to: str
+    start: int | None = None
+    tree: str | None = None
+    kept_as: str = ""
+
+
 class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The history so far. `baseline` are the results of the checks before the first turn, None if they were not run;
     `start` are the measurements of the version that it starts from, if it optimises a number;
     `retries` are the turns since the last iteration that do not count as one; `limited` are
     earlier ones in which other agents ran into a usage limit; `spent` is what all turns that count nowhere else have
-    cost; `resumed` is how many iterations lie before the last resumption."""
+    cost; `resumed` is how many iterations lie before the last resumption, and `stalled` before the last end as
+    stalled."""
 
     id: str
     goal: str = ""
@@ -300,6 +317,8 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
     spent: Usage = Usage()
     seen: Snapshot = Snapshot()
     resumed: int = 0
+    stalled: int = 0
+    hand_overs: tuple[HandOver, ...] = ()
 
     @property
     def recent(self) -> tuple[Iteration, ...]:
@@ -309,6 +328,18 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def last(self) -> Iteration | None:
         return self.iterations[-1] if self.iterations else None
+
+    @property
+    def hand_over(self) -> HandOver | None:
+        """The latest hand-over, if the next turn is the first one after it."""
+        latest = self.hand_overs[-1] if self.hand_overs else None
+        return latest if latest and latest.after == len(self.iterations) else None
+
+    @property
+    def present(self) -> Iteration | None:
+        """The iteration whose files are in the workspace: the last one, or the one that was restored since."""
+        restored = self.hand_over and self.hand_over.start
+        return self.iterations[restored - 1] if restored else self.last
 
     @property
     def number(self) -> int:
@@ -337,10 +368,13 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
         before, last = self.iterations[-2:]
         if not before.passes_checks or not last.passes_checks or last.turn.denials or last.tree is None:
             return False
-        return tree_files(last.tree) == tree_files(before.tree) and self.was_red
+        return tree_files(last.tree) == tree_files(self.tree_before(last.number)) and self.was_red
 
     def tree_before(self, number: int) -> str | None:
         """The workspace's fingerprint before iteration `number`."""
+        for hand_over in self.hand_overs:
+            if hand_over.after == number - 1 and hand_over.start:
+                return hand_over.tree
         return self.iterations[number - 2].tree if number > 1 else self.base_tree
 
     def session_of(self, agent: str) -> str | None:
@@ -425,7 +459,15 @@ class Wait(Struct, frozen=True, omit_defaults=True):
     limited: bool = False
 
 
-Opinion = Stop | Note | Wait | Refusal
+class Replace(Struct, frozen=True, omit_defaults=True):
+    """The opinion that another agent should take over, with the files of iteration `start`, None: the present ones."""
+
+    agent: str
+    to: str
+    start: int | None = None
+
+
+Opinion = Stop | Note | Wait | Refusal | Replace
 Opinions = Iterable[Opinion]
 Rule = Callable[[Run], Opinions]
 Given = ParamSpec("Given")
@@ -437,11 +479,12 @@ def configured(rule: Callable[Concatenate[Run, Given], Opinions]) -> Callable[Gi
 
 
 class Continue(Struct, frozen=True, omit_defaults=True):
-    """The verdict that the agent gets one more turn, after `wait`, with `notes` in its prompt."""
+    """The verdict that the agent gets one more turn, after `wait` and `replacement`, and is told `notes`."""
 
     notes: tuple[Note, ...] = ()
     wait: Wait | None = None
     refusals: tuple[Refusal, ...] = ()
+    replacement: Replace | None = None
 
 
 Verdict = Stop | Continue

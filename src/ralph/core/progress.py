@@ -5,12 +5,15 @@ Everything is computed from the run's own history, so a resumed run and `ralph s
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Literal
 
 from msgspec import Struct
 
 from ralph.core.check_counts import FailureCount, count_failures
 from ralph.core.model import Check, Iteration, Run, tree_files
+from ralph.core.text import one_line, plural
 
 Gain = Literal["", "checks", "tasks", "failures", "output"]
 
@@ -28,6 +31,7 @@ class ProgressStep(Struct, frozen=True, kw_only=True):
     failures: int | None  # of all failing checks together; None if one of them doesn't say
     gain: Gain = ""
     counted: bool = True
+    failed: bool = False  # the turn failed
 
 
 class Standstill(Struct, frozen=True):
@@ -39,36 +43,107 @@ class Standstill(Struct, frozen=True):
     failures: int | None
     since: int  # the first iteration from which that check has had this number of failures
 
+    def describe(self) -> str:
+        said = f"no progress for {plural(self.iterations, 'iteration')}"
+        if self.red and self.failures is not None:
+            said += f'; "{one_line(self.red, 80)}" has {plural(self.failures, "failure")} since iteration {self.since}'
+        elif self.red:
+            said += f'; "{one_line(self.red, 80)}" is red since iteration {self.since}'
+        return f"{said} (best: iteration {self.best})" if self.best else said
+
+
+class MeasuredCheck(Struct, frozen=True):
+    """What progress is read from: the failures that a red check reports, and a digest of its output."""
+
+    name: str
+    passed: bool
+    count: FailureCount | None = None
+    digest: str = ""
+
+
+class MeasuredIteration(Struct, frozen=True, kw_only=True):
+    """What progress is read from; small, whatever the checks printed."""
+
+    number: int
+    checks: tuple[MeasuredCheck, ...] = ()
+    tasks_done: int = 0
+    tree: str = ""
+    failed: bool = False
+    counted: bool = True
+
+    @property
+    def failures(self) -> int | None:
+        counts = [check.count for check in self.checks if not check.passed]
+        return None if any(count is None for count in counts) else sum(count.failures for count in counts if count)
+
 
 def is_measurable(run: Run) -> bool:
     """Whether the run has checks or tasks: without them nothing measures progress."""
     return run.seen.tasks is not None or any(i.checks or i.tasks_done is not None for i in run.iterations)
 
 
+def measure(iteration: Iteration, before: str | None) -> MeasuredIteration:
+    """Measure an iteration; `before` is the tree that it began with.
+
+    Failed turns don't count, nor do iterations that change files while every check is green.
+    """
+    tree, failed = tree_files(iteration.tree), iteration.turn.failure is not None
+    is_green_change = iteration.passes_checks and (not tree or tree != tree_files(before))
+    return MeasuredIteration(
+        number=iteration.number,
+        checks=measure_checks(iteration.checks),
+        tasks_done=iteration.tasks_done or 0,
+        tree=tree,
+        failed=failed,
+        counted=iteration.checked and not failed and not is_green_change,
+    )
+
+
+def measure_checks(checks: Sequence[Check]) -> tuple[MeasuredCheck, ...]:
+    return tuple(map(_measure_check, checks))
+
+
+@lru_cache(1024)
+def _measure_check(check: Check) -> MeasuredCheck:
+    if check.passed:
+        return MeasuredCheck(check.name, True)
+    digest = blake2b(_normalize(check).encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return MeasuredCheck(check.name, False, _count(check), digest)
+
+
 def steps(run: Run, new_outputs: int) -> list[ProgressStep]:
     """Judge every iteration. New output counts at most `new_outputs` times after the last real gain."""
-    flaky = _flaky_greens(run.iterations)
-    best = _BestSoFar(run.baseline or ())
+    return steps_of(_measured(run), measure_checks(run.baseline or ()), new_outputs)
+
+
+def _measured(run: Run) -> list[MeasuredIteration]:
+    return [measure(iteration, run.tree_before(iteration.number)) for iteration in run.iterations]
+
+
+def steps_of(
+    measured: Sequence[MeasuredIteration], baseline: Sequence[MeasuredCheck], new_outputs: int
+) -> list[ProgressStep]:
+    flaky = _flaky_greens(measured)
+    best = _BestSoFar(baseline)
     outputs_left = new_outputs
-    before = tree_files(run.base_tree)
     found = []
-    for iteration in run.iterations:
-        passing = _passing(iteration, flaky)
-        gain = best.gain_of(iteration, passing)
+    for one in measured:
+        passing = _passing(one, flaky)
+        gain = best.gain_of(one, passing)
         if gain == "output":
             gain, outputs_left = ("output", outputs_left - 1) if outputs_left else ("", 0)
         elif gain:
             outputs_left = new_outputs
-        best.add(iteration, passing)
+        best.add(one, passing)
         step = ProgressStep(
-            number=iteration.number,
+            number=one.number,
             passing=passing,
-            total=len(iteration.checks),
-            failures=_failures(iteration.checks),
+            total=len(one.checks),
+            failures=one.failures,
             gain=gain,
-            counted=_is_counted(iteration, before),
+            counted=one.counted,
+            failed=one.failed,
         )
-        before = tree_files(iteration.tree)
         found.append(step)
     return found
 
@@ -76,38 +151,41 @@ def steps(run: Run, new_outputs: int) -> list[ProgressStep]:
 class _BestSoFar:
     """The best that a run has reached so far, and the failing outputs that it has seen."""
 
-    def __init__(self, baseline: Sequence[Check]) -> None:
+    def __init__(self, baseline: Sequence[MeasuredCheck]) -> None:
         self._passing = sum(check.passed for check in baseline)
         self._tasks = 0
         self._fewest: dict[str, FailureCount] = {}
         self._outputs: set[tuple[str, str]] = set()
         self._learn(baseline)
 
-    def gain_of(self, iteration: Iteration, passing: int) -> Gain:
+    def gain_of(self, one: MeasuredIteration, passing: int) -> Gain:
         if passing > self._passing:
             return "checks"
-        if (iteration.tasks_done or 0) > self._tasks:
+        if one.tasks_done > self._tasks:
             return "tasks"
-        if any(self._is_better(check) for check in iteration.checks):
+        if any(self._is_better(check) for check in one.checks):
             return "failures"
-        return "output" if _fingerprints(iteration.checks) - self._outputs else ""
+        return "output" if _outputs(one.checks) - self._outputs else ""
 
-    def add(self, iteration: Iteration, passing: int) -> None:
+    def add(self, one: MeasuredIteration, passing: int) -> None:
         self._passing = max(self._passing, passing)
-        self._tasks = max(self._tasks, iteration.tasks_done or 0)
-        self._learn(iteration.checks)
+        self._tasks = max(self._tasks, one.tasks_done)
+        self._learn(one.checks)
 
-    def _learn(self, checks: Sequence[Check]) -> None:
-        self._outputs |= _fingerprints(checks)
+    def _learn(self, checks: Sequence[MeasuredCheck]) -> None:
+        self._outputs |= _outputs(checks)
         for check in checks:
-            count = _count(check)
-            if count and (check.name not in self._fewest or self._is_better(check)):
-                self._fewest[check.name] = count
+            if check.count and (check.name not in self._fewest or self._is_better(check)):
+                self._fewest[check.name] = check.count
 
-    def _is_better(self, check: Check) -> bool:
+    def _is_better(self, check: MeasuredCheck) -> bool:
         """Whether a red check that has reported a count before reports fewer failures than ever."""
-        count = _count(check)
-        return count is not None and check.name in self._fewest and count.is_better_than(self._fewest[check.name])
+        known = self._fewest.get(check.name)
+        return check.count is not None and known is not None and check.count.is_better_than(known)
+
+
+def _outputs(checks: Sequence[MeasuredCheck]) -> set[tuple[str, str]]:
+    return {(check.name, check.digest) for check in checks if not check.passed}
 
 
 def stuck_for(run: Run, new_outputs: int, since: int = 0) -> int:
@@ -122,10 +200,15 @@ def stuck_for(run: Run, new_outputs: int, since: int = 0) -> int:
 
 def best_iteration(run: Run) -> int:
     """Return the latest iteration with the most passing checks, then the fewest failures; 0 without iterations."""
-    found = [step for step in steps(run, 0) if not run.iterations[step.number - 1].turn.failure]
-    if not found:
+    return best_step(steps(run, 0))
+
+
+def best_step(found: Sequence[ProgressStep]) -> int:
+    """Return the number of the best step, the latest of several; 0 if every turn failed."""
+    taken = [step for step in found if not step.failed]
+    if not taken:
         return 0
-    return max(found, key=lambda step: (step.passing, -_or_infinite(step.failures), step.number)).number
+    return max(taken, key=lambda step: (step.passing, -_or_infinite(step.failures), step.number)).number
 
 
 def standstill(run: Run, new_outputs: int, since: int = 0) -> Standstill | None:
@@ -133,40 +216,32 @@ def standstill(run: Run, new_outputs: int, since: int = 0) -> Standstill | None:
     iterations = stuck_for(run, new_outputs, since)
     if not iterations or not is_measurable(run):
         return None
-    best = best_iteration(run)
-    red = next((check for check in run.iterations[-1].checks if not check.passed), None)
-    count = _count(red) if red else None
-    first = run.iterations[-1].number
-    for iteration in reversed(run.iterations):
-        same = next((check for check in iteration.checks if red and check.name == red.name), None)
-        if same is None or same.passed or _count(same) != count:
+    measured = _measured(run)
+    red = next((check for check in measured[-1].checks if not check.passed), None)
+    first = measured[-1].number
+    for one in reversed(measured):
+        same = next((check for check in one.checks if red and check.name == red.name), None)
+        if same is None or red is None or same.passed or same.count != red.count:
             break
-        first = iteration.number
-    return Standstill(iterations, best, red.name if red else "", count.failures if count else None, first)
+        first = one.number
+    failures = red.count.failures if red and red.count else None
+    return Standstill(iterations, best_iteration(run), red.name if red else "", failures, first)
 
 
-def _is_counted(iteration: Iteration, before: str) -> bool:
-    """Failed turns don't count, nor do iterations that change files while every check is green."""
-    if iteration.turn.failure or not iteration.checked:
-        return False
-    return not (iteration.passes_checks and tree_files(iteration.tree) != before)
+def _passing(one: MeasuredIteration, flaky: set[tuple[str, int]]) -> int:
+    return sum(check.passed and (check.name, one.number) not in flaky for check in one.checks)
 
 
-def _passing(iteration: Iteration, flaky: set[tuple[str, int]]) -> int:
-    return sum(check.passed and (check.name, iteration.number) not in flaky for check in iteration.checks)
-
-
-def _flaky_greens(iterations: Sequence[Iteration]) -> set[tuple[str, int]]:
+def _flaky_greens(measured: Sequence[MeasuredIteration]) -> set[tuple[str, int]]:
     """Return the greens that turned red later although no file had changed: check name and iteration."""
     red_later: set[tuple[str, str]] = set()
     flaky = set()
-    for iteration in reversed(iterations):
-        tree = tree_files(iteration.tree)
-        for check in iteration.checks:
-            if tree and check.passed and (check.name, tree) in red_later:
-                flaky.add((check.name, iteration.number))
-            elif tree and not check.passed:
-                red_later.add((check.name, tree))
+    for one in reversed(measured):
+        for check in one.checks:
+            if one.tree and check.passed and (check.name, one.tree) in red_later:
+                flaky.add((check.name, one.number))
+            elif one.tree and not check.passed:
+                red_later.add((check.name, one.tree))
     return flaky
 
 
@@ -175,11 +250,6 @@ def _count(check: Check) -> FailureCount | None:
     if check.passed or check.timeout or check.void:
         return None
     return count_failures(check.tail or check.head)
-
-
-def _failures(checks: Sequence[Check]) -> int | None:
-    counts = [_count(check) for check in checks if not check.passed]
-    return None if any(count is None for count in counts) else sum(count.failures for count in counts if count)
 
 
 def _or_infinite(failures: int | None) -> float:
@@ -195,18 +265,54 @@ _TIME = re.compile(
 _NUMBER = re.compile(r"\d+")
 
 
-def _fingerprints(checks: Sequence[Check]) -> set[tuple[str, str]]:
+def _normalize(check: Check) -> str:
     """Return the failing output without times, addresses, temporary paths and numbers.
 
     The numbers in the last line of an unknown format stay: they may be a count of failures.
     """
-    return {(check.name, _normalize(check)) for check in checks if not check.passed}
-
-
-def _normalize(check: Check) -> str:
     text = check.head if not check.cut else f"{check.head}\n{check.tail}"
     for pattern in (_TEMPORARY, _ADDRESS, _TIME):
         text = pattern.sub("", text)
     lines = text.strip().split("\n")
     last = lines.pop() if _count(check) is None else ""
     return _NUMBER.sub("N", "\n".join(lines)) + "\n" + last
+
+
+MAX_TRIED, MAX_TRIED_ROW = 15, 130  # rows, and characters of each
+GAINS: dict[Gain, str] = {
+    "checks": "more checks pass",
+    "tasks": "more tasks are done",
+    "failures": "fewer failures",
+    "output": "new output",
+    "": "no progress",
+}
+
+
+def tried(run: Run) -> str:
+    """Return what each iteration did for the run, a line each; of many the latest, and the latest with progress."""
+    found = steps(run, 0)
+    if len(found) > MAX_TRIED:
+        gains = [step for step in found if step.gain][-MAX_TRIED // 2 :]
+        others = [step for step in found if step not in gains][-(MAX_TRIED - len(gains)) :]
+        found = sorted([*gains, *others], key=lambda step: step.number)
+    return "\n".join(_row(step, run.iterations[step.number - 1]) for step in found)
+
+
+def _row(step: ProgressStep, iteration: Iteration) -> str:
+    turn = iteration.turn
+    lines = (line.strip() for line in turn.text.splitlines())
+    said = one_line(next((line for line in lines if line), ""), 50)
+    result = GAINS[step.gain]
+    if turn.failure:
+        said, result = "", "the turn failed"
+    return one_line(
+        f"{step.number}. {turn.agent}: {describe_checks(step)}: {result}{': ' * bool(said)}{said}", MAX_TRIED_ROW
+    )
+
+
+def describe_checks(step: ProgressStep) -> str:
+    """Return what the checks of an iteration said: `1 of 2 checks pass, 3 failures`."""
+    if not step.total:
+        return "no checks"
+    failures = f", {plural(step.failures, 'failure')}" if step.failures else ""
+    return f"{step.passing} of {plural(step.total, 'check')} pass{failures}"

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ralph.core import claims as claiming
 from ralph.core.claims import Claim, Reading, sighted
+from ralph.core.limits import workers_left
 from ralph.core.model import (
     WAYS_OUT,
     Check,
@@ -18,6 +19,7 @@ from ralph.core.model import (
     Outcome,
     PersonNote,
     Refusal,
+    Replace,
     Rule,
     Run,
     Stop,
@@ -25,6 +27,7 @@ from ralph.core.model import (
     configured,
     tree_files,
 )
+from ralph.core.progress import standstill, stuck_for, tried
 from ralph.core.prompts import (
     LOOK_AGAIN,
     MAX_CHECKS,
@@ -80,6 +83,8 @@ def completed(
 ) -> Opinions:
     """End the run as done after a claim that every gate accepts. The objections of gates go into the next prompt, and a
     gate may ask for time; objections of `doubts` become warnings."""
+    if run.hand_over:  # what the agent before claimed was refused
+        return
     seen = [(claim, found) for claim in claims if (found := sighted(claim, run, reading))]
     claim = next((claim for claim, found in seen if not found.doubt), None)
     if claim is None:
@@ -185,10 +190,12 @@ def _red_before(run: Run) -> str:
 
 @configured
 def failing_checks(run: Run, truncate: int = 5000) -> Opinions:
-    """Tell the agent about every red check of the last iteration."""
-    last = run.last
-    if last is None:
-        return
+    """Tell the agent about every red check of the iteration whose files are in the workspace."""
+    if run.present:
+        yield from _red_checks(run.present, truncate)
+
+
+def _red_checks(last: Iteration, truncate: int) -> Opinions:
     failed = [check for check in last.checks if not check.passed]
     for check in failed[:MAX_CHECKS]:
         yield check_note(check, truncate)
@@ -203,7 +210,8 @@ def green_checks(run: Run, truncate: int = 5000) -> Opinions:
     """Gate: every check passes, and nothing has happened since the checks ran."""
     if run.last is None or run.retries:
         yield Note("The checks have not been run yet.", about="checks")
-    yield from failing_checks(truncate)(run)
+    if run.last:
+        yield from _red_checks(run.last, truncate)
 
 
 @configured
@@ -322,6 +330,18 @@ def _was_only_denied(iteration: Iteration, run: Run, works_elsewhere: bool) -> b
     return len(turn.denials) >= (turn.tool_calls or 0) or (before is not None and not works_elsewhere)
 
 
+def taken_over(run: Run) -> Opinions:
+    """Tell the agent that takes over what was tried."""
+    if done := run.hand_over:
+        place = f"as they were after iteration {done.start}, the best so far" if done.start else "as it left them"
+        yield Note(
+            f"You take over from another agent ({done.agent}), which made no progress any more. The files are {place}. "
+            "Don't repeat what did not help. What was tried, one iteration a line:",
+            about="handover",
+            output=tried(run),
+        )
+
+
 def last_failure(run: Run) -> Opinions:
     """Tell the agent why the last turn failed."""
     if run.last and run.last.turn.failure:
@@ -338,6 +358,25 @@ def stalled(run: Run, repeats: int = 1, commits: bool = False) -> Opinions:
     if all(_is_repeat(recent[0], other, commits) for other in recent[1:]):
         how = "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
         yield Stop(Outcome.STALLED, f"iteration {recent[-1].number} gave the same answer as the one before {how}")
+
+
+@configured
+def stuck(run: Run, times: int, agents: tuple[str, ...] = ()) -> Opinions:
+    """After `times` iterations without progress hand the work over to the next of `agents`, or end the run.
+
+    A run that ended as stalled gets a new chance when it is resumed, unless there is another agent now.
+    """
+    last_change = run.hand_overs[-1].after if run.hand_overs else 0
+    found = standstill(run, times, last_change) if times and not run.retries else None
+    if found is None or found.iterations < times:
+        return
+    agent, *others = workers_left(run, agents) or ("",)
+    if others:
+        was_red = run.baseline is None or any(not check.passed for check in run.baseline)
+        has_tree = found.best and run.iterations[found.best - 1].tree
+        yield Replace(agent, others[0], found.best if was_red and has_tree else None)
+    elif stuck_for(run, times, max(run.stalled, last_change)) >= times:
+        yield Stop(Outcome.STALLED, found.describe())
 
 
 def _is_repeat(one: Iteration, other: Iteration, commits: bool) -> bool:

@@ -20,14 +20,15 @@ class Action(Struct, frozen=True):
     """Something that a person can do about `run`.
 
     `question` is the id of the one to answer, `options` belong to a resume, `task` is the task of the backlog `run` to
-    retry. To `allow` is to resume with --yolo.
+    retry, `iteration` the one to rewind to. To `allow` is to resume with --yolo.
     """
 
-    verb: Literal["answer", "tell", "resume", "allow", "diff", "show", "report", "accept", "discard", "retry"]
+    verb: Literal["answer", "tell", "resume", "allow", "diff", "show", "report", "accept", "discard", "retry", "rewind"]
     run: str
     question: str = ""
     options: tuple[tuple[str, str], ...] = ()
     task: str = ""
+    iteration: int = 0
 
 
 class Need(Struct, frozen=True, kw_only=True):
@@ -86,6 +87,10 @@ def next_steps(history: RunHistory) -> list[Action]:
     look = [Action("diff", run)] if history.has_changes else []
     if history.outcome and state_of(history.outcome).needs_you:
         options = (("until", "checks"),) if history.lacks_claim_alone else _higher_limit(history)
+        if history.outcome == "stalled" and history.best and not history.lacks_claim_alone:
+            options = (("then", "AGENT"),)
+            is_last = history.best == len(history.iterations)
+            look = [] if is_last or not history.has_changes else [Action("rewind", run, iteration=history.best)]
         is_denied = _was_denied_everything(history)
         resume = Action("allow", run) if is_denied else Action("resume", run, options=options)
         return [resume, *look, Action("show", run)] if history.finished or history.iterations else []

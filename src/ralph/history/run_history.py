@@ -10,7 +10,16 @@ from ralph.core import events as e
 from ralph.core.backlog import Board
 from ralph.core.gains import attempt_result, is_kept, read_idea
 from ralph.core.measuring import Comparison, Start
-from ralph.core.model import Check, FileChange, Iteration, Refusal, Usage
+from ralph.core.model import Check, FileChange, HandOver, Iteration, Refusal, Usage
+from ralph.core.progress import (
+    MeasuredCheck,
+    MeasuredIteration,
+    ProgressStep,
+    best_step,
+    measure,
+    measure_checks,
+    steps_of,
+)
 from ralph.core.proof import Proof
 from ralph.core.state import RunSummary, after
 from ralph.core.text import clean, head, short
@@ -19,6 +28,7 @@ from ralph.history.work_history import board_after, todo_of
 
 ANSWER_SHOWN = 1500
 MOST_NOTICES = 100
+USUAL_STUCK = 8  # how often new output alone is shown as progress if the run may have any number without
 UNCOUNTED = frozenset({
     *(e.AgentText, e.AgentProgress, e.AgentResult, e.ToolStarted, e.ToolFinished, e.PermissionDenied),
     *(e.ReviewStarted, e.ReviewFinished, e.ProofAsked, e.Converged, e.Stalled, e.Exhausted),
@@ -71,7 +81,8 @@ class PastIteration(Struct, kw_only=True):
     claim; `exams` are their names and whether they passed; `files` is None if unknown; `is_whole`: it finished;
     `is_accepted`: the run ended with it as done; `is_unjudged`: the run was interrupted before it looked for a
     claim; `awaits_children`: its claim waits for them. In a run that optimises a number, `idea` says what it tried,
-    and `gain` what came of it.
+    and `gain` what came of it; else `step` is its progress, None if nothing measures it. `hand_over`: another agent
+    took over after it.
     """
 
     number: int
@@ -106,6 +117,8 @@ class PastIteration(Struct, kw_only=True):
     is_accepted: bool = False
     is_unjudged: bool = False
     awaits_children: bool = False
+    step: ProgressStep | None = None
+    hand_over: HandOver | None = None
 
     @property
     def is_green(self) -> bool:
@@ -177,7 +190,8 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     `state` is its outcome, or what it does now; `check_names` are the checks it was started with, `baseline` their
     results before the first turn, `red_before` those that failed in an earlier run here. `proof` is what `--prove` or
     `ralph prove` found about its last state. If it optimises a number, `first_numbers` are those of the start, and
-    `end_numbers` compare the best version with it.
+    `end_numbers` compare the best version with it. `stuck` is how many iterations
+    without progress it may have, 0: any number; `best` is the number of its best iteration, 0 if nothing measures that.
     """
 
     state: str = "running"
@@ -198,6 +212,8 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     proof: Proof | None = None
     files: list[FileChange] | None = None
     red_before: list[str] = field(default_factory=list)
+    stuck: int = 0
+    best: int = 0
     now: FactsNow = FactsNow()
 
     @property
@@ -297,6 +313,8 @@ class Fold:
         self._numbered: dict[int, PastIteration] = {}
         self._board: Board | None = None
         self._goal = ""  # of the first start; the summary cuts it
+        self._baseline: tuple[MeasuredCheck, ...] = ()
+        self._measured: list[MeasuredIteration] = []
 
     @property
     def _root(self) -> str:
@@ -347,7 +365,7 @@ class Fold:
             history.base_tree = event.base_tree
         self._goal = self._goal or clean(event.goal)
         history.goal = self._goal
-        history.claims, history.gates = event.claims, event.gates
+        history.claims, history.gates, history.stuck = event.claims, event.gates, event.stuck
         history.check_names = [short(name, 200) for name in event.checks]
         if history.iterations:
             history.iterations[-1].is_accepted = history.iterations[-1].is_unjudged = False
@@ -386,13 +404,18 @@ class Fold:
                     iterations[-1].idea = read_idea(event.record.turn.text)
                     iterations[-1].gain = attempt_result(event.record, self.history.first_numbers.metric)
                 self._spend(iterations[-1:], event.record.usage)
+                self._measure(event.record)
             case e.TodoUpdated():
                 self._todo = event.items
             case e.TurnNotCounted():
                 for one in iterations[-1:]:
                     one.uncounted += 1
                 self._spend(iterations[-1:], event.turn.usage)
+            case e.HandedOver():
+                for one in iterations[-1:]:
+                    one.hand_over = event.hand_over
             case e.Baseline():
+                self._baseline = measure_checks(event.checks)
                 self.history.baseline = [_check_result(check, check.duration, self._root) for check in event.checks]
             case e.StartMeasured():
                 self._close(at)
@@ -465,6 +488,20 @@ class Fold:
         if history.iterations:
             history.iterations[-1].is_accepted = history.outcome == "done" and history.first_numbers is None
             history.iterations[-1].is_unjudged = history.outcome == "interrupted"
+
+    def _measure(self, record: Iteration) -> None:
+        """Judge the progress of every iteration again: a later one may show that a check is flaky."""
+        past = self.history.whole
+        handed = past[-2].hand_over if len(past) > 1 else None
+        before = past[-2].tree if len(past) > 1 else self.history.base_tree
+        self._measured.append(measure(record, handed.tree if handed and handed.start else before))
+        is_measurable = record.checks or record.tasks_done is not None
+        if not is_measurable or self.history.preset == "tune":
+            return
+        found = steps_of(self._measured, self._baseline, self.history.stuck or USUAL_STUCK)
+        for one, step in zip(past, found, strict=False):
+            one.step = step
+        self.history.best = best_step(found)
 
     def _spend(self, iterations: list[PastIteration], usage: Usage) -> None:
         for one in iterations:

@@ -88,7 +88,8 @@ def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choic
     command = settings.agent.command or _first_installed(env)
     flags = (*(word for flag in settings.agent.flags for word in _split(flag)), *settings.agent.args)
     first = _choice(command, settings, env, flags, settings.agent.model)
-    working = (first, *(_choice(other, settings, env) for other in settings.fallback_agents))
+    working = (first, *(_successor(text, settings, env) for text in settings.then))
+    _refuse_twice(workers(working))
     if settings.session == "continue":
         for choice in working:  # a command of the user's own has no session to lose
             if choice.module.NAME in known_names() and not choice.module.RESUMES:
@@ -100,7 +101,24 @@ def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choic
     for choice in chosen:
         if choice.module.NAME == BUILTIN:
             refuse_unready(choice.flags, env, is_limited=settings.max_cost is not None)
-    return tuple(_find_program(choice, env, cwd) for choice in chosen)
+    options = ["--then" if choice in working[1:] else "--agent" for choice in chosen]
+    return tuple(_find_program(choice, env, cwd, option) for choice, option in zip(chosen, options, strict=True))
+
+
+def _successor(text: str, settings: Settings, env: Mapping[str, str]) -> Choice:
+    """Return the choice for AGENT or AGENT:MODEL; a model makes it another one than the same agent without it."""
+    agent, colon, model = text.partition(":")
+    if not colon or agent == acp.NAME or (agent not in known_names() and agent not in settings.agents):
+        return _choice(text, settings, env)
+    if not agent or not model:
+        raise UserError(f"--then {text}: no model after the colon", f"--then {agent}, or --then {agent}:MODEL")
+    return replace(_choice(agent, settings, env, (), model), name=text)
+
+
+def _refuse_twice(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--then: {name} is named twice", f"name another agent or model, such as {name}:MODEL")
 
 
 def unheard_limit(choice: Choice, max_turns: int | None) -> str:
@@ -163,7 +181,7 @@ def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _find_program(choice: Choice, env: Mapping[str, str], cwd: str) -> Choice:
+def _find_program(choice: Choice, env: Mapping[str, str], cwd: str, option: str) -> Choice:
     """The choice, with the options it is known to have. Raise if its program is missing."""
     module = choice.module
     is_acp = module.NAME == acp.NAME
@@ -172,14 +190,14 @@ def _find_program(choice: Choice, env: Mapping[str, str], cwd: str) -> Choice:
         program = find_program(name, env, cwd)
     except ProgramMissing as error:
         whom = f"the agent for {duties(choice)}: " if choice.purposes else ""
-        raise ProgramMissing(whom + error.message, _advice(choice, name) or error.hint) from None
+        raise ProgramMissing(whom + error.message, _advice(choice, name, option) or error.hint) from None
     if not module.HELP:
         return choice
 
     return replace(choice, understands=cached_options(program, module.HELP))
 
 
-def _advice(choice: Choice, name: str) -> str:
+def _advice(choice: Choice, name: str, option: str) -> str:
     """What to do about an agent that is not there, where more is known than that."""
     if "/" in name:
         return ""
@@ -188,8 +206,8 @@ def _advice(choice: Choice, name: str) -> str:
         return f"install it: {install}; or is its folder not on PATH?"
 
     meant = get_close_matches(name, known_names(), 1)
-    option = "" if choice.purposes else "--agent "
-    return f"did you mean {option}{meant[0]}?" if meant else ""
+    before = "" if choice.purposes else f"{option} "
+    return f"did you mean {before}{meant[0]}?" if meant else ""
 
 
 def _choice(
@@ -298,7 +316,7 @@ class CliAgent:
         if len(self._choices) == 1:
             return 0
         names = workers(self._choices)
-        return names.index(limits.available(run, names) or names[0])
+        return names.index(limits.next_worker(run, names))
 
     def _wiser(self, choice: Choice, failure: Failure, number: int) -> Choice:
         """The choice with the options that its program has, if one that it has not is what the turn failed for."""

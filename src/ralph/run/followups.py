@@ -207,7 +207,7 @@ class Commits:
             return ""
         asked = "the agent changed files when it was asked for a commit message"
         try:
-            kept = self._trees.restore(iteration)
+            _, kept = self._trees.restore(iteration)
         except UserError as error:
             return f"{asked}, and the checks fail since: {error.advice}"
         self._context.tell(events.Notice(f"{asked}, and the checks failed: they were put back, and are kept as {kept}"))
@@ -385,7 +385,7 @@ def learn(
     if turn.usage != Usage():
         context.tell(events.Spent(len(run.iterations), "learn", turn.usage))
     if trees.has_changed(run.last):
-        kept = trees.restore(run.last)
+        _, kept = trees.restore(run.last)
         context.tell(events.Notice(f"the agent changed files when it was asked for a note: put back, kept as {kept}"))
     try:
         known, note = read_own_notes(request), "" if turn.failure else parse_note(turn.text, claims)

@@ -133,7 +133,10 @@ def complete_claim(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [claim for claim in claims if claim.startswith(incomplete)]
 
 
-COMPLETIONS = {"agent": complete_agent, "fallback_agent": complete_agent, "until": complete_claim}
+COMPLETIONS = {
+    **dict.fromkeys(("agent", "then", "fallback_agent"), complete_agent),
+    "until": complete_claim,
+}
 
 
 class OptionCommand(click.Command):
@@ -299,7 +302,7 @@ AGENT = _group(
     setting("agent.model"),
     setting("yolo"),
     setting("session"),
-    setting("fallbackAgents"),
+    setting("then"),
     setting("reviews.agent"),
     setting(
         "learn",
@@ -316,6 +319,7 @@ LIMITS = _group(
     setting("maxTime"),
     setting("turnTimeout"),
     setting("idleTimeout"),
+    setting("stuck"),
     setting("stall"),
     setting("maxFailures"),
     setting("restartDelay"),
@@ -374,6 +378,7 @@ OLD = _group(
     setting("maxLog"),
     setting("streamAgentOutput", sets=True, text="Show what the agent does (the default)."),
     setting("agent.args"),
+    setting("then", "--fallback-agent NAME", "The same as --then. Repeatable."),
 )
 OLD_GOAL = _group(
     COMPATIBILITY,
@@ -522,7 +527,10 @@ def as_settings(options: Sequence[Option], values: Mapping[str, Any]) -> dict[st
     document: dict[str, Any] = {}
     for option in options:
         if option.key and option.name in values:
-            set_key(document, option.key, option.sets if option.kind == "flag" else values[str(option.name)])
+            value = option.sets if option.kind == "flag" else values[str(option.name)]
+            if option.kind == "list":  # `--fallback-agent` is `--then`
+                value = [*document.get(option.key, []), *value]
+            set_key(document, option.key, value)
     claims = [f"{kind}:{values[name]}" for name, kind in CLAIMS.items() if name in values]
     if claims:
         document["until"] = [*document.get("until", []), *claims]

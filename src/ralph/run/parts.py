@@ -44,7 +44,7 @@ def make_trees(
                 return GitTrees(context, git, worktree)
         except UserError as error:
             context.tell(Notice(f"no checkpoints, no diff: {error.advice}"))
-    return Trees(context, worktree, walks=settings.min_tool_calls > 0 or green_is_enough)
+    return Trees(context, worktree, walks=settings.min_tool_calls > 0 or settings.stuck > 0 or green_is_enough)
 
 
 def make_workspace(
@@ -67,6 +67,7 @@ def make_workspace(
         tree=None if undoes else trees.tree,  # after an undo the tree is as it was
         protected=protected,
         undo=trees.undo if undoes else None,
+        restore=trees.restore if trees.can_undo and not undoes else None,
         goal_file=goal_file,
     )
 

@@ -455,6 +455,7 @@ def _run_started(plan: RunPlan, policy: Policy, parts: Parts, run: Run, worktree
         claims=tuple(map(str, policy.claims)),
         gates=tuple(policy.gates),
         pid=os.getpid(),
+        stuck=request.settings.stuck,
         version=__version__,
         base_tree=run.base_tree,
         worktree=worktree.path if worktree else "",

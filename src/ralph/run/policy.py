@@ -13,7 +13,7 @@ from msgspec import Struct
 from ralph.core import gains, limits, prompts, rules
 from ralph.core.claims import Claim, Reading
 from ralph.core.exam_gate import passed_exams
-from ralph.core.model import Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Wait
+from ralph.core.model import Note, Opinion, Outcome, Refusal, Replace, Rule, Run, Stop, Wait
 from ralph.core.prompts import progress
 from ralph.core.reviews import review_gate
 from ralph.core.secrets import redact_text
@@ -49,7 +49,8 @@ def make_policy(
     if settings.claims > 1 and not one_shot:
         others = tuple(gates.values())
         gates[f"{settings.claims} claims in a row"] = rules.claimed_in_a_row(settings.claims, claims, reading, others)
-    # With --claims N, repeated claims must not count as a stall.
+    # With --claims N, repeated claims must not count as a stall, nor as a lack of progress.
+    stuck = settings.stuck and max(settings.stuck, settings.claims)
     stall = settings.stall and max(settings.stall, settings.claims - 1)
     verdicts = make_verdict_gates(settings, claims, reading, tuple(gates.values()))
     people = (rules.unread_notes, *((rules.wait_for_answer,) if settings.on_question == "wait" else ()))
@@ -68,6 +69,7 @@ def make_policy(
             rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
             *_tuning_rules(settings),
             rules.stalled(stall, commits=settings.worktree or settings.scm is not None),
+            *((rules.stuck(stuck, agents),) if settings.preset != "tune" else ()),
             limits.wait_for_limit(settings.on_limit, agents, settings.max_time),
             limits.retry_transient,
             rules.at_most(
@@ -98,6 +100,7 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
         rules.protected_files,
         rules.last_failure,
         rules.refused_commit,
+        rules.taken_over,
         *((rules.claim_reminder(claims, reading),) if settings.preset != "promise" else ()),  # whose prompts say it
         rules.person_notes,
         rules.wait_while_paused,
@@ -177,7 +180,7 @@ def _with_checked_opinions(name: str, rule: Rule) -> Rule:
             said = f"rule {name} failed: {type(error).__name__}: {error}"
             raise UserError(said, "fix it, or leave it out") from None
         for opinion in opinions:
-            if not isinstance(opinion, Stop | Note | Wait | Refusal):
+            if not isinstance(opinion, Stop | Note | Wait | Refusal | Replace):
                 said = f"rule {name} gave {type(opinion).__name__} instead of an opinion"
                 raise UserError(said, "yield Stop, Note or Wait")
             yield opinion
@@ -290,7 +293,7 @@ def make_composer(
                 number=run.number,
                 cap=policy.cap,
                 notes=notes,
-                last=run.last,
+                last=run.present,
                 claim=next((claim for claim in policy.claims if claim.text), None),
                 checks=checks,
                 diff=diff() if needs_history and run.last else "",

@@ -67,8 +67,9 @@ class Trees:
         """Return whether files and commits are known to be as they were when the run began."""
         return False
 
-    def restore(self, iteration: Iteration) -> str:
-        """Restore the files as they were after an iteration; return the ref that keeps what was there."""
+    def restore(self, iteration: Iteration) -> tuple[str, str]:
+        """Restore the files as they were after an iteration; return the fingerprint then, and the ref that keeps what
+        was there."""
         raise UserError("there is no state to go back to")
 
     def undo(self) -> tuple[str, ...]:
@@ -199,10 +200,12 @@ class GitTrees(Trees):
         except UserError:
             return False
 
-    def restore(self, iteration: Iteration) -> str:
+    def restore(self, iteration: Iteration) -> tuple[str, str]:
         if iteration.tree:  # a later state may have been saved under its number
             self._saved.save(iteration.number, iteration.tree)
-        return self._saved.rewind(iteration.number, self._index).kept_as
+        kept_as = self._saved.rewind(iteration.number, self._index).kept_as
+        self._now = self._index.tree()
+        return self._now, kept_as
 
     def undo(self) -> tuple[str, ...]:
         now = self._index.tree()

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ralph.core.events import Notice
-from ralph.core.model import Check, Run, Snapshot, Task, WaitRequest
+from ralph.core.model import Check, Iteration, Run, Snapshot, Task, WaitRequest
 from ralph.core.tasks_file import tasks_in_json, tasks_in_markdown
 from ralph.core.text import listed
 from ralph.errors import UNREADABLE, UserError
@@ -35,9 +35,10 @@ class LocalWorkspace:
         tree: Callable[[int], str | None] | None = None,
         protected: Protected | None = None,
         undo: Callable[[], tuple[str, ...]] | None = None,
+        restore: Callable[[Iteration], tuple[str, str]] | None = None,
         goal_file: str = "",
     ) -> None:
-        self._context, self._checks, self._undo = context, checks, undo
+        self._context, self._checks, self._undo, self._restore = context, checks, undo, restore
         self._done_files, self._wait_file = done_files, wait_file
         self._tasks, self._tree, self._protected = tasks, tree, protected
         self._check_files, self._tool_settings = WatchedFiles(context.root), WatchedFiles(context.root)
@@ -121,6 +122,15 @@ class LocalWorkspace:
 
     def tree(self, number: int) -> str | None:
         return self._tree(number) if self._tree else None
+
+    def restore(self, iteration: Iteration) -> tuple[str, str] | None:
+        if self._restore is None:
+            return None
+        try:
+            return self._restore(iteration)
+        except UserError as error:
+            self._context.tell(Notice(f"iteration {iteration.number} was not restored: {error.advice}"))
+            return None
 
 
 class TasksFile:

@@ -24,7 +24,7 @@ MAX_PROBLEMS = 100  # reported at once
 PRESETS: dict[str, dict[str, Any]] = {
     "guardrails": {"until": ["response:DONE"], "maximumIterations": 10},
     "goal": {"until": ["word:STOP"], "maximumIterations": 10, "stall": 1},
-    "checks": {"until": ["tag:COMPLETE"], "maximumIterations": 25, "checkTimeout": 120, "baseline": True},
+    "checks": {"until": ["tag:COMPLETE"], "maximumIterations": 25, "checkTimeout": 120, "baseline": True, "stuck": 8},
     "promise": {"until": ["promise:DONE"], "maximumIterations": 100, "minToolCalls": 1, "session": "continue"},
     "tune": {"until": [], "maximumIterations": 50, "checkTimeout": 600, "baseline": True, "worktree": True, "stuck": 6},
     "supervise": {
@@ -127,16 +127,20 @@ def merge(*documents: Document) -> Document:
     return result
 
 
+ALIASES = {"guardrails": "checks", "fallbackAgents": "then"}
+"""Other names of settings, and the documented ones."""
+
+
 def normalize(layer: SettingsLayer) -> SettingsLayer:
     """Replace short forms by what they stand for. A value that can't be parsed stays, to be refused."""
     document, paths, problems = dict(layer.document), dict(layer.paths), list(layer.problems)
-    if "guardrails" in document:
-        if "checks" in document:
-            problems.append(Problem(("guardrails",), '"checks" and "guardrails" are the same key: remove one of them'))
-        else:
-            paths["checks",] = paths.get(("guardrails",), ("guardrails",))
-            document = {"checks" if key == "guardrails" else key: value for key, value in document.items()}
-        document.pop("guardrails", None)
+    for old, key in ALIASES.items():
+        if old in document and key in document:
+            problems.append(Problem((old,), f'"{key}" and "{old}" are the same key: remove one of them'))
+            del document[old]
+        elif old in document:
+            paths[key,] = paths.get((old,), (old,))
+            document = {key if name == old else name: value for name, value in document.items()}
     for name, parse in PARSERS.items():
         if isinstance(document.get(name), str):
             with suppress(UserError):
@@ -188,8 +192,8 @@ def _problems_in(layer: SettingsLayer) -> Iterator[Problem]:
 def _conflicts(settings: Settings) -> Iterator[Problem]:
     """Yield what is wrong with the layers together."""
     yield from _invalid(settings)
-    if settings.on_limit == "switch" and not settings.fallback_agents:
-        yield Problem(("onLimit",), '"switch" needs agents to switch to in fallbackAgents')
+    if settings.on_limit == "switch" and not settings.then:
+        yield Problem(("onLimit",), '"switch" needs an agent in "then"')
 
 
 def _invalid(settings: Settings) -> Iterator[Problem]:

@@ -406,7 +406,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         Count,
         about("End after N iterations with the same answer and files as the one before; 0: never.", option="--stall"),
     ] = 0
-    stuck: Annotated[Count, about("End after N iterations in a row without progress; 0: never.", option="--stuck")] = 0
+    stuck: Annotated[
+        Count,
+        about(
+            "After N iterations without progress hand the work over to the next agent of `then`, or end as stalled; "
+            "0: never. Progress is more passing checks, fewer failures, more ticked tasks or new output of a check.",
+            option="--stuck",
+        ),
+    ] = 0
     max_failures: Annotated[Count, about("End after N failed turns in a row; 0: never.", option="--max-failures")] = 3
     every_turn_counts: Annotated[
         bool, about("Count every turn as an iteration, including those that a usage limit or a passing fault ended.")
@@ -443,11 +450,15 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     tune: Annotated[TuneChoice, about("The number that `ralph tune` optimises.")] = TuneChoice()
     on_limit: Annotated[
         Literal["wait", "stop", "switch"],
-        about("At a usage limit: wait for the reset, stop, or switch to the next fallback agent.", option="--on-limit"),
+        about("At a usage limit: wait for the reset, stop, or switch to an agent of `then`.", option="--on-limit"),
     ] = "wait"
-    fallback_agents: Annotated[
+    then: Annotated[
         Texts,
-        about("The agents to switch to at a usage limit, in order.", ["codex", "amp"], option="--fallback-agent NAME"),
+        about(
+            "The agents that take over, in order, when the run is stuck or, with `switch`, at a usage limit.",
+            ["codex", "claude:opus"],
+            option="--then AGENT[:MODEL]",
+        ),
     ] = ()
     grace: Annotated[
         Duration, about("How long the current step may continue after the first Ctrl-C.", option="--grace")

@@ -21,6 +21,7 @@ from ralph.show.words import (
     duration,
     exit_words,
     from_home,
+    hand_over_words,
     moment,
     path_from_here,
     verdict,
@@ -99,6 +100,7 @@ class EventLines:
             e.Continued: ("waiting", self._on_continued),
             e.QuestionAsked: ("person", self._question_asked),
             e.PersonTold: ("person", self._person_told),
+            e.HandedOver: ("notice", self._handed_over),
             e.ScmFinished: ("scm", self._scm_finished),
             e.Notice: ("notice", self._notice),
             e.PermissionDenied: ("denied", self._permission_denied),
@@ -352,6 +354,9 @@ class EventLines:
     def _scm_finished(self, event: e.ScmFinished) -> list[str]:
         detail = f": {short(event.detail, 300)}" if event.detail else ""
         return self._result(event.ok, f"{short(event.task, 80)}{'' if event.ok else ' failed'}{detail}")
+
+    def _handed_over(self, event: e.HandedOver) -> list[str]:
+        return self._loud("warn", self.style.marks.warning, hand_over_words(event.hand_over))
 
     def _notice(self, event: e.Notice) -> list[str]:
         if event.level == "debug":

@@ -34,6 +34,7 @@ from ralph.show.words import (
     money,
     need_words,
     outcome_sentence,
+    progress_words,
     proof_sentence,
     sentence_case,
     spent,
@@ -321,7 +322,7 @@ def _iterations(history: RunHistory) -> str:
     if not history.iterations:
         return ""
     names = history.checked if len(history.checked) <= MOST_NAMED else []
-    numbers = ["checks", "tools", "tokens", "cost", "time", "files", "what happened"]
+    numbers = ["checks", "tools", "tokens", "cost", "time", "files", "progress", "what happened"]
     titles = ["#", *(code(name, 60) for name in names), *numbers]
     rows = []
     for one in history.iterations:
@@ -336,6 +337,7 @@ def _iterations(history: RunHistory) -> str:
                 "" if one.usage.cost_usd is None else escape_markdown(money(one.usage.cost_usd)),
                 duration(one.seconds),
                 "" if one.files is None else str(len(one.files)),
+                escape_markdown(progress_words(one, history), 200),
                 escape_markdown(happened(one), 200),
             ]
         )

@@ -19,10 +19,12 @@ from ralph.show.words import (
     count,
     describe_review,
     duration,
+    hand_over_words,
     happened,
     how_it_failed,
     money,
     nickname,
+    progress_words,
     proof_sentence,
     sentence_case,
 )
@@ -106,7 +108,14 @@ def iterations(history: RunHistory) -> Html | None:
         HtmlColumn("Files", [_size(one.files) for one in past], _size(history.files), ".num.lesser"),
         HtmlColumn("What happened", [happened(one) for one in past], "in all", ".wrap"),
     ]
+    if any(one.step for one in past):
+        columns.insert(-1, HtmlColumn("Progress", [_progress(one, history) for one in past]))
     return table(columns, has_total=len(past) > 1) if past else None
+
+
+def _progress(one: PastIteration, history: RunHistory) -> Html | str:
+    said = progress_words(one, history)
+    return joined(said, element("br"), hand_over_words(one.hand_over)) if one.hand_over else said
 
 
 def _tokens(number: int) -> str:

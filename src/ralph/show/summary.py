@@ -24,6 +24,7 @@ from ralph.show.words import (
     duration,
     ending_reason,
     from_home,
+    hand_over_words,
     happened,
     how_it_failed,
     moment,
@@ -31,6 +32,7 @@ from ralph.show.words import (
     need_words,
     outcome_sentence,
     path_from_here,
+    progress_words,
     proof_sentence,
     spent,
     width,
@@ -165,7 +167,7 @@ def render_history(history: RunHistory, style: Style, exams: Sequence[ExamOutput
         yield f"  {style.paint('dim', 'checks ')} {baseline_sentence(history)}"
     for one in history.iterations:
         yield ""
-        yield from _iteration(one, style)
+        yield from _iteration(one, history, style)
     yield ""
     if history.proof:
         yield from proof_lines(history.proof, style)
@@ -189,7 +191,7 @@ def proof_lines(proof: Proof, style: Style) -> list[str]:
     return [style.paint(tone, proof_sentence(proof)), *parts[:MOST_PARTS], *more]
 
 
-def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
+def _iteration(one: PastIteration, history: RunHistory, style: Style) -> Iterator[str]:
     marks, paint = style.marks, style.paint
     facts = spent(one.seconds, one.usage.cost_usd, one.usage.tokens)[0 if one.is_whole else 1 :]
     if one.tool_calls is not None:
@@ -213,6 +215,8 @@ def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
             yield f"  {mark} {check.name}  {paint('red', how)}{paint('dim', log)}"
     for name, passed in one.exams:
         yield f"  {paint('green', marks.passed) if passed else paint('alarm', marks.failed)} exam {name}"
+    if progress := progress_words(one, history):
+        yield f"  {paint('dim', 'progress:')} {progress}"
     for refusal in one.refused:
         yield f"  {paint('alarm', f'{marks.refused} {refusal.claim} refused by {refusal.gate}: {refusal.reason}')}"
     for task, ok, detail in one.scm:
@@ -224,6 +228,8 @@ def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
         yield f"  {paint('dim', file.status)} {short(file.path, 300)} {paint('dim', lines)}"
     if len(files) > MOST_FILES:
         yield paint("dim", f"  {marks.more} {plural(len(files) - MOST_FILES, 'more file')}")
+    if one.hand_over:
+        yield f"  {paint('yellow', hand_over_words(one.hand_over))}"
 
 
 TITLES = ("RUN", "STATE", "ITERATION", "CHECKS", "COST", "AGE", "WORKSPACE")

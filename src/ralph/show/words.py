@@ -8,7 +8,8 @@ from shlex import quote
 from unicodedata import category, east_asian_width
 
 from ralph.core.events import RunFinished
-from ralph.core.model import STOP_REQUEST, WAYS_OUT
+from ralph.core.model import STOP_REQUEST, WAYS_OUT, HandOver
+from ralph.core.progress import GAINS
 from ralph.core.proof import Proof
 from ralph.core.text import listed, one_line, plural, short
 from ralph.core.text import money as money
@@ -167,6 +168,24 @@ def describe_review(review: ReviewResult) -> str:
     return f"{by} approved" if review.passed else f"{by} asked for changes: {review.changes}"
 
 
+def progress_words(one: PastIteration, history: RunHistory) -> str:
+    """Return what an iteration did for the run: `fewer failures (3)`; empty if nothing measures it."""
+    step = one.step
+    if step is None or step.failed:
+        return ""
+    said = GAINS[step.gain] if step.gain or step.counted else ""
+    failures = plural(step.failures, "failure") if step.failures else ""
+    best = "best so far" if one.number == history.best and not one.is_accepted else ""
+    return ", ".join(filter(None, (said, failures, best)))
+
+
+def hand_over_words(hand_over: HandOver) -> str:
+    """Return who took over, and with which files."""
+    place = f"with the files of iteration {hand_over.start}" if hand_over.start else "with the files as they are"
+    kept = f"; what it gives up is kept as {hand_over.kept_as}" if hand_over.kept_as else ""
+    return f"no progress: {short(hand_over.to, 80)} takes over from {short(hand_over.agent, 80)}, {place}{kept}"
+
+
 def baseline_sentence(history: RunHistory) -> str:
     """Return the results of the checks before the first turn; empty if they were not run."""
     red = [check for check in history.baseline if not check.passed]
@@ -315,8 +334,9 @@ def outcome_sentence(history: RunHistory) -> str:
     if outcome == "done" and not history.verified:
         said += " (unverified)"
         reason += "; no check or tasks file was given, so nothing has verified it"
-    elif outcome != "done" and history.failing:
-        reason += f"; still failing: {listed([short(check.name, 60) for check in history.failing], 3)}"
+    elif outcome != "done":
+        failing = [name for check in history.failing if (name := short(check.name, 60)) not in reason]
+        reason += f"; still failing: {listed(failing, 3)}" if failing else ""
     if history.finished and outcome not in ("exhausted", "stalled"):  # their reasons say it
         said += f" after {plural(history.finished, 'iteration')}"
     return f"{said}{': ' if reason else ''}{reason} ({', '.join(spent(history.seconds, history.cost_usd))})"
@@ -374,8 +394,9 @@ RESUME_OPTIONS = {
     "max_cost": "--max-cost",
     "max_tokens": "--max-tokens",
     "max_time": "--max-time",
+    "then": "--then",
 }
-"""The options of a resume with a higher limit."""
+"""The options of a resume with a higher limit, or with another agent."""
 
 
 def command(action: Action) -> str:
@@ -389,6 +410,8 @@ def command(action: Action) -> str:
                 *(f"{RESUME_OPTIONS[name]} {value}" for name, value in action.options),
             )
         )
+    if action.verb == "rewind":
+        return f"ralph rewind {nickname(action.run)} {action.iteration}"
     if action.verb == "allow":
         return f"ralph resume {nickname(action.run)} --yolo"
     if action.verb in ("answer", "tell"):
@@ -400,6 +423,7 @@ _PURPOSES = {
     "accept": "run the checks once more, merge it, clean up",
     "discard": "throw it away",
     "resume": "continue where it stopped",
+    "rewind": "restore the files of its best iteration",
     "allow": "continue, and allow the agent everything",
     "diff": "what it changed",
     "show": "what happened, iteration by iteration",

@@ -78,6 +78,8 @@ def _add(stored: StoredRun, event: events.Event | None, iterations: list[Iterati
             stored.waiting, stored.is_open = event, False
         case events.IterationStarted() | events.ClaimRejected():
             stored.is_open = False
+        case events.HandedOver():
+            stored.run = msgspec.structs.replace(run, hand_overs=(*run.hand_overs, event.hand_over))
         case events.Spent():
             stored.run = run.spending(event.usage)
         case events.ScmFinished() if event.ok:
@@ -87,6 +89,8 @@ def _add(stored: StoredRun, event: events.Event | None, iterations: list[Iterati
         case events.RunFinished():
             # An interrupt, or something fatal like a full disk, prevents the commit as well.
             stored.finished = event
+            if event.outcome == Outcome.STALLED.value:
+                stored.run = msgspec.structs.replace(run, stalled=len(iterations))
             stored.is_open = stored.is_open and event.outcome in (Outcome.INTERRUPTED.value, Outcome.FATAL.value)
 
 

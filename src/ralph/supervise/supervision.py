@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.limits import IDLE_TIMEOUT
-from ralph.core.model import Check, Note, Outcome, Run, Snapshot, Stop, Usage, Wait, WaitRequest
+from ralph.core.model import Check, Iteration, Note, Outcome, Run, Snapshot, Stop, Usage, Wait, WaitRequest
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.files import cannot_use, make_folder
@@ -335,6 +335,9 @@ class TaskWorkspace:
 
     def guard(self) -> tuple[str, ...]:
         return self._inner.guard()
+
+    def restore(self, iteration: Iteration) -> tuple[str, str] | None:
+        return self._inner.restore(iteration)
 
     def check(self, number: int) -> tuple[Check, ...] | None:
         return self._inner.check(number)

@@ -15,7 +15,16 @@ from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, prose
 from ralph.show.report import report_body
-from ralph.show.words import duration, how_it_failed, money, nickname, portion
+from ralph.show.words import (
+    duration,
+    hand_over_words,
+    how_it_failed,
+    money,
+    nickname,
+    portion,
+    progress_words,
+    sentence_case,
+)
 from ralph.store.folder import read_log
 from ralph.store.register import Listed
 from ralph.web.pieces import MAX_PIECES, Frame, RecentPieces, button, form, mark, refusal
@@ -39,6 +48,8 @@ def score(view: View, frame: Frame) -> Html:
         _score_row(element("code", short(name, 60)), [_check_cell(name, one) for one in chapters], title=name)
         for name in names[:MAX_ROWS]
     ]
+    if any(one.step for one in chapters):
+        rows.append(_score_row("Progress", [_progress_cell(one, view) for one in chapters]))
     if any(one.refused or one.is_accepted for one in chapters):
         rows.append(_score_row("Claims done", [_claim_cell(one) for one in chapters]))
     most = max(one.usage.cost_usd or 0.0 for one in chapters)
@@ -81,6 +92,17 @@ def _check_cell(name: str, chapter: PastIteration) -> Html:
         "✓" if check.passed else "✗",
         class_="good" if check.passed else "bad",
         title=f"{how}, {duration(check.seconds)}",
+    )
+
+
+def _progress_cell(chapter: PastIteration, view: View) -> Html:
+    said = progress_words(chapter, view.history)
+    step = chapter.step
+    if not said or step is None:
+        return element("td")
+    sign = "★" if chapter.number == view.history.best else "▲" if step.gain else "–"
+    return element(
+        "td.good" if step.gain else "td.none", element("span", sign, role="img", aria_label=said), title=said
     )
 
 
@@ -155,6 +177,9 @@ def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
         for one in chapter.checks
     ]
     refused = [element("div.refused", refusal(one.claim, one.reason)) for one in chapter.refused]
+    progress = progress_words(chapter, view.history)
+    gained = element("p.soft", f"Progress: {progress}") if progress else None
+    passed_on = element("p", sentence_case(hand_over_words(chapter.hand_over))) if chapter.hand_over else None
     run, number = view.seen.run, chapter.number
     links = [
         element("a", "Details", href=frame.run(run.id, "iterations", number)),
@@ -168,7 +193,7 @@ def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
             frame.run(run.id, "rewind"), element("p", text), button("Rewind", "danger"), hidden={"to": str(number)}
         )
         links.append(element("details.ask", element("summary", "Rewind to here"), back, id=f"back-{number}"))
-    return element("div.inside", told, answer, checks, refused, element("div.links", links))
+    return element("div.inside", told, answer, checks, gained, refused, passed_on, element("div.links", links))
 
 
 def iteration_page(run: Listed, chapter: PastIteration, frame: Frame) -> HTMLResponse:

@@ -84,10 +84,11 @@ def test_the_next_agent_takes_over_from_the_best_state(
     assert "as they were after iteration 1, the best so far" in prompt
     rows = [line for line in prompt.splitlines() if re.match(r"\d+\. ", line)]
     assert len(rows) == 4
-    assert "0 of 1 check pass, 4 failures: fewer failures: I did step 1" in rows[0]
+    assert "0 of 1 checks pass, 4 failures: fewer failures: I did step 1" in rows[0]
     assert "8 failures: no progress" in rows[3]
-    assert "4 failed, 96 passed" in prompt, "the errors are those of the files that it finds"
-    assert "8 failed" not in prompt
+    errors = prompt.partition("# Errors")[2].partition("# Progress")[0]
+    assert "4 failed, 96 passed" in errors, "the errors are those of the files that it finds"
+    assert "8 failed" not in errors
     shown = ralph("show").out
     assert "progress: fewer failures, 4 failures" in shown
     assert f"no progress: {second} takes over from {first}, with the files of iteration 1" in shown

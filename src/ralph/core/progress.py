@@ -303,11 +303,11 @@ def _row(step: ProgressStep, iteration: Iteration) -> str:
     lines = (line.strip() for line in turn.text.splitlines())
     said = one_line(next((line for line in lines if line), ""), 50)
     result = GAINS[step.gain]
+    agent = one_line(turn.agent.rpartition("/")[2], 20)
     if turn.failure:
         said, result = "", "the turn failed"
-    return one_line(
-        f"{step.number}. {turn.agent}: {describe_checks(step)}: {result}{': ' * bool(said)}{said}", MAX_TRIED_ROW
-    )
+    row = f"{step.number}. {agent}: {describe_checks(step)}: {result}{': ' * bool(said)}{said}"
+    return one_line(row, MAX_TRIED_ROW)
 
 
 def describe_checks(step: ProgressStep) -> str:
@@ -315,4 +315,4 @@ def describe_checks(step: ProgressStep) -> str:
     if not step.total:
         return "no checks"
     failures = f", {plural(step.failures, 'failure')}" if step.failures else ""
-    return f"{step.passing} of {plural(step.total, 'check')} pass{failures}"
+    return f"{step.passing} of {step.total} checks pass{failures}"

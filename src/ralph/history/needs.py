@@ -19,8 +19,8 @@ from ralph.history.states import state_of
 class Action(Struct, frozen=True):
     """Something that a person can do about `run`.
 
-    `question` is the id of the one to answer, `options` belong to a resume, `task` is the task of the backlog `run` to
-    retry, `iteration` the one to rewind to. To `allow` is to resume with --yolo.
+    `question` is the id of the one to answer, `options` belong to a resume or a rewind, `task` is the task of the
+    backlog `run` to retry. To `allow` is to resume with --yolo.
     """
 
     verb: Literal["answer", "tell", "resume", "allow", "diff", "show", "report", "accept", "discard", "retry", "rewind"]
@@ -28,7 +28,6 @@ class Action(Struct, frozen=True):
     question: str = ""
     options: tuple[tuple[str, str], ...] = ()
     task: str = ""
-    iteration: int = 0
 
 
 class Need(Struct, frozen=True, kw_only=True):
@@ -90,7 +89,8 @@ def next_steps(history: RunHistory) -> list[Action]:
         if history.outcome == "stalled" and history.best and not history.lacks_claim_alone:
             options = (("then", "AGENT"),)
             is_last = history.best == len(history.iterations)
-            look = [] if is_last or not history.has_changes else [Action("rewind", run, iteration=history.best)]
+            rewind = Action("rewind", run, options=(("to", str(history.best)),))
+            look = [] if is_last or not history.has_changes else [rewind]
         is_denied = _was_denied_everything(history)
         resume = Action("allow", run) if is_denied else Action("resume", run, options=options)
         return [resume, *look, Action("show", run)] if history.finished or history.iterations else []

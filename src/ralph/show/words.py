@@ -411,7 +411,7 @@ def command(action: Action) -> str:
             )
         )
     if action.verb == "rewind":
-        return f"ralph rewind {nickname(action.run)} {action.iteration}"
+        return f"ralph rewind {nickname(action.run)} {dict(action.options)['to']}"
     if action.verb == "allow":
         return f"ralph resume {nickname(action.run)} --yolo"
     if action.verb in ("answer", "tell"):

@@ -411,9 +411,6 @@ class Fold:
                 for one in iterations[-1:]:
                     one.uncounted += 1
                 self._spend(iterations[-1:], event.turn.usage)
-            case e.HandedOver():
-                for one in iterations[-1:]:
-                    one.hand_over = event.hand_over
             case e.Baseline():
                 self._baseline = measure_checks(event.checks)
                 self.history.baseline = [_check_result(check, check.duration, self._root) for check in event.checks]
@@ -463,6 +460,8 @@ class Fold:
                 for note in event.notes:
                     if note.answers and note.answers.id in self._asked:
                         self._asked[note.answers.id].answer = clean(note.text)
+            case e.HandedOver() if past := self._numbered.get(event.hand_over.after):
+                past.hand_over = event.hand_over
             case e.Spent():
                 self._spend([past] if (past := self._numbered.get(event.iteration)) else [], event.usage)
             case e.ScmFinished() if past := self._numbered.get(event.iteration):

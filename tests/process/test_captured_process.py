@@ -23,23 +23,6 @@ def asked_program(script: str, stdin: bytes = b"", deadline: Deadline | None = N
     return Process(Command(argv=("sh", "-c", script), env=ENV, stdin=stdin), deadline=deadline)
 
 
-def take_note(*_: object) -> None:
-    """What a program does that wants no child of its own to stay a zombie."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-@pytest.fixture(
-    params=[signal.SIG_DFL, signal.SIG_IGN, take_note], ids=["default", "ignored", "taken note of"], autouse=True
-)
-def _deaths(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The program around ralph may have its own mind about the deaths of children."""
-    before = signal.signal(signal.SIGCHLD, request.param)
-    yield
-    signal.signal(signal.SIGCHLD, before)
-
-
 @pytest.mark.parametrize("size", [0, 10, 65536, 65537, 3_000_000])
 def test_it_reads_what_it_is_given(size: int) -> None:
     with asked_program("cat", b"x" * size) as cat:

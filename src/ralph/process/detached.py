@@ -14,17 +14,16 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from ralph.errors import UserError
 from ralph.process.descendants import open_pidfd
 from ralph.process.program import Command
-from ralph.process.signals import hang_up_on_close, keep_on_close, wake
+from ralph.process.signals import hang_up_on_close, keep_on_close
 
 PIPE_CAPACITY = 1 << 16
 INPUT_PIECE = 1 << 20
 ERRORS_KEPT = 4 << 20  # bytes
 # What Python ignores, or a shell in the background, must not be ignored by the program.
 DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-# If the program around us ignores SIGCHLD or collects all children, exit codes are lost: a shell reports them instead.
-REPORTING_SHELL = ("/bin/sh", "-c", 'trap : TERM; "$@" 3>&-; echo $? >&3', "sh")
 CHANGE_FOLDER = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')  # posix_spawn cannot set a working directory
 
 
@@ -95,17 +94,13 @@ class ProcessGroup:
 
     def __init__(self) -> None:
         self.pid = 0
-        self._reported_code = self._pidfd = -1
+        self._pidfd = -1
         self._lifeline = (-1, -1)
 
     def start(self, command: Command, fds: Sequence[int]) -> None:
         """Start the program with `fds` as its stdin, stdout, stderr."""
-        loses_codes = signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, wake)
-        self._reported_code = unnamed_file() if loses_codes else -1
         self._lifeline = os.pipe()  # only we hold the writing end: when we die, the kernel sends SIGHUP
-        argv = (*REPORTING_SHELL, *command.argv) if loses_codes else command.argv
-        passed = (*fds, *([self._reported_code] if loses_codes else ()), self._lifeline[0])
-        self.pid = spawn(argv, command.env, passed, cwd=command.cwd)
+        self.pid = spawn(command.argv, command.env, (*fds, self._lifeline[0]), cwd=command.cwd)
         self._pidfd = open_pidfd(self.pid)
         with suppress(ProcessLookupError):  # it has exited, and the program around us has collected it
             hang_up_on_close(self._lifeline[0], -self.pid)
@@ -119,16 +114,9 @@ class ProcessGroup:
         try:
             pid, status = os.waitpid(self.pid, options)
         except ChildProcessError:
-            if self._reported_code < 0:
-                raise
-            pid, status = self.pid, 0
-        if not pid:
-            return None
-        if self._reported_code < 0:
-            return os.waitstatus_to_exitcode(status)
-        # The shell adds 128 to a signal; git itself uses exit codes up to 129.
-        code = int(os.pread(self._reported_code, 8, 0) or 128 + signal.SIGKILL)
-        return 128 - code if code > 129 else code
+            hint = "run ralph in the main thread, or leave SIGCHLD alone"
+            raise UserError("this program collects the exit codes of ralph's commands", hint) from None
+        return os.waitstatus_to_exitcode(status) if pid else None
 
     def send_signals(self, *numbers: int) -> None:
         """Signal the program and everything in its group."""
@@ -138,7 +126,7 @@ class ProcessGroup:
 
     def close(self) -> None:
         keep_on_close(self._lifeline[0])  # background processes that it left stay
-        for fd in (*self._lifeline, self._reported_code, self._pidfd):
+        for fd in (*self._lifeline, self._pidfd):
             if fd >= 0:
                 os.close(fd)
 

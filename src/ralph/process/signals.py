@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event
 from types import FrameType
+from typing import Any
 
 ANNOUNCEMENT = "Received signal, shutting down..."
 NUDGE = signal.SIGURG  # wakes a sleeping run: there is something to look at
@@ -46,6 +47,7 @@ class Interrupt:
         self._before: dict[int, object] = {}
         self._wakeup_before = -1
         self._reader = self._writer = -1
+        self._chld_before: Any = None
 
     def __enter__(self) -> "Interrupt":
         self._open()
@@ -61,6 +63,8 @@ class Interrupt:
         return self
 
     def _open(self) -> None:
+        with suppress(ValueError):  # a program around us that ignores SIGCHLD would lose the exit codes of ours
+            self._chld_before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
@@ -72,6 +76,8 @@ class Interrupt:
             signal.set_wakeup_fd(self._wakeup_before)
             self.acknowledge()
             self._before.clear()
+        if self._chld_before is not None:
+            signal.signal(signal.SIGCHLD, self._chld_before)
         os.close(self._reader)
         os.close(self._writer)
 

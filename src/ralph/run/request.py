@@ -11,7 +11,7 @@ from msgspec import Struct
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import decode_file, read_given
 from ralph.sandbox.discovery import resolve_paths
-from ralph.sandbox.named_files import refuse_hidden_target
+from ralph.sandbox.mounts import is_inside
 from ralph.settings import Settings
 from ralph.store.orders import order_folder, read_order, write_order
 
@@ -76,13 +76,21 @@ class RunRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
 def refuse_hidden_link(path: str, settings: Settings, *folders: str) -> None:
     """Raise if a sandboxed agent can have made `path` a link to a file that its sandbox hides.
 
-    `folders` are the workspace and the task folder, where the agent can write.
+    ralph reads the goal, the tasks and the notes outside the sandbox, and puts them into the next prompt. `folders` are
+    the workspace and the task folder, where the agent can write.
     """
-    sandbox = settings.sandbox
-    if sandbox.enabled:
-        home = os.path.expanduser("~")
-        writable = [*filter(None, folders), *resolve_paths(sandbox.write, folders[0], home)]
-        refuse_hidden_target(path, writable=writable, hidden=[*resolve_paths(sandbox.hide, folders[0], home)])
+    if not settings.sandbox.enabled:
+        return
+    home, here = os.path.expanduser("~"), folders[0]
+    writable = [*filter(None, folders), *resolve_paths(settings.sandbox.write, here, home)]
+    hidden = [*resolve_paths(settings.sandbox.hide, here, home)]
+    real, target = [os.path.realpath(folder) for folder in writable], os.path.realpath(path)
+    is_theirs = is_inside(os.path.abspath(path), (*writable, *real))
+    if is_theirs and (not is_inside(target, real) or is_inside(target, hidden)):
+        raise UserError(
+            f"{path} is a link to a file that the sandbox hides: {target}",
+            "replace the link with a file, or name the file it leads to",
+        )
 
 
 def encode(request: RunRequest) -> bytes:

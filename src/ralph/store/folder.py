@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from stat import S_ISREG
 
 from msgspec import Struct, json
 
@@ -43,11 +42,8 @@ def prepare(workspace: Path) -> Path:
 
 
 def is_ignored(folder: StrPath) -> bool:
-    """Whether the folder has a `.gitignore`. A pipe of that name doesn't count: git would wait for it for ever."""
-    try:
-        return S_ISREG(os.lstat(f"{os.fspath(folder)}/.gitignore").st_mode)
-    except OSError:
-        return False
+    """Whether the folder has a `.gitignore`."""
+    return os.path.lexists(f"{os.fspath(folder)}/.gitignore")
 
 
 def cannot_write(path: StrPath, error: OSError) -> UserError:

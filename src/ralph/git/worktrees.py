@@ -6,7 +6,6 @@ Nobody else works in them, so locks that a killed git left there may be removed.
 """
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -29,6 +28,7 @@ from ralph.files import (
     write_file,
 )
 from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_at, git_error
+from ralph.git.included_files import copied_files
 from ralph.git.index import PrivateIndex, display_path, head_of, tree_of
 from ralph.git.layout import git_dir_of, read_line
 from ralph.git.locks import remove_stale, remove_stale_locks, update_refs
@@ -176,7 +176,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner | None = None) -
             flags=("--no-verify", "--no-gpg-sign", "--allow-empty-message"),
             env=env,
             run=runner or partial(run_unattended, deadline=git.deadline),
-            without=_copied_files(git),
+            without=copied_files(git),
             nested=find_nested(git),
         )
         if result.ok or result.was_stopped:
@@ -307,7 +307,7 @@ def merge_target(git: Git, target: str, reserved: Sequence[str]) -> tuple[str, .
 
 def is_clean(git: Git, tip: str) -> bool:
     """Whether a worktree holds this commit and nothing else, apart from ralph's own files and copied ones."""
-    copied = {b"? " + name for name in _copied_files(git)}
+    copied = {b"? " + name for name in copied_files(git)}
     all_new = ("--untracked-files=all",) if copied else ()
     args = ("status", "--porcelain=v2", "--branch", "-z", *all_new, *NOT_INTO_NESTED, "--", ":(top)", EXCLUDE_RALPH)
     result = git.try_run("--no-optional-locks", *args)
@@ -488,35 +488,3 @@ def is_prepared(worktree: Worktree) -> bool:
 
 def mark_prepared(worktree: Worktree) -> None:
     write_file(os.path.join(worktree.git.git_dir, PREPARED), b"")
-
-
-INCLUDE_FILE = ".worktreeinclude"
-COPIED_LIST = "ralph-carried"
-MAX_COPIED_LIST = 1 << 26  # bytes
-
-
-def _copied_files(git: Git) -> list[bytes]:
-    """Return the files that were copied into a worktree: not work, even if `.gitignore` no longer names them."""
-    with suppress(OSError, UserError):
-        return read_given(os.path.join(git.git_dir, COPIED_LIST), MAX_COPIED_LIST).split(b"\0")
-    return []
-
-
-def copy_included_files(worktree: Worktree) -> None:
-    """Copy the ignored files that `.worktreeinclude` names (patterns as in .gitignore) into a worktree."""
-    home = worktree.home
-    patterns = os.path.join(home.root, INCLUDE_FILE)
-    if not os.path.isfile(patterns):
-        return
-    args = ("ls-files", "-z", "--others", "--ignored", f"--exclude-from={patterns}")
-    included = [path for path in home.run(*args).split(b"\0") if path]
-    ignored = home.try_run("check-ignore", "-z", "--stdin", stdin=b"\0".join(included)).out.split(b"\0")
-    write_file(os.path.join(worktree.git.git_dir, COPIED_LIST), b"\0".join(filter(None, ignored)))
-    for path in filter(None, ignored):
-        target = os.path.join(os.fsencode(worktree.path), path)
-        source = os.path.join(os.fsencode(home.root), path)
-        if b".ralph" in path.split(b"/") or os.path.lexists(target) or not os.path.isfile(source):
-            continue
-        with suppress(FileNotFoundError):  # somebody may just be removing it
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            shutil.copy2(source, target, follow_symlinks=False)

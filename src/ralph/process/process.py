@@ -6,7 +6,7 @@
         An agent. Each line of its stdout is passed on as it comes.
 
     Process(command, keeper=keeper, limits=limits, interrupt=interrupt).capture(head=5000, tail=2000)
-        A check. The beginning and the end of its output are kept. See `run_in_parallel` for several at a time.
+        A check. The beginning and the end of its output are kept. See `parallel.py` for several at a time.
 
     with Process(command, deadline=deadline) as git:
         output = git.output(timeout=60)
@@ -28,9 +28,8 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -60,7 +59,6 @@ ASK_TIMEOUT = 15.0  # seconds for a program to answer `--version` and the like
 MAX_ANSWER = 1 << 18
 
 Sink = Callable[[bytes], None]
-Result = TypeVar("Result")
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -575,62 +573,6 @@ def ask_program(keeper: Keeper, command: Command, interrupt: Interrupt | None = 
     limits = Limits(turn=ASK_TIMEOUT, grace=0.0, stop=0.5, leftovers=0.5)
     ended = Process(command, keeper=keeper, limits=limits, interrupt=interrupt).stream(keep)
     return "\n".join(lines), ended
-
-
-Running = tuple[Process, Callable[[], Result]]
-"""A program that was started, and what to call once it is over."""
-
-
-def run_in_parallel(
-    starts: Sequence[Callable[[Keeper], Running[Result] | None]],
-    keepers: Sequence[Keeper],
-    is_enough: Callable[[Result], bool] = lambda result: False,
-) -> Iterator[Result]:
-    """Start each program with its own keeper, as many at a time as there are keepers; yield the results in order.
-
-    After a result that is enough, or if one returns None instead of starting, no other program is started. Leaving the
-    iterator early kills those that are running.
-    """
-    idle, waiting = list(keepers), deque(enumerate(starts))
-    running: dict[int, tuple[Keeper, Running[Result]]] = {}
-    results: dict[int, Result] = {}
-    yielded = 0
-    try:
-        while waiting or running:
-            while waiting and idle:
-                number, start = waiting.popleft()
-                if (started := start(idle[0])) is None:
-                    waiting.clear()
-                else:
-                    running[number] = idle.pop(0), started
-            if running:
-                _wait_for_any([process for _, (process, _) in running.values()])
-            for number, (keeper, (process, result)) in list(running.items()):
-                process.step(0)
-                if process.is_over:
-                    del running[number]
-                    process.close()
-                    results[number] = result()
-                    idle.append(keeper)
-                    if is_enough(results[number]):
-                        waiting.clear()
-            while yielded in results:
-                yield results[yielded]
-                yielded += 1
-    finally:
-        for _, (process, _) in running.values():
-            process.close()
-
-
-def _wait_for_any(processes: Sequence[Process]) -> None:
-    """Block until something has happened to one of the programs, or is due."""
-    poll = select.poll()
-    timeouts = []
-    for process in processes:
-        for fd in process.poll_fds():
-            poll.register(fd, select.POLLIN)
-        timeouts.append(process.timeout())
-    poll.poll(min((timeout for timeout in timeouts if timeout is not None), default=None))
 
 
 _unkept: set[Process] = set()  # running without a keeper

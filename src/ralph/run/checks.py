@@ -20,7 +20,8 @@ from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.text import listed
 from ralph.files import read_given
 from ralph.process.keeper import Keeper
-from ralph.process.process import Output, Process, Running, run_in_parallel
+from ralph.process.parallel import Running, run_in_parallel
+from ralph.process.process import Output, Process
 from ralph.process.program import Command
 from ralph.run.context import Context
 from ralph.run.sandboxing import open_run_sandbox

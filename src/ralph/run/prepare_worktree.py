@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from ralph.core.events import Notice
 from ralph.core.text import listed, tail
 from ralph.errors import UserError
+from ralph.git.included_files import copy_included_files
 from ralph.git.nested import init_submodules
-from ralph.git.worktrees import Worktree, copy_included_files, is_prepared, mark_prepared
+from ralph.git.worktrees import Worktree, is_prepared, mark_prepared
 from ralph.process.descendants import MARK
 from ralph.process.process import Process
 from ralph.process.program import Command
@@ -32,7 +33,7 @@ def fill_worktree(worktree: Worktree, context: Context, settings: Settings, work
     if missing := init_submodules(worktree.home, worktree.git):
         hint = f"git submodule update --init in {worktree.home.root} makes them available"
         context.tell(Notice(f"submodules that are not in the worktree: {listed(missing, 5)}; {hint}"))
-    copy_included_files(worktree)
+    copy_included_files(worktree.home, worktree.git)
     if not setup:
         return
     command = Command(argv=("sh", "-c", setup), cwd=worktree.workspace, env={**context.env, MARK: context.folder.id})

@@ -1,6 +1,5 @@
 """The web UI: time to start, to the first paint and to show a new line, and CPU time with no, one and many viewers."""
 
-import gzip
 import os
 import re
 import select
@@ -15,7 +14,7 @@ from statistics import median, quantiles
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.lab import MILLI, ROOT, Lab
+from bench.lab import MILLI, Lab
 from bench.samples import Row, Sample, Wanted
 from ralph.core import events as e
 from ralph.core.model import Check, Iteration, Turn, Usage
@@ -33,7 +32,7 @@ def measure(lab: Lab) -> list[Row]:
     runs = [_Run(lab, number) for number in range(100)]
     for run in runs[:-1]:
         run.finish()
-    rows = [*_listening(lab), _script()]
+    rows = [_listening(lab)]
     with _served(lab) as page:
         rows += [
             _nobody(page),
@@ -185,9 +184,9 @@ def _served(lab: Lab) -> Iterator[_Page]:
         page.process.communicate()
 
 
-def _listening(lab: Lab) -> list[Row]:
-    """Time until the link is printed, and until the first request is answered."""
-    listens, answers = [], []
+def _listening(lab: Lab) -> Row:
+    """Time until the first request is answered."""
+    answers = []
     for _ in range(11):
         began = time.perf_counter()
         process = subprocess.Popen(
@@ -195,22 +194,13 @@ def _listening(lab: Lab) -> list[Row]:
         )
         assert process.stdout is not None
         link = urlsplit(process.stdout.readline().decode())
-        listens.append((time.perf_counter() - began) * MILLI)
         with socket.create_connection(("127.0.0.1", link.port or 0)) as sock:
             sock.sendall(f"GET {link.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             sock.recv(1)
         answers.append((time.perf_counter() - began) * MILLI)
         process.terminate()
         process.communicate()
-    return [
-        Row("web UI: link printed after", Sample(tuple(listens[1:])), "ms", {}, Wanted(1500)),
-        Row("web UI: first answer after", Sample(tuple(answers[1:])), "ms", {}, Wanted(1500)),
-    ]
-
-
-def _script() -> Row:
-    data = (ROOT / "src" / "ralph" / "web" / "assets" / "page.js").read_bytes()
-    return Row("web UI: JavaScript, gzipped", Sample((len(gzip.compress(data, 9)) / 1024,)), "KB", {}, Wanted(4))
+    return Row("web UI: first answer after", Sample(tuple(answers[1:])), "ms", {}, Wanted(1500))
 
 
 def _share(page: _Page, seconds: float) -> float:
@@ -316,13 +306,8 @@ def _painted(lab: Lab, what: str, path: str) -> list[Row]:
             _paint(browser, page, path)  # the browser's very first page also loads fonts
             empty = median(_paint(browser, page, "nothing") for _ in range(7))
             later = tuple(_paint(browser, page, path) - empty for _ in range(7))
-        with _served(lab) as page:  # nothing is cached yet
-            first = _paint(browser, page, path) - empty
         browser.close()
-    return [
-        Row(f"web UI: first paint of {what}", Sample(later), "ms", {}, Wanted(200)),
-        Row(f"web UI: first paint of {what}, nothing cached", Sample((first,)), "ms", {}, Wanted(1000)),
-    ]
+    return [Row(f"web UI: first paint of {what}", Sample(later), "ms", {}, Wanted(200))]
 
 
 def _paint(browser: Any, page: _Page, path: str) -> float:

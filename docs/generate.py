@@ -1,14 +1,20 @@
 """Writes the reference from the code: `python docs/generate.py`, or `--check` to see whether it is up to date."""
 
+import inspect
+import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import click
 import msgspec
 
+import ralph
+from ralph.cli.table import SECTIONS, CliCommand, find
 from ralph.core import events, work_events
-from ralph.run import options
+from ralph.run.options import COMPATIBILITY
 from ralph.settings.load import PRESETS
 from ralph.settings.schema import Settings, format_duration, format_size
 from ralph.settings.validate import bare_type, describe_type, is_struct, metas_of
@@ -16,21 +22,105 @@ from ralph.settings.validate import bare_type, describe_type, is_struct, metas_o
 FOLDER = Path(__file__).parent / "reference"
 
 
-def options_reference() -> str:
-    lines = ["# Options", "", "Written by `make docs` from the table in `src/ralph/run/options.py`.", ""]
-    for command, rows in options.COMMANDS.items():
-        lines += [f"## ralph {command}", ""]
-        group = ""
-        for row in rows:
-            if row.group != group:
-                group = row.group
-                lines += ["", f"### {group}", "", "| option | meaning |", "|---|---|"]
-            value = "[=WORD]" if row.kind == "maybe" else f" {row.metavar}" if row.metavar else ""
-            names = ", ".join(row.names) + value
-            meaning = row.describe(options.PRESET_OF.get(command, "guardrails"))
-            lines.append(f"| `{names.replace('|', chr(92) + '|')}` | {meaning.replace('|', chr(92) + '|')} |")
+SHARED_BY = 3  # an option that so many commands have in the same words is listed once, at the top
+
+
+def commands_reference() -> str:
+    """Every command once, in the order of `ralph help --all`; shared options once."""
+    sections = {
+        title: {name: command for top in names for name, command in _leaves(top)} for title, names in SECTIONS.items()
+    }
+    commands = {name: command for section in sections.values() for name, command in section.items()}
+    seen = Counter(row for command in commands.values() for row in _rows(command))
+    shared = {
+        row: group for command in commands.values() for row, group in _rows(command).items() if seen[row] >= SHARED_BY
+    }
+    lines = ["# Commands", "", "Written by `make docs` from the commands themselves.", "", "## Shared options", ""]
+    lines += ["Most commands that start an agent have these; `ralph help COMMAND` says which.", ""]
+    lines += _option_tables(shared)
+    for title, section in sections.items():
+        lines += [f"## {title}", ""]
+        for name, command in section.items():
+            lines += [f"### ralph {name}", "", *_explain(name, command), *_option_tables(_own_rows(command, shared))]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _leaves(name: str) -> Iterator[tuple[str, CliCommand]]:
+    """Yield a command, or the subcommands of a group, with their full names."""
+    found = find(name)
+    if isinstance(found, click.Group):
+        yield from (
+            (f"{name} {sub}", command) for sub, command in found.commands.items() if isinstance(command, CliCommand)
+        )
+    elif isinstance(found, CliCommand):
+        yield name, found
+
+
+def _rows(command: CliCommand) -> dict[tuple[str, str], str]:
+    """Return the options as (spelling, meaning), with the group of each."""
+    context = click.Context(command, info_name=command.name)
+    rows = {}
+    for option in command.options:
+        if record := option.get_help_record(context):
+            rows[record] = option.group
+    return rows
+
+
+def _own_rows(command: CliCommand, shared: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+    return {row: group for row, group in _rows(command).items() if row not in shared}
+
+
+def _explain(name: str, command: CliCommand) -> list[str]:
+    usage = " ".join(["ralph", name, *command.collect_usage_pieces(click.Context(command))])
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    examples = ["```sh", *command.examples, "```", ""] if command.examples else []
+    return [f"`{usage}`", "", text, "", *examples]
+
+
+def _option_tables(rows: Mapping[tuple[str, str], str]) -> list[str]:
+    """Return a table for each group of options, those for compatibility last."""
+    lines = []
+    for group in sorted(dict.fromkeys(rows.values()), key=lambda group: group == COMPATIBILITY):
+        lines += [f"| {group or 'Options'} | |", "|---|---|"]
+        for (names, meaning), its_group in rows.items():
+            if its_group == group:
+                lines.append(f"| `{_cell(names)}` | {_cell(meaning)} |")
         lines.append("")
-    return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip() + "\n"
+    return lines
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def python_reference() -> str:
+    """The public names of the package, from their signatures and docstrings."""
+    lines = ["# Python API", "", "Written by `make docs` from the docstrings of `import ralph`.", ""]
+    for name in ralph.__all__:
+        found = getattr(ralph, name)
+        if not callable(found):
+            continue
+        lines += [f"## {name}", "", "```python", _signature(name, found), "```", "", inspect.getdoc(found) or "", ""]
+        for method, function in inspect.getmembers(found, inspect.isfunction) if inspect.isclass(found) else ():
+            if not method.startswith("_") and inspect.getdoc(function):
+                lines += [f"- `{_signature(method, function)}`: {' '.join((inspect.getdoc(function) or '').split())}"]
+        lines.append("")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def _signature(name: str, found: Callable[..., object]) -> str:
+    """Return the call with its parameters, one per line if there are many."""
+    parameters = [_parameter(one) for one in inspect.signature(found).parameters.values() if one.name != "self"]
+    line = f"{name}({', '.join(parameters)})"
+    return line if len(line) <= 110 else f"{name}(\n    " + ",\n    ".join(parameters) + ",\n)"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    """Return a parameter without module names; a default that has no literal becomes `...`."""
+    if repr(parameter.default).startswith("<") and parameter.default is not parameter.empty:
+        parameter = parameter.replace(default=...)
+    text = re.sub(r"Callable\[\[[^\]]*\bRunFinished\], None\]", "Tell", str(parameter)).replace("Ellipsis", "...")
+    return re.sub(r"\b(?:\w+\.)+(\w)", r"\1", text)
 
 
 def events_reference() -> str:
@@ -149,7 +239,12 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode().replace("|", "\\|")
 
 
-PAGES = {"options.md": options_reference, "settings.md": settings_reference, "events.md": events_reference}
+PAGES = {
+    "commands.md": commands_reference,
+    "python.md": python_reference,
+    "settings.md": settings_reference,
+    "events.md": events_reference,
+}
 
 
 def main(arguments: list[str]) -> int:

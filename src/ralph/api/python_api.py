@@ -119,6 +119,7 @@ class RalphLoop:
         self._played: Played | None = None
 
     def run(self) -> RalphLoopResult:
+        """Run the loop to its end. Raise a `UserError` if it cannot start."""
         open_standard_streams()
         settings = load(self.workspace_root, self._settings_values(), env=os.environ, source="RalphConfig").settings
         if not self.config.task.strip() and not self.config.spec_file:
@@ -333,6 +334,7 @@ class Supervisor:
         return {**os.environ, **env}
 
     def run(self) -> Supervision:
+        """Start the agent again and again until it is done; return how that ended."""
         open_standard_streams()
         settings = load(self._workspace, self._settings_values, env=os.environ, source="Supervisor").settings
         needs_prompt = self._prompt is not None or self._run_root is None

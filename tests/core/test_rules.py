@@ -256,6 +256,17 @@ def test_failures_in_a_row_end_the_run_and_a_success_between_resets_the_count() 
     assert outcome(a_run(CRASH, CRASH), [rules.repeated_failures(0)]) is None
 
 
+def test_failures_are_counted_from_the_last_one_that_made_every_check_pass() -> None:
+    def failed(*trees: tuple[str, Check]) -> Run:
+        turns = [Iteration(number=at, turn=CRASH, checks=(one,), tree=tree) for at, (tree, one) in enumerate(trees, 1)]
+        return Run(id="r", base_tree="a", iterations=tuple(turns))
+
+    run = failed(("b", RED), ("c", RED), ("d", GREEN), ("d", GREEN), ("d", GREEN))
+    assert outcome(run, [rules.repeated_failures(3)]) is None
+    assert outcome(failed(("b", RED), ("c", RED), ("d", RED)), [rules.repeated_failures(3)]) is Outcome.FAILED
+    assert outcome(failed(("a", GREEN), ("a", GREEN), ("a", GREEN)), [rules.repeated_failures(3)]) is Outcome.FAILED
+
+
 def test_the_error_of_a_failed_turn_goes_into_the_next_prompt() -> None:
     (note,) = opinions(rules.last_failure, a_run(CRASH))
     assert isinstance(note, Note)

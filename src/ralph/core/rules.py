@@ -300,11 +300,18 @@ def unless_waiting(run: Run, first: Rule, *limits: Rule) -> Opinions:
 
 @configured
 def repeated_failures(run: Run, times: int) -> Opinions:
-    """End the run after this many failed turns in a row."""
+    """End the run after this many failed turns in a row, counted from the last one that made every check pass: the work
+    may be done then, and only the claim is missing."""
     recent = run.recent[-times:]
     if times > 0 and len(recent) == times and all(i.turn.failure for i in recent):
+        if times > 1 and any(i.checks and i.is_green and has_changed_files(i, run) for i in recent):
+            return
         often = f"failed {times} times in a row" if times > 1 else "failed"
         yield Stop(Outcome.FAILED, f"the agent {often}: {_reason(recent[-1])}")
+
+
+def has_changed_files(iteration: Iteration, run: Run) -> bool:
+    return iteration.tree != run.tree_before(iteration.number)
 
 
 MAX_DENIED_TURNS = 2  # in a row, in which the agent was denied its tools and did nothing else

@@ -206,3 +206,9 @@ def test_a_mistake_is_one_line_and_a_hint(ralph: Ralph, words: tuple[str, ...], 
     message, second = result.err.splitlines()
     assert message.startswith(f"ralph: {said}")
     assert hint in second
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_has_an_option_twice(command: str) -> None:
+    names = [name for option in COMMANDS[command] for name in option.names]
+    assert len(names) == len(set(names))

@@ -407,7 +407,7 @@ TUNE = (
     *without(GOAL, "comments"),
     *AGENT,
     *only(DONE, "check", "check_timeout", "parallel_checks", "fail_fast", "protect", "exam", "exam_tries"),
-    *LIMITS,
+    *without(LIMITS, "stuck"),
     *only(PLACE, "setup", "sandbox", "sandbox_net"),
     *OUTPUT,
     *DETACH,

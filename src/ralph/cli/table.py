@@ -28,7 +28,7 @@ JSON = Option("--json", "Print one JSON object per line.")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 MANY_OPTIONS = 20  # with more, `-h` shows only the common ones
 COMMON = frozenset(
-    {"prompt_file", "agent", "model", "yolo", "check", "until", "tasks", "protect", "worktree", "sandbox"}
+    {"prompt_file", "agent", "model", "yolo", "check", "exam", "tasks", "protect", "worktree", "sandbox"}
     | {"minimize", "maximize", "metric", "target", "stuck"}
     | {"maximum_iterations", "max_restarts", "max_cost", "max_time", "dry_run", "root", "project", "task", "jobs"}
 )

@@ -14,7 +14,7 @@ def tuned() -> Fold:
     kept = Comparison(before=200, after=150, gain=0.25, kept=True)
     results = (
         Iteration(number=1, turn=Turn(text="IDEA: worse"), measured=Comparison(before=100, after=130, gain=-0.25)),
-        Iteration(number=2, turn=Turn(text="IDEA: <b>"), measured=kept),
+        Iteration(number=2, turn=Turn(text="IDEA: <b>x"), measured=kept),
         Iteration(number=3, turn=Turn(text=""), checks=(Check(name="test", passed=False, exit_code=1),)),
     )
     for one in results:
@@ -40,4 +40,4 @@ def test_kept_attempts_are_dots_dropped_ones_crosses_and_the_noise_is_a_band() -
     assert table is not None
     assert (drawn.count("<circle"), drawn.count('class="cross"'), drawn.count('class="band"')) == (1, 2, 1)
     assert "dropped: test: exit code 1" in table
-    assert "&lt;b&gt;" in table
+    assert "&lt;b&gt;x" in table

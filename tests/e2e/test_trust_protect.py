@@ -29,7 +29,7 @@ def guarded(workspace: Path) -> Path:
     [
         ("echo exit 0 > tests/test_it.sh", "tests/test_it.sh"),
         ("rm tests/test_it.sh", "tests/test_it.sh"),
-        ("echo extra > tests/conftest", "tests/conftest"),
+        ("echo extra > tests/conftest.py", "tests/conftest.py"),
         ("chmod a+x tests/data", "tests/data"),
         ("rm -r tests; ln -s /tmp tests", "tests/data"),
         ("mv tests aside; mkdir tests; echo exit 0 > tests/test_it.sh", "tests/test_it.sh"),
@@ -40,7 +40,7 @@ def test_a_protected_file_is_put_back_before_the_checks_run(
     ralph: Ralph, agent: Agent, prompts: Prompts, guarded: Path, tampering: str, name: str
 ) -> None:
     fake = agent(f"if [ $N = 1 ]; then {tampering}; fi; {DONE}")
-    check = "cat tests/data && ! sh tests/test_it.sh && ! test -e tests/conftest && ! test -L tests"
+    check = "cat tests/data && ! sh tests/test_it.sh && ! test -e tests/conftest.py && ! test -L tests"
     result = ralph("run", "g", "--protect", "tests/**", "--check", check, "--json", "--agent", fake)
     assert [one["passed"] for one in result.all("check_finished")] == [True, True], "the checks saw the original"
     assert (result.code, result.one("run_finished")["iterations"]) == (0, 2), "the claim was not believed"
@@ -75,13 +75,45 @@ def test_the_agent_is_told_of_it_without_having_claimed_anything(
     ralph: Ralph, agent: Agent, prompts: Prompts, guarded: Path
 ) -> None:
     ralph("run", "g", "--protect", "tests/**", "-m", "2", "--agent", agent("echo hm $N > tests/data; echo $N"))
-    assert "Protected files must not be changed; these were restored: tests/data" in prompts()[1]
+    assert "Protected files must not be changed; these were restored or removed: tests/data" in prompts()[1]
 
 
 def test_what_the_agent_made_of_a_protected_file_is_kept(ralph: Ralph, agent: Agent, guarded: Path) -> None:
     ralph("run", "g", "--protect", "tests/**", "-m", "1", "--agent", agent("echo mine > tests/data"))
     (aside,) = guarded.parent.glob(".ralph/runs/*/protected/aside/**/data")
     assert aside.read_text() == "mine\n"
+
+
+def test_tests_that_were_asked_for_stay_and_the_first_prompt_says_what_is_protected(
+    ralph: Ralph, agent: Agent, prompts: Prompts, guarded: Path
+) -> None:
+    fake = agent(f"echo exit 0 > tests/test_new.sh; {DONE}")
+    result = ralph("run", "g", "--protect", "tests/**", "--check", "sh tests/test_new.sh", "--agent", fake)
+    assert (result.code, (guarded / "test_new.sh").exists()) == (0, True), result.err
+    assert "Protected files, which must stay as they are: tests/**. You may add new files there" in prompts()[0]
+
+
+def test_new_files_are_refused_if_the_settings_say_so(
+    ralph: Ralph, agent: Agent, prompts: Prompts, guarded: Path, workspace: Path
+) -> None:
+    (workspace / ".ralph").mkdir()
+    (workspace / ".ralph" / "settings.json").write_text('{"protect": {"globs": ["tests/**"], "new": "refuse"}}')
+    ralph("run", "g", "-m", "1", "--agent", agent(f"echo exit 0 > tests/test_new.sh; {DONE}"))
+    assert not (guarded / "test_new.sh").exists()
+    assert "New files are not allowed there either." in prompts()[0]
+
+
+def test_what_was_taken_away_is_named_with_its_place_on_screen_in_show_and_in_the_last_line(
+    ralph: Ralph, agent: Agent, guarded: Path, workspace: Path
+) -> None:
+    fake = agent(f"test $N = 1 && echo x > tests/conftest.py; {DONE}")
+    result = ralph("run", "g", "--protect", "tests/**", "--check", "true", "--agent", fake)
+    (run,) = (workspace / ".ralph" / "runs").iterdir()
+    aside = run / "protected" / "aside"
+    assert (aside / "001" / "tests" / "conftest.py").read_text() == "x\n"
+    said, shown = ("".join(text.split()) for text in (result.err, ralph("show").out))
+    for text, place in ((said, f"{aside}/001"), (said, f"(theagent'sversions:{aside})"), (shown, str(aside))):
+        assert ("tests/conftest.py" in text, place in text) == (True, True), text
 
 
 def test_a_file_name_cannot_speak_in_the_prompt(ralph: Ralph, agent: Agent, prompts: Prompts, guarded: Path) -> None:
@@ -183,7 +215,7 @@ FLIP = "cp tests/test_it.sh ../good; echo exit 0 > tests/test_it.sh"
     [
         FLIP,
         f"{FLIP}; sh tests/test_it.sh; cat ../good > tests/test_it.sh",
-        "echo exit 0 > tests/conftest.sh",
+        "echo exit 0 > tests/conftest.py",
     ],
     ids=["and stay", "and are restored in time", "a new file appears"],
 )
@@ -202,7 +234,7 @@ def test_a_check_does_not_count_that_ran_while_protected_files_changed(
     assert second["passed"], "what comes after it sees the original"
     assert "changed while it ran" in prompts()[1]
     assert (guarded / "test_it.sh").read_text() == "exit 1\n"
-    assert not (guarded / "conftest.sh").exists()
+    assert not (guarded / "conftest.py").exists()
 
 
 @pytest.mark.parametrize(

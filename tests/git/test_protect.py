@@ -86,18 +86,16 @@ DEEDS: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "a new file": (lambda root: (root / "tests/conftest.py").write_text("cheat"), ["tests/conftest.py"]),
     "a new link": (lambda root: (root / "tests/conftest.py").symlink_to("../src.py"), ["tests/conftest.py"]),
     "another mode": (lambda root: (root / "tests/run.sh").chmod(0o644), ["tests/run.sh"]),
-    "a moved file": (
-        lambda root: (root / "tests/test_a.py").rename(root / "tests/test_b.py"),
-        ["tests/test_a.py", "tests/test_b.py"],
-    ),
+    "a new package": (lambda root: (root / "tests/__init__.py").write_text("cheat"), ["tests/__init__.py"]),
+    "a moved file": (lambda root: (root / "tests/test_a.py").rename(root / "src_b.py"), ["tests/test_a.py"]),
     "another target of a link": (_link_points_elsewhere, ["tests/link"]),
     "a link that becomes a file": (_link_becomes_a_file, ["tests/link"]),
     "a folder that becomes a link": (
         _folder_becomes_a_link,
         ["tests/data/b.txt", "tests/link", "tests/run.sh", "tests/test_a.py"],
     ),
-    "a folder that becomes a file": (_folder_becomes_a_file, ["tests/data", "tests/data/b.txt"]),
-    "a file that becomes a folder": (_file_becomes_a_folder, ["tests/test_a.py", "tests/test_a.py/inside"]),
+    "a folder that becomes a file": (_folder_becomes_a_file, ["tests/data/b.txt"]),
+    "a file that becomes a folder": (_file_becomes_a_folder, ["tests/test_a.py"]),
 }
 
 
@@ -144,14 +142,41 @@ def test_what_changes_nothing_protected_is_not_named(root: Path, deed: str) -> N
     assert protected.touched() == protected.restore() == ()
 
 
+def test_new_files_stay_unless_they_change_how_other_tests_run(root: Path) -> None:
+    protected = watch(root)
+    new = {
+        "tests/test_new.py": False,
+        "tests/new/__init__.py": False,
+        "tests/new/test_c.py": False,
+        "tests/new/conftest.py": True,
+        "tests/jest.config.ts": True,
+        "tests/__init__.py": True,
+    }
+    for name in new:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("new")
+    assert list(protected.restore()) == sorted(name for name, is_refused in new.items() if is_refused)
+    assert [name for name in new if (root / name).exists()] == [name for name, refused in new.items() if not refused]
+    assert Path(protected.aside, "tests/__init__.py").read_text() == "new"
+
+
+def test_all_new_files_can_be_refused(root: Path) -> None:
+    protected = Protected(
+        root, ("tests/**",), store=root.parent / "store", aside=root.parent / "aside", refuses_new=True
+    )
+    protected.keep()
+    (root / "tests/test_new.py").write_text("new")
+    assert protected.restore() == ("tests/test_new.py",)
+
+
 def test_what_the_agent_wrote_is_moved_aside_and_not_lost(root: Path) -> None:
     protected = watch(root)
     for number in (1, 2):
         (root / "tests/test_a.py").write_text(f"pass {number}")
-        (root / "tests/new.py").write_text(f"new {number}")
+        (root / "tests/conftest.py").write_text(f"new {number}")
         protected.restore()
         aside = root.parent / f"aside/{number:03}/tests"
-        assert picture(aside).keys() == {"new.py", "test_a.py"}
+        assert picture(aside).keys() == {"conftest.py", "test_a.py"}
         assert (aside / "test_a.py").read_text() == f"pass {number}"
     assert not (root.parent / "aside/003").exists()
 
@@ -235,8 +260,15 @@ def test_patterns_that_protect_nothing_are_told(root: Path) -> None:
 def test_a_new_file_is_refused_even_where_nothing_was(root: Path) -> None:
     watch(root, "spec/**")
     (root / "spec").mkdir()
-    (root / "spec/a.md").write_text("new")
-    assert watch(root, "spec/**").restore() == ("spec/a.md",)
+    (root / "spec/conftest.py").write_text("new")
+    assert watch(root, "spec/**").restore() == ("spec/conftest.py",)
+
+
+def test_a_new_file_that_is_named_without_a_wildcard_is_refused(root: Path) -> None:
+    protected = watch(root, "check.sh", "tests/one.py")
+    for name in ("check.sh", "tests/one.py", "tests/two.py"):
+        (root / name).write_text("new")
+    assert protected.restore() == ("check.sh", "tests/one.py")
 
 
 def test_a_list_that_cannot_be_read_is_an_error(root: Path) -> None:

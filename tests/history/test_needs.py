@@ -102,7 +102,8 @@ def test_what_went_wrong_beside_the_work_is_said() -> None:
     events = (e.IterationFinished(1, record), e.ScmFinished(1, "push", False, "no remote"), e.Notice("mind the gap"))
     assert [need_words(need) for need in needs(told(*events))] == [
         "push failed after iteration 1: no remote",
-        "The agent changed protected files, which ralph restored: a, b",
+        "The agent changed protected files, which ralph restored or removed: a, b. "
+        "Its versions are in /ws/.ralph/runs/r1/protected/aside",
         "mind the gap",
     ]
 

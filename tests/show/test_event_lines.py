@@ -208,7 +208,10 @@ def test_the_agent_never_speaks_at_the_left_margin() -> None:
         (e.ScmFinished(1, "commit", True, "Fix it"), "✓ commit: Fix it"),
         (e.ScmFinished(1, "push", False, "no remote"), "✗ push failed: no remote"),
         (e.ReviewStarted("tests"), "◎ review: tests"),
-        (e.ReviewFinished("tests", False), "✗ review tests: the checks do not pass"),
+        (
+            e.ReviewFinished("tests", False, "codex", "no test of zero"),
+            "✗ tests review by codex: changes: no test of zero",
+        ),
         (e.Notice("Received signal, shutting down..."), "! Received signal, shutting down..."),
         (e.Notice("all is well", "info"), "i all is well"),
         (e.AgentStarted("claude", purpose="message"), "▸ claude: commit message"),

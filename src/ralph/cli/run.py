@@ -148,7 +148,7 @@ def _with_detected_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSett
 def _with_tuning(settings: Settings, workspace: Path) -> Settings:
     """Return the settings of a run that optimises a number: in a worktree, with the measuring script protected."""
     scripts = scripts_of(measuring_command(settings.tune).command, workspace)
-    return override(settings, {"worktree": True, "protect": [*scripts, *settings.protect]})
+    return override(settings, {"worktree": True, "protect": [*scripts, *settings.protect.globs]})
 
 
 def _ignored_input(request: RunRequest, loaded: LoadedSettings) -> list[Notice]:

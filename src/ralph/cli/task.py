@@ -22,7 +22,7 @@ from ralph.process.keeper import Keeper
 from ralph.run import options
 from ralph.run.options import Option
 from ralph.run.request import RunRequest
-from ralph.settings import Settings, load
+from ralph.settings import Protection, Settings, load
 from ralph.show.words import cut, duration, width
 from ralph.supervise.bus import BusReader, Message, MessageBus, decode_text, encode_text, thread, timestamp
 from ralph.supervise.supervision import ChildRun, supervise_task
@@ -137,7 +137,7 @@ def one_turn(settings: Settings, has_grace: bool) -> Settings:
         maximum_iterations=1,
         checks=(),
         tasks="",
-        protect=(),
+        protect=Protection(),
         min_tool_calls=0,
         scm=None,
         reviews=None,

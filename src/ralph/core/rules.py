@@ -264,11 +264,18 @@ def no_work(run: Run, at_least: int) -> Opinions:
         yield Note(NO_WORK, about="work")
 
 
+@configured
+def tell_protected(run: Run, rule: str) -> Opinions:
+    """Tell the agent in its first prompt what is protected."""
+    if not run.iterations:
+        yield Note(rule, about="protect")
+
+
 def protected_files(run: Run) -> Opinions:
     """Gate: the last iteration changed no protected files (ralph restored them before the checks)."""
     if run.last and run.last.touched:
         names = listed(run.last.touched)
-        yield Note(f"Protected files must not be changed; these were restored: {names}", about="protect")
+        yield Note(f"Protected files must not be changed; these were restored or removed: {names}", about="protect")
 
 
 @configured

@@ -10,6 +10,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 from re import Pattern
@@ -19,6 +20,17 @@ from msgspec import Struct, json
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import Stamp, make_folder, open_given, read_file, replace_file, stamp
 from ralph.git.index import CACHES, LIBRARIES, OWN, SKIPPED, display_path, files_below, is_run_data
+
+RUNNER_FILES = (
+    *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml"),
+    *("sitecustomize.py", "usercustomize.py", ".coveragerc", "noxfile.py", "nose.cfg", "unittest.cfg"),
+    *("package.json", "tsconfig*.json", ".babelrc*", "babel.config.*", ".mocharc*", "mocha.opts", "setupTests.*"),
+    *("jest.config.*", "jest.setup.*", "jest.*.config.*", "vitest.*", "vite.config.*", "ava.config.*", "karma.conf*"),
+    *("playwright.config.*", "cypress.config.*", "cypress.json", "wdio.conf.*", ".nycrc*", ".c8rc*"),
+    *("phpunit.xml*", "Pest.php", ".rspec", "spec_helper.rb", "rails_helper.rb", "test_helper.rb", "test_helper.exs"),
+    *("junit-platform.properties", "testng.xml", "bunfig.toml", "deno.json*", "Makefile", "justfile"),
+)
+"""Files that change how other tests run. New ones are refused where files are protected."""
 
 # A file that changed this recently may change again without a new time stamp.
 RECENT_NS = 100_000_000
@@ -36,8 +48,9 @@ class ProtectedFile(Struct, frozen=True):
 class Protected:
     """The files that match `globs`.
 
-    `store` holds the copies. They are taken when the run starts, and used again each time it is resumed. `aside` is
-    where the agent's versions go. `wants_end` is asked while large files are read.
+    New files may be added, unless ralph `refuses_new` or they change how other tests run. `store` holds the copies,
+    which are taken when the run starts and used again each time it is resumed. `aside` is where the agent's versions
+    go. `wants_end` is asked while large files are read.
     """
 
     def __init__(
@@ -47,11 +60,13 @@ class Protected:
         *,
         store: Path,
         aside: Path,
+        refuses_new: bool = False,
         wants_end: Callable[[], bool] = lambda: False,
     ) -> None:
         self._root = os.fsencode(os.path.realpath(root))
         self._globs = [parse_glob(text) for text in globs]
-        self._store, self._aside = store, aside
+        self._store, self._aside, self._refuses_new = store, aside, refuses_new
+        self.aside = ""  # where `restore` moved the agent's versions most recently
         self._wants_end = wants_end
         self._stamps: dict[bytes, Stamp] = {}
         self._kept: dict[bytes, ProtectedFile] = {}
@@ -88,7 +103,7 @@ class Protected:
         return os.fsencode(path) in self._kept
 
     def touched(self) -> tuple[str, ...]:
-        """Return the protected files that were changed or deleted, and new files that match a pattern."""
+        """Return the protected files that were changed or deleted, and new files that are refused."""
         return tuple(display_path(path) for path in self._differences())
 
     def restore(self) -> tuple[str, ...]:
@@ -111,10 +126,10 @@ class Protected:
 
         Time stamps also show a change that was undone in between: a program cannot set the change time of a file.
         """
-        before = {path: stamp(info) for path, info in self._find()}
+        before = {path: stamp(info) for path, info in self._find() if self._is_guarded(path)}
 
         def changed() -> tuple[str, ...]:
-            now = {path: stamp(info) for path, info in self._find()}
+            now = {path: stamp(info) for path, info in self._find() if self._is_guarded(path)}
             paths = {path for path in {*before, *now} if before.get(path) != now.get(path)}
             if paths:
                 self.restore()
@@ -123,9 +138,18 @@ class Protected:
         return changed
 
     def _differences(self) -> list[bytes]:
-        found = dict(self._find())
+        found = {path: info for path, info in self._find() if self._is_guarded(path)}
         same = {path for path, info in found.items() if path in self._kept and self._is_same(self._kept[path], info)}
         return sorted({*found, *self._kept} - same)
+
+    def _is_guarded(self, path: bytes) -> bool:
+        """Return whether a file may not be there or not be changed: it is protected, or new and refused."""
+        if self._refuses_new or path in self._kept or any(glob.names(os.fsdecode(path)) for glob in self._globs):
+            return True
+        folder, _, name = path.rpartition(b"/")
+        if name == b"__init__.py":  # it runs before the tests next to it
+            return any(kept.rpartition(b"/")[0] == folder for kept in self._kept)
+        return any(fnmatchcase(os.fsdecode(name), pattern) for pattern in RUNNER_FILES)
 
     def _find(self) -> Iterator[tuple[bytes, os.stat_result]]:
         """Find every file that the patterns match now. Does not enter folders behind links."""
@@ -229,6 +253,7 @@ class Protected:
         number = 1
         while (aside := self._aside / f"{number:03d}").exists():
             number += 1
+        self.aside = str(aside)
         for path in paths:
             if found := self._obstacle(path):
                 target = aside / os.fsdecode(found)
@@ -256,6 +281,10 @@ class Glob(Struct, frozen=True):
     start: str
     pattern: Pattern[str]
     is_exception: bool = False
+
+    def names(self, path: str) -> bool:
+        """Return whether the pattern is the name or the path of this file, without a wildcard."""
+        return not self.is_exception and self.text.lstrip("./") in (path, path.rpartition("/")[2])
 
 
 def parse_glob(text: str) -> Glob:

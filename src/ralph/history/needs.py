@@ -71,9 +71,8 @@ def _side_effects(history: RunHistory) -> Iterator[Need]:
         for task, ok, detail in past.scm:
             if not ok:
                 yield Need(kind="scm", name=task, text=detail, iteration=past.number)
-    restored = sorted({path for past in history.iterations for path in past.restored})
-    if restored:
-        yield Need(kind="restored", text=", ".join(restored))
+    if history.restored:
+        yield Need(kind="restored", text=", ".join(history.restored), name=history.aside)
     lists = [f": {listed(past.restored)}" for past in history.iterations if past.restored]
     for notice in history.notices:
         if not any(names in notice for names in lists):  # else it says the same

@@ -217,6 +217,16 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     now: FactsNow = FactsNow()
 
     @property
+    def restored(self) -> list[str]:
+        """The protected files that ralph restored, and the new ones that it removed."""
+        return sorted({path for past in self.iterations for path in past.restored})
+
+    @property
+    def aside(self) -> str:
+        """Where the agent's versions of those are."""
+        return f"{self.task or self.workspace}/.ralph/runs/{self.run}/protected/aside"
+
+    @property
     def whole(self) -> list[PastIteration]:
         """The finished iterations."""
         return [one for one in self.iterations if one.is_whole]

@@ -292,7 +292,7 @@ DONE = _group(
         "give the agent one turn about them.",
     ),
     setting("tasks"),
-    setting("protect"),
+    setting("protect.globs"),
     setting("claims"),
 )
 

@@ -24,7 +24,7 @@ from ralph.run.review_claims import Reviewers
 from ralph.run.trees import GitTrees, Trees
 from ralph.run.tuning import Tuning
 from ralph.run.workspace import LocalWorkspace, TasksFile
-from ralph.settings import Settings
+from ralph.settings import Protection, Settings
 from ralph.show.words import money
 from ralph.store.mailbox import Mail, Mailbox, wait_for_person
 
@@ -52,10 +52,12 @@ def make_workspace(
 ) -> LocalWorkspace:
     """Return the workspace that the rules look at, with the checks that verify the work."""
     undoes = context.looks_only and trees.can_undo
-    protect = settings.protect if not context.looks_only else () if undoes else ("**",)
-    protected = _protect(protect, context) if protect else None
+    protect = settings.protect
+    if context.looks_only:
+        protect = Protection() if undoes else Protection(("**",), "refuse")
+    protected = _protect(protect, context) if protect.globs else None
     # A check may write anything if everything is protected.
-    watch = protected.watch if protected and protect != ("**",) else None
+    watch = protected.watch if protected and not context.looks_only else None
     if settings.parallel_checks > 1 and context.sandbox and context.sandboxes_checks:
         context.tell(Notice("sandboxed checks run one at a time: --parallel-checks is ignored"))
     return LocalWorkspace(
@@ -72,10 +74,11 @@ def make_workspace(
     )
 
 
-def _protect(globs: Sequence[str], context: Context) -> Protected:
+def _protect(protect: Protection, context: Context) -> Protected:
     return Protected(
         context.root,
-        globs,
+        protect.globs,
+        refuses_new=protect.new == "refuse",
         store=Path(context.order_folder) / "protected",
         aside=context.folder.path / "protected" / "aside",
         wants_end=context.interrupt.must_end,

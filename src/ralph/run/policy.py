@@ -89,6 +89,7 @@ def make_policy(
 
 def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Reading) -> tuple[Rule, ...]:
     """Return the rules that come before the question whether the run is done."""
+    tells_protected = settings.protect.globs and settings.preset != "tune"  # whose every prompt says it
     return (
         rules.interrupted,
         rules.fatal_trouble,
@@ -97,6 +98,7 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
         rules.wait_exit_code(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
         *((rules.failing_checks(settings.quoted),) if settings.preset != "tune" else ()),  # restored by then
         rules.open_tasks,
+        *((rules.tell_protected(settings.protect.rule),) if tells_protected else ()),
         rules.protected_files,
         rules.last_failure,
         rules.refused_commit,
@@ -197,7 +199,7 @@ def make_gates(settings: Settings) -> dict[str, Rule]:
         gates["tasks"] = rules.open_tasks
     if settings.min_tool_calls and settings.on_promise_no_work == "reject":
         gates["work"] = rules.no_work(settings.min_tool_calls)
-    if settings.protect:
+    if settings.protect.globs:
         gates["protect"] = rules.protected_files
     return gates
 
@@ -304,7 +306,7 @@ def make_composer(
                 tells_claim=tells_claim,
                 metric=gains.describe_metric(run, settings.tune.command) if settings.preset == "tune" else "",
                 attempts=gains.attempts_table(run) if settings.preset == "tune" else "",
-                protected=settings.protect,
+                protected=settings.protect.globs,
             )
         )
 

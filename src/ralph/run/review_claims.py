@@ -24,7 +24,7 @@ class Reviewers:
     """The reviews that the settings ask for. Each is a referee of the loop."""
 
     def __init__(self, settings: Settings, goal: Callable[[], str], context: Context, trees: Trees) -> None:
-        self._reviews, self._protected = settings.reviews, settings.protect
+        self._reviews, self._protected = settings.reviews, settings.protect.globs
         self._goal, self._context, self._trees = goal, context, trees
 
     @property

@@ -105,7 +105,10 @@ class LocalWorkspace:
             text = "the agent was to change nothing; what it changed was put back"
             self._context.tell(Notice(f"{text}: {listed(touched)}"))
         elif touched:
-            self._context.tell(Notice(f"the agent changed protected files, which were put back: {listed(touched)}"))
+            aside = self._protected.aside if self._protected else ""
+            kept = f"; its versions are in {aside}" if aside else ""
+            text = f"the agent changed protected files, which were restored or removed: {listed(touched)}"
+            self._context.tell(Notice(text + kept))
         return touched
 
     def check(self, number: int) -> tuple[Check, ...] | None:

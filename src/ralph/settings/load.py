@@ -145,6 +145,8 @@ def normalize(layer: SettingsLayer) -> SettingsLayer:
         if isinstance(document.get(name), str):
             with suppress(UserError):
                 document[name] = parse(document[name])
+    if isinstance(document.get("protect"), list):
+        document["protect"] = {"globs": document["protect"]}
     if isinstance(document.get("agent"), str):
         document["agent"] = {"command": document["agent"]}
     for name in ("checks", "exams"):

@@ -173,6 +173,32 @@ class Reviews(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         return self.prompts or (ReviewPrompt("change", QUESTION),)
 
 
+class Protection(Struct, frozen=True, forbid_unknown_fields=True):
+    """Files that the agent must not change or delete."""
+
+    globs: Annotated[
+        Texts,
+        about(
+            "Files that the agent must not change; ralph restores them before the checks run.",
+            ["tests/**"],
+            option="--protect GLOB",
+        ),
+    ] = ()
+    new: Annotated[
+        Literal["allow", "refuse"],
+        about("New files that match. Even with `allow` none may change how other tests run, such as `conftest.py`."),
+    ] = "allow"
+
+    @property
+    def rule(self) -> str:
+        """What the agent is told."""
+        new = "New files are not allowed there either." if self.new == "refuse" else NEW_ALLOWED
+        return f"Protected files, which must stay as they are: {', '.join(self.globs)}. {new}"
+
+
+NEW_ALLOWED = "You may add new files there, but none that change how other tests run, such as conftest.py."
+
+
 class CustomAgent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Your own agent, for `agent.command`: a program (`argv`), or the built-in agent with a model you choose (the keys
     from `model` on). The entry `builtin` configures the built-in agent itself."""
@@ -368,13 +394,10 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         about("Your own rules: functions of a package installed next to ralph.", ["my_rules.limits:rambling"]),
     ] = ()
     protect: Annotated[
-        Texts,
-        about(
-            "Files that the agent must not change; ralph restores them before the checks run.",
-            ["tests/**"],
-            option="--protect GLOB",
-        ),
-    ] = ()
+        Protection,
+        Meta(extra={"expects": "a list of patterns, or an object"}),
+        about("Files that the agent must not change. A list stands for `globs`.", ["tests/**"]),
+    ] = Protection()
     min_tool_calls: Annotated[
         Count, about("How many tool calls a credible claim needs.", option="--min-tool-calls")
     ] = 0

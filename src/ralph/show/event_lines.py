@@ -302,11 +302,12 @@ class EventLines:
     def _review_finished(self, event: e.ReviewFinished) -> list[str]:
         """One line for an approval, all of it for a refusal, and a warning if there was no verdict."""
         by = f" by {short(event.agent, 80)}" if event.agent else ""
+        review = f"{short(event.name, 80)} review{by}"
         if event.problem:
-            return self._loud("warn", self.style.marks.warning, f"no review{by}: {short(event.problem, 500)}")
+            return self._loud("warn", self.style.marks.warning, f"no {review}: {short(event.problem, 500)}")
         if event.passed:
-            return self._result(True, f"review{by}: approved")
-        return self._result(False, f"review{by}: changes: {clean(event.changes[:4000])}")
+            return self._result(True, f"{review}: approved")
+        return self._result(False, f"{review}: changes: {clean(event.changes[:4000])}")
 
     def _proof_started(self, event: e.ProofStarted) -> list[str]:
         text = "done; now the checks run without parts of the change, to see whether they notice"

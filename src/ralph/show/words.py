@@ -337,6 +337,9 @@ def outcome_sentence(history: RunHistory) -> str:
     elif outcome != "done":
         failing = [name for check in history.failing if (name := short(check.name, 60)) not in reason]
         reason += f"; still failing: {listed(failing, 3)}" if failing else ""
+    if history.restored and outcome != "interrupted":
+        reason += f"; restored or removed {listed([short(path, 60) for path in history.restored], 3)}"
+        reason += f" (the agent's versions: {short(history.aside, 500)})"
     if history.finished and outcome not in ("exhausted", "stalled"):  # their reasons say it
         said += f" after {plural(history.finished, 'iteration')}"
     return f"{said}{': ' if reason else ''}{reason} ({', '.join(spent(history.seconds, history.cost_usd))})"
@@ -384,7 +387,8 @@ def need_words(need: Need) -> str:
     if need.kind == "scm":
         return f"{need.name} failed after iteration {need.iteration}: {need.text}"
     if need.kind == "restored":
-        return f"The agent changed protected files, which ralph restored: {short(need.text, 300)}"
+        kept = f". Its versions are in {short(need.name, 500)}" if need.name else ""
+        return f"The agent changed protected files, which ralph restored or removed: {short(need.text, 300)}{kept}"
     return _NEEDS.get(need.kind) or state_of(need.kind).advice or need.text
 
 

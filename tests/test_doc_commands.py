@@ -33,6 +33,7 @@ ELSEWHERE = {
     r"ralph (plan|loop|run) .*--(issue|pr)\b|ralph plan\b": "tests/forge and tests/planning: they need a host",
     r"ralph ps .*--db": "tests/fleet: it needs a database",
     r"ralph (tune\b|demo --tune)": "tests/run/test_tune.py: it needs an agent with ideas",
+    r"ralph loop .*--exam": "tests/run/test_exam_guide.py: it needs the exams of its page",
     r"ralph prove\b": "tests/run/test_prove.py: it needs a run with checks",
     r"ralph serve\b": "tests/web: it serves until it is ended",
     r"ralph report .*(k3fa|gh pr)": "tests/show/test_report.py: it needs several runs, or a host",

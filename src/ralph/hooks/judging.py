@@ -237,10 +237,12 @@ def folder_of(loop: Loop) -> RunFolder:
 def open_engine(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0) -> Engine:
     """Open what judges a turn, without the settings that make no sense inside a session. `seq` is the last line of the
     journal; None: nothing is recorded, because the journal already contains this stop."""
-    # Every check ends, and says so, before the host kills the hook.
-    longest = (loops.HOOK_TIMEOUT - RESERVED_TIME) / max(1, len(settings.checks))
+    # Every check and exam ends, and says so, before the host kills the hook.
+    longest = (loops.HOOK_TIMEOUT - RESERVED_TIME) / max(1, len(settings.checks) + len(settings.exams))
     timeout = min(settings.check_timeout or longest, longest)
-    settings = replace(settings, check_timeout=timeout, scm=None, reviews=None, worktree=False, notify=())
+    exams = tuple(replace(exam, timeout=min(exam.timeout or timeout, longest)) for exam in settings.exams)
+    settings = replace(settings, check_timeout=timeout, exams=exams)
+    settings = replace(settings, scm=None, reviews=None, worktree=False, notify=())
     refused: list[events.ClaimRejected] = []
     context = _context(stack, loop, settings, seq, refused)
     policy = make_policy(settings, (loop.agent,), own=load_rules(settings.rules, (), Path(loop.root)))

@@ -258,6 +258,7 @@ def planning_settings(settings: Settings) -> Settings:
         preset="guardrails",
         until=(),
         checks=(),
+        exams=(),
         tasks="",
         spec="",
         maximum_iterations=MAX_TURNS,

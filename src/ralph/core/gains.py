@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ralph.core.measuring import Comparison, Metric, Noise, Pairs, run_to_run_difference, visible_gain
 from ralph.core.model import Iteration, Opinions, Outcome, Run, Stop, configured
-from ralph.core.text import clean, one_line, plural
+from ralph.core.text import clean, one_line, plural, short
 
 IDEA = "IDEA:"  # how the agent's line about its attempt begins
 IDEA_LENGTH, FULL_ROWS = 160, 20  # characters of an idea; attempts in the prompt's table
@@ -77,7 +77,7 @@ def format_value(value: float | None, metric: Metric) -> str:
     text = f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
     if metric.unit == "s":
         text = f"{value:.3g}"
-    return f"{text} {metric.unit}".rstrip()
+    return f"{text} {short(metric.unit, 40)}".rstrip()
 
 
 def format_change(gain: float, metric: Metric) -> str:
@@ -103,7 +103,7 @@ def describe_start(metric: Metric, values: Sequence[float], noise: Noise) -> str
 def describe_result(measured: Comparison, metric: Metric) -> str:
     """Say what came of an attempt: `kept: −10.2 % (better in 7 of 7 pairs)`."""
     if measured.problem:
-        return f"dropped: {measured.problem}"
+        return f"dropped: {short(measured.problem, 300)}"
     change, details = format_change(measured.gain, metric), []
     if measured.pairs:
         details.append(f"better in {measured.better} of {plural(measured.pairs, 'pair')}")
@@ -158,7 +158,7 @@ def attempt_result(iteration: Iteration, metric: Metric) -> str:
         return f"dropped: the turn failed: {one_line(clean(iteration.turn.failure.reason), 100)}"
     failed = [check for check in iteration.checks if not check.passed]
     if failed:
-        return f"dropped: {one_line(failed[0].name, 80)}: {failed[0].ending}"
+        return f"dropped: {short(failed[0].name, 80)}: {short(failed[0].ending, 200)}"
     return "dropped: it was not measured"
 
 

@@ -104,7 +104,7 @@ def test_nothing_of_an_exam_is_left_where_the_agent_looks(
     assert len(contains(state, TOKEN)) == 4  # before the first turn, and at three claims
 
 
-def test_a_sandbox_hides_the_exam_and_keeps_what_the_work_learns_from_it(
+def test_in_a_sandbox_the_code_under_exam_can_keep_nothing_of_it(
     ralph: Callable[..., Any],
     agent: Callable[..., str],
     environment: dict[str, str],

@@ -12,8 +12,8 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -291,25 +291,18 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-class locked:
-    """Context manager that locks a folder, so that one process at a time changes it. Creates no lock file."""
-
-    def __init__(self, folder: Path, left: Callable[[], float] = lambda: LOCK_PATIENCE) -> None:
-        self._folder, self._left = folder, left
-
-    def __enter__(self) -> None:
-        try:
-            self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise cannot_use(self._folder, error) from None
-        try:
-            acquire_lock(self._handle, self._folder, left=self._left)
-        except UserError:
-            os.close(self._handle)
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
+@contextmanager
+def locked(folder: Path, left: Callable[[], float] = lambda: LOCK_PATIENCE) -> Iterator[None]:
+    """While entered, no other process changes the folder. Creates no lock file."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise cannot_use(folder, error) from None
+    try:
+        acquire_lock(handle, folder, left=left)
+        yield
+    finally:
+        os.close(handle)
 
 
 def replace_text(path: Path, text: str) -> None:

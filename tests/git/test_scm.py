@@ -171,7 +171,7 @@ def test_a_command_that_never_ends_is_ended(repo: Any, monkeypatch: pytest.Monke
 
 def test_a_push_brings_the_commit_to_the_upstream(repo: Any, shared: Any) -> None:
     repo.write("new.txt")
-    results = list(run_tasks("git", ["commit", "push"], "work", folder=repo.path))
+    results = list(run_tasks("git", ["commit", "push"], lambda task: run_task("git", task, "work", folder=repo.path)))
     assert [(one.task, one.ok) for one in results] == [("commit", True), ("push", True)]
     assert shared.git("log", "-1", "--format=%s", "main") == "work"
 
@@ -185,7 +185,7 @@ def test_a_push_that_fails_says_why(repo: Any) -> None:
 def test_nothing_is_pushed_after_a_commit_that_failed(repo: Any, shared: Any) -> None:
     repo.hook("pre-commit", "exit 1")
     repo.write("new.txt")
-    results = list(run_tasks("git", ["commit", "push"], "work", folder=repo.path))
+    results = list(run_tasks("git", ["commit", "push"], lambda task: run_task("git", task, "work", folder=repo.path)))
     assert [(one.task, one.ok) for one in results] == [("commit", False)]
 
 

@@ -72,27 +72,13 @@ def run_unattended(
     return CommandResult(process.code, clean(printed[-MAX_OUTPUT:]))
 
 
-def run_tasks(
-    command: str,
-    tasks: Sequence[str],
-    message: str,
-    *,
-    folder: Path,
-    git: Git | None = None,
-    run: Runner = run_unattended,
-    only: Sequence[bytes] | None = None,
-    nested: Sequence[bytes] = (),
-) -> Iterator[Result]:
-    """Run the tasks in order, up to the first that fails: a push after a failed commit would push something else.
-
-    A git commit contains `only` these files, if given. `git` is the repository in which the run began, `nested` are the
-    nested repositories in it whose files are part of the work.
-    """
+def run_tasks(command: str, tasks: Sequence[str], run_one: Callable[[str], Result]) -> Iterator[Result]:
+    """Run the tasks in order, up to the first that fails: a push after a failed commit would push something else."""
     for line in (command, *tasks):
         parse_command(line)  # a mistake in the settings is not a failed task
     for task in tasks:
         try:
-            result = run_task(command, task, message, folder=folder, git=git, run=run, only=only, nested=nested)
+            result = run_one(task)
         except UserError as error:
             result = Result(task, False, error.advice)
         yield result
@@ -111,7 +97,11 @@ def run_task(
     only: Sequence[bytes] | None = None,
     nested: Sequence[bytes] = (),
 ) -> Result:
-    """Run one task: `commit` with the message, anything else (`push`, `push origin main`) as it is written."""
+    """Run one task: `commit` with the message, anything else (`push`, `push origin main`) as it is written.
+
+    A git commit contains `only` these files, if given. `git` is the repository in which the run began, `nested` are the
+    nested repositories in it whose files are part of the work.
+    """
     program = parse_command(command)
     name = Path(program[0]).stem.lower()
     if task.strip() == "commit" and name == "git":

@@ -120,8 +120,7 @@ def _read_loop(root: str, session: str) -> Loop | str:
     except loops.Unreadable as error:
         if not loops.exists(root, session):
             return ""  # it ended just now
-        aside = loops.set_aside(root, session)
-        loops.write_log(root, f"session={session} allowed: unreadable state moved to {aside}: {error}")
+        aside = loops.set_aside(root, session, error)
         message = f"warning: the state of this session's loop cannot be read; it was moved to {aside}, the loop is over"
         print(f"ralph: {message}", file=sys.stderr)
         return allow(message)

@@ -159,13 +159,14 @@ def list_loops(root: str) -> Iterator[Loop]:
                 continue  # the stop hook reports it
 
 
-def set_aside(root: str, session: str) -> str:
-    """Rename a file that can't be read, and return its new name."""
+def set_aside(root: str, session: str, error: Unreadable) -> str:
+    """Rename and log a file that can't be read, and return its new name."""
     path = loop_file(root, session)
     number = 1
     while os.path.lexists(aside := f"{path}.unreadable-{number}"):
         number += 1
     os.rename(path, aside)
+    write_log(root, f"session={session} unreadable state moved to {aside}: {error}")
     return aside
 
 

@@ -206,8 +206,7 @@ def _end_older_loop(root: str, session: str, force: bool) -> None:
     try:
         older = loops.read(root, session)
     except loops.Unreadable as error:
-        aside = loops.set_aside(root, session)
-        loops.write_log(root, f"session={session} unreadable state moved to {aside}: {error}")
+        loops.set_aside(root, session, error)
         return
     if not force:
         place = f"{older.iteration} of {older.max_iterations} continuations"

@@ -2,6 +2,7 @@
 that is done: the agent is asked for one short note that later prompts carry (`--learn`)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from ralph.git.scm import (
     Runner,
     has_commit_hook,
     parse_command,
+    run_task,
     run_tasks,
 )
 from ralph.git.worktrees import Worktree, commit_all
@@ -156,18 +158,17 @@ class Commits:
             self._before.discard(name)  # once is enough
             text = "was changed before the run, too: all of it is in the commit"
             context.tell(events.Notice(f"{clean(display_path(name))} {text}"))
-        runner = make_runner(context, self._trees.config_watch)
-        commits = run_tasks(
+        run_one = partial(
+            run_task,
             self._scm.command,
-            tasks,
-            message or "",
+            message=message or "",
             folder=context.root,
             git=self._trees.git,
-            run=runner,
+            run=make_runner(context, self._trees.config_watch),
             only=only,
             nested=self._trees.new_nested,
         )
-        for done in commits:
+        for done in run_tasks(self._scm.command, tasks, run_one):
             if done.task == "commit":
                 refused = not done.ok and not done.was_stopped and has_commit_hook(self._trees.git)
                 self._workspace.hook_output = done.detail if refused else ""

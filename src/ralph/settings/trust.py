@@ -5,10 +5,10 @@ run uses them until the user has seen the difference (`ralph trust`).
 """
 
 import os
-import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from difflib import unified_diff
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -44,9 +44,9 @@ class Watched:
 
     def __init__(
         self,
-        workspace: "pathlib.Path",
+        workspace: Path,
         run_id: str,
-        files: "Sequence[pathlib.Path]",
+        files: Sequence[Path],
         env: Mapping[str, str],
         pid: int | None = None,
     ) -> None:
@@ -82,14 +82,14 @@ class Watched:
         return changed
 
 
-def place_of(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
+def place_of(workspace: Path, env: Mapping[str, str]) -> str:
     """Return the folder with the records for a workspace."""
     name = os.path.realpath(workspace).strip("/").replace("/", "%")[-200:]
     return os.path.join(state_folder(env, "settings"), name or "%")
 
 
 def refuse_untrusted(
-    workspace: "pathlib.Path", env: Mapping[str, str], accept: Callable[[str], bool] = lambda difference: False
+    workspace: Path, env: Mapping[str, str], accept: Callable[[str], bool] = lambda difference: False
 ) -> None:
     """Raise if settings changed during an earlier run, unless the user accepts the difference now."""
     if difference := difference_in(workspace, env):
@@ -98,7 +98,7 @@ def refuse_untrusted(
         trust(workspace, env)
 
 
-def difference_in(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
+def difference_in(workspace: Path, env: Mapping[str, str]) -> str:
     """Return what changed in the settings during runs in this workspace, as a patch; empty if nothing did."""
     known = [
         before for path in _records(place_of(workspace, env)) if (before := _read(path)) and _changed_files(before)
@@ -106,7 +106,7 @@ def difference_in(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
     return "\n".join(dict.fromkeys(map(difference_between, known)))
 
 
-def trust(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
+def trust(workspace: Path, env: Mapping[str, str]) -> None:
     """Accept the settings as they are now. Only a person may: an agent would accept what it wrote itself."""
     if "RALPH_RUN_ID" in env:
         raise UserError("an agent cannot accept settings", "run `ralph trust` yourself, when the run has ended")

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from bench.lab import ROOT
 from bench.nights.contenders import CAP, SAID_DONE, SAID_NOT, Contender, Place
 from bench.nights.task import CHECK, GOAL
@@ -41,7 +43,7 @@ def gather() -> tuple[list[Contender], dict[str, str]]:
             missing["ralph-loop plugin"] = why
         else:
             found.append(plugin(install.agent("claude")))
-    return found, missing
+    return [replace(one, fairness=f"version {one.version}: {one.fairness}") for one in found], missing
 
 
 def claude(got: "install.Installed") -> list[Contender]:

@@ -135,8 +135,8 @@ def _summary(results: Results) -> str:
     over = sum(night.false_done for night in results.played[GATED] if night.profile == OVERFITTER)
     first = (
         "With a check, protected tests and an exam, ralph called work done that was not done in "
-        f"{_of(examined)} simulated nights; without the exam in {_of(gated)}, {over} of them because an agent "
-        "special-cased the inputs of the tests."
+        f"{_of(examined)} simulated nights; without the exam in {_of(gated)}, "
+        f"{'all' if over == gated.count else over} of them because an agent special-cased the inputs of the tests."
     )
     hook, perfect, trusting = (_false(results, name) for name in (HOOK, PERFECT, TRUSTING))
     believers = [_false(results, name) for name in BELIEVERS if results.played.get(name)]
@@ -160,7 +160,10 @@ def _stuck(results: Results) -> str:
     """What stopping and handing over do to the money."""
     if not results.played.get(HANDED):
         return ""
-    ended, handed = (standing(name, results.played[name]) for name in (GATED, HANDED))
+    ended, handed = (
+        standing(name, [night for night in results.played[name] if night.profile != OVERFITTER])
+        for name in (GATED, HANDED)
+    )
     return STUCK.format(
         ended=f"{ended.in_vain:.0%}",
         ended_finished=ended.finished,
@@ -230,10 +233,12 @@ even with a judge who knows the truth.
 STUCK = """
 ## Without progress: stop, or hand over
 
-`ralph loop` ends after eight iterations without progress (`--stuck 8`): {ended} of the money goes into nights that
-fail, ${ended_dollars} per finished task, {ended_finished} of the nights that could be finished are. With `--stuck 4
---then AGENT`, a second, steady agent takes over instead: {handed} of the money, ${handed_dollars},
-{handed_finished}.
+Without the overfitter, whom only an exam stops:
+
+- `ralph loop` ends after eight iterations without progress (`--stuck 8`): {ended} of the money goes into nights that
+  fail, a finished task costs ${ended_dollars}, and {ended_finished} of the nights that could be finished are.
+- With `--stuck 4 --then AGENT` a second, steady agent takes over instead: {handed} of the money, ${handed_dollars},
+  and {handed_finished}.
 """
 
 NUMBERS = """
@@ -300,9 +305,9 @@ def draw_chart(bars: Sequence[tuple[str, str, Share]]) -> str:
 AGENTS = "simulated agents that lie, talk, crash, cheat, special-case and litter"
 TITLE = "Nights that ended as done although the work was not done"
 LABELS = {
-    EXAMINED: "ralph --check … --protect … --exam …",
-    GATED: "ralph --check … --protect …",
-    CHECKED: "ralph --check …",
+    EXAMINED: "ralph loop --check … --protect … --exam …",
+    GATED: "ralph loop --check … --protect …",
+    CHECKED: "ralph loop --check …",
     HOOK: "Claude Code, Stop hook that runs the tests",
     PERFECT: "Claude Code /goal, a perfect reader as judge",
     TRUSTING: "Claude Code /goal, a trusting reader as judge",

@@ -29,7 +29,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 MANY_OPTIONS = 20  # with more, `-h` shows only the common ones
 COMMON = frozenset(
     {"prompt_file", "agent", "model", "yolo", "check", "exam", "tasks", "protect", "worktree", "sandbox"}
-    | {"minimize", "maximize", "metric", "target", "stuck"}
+    | {"minimize", "maximize", "metric", "target"}
     | {"maximum_iterations", "max_restarts", "max_cost", "max_time", "dry_run", "root", "project", "task", "jobs"}
 )
 """The options that `-h` shows; `--help` shows all of them."""

@@ -142,7 +142,7 @@ def test_as_many_jobs_are_deferred_as_there_are_slots_of_present_workers(play: P
         await table.log().append("", lambda state: [])
         assert await table.waiting() == ["T1"], "one at least"
         await table.worker("one", slots=2)
-        state = await table.log().append("", lambda state: [])
+        state = await table.log().append("", lambda state: [], defers_all=True)
         assert state.board.slots == 2
         assert await table.waiting() == ["T1", "T2"], "none is deferred twice"
         await table.worker("two", slots=5)

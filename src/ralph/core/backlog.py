@@ -266,12 +266,14 @@ class Precedence:
     """
 
     def __init__(self, board: Board) -> None:
-        self._ranks = {job.task.key: rank for rank, job in enumerate(_in_order(board.jobs.values()))}
         # By file: the first refused task that will be ready again, and the first of these or of the refused tasks that
         # are ready (only tasks that have not started wait for the latter). The empty name is for any file.
         self._coming: dict[str, Job] = {}
         self._any: dict[str, Job] = {}
         refused = [job for job in board.jobs.values() if job.returns]
+        # Ranks matter only if something was refused: to sort a long backlog at every step would be slow.
+        ordered = _in_order(board.jobs.values()) if refused else ()
+        self._ranks = {job.task.key: rank for rank, job in enumerate(ordered)}
         has_room = bool(refused) and fits(board, len(board.of("working")))
         for job in sorted(refused, key=lambda job: self._ranks[job.task.key]):
             # Don't wait for a task that the budget has no room for.
@@ -283,6 +285,8 @@ class Precedence:
 
     def holder(self, job: Job) -> Job | None:
         """Return the refused task that goes first on the files of `job`."""
+        if not self._ranks:
+            return None
         first = self._any if job.state == "queued" else self._coming
         files = job.refused if job.is_returned else job.files
         names = ("",) if EVERYTHING in files else (*files, EVERYTHING)

@@ -162,13 +162,18 @@ class WorkLog:
         self._redact = Redactor(secret_values(os.environ))
         self._lock = asyncio.Lock()
 
-    async def append(self, by: str, decide: Decide, *, reopens: bool = False) -> WorkState:
+    async def append(self, by: str, decide: Decide, *, reopens: bool = False, defers_all: bool = False) -> WorkState:
         """Write the events that `decide` returns for the current state; return the state after them.
 
-        `decide` is called again if the connection is lost, so it must recognise what it has already written.
+        `decide` is called again if the connection is lost, so it must recognise what it has already written. The jobs
+        that become due are deferred; with `defers_all` those that were due before, in case one is missing.
         """
+
+        async def write(connection: Transaction) -> WorkState:
+            return await self._append(connection, by, decide, reopens=reopens, defers_all=defers_all)
+
         async with self._lock:
-            return await self._database.transact(lambda connection: self._append(connection, by, decide, reopens))
+            return await self._database.transact(write)
 
     async def refresh(self) -> WorkState:
         """Read what others have written."""
@@ -184,7 +189,9 @@ class WorkLog:
             if (entry := decode_entry(line)) and (event := entry.event()) is not None:
                 self.state = apply_event(self.state, event, by, entry.at)
 
-    async def _append(self, connection: Transaction, by: str, decide: Decide, reopens: bool) -> WorkState:
+    async def _append(
+        self, connection: Transaction, by: str, decide: Decide, *, reopens: bool, defers_all: bool
+    ) -> WorkState:
         rows = await fetch_all(
             connection,
             "SELECT w.repository, w.is_open, (SELECT coalesce(sum(slots), 0) FROM ralph_workers p "
@@ -207,17 +214,13 @@ class WorkLog:
             state = apply_event(state, entry.event(), by, entry.at)
         if lines:
             await write_lines(connection, self.work, self._seq + 1, by, lines, is_open=state.finished is None)
-        await self._defer_next(connection, repository, state)
+        before = () if defers_all else due_jobs(self.state)
+        for key in due_jobs(state) if lines or defers_all else ():
+            if key == GATE and key not in before:
+                await self.defer(connection, MERGE, gate_queue(repository), f"{self.work}/.gate")
+            elif key not in before:
+                await self.defer(connection, TASK, task_queue(repository), f"{self.work}/{key}", key=key)
         return state
-
-    async def _defer_next(self, connection: Transaction, repository: str, state: WorkState) -> None:
-        """Defer the jobs that come next, unless they are waiting already."""
-        if state.finished or state.board.is_paused:
-            return
-        if GATE not in state.holders and needs_gate(state):
-            await self.defer(connection, MERGE, gate_queue(repository), f"{self.work}/.gate")
-        for key in next_starts(state.board) if state.opened else ():
-            await self.defer(connection, TASK, task_queue(repository), f"{self.work}/{key}", key=key)
 
     async def defer(
         self, connection: Transaction, task: str, queue: str, lock: str, after: int = 0, **more: str
@@ -230,6 +233,14 @@ class WorkLog:
                 await deferrer.defer_async(work=self.work, **more)
         except exceptions.AlreadyEnqueued:
             pass
+
+
+def due_jobs(state: WorkState) -> tuple[str, ...]:
+    """Return the keys of the tasks that can start, and `GATE` if there is something to merge."""
+    if state.finished or state.board.is_paused:
+        return ()
+    starts = next_starts(state.board) if state.opened else ()
+    return (GATE, *starts) if GATE not in state.holders and needs_gate(state) else tuple(starts)
 
 
 def needs_gate(state: WorkState) -> bool:

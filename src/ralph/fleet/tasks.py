@@ -242,7 +242,7 @@ class FleetTasks:
             closed = [work_events.GateFinished(GateVerdict())] if GATE in gone else []
             return [*queued, *closed, *_check_limits(state, spending)]
 
-        await log.append("tick", check)
+        await log.append("tick", check, defers_all=True)
         if not any(one.brings == row.id and one.is_present for one in workers) and can_anyone_read(row):
             await self._database.transact(
                 lambda connection: log.defer(

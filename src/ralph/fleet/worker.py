@@ -148,7 +148,7 @@ class Worker:
         else:
             self._say(f"{row.name} continues as it was started; its list is now watched here")
             local = await self._open(replace(self._localize(row), source=order.source))
-        await local.log.append(self._me.name, lambda state: [])  # defer the first jobs
+        await local.log.append(self._me.name, lambda state: [], defers_all=True)
 
     # The event loop
 

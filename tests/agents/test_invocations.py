@@ -7,6 +7,7 @@ import pytest
 from ralph.agents import known_names, module
 from ralph.agents.protocol import Invocation, TurnRequest
 
+CLAUDE = "claude -p --output-format stream-json --verbose"
 BYPASS_CLAUDE = "--dangerously-skip-permissions"
 BYPASS_CODEX = "--dangerously-bypass-approvals-and-sandbox"
 
@@ -26,6 +27,11 @@ def start(agent: str, **request: Any) -> Invocation:
             {"model": "opus", "max_turns": 3, "session": "S", "yolo": True, "flags": ("--add-dir", "x")},
             "claude -p --output-format stream-json --verbose --model opus --max-turns 3 --resume S "
             f"{BYPASS_CLAUDE} --add-dir x",
+        ),
+        (
+            "claude",
+            {"yolo": True, "budget": 1.5},
+            f"{CLAUDE} --max-budget-usd 1.5000 {BYPASS_CLAUDE}",
         ),
         ("codex", {}, "codex exec --sandbox workspace-write --skip-git-repo-check --json -"),
         ("codex", {"yolo": True}, f"codex exec {BYPASS_CODEX} --skip-git-repo-check --json -"),

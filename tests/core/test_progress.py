@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
-from ralph.core.model import Check, Failure, Iteration, Run, Snapshot, Turn
-from ralph.core.progress import ProgressStep, best_iteration, is_measurable, standstill, steps, stuck_for
+from ralph.core.limits import next_worker
+from ralph.core.model import Check, Failure, HandOver, Iteration, Outcome, Replace, Run, Snapshot, Stop, Turn
+from ralph.core.progress import ProgressStep, best_iteration, is_measurable, standstill, steps, stuck_for, tried
+from ralph.core.rules import stuck
 
 N = 3  # how often new output alone counts
 
@@ -126,6 +129,73 @@ def test_nothing_measures_progress_without_checks_and_tasks() -> None:
     assert not is_measurable(bare)
     assert standstill(bare, N) is None
     assert is_measurable(Run(id="r", seen=Snapshot(tasks=())))
+
+
+RED = red("FAILED tests/test_a.py\n3 failed, 97 passed in 0.1s")
+RULES = {
+    "a green port over many iterations": ([green()] * 30, [green()], False),
+    "an error after three failures": ([RED, *[red("1 error in 0.1s")] * 7], [RED], True),
+    "a growing suite with as many failures": ([pytest_says(3, 97 + n) for n in range(9)], [pytest_says(3, 97)], True),
+    "a growing suite with fewer failures": (
+        [pytest_says(20 - n, 80 + 2 * n) for n in range(12)],
+        [pytest_says(21, 79)],
+        False,
+    ),
+    "random failure text": ([red(f"oops {chr(97 + n) * 5}") for n in range(8)], [red("start")], True),
+    "alternating failures": ([red("one"), red("other")] * 4, [red("one")], True),
+    "a flaky green": ([RED, green(), RED, RED], [RED], True),
+    "no checks at all": ([()] * 20, [], False),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_who_is_stuck(name: str) -> None:
+    rows, baseline, is_stuck = RULES[name]
+    same = name == "a flaky green"
+    run = a_history(*rows, baseline=baseline, trees=["head:t0"] * len(rows) if same else ())
+    found = [opinion for opinion in stuck(N)(run) if isinstance(opinion, Stop)]
+    assert bool(found) == is_stuck
+    assert all(stop.outcome is Outcome.STALLED for stop in found)
+
+
+def test_the_last_agent_ends_the_run_and_another_one_takes_over() -> None:
+    run = a_history(*[RED] * 4, baseline=[RED])
+    (replacement,) = stuck(N, ("claude", "codex"))(run)
+    assert replacement == Replace("claude", "codex", start=4)
+    handed = replace(run, hand_overs=(HandOver(after=4, agent="claude", to="codex"),))
+    assert list(stuck(N, ("claude", "codex"))(handed)) == []
+    assert next_worker(handed, ("claude", "codex")) == "codex"
+    ended = a_history(*[RED] * 7, baseline=[RED])
+    ended = replace(ended, hand_overs=handed.hand_overs)
+    (stop,) = stuck(N, ("claude", "codex"))(ended)
+    stayed_red = '"pytest -q" has 3 failures since iteration 1'
+    assert stop.reason == f"no progress for 3 iterations; {stayed_red} (best: iteration 7)"
+
+
+def test_a_run_that_ended_as_stalled_gets_a_new_chance_but_not_one_that_was_killed() -> None:
+    run = a_history(*[RED] * 4, baseline=[RED])
+    assert list(stuck(N)(replace(run, resumed=4)))
+    assert not list(stuck(N)(replace(run, resumed=4, stalled=4)))
+    assert list(stuck(N, ("claude", "codex"))(replace(run, resumed=4, stalled=4))), "unless another agent is left"
+
+
+def test_files_are_not_restored_if_no_check_was_red_at_the_start_or_without_git() -> None:
+    agents = ("claude", "codex")
+    (kept,) = stuck(N, agents)(a_history(*[RED] * 4, baseline=[green()]))
+    assert kept == Replace("claude", "codex")
+    bare = a_history(*[RED] * 4, baseline=[RED])
+    bare = replace(bare, iterations=tuple(replace(one, tree=None) for one in bare.iterations))
+    assert list(stuck(N, agents)(bare)) == [Replace("claude", "codex")]
+
+
+def test_of_many_iterations_the_latest_and_those_with_progress_are_told() -> None:
+    counts = [pytest_says(max(9 - n, 5), 91 + n) for n in range(40)]
+    rows = tried(a_history(*counts, baseline=[pytest_says(10, 90)])).split("\n")
+    assert len(rows) == 15
+    assert rows[0].startswith("1. ")
+    assert "fewer failures" in rows[0]
+    assert rows[-1].startswith("40. ")
+    assert max(map(len, rows)) <= 130
 
 
 @pytest.mark.parametrize(

@@ -301,6 +301,8 @@ def invocation(request: TurnRequest) -> Invocation:
     argv += model(request, "--model")
     if request.max_turns:
         argv += ["--max-turns", str(request.max_turns)]
+    if request.budget is not None and not has_option(request, "--max-budget-usd"):
+        argv += optional(request, "--max-budget-usd", f"{request.budget:.4f}")
     if request.session:
         argv += ["--resume", request.session]
     if not has_option(request, _BYPASS, "--permission-mode"):

@@ -22,7 +22,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     (None: not asked); `scratch` is a private folder for files the agent writes for us; `usage_before` is what the
     earlier turns of `session` used, for agents that report the session's total; `boxed`: it runs in ralph's sandbox, so
     its own sandbox should be off; `looks_only`: it should answer without changing anything, if it has a mode for that;
-    `folders` are folders outside the workspace where it must be able to write.
+    `folders` are folders outside the workspace where it must be able to write; `budget` is how many dollars the turn
+    may cost.
     """
 
     prompt: str
@@ -41,6 +42,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     boxed: bool = False
     looks_only: bool = False
     folders: tuple[str, ...] = ()
+    budget: float | None = None
 
 
 class Trouble(Struct, frozen=True):

@@ -407,7 +407,13 @@ class _Turn:
             boxed=self._context.sandbox is not None,
             looks_only=looks_only,
             folders=self._context.writable,
+            budget=self._budget(),
         )
+
+    def _budget(self) -> float | None:
+        """Return how many dollars are left of --max-cost; at least a cent, because a commit message may come later."""
+        most = self._settings.max_cost
+        return None if most is None else max(most - (self._run.usage.cost_usd or 0.0), 0.01)
 
     def _invoke(self, request: "TurnRequest", invocation: "Invocation", prompt: bytes) -> Turn:
         context, module = self._context, self._choice.module

@@ -83,6 +83,11 @@ class Room:
         self.git("add", "README")
         self.git("commit", "--quiet", "--message=start")
 
+    def invite(self, other: str) -> None:
+        """Put another agent next to this one. Both talk to the same scripted model, one after the other."""
+        self.env |= FURNISH[other](self.home, self.stage.url)
+        self.env["PATH"] = f"{install.agent(other).program.parent}:{self.env['PATH']}"
+
     def git(self, *words: str) -> str:
         argv = ["git", *words]
         done = subprocess.run(argv, cwd=self.workspace, env=self.env, check=True, capture_output=True, text=True)

@@ -3,9 +3,7 @@
 import json
 import time
 
-import install
 import pytest
-from furniture import FURNISH
 from script import Fail, Forever, Say, write
 from troubles import limited, overloaded
 
@@ -14,12 +12,6 @@ DONE = "It is made.\n<response>DONE</response>"
 OTHER = {"claude": "codex", "codex": "claude"}
 
 pytestmark = pytest.mark.parametrize("agent", list(OTHER), indirect=True)
-
-
-def invite(place, other: str) -> None:
-    """Puts another agent next to the one of the room. Both talk to the same scripted model, one after the other."""
-    place.env |= FURNISH[other](place.home, place.stage.url)
-    place.env["PATH"] = f"{install.agent(other).program.parent}:{place.env['PATH']}"
 
 
 def settings(place, **said) -> None:
@@ -31,7 +23,7 @@ def settings(place, **said) -> None:
 def test_a_second_agent_reviews_the_first_and_writes_the_message(room, agent):
     other = OTHER[agent]
     with room() as place:
-        invite(place, other)
+        place.invite(other)
         review = {"name": "bugs", "prompt": "Look for mistakes in made.txt."}
         settings(
             place,

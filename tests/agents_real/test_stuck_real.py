@@ -2,16 +2,17 @@
 
 import pytest
 from script import Forever, Say, Tokens, shell, write
-from test_second_agent import DONE, GOAL, OTHER, invite
 
-CHECK = 'grep -q right made.txt || { echo "1 failed, 2 passed in 0.1s"; exit 1; }'
+GOAL, DONE = "make the file made.txt please", "It is made.\n<response>DONE</response>"
+OTHER = {"claude": "codex", "codex": "claude"}
+CHECK = 'grep -qs right made.txt || { echo "1 failed, 2 passed in 0.1s"; exit 1; }'
 
 
 @pytest.mark.parametrize("agent", list(OTHER), indirect=True)
 def test_a_second_agent_takes_over_from_one_that_is_stuck(room, agent):
     other = OTHER[agent]
     with room() as place:
-        invite(place, other)
+        place.invite(other)
         made = place.workspace / "made.txt"
         place.play(
             Say("I looked around."), write(made, "wrong\n"), Say("I made it."), write(made, "right\n"), Say(DONE)

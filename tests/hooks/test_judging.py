@@ -313,3 +313,19 @@ def test_no_check_outlives_a_hook_that_is_told_to_end(session, settings, environ
     assert process.wait() == 0
     assert not os.path.exists(f"/proc/{check}")
     assert session.status() == "ACTIVE"
+
+
+def test_an_exam_decides_about_a_promise(session, settings, repository, environment):
+    exam = Path(environment["HOME"], "exam.sh")
+    exam.write_text("echo zq-exam-token; grep -q honest work\n")
+    settings(exams=[f"sh {exam}"])
+    session.start("--check", "test -f work")
+    (repository / "work").write_text("overfit")
+    session.works()
+    refused = session.stops("<promise>DONE</promise>")
+    assert refused.is_block
+    assert "the hidden exam does not (refusal 1 of 3)" in refused.reason
+    assert "zq-exam-token" not in refused.reason
+    (repository / "work").write_text("honest")
+    session.works()
+    assert not session.stops("<promise>DONE</promise>").is_block

@@ -28,6 +28,7 @@ from ralph.hooks.judging import NextTurn, end, open_engine, watch_settings
 from ralph.hooks.loops import Loop
 from ralph.loop import run_loop
 from ralph.run import request as requests
+from ralph.run.exam_commands import validate_exams
 from ralph.run.options import RUN, Option, as_settings
 from ralph.run.policy import refuse_endless
 from ralph.run.prompt_line import QUOTES, parse_prompt_line
@@ -196,6 +197,7 @@ def _load_settings(workspace: Path, overrides: Mapping[str, Any], env: Mapping[s
             "install the price table (the extra `prices`), or set maxTokens instead",
         )
     refuse_endless(settings)
+    validate_exams(settings, str(workspace), env)
     return settings
 
 

@@ -41,7 +41,7 @@ echo "$key" > "tasks/$key"
 flock -s "WAITS/wait-$key" true
 echo COMPLETE
 """
-PATIENCE = 90.0
+PATIENCE = 240.0  # seconds: a night of thirty tasks takes longer than 90 s on a busy machine
 Process = Started | subprocess.Popen[bytes]
 
 

@@ -103,7 +103,12 @@ class Scale:
         """Draw how far one run may be from another of the same version, around the best value."""
         upper, lower = [], []
         for at, step in enumerate(self._steps):
-            for x, value in ((at, step.before), (at + 1.0, step.before)):
+            for x, value in (
+                (at, step.before),
+                (at + 0.5, step.before),
+                (at + 0.5, step.after),
+                (at + 1.0, step.after),
+            ):
                 upper.append(f"{self.x(x):.1f},{self.y(value * (1 + noise)):.1f}")
                 lower.append(f"{self.x(x):.1f},{self.y(value * (1 - noise)):.1f}")
         return element("path.band", d=f"M{' L'.join([*upper, *reversed(lower)])} Z")

@@ -12,34 +12,34 @@ START = ["run", "--quiet", "-C", "/w"]
 @pytest.mark.parametrize(
     ("said", "words", "summary"),
     [
-        ({}, ["--prompt=go", "--ralph=0"], "single shot"),
-        ({"cap": 0}, ["--prompt=go", "--ralph=0"], "single shot"),
-        ({"cap": 5}, ["--prompt=go", "--ralph=5"], "loop until STOP, at most 5"),
-        ({"cap": -1}, ["--prompt=go", "--ralph=-1"], "loop until STOP, open end"),
-        ({"has_settings": True}, ["--prompt=go"], "as `ralph run` does it here"),
-        ({"has_settings": True, "cap": 0}, ["--prompt=go", "--ralph=0"], "single shot"),
+        ({}, ["--ralph=0"], "single shot"),
+        ({"cap": 0}, ["--ralph=0"], "single shot"),
+        ({"cap": 5}, ["--ralph=5"], "loop until STOP, at most 5"),
+        ({"cap": -1}, ["--ralph=-1"], "loop until STOP, open end"),
+        ({"has_settings": True}, [], "as `ralph run` does it here"),
+        ({"has_settings": True, "cap": 0}, ["--ralph=0"], "single shot"),
         (
             {"checks": ("a", "b")},
-            ["--preset=checks", "--prompt=go", "--check=a", "--check=b"],
+            ["--preset=checks", "--check=a", "--check=b"],
             "loop until 2 checks pass",
         ),
         (
             {"checks": ("a",), "cap": 3},
-            ["--prompt=go", "--check=a", "--ralph=3"],
+            ["--check=a", "--ralph=3"],
             "loop until STOP, at most 3, 1 check",
         ),
-        ({"agent": "codex"}, ["--prompt=go", "--agent=codex", "--ralph=0"], "single shot"),
-        ({"given": {"max_cost": 3.0}}, ["--prompt=go", "--max-cost=3.0", "--ralph=0"], "single shot"),
+        ({"agent": "codex"}, ["--agent=codex", "--ralph=0"], "single shot"),
+        ({"given": {"max_cost": 3.0}}, ["--max-cost=3.0", "--ralph=0"], "single shot"),
         (
             {"given": {"preset": "promise", "yolo": True}},
-            ["--preset=promise", "--prompt=go", "--yolo"],
+            ["--preset=promise", "--yolo"],
             "as `ralph run` does it here",
         ),
     ],
 )
 def test_a_goal_becomes_a_run(said: dict[str, Any], words: list[str], summary: str) -> None:
     plan = NextRun(workspace="/w", **said)
-    assert plan.words("go") == [*START, *words]
+    assert plan.words("go") == [*START, *words, "--", "go"]
     assert str(plan) == summary
 
 
@@ -61,7 +61,7 @@ def test_a_promise_loop_says_more_than_was_said_before() -> None:
 @pytest.mark.parametrize("goal", ["--help", "-p", "= a = b", "two\nlines", "ünïcode 🎉", "--print"])
 def test_every_goal_survives_the_command_line(goal: str) -> None:
     parsed = options.parse(options.RUN, NextRun(workspace="/w").words(goal)[1:])
-    assert parsed == ({"quiet": True, "directory": "/w", "prompt": goal, "ralph": 0}, [])
+    assert parsed == ({"quiet": True, "directory": "/w", "ralph": 0}, [goal])
 
 
 def test_a_flag_that_is_off_is_not_said() -> None:

@@ -143,9 +143,9 @@ class NextRun(Struct, frozen=True, kw_only=True):
         return {} if self.has_settings else {"ralph": 0}
 
     def words(self, goal: str) -> list[str]:
-        """Return the command line for a goal that was typed."""
-        chosen = {**self.given, **self.way, **self._choices(), "prompt": goal}
-        return ["run", "--quiet", "-C", self.workspace, *words_of(chosen)]
+        """Return the command line for a goal that was typed. It is not `--prompt`, which is sent verbatim."""
+        chosen = {**self.given, **self.way, **self._choices()}
+        return ["run", "--quiet", "-C", self.workspace, *words_of(chosen), "--", goal]
 
     def promise(self, task: str, values: Mapping[str, Any]) -> list[str]:
         """Return the command line of `/ralph-loop`. Its own options come before those given earlier."""

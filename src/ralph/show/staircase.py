@@ -78,7 +78,7 @@ class Scale:
         values = [value for step in steps for value in (step.before, step.value, step.after) if value is not None]
         low, high = min(values), max(values)
         room = (high - low) * MARGIN or abs(high) * MARGIN or 1.0
-        self._low, self._high = low - room, high + room
+        self._low, self._high = low - room if low < 0 else max(0.0, low - room), high + room
 
     def x(self, attempt: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * attempt / len(self._steps)

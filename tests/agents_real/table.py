@@ -20,6 +20,13 @@ ACP = (
     "**Any other agent that speaks the Agent Client Protocol**, Cursor, Goose, Kimi or Mistral Vibe for example: "
     "see [ACP agents](../guides/acp.md)."
 )
+CLAUDE = (
+    "**Claude Code without a terminal**: `--permission-mode auto` (2.1.325, against a scripted model) never "
+    "hung, and denied exactly what `acceptEdits` denies: `python3 -m pytest`, `curl`, and writing outside the "
+    "workspace. Its safety check did not run in that session, and it denied what needs the check. So ralph "
+    "uses `acceptEdits`. With `--max-cost` it also passes `--max-budget-usd`, and Claude Code ends the turn "
+    "itself."
+)
 INTRODUCTION = """\
 # Agents
 
@@ -71,7 +78,7 @@ def page(rows: dict[str, dict[str, Any]]) -> str:
         lines.append(f"| {title} | {' | '.join(cells)} |")
     table, legend = "\n".join(lines), "\n".join(f"{at}. {note}" for at, note in enumerate(notes, 1))
     amp = f"**amp** {install.PINNED['agents']['amp']['version']}: {AMP}"
-    return f"{INTRODUCTION}\n{table}\n\n{legend}\n\n{amp}\n\n{ACP}\n"
+    return f"{INTRODUCTION}\n{table}\n\n{legend}\n\n{amp}\n\n{CLAUDE}\n\n{ACP}\n"
 
 
 def _cell(result: dict[str, Any] | None, notes: list[str]) -> str:

@@ -74,7 +74,7 @@ def format_value(value: float | None, metric: Metric) -> str:
         return "no number"
     if metric.unit == "s" and 0 < abs(value) < 0.1:
         return f"{value * 1000:.3g} ms"
-    text = f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+    text = f"{value:.0f}" if abs(value) < 1e15 and value == int(value) else f"{value:.4g}"
     if metric.unit == "s":
         text = f"{value:.3g}"
     return f"{text} {short(metric.unit, 40)}".rstrip()
@@ -90,6 +90,8 @@ def format_change(gain: float, metric: Metric) -> str:
 
 def describe_start(metric: Metric, values: Sequence[float], noise: Noise) -> str:
     """Say what the start measures, and how large a gain can be seen."""
+    if not values:
+        return "metric: no number"
     value = format_value(median(values), metric)
     if noise == "exact":
         return f"metric: {value}, the same in {plural(len(values), 'run')}: any gain counts"

@@ -103,7 +103,7 @@ def _finite(number: float) -> float | None:
 
 def classify_noise(values: Sequence[float], min_gain: float) -> Noise:
     """Say how far one run of the command can be trusted, from a few runs of the same version."""
-    if len(set(values)) == 1:
+    if len(set(values)) < 2:
         return "exact"
     return "nearly exact" if spread(values) * SPREAD_MARGIN < min_gain else "noisy"
 

@@ -33,6 +33,7 @@ class RunStarted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     work: str = ""
     backlog_task: str = ""
     stuck: int = 0
+    rights: tuple[str, ...] = ()  # --yolo, --sandbox
 
 
 class Baseline(Struct, frozen=True):

@@ -67,6 +67,7 @@ class RunSummary(Struct, omit_defaults=True, kw_only=True):
     untouched: bool = False
     seconds: float = 0.0
     exit_code: int | None = None
+    rights: tuple[str, ...] = ()
 
 
 Summary = TypeVar("Summary", bound=RunSummary)
@@ -153,6 +154,7 @@ def _on_run_started(facts: Summary, event: e.RunStarted, at: float) -> Summary:
         task=event.task,
         work=event.work,
         backlog_task=event.backlog_task,
+        rights=event.rights,
         version=event.version,
         began=facts.began or at,
         changed=at,

@@ -41,6 +41,8 @@ _LONGEST_ANSWER = 1 << 20
 _LONGEST_WORD = 500  # that is shown of a command line
 
 
+UNTRUSTED = "workspace has not been trusted"  # Claude Code says so on stderr alone
+TRUST_IT = "this folder was never trusted; start `claude` here once and accept, or resume with --yolo --sandbox"
 BUILTIN = "builtin"
 SIDE = "side"
 
@@ -451,6 +453,8 @@ class _Turn:
             )
             ended = process.stream(on_lines, stdout_log=out, stderr_log=err, redact=context.redact)
         context.tell_problems(out, err)
+        if UNTRUSTED in ended.stderr and not self._run.iterations:
+            context.tell(events.Notice(f"{self._choice.name} ignores its list of allowed tools: {TRUST_IT}"))
         turn = _with_answer(parser.turn(ended), ended, invocation.answer_file)
         context.tell(
             events.AgentFinished(

@@ -445,6 +445,7 @@ def _make_parts(
 
 def _run_started(plan: RunPlan, policy: Policy, parts: Parts, run: Run, worktree: Worktree | None) -> events.RunStarted:
     request = plan.request
+    rights = {"--yolo": request.settings.yolo, "--sandbox": request.settings.sandbox.enabled}
     return events.RunStarted(
         goal=run.goal,
         preset=request.settings.preset,
@@ -464,6 +465,7 @@ def _run_started(plan: RunPlan, policy: Policy, parts: Parts, run: Run, worktree
         task=request.task,
         work=request.work,
         backlog_task=request.backlog_task,
+        rights=tuple(name for name, is_on in rights.items() if is_on),
     )
 
 

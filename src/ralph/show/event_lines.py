@@ -161,6 +161,7 @@ class EventLines:
         facts = [
             "resumed" if event.resumed else "",
             short(program.rpartition("/")[2] + space + words, 60),
+            " ".join(short(right, 20) for right in event.rights),
             short(event.preset, 40) if command == "ralph run" else "",
             short(from_home(event.workspace, os.environ.get("HOME", "")), 200),
         ]

@@ -150,7 +150,7 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
 def _header(history: RunHistory) -> list[Html]:
     cap = f", at most {history.max_iterations}" if history.max_iterations is not None else ""
     facts = [
-        history.agent,
+        " ".join((history.agent, *history.rights)),
         f"preset {history.preset}",
         f"{_moment(history.began)} to {_moment(history.ended)}",
         f"{plural(len(history.iterations), 'iteration')}{cap}",

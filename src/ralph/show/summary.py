@@ -156,7 +156,7 @@ def render_history(history: RunHistory, style: Style, exams: Sequence[ExamOutput
     """Return the lines of `ralph show`, with what the exams printed."""
 
     dot = f" {style.marks.dot} "
-    facts = [history.agent, history.preset, history.workspace, history.branch]
+    facts = [history.agent, *history.rights, history.preset, history.workspace, history.branch]
     yield style.paint("title", f"run {history.run}") + dot + dot.join(short(fact, 200) for fact in facts if fact)
     yield f"  {style.paint('dim', 'goal   ')} {short(history.goal, 500)}"
     took = spent(history.seconds, history.cost_usd, history.usage.tokens)

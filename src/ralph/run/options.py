@@ -378,7 +378,7 @@ OLD = _group(
     setting("maxLog"),
     setting("streamAgentOutput", sets=True, text="Show what the agent does (the default)."),
     setting("agent.args"),
-    setting("then", "--fallback-agent NAME", "The same as --then. Repeatable."),
+    setting("then", "--fallback-agent NAME", "The same as --then."),
 )
 OLD_GOAL = _group(
     COMPATIBILITY,

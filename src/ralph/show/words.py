@@ -335,7 +335,8 @@ def outcome_sentence(history: RunHistory) -> str:
         said += " (unverified)"
         reason += "; no check or tasks file was given, so nothing has verified it"
     elif outcome != "done":
-        failing = [name for check in history.failing if (name := short(check.name, 60)) not in reason]
+        names = [short(check.name, 60) for check in history.failing]
+        failing = [name for name in names if f'"{name}"' not in reason]  # a stalled run names one
         reason += f"; still failing: {listed(failing, 3)}" if failing else ""
     if history.restored and outcome != "interrupted":
         reason += f"; restored or removed {listed([short(path, 60) for path in history.restored], 3)}"

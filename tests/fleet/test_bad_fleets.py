@@ -132,6 +132,18 @@ def test_a_remote_that_refuses_is_said_and_loses_nothing(fleet: Fleet) -> None:
     fleet.audit()
 
 
+def test_a_remote_that_is_away_for_a_moment_is_waited_for(fleet: Fleet) -> None:
+    away = fleet.remote.with_name("away.git")
+    first = fleet.machine("a")
+    first.work()
+    fleet.wait_for("task_started")
+    fleet.remote.rename(away)
+    fleet.wait(lambda: list(first.processes("run-task")), "a task starts")
+    away.rename(fleet.remote)
+    fleet.wait_for("work_finished", exit_code=0)
+    fleet.audit()
+
+
 def test_a_work_whose_target_fails_its_checks_is_over_before_it_begins(fleet: Fleet) -> None:
     """Left open, it would end every worker that comes to it."""
     first, second = fleet.machine("a"), fleet.machine("b")

@@ -161,7 +161,8 @@ class Publisher:
             with suppress(Taken):
                 if self.push():
                     return
-            self._left = self._remote.branch_tips(self._home, [self._branch])[self._branch]
+            tips = self._remote.branch_tips(self._home, [self._branch], REMOTE_TIMEOUT)
+            self._left = tips[self._branch]
         raise UserError(f"{self._remote.name} does not take {self._branch}", "look at the remote, and start again")
 
     def push(self) -> bool:

@@ -70,10 +70,16 @@ class Remote(Struct, frozen=True):
             _remove_half_made_worktrees(git)
         raise git_error(("fetch",), result, f"cannot fetch {self.branch} from {self.name}")
 
-    def branch_tips(self, git: Git, names: Collection[str]) -> dict[str, str]:
-        """Ask the remote for the commits of these branches; empty for those that it does not have."""
+    def branch_tips(self, git: Git, names: Collection[str], timeout: float = 0.0) -> dict[str, str]:
+        """Ask the remote for the commits of these branches; empty for those that it does not have.
+
+        An unreachable remote is asked again for `timeout` seconds.
+        """
         args = ("ls-remote", self.name, *(f"refs/heads/{name}" for name in names))
-        result = _run(git, *args)
+        for _ in replace(REMOTE_AWAY, timeout=timeout).tries():
+            result = _run(git, *args)
+            if not result.code:
+                break
         if result.code:
             raise git_error(args, result, f"cannot ask {self.name} for its branches")
         found = dict.fromkeys(names, "")

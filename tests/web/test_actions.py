@@ -265,6 +265,45 @@ def test_an_ended_run_is_resumed_with_a_higher_limit(serve: Serve, home: dict[st
     served.process.terminate()
 
 
+@pytest.mark.parametrize("action", ["accept", "discard"])
+def test_the_branch_of_a_run_is_accepted_or_discarded(
+    serve: Serve, home: dict[str, str], project: Path, action: str
+) -> None:
+    words = ["run", "go", "--check", "test -e work.txt", "--worktree", "--agent", "amp", "--quiet"]
+    subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)
+    (run,) = [one for one in runs(home) if one.facts.workspace == str(project)]
+    served = serve()
+    assert f'action="{served.base}runs/{run.id}/{action}"' in served.get(f"runs/{run.id}").text
+    assert served.post(f"runs/{run.id}/{action}").status == 200
+
+    def branches() -> str:
+        words = ["git", "branch", "--list", "ralph/*"]
+        return subprocess.run(words, cwd=project, env=home, capture_output=True, text=True, check=True).stdout
+
+    eventually(lambda: not branches())
+    assert (project / "work.txt").exists() == (action == "accept")
+    assert served.post(f"runs/{run.id}/{action}").status == 409, "there is nothing left to do"
+
+
+def test_what_needs_you_is_dismissed_one_by_one_or_all_at_once(
+    serve: Serve, home: dict[str, str], project: Path
+) -> None:
+    for goal in ("one", "two"):
+        words = ["run", goal, "--check", "false", "-m", "1", "--agent", "amp", "--quiet"]
+        subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)
+    first, second = [one for one in runs(home) if one.facts.workspace == str(project)]
+    served = serve()
+
+    def is_open(run_id: str) -> bool:
+        return f'action="{served.base}runs/{run_id}/dismiss"' in served.get("").text
+
+    assert (is_open(first.id), is_open(second.id)) == (True, True)
+    assert served.post(f"runs/{first.id}/dismiss").status == 200
+    assert (is_open(first.id), is_open(second.id)) == (False, True)
+    assert served.post("dismissall").status == 200
+    assert (is_open(first.id), is_open(second.id)) == (False, False)
+
+
 def test_rewind_restores_the_files(serve: Serve, home: dict[str, str], project: Path) -> None:
     words = ["run", "-p", "go", "--check", "false", "-m", "3", "--agent", "amp", "--until", "checks", "--quiet"]
     subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)

@@ -175,7 +175,8 @@ def _bring_plugin() -> str:
         ("git", "clone", "--quiet", "--no-checkout", source, str(part)),
         ("git", "-C", str(part), "checkout", "--quiet", PLUGIN_COMMIT, "--", "plugins/ralph-loop"),
     ):
-        done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        env = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+        done = subprocess.run(argv, capture_output=True, env=env, stdin=subprocess.DEVNULL)
         if done.returncode:
             return f"cannot be cloned from {source}; NIGHTS_PLUGINS names a clone of it"
     (part / "plugins" / "ralph-loop").rename(PLUGIN)

@@ -190,6 +190,10 @@ def test_a_single_night_replays_exactly(yard: night.Yard) -> None:
     assert told[0]
 
 
+def test_agents_with_troubles_of_their_own_have_no_others() -> None:
+    assert not {chaos.script_for(7, number).profile for number in range(30)} & set(chaos.QUIET)
+
+
 @pytest.mark.parametrize("trouble", chaos.ALL, ids=lambda one: one.name)
 def test_a_night_in_which_something_gets_in_the_way_is_finished(yard: night.Yard, trouble: chaos.Trouble) -> None:
     if missing := trouble.missing():

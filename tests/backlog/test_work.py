@@ -125,7 +125,7 @@ def test_a_red_candidate_is_sent_back_until_it_is_parked(works: Works) -> None:
         (("-j", "0", "--check", "true"), "--jobs: expected a whole number, 1 or more, got 0"),
         (("--check", "false"), "false fails on"),
         (("--check", "true", "--target", "main"), "main is checked out in"),
-        (("--check", "true", "--target", "bad name"), "is no name for a branch"),
+        (("--check", "true", "--target", "bad name"), "isn't a valid branch name"),
         (("--check", "true", "--push"), "no upstream"),
         (("--check", "true", "--push=nowhere/main"), "names no remote's branch"),
         (("--check", "true", "--agent", "not-there"), "not-there"),

@@ -148,7 +148,7 @@ def test_in_a_sandbox_the_code_under_exam_can_keep_nothing_of_it(
         ("no-such-exam", "command not found: no-such-exam"),
         ("sh 'unclosed", "cannot start: no closing quotation"),
         ("sh README", "the exam is in the repository"),
-        ("make exam", "the exam names no script of its own"),
+        ("make exam", "the exam doesn't name a script"),
         ("sh {exams}/known.sh", "the exam is in the repository's history"),
     ],
 )

@@ -200,7 +200,7 @@ def test_without_gh_or_a_login_or_a_remote_it_is_said_before_anything_is_spent(
     done = ralph(*words, PATH=str(bare))
     assert (done.code, done.err.splitlines()[0]) == (2, "ralph: gh is not installed")
     git("remote", "remove", "origin")
-    assert "this repository has no remote" in ralph(*words).err
+    assert "no remote in this repository" in ralph(*words).err
 
 
 def test_a_token_is_nowhere_in_what_a_run_leaves(ralph: Start, agent: Start, clone: Path, host: LoopbackHost) -> None:

@@ -204,7 +204,7 @@ def test_what_keeps_a_run_from_its_host_is_said_before_anything_is_spent(
     git("remote", "set-url", "origin", "git@gitlab.example:acme/shop.git")
     assert "--pr=wait needs GitHub, and gitlab.example isn't" in ralph(*words, "--pr=wait").err
     git("remote", "remove", "origin")
-    assert "this repository has no remote" in ralph(*words, "--pr").err
+    assert "no remote in this repository" in ralph(*words, "--pr").err
     assert prompts() == []
     assert heads(host) == ["main"]
 

@@ -96,10 +96,10 @@ def test_a_rule_that_is_installed_beside_ralph_is_named_in_the_settings(
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("my_rules:broken", "is no function"),
+        ("my_rules:broken", "is not a function"),
         ("my_rules:raises", "no weather report"),
         ("my_rules:missing", "cannot import my_rules:missing"),
-        ("no_such_package:rule", "no such package beside ralph"),
+        ("no_such_package:rule", "no such package is installed with ralph"),
         ("my_rules", "names no rule"),
     ],
 )

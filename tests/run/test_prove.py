@@ -163,7 +163,7 @@ def test_without_checks_there_is_no_proof(ralph: Start, agent: Start, repository
     assert (refused.code, "--prove needs a check" in refused.err) == (2, True)
     assert ralph("run", "x", "--until", "word:DONE", "--agent", agent("echo DONE")).code == 0
     refused = ralph("prove")
-    assert (refused.code, "has no checks that could notice anything" in refused.err) == (2, True)
+    assert (refused.code, "doesn't have a check that could notice anything" in refused.err) == (2, True)
     assert ralph("prove", "nowhere").code == 2
 
 

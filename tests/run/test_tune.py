@@ -95,7 +95,7 @@ def test_a_run_ends_when_the_target_is_reached(tune: Callable[..., Result], agen
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        ("echo fast", 'its last line is no number: "fast"'),
+        ("echo fast", "its last line isn't a number: fast"),
         ("true", "it printed nothing"),
         ("echo 3; echo broken >&2; exit 7", "exit code 7: broken"),
         ("sleep 60", "timed out after 5s"),

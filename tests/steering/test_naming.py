@@ -47,7 +47,7 @@ def test_an_ambiguous_part_names_those_that_it_may_mean(ralph: Ralph, two: list[
 def test_an_unknown_run_is_one_clear_line(ralph: Ralph, two: list[str], command: str) -> None:
     result = ralph(command, "zzzz")
     assert (result.code, result.out) == (2, "")
-    assert result.err == f"ralph: there is no run 'zzzz'\nhint: on record: {two[0]}, {two[1]}\n"
+    assert result.err == f"ralph: no such run: 'zzzz'\nhint: on record: {two[0]}, {two[1]}\n"
 
 
 def test_the_run_of_a_repository_is_meant_in_its_folders(ralph: Ralph, two: list[str], repository: Path) -> None:

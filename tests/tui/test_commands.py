@@ -66,7 +66,7 @@ REFUSED: dict[str, str] = {
     '/ulw-loop "Fix it" --max-iterations many': f"--max-iterations: expected a whole number, got 'many' ({OPTIONS})",
     "/tell": "/tell needs a text (/tell TEXT)",
     "/stop it": "/stop it: expected now (/stop [now])",
-    "/pause please": "/pause takes no arguments, got 'please' (/pause)",
+    "/pause please": "/pause doesn't take arguments, got 'please' (/pause)",
     "/diff two": "/diff two: expected the number of an iteration (they count from 1)",
     "/diff 0": "/diff 0: expected the number of an iteration (they count from 1)",
 }

@@ -269,7 +269,7 @@ def new_order(
 def _target(home: Git, target: str) -> str:
     """Return the commit that the target starts from. A branch that is checked out is never moved."""
     if home.try_run("check-ref-format", "--branch", target).code:
-        raise UserError(f"{target!r} is no name for a branch", "name one with --target BRANCH")
+        raise UserError(f"{target!r} isn't a valid branch name", "name one with --target BRANCH")
     if held := checked_out_at(home, target):
         raise UserError(
             f"{target} is checked out in {held}, and a branch that is checked out is never moved",

@@ -84,7 +84,7 @@ def _system_error(error: Exception) -> UserError | None:
     if number == errno.ENAMETOOLONG:
         return UserError(f"the name is too long: {str(name)[:100]}…", "name another file or folder")
     if number in PATH_ERRORS and name:
-        return UserError(f"cannot use {name}: {os.strerror(number or 0)}", "check what is there, and who owns it")
+        return UserError(f"cannot use {name}: {os.strerror(number or 0)}", "check what is there, and its owner")
     if number in WRITE_ERRORS:
         return UserError(f"cannot write: {os.strerror(number or 0)}", "free some space, or redirect the output")
     if short := shortage(error):

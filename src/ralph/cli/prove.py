@@ -49,7 +49,7 @@ def prove(values: Values, words: list[str]) -> int:
     run = one_run(values, words, why_not_prove)
     request = requests.read(run.id)
     if not request.settings.checks:
-        raise UserError(f"run {run.id} has no checks that could notice anything", 'start one with --check "CMD"')
+        raise UserError(f"run {run.id} doesn't have a check that could notice anything", 'start one with --check "CMD"')
     _, before, after = changed_range(run)
     with Keeper.start() as keeper, Interrupt() as interrupt:
         deadline = Deadline(interrupt, grace=0.0)

@@ -70,7 +70,7 @@ def parse_request(command: str, values: dict[str, Any], words: list[str]) -> Req
     if issue:
         text = issue.goal()
     elif file == "-" and not (text := read_goal_from_stdin()):
-        raise UserError("the goal is empty", "standard input has no text")
+        raise UserError("the goal is empty", "standard input is empty")
     return Request(
         goal_text=text,
         goal_file="" if file in ("", "-") else _locate(file, workspace),

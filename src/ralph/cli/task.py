@@ -184,7 +184,7 @@ def post(values: dict[str, Any], words: list[str]) -> int:
     target, body = named_bus(values), values.get("body")
     if body is None:
         if sys.stdin.isatty():
-            raise UserError("the message has no body", "give --body TEXT, or pipe the text in")
+            raise UserError("the message is empty", "give --body TEXT, or pipe the text in")
         body = decode_text(sys.stdin.buffer.read())
     project, task, run = (os.environ.get(f"JRUN_{name}", "") for name in ("PROJECT_ID", "TASK_ID", "ID"))
     kind, parent = values.get("type", "INFO"), values.get("parent", "")

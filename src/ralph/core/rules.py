@@ -83,7 +83,7 @@ def completed(
 ) -> Opinions:
     """End the run as done after a claim that every gate accepts. The objections of gates go into the next prompt, and a
     gate may ask for time; objections of `doubts` become warnings."""
-    if run.hand_over:  # what the agent before claimed was refused
+    if run.hand_over:  # the previous agent's claim was refused
         return
     seen = [(claim, found) for claim in claims if (found := sighted(claim, run, reading))]
     claim = next((claim for claim, found in seen if not found.doubt), None)

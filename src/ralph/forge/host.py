@@ -131,7 +131,7 @@ def _remote(repository: Git) -> str:
             return name
     if remotes:
         raise UserError(f"{len(remotes)} remotes, none of them called origin", "choose one: git push -u REMOTE BRANCH")
-    raise UserError("this repository has no remote", "add one: git remote add origin URL")
+    raise UserError("no remote in this repository", "add one: git remote add origin URL")
 
 
 def _git_lines(repository: Git, *words: str) -> list[str]:

@@ -31,7 +31,7 @@ MAX_INDEX = 1 << 30  # bytes; the index of a million files has a tenth of it
 # File modes as `git status` prints them; the last two are ours.
 GONE, UNKNOWN, UNMERGED = b"000000", b"", b"several"
 
-# What ralph itself writes while it runs. Never part of a tree, even if somebody once committed it.
+# Files that ralph itself writes while it runs. Never part of a tree, even if they were committed once.
 RUN_DATA = (b"runs/", b"progress.md", b"lock", b"guardrail_", b"prompt_")
 
 STATUS = (

@@ -290,7 +290,7 @@ def _with_paths(paths: Sequence[bytes], file: str, act: Callable[[tuple[str, ...
             os.unlink(file)
 
 
-# What the user has begun and not finished: a commit would conclude it, conflict markers included.
+# Operations that the user has not finished: a commit would conclude them, conflict markers included.
 IN_PROGRESS = {
     "MERGE_HEAD": "merge",
     "rebase-merge": "rebase",

@@ -115,7 +115,7 @@ class ProcessGroup:
             pid, status = os.waitpid(self.pid, options)
         except ChildProcessError:
             hint = "run ralph in the main thread, or leave SIGCHLD alone"
-            raise UserError("this program collects the exit codes of ralph's commands", hint) from None
+            raise UserError("this program reaps ralph's child processes", hint) from None
         return os.waitstatus_to_exitcode(status) if pid else None
 
     def send_signals(self, *numbers: int) -> None:

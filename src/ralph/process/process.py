@@ -54,7 +54,7 @@ SETTLE_TIME, MAX_SETTLE_TIME = 1.0, 30.0  # seconds for a background process to 
 LINGER = 0.1  # seconds for output on its way through another process, such as `tee`
 LAST_OUTPUT = 0.1  # seconds in which output is still passed on after a second Ctrl-C
 SLOW_MACHINE = 5.0  # seconds of extra time before a silent keeper counts as lost
-POLL_INTERVAL = 0.01  # seconds, on systems that have no descriptor for a process
+POLL_INTERVAL = 0.01  # seconds between polls without pidfd
 ASK_TIMEOUT = 15.0  # seconds for a program to answer `--version` and the like
 MAX_ANSWER = 1 << 18
 

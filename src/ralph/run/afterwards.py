@@ -1,8 +1,10 @@
-"""What becomes of the work that a run did on a branch of its own? It is taken over, once its checks pass on exactly
-what the merge would bring; or it is thrown away, and can be had back for a while.
+"""What happens to a run's work afterwards: `accept` and `discard` of its branch, `rewind`, and the leftovers that
+`clean` removes.
 
-And what is left of runs that ended long ago, and what of it may go? Records, checkpoints, merged worktrees and the
-folders of demonstrations and of killed gits; never work that is nowhere else, and nothing of a run that lives."""
+Accepting runs the checks on exactly the tree that the merge produces. A discarded branch can be recovered for a while.
+`clean` removes records, checkpoints, merged worktrees, demos and leftovers of killed gits; never work that exists
+nowhere else, and nothing of a running run.
+"""
 
 import os
 import tempfile
@@ -54,12 +56,13 @@ _CUT_OFF = "see by `git status` how far it came; remove the lock that git names,
 
 
 class NotTaken(UserError):
-    """The work cannot be taken over as it is: nobody's mistake, and nothing was changed."""
+    """The work cannot be accepted as it is. Nothing was changed."""
 
 
 class TakenOver(Struct, frozen=True):
-    """What was merged. `commit` is where the user's branch is now; `files` changed; `checks` passed before that. If it
-    is not new, the user's branch had all of it already."""
+    """The result of an accept. `commit` is the new tip of the user's branch; `files` changed; `checks` passed before.
+    Unless it is new, the user's branch had everything already.
+    """
 
     branch: str
     commit: str
@@ -69,7 +72,7 @@ class TakenOver(Struct, frozen=True):
 
 
 def has_no_branch(run: Listed) -> str:
-    """Why a run has nothing to take over or to throw away."""
+    """Return why a run has nothing to accept or discard; "" if it has."""
     if run.is_alive:
         return "is running"
     if run.facts.work:
@@ -91,7 +94,9 @@ def take_over(
     squash: bool = True,
     message: str = "",
 ) -> TakenOver:
-    """Merge the work of a run as one commit, or as it is; then remove its worktree and branch. All of it or nothing."""
+    """Merge the work of a run as one commit, or as it is; then remove its worktree and branch. If anything fails,
+    nothing changes.
+    """
     deadline = Deadline(interrupt, grace=5.0)  # git has a moment to put the worktree back, unless it hangs
     home, tree = _places(run, env, deadline)
     merging.refuse_old_git(home.root)
@@ -121,7 +126,7 @@ def take_over(
                 way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
                 raise NotTaken(git_error(("merge",), answer, "cannot merge into your tree").message, way_out)
         except BaseException:  # the worktree as it was before the merge was tried in it
-            with suppress(UserError):  # it is said what was wrong before that
+            with suppress(UserError):  # the earlier problem is reported
                 worktrees.check_out_branch(tree)
             raise
         worktrees.check_out(tree, commit)
@@ -158,7 +163,7 @@ def _remove_merged(tree: Worktree) -> None:
 
 
 def refuse_without_branch(home: Git) -> None:
-    """What no branch of the user's holds is gone with the next switch, or with the end of what is under way."""
+    """Refuse a detached HEAD: a commit there would be lost with the next switch."""
     if what := operation_in_progress(home):
         raise NotTaken(f"a {what} is in progress in {home.root}", "finish or abort it first; nothing was changed")
     if home.try_run("symbolic-ref", "--quiet", "HEAD").code:
@@ -166,7 +171,7 @@ def refuse_without_branch(home: Git) -> None:
 
 
 def throw_away(run: Listed, env: Mapping[str, str] = os.environ) -> str:
-    """Removes the worktree and the branch of a run. What was there is kept under a name, which is given back."""
+    """Remove the worktree and the branch of a run; return the ref that keeps them."""
     home, tree = _places(run, env)
     with _alone(run, tree):
         if os.path.isdir(tree.path) and worktrees.first_unsaved(tree):
@@ -184,7 +189,7 @@ def throw_away(run: Listed, env: Mapping[str, str] = os.environ) -> str:
 
 @contextmanager
 def _alone(run: Listed, tree: Worktree) -> Iterator[None]:
-    """While entered, nobody else works in the worktree."""
+    """Lock the worktree while the context is entered."""
     if not os.path.isdir(tree.workspace):
         yield
         return
@@ -194,7 +199,7 @@ def _alone(run: Listed, tree: Worktree) -> Iterator[None]:
 
 @contextmanager
 def _settings_watched(run: Listed, say: Callable[[str], None], env: Mapping[str, str]) -> Iterator[None]:
-    """Settings that come with the work are the agent's: nobody obeys them unseen."""
+    """Report settings that come with the accepted work: they are the agent's, so the next run asks about them."""
     workspace = Path(run.place).parents[2]
     watched = Watched(workspace, run.id, settings_files(workspace, env), env)
     watched.begin()
@@ -205,7 +210,7 @@ def _settings_watched(run: Listed, say: Callable[[str], None], env: Mapping[str,
 
 
 def rewind(run: Listed, number: int, say: Callable[[str], None], env: Mapping[str, str]) -> "Rewound":
-    """Makes the files what they were after iteration `number`; what is there now is kept."""
+    """Restore the files as they were after iteration `number`; keep the current ones under a ref."""
     with _settings_watched(run, say, env):
         return control.rewind(run, number)
 
@@ -228,7 +233,7 @@ def _places(run: Listed, env: Mapping[str, str], deadline: Deadline | None = Non
 
 
 def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
-    """The commit that the user's branch would be at: the work itself, or the merge with what came in the meantime."""
+    """Return the commit that the user's branch would move to: the work itself, or its merge with newer commits."""
     if os.path.isdir(tree.path) and (unsaved := worktrees.first_unsaved(tree)):
         way_out = f"continue with `ralph resume {nickname(run.id)}`, or commit it in {tree.path}"
         if os.path.isabs(unsaved):  # a submodule, which is not to be looked into
@@ -270,7 +275,7 @@ def _trial(
         env=dict(env),
         redact=Redactor(secret_values(env)),
         max_log=settings.max_log,
-        grace=0.0,  # who presses Ctrl-C here wants no merge
+        grace=0.0,  # after Ctrl-C nothing is merged
         deadline=tree.home.deadline,
     )
     with open_check_sandbox(context, settings, request.workspace) as inside:
@@ -301,11 +306,11 @@ def _check_again(run: Listed, request: RunRequest, tree: Worktree, context: Cont
     return done
 
 
-_WORK_TAKES = 3600.0  # seconds, and no git is asked for longer: what is younger may be somebody's
+_WORK_TAKES = 3600.0  # seconds; no git runs longer, so anything younger may be in use
 
 
 class Remains(Struct, frozen=True):
-    """Of one run, or a folder outside any workspace (then there is no run). `kept`: why it stays, if it does."""
+    """The leftovers of a run, or of a folder outside any workspace (without `run`). `kept`: why they have to stay."""
 
     place: str
     run: Listed | None = None
@@ -314,7 +319,7 @@ class Remains(Struct, frozen=True):
 
 
 def remains(older: float, below: str = "") -> list[Remains]:
-    """What is older than so many seconds; of the workspaces `below` a folder alone, if one is named."""
+    """Return the leftovers older than this many seconds; with `below`, only of the workspaces in that folder."""
     known, before = runs(), time.time() - older
     at_work = {run.id for run in known if run.is_alive}
     ended = [run for run in known if 0 < max(run.facts.changed, run.facts.began) < before and not run.is_child]
@@ -331,7 +336,7 @@ def remains(older: float, below: str = "") -> list[Remains]:
 
 
 def take_away(found: Iterable[Remains]) -> list[Remains]:
-    """Removes what may go; gives what had to stay after all: somebody may have gone on with it in the meantime."""
+    """Remove leftovers; return those that had to stay, for example because the run was continued."""
     stayed = []
     for one in found:
         try:
@@ -350,13 +355,13 @@ def take_away(found: Iterable[Remains]) -> list[Remains]:
 
 
 def _apart(before: float) -> list[str]:
-    """Demonstrations, trials of an agent that failed, and what a kill has left of a folder that git was given."""
+    """Return demos, failed probes of agents, and temporary folders that killed gits have left."""
     folder, found = tempfile.gettempdir(), []
     idle = min(before, time.time() - _WORK_TAKES)
     for name in sorted(os.listdir(folder)):
         if name.startswith((DEMO, PROBE, AT_WORK)):
             path, until = f"{folder}/{name}", before if name.startswith(DEMO) else idle
-            with suppress(FileNotFoundError):  # whoever made it may be taking it away
+            with suppress(FileNotFoundError):  # it may be removed at this moment
                 is_own = os.lstat(path).st_uid == os.geteuid() and os.path.isdir(path) and not os.path.islink(path)
                 inside = [f"{path}/.ralph"] if os.path.lexists(f"{path}/.ralph") else []
                 last = max(os.lstat(one).st_mtime for one in (path, *inside))
@@ -366,7 +371,7 @@ def _apart(before: float) -> list[str]:
 
 
 def _size(place: str) -> int:
-    """As far as it can be looked into: an agent may have made it deeper than any path is long."""
+    """Return the size in bytes, as far as it can be read: an agent may nest folders deeper than the longest path."""
     total, folders = 0, [place]
     while folders:
         with suppress(OSError), os.scandir(folders.pop()) as entries:
@@ -384,8 +389,9 @@ def _repository_of(run: Listed, deadline: Deadline | None = None) -> Git | None:
 
 
 def _trees(run: Listed, home: Git) -> list[Worktree]:
-    """The worktrees of a run, or of a backlog's items, that have a branch: by what ralph calls them, for what the
-    records call them an agent may have written."""
+    """Return the worktrees with a branch of a run or of a backlog's tasks. Their names are computed: an agent may have
+    forged the records.
+    """
     names = (f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{nickname(run.id)}/")
     out = home.run("for-each-ref", "--format=%(refname:lstrip=2)", *names).decode("utf-8", "replace")
     paths, path = {}, ""  # where each branch is checked out
@@ -398,7 +404,7 @@ def _trees(run: Listed, home: Git) -> list[Worktree]:
 
 
 def _explain_unmerged(run: Listed) -> str:
-    """Why the work of a run would be lost with it, if it would."""
+    """Return why removing a run would lose its work; "" if it wouldn't."""
     try:
         if home := _repository_of(run):
             for tree in _trees(run, home):
@@ -411,7 +417,7 @@ def _explain_unmerged(run: Listed) -> str:
 def _remove_run(run: Listed) -> None:
     now = run_at(run.place)
     if now and now.is_alive:
-        raise UserError(f"run {run.id} has gone on")
+        raise UserError(f"run {run.id} was continued")
     if home := _repository_of(run):
         for tree in _trees(run, home):
             worktrees.remove(tree)
@@ -422,7 +428,7 @@ def _remove_run(run: Listed) -> None:
 
 
 def _forget(run_id: str) -> None:
-    """What lies outside the workspace for the sake of a run goes with it."""
+    """Remove what a run has left outside the workspace."""
     with suppress(OSError):
         os.unlink(f"{state_folder(os.environ, 'runs')}/{run_id}")
     remove_orders(run_id)

@@ -1,5 +1,6 @@
-"""Who takes which turn, and how? The agent of the settings, those to fall back on, and those that review or write
-messages: each is a child process that reads its prompt, and whose stream becomes events."""
+"""Choose the agent of each turn and run it: the agent of the settings, its successors, and those that review or write
+messages. Each is a child process that reads its prompt; its stream becomes events.
+"""
 
 import os
 import shlex
@@ -48,9 +49,9 @@ SIDE = "side"
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """An agent that may take turns. `hidden`: variables of the environment that are none of its business.
-    `understands`: the options it has, where it has been asked. `purposes`: the turns that are its alone; an agent
-    without any works on the goal."""
+    """An agent that may take turns. `hidden`: environment variables that it doesn't get. `understands`: the options its
+    program has, if it was asked. `purposes`: the only turns that it takes; an agent without any works on the goal.
+    """
 
     name: str
     module: "AgentModule"
@@ -62,7 +63,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     purposes: tuple[str, ...] = ()
 
     def request(self) -> "TurnRequest":
-        """A turn without a prompt: how would the agent be started?"""
+        """Return the request for a turn without a prompt, to see how the agent would be started."""
 
         return TurnRequest(
             prompt="",
@@ -75,25 +76,26 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 def workers(chosen: Sequence[Choice]) -> tuple[str, ...]:
-    """The names of those that work on the goal. They come first."""
+    """Return the names of the agents that work on the goal. They come first."""
     return tuple(choice.name for choice in chosen if not choice.purposes)
 
 
 def duties(choice: Choice) -> str:
-    """What an agent does that does not work on the goal."""
+    """Return the purposes of an agent that doesn't work on the goal."""
     return " and ".join(dict.fromkeys("messages" if purpose == "message" else "reviews" for purpose in choice.purposes))
 
 
 def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choice, ...]:
-    """The agent of the settings, or the first that is installed, those to fall back on, and those for other purposes.
-    All of them can be run."""
+    """Return the agent of the settings or the first installed one, its successors, and the agents for other purposes.
+    Raise if one of them cannot be run.
+    """
     command = settings.agent.command or _first_installed(env)
     flags = (*(word for flag in settings.agent.flags for word in _split(flag)), *settings.agent.args)
     first = _choice(command, settings, env, flags, settings.agent.model)
     working = (first, *(_successor(text, settings, env) for text in settings.then))
     _refuse_twice(workers(working))
     if settings.session == "continue":
-        for choice in working:  # a command of the user's own has no session to lose
+        for choice in working:  # a custom command doesn't have a session to lose
             if choice.module.NAME in known_names() and not choice.module.RESUMES:
                 raise UserError(
                     f"{choice.module.NAME} cannot continue a session without a person",
@@ -124,7 +126,7 @@ def _refuse_twice(names: Sequence[str]) -> None:
 
 
 def unheard_limit(choice: Choice, max_turns: int | None) -> str:
-    """What a person should know whose agent cannot be told how many turns of its own it may take."""
+    """Return a notice if the agent has no option that limits the turns inside an invocation."""
     request = choice.request()
     bounded = replace(request, max_turns=max_turns)
     if not max_turns or choice.module.invocation(bounded).argv != choice.module.invocation(request).argv:
@@ -137,8 +139,8 @@ def unheard_limit(choice: Choice, max_turns: int | None) -> str:
 def _for_other_purposes(
     settings: Settings, env: Mapping[str, str], command: str, flags: tuple[str, ...]
 ) -> Iterator[Choice]:
-    """Who reviews and who writes messages, where that is not the agent itself."""
-    asked = [("message", settings.scm.agent if settings.scm else "", "")]  # purpose, and whom the settings name for it
+    """Return the agents that review and write messages, if they differ from the run's agent."""
+    asked = [("message", settings.scm.agent if settings.scm else "", "")]  # purpose, and its agent in the settings
     if reviews := settings.reviews:
         asked += [(f"review-{one.name}", one.agent or reviews.agent, one.model) for one in reviews.asked]
     wanted: dict[tuple[str, str], list[str]] = {}
@@ -157,7 +159,9 @@ def _for_other_purposes(
 
 
 def unused_roles(settings: Settings) -> str:
-    """What a run says whose agent is the caller's own: it takes every turn, whoever else the settings name for some."""
+    """Return a notice for a run whose agent is a Python function: it takes every turn, and other agents in the settings
+    are ignored.
+    """
     scm, reviews = settings.scm, settings.reviews
     named = {
         "scm.agent": bool(scm and scm.agent),
@@ -172,7 +176,7 @@ def unused_roles(settings: Settings) -> str:
 
 
 def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """The agent's flags without the model that they choose: another one is wanted."""
+    """Return the agent's flags without those that choose a model, for use with another model."""
     kept: list[str] = []
     rest = iter(flags)
     for word in rest:
@@ -184,7 +188,7 @@ def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _find_program(choice: Choice, env: Mapping[str, str], cwd: str, option: str) -> Choice:
-    """The choice, with the options it is known to have. Raise if its program is missing."""
+    """Return the choice with the options that its program has; raise if the program is missing."""
     module = choice.module
     is_acp = module.NAME == acp.NAME
     name = acp.start_words(choice.command[0])[0] if is_acp else module.invocation(choice.request()).argv[0]
@@ -200,7 +204,7 @@ def _find_program(choice: Choice, env: Mapping[str, str], cwd: str, option: str)
 
 
 def _advice(choice: Choice, name: str, option: str) -> str:
-    """What to do about an agent that is not there, where more is known than that."""
+    """Return a hint for a missing agent, if more is known about it."""
     if "/" in name:
         return ""
     install = acp.install_hint(choice.command[0]) if choice.module.NAME == acp.NAME else choice.module.INSTALL
@@ -231,7 +235,7 @@ def _choice(
 
 
 def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...], env: Mapping[str, str]) -> Choice:
-    """The built-in agent with a model."""
+    """Return the built-in agent with a model."""
     module = agents.module(BUILTIN)
     words = options(own, model, flags, env)
     hidden = agents.foreign_keys(module) - {*words}
@@ -251,7 +255,7 @@ def _first_installed(env: Mapping[str, str]) -> str:
 
 
 def may_write(choice: Choice, settings: Settings, folders: tuple[str, ...]) -> bool:
-    """Whether the agent may write in folders outside the workspace."""
+    """Return whether the agent may write in folders outside the workspace."""
 
     request = replace(choice.request(), yolo=settings.yolo, boxed=settings.sandbox.enabled, folders=folders)
     return reaches(choice.module, request)
@@ -271,8 +275,9 @@ def _split(flag: str) -> list[str]:
 
 
 class CliAgent:
-    """One of the choices takes each turn: the one that is there for its purpose; else the first, unless that has run
-    into a limit and another may go on. One that tells what it spends is ended when the budget is used up."""
+    """Runs each turn with the agent that is meant for its purpose. Turns on the goal go to the first agent, or to a
+    successor after a hand-over. A turn that reports its cost is ended when the budget is used up.
+    """
 
     def __init__(self, choices: Sequence[Choice], settings: Settings, context: Context) -> None:
         self._choices = list(choices)
@@ -280,7 +285,7 @@ class CliAgent:
 
     @property
     def is_known(self) -> bool:
-        """Whether the one that works is a coding agent by its name, and no command of the user's own."""
+        """Return whether the working agent is a known coding agent instead of a custom command."""
         return self._choices[0].module.NAME != "command"
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
@@ -305,13 +310,13 @@ class CliAgent:
                 turn = second.take(prompt)
         if has_worked(run, choice):
             turn = _missing_for_now(turn)
-        # The answer may become part of a prompt or of a file: from here on it holds no keys.
+        # The answer may become part of a prompt or of a file, so redact it here.
         turn = replace(turn, text=self._context.redact.text(turn.text), agent=choice.name)
         folder.record_end(turn, turn.text.encode("utf-8", "replace"))
         return turn
 
     def _whose(self, purpose: str, run: Run) -> int:
-        """Which of the choices takes a turn."""
+        """Return the choice that takes a turn."""
         for at, choice in enumerate(self._choices):
             if purpose in choice.purposes:
                 return at
@@ -321,7 +326,7 @@ class CliAgent:
         return names.index(limits.next_worker(run, names))
 
     def _wiser(self, choice: Choice, failure: Failure, number: int) -> Choice:
-        """The choice with the options that its program has, if one that it has not is what the turn failed for."""
+        """Return the choice with its program's real options, if the turn failed because of a missing option."""
 
         context, question = self._context, choice.module.HELP
         if not question or not is_unknown_option(failure):
@@ -338,12 +343,12 @@ class CliAgent:
 
 
 def has_worked(run: Run, choice: Choice) -> bool:
-    """Whether the agent has finished a turn of this run."""
+    """Return whether the agent has finished a turn of this run."""
     return any(iteration.turn.agent == choice.name and not iteration.turn.failure for iteration in run.iterations)
 
 
 def has_unnamed_session(run: Run, choice: Choice) -> bool:
-    """Whether an agent that could continue its session has finished a turn, but never said which session it was in."""
+    """Return whether an agent that can continue sessions has finished a turn without naming its session."""
     return choice.module.RESUMES and has_worked(run, choice) and run.session_of(choice.name) is None
 
 
@@ -358,7 +363,7 @@ def _missing_for_now(turn: Turn) -> Turn:
 
 
 class _Turn:
-    """One invocation, from the prompt to the answer."""
+    """One invocation of an agent, from prompt to answer."""
 
     def __init__(
         self, choice: Choice, settings: Settings, context: Context, *, folder: TurnFolder, run: Run, purpose: str
@@ -369,14 +374,14 @@ class _Turn:
         self.session = run.session_of(choice.name) if continues else None
 
     def words(self, prompt: str) -> tuple[str, ...]:
-        """What the agent is started with."""
+        """Return the command line of the agent."""
         return self._choice.module.invocation(self._request(prompt)).argv
 
     def take(self, prompt: str) -> Turn:
         path = self._folder.prompt
         request = self._request(prompt)
         invocation = self._choice.module.invocation(request)
-        # The agent gets the prompt to the letter; what stays on disk holds no keys.
+        # The agent gets the prompt verbatim; the copy on disk is redacted.
         data = prompt.encode("utf-8", "surrogateescape")
         kept = self._context.redact(data)
         is_read = kept != data and invocation.stdin != "prompt"
@@ -393,7 +398,7 @@ class _Turn:
     def _request(self, prompt: str) -> "TurnRequest":
         settings = self._settings
         looks_only = self._context.looks_only or self._purpose.startswith("review-")
-        # What an agent costs and does is known from its structured stream alone.
+        # Only the structured stream says what an agent costs and does.
         measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
         return replace(
             self._choice.request(),
@@ -473,19 +478,20 @@ class _Turn:
 
     @property
     def _patience(self) -> float:
-        """How long it may be silent; unless it was said, only one whose stream tells of all that it does is held to
-        it: others are silent for good reasons."""
+        """Return how long the agent may be silent. Without an explicit limit this applies only to agents whose stream
+        reports everything; others may be silent for good reasons.
+        """
         return limits.IDLE_TIMEOUT if self._settings.idle_timeout is None else self._settings.idle_timeout
 
     def _limit_reached(self, spent: Usage) -> str:
-        """The limit that the run has reached by what this turn has spent so far."""
+        """Return the limit that this turn's cost so far exceeds."""
         total = self._run.usage.plus(spent)
         if self._settings.max_cost is not None and (total.cost_usd or 0.0) >= self._settings.max_cost:
             return "max-cost"
         return "max-tokens" if self._settings.max_tokens and total.tokens >= self._settings.max_tokens else ""
 
     def _usage_before(self) -> Usage:
-        """What the continued session has used already: some agents report their figures over all of it."""
+        """Return the usage of a continued session before this turn: some agents report totals."""
         total = Usage()
         if self.session:
             for turn in (*(i.turn for i in self._run.iterations), *self._run.retries):
@@ -495,7 +501,7 @@ class _Turn:
 
 
 def _with_answer(turn: Turn, ended: Exit, answer_file: str) -> Turn:
-    """The turn with its times, and with the answer that the agent wrote to a file. One that failed gave no answer."""
+    """Return the turn with its times and the answer that the agent wrote to a file. A failed turn has no answer."""
     if answer_file and turn.failure is None:
         with suppress(OSError), open(open_file(answer_file), encoding="utf-8", errors="replace") as file:
             turn = replace(turn, text=file.read(_LONGEST_ANSWER))

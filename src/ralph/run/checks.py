@@ -139,7 +139,7 @@ class Checks:
         )
 
 
-# Files that decide what a program does, though its command line doesn't name them. They may not exist yet.
+# Files that decide what a program does, although its command line doesn't name them. They may not exist yet.
 RECIPES = {
     "make": ("GNUmakefile", "makefile", "Makefile"),
     "just": ("justfile", "Justfile"),
@@ -249,7 +249,7 @@ def slugs(commands: Sequence[str]) -> list[str]:
 
 @contextmanager
 def open_check_sandbox(context: Context, settings: Settings, workspace: str, sealed: bool = False) -> Iterator[Context]:
-    """Yield the context for checks without an agent: with a sandbox of their own, if the settings ask for one.
+    """Yield the context for checks without an agent: with a separate sandbox, if the settings ask for one.
 
     In a `sealed` one nothing but the workspace and /tmp can be written to.
     """

@@ -30,7 +30,7 @@ Tick = Callable[[], bool | None]
 
 
 class Clock:
-    """The time that a run takes, by a clock that nobody can set. `before`: the seconds before it was resumed."""
+    """The time that a run takes, by a monotonic clock. `before`: the seconds before it was resumed."""
 
     def __init__(self, max_time: float | None = None, before: float = 0.0) -> None:
         self.max_time = max_time
@@ -131,7 +131,7 @@ HOST_KEYS = frozenset({
 
 
 def without_host_keys(env: Mapping[str, str], needed: Collection[str]) -> dict[str, str]:
-    """Return the environment of a run whose goal somebody else wrote: it must not act for the user at the host."""
+    """Return the environment of a run whose goal comes from an issue: it must not act for the user at the host."""
     return {name: value for name, value in env.items() if name not in HOST_KEYS or name in needed}
 
 

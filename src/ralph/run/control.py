@@ -1,4 +1,4 @@
-"""What a person can ask of a run: to stop, pause, continue, read a note, or take an answer. The CLI, TUI and web
+"""Requests of a person to a run: stop, pause, continue, read a note, or take an answer. The CLI, TUI and web
 UI make the same requests and get the same objections.
 
 Another process plays the run. It is stopped by the signals that Ctrl-C sends, or by a file in the run's mailbox if it
@@ -66,7 +66,7 @@ def why_not_resume(run: Listed) -> str:
 
 
 def reload(run: Listed, objection: Objection) -> Listed:
-    """Return the run as it is now: what a person looks at may be a second old. Raise if there is an objection, or if
+    """Return the current state of the run: a listing may be a second old. Raise if there is an objection, or if
     the run belongs to another user."""
     now = run_at(run.place)
     if now is None:

@@ -73,7 +73,7 @@ def parse_exam(command: str, workspace: str, env: Mapping[str, str]) -> ExamProg
         missing = next((word for word in argv[1:] if "/" in word or os.path.splitext(word)[1]), "")
         if missing and not missing.startswith("-"):
             raise _cannot_start(command, f"file not found: {missing}")
-        raise UserError(f"the exam names no script of its own: {_quote(command)}", OUTSIDE)
+        raise UserError(f"the exam doesn't name a script: {_quote(command)}", OUTSIDE)
     script = find_program(argv[0], env, workspace) if script_at == 0 else os.path.join(workspace, argv[script_at])
     argv[script_at] = script = os.path.realpath(script)
     if script_at and "/" not in argv[0]:

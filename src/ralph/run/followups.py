@@ -239,8 +239,8 @@ def tell_skipped_hook(context: Context) -> None:
 def make_runner(context: Context, config_watch: GitConfigWatch | None = None) -> Runner:
     """Return a function that runs commands below the keeper: a hook that hangs ends with the run.
 
-    Commits run in the sandbox, if there is one. A push is refused if the run changed where git pushes. What a commit
-    leaves running, such as git's housekeeping, stays; unless child runs would be let go with it.
+    Commits run in the sandbox, if there is one. A push is refused if the run changed where git pushes. Processes that a
+    commit leaves running, such as git's housekeeping, stay unless child runs would stay with them.
     """
 
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:

@@ -90,7 +90,7 @@ class MeasuringCommand(Struct, frozen=True):
     def _no_number(self, lines: Sequence[str]) -> str:
         if self.metric.name:
             return f"it printed no line {self.metric.name}=NUMBER"
-        return f'its last line is no number: "{one_line(clean(lines[-1]), 80)}"' if lines else "it printed nothing"
+        return f"its last line isn't a number: {one_line(clean(lines[-1]), 80)}" if lines else "it printed nothing"
 
 
 def measuring_command(settings: TuneChoice) -> MeasuringCommand:

@@ -31,7 +31,7 @@ from ralph.store.stored_run import StoredRun
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where a run works, and what is special there.
+    """The place where a run works, with its differences from a plain run.
 
     The run keeps its files in `home`/.ralph, where no other run may work at the same time; None: the folder that `open`
     returns has its own place, and nothing is locked. In a worktree (settings) only the worktree is locked. `task` is
@@ -40,7 +40,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
     Hooks. `open` returns the run's folder, once `home` is locked. `check_out` creates the run's worktree; it is given a
     function that locks a folder. `adapt` returns the parts of the loop as this place needs them. `end` gets the outcome
-    before anyone is told; its context is None if the run has no usable agent and could not start.
+    before the listeners do; its context is None if the run has no usable agent and could not start.
     """
 
     workspace: Path
@@ -65,7 +65,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     """A run that can start: its request is valid and its agents are installed. Nothing has been created yet.
 
     `agents` is empty if `make_agent` makes the caller's own. `story` is the run so far, if one is resumed. `rules` are
-    added to ralph's own; `notices` are told when the run has started.
+    added to ralph's own; `notices` are shown when the run has started.
     """
 
     id: str

@@ -154,7 +154,7 @@ def _import_rule(path: str, workspace: Path) -> Rule:
     top = module.partition(".")[0]
     found = sys.modules.get(top) or PathFinder.find_spec(top, trusted)
     if found is None:
-        raise UserError(f"rules: cannot import {module}: no such package beside ralph", hint)
+        raise UserError(f"rules: cannot import {module}: no such package is installed with ralph", hint)
     before, sys.path[:] = sys.path[:], trusted
     try:
         rule = getattr(import_module(module), name)
@@ -163,7 +163,7 @@ def _import_rule(path: str, workspace: Path) -> Rule:
     finally:
         sys.path[:] = before
     if not callable(rule):
-        raise UserError(f"rules: {path} is no function", "a rule takes a run and yields opinions")
+        raise UserError(f"rules: {path} is not a function", "a rule takes a run and yields opinions")
     return rule  # type: ignore[no-any-return]
 
 

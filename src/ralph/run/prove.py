@@ -39,7 +39,7 @@ class ProofInterrupted(Exception):
 
 
 class Change(Struct, frozen=True):
-    """What is to be proved: the commits before and after it in the user's repository, which may be a worktree's."""
+    """The change to be proved: the commits before and after it in the user's repository, which may be a worktree's."""
 
     home: Git
     before: str
@@ -69,7 +69,7 @@ class _Trial:
         self._limit = math.inf
 
     def passes_without(self, parts: Sequence[Part], seconds: float) -> bool | None:
-        """Return whether every check passes without these parts; None if that took longer than so many seconds."""
+        """Return whether every check passes without these parts; None if that took longer than this many seconds."""
         context = self._copy.context
         if context.interrupt.level:
             raise ProofInterrupted
@@ -106,7 +106,7 @@ def _read(path: Path) -> str:
 
 
 def _only_notices(tell: events.TellAll) -> events.TellAll:
-    """These checks are not those of an iteration: nobody is told of them."""
+    """These checks belong to no iteration, so there are no events for them."""
 
     def tell_notices(*happened: events.Event) -> None:
         if notices := [event for event in happened if isinstance(event, events.Notice)]:

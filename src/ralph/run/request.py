@@ -1,4 +1,4 @@
-"""What a run was asked to do: kept in the user's state folder as `run.json`, and read back when it is resumed."""
+"""The request of a run: stored in the user's state folder as `run.json`, and read back when it is resumed."""
 
 import os
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ REQUEST_FILE = "run.json"
 
 
 class RunRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a run was asked to do.
+    """The request of a run.
 
     `goal_file`, if given, is read again before every turn, because people edit it during a run; `goal_text` is then
     only the run's title. `task` is the folder of the task that the run supervises; `work` and `backlog_task` name the
@@ -55,7 +55,7 @@ class RunRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def notes_file(self) -> Path | None:
-        """Where the notes of earlier runs are, if this run learns."""
+        """The file with notes of earlier runs, if this run learns."""
         learns = self.settings.learn and not self.looks_only
         return Path(self.workspace) / self.settings.learn if learns else None
 

@@ -1,4 +1,4 @@
-"""Ask reviewers about a claim whose checks are green. What a reviewer changes is undone."""
+"""Ask reviewers about a claim whose checks are green. Changes by a reviewer are undone."""
 
 import os
 from collections.abc import Callable

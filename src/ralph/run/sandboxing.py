@@ -31,7 +31,7 @@ _MOST_SETTINGS = 1 << 20  # bytes of a settings file that are searched for URLs
 
 
 class RunPlace(Struct, frozen=True):
-    """Where a run works (`root`: the workspace or its worktree), and where it keeps its files."""
+    """The folder where a run works (`root`: the workspace or its worktree), and the one with its files."""
 
     root: str
     workspace: str

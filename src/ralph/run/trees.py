@@ -70,12 +70,12 @@ class Trees:
     def restore(self, iteration: Iteration) -> tuple[str, str]:
         """Restore the files as they were after an iteration; return the fingerprint then, and the ref that keeps what
         was there."""
-        raise UserError("there is no state to go back to")
+        raise UserError("no checkpoint to return to")
 
     def undo(self) -> tuple[str, ...]:
         """Restore the files and HEAD as they were when the run began; return what had changed.
 
-        What was there is kept next to the checkpoints.
+        The current files are kept next to the checkpoints.
         """
         return ()
 

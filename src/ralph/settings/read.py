@@ -24,7 +24,7 @@ SECTION = "ralph_loop"
 DEFAULT_AGENT = "build"  # in the section, this name means "the default agent"
 MAX_SECTION_ITERATIONS = 100
 
-# Names that only YAML files know, and the settings they stand for.
+# Names that only YAML files know, and their settings.
 SECTION_KEYS: dict[str, KeyPath] = {
     "max_iterations": ("maximumIterations",),
     "completion_tag": ("until",),

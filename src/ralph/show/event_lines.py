@@ -68,7 +68,7 @@ class EventLines:
         self.style, self.verbose, self.announces = style, verbose, announces
         self.limits = limits or (VERBOSE if verbose else LineLimits())
         self.fold = Fold("")
-        self._judged: PastIteration | None = None  # whose verdict is still to be said
+        self._judged: PastIteration | None = None  # whose verdict is still to come
         self._held: list[e.Notice] = []
         self._block = ""
         self._has_been_denied = False

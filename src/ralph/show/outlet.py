@@ -16,7 +16,7 @@ PATIENCE = 0.1
 """How long (seconds) a reader who has just fallen behind may take to catch up."""
 
 _CHUNK = 4096  # a pipe that is ready takes this much without making the writer wait
-_GLANCE = 100  # milliseconds after which one who waits for a reader asks whether somebody wants an end
+_GLANCE = 100  # milliseconds between looks for a stop request while waiting for a reader
 _PASSING = (EAGAIN, ENOSPC, EDQUOT)
 
 

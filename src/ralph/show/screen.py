@@ -23,9 +23,9 @@ from ralph.store.exam_output import load_exam_outputs
 
 _WIDTH = 80  # if it is unknown
 _LAST_WORD = 2.0  # seconds that a slow reader gets for the outcome
-_IN_A_HURRY = 0.2  # where somebody waits for the end
+_IN_A_HURRY = 0.2  # while stopping
 _REDRAW = 0.1
-# The live line says them at once, for it is all that does.
+# Only the live line shows them, so it does at once.
 _BEGINNINGS = (AgentStarted, ToolStarted, CheckStarted, ReviewStarted)
 _ERASE = "\r\x1b[J"
 # The cursor rests in front of the live line, so that it can be erased even after the terminal has been made narrower

@@ -51,7 +51,7 @@ def _find_named(name: str, known: list[Listed], objection: Objection) -> Listed:
         of_task = [run for run in known if run.facts.backlog_task and run.facts.backlog_task == name.removeprefix("#")]
         matching = sorted(of_task, key=lambda run: run.id)[-1:] or [run for run in known if name in run.id]
     if not matching:
-        raise UserError(f"there is no run {name!r}", _hint(known))
+        raise UserError(f"no such run: {name!r}", _hint(known))
     fitting = [run for run in matching if not objection(run)]
     if len(fitting) == 1:
         return fitting[0]

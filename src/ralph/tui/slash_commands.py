@@ -158,7 +158,7 @@ def _required_text(name: str, text: str) -> TypedCommand:
 
 def _no_arguments(name: str, text: str) -> TypedCommand:
     if text:
-        raise UserError(f"/{name} takes no arguments, got {text!r}", COMMANDS[name].usage)
+        raise UserError(f"/{name} doesn't take arguments, got {text!r}", COMMANDS[name].usage)
     return TypedCommand(name)
 
 

@@ -12,6 +12,7 @@ from bench.nights.night import Played
 Z = 1.96
 ROUNDS = 500
 ENOUGH = 900  # nights, to tell half a percent from one
+FEW = 10  # nights, too few to hold a ratio to its value
 SPARE = 5  # turns that a night may lose to what gets in the way
 FORGETFUL, TALKER = "forgetful", "talker"
 
@@ -160,8 +161,12 @@ def numbers(examined: Sequence[Played], bare: Sequence[Played], chaotic: Sequenc
 
 
 def _turns(what: str, nights: Sequence[Played], most: float) -> Number:
-    found = over_ideal([night for night in nights if night.finished])
-    return Number(what, str(found) if found else "no finished night", not found or found.value <= most)
+    """Two nights of one agent say little: up to FEW of them, the true ratio must be able to be `most`."""
+    finished = [night for night in nights if night.finished]
+    found = over_ideal(finished)
+    if not found:
+        return Number(what, "no finished night", True)
+    return Number(what, str(found), (found.low if len(finished) <= FEW else found.value) <= most)
 
 
 def _is_at_most(found: Share, most: float) -> bool:

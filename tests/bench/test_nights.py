@@ -181,6 +181,13 @@ def test_turns_are_weighed_against_the_ideal_over_all_nights_together(yard: nigh
     assert found.value == 1.0
 
 
+def test_a_ratio_of_few_nights_is_held_to_its_interval(yard: night.Yard) -> None:
+    one = night.play(yard, nights("excellent", 1)[0], UNTIL)
+    slow, fast = (replace(one, turns=turns, ideal=5) for turns in (7, 6))
+    assert measures._turns("", [slow, fast], 1.2).met
+    assert not measures._turns("", [slow, fast] * 10, 1.2).met
+
+
 def test_a_single_night_replays_exactly(yard: night.Yard) -> None:
     script = nights("clumsy", 1)[0]
     first, again = (night.play(yard, script, UNTIL, keep_story=True) for _ in range(2))

@@ -22,6 +22,7 @@ lint: style types
 style: $(VENV)/developed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/plain_english.py
 
 types: $(VENV)/developed
 	$(BIN)/mypy

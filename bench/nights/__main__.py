@@ -143,8 +143,7 @@ def all_played(todo: Sequence[Job], jobs: int) -> dict[str, list[Played]]:
 
 
 def left_alone() -> None:
-    """Whoever plays nights does not hear Ctrl-C, and ends at once when it is ended: what it leaves is cleared away by
-    the process that adopted it all."""
+    """Ignore Ctrl-C in a process that plays nights, and die at once on SIGTERM: its parent kills what it leaves."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -1,6 +1,6 @@
 """Who plays? ralph in the ways that people use it, and the loop that everybody can write in bash. An adapter says how a
 contender is set up as its own documentation says, and how it says that it is done; `fairness` is what its author
-would want to be said beside its numbers."""
+would want to have said next to its numbers."""
 
 import re
 from collections.abc import Callable, Sequence

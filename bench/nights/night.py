@@ -23,9 +23,9 @@ from bench.nights.model import serving
 from bench.nights.population import Script, ideal
 
 # In seconds, and generous: a slow machine must not decide a night.
-SILENCE = 60.0  # without a sign of the agent: whoever waits so long waits in vain
+SILENCE = 60.0  # without a sign of the agent
 PATIENCE = 20.0  # … for an agent that hangs, or for what it left
-MORNING = 600.0  # whoever is still at work then is ended
+MORNING = 600.0  # a contender that still runs then is ended
 SETTLING = 3.0  # in which what a contender is about to end may end
 AGENT, LAUNCH = Path(__file__).parent / "agent.py", Path(__file__).parent / "launch.py"
 SUBREAPER = 36
@@ -95,7 +95,7 @@ class Yard:
         self.folder = Path(tempfile.mkdtemp(prefix="ralph-nights-", dir=memory))
         self.path = path
         _others.update(process.pid for process in descendants())
-        # Compiled once: else each turn would compile it anew, which is a third of its time.
+        # Compiled once: else each turn would compile it again, which is a third of its time.
         self.agent = py_compile.compile(str(AGENT), str(self.folder / "agent.pyc"), doraise=True)
         for count in range(1, len(task.PARTS) + 1):
             made = self.folder / f"task-{count}"
@@ -215,7 +215,7 @@ def ledger(place: Place) -> list[dict[str, Any]]:
 
 
 def busy(turns: Sequence[dict[str, Any]]) -> float:
-    """The seconds in which the agent was at work or hung; the wait for a stated reset is not the loop's either."""
+    """The seconds in which the agent worked or hung; the wait for a stated reset is not the loop's either."""
     seconds, began = 0.0, None
     for turn in turns:
         if turn["kind"] == "start":
@@ -235,7 +235,7 @@ def money_told(output: str, stated: float) -> bool | None:
     return f"{stated:.2f}" == named.rstrip(").").split(")")[0].split(",")[0].strip()
 
 
-# The processes of a night. Whoever plays it is the reaper of all that its contender leaves behind.
+# The processes of a night. The player is the subreaper of everything that its contender leaves behind.
 
 
 def adopt() -> None:

@@ -197,7 +197,7 @@ work is done, at most {cap} times. The repository, the tests and all processes a
 from a seed: what it fixes and breaks in a turn, whether it lies, talks, forgets, crashes, hangs, leaves a server
 running, edits the tests. Every loop meets the same agents. For the loops that agents have built in, the CLIs are the
 real ones from npm and only their model is scripted. Afterwards the original tests, and inputs that nobody has seen,
-decide whether the work is done. Time is short: a limit of hours lasts a second, and a loop that waits in vain is
+decide whether the work is done. Time is short: a limit of hours lasts a second, and a loop that waits longer is
 ended after a minute.
 
 - *False done*: it said done, or exited with 0, and the work was not done.

@@ -101,7 +101,7 @@ def story(night: Played, output: bool = False) -> str:
     lines = [f"night {night.number}: {night.profile}, {night.contender}"]
     ends = [fact for fact in night.story if fact["kind"] == "end"]
     for fact in ends:
-        reaction = "; the loop goes on" if fact["claims"] and fact is not ends[-1] else ""
+        reaction = "; the loop continues" if fact["claims"] and fact is not ends[-1] else ""
         lines.append(f"  turn {fact['number']:2}  {'; '.join(_happened(fact))}{reaction}")
     truth = "green" if night.green else "red"
     lines += [f"  at the end  {night.last_line}", f"           exit code {night.exit_code}; the work is {truth}"]

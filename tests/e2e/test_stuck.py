@@ -149,7 +149,7 @@ def test_a_killed_run_remembers_its_standstill_and_who_took_over(
     run.until("iteration_finished")
     run.until("agent_text")
     run.end(signal.SIGKILL)
-    run = live("resume")  # the standstill goes on: two more turns of the first agent
+    run = live("resume")  # the standstill continues: two more turns of the first agent
     run.until("handed_over")
     run.until("iteration_finished")
     run.until("agent_text")

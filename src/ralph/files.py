@@ -273,6 +273,7 @@ def stamp_of(path: StrPath) -> Stamp:
 
 # Prefixes of temporary folders. `ralph clean` removes those that a killed process left behind.
 AT_WORK, DEMO, PROBE = "ralph-at-work-", "ralph-demo-", "ralph-probe-"
+DEMO_EXAM = "-exam"  # the folder of a demo's exam has the name of the demo with this suffix
 
 
 def temporary_folder() -> TemporaryDirectory[str]:

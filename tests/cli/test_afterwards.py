@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ralph.run.afterwards import remains
+from ralph.store.folder import prepare, workspace_lock
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
@@ -585,3 +586,14 @@ def test_ctrl_c_while_the_checks_run_merges_nothing(
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
     assert untouched(git, branch, head)
+
+
+def test_clean_keeps_the_exam_of_a_demo_that_is_running(ralph: Callable[..., Any], tmp_path: Path) -> None:
+    demo, exam = tmp_path / "ralph-demo-1", tmp_path / "ralph-demo-1-exam"
+    demo.mkdir()
+    exam.mkdir()
+    with workspace_lock(prepare(demo), "someone"):
+        assert ralph("clean", "--older-than", "0s", "--yes", TMPDIR=str(tmp_path)).code == 0
+        assert exam.exists()
+    assert ralph("clean", "--older-than", "0s", "--yes", TMPDIR=str(tmp_path)).code == 0
+    assert not exam.exists()

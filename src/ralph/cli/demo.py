@@ -12,7 +12,7 @@ from ralph.cli.run import run_command
 from ralph.cli.table import Values, command, no_words
 from ralph.core.text import one_line
 from ralph.errors import UserError
-from ralph.files import DEMO
+from ralph.files import DEMO, DEMO_EXAM
 from ralph.git.client import GitPolicy, is_installed
 from ralph.process.process import Process
 from ralph.process.program import Command
@@ -138,7 +138,7 @@ def demo(values: Values, words: list[str]) -> int:
     os.environ.setdefault("RALPH_DEMO_PAUSE", "0.25" if sys.stderr.isatty() else "0")
     if values.get("tune"):
         return _demonstrate_tuning(folder, ralph)
-    exam = Path(f"{folder}-exam") / "coupons.py"
+    exam = Path(f"{folder}{DEMO_EXAM}") / "coupons.py"
     exam.parent.mkdir(mode=0o700)
     exam.write_text(EXAM)
     _make_repository(folder, {"cart.py": CART, "test_cart.py": TEST}, "A cart with a bug")

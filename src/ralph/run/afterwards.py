@@ -22,7 +22,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import listed as named_all
 from ralph.core.text import nickname, plural, tail
 from ralph.errors import UserError
-from ralph.files import AT_WORK, DEMO, PROBE, remove_tree, state_folder
+from ralph.files import AT_WORK, DEMO, DEMO_EXAM, PROBE, remove_tree, state_folder
 from ralph.git import merging, worktrees
 from ralph.git.checkpoints import Rewound
 from ralph.git.client import Git, find_git, git_error
@@ -365,7 +365,7 @@ def _apart(before: float) -> list[str]:
                 is_own = os.lstat(path).st_uid == os.geteuid() and os.path.isdir(path) and not os.path.islink(path)
                 inside = [f"{path}/.ralph"] if os.path.lexists(f"{path}/.ralph") else []
                 last = max(os.lstat(one).st_mtime for one in (path, *inside))
-                if is_own and last < until and not is_occupied(Path(path)):
+                if is_own and last < until and not is_occupied(Path(path.removesuffix(DEMO_EXAM))):
                     found.append(path)
     return found
 

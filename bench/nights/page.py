@@ -278,6 +278,9 @@ FAIRNESS = f"""
 - To loops with long pauses: they look worse than over a real night.
 - To everybody but ralph: its authors made this measurement and knew what it would measure. The exam and the truth
   ask different inputs, but they were written by the same hand.
+
+The published run was played in parts on a busy machine with two cores, ralph's rows with one commit and the other loops
+with an earlier one. The nights with a trouble were played again after the choice of their agents was corrected.
 """
 
 NOT_PLAYED = """

@@ -109,6 +109,32 @@ def test_the_result_says_why_the_loop_ended(workspace: Path, config: Any, answer
     assert (result.stop_reason, result.success) == (reason, reason == "all_checks_passed")
     assert result.total_iterations == len(result.iterations)
     assert result.worktree_path == ""
+    assert result.reason or reason == "all_checks_passed", "a loop that failed says why"
+
+
+def test_protected_files_are_restored(workspace: Path) -> None:
+    (workspace / "test_it.py").write_text("strict")
+    config = RalphConfig("t", ["true"], max_iterations=1, protect=["test_*.py"])
+
+    class Cheat(Worker):
+        def run(self, prompt: str) -> str:
+            (workspace / "test_it.py").write_text("lax")
+            return "COMPLETE"
+
+    result = RalphLoop(config, lambda **kwargs: Cheat(), str(workspace)).run()
+    assert (result.success, (workspace / "test_it.py").read_text()) == (False, "strict")
+
+
+@pytest.mark.parametrize("config", [{"yolo": True}, {"sandbox": True}])
+def test_yolo_and_sandbox_reach_a_named_agent(
+    repository: Path, agent: Callable[..., str], environment: dict[str, str], config: Any
+) -> None:
+    outside = Path(environment["HOME"], "outside")
+    agent(f'echo "$@" > arguments; echo x > {outside}; echo COMPLETE', "claude")
+    chosen = RalphConfig("t", [f"! test -e {outside} && echo x > {outside}"], max_iterations=1, **config)
+    RalphLoop(chosen, workspace_root=repository, agent="claude").run()
+    assert "--dangerously-skip-permissions" in (repository / "arguments").read_text()
+    assert outside.exists() is not chosen.sandbox
 
 
 @pytest.mark.parametrize(
@@ -118,6 +144,7 @@ def test_the_result_says_why_the_loop_ended(workspace: Path, config: Any, answer
         {"checks": []},
         {"checks": [""]},
         {"checks": "pytest -q"},
+        {"protect": "tests/**"},
         {"max_iterations": 0},
         {"completion_tag": ""},
         {"spec_file": "nowhere.md"},

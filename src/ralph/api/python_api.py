@@ -37,7 +37,9 @@ from ralph.supervise.task import TaskFolder
 class RalphConfig:
     """The task, the checks that verify it, and the limits. `baseline`: run the checks before the first turn;
     `green_is_enough`: green checks count as the tag once the agent has nothing to add; `stuck`: end after so many
-    iterations without progress, 0: never."""
+    iterations without progress, 0: never. `yolo`: let a named agent use its tools without asking; `sandbox`: run a
+    named agent and the checks in a sandbox, which implies `yolo` (the agent of a factory runs in your program);
+    `protect`: globs of files that the agent must not change."""
 
     task: str
     checks: list[str]
@@ -52,6 +54,9 @@ class RalphConfig:
     baseline: bool = False
     green_is_enough: bool = False
     stuck: int = 0
+    yolo: bool = False
+    sandbox: bool = False
+    protect: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -71,7 +76,7 @@ class LoopIteration:
 @dataclass
 class RalphLoopResult:
     """How the loop ended. `stop_reason` is `all_checks_passed`, `max_iterations`, `budget_exhausted`, `timeout`, or the
-    name of another outcome."""
+    name of another outcome. `reason` says more, in one line; it may be empty."""
 
     iterations: list[LoopIteration] = field(default_factory=list)
     total_cost: float = 0.0
@@ -79,6 +84,7 @@ class RalphLoopResult:
     success: bool = False
     stop_reason: str = ""
     worktree_path: str = ""
+    reason: str = ""
 
     @property
     def total_iterations(self) -> int:
@@ -147,8 +153,9 @@ class RalphLoop:
     def _settings_values(self) -> dict[str, Any]:
         """Return the configuration as settings."""
         config = self.config
-        if isinstance(config.checks, str):
-            raise UserError(f"checks: expected a list of commands, got {config.checks!r}", "put it into a list")
+        for name in ("checks", "protect"):
+            if isinstance(given := getattr(config, name), str):
+                raise UserError(f"{name}: expected a list, got {given!r}", "put it into a list")
         said: dict[str, Any] = {
             "preset": "checks",
             "checks": [{"command": command} for command in config.checks],
@@ -160,6 +167,10 @@ class RalphLoop:
             "baseline": config.baseline,
             "stuck": config.stuck,
         }
+        # Unset values leave those of the settings files in force.
+        said |= {"yolo": True} if config.yolo else {}
+        said |= {"sandbox": {"enabled": True}} if config.sandbox else {}
+        said |= {"protect": config.protect} if config.protect else {}
         if self._agent:
             said["agent"] = {"command": self._agent, **({"model": config.model} if config.model else {})}
         return said
@@ -189,6 +200,7 @@ class RalphLoop:
             success=stop.outcome is Outcome.DONE,
             stop_reason=STOP_REASONS.get(stop.outcome, stop.outcome.value),
             worktree_path=played.worktree.path if played.worktree else "",
+            reason=stop.reason,
         )
 
     def cleanup_worktree(self) -> bool:

@@ -44,7 +44,7 @@ _GAP = "  "
 
 
 class TextColumn(Struct):
-    """`least` is the minimal width if space is short (0: the column keeps its width)."""
+    """`least` is the minimal width if space is short (0: the column keeps its width). The smallest shrinks first."""
 
     title: str
     cells: list[str]
@@ -104,11 +104,11 @@ def _columns(
         ]
     return [
         TextColumn("#", [str(one.number) for one in shown]),
-        TextColumn("checks", [_checks(one, marks) for one in shown], is_number=False, least=14),
+        TextColumn("checks", [_checks(one, marks) for one in shown], is_number=False, least=20),
         TextColumn("tools", ["" if one.tool_calls is None else str(one.tool_calls) for one in shown], str(tools)),
         TextColumn("cost", [cost(one.usage.cost_usd) for one in shown], cost(history.cost_usd)),
         TextColumn("time", [duration(one.seconds) for one in shown], duration(history.seconds)),
-        TextColumn("what happened", [_in_full(one) for one in shown], "total", is_number=False, least=16),
+        TextColumn("what happened", [_in_full(one) for one in shown], "total", is_number=False, least=24),
     ]
 
 
@@ -135,7 +135,7 @@ def _tone(one: PastIteration) -> str:
 def _sizes(columns: list[TextColumn], room: int, has_total: bool) -> list[int]:
     sizes = [max(map(width, (one.title, one.total if has_total else "", *one.cells))) for one in columns]
     excess = sum(size + len(_GAP) for size in sizes) - room
-    for at, column in reversed([*enumerate(columns)]):
+    for at, column in sorted(enumerate(columns), key=lambda each: each[1].least):
         if column.least and excess > 0:
             less = min(excess, max(sizes[at] - column.least, 0))
             sizes[at] -= less

@@ -19,7 +19,7 @@ OPENED = {"open_file", "open_given", "open_fresh", "open_own", "_open", "os.open
 DECODERS = ("loads", "safe_load", "raw_decode")
 # What holds no lists and objects cannot hold them without end; and what is in the hands of a caller who minds.
 FLAT = {
-    *("agents/wire.py:_repaired", "backlog/json_backlogs.py:spans", "backlog/trackers.py:_pages"),
+    *("agents/wire.py:_repair", "backlog/json_backlogs.py:spans", "backlog/trackers.py:_pages"),
     *("sandbox/network.py:_read_first_pid", "settings/source.py:_is_in_range", "settings/source.py:_read_object"),
     *("process/channel.py:receive", "process/keeper_program.py:fork_and_exec", "store/journal.py:_sealed"),
 }

@@ -113,7 +113,7 @@ def test_a_red_candidate_is_sent_back_until_it_is_parked(works: Works) -> None:
     assert done.returncode == 1
     assert len(works.merged()) == 1
     (parked,) = works.all("task_parked")
-    assert parked["reason"].startswith("refused 2 times") or parked["reason"].startswith("exhausted")
+    assert parked["reason"].startswith(("refused 2 times", "stalled: no progress", "exhausted"))
     assert works.git("branch", "--list", f"ralph/*/{parked['key']}"), "its branch stays"
 
 

@@ -121,7 +121,7 @@ def test_what_is_missing_is_said(path: str, monkeypatch: pytest.MonkeyPatch) -> 
     controller, terminal = os.openpty()
     with open(controller), open(terminal) as screen:
         monkeypatch.setattr(sys, "stdin", screen)
-        with pytest.raises(UserError, match="has no body"):
+        with pytest.raises(UserError, match="the message is empty"):
             post(path, "INFO", None)
 
 

@@ -47,7 +47,6 @@ PIPES = {
     "the tasks file": ("mkfifo t.md.new; mv t.md.new t.md", ("--tasks", "t.md")),
     "the prompt": ("mkfifo p.new; mv p.new PROMPT.md", ()),
     "the log of a check": ("mkfifo .ralph/guardrail_001_true.log", ()),
-    ".gitignore": ("rm .ralph/.gitignore; mkfifo .ralph/.gitignore", ()),
     "the journal": (f"{RUN}; rm $run/journal.ndjson; mkfifo $run/journal.ndjson", ()),
     "state.json": (f"{RUN}; rm $run/state.json; mkfifo $run/state.json", ()),
     "progress.md": ("mkfifo .ralph/progress.md", ()),

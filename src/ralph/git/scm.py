@@ -169,11 +169,12 @@ def commit_with_git(
 
 def has_commit_hook(git: Git | None) -> bool:
     """Return whether a hook of the user's may refuse a commit."""
-    for name in ("pre-commit", "commit-msg", "prepare-commit-msg") if git else ():
-        result = git.as_user().try_run("rev-parse", "--git-path", f"hooks/{name}") if git else None
-        if git and result and os.access(os.path.join(git.root, os.fsdecode(result.out).strip()), os.X_OK):
-            return True
-    return False
+    if git is None:
+        return False
+    result = git.as_user().try_run("rev-parse", "--git-path", "hooks")
+    folder = os.path.join(git.root, os.fsdecode(result.out).strip())
+    names = ("pre-commit", "commit-msg", "prepare-commit-msg")
+    return result.code == 0 and any(os.access(os.path.join(folder, name), os.X_OK) for name in names)
 
 
 def _read_index(git: Git) -> bytes | None:

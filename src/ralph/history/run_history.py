@@ -325,6 +325,7 @@ class Fold:
         self._goal = ""  # of the first start; the summary cuts it
         self._baseline: tuple[MeasuredCheck, ...] = ()
         self._measured: list[MeasuredIteration] = []
+        self._is_measurable = False  # by checks or tasks
 
     @property
     def _root(self) -> str:
@@ -359,6 +360,7 @@ class Fold:
     def as_of(self, now: float = 0.0, state: str = "") -> RunHistory:
         """Return the history so far. `state` is the state of a run without an outcome; `now` is given if it is running,
         because its last event may be an hour old."""
+        self._judge_progress()
         history, last = self.history, max(self._last, now)
         spans = [*history.spans, *(replace(span, ended=max(last, span.began)) for span in self._open.values())]
         if history.outcome:
@@ -492,6 +494,7 @@ class Fold:
     def _run_finished(self, event: e.RunFinished, at: float) -> None:
         history = self.history
         self._close(at)
+        self._judge_progress()
         history.outcome = history.state = short(event.outcome, 40)
         history.reason, history.ended = clean(event.reason), at
         if history.iterations:
@@ -499,16 +502,20 @@ class Fold:
             history.iterations[-1].is_unjudged = history.outcome == "interrupted"
 
     def _measure(self, record: Iteration) -> None:
-        """Judge the progress of every iteration again: a later one may show that a check is flaky."""
-        past = self.history.whole
-        handed = past[-2].hand_over if len(past) > 1 else None
-        before = past[-2].tree if len(past) > 1 else self.history.base_tree
-        self._measured.append(measure(record, handed.tree if handed and handed.start else before))
-        is_measurable = record.checks or record.tasks_done is not None
-        if not is_measurable or self.history.preset == "tune":
+        """Remember what the progress of an iteration is judged by."""
+        before = self._numbered.get(record.number - 1)
+        tree = self.history.base_tree
+        if before:
+            tree = before.hand_over.tree if before.hand_over and before.hand_over.start else before.tree
+        self._measured.append(measure(record, tree))
+        self._is_measurable = bool(record.checks) or record.tasks_done is not None
+
+    def _judge_progress(self) -> None:
+        """Judge the progress of every iteration together: a later one may show that a check is flaky."""
+        if not self._is_measurable or self.history.preset == "tune":
             return
         found = steps_of(self._measured, self._baseline, self.history.stuck or USUAL_STUCK)
-        for one, step in zip(past, found, strict=False):
+        for one, step in zip(self.history.whole, found, strict=False):
             one.step = step
         self.history.best = best_step(found)
 

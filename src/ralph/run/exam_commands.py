@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from ralph.core.text import one_line
 from ralph.errors import UserError
+from ralph.files import read_given
 from ralph.git.client import Git, find_git
 from ralph.process.program import find_program
 from ralph.sandbox.mounts import is_inside
@@ -141,7 +142,7 @@ def _refuse_known(program: ExamProgram, git: Git) -> None:
     """Raise if the agent can read the exam in the repository, or in its history."""
     if is_inside(program.script, (os.path.realpath(git.root), os.path.realpath(git.common_dir))):
         raise UserError(f"the exam is in the repository, where the agent reads it: {program.script}", OUTSIDE)
-    if not os.path.isfile(program.script) or not (content := Path(program.script).read_bytes()).strip():
+    if not os.path.isfile(program.script) or not (content := read_given(program.script)).strip():
         return
     head = git.try_run("rev-parse", "--show-object-format").out.decode().strip()
     make = sha256 if head == "sha256" else sha1

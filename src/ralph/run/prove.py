@@ -19,6 +19,7 @@ from ralph.core.prompts import proof_question
 from ralph.core.proof import Hunk, Part, Proof, hunks_worth_undoing, parse_diff, prove, without
 from ralph.core.text import listed
 from ralph.errors import UserError
+from ralph.files import read_given
 from ralph.git.checkpoints import Checkpoints, diff_without_context
 from ralph.git.client import Git, find_git
 from ralph.git.worktrees import check_out
@@ -102,7 +103,7 @@ def _undo(parts: Sequence[Part], folder: Path) -> None:
 
 
 def _read(path: Path) -> str:
-    return path.read_bytes().decode("utf-8", "surrogateescape")
+    return read_given(path).decode("utf-8", "surrogateescape")
 
 
 def _only_notices(tell: events.TellAll) -> events.TellAll:

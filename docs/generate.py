@@ -162,6 +162,42 @@ Three short forms: `"agent": "claude"` means `{"command": "claude"}`, a check ma
 
 A duration is a number of seconds or a text such as `"90s"`, `"5m"`, `"1h30m"` or `"2d"`. A size is a number of bytes or
 a text such as `"512kB"`, `"32MB"` (powers of 1000) or `"1GiB"` (powers of 1024).
+
+## A full example
+
+`.ralph/settings.json` of a project that runs overnight. Start with `agent` and `checks`, and add what you need. The
+guides explain each part: [checks](../guides/checks.md), [exams](../guides/exams.md),
+[budgets](../guides/budgets.md), [stuck runs](../guides/stuck.md), [worktrees](../guides/worktrees.md), the
+[sandbox](../guides/sandbox.md), [notifications](../guides/notify.md).
+
+```json
+{
+  "agent": {"command": "claude", "model": "sonnet"},
+  "maximumIterations": 30,
+  "checks": [
+    "make test",
+    {"command": "make lint", "failAction": "PREPEND", "hint": "Fix lint errors only. Do not change behaviour."}
+  ],
+  "checkTimeout": "10m",
+  "protect": ["tests/**"],
+  "exams": [{"command": "python3 ~/exams/cart.py", "hint": "Think of empty carts.", "timeout": "2m"}],
+  "reviews": {"agent": "codex"},
+  "prove": "report",
+  "maxCost": 10,
+  "maxTime": "8h",
+  "turnTimeout": "45m",
+  "stuck": 6,
+  "then": ["claude:opus", "codex"],
+  "onLimit": "wait",
+  "worktree": true,
+  "sandbox": {"enabled": true, "net": "pypi.org,files.pythonhosted.org"},
+  "work": {"jobs": 4, "setup": "npm ci"},
+  "notify": ["desktop"],
+  "scm": {"tasks": ["commit"]}
+}
+```
+
+`ralph loop "GOAL" --dry-run` shows what follows from your settings, and runs nothing.
 """
 
 
@@ -223,6 +259,8 @@ def _presets() -> str:
     """What each preset says, beside the defaults of the others."""
     lines = [
         "## Presets",
+        "",
+        "[Presets](../guides/presets.md) explains when to use which.",
         "",
         f"| | {' | '.join(f'`{name}`' for name in PRESETS)} |",
         "|---" * (len(PRESETS) + 1) + "|",

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from ralph.cli.table import SECTIONS, find
+from ralph.settings import load
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -36,14 +40,44 @@ def test_the_readme_fits_its_promise_of_size() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
 
 
-def test_options_in_the_docs_exist() -> None:
-    from ralph.run import options
+def test_commands_and_options_in_the_docs_exist() -> None:
+    """Commands inside a sentence or a table, and those in blocks."""
+    for page in PAGES:
+        text = page.read_text()
+        blocks = "\n".join(re.findall(r"```(?:sh|console)\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
+        inline = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+        for line in [*blocks.splitlines(), *inline]:
+            if match := re.match(r" *(?:\$ )?ralph ([a-z][a-z-]*)((?: [a-z]+)?)\b(.*)", line):
+                assert _unknown_options(*match.groups()) == [], f"{page.name}: {line}"
 
-    known = {name for rows in options.COMMANDS.values() for row in rows for name in row.names}
-    for page in (ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "guides").glob("*.md")):
-        for line in re.findall(r"^ *ralph (?:run|loop) .*$", page.read_text(), re.MULTILINE):
-            used = set(re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", re.sub(r'"[^"]*"', '""', line)))
-            assert used <= known | {"-c", "-m", "-f", "-p"}, line
+
+HIDDEN = {"help", "run-task", "run-gate"}  # not in a section of `ralph help --all`
+
+
+def _unknown_options(name: str, sub: str, rest: str) -> list[str]:
+    """Return what the command doesn't know: its name, or the options behind it."""
+    if name not in {known for names in SECTIONS.values() for known in names} | HIDDEN:
+        return [name]
+    command = find("run" if name in HIDDEN else name)
+    if isinstance(command, click.Group):
+        command = command.commands.get(sub.strip(), command)
+    known = {spelling for option in command.params for spelling in (*option.opts, *option.secondary_opts)}
+    used = re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", re.sub(r""""[^"]*"|'[^']*'|[|#].*""", "", rest))
+    return [option for option in used if option not in known | {"-h", "--help"}]
+
+
+def test_settings_in_the_docs_are_valid(tmp_path: Path) -> None:
+    for page in PAGES:
+        for block in re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL):
+            (tmp_path / ".ralph").mkdir(exist_ok=True)
+            (tmp_path / ".ralph" / "settings.json").write_text(block)
+            assert load(tmp_path, {}, env={"HOME": str(tmp_path)}).sources, page.name
+
+
+def test_a_page_outside_the_reference_is_short() -> None:
+    reference = {"reference", "architecture.md", "decisions.md"}
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if not reference & {page.name, page.parent.name}]
+    assert [page.name for page in pages if len(page.read_text().split()) > 1500] == []
 
 
 def test_the_rule_of_the_guide_runs() -> None:
@@ -70,5 +104,6 @@ def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr[-2000:]
     pages = (tmp_path / "site").rglob("*.html")
-    elsewhere = re.compile(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//')
-    assert [str(page) for page in pages if elsewhere.search(page.read_text())] == []
+    elsewhere = re.compile(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//|url\(["\']?(?:https?:)?//')
+    styles = (tmp_path / "site").rglob("*.css")
+    assert [str(file) for file in (*pages, *styles) if elsewhere.search(file.read_text())] == []

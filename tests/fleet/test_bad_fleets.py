@@ -123,7 +123,7 @@ def test_a_remote_that_refuses_is_said_and_loses_nothing(fleet: Fleet) -> None:
     hook.chmod(0o755)
     first = fleet.machine("a")
     assert first.work().wait(120) == 2, first.said
-    assert "origin refuses ralph/" in first.said
+    assert "origin rejects ralph/" in first.said
     assert "closed for the night" in first.said
     hook.unlink()
     second = fleet.machine("b")
@@ -166,7 +166,7 @@ def test_one_list_is_taken_on_once(fleet: Fleet) -> None:
     fleet.wait_for("task_started")
     done = second.ralph(*second.words())
     assert done.returncode == 2
-    assert "TASKS.md is already being worked off on origin/main" in done.stderr.splitlines()[-2]
+    assert "TASKS.md is already running on origin/main" in done.stderr.splitlines()[-2]
     done = first.ralph("worker", "--db", fleet.url)
     assert done.returncode == 2
     assert "another backlog is running in" in done.stderr

@@ -275,7 +275,7 @@ def test_a_list_is_worked_off_once_at_a_time_and_continued_if_its_machine_is_gon
         async def add(connection: psycopg.AsyncConnection[object]) -> str:
             return (await add_work(connection, again, "", HERE, CONTENT)).id
 
-        with pytest.raises(UserError, match="is already being worked off on origin/main as abcd"):
+        with pytest.raises(UserError, match="is already running on origin/main as abcd"):
             await table.database.transact(add)
         silence(table.url, "home")
         assert await table.database.transact(add) == table.order.id

@@ -39,8 +39,8 @@ def test_any_part_of_an_id_that_only_one_has_will_do(ralph: Ralph, two: list[str
 def test_an_ambiguous_part_names_those_that_it_may_mean(ralph: Ralph, two: list[str]) -> None:
     result = ralph("show", two[0][:8])
     assert result.code == 2
-    assert f"may mean {two[0]}, {two[1]}" in result.err
-    assert "give more of the id" in result.err
+    assert f"is ambiguous: {two[0]}, {two[1]}" in result.err
+    assert "type more of the id" in result.err
 
 
 @pytest.mark.parametrize("command", ["show", "logs", "report", "stop", "pause", "resume"])

@@ -67,8 +67,8 @@ REFUSED: dict[str, str] = {
     "/tell": "/tell needs a text (/tell TEXT)",
     "/stop it": "/stop it: expected now (/stop [now])",
     "/pause please": "/pause doesn't take arguments, got 'please' (/pause)",
-    "/diff two": "/diff two: expected the number of an iteration (they count from 1)",
-    "/diff 0": "/diff 0: expected the number of an iteration (they count from 1)",
+    "/diff two": "/diff two: expected the number of an iteration (the first one is 1)",
+    "/diff 0": "/diff 0: expected the number of an iteration (the first one is 1)",
 }
 
 

@@ -127,7 +127,7 @@ COMMANDS = {
     "/pause": "· k3fa pauses before its next turn; r resumes it",
     "/resume": "✗ k3fa is running (p pauses it)",
     "/rlaph 5": "✗ unknown command /rlaph (did you mean /ralph?)",
-    "/diff two": "✗ /diff two: expected the number of an iteration (they count from 1)",
+    "/diff two": "✗ /diff two: expected the number of an iteration (the first one is 1)",
     "a new goal": "✗ k3fa is running here (/tell TEXT talks to it, /stop ends it)",
 }
 

@@ -152,7 +152,7 @@ class BlockReader(Reader):
         return self.says(block.text)
 
     def _count(self, name: str | None, used: Tokens) -> None:
-        """Count the usage of a reply once: every line of it repeats the usage at its start."""
+        """Count the usage of a reply once: each of its lines repeats it."""
         if name is None or name != self._message:
             self._message, seen = name, self._seen  # field by field: there may be thousands of replies a second
             seen.input_tokens = (seen.input_tokens or 0) + (used.input_tokens or 0)

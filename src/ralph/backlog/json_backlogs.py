@@ -50,7 +50,7 @@ def parse_json(text: str, name: str) -> Any:
     except ValueError:
         raise UserError(f"{name} holds a number of thousands of digits", "fix the list") from None
     except RecursionError:
-        raise UserError(f"{name} is nested too deeply", "fix the list") from None
+        raise UserError(f"{name} is nested too deeply to be read", "flatten the list") from None
 
 
 def spans(text: str, wanted: Collection[JsonPath]) -> dict[JsonPath, tuple[int, int, int]]:

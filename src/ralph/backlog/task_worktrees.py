@@ -163,7 +163,7 @@ class Publisher:
                     return
             tips = self._remote.branch_tips(self._home, [self._branch], REMOTE_TIMEOUT)
             self._left = tips[self._branch]
-        raise UserError(f"{self._remote.name} does not take {self._branch}", "look at the remote, and start again")
+        raise UserError(f"{self._remote.name} rejects {self._branch}", "check its rules for branches, then start again")
 
     def push(self) -> bool:
         """Push what is committed; return False if the remote is away."""
@@ -181,7 +181,9 @@ class Publisher:
                 raise Taken
             if now != tip:
                 said = push_refusal(answer)
-                raise UserError(f"{self._remote.name} refuses {self._branch}: {said}", "may it be pushed to?")
+                raise UserError(
+                    f"{self._remote.name} rejects {self._branch}: {said}", "check that you may push this branch"
+                )
         self._left = tip
         return True
 

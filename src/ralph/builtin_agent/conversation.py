@@ -150,7 +150,7 @@ def _interrupted_results(messages: Sequence[ModelMessage]) -> list[ToolReturnPar
 
 
 def _shorten_old(messages: Sequence[ModelMessage]) -> None:
-    """Shorten tool output in all but the last messages, always in the same way."""
+    """Shorten tool output in all but the last messages, deterministically, so that the prompt stays cached."""
     for message in messages[:-_RECENT]:
         for part in message.parts:
             if isinstance(part, ToolReturnPart) and isinstance(part.content, str) and len(part.content) > 2 * _SHORT:

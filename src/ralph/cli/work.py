@@ -110,7 +110,7 @@ def work(values: dict[str, Any], words: list[str]) -> int:
     if not words:
         raise UserError("no backlog", "name a file or folder with tasks, github: or beads:")
     if len(words) > 1:
-        raise UserError(f"too many words: {words[1]!r}", "name one backlog")
+        raise UserError(f"unexpected argument: {words[1]!r}", "name one backlog")
     return start(values, words[0])
 
 

@@ -58,7 +58,7 @@ class Sighting(Struct, frozen=True):
 
 
 def sighted(claim: Claim, run: Run, reading: Reading = Reading()) -> Sighting | None:
-    """Look for the claim in the run's newest facts. A failed turn cannot claim."""
+    """Find the claim in the latest facts of the run. A failed turn cannot claim."""
     if claim.kind == "file":
         return Sighting() if run.seen.done_file else None
     last = run.last

@@ -212,7 +212,7 @@ def best_step(found: Sequence[ProgressStep]) -> int:
 
 
 def standstill(run: Run, new_outputs: int, since: int = 0) -> Standstill | None:
-    """Describe the lack of progress; None if the last counted iteration made some, or nothing measures it."""
+    """Describe why the run makes no progress; None if its last counted iteration did, or if nothing measures it."""
     iterations = stuck_for(run, new_outputs, since)
     if not iterations or not is_measurable(run):
         return None

@@ -281,7 +281,7 @@ class Proof(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def prove(hunks: Sequence[Hunk], undo: Undo, clock: Callable[[], float], max_seconds: float = MAX_SECONDS) -> Proof:
-    """Undo the groups one at a time, then the hunks inside groups that are tested, within the budget."""
+    """Undo the groups one at a time, then the single hunks of tested groups, within the budget."""
     groups, trials = group_hunks(hunks), _Trials(undo, clock, max_seconds)
     if not groups:
         return Proof(verdict="nothing to try")

@@ -463,7 +463,7 @@ def person_notes(run: Run) -> Opinions:
 
 
 def unread_notes(run: Run) -> Opinions:
-    """Gate: the agent has read every answer to its questions, and every note with which the run was resumed."""
+    """Gate: the agent has read every answer to its questions and every note of the resume."""
     yield from person_notes(replace(run, seen=replace(run.seen, told=_unread(run))))
 
 

@@ -118,7 +118,9 @@ class Redactor:
         return b"\\u001b" not in lines and self.finds_no_key(lines)
 
     def finds_no_key(self, data: bytes) -> bool:
-        """Return whether there certainly is no key, unless one has colours inside."""
+        """Return whether the text certainly contains no key. A key that is interrupted by colour codes is not noticed
+        here.
+        """
         for value in self._known:
             if value in data:
                 return False

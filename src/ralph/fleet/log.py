@@ -292,7 +292,7 @@ async def add_work(
             if row.id not in brought:
                 return row
             hint = f"`ralph work status {row.name}` shows it, `ralph work stop {row.name}` ends it"
-            raise UserError(f"{row.backlog} is already being worked off on {row.target} as {row.name}", hint)
+            raise UserError(f"{row.backlog} is already running on {row.target} as {row.name}", hint)
         if row.name == order.name:
             raise UserError(f"a backlog run named {order.name} already exists", "start again: it gets another name")
     await fetch_all(

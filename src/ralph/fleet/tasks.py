@@ -286,7 +286,7 @@ class FleetTasks:
         return child
 
     def _count_death(self, local: LocalWork, key: str, child: TaskProcess) -> int:
-        """Count exits without a result in a row, unless the process was asked to stop."""
+        """Count consecutive exits without a result; requested exits don't count."""
         local.deaths[key] = local.deaths.get(key, 0) + (not child.stop_level)
         return local.deaths[key]
 

@@ -96,9 +96,7 @@ def refuse_changed_push(git: Git, before: GitSettings | None) -> None:
         return
     if changed := sorted(_differing(before, push_settings(read_settings(git)[0]))):
         names = ", ".join(changed[:3])
-        raise UserError(
-            f"git's settings for where work is pushed changed in this run: {names}", "check them, then push"
-        )
+        raise UserError(f"git's push settings changed during this run: {names}", "check them, then push")
 
 
 def _differing(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:

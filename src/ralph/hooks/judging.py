@@ -127,7 +127,7 @@ def _read_loop(root: str, session: str) -> Loop | str:
 
 
 def _background_tasks(event: loops.HookEvent) -> str:
-    """Describe the background tasks that are running, if any: the host comes back by itself when they are over."""
+    """Describe the running background tasks, if any. The host continues by itself when they end."""
     tasks = event.get("background_tasks")
     tasks = tasks if isinstance(tasks, list) else []
     count = sum(not isinstance(task, dict) or task.get("status") not in OVER for task in tasks)

@@ -120,7 +120,7 @@ class Tuning:
         start = Start(self._command.metric, values)
         if start.metric.has_reached_target(start.value):
             value = format_value(start.value, start.metric)
-            raise UserError(f"the target is reached already: {value}", "ask for more with --target")
+            raise UserError(f"target already reached: {value}", "name a more ambitious --target")
         self._context.tell(events.StartMeasured(start))
         return replace(run, start=start)
 

@@ -57,14 +57,14 @@ def _find_named(name: str, known: list[Listed], objection: Objection) -> Listed:
         return fitting[0]
     if len(matching) == 1:
         raise UserError(f"run {matching[0].id} {objection(matching[0])}", _ALL)
-    raise UserError(f"{name!r} may mean {_ids(fitting or matching)}", "give more of the id")
+    raise UserError(f"{name!r} is ambiguous: {_ids(fitting or matching)}", "type more of the id")
 
 
 def _find_obvious(local: list[Listed], known: list[Listed], here: Path, objection: Objection) -> Listed:
     # Without a name, a person means a task or a backlog, not the runs that were started for parts of it.
     running = [run for run in local if run.is_alive and not run.is_part and not objection(run)]
     if len(running) > 1:
-        raise UserError(f"several runs may be meant: {_ids(running)}", "name one; `ralph ps` says what they do")
+        raise UserError(f"several runs match: {_ids(running)}", "name one; `ralph ps` describes them")
     latest_first = sorted(local, key=lambda run: (run.is_alive, not run.is_part))[::-1]
     # One at a time: an objection may read a whole journal.
     if found := next((run for run in (*running, *latest_first) if not objection(run)), None):
@@ -73,7 +73,7 @@ def _find_obvious(local: list[Listed], known: list[Listed], here: Path, objectio
     if len(elsewhere) == 1:
         return elsewhere[0]
     if elsewhere:
-        raise UserError(f"several runs may be meant: {_ids(elsewhere)}", "name one; `ralph ps` says what they do")
+        raise UserError(f"several runs match: {_ids(elsewhere)}", "name one; `ralph ps` describes them")
     if local:
         last = max(reversed(local), key=lambda run: not run.is_part)
         raise UserError(f"run {last.id}, the last one in {here}, {objection(last)}", _ALL)

@@ -170,7 +170,9 @@ class TaskFolder:
             with _reporting(path):
                 return msgspec.json.decode(read_file(path, 1 << 20), type=RunInfo)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"cannot read {path}: {error}", "only ralph writes this file") from None
+            raise UserError(
+                f"cannot read {path}: {error}", "only ralph writes this file: remove it if it is damaged"
+            ) from None
 
     def update_run(self, run_id: str, **fields: Any) -> RunInfo:
         return self._save_run(replace(self.load_run(run_id), **fields))

@@ -123,9 +123,9 @@ def _iteration(name: str, text: str) -> TypedCommand:
     if not text:
         return TypedCommand(name)
     message = f"/{name} {text}: expected the number of an iteration"
-    number = _integer(text, message, "they count from 1")
+    number = _integer(text, message, "the first one is 1")
     if number < 1:
-        raise UserError(message, "they count from 1")
+        raise UserError(message, "the first one is 1")
     return TypedCommand(name, number=number)
 
 

@@ -82,7 +82,7 @@ def merge_command(history: WorkHistory) -> str:
     started, finished = history.started, history.finished
     if not started or started.push or not finished or not finished.merged or not history.has_target:
         return ""
-    return f"git merge {quote(history.target)}"
+    return f"ralph accept {nickname(history.run)}"
 
 
 def retry_command(job: Job) -> str:

@@ -22,7 +22,7 @@ Is the goal met, for every input that it covers? Look for mistakes, unhandled ca
 check nothing, and changes that nobody asked for. Taste alone is no reason to refuse."""
 
 _APPROVE = Claim("tag", "APPROVE")
-_CHANGES = re.compile(r"^[ \t]*(?:[*_#>`]+[ \t]*)*CHANGES[*_`]*:[*_`]*", re.MULTILINE)
+_CHANGES = re.compile(r"^[ \t*_#>`]*CHANGES[*_`]*:[*_`]*", re.MULTILINE)
 
 
 class ReviewBrief(Struct, frozen=True, kw_only=True):

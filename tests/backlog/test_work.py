@@ -72,6 +72,9 @@ def test_an_item_that_cannot_be_done_is_parked_and_blocks_what_waits_for_it(work
     (parked,) = works.all("task_parked")
     assert parked["key"] == "bad1"
     assert parked["reason"].startswith("exhausted")
+    assert "ralph accept" in works.run("show").stdout
+    assert works.run("accept").returncode == 0
+    assert "ralph accept" not in works.run("show").stdout, "there is nothing left to accept"
 
 
 @pytest.mark.parametrize("where", ["the user's tree", "a new repository", "none"])

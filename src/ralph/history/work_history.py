@@ -57,17 +57,18 @@ def work_history(run: Listed) -> WorkHistory:
     """Read the journal of a backlog."""
     history = fold_work(run.id, read_entries(run.folder.journal))
     history.state = run.state
-    history.has_target = target_exists(history)
+    history.has_target = has_unaccepted_target(history)
     return history
 
 
-def target_exists(history: WorkHistory) -> bool:
-    """Return whether the branch that a finished backlog merged into is still there."""
+def has_unaccepted_target(history: WorkHistory) -> bool:
+    """Return whether the branch that a finished backlog merged into is there, and not yet part of the user's branch."""
     if not history.finished or not history.started:
         return True
     try:
         repository = find_git(Path(history.started.workspace))
-        return bool(repository and repository.resolve(f"refs/heads/{history.target}"))
+        tip = repository.resolve(f"refs/heads/{history.target}") if repository else ""
+        return bool(repository and tip and repository.try_run("merge-base", "--is-ancestor", tip, "HEAD").code)
     except UserError:
         return False
 

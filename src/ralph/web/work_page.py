@@ -5,7 +5,7 @@ from starlette.responses import HTMLResponse
 
 from ralph.core.backlog import STATE_ORDER, Job
 from ralph.core.text import plural, short
-from ralph.history.work_history import WorkHistory, target_exists
+from ralph.history.work_history import WorkHistory, has_unaccepted_target
 from ralph.show.plots import Html, element, prose
 from ralph.show.words import money
 from ralph.show.work_report import TaskEvidence, merge_command, report_body, retry_command, summary, timeline
@@ -118,7 +118,7 @@ def _retry(job: Job, work: WorkSeen, frame: Frame) -> Html:
 
 
 def _fresh(history: WorkHistory) -> WorkHistory:
-    return replace(history, has_target=target_exists(history))
+    return replace(history, has_target=has_unaccepted_target(history))
 
 
 def _tasks(work: WorkSeen, frame: Frame) -> Html:

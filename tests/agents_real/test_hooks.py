@@ -188,15 +188,15 @@ def test_the_promise_preset_does_the_same_from_outside(room):
 
 
 @from_outside
-def test_a_session_that_is_gone_is_an_error_that_says_so(room, agent):
+def test_a_session_that_is_gone_is_replaced_by_a_fresh_one(room, agent):
     with room() as place:
         place.play(Say("I think I am done."), Forever(Say("A fresh start.")))
         lost = " ".join(f"{place.home}/{store}" for store in STORES[agent].split())
-        ran = place.ralph("--preset", "promise", "--check", f"rm -rf {lost}; false", TASK)
-        assert (ran.code, ran.outcome) == (2, "fatal"), ran
-        reason = ran.of("run_finished")[0]["reason"].lower()
-        assert any(word in reason for word in ("session", "conversation", "thread")), reason
-        assert len(place.stage.asked) == 1, "another session was begun"
+        ran = place.ralph("--preset", "promise", "-m", "1", "--check", f"rm -rf {lost}; false", TASK)
+        assert ran.outcome == "exhausted", ran
+        assert len(place.stage.asked) == 2
+        notices = [event["text"] for event in ran.of("notice")]
+        assert any("session" in text and "fresh" in text for text in notices), notices
 
 
 class Gate:

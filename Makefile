@@ -91,6 +91,7 @@ nights: $(VENV)/developed
 docs: $(VENV)/developed
 	$(BIN)/python docs/generate.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/film.py docs/pictures/demo.svg ralph demo
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/pictures.py docs/pictures
 	$(BIN)/mkdocs build --strict --quiet
 
 $(VENV)/made:

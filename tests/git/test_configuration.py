@@ -149,7 +149,7 @@ def test_work_is_not_pushed_where_the_agent_leads_it(
     git("remote", "add", "origin", str(tmp_path / "mine"))
     git("push", "-q", "-u", "origin", "HEAD")
     done = at_work(f"git config remote.origin.url {tmp_path}/theirs; echo two > a.txt", "--push")
-    assert "changed in this run: remote.origin.url" in done.err
+    assert "changed during this run: remote.origin.url" in done.err
     assert git("--git-dir", str(tmp_path / "theirs"), "for-each-ref") == ""
 
 

@@ -268,7 +268,7 @@ def test_no_label_of_an_axis_is_cut() -> None:
 def test_what_is_not_there_is_said() -> None:
     at_work = html([history_of(1, state="running")])
     assert at_work.count("no git here: what changed was not kept") == 1
-    assert "still at work: this is how it stands now" in at_work
+    assert "still running: this is how it stands now" in at_work
 
 
 def test_a_claim_is_one_row_though_several_gates_object() -> None:

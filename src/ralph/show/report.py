@@ -157,7 +157,7 @@ def _header(history: RunHistory) -> list[Html]:
         f"resumed {plural(history.resumed, 'time')}" if history.resumed else "",
         f"branch {history.branch}" if history.branch else "",
         "" if history.base_tree and ":" in history.base_tree else "no git here: what changed was not kept",
-        "" if history.outcome else "still at work: this is how it stands now" if history.state in _AT_WORK else "",
+        "" if history.outcome else "still running: this is how it stands now" if history.state in _AT_WORK else "",
     ]
     return [
         element("div.top", element("span.wrap", f"{history.run} in {history.workspace}"), _badge(history)),

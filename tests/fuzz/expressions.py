@@ -47,7 +47,7 @@ def _in_module(path: Path) -> Iterator[Expression]:
             if literal is not None:
                 pattern = re.compile(literal, _flags(node))
                 yield Expression(f"{name}:{node.lineno}: {literal!r}", pattern, not uses & SEARCHES)
-    if "re.compile(" in source and not any(name.startswith(each) for each in NOT_OURS):
+    if not any(name.startswith(each) for each in NOT_OURS):
         yield from _held(importlib.import_module(name.removesuffix(".__init__")), source)
 
 
@@ -67,10 +67,17 @@ def _uses(source: str, name: str) -> set[str]:
 
 
 def _held(module: ModuleType, source: str) -> Iterator[Expression]:
-    """The patterns that are put together from parts: a module has them ready."""
+    """Yield the patterns that a module holds as constants: compiled, or as text that `re` compiles on first use."""
     for attribute, value in vars(module).items():
         for held in value if isinstance(value, tuple | list) else [value]:
             for pattern in held if isinstance(held, tuple) else [held]:
+                if isinstance(pattern, str) and not attribute.startswith("__"):
+                    uses = set(re.findall(rf"\bre\.(\w+)\({re.escape(attribute)}\b", source))
+                    if uses or pattern.startswith("(?i)"):
+                        is_anchored = bool(uses) and not uses & SEARCHES
+                        yield Expression(
+                            f"{module.__name__}.{attribute}: {pattern!r}", re.compile(pattern), is_anchored
+                        )
                 if isinstance(pattern, re.Pattern) and repr(pattern.pattern) not in source:
                     is_anchored = not _uses(source, attribute) & SEARCHES
                     yield Expression(f"{module.__name__}.{attribute}: {pattern.pattern!r}", pattern, is_anchored)

@@ -131,7 +131,7 @@ def _how() -> str:
 
 
 NAME = "builtin"
-INSTALL = f"{to_install('agent')} (then: --agent builtin)"
+INSTALL = "builtin is an extra of ralph: `ralph doctor` says how to install it"
 KEYS = keys(NAME)
 RESUMES = True
 CONFINED = True
@@ -165,7 +165,7 @@ def options(custom: Description | None, asked: str, flags: tuple[str, ...], env:
 def refuse_unready(flags: tuple[str, ...], env: Mapping[str, str], is_limited: bool) -> None:
     """Raise before anything is spent if the agent cannot work. `is_limited`: its price must be known."""
     if find_spec("pydantic_ai") is None:
-        raise UserError("the built-in agent is not installed", f"install it: {INSTALL.partition(' (')[0]}")
+        raise UserError("the built-in agent is not installed", f"install it: {to_install('agent')}")
     asked = _endpoint(flags)
     with_key(asked, env)
     if is_limited and _price(Usage(input_tokens=1000, output_tokens=1000), asked) is None:

@@ -19,10 +19,9 @@ _LAST_LINES, _LAST_FATAL = 200, 10  # lines at the end of an output that may sta
 _LINE, _OVERLAP = 1000, 200  # characters that are searched at a time
 _LONGEST = 4000  # characters of a known error message
 
-_STATUS = re.compile(
-    r"(?:^|\bstatus(?: code)?[:=]? ?|\bAPI Error: |\bHTTP(?:/[\d.]{1,3})? |\"code\": ?|\bcode[:=]? |\berror:? "
-    r"|\brejected \()([45]\d\d)\b",
-    re.IGNORECASE,
+_STATUS = (
+    r"(?i)(?:^|\bstatus(?: code)?[:=]? ?|\bAPI Error: |\bHTTP(?:/[\d.]{1,3})? |\"code\": ?|\bcode[:=]? |\berror:? "
+    r"|\brejected \()([45]\d\d)\b"
 )
 
 # Words of error messages. They are searched only in known errors: a field of the agent's stream, or an output line of
@@ -93,40 +92,39 @@ _BEFORE_FAULT = (
     r"|the (?:\w{1,20} )?(?:model|server|service|API) is (?:currently )?){0,4}"
 )
 # Lines that mention limits without reporting one: code, diffs, tests, package names, descriptions of work.
-_CODE = re.compile(
+_CODE = (
     r"^[ \t]*+(?:[-+](?=\S|  )|@@|#|//|diff |index |\d+[:|]|ok\b|not ok\b|E  |(?:import|from|def|class|const) "
     r"|(?:return|raise|assert) )"
     r"|\w\.(?:py|js|ts|go|rs|java|rb|md|tsx?|c|h|cpp):\d|=>|[{;]\s*+\Z|\bPASS(?:ED)?\b|\bFAIL(?:ED)?\b"
 )
-_ABOUT = re.compile(
-    r"\b(?:tests?|specs?|passed|assert\w{0,10}|expects?|mock\w{0,5}|simulat\w{1,5}|package|module|import|library)\b"
+_ABOUT = (
+    r"(?i)\b(?:tests?|specs?|passed|assert\w{0,10}|expects?|mock\w{0,5}|simulat\w{1,5}|package|module|import|library)\b"
     r"|\b(?:add|adds|added|handle[sd]?|handling|implement\w{0,4}|fix|fixed|fixes|document\w{0,3}|support\w{0,3})\b"
     r"|\b(?:if|when|whenever|should|would|refused?|return|returns|raises?|throws?|catch\w{0,3}|says|deprecated)\b"
-    r"|==|\(\)|@\d|ratelimit\b|rate-limit\b(?! *+(?:exceeded|error|reached|hit))",
-    re.IGNORECASE,
+    r"|==|\(\)|@\d|ratelimit\b|rate-limit\b(?! *+(?:exceeded|error|reached|hit))"
 )
 
 
-def _any(words: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
+def _any(words: tuple[str, ...]) -> str:
+    return rf"(?i)\b(?:{'|'.join(words)})(?!\w)"
 
 
-_KINDS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
+# These are strings, which `re` compiles when they are first used: few runs need them, and they take 8 ms.
+_KINDS: tuple[tuple[FailureKind, str], ...] = (
     ("limit", _any(_LIMIT)),
     ("fatal", _any(_FATAL)),
     ("transient", _any(_TRANSIENT)),
 )
 _LOST = _any(_LOST_SESSION)
 _STATED = _any((*_LIMIT, *_OVERLOAD, r"(?:error|status|code)[:=]? ?429|HTTP(?:/[\d.]{1,3})? (?:429|50[234]|529)"))
-_BEGINS_AS_ERROR = re.compile(rf'[\W_]*+(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type": ?"error"', re.IGNORECASE)
-_BEGINS_AS_FAULT = re.compile(rf"\W*+{_BEFORE_FAULT}(?:{'|'.join(_TRANSIENT)}|too many requests)\b", re.IGNORECASE)
+_BEGINS_AS_ERROR = rf'(?i)[\W_]*+(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type": ?"error"'
+_BEGINS_AS_FAULT = rf"(?i)\W*+{_BEFORE_FAULT}(?:{'|'.join(_TRANSIENT)}|too many requests)\b"
 _WHEN = re.compile(r"\W*+(?:please )?\b(?:retry|retrying|try again|resets?|wait)\b", re.IGNORECASE)
 _REFUSED = re.compile(r"(?:error: )?unknown (?:option|argument|flag)s?\b", re.IGNORECASE)
 # Errors that a CLI prints as its whole answer, with exit code 0.
-_ERROR_AS_ANSWER = re.compile(
-    r"(?:not logged in|invalid api key)\b.{0,40}\bplease run /login\.?"
-    r"|you.ve (?:hit|reached) your (?:[\w-]{1,20} ){0,3}limit *+[·∙•|,.;-]? *+resets? .{1,80}",
-    re.IGNORECASE,
+_ERROR_AS_ANSWER = (
+    r"(?i)(?:not logged in|invalid api key)\b.{0,40}\bplease run /login\.?"
+    r"|you.ve (?:hit|reached) your (?:[\w-]{1,20} ){0,3}limit *+[·∙•|,.;-]? *+resets? .{1,80}"
 )
 _ONLY_AN_ERROR = re.compile(r"(?:(?:API )?Error: |Prompt is too long\b)[^\n]*+\Z")
 
@@ -170,7 +168,7 @@ def _parts(line: str) -> list[str]:
 def error_in_answer(answer: str) -> Trouble | None:
     """Return the error, if the whole answer of a process that exited with 0 is one."""
     text = answer.strip()
-    return Trouble(text) if len(text) < _REASON and _ERROR_AS_ANSWER.fullmatch(text) else None
+    return Trouble(text) if len(text) < _REASON and re.fullmatch(_ERROR_AS_ANSWER, text) else None
 
 
 def error_record(output: str) -> Trouble | None:
@@ -184,16 +182,16 @@ def error_record(output: str) -> Trouble | None:
 
 def is_lost_session(failure: Failure | None) -> bool:
     """Whether a turn failed because the session that it should continue is gone."""
-    return failure is not None and failure.kind == "fatal" and _LOST.search(failure.reason) is not None
+    return failure is not None and failure.kind == "fatal" and re.search(_LOST, failure.reason) is not None
 
 
 def _states_trouble(line: str, is_near: bool) -> bool:
     kind = kind_of(line)
-    if kind == "ordinary" or (kind == "fatal" and not is_near) or _CODE.search(line):
+    if kind == "ordinary" or (kind == "fatal" and not is_near) or re.search(_CODE, line):
         return False
-    if _BEGINS_AS_ERROR.match(line) or _BEGINS_AS_FAULT.match(line):
+    if re.match(_BEGINS_AS_ERROR, line) or re.match(_BEGINS_AS_FAULT, line):
         return True
-    return kind != "fatal" and _STATED.search(line) is not None and not _ABOUT.search(line)
+    return kind != "fatal" and re.search(_STATED, line) is not None and not re.search(_ABOUT, line)
 
 
 def _with_time(line: str, below: list[str]) -> Trouble:
@@ -206,8 +204,8 @@ def _with_time(line: str, below: list[str]) -> Trouble:
 def kind_of(message: str, status: int | None = None) -> FailureKind:
     """Return the kind of failure that an error message or its HTTP status means."""
     message = head(message, _LONGEST)
-    found = None if status else _STATUS.search(message)
-    named: FailureKind = next((kind for kind, words in _KINDS if words.search(message)), "ordinary")
+    found = None if status else re.search(_STATUS, message)
+    named: FailureKind = next((kind for kind, words in _KINDS if re.search(words, message)), "ordinary")
     if found and found[1] == "404" and "model" not in message.lower():
         return "ordinary"  # any page may be missing: only a missing model is fatal
     status = int(found[1]) if found else status
@@ -257,21 +255,17 @@ _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?(?:,?\s{1,4}(?P<year>\d{4}))?"
 _DATE = rf"(?P<month>{'|'.join(_MONTHS)})[a-z]{{0,6}}\.?\s{{1,4}}{_DAY},?\s{{1,4}}(?:at\s{{1,4}})?"
 _UNITS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
-_EPOCH_OF_RESET = re.compile(
-    r"\bresets?_?at\"?\s*+[:=]\s*+\"?(\d{9,13})(?:\.\d+)?\b|\blimit reached\|(\d{9,13})\b", re.IGNORECASE
-)
-_SECONDS = re.compile(
-    r"\bresets?_in_seconds\"?\s*+[:=]\s*+\"?(\d{1,9}(?:\.\d{1,9})?)"
+_EPOCH_OF_RESET = r"(?i)\bresets?_?at\"?\s*+[:=]\s*+\"?(\d{9,13})(?:\.\d+)?\b|\blimit reached\|(\d{9,13})\b"
+_SECONDS = (
+    r"(?i)\bresets?_in_seconds\"?\s*+[:=]\s*+\"?(\d{1,9}(?:\.\d{1,9})?)"
     r"|\bretry-after(?:-seconds)?\"?\s*+[:=]\s*+\"?(\d{1,9}(?:\.\d{1,9})?)\b(?![ \t]*+[a-z])"
-    r"|\bretryDelay\"?\s*+[:=]\s*+\"?(\d{1,9}(?:\.\d{1,9})?)s\b",
-    re.IGNORECASE,
+    r"|\bretryDelay\"?\s*+[:=]\s*+\"?(\d{1,9}(?:\.\d{1,9})?)s\b"
 )
-_MILLISECONDS = re.compile(r"\bretry-after-ms\"?\s*+[:=]\s*+\"?(\d{1,12})\b", re.IGNORECASE)
+_MILLISECONDS = r"(?i)\bretry-after-ms\"?\s*+[:=]\s*+\"?(\d{1,12})\b"
 # Words before a duration: "retry-after: 60s", "wait 2 minutes", "try again in an hour".
-_BEFORE_SPAN = re.compile(
-    r"\b(?:try again|retry|retrying|resets?|reset|renews?|available|wait|come back|back off)(?: (?:again|it|now))?"
-    r"(?:[ _-](?:in|after|for|time))?\"?\s*+[:=]?\s*+\"?(?:(?:about|at least|approximately|another|~) ?)?",
-    re.IGNORECASE,
+_BEFORE_SPAN = (
+    r"(?i)\b(?:try again|retry|retrying|resets?|reset|renews?|available|wait|come back|back off)(?: (?:again|it|now))?"
+    r"(?:[ _-](?:in|after|for|time))?\"?\s*+[:=]?\s*+\"?(?:(?:about|at least|approximately|another|~) ?)?"
 )
 _PART = re.compile(
     r"(\d{1,9}(?:\.\d{1,9})?|an?)\s*+"
@@ -279,18 +273,14 @@ _PART = re.compile(
     r"[\s,]{0,3}(?:and\s{1,3})?",
     re.IGNORECASE,
 )
-_MOMENT = re.compile(
-    rf"\b(?:resets?(?: (?:at|on))?|try again (?:at|on)|available (?:again )?at)\s{{1,4}}(?:{_DATE})?{_CLOCK}{_ZONE}",
-    re.IGNORECASE,
+_MOMENT = (
+    rf"(?i)\b(?:resets?(?: (?:at|on))?|try again (?:at|on)|available (?:again )?at)\s{{1,4}}(?:{_DATE})?{_CLOCK}{_ZONE}"
 )
-_ISO = re.compile(
-    r"\b(?:resets?(?: (?:at|on))?|try again (?:at|after)|retry-after:?|resets?_?at\"?\s*+[:=])\s*+\"?"
-    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?(?:\s?(?:Z|UTC|[+-]\d\d:?\d\d))?)",
-    re.IGNORECASE,
+_ISO = (
+    r"(?i)\b(?:resets?(?: (?:at|on))?|try again (?:at|after)|retry-after:?|resets?_?at\"?\s*+[:=])\s*+\"?"
+    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?(?:\s?(?:Z|UTC|[+-]\d\d:?\d\d))?)"
 )
-_HTTP_DATE = re.compile(
-    r"\bretry-after\"?\s*+[:=]\s*+\"?((?:mon|tue|wed|thu|fri|sat|sun), \d.{20,26}?GMT)", re.IGNORECASE
-)
+_HTTP_DATE = r"(?i)\bretry-after\"?\s*+[:=]\s*+\"?((?:mon|tue|wed|thu|fri|sat|sun), \d.{20,26}?GMT)"
 
 JUST_PASSED = 600.0  # a time of day in the recent past is meant as such: the limit has just ended
 _LONGEST_WAIT = 62 * 86400.0
@@ -305,7 +295,7 @@ def resets_at(text: str, now: float) -> float | None:
 
 
 def _epoch(text: str) -> float | None:
-    found = _EPOCH_OF_RESET.search(text)
+    found = re.search(_EPOCH_OF_RESET, text)
     if not found:
         return None
     number = float(found[1] or found[2])
@@ -313,11 +303,11 @@ def _epoch(text: str) -> float | None:
 
 
 def _after(text: str, now: float) -> float | None:
-    if found := _SECONDS.search(text):
+    if found := re.search(_SECONDS, text):
         return now + float(found[1] or found[2] or found[3])
-    if found := _MILLISECONDS.search(text):
+    if found := re.search(_MILLISECONDS, text):
         return now + float(found[1]) / 1000
-    for before in _BEFORE_SPAN.finditer(text):
+    for before in re.finditer(_BEFORE_SPAN, text):
         if span := _span(text, before.end()):
             return now + span
     return None
@@ -336,9 +326,9 @@ def _span(text: str, at: int) -> float:
 def _date(text: str) -> float | None:
 
     try:
-        if found := _ISO.search(text):
+        if found := re.search(_ISO, text):
             return datetime.fromisoformat(found[1].replace(" UTC", "+00:00").replace("UTC", "+00:00")).timestamp()
-        if found := _HTTP_DATE.search(text):
+        if found := re.search(_HTTP_DATE, text):
             return parsedate_to_datetime(found[1]).timestamp()
     except (ValueError, OverflowError):
         pass
@@ -347,7 +337,7 @@ def _date(text: str) -> float | None:
 
 def _clock(text: str, now: float) -> float | None:
 
-    found = _MOMENT.search(text)
+    found = re.search(_MOMENT, text)
     if not found or not 1 <= int(found["hour"]) <= 12:
         return None
     here = datetime.fromtimestamp(now, _zone(found["zone"]))

@@ -25,7 +25,7 @@ from ralph.core import events
 from ralph.core.model import Run, Turn
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, one_line, plural
-from ralph.errors import UserError
+from ralph.errors import UserError, to_install
 from ralph.files import PROBE, remove_tree
 from ralph.git import client as git
 from ralph.process.descendants import MARK
@@ -226,7 +226,7 @@ def check_agent(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str],
 def _check_builtin_agent(module: AgentModule, env: Mapping[str, str]) -> Finding:
     """Check the built-in agent: its extra must be installed, and hosted models need a key."""
     if find_spec("pydantic_ai") is None:
-        return Finding(module.NAME, "note", "not installed", f"to use it: {module.INSTALL}")
+        return Finding(module.NAME, "note", "not installed", f"to use it: {to_install('agent')}")
     key = login_sign(module, env)
     facts = {"path": sys.executable, "version": __version__, "login": key}
     if key:

@@ -23,7 +23,7 @@ READS = ("src", "bench", "tests")
 PROSE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs")
 # Each with the reason why it may stay.
 ALLOWED = {
-    "src/ralph/core/wording.py",  # quotes what agents write
+    "src/ralph/core/claims.py",  # quotes what agents write
 }
 
 

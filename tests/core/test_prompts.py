@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.claims import Claim, Sighting, read
+from ralph.core.claims import NOT_EXACT, Claim, Sighting, read
 from ralph.core.model import Check, Failure, Iteration, Note, Turn, Usage
 from ralph.core.prompts import (
     Brief,
@@ -22,7 +22,6 @@ from ralph.core.prompts import (
     supervise,
 )
 from ralph.core.rules import failing_checks
-from ralph.core.wording import NOT_EXACT
 from ralph.testing import a_run
 
 RED = Check(

@@ -1,18 +1,48 @@
-"""Did the agent say that it is done? Finds the marker in its final answer; `wording` says whether its place counts."""
+"""Decide whether the agent says that it is done: the place of the marker in its final answer counts, not the prose.
+
+If nothing verifies the work, the last line with words must be the marker alone with nothing leading up to it, or end
+with the marker after a full stop. If a check verifies it, the marker may be alone on any line, or end the last line
+after a punctuation mark. Reading takes time linear in the length of the answer.
+"""
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
 from ralph.core.model import Run, Turn
 from ralph.core.text import clean, one_line
-from ralph.core.wording import ECHOED, NOT_EXACT, AnswerText, TextSpan, is_whole, letters, occurrences, text_end
 
-_MOST = 20  # occurrences of a marker that are judged: an answer may consist of nothing else
+TextSpan = tuple[int, int]
+
+KINDS = ("word", "response", "suffix", "promise", "tag", "file", "checks")
+
+NOT_LAST = "it is not on the last line"
+NOT_ALONE = "it is not alone on its line"
+LED_UP = "the line above leads up to it"
+QUOTED = "it is quoted"
+LISTED = "it is in a list"
+FENCED = "it is part of a longer code block"
+ECHOED = "it repeats the prompt"
 NOT_FIRST = "another response comes before it"
+NOT_EXACT = "it is not spelled exactly"
+
+_MAX_JUDGED = 20  # occurrences of a marker: an answer may consist of nothing else
+_STOPS = (".", "!", "。", "！", "．", "।", "۔")
+_COLONS = (":", "：")
+_ENDS = (*_STOPS, "?", "？", "؟")
+_BREAKS = (*_ENDS, *_COLONS, ",", ";", "，", "、", "；", "،", "–", "—")
+_LEADS = (*_COLONS, "-", "–", "—", "−", "→", "->", "=>")
+_ORNAMENT = " #\t\u00a0\u3000\u200b\ufeff\ufe0f*_`✅✔☑🎉🎊🥳🚀✨👍🙌💯🏁"
+_CLOSING = "\"'”’»」』)]）"
 _QUOTATION_MARKS = frozenset("\"'‘’“”„«»‹›「」『』＂")
+_STRUCK = ("del", "s", "strike", "q", "blockquote")
+_ITEM = re.compile(
+    r"[\s*_`]*(?:[-*+•‣◦▪●○·–—]\s|[-+•]$|・|\[[ xX]\]|[☐☒⬜]|[①-⑳]|\d\ufe0f?\u20e3"
+    r"|[(（]?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)）](?=\s|[*_`]|$)|[(（]?[\d一二三四五六七八九十]{1,3}[、．）])"
+)
+_FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})")
 
 
 class Claim(Struct, frozen=True):
@@ -26,24 +56,27 @@ class Claim(Struct, frozen=True):
 
     @property
     def marker(self) -> str:
-        """The text that the agent has to write, for people."""
+        """The text that the agent has to write."""
         is_tag = self.kind in ("promise", "response")
         return f"<{self.kind}>{self.text}</{self.kind}>" if is_tag else self.text
 
     @property
     def deed(self) -> str:
-        """The action that makes the claim, for people."""
+        """What the agent has to do to make the claim, as a message to a person puts it."""
         return f"create the file {self.text}" if self.kind == "file" else f"write {self.marker} alone on the last line"
 
     @property
     def request(self) -> str:
-        """The same as a prompt asks for it."""
+        """What the agent has to do to make the claim, as a prompt puts it."""
         return self.deed if self.kind == "file" else f"{self.deed}, after an empty line"
 
 
 class Reading(Struct, frozen=True):
-    """How answers are read. `strict`: a word counts only on a line by itself. `anywhere`: the seeds' literal rules,
-    wherever the marker is. `verified`: a check verifies the work, so the place of the claim matters less."""
+    """How answers are read.
+
+    `strict`: a claim of the kind `word` counts only on a line by itself. `anywhere`: a marker counts wherever it is.
+    `verified`: a check verifies the work, so the place of the marker matters less.
+    """
 
     strict: bool = False
     anywhere: bool = False
@@ -51,7 +84,7 @@ class Reading(Struct, frozen=True):
 
 
 class Sighting(Struct, frozen=True):
-    """A marker that was found: the line that contains it and, if it is not a claim, why not."""
+    """A marker that was found, with the words around it. `doubt` says why it is no claim, and is empty if it is one."""
 
     words: str = ""
     doubt: str = ""
@@ -69,21 +102,16 @@ def sighted(claim: Claim, run: Run, reading: Reading = Reading()) -> Sighting | 
         return Sighting() if holds else None
     if last.turn.failure is not None:
         return None
-    return Sighting() if claim.kind == "turn" else _read_turn(claim, last.turn, reading)
-
-
-def _read_turn(claim: Claim, turn: Turn, reading: Reading) -> Sighting | None:
-    """Look for the claim in the final answer, then in the turn's earlier messages, the latest first."""
-    found = read(claim, turn.text, reading, turn.echoes)
-    for message in () if found and not found.doubt else reversed(turn.earlier):
-        if (earlier := read(claim, message, reading)) and not earlier.doubt:
-            return earlier
-        found = found or earlier
-    return found
+    if claim.kind == "turn":
+        return Sighting()
+    found = [read(claim, last.turn.text, reading, last.turn.echoes)]
+    found += [read(claim, message, reading) for message in reversed(last.turn.earlier)]
+    sightings = [sighting for sighting in found if sighting]
+    return next((sighting for sighting in sightings if not sighting.doubt), sightings[0] if sightings else None)
 
 
 def stated(claim: Claim, text: str, reading: Reading = Reading()) -> bool:
-    """Whether an answer makes the claim."""
+    """Return whether an answer makes the claim."""
     found = read(claim, text, reading)
     return found is not None and not found.doubt
 
@@ -92,62 +120,27 @@ def read(claim: Claim, text: str, reading: Reading = Reading(), echoes: tuple[Te
     """Find the claim in an answer, ignoring terminal colours. `echoes` are parts that repeat the prompt."""
     if not text or not claim.text.strip():
         return None
-    answer = AnswerText(clean(text))
+    answer = _Answer(text, reading, echoes)
     if claim.kind == "response":
-        return _read_response(claim.text, answer, reading, echoes) or _near_miss(claim, answer)
-    spans = _last(_places(claim, answer, reading))
-    if not spans:
-        return _near_miss(claim, answer)
-    return _best([(span, _doubt(answer, span, reading, echoes)) for span in spans], answer)
-
-
-def _best(found: list[tuple[TextSpan, str]], answer: AnswerText) -> Sighting:
-    """The place that counts; else the last one."""
-    span, why = next(((span, why) for span, why in found if not why), found[0])
-    return Sighting(_around(answer, span), why)
-
-
-def _doubt(answer: AnswerText, span: TextSpan, reading: Reading, echoes: tuple[TextSpan, ...]) -> str:
-    if reading.anywhere:
-        return ""
-    if any(first <= span[0] < last for first, last in echoes):
-        return ECHOED
-    return answer.doubt(span, reading.verified)
-
-
-def _last(spans: Iterator[TextSpan]) -> list[TextSpan]:
-    """The last places, from the end."""
-    return [*reversed(deque(spans, _MOST))]
-
-
-def _read_response(wanted: str, answer: AnswerText, reading: Reading, echoes: tuple[TextSpan, ...]) -> Sighting | None:
-    """The first `<response>` that could count decides what the answer says."""
-    wanted = wanted.strip().casefold()
-    said = [(span, words.casefold()) for span, words in responses(answer.text)]
-    meant = [span for span, words in said if words == wanted]
-    if not meant:
-        return None
-    loosely = Reading(anywhere=reading.anywhere, verified=True)
-    first = next((words for span, words in said[:_MOST] if not _doubt(answer, span, loosely, echoes)), wanted)
-    if first != wanted:
-        return Sighting(_around(answer, meant[-1]), NOT_FIRST)
-    return _best([(span, _doubt(answer, span, reading, echoes)) for span in meant[: -_MOST - 1 : -1]], answer)
+        return _read_response(claim.text, answer) or _find_misspelled(claim, answer)
+    found = answer.find(_places(claim, answer.text, reading))
+    return found[1] if found else _find_misspelled(claim, answer)
 
 
 def blocked(word: str, turn: Turn, reading: Reading = Reading()) -> tuple[Sighting, str] | None:
     """Find the agent's report that it cannot continue, and its reason. The rules for claims apply."""
-    answer, wanted = AnswerText(clean(turn.text)), word.strip().casefold()
+    answer, wanted = _Answer(turn.text, reading, turn.echoes), word.strip()
     begins = re.compile(re.escape(wanted) + r"(?![^\W_])", re.IGNORECASE).match
-    said = [(span, words) for span, words in responses(answer.text) if begins(words)]
-    if not wanted or not said or turn.failure:
+    reports = {span: words for span, words in responses(answer.text) if begins(words)}
+    found = answer.find(reports)
+    if not wanted or turn.failure or not found:
         return None
-    tried = [(_doubt(answer, span, reading, turn.echoes), span, words) for span, words in said[: -_MOST - 1 : -1]]
-    why_not, span, words = next((one for one in tried if not one[0]), tried[0])
-    return Sighting(_around(answer, span), why_not), one_line(words[len(word.strip()) :].lstrip(" :：-–—"), 500)
+    span, sighting = found
+    return sighting, one_line(reports[span][len(wanted) :].lstrip(" :：-–—"), 500)
 
 
 def responses(text: str) -> Iterator[tuple[TextSpan, str]]:
-    """Where each `<response>` of an answer is, and what it contains."""
+    """Yield where each `<response>` of an answer is, and what it contains."""
     opened = -1
     for tag in re.finditer(r"<(/?)response>", text, re.IGNORECASE):
         if not tag[1]:
@@ -157,42 +150,174 @@ def responses(text: str) -> Iterator[tuple[TextSpan, str]]:
             opened = -1
 
 
-def _places(claim: Claim, answer: AnswerText, reading: Reading) -> Iterator[TextSpan]:
-    """Where the words of a claim are, as its kind looks for them."""
-    wanted, text = claim.text, answer.text
+def _read_response(wanted: str, answer: "_Answer") -> Sighting | None:
+    """Find the claim in an answer whose first `<response>` in a possible place decides what it says."""
+    wanted = wanted.strip().casefold()
+    found = [(span, words.casefold()) for span, words in responses(answer.text)]
+    wanted_spans = [span for span, words in found if words == wanted]
+    first = next((words for span, words in found[:_MAX_JUDGED] if not answer.doubt(span, verified=True)), wanted)
+    if wanted_spans and first != wanted:
+        return Sighting(answer.quote(wanted_spans[-1]), NOT_FIRST)
+    sighting = answer.find(wanted_spans)
+    return sighting[1] if sighting else None
+
+
+def _places(claim: Claim, text: str, reading: Reading) -> Iterator[TextSpan]:
+    """Yield where the words of a claim are, as its kind looks for them."""
+    wanted = claim.text
     if claim.kind == "promise":
-        yield from occurrences(claim.marker, text)
+        yield from _occurrences(claim.marker, text)
     elif claim.kind == "word":  # on a line by itself, or (unless strict) a token between white space
         edges = (r"(?m)^[^\S\n]*+", r"[^\S\n]*+$") if reading.strict else (r"(?<!\S)", r"(?!\S)")
         for match in re.finditer(f"{edges[0]}({re.escape(wanted.strip())}){edges[1]}", text):
             yield match.span(1)
     elif claim.kind == "tag":
-        yield from (span for span in occurrences(wanted, text) if is_whole(text, span))
+        yield from (span for span in _occurrences(wanted, text) if _is_whole(text, span))
     elif claim.kind == "suffix":  # the end of the answer, in any case
-        end = len(text.rstrip()) if reading.anywhere else text_end(text)
-        span = (end - len(wanted), end)
-        if span[0] >= 0 and text[slice(*span)].casefold() == wanted.casefold() and is_whole(text, span):
+        text = text.rstrip()
+        if not reading.anywhere:
+            text = text.rstrip(_ORNAMENT + "~\n").removesuffix(".").rstrip(_ORNAMENT)
+        span = (len(text) - len(wanted), len(text))
+        if span[0] >= 0 and text[span[0] :].casefold() == wanted.casefold() and _is_whole(text, span):
             yield span
 
 
-def _near_miss(claim: Claim, answer: AnswerText) -> Sighting | None:
-    """A marker that is almost right (`stop`, `STOP.`) is reported: an honest agent would repeat it forever."""
-    line, wanted = answer.last_line.strip(), letters(claim.marker)
-    if (said := letters(line[-2000:])) == wanted != "" or ("<" in claim.marker and said.endswith(wanted)):
+def _find_misspelled(claim: Claim, answer: "_Answer") -> Sighting | None:
+    """Find a marker that is almost right (`stop`, `STOP.`): an honest agent that isn't told would repeat it forever."""
+    line = next((line.strip() for line in reversed(answer.lines) if has_words(line)), "")
+    said, wanted = letters(line[-2000:]), letters(claim.marker)
+    if said == wanted != "" or ("<" in claim.marker and said.endswith(wanted)):
         return Sighting(one_line(line), NOT_EXACT)
-    for span in _last(span for span in occurrences(claim.marker, answer.text) if is_whole(answer.text, span)):
-        if not _QUOTATION_MARKS.intersection(answer.text[span[0] - 1 : span[0]] + answer.text[span[1] : span[1] + 1]):
-            return Sighting(_around(answer, span), NOT_EXACT)
+    text = answer.text
+    for span in _last(span for span in _occurrences(claim.marker, text) if _is_whole(text, span)):
+        if not _QUOTATION_MARKS.intersection(_neighbours(text, span)):
+            return Sighting(answer.quote(span), NOT_EXACT)
     return None
 
 
-def _around(answer: AnswerText, span: TextSpan) -> str:
-    """The words around a marker, short enough to quote in a line."""
-    line, text = "\n".join(answer.lines[answer.lines_of(span)]), answer.text
-    if len(line) <= 200:
-        return one_line(line)
-    before, behind = text[max(span[0] - 90, 0) : span[0]], text[span[1] : span[1] + 60]
-    return one_line(f"…{before.rpartition(chr(10))[2]}{text[slice(*span)]}{behind.partition(chr(10))[0]}…", 400)
+class _Answer:
+    """An answer that may make a claim, and the rules for the place of a marker in it."""
+
+    def __init__(self, text: str, reading: Reading, echoes: tuple[TextSpan, ...]) -> None:
+        self.text = clean(text)
+        self.lines = self.text.split("\n")
+        self._reading, self._echoes = reading, echoes
+        self._fences = list(_fences(self.lines))
+        self._is_json = self.text.strip()[:1] + self.text.strip()[-1:] in ("{}", "[]")
+
+    def find(self, spans: Iterable[TextSpan]) -> tuple[TextSpan, Sighting] | None:
+        """Return the last of these places that is a claim, else the last one."""
+        found = [(span, self.doubt(span, self._reading.verified)) for span in _last(spans)]
+        if not found:
+            return None
+        span, doubt = next(((span, doubt) for span, doubt in found if not doubt), found[0])
+        return span, Sighting(self.quote(span), doubt)
+
+    def quote(self, span: TextSpan) -> str:
+        """Return the words around a place in one line, short enough for a message."""
+        before, after = self.text[: span[0]].rpartition("\n")[2], self.text[span[1] :].partition("\n")[0]
+        if len(before) + len(after) > 150:
+            before, after = f"…{before[-90:]}", f"{after[:60]}…"
+        return one_line(f"{before}{self.text[slice(*span)]}{after}", 400)
+
+    def doubt(self, span: TextSpan, verified: bool) -> str:
+        """Return why the marker at `span` is not a claim; "" if it is one. `verified`: a check verifies the work."""
+        if self._reading.anywhere:
+            return ""
+        if any(first <= span[0] < end for first, end in self._echoes):
+            return ECHOED
+        start, end = _with_tags(self.text, span)
+        first, last = self.text.count("\n", 0, start), self.text.count("\n", 0, end)
+        before, after = self.text[:start].rpartition("\n")[2], self.text[end:].partition("\n")[0]
+        if self._is_json or before.lstrip().startswith((">", "|")) or before.count("~~") % 2:
+            return QUOTED
+        if _ITEM.match(before) or (before[:2].isspace() and self._continues_item(first)):
+            return LISTED
+        if self._is_in_longer_block(first, last):
+            return FENCED
+        is_last = not any(map(has_words, self.lines[last + 1 :]))
+        if not is_last and not verified:
+            return NOT_LAST
+        if after.strip(_ORNAMENT) not in ("", ".", "。"):
+            return NOT_ALONE
+        said = before.rstrip(_ORNAMENT)
+        if not said:
+            return LED_UP if not verified and self._is_led_up(first) else ""
+        follows = said.endswith(_BREAKS if verified else _STOPS) and not said.endswith("..") and has_words(said)
+        return "" if is_last and follows else NOT_ALONE
+
+    def _is_in_longer_block(self, first: int, last: int) -> bool:
+        """Return whether these lines are in a code block that has words on other lines as well."""
+        blocks = [(opening, closing) for opening, closing in self._fences if opening < first < closing]
+        others = [self.lines[opening + 1 : first] + self.lines[last + 1 : closing] for opening, closing in blocks]
+        return any(has_words(line) for lines in others for line in lines)
+
+    def _continues_item(self, line: int) -> bool:
+        """Return whether an indented line belongs to the list item above it."""
+        above = [one for one in self.lines[max(line - 50, 0) : line] if not one[:2].isspace() or _ITEM.match(one[:40])]
+        return bool(above) and _ITEM.match(above[-1][:40]) is not None
+
+    def _is_led_up(self, line: int) -> bool:
+        """Return whether the line above with words ends with a colon or dash or, directly above, doesn't end a
+        sentence.
+        """
+        fences = {opening for opening, _ in self._fences}
+        worded = (at for at in range(line - 1, -1, -1) if at not in fences and has_words(self.lines[at]))
+        if (above := next(worded, None)) is None:
+            return False
+        said = self.lines[above].rstrip(_ORNAMENT)
+        is_apart = "" in map(str.strip, self.lines[above + 1 : line])
+        return said.endswith(_LEADS) or not (is_apart or said.rstrip(_CLOSING).endswith(_ENDS))
 
 
-KINDS = ("word", "response", "suffix", "promise", "tag", "file", "checks")
+def _fences(lines: list[str]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last line of each code block. An unclosed fence doesn't begin one."""
+    opened, mark = -1, ""
+    for at, line in enumerate(lines):
+        fence = _FENCE.match(line)
+        if fence is None:
+            continue
+        if opened < 0:
+            opened, mark = at, fence[1]
+        elif fence[1].startswith(mark) and not has_words(line):
+            yield opened, at
+            opened = -1
+
+
+def _with_tags(text: str, span: TextSpan) -> TextSpan:
+    """Return `span` with the tags around it, unless they strike it out or quote it; `<COMPLETE>` is a tag as well."""
+    start, end = span
+    opening = re.search(r"<(\w{1,40})>$", text[max(start - 42, 0) : start])
+    if opening and opening[1].lower() not in _STRUCK and text.startswith(f"</{opening[1]}>", end):
+        return start - len(opening[0]), end + len(opening[0]) + 1
+    if text[start - 1 : start] == "<" and (closing := re.match(r" ?/?>", text[end : end + 3])):
+        return start - 1, end + closing.end()
+    return span
+
+
+def _last(spans: Iterable[TextSpan]) -> list[TextSpan]:
+    """Return the last places, from the end."""
+    return [*reversed(deque(spans, _MAX_JUDGED))]
+
+
+def _occurrences(marker: str, text: str) -> Iterator[TextSpan]:
+    return (found.span() for found in re.finditer(re.escape(marker), text))
+
+
+def _neighbours(text: str, span: TextSpan) -> str:
+    """Return the characters directly before and after a place."""
+    return text[max(span[0] - 1, 0) : span[0]] + text[span[1] : span[1] + 1]
+
+
+def _is_whole(text: str, span: TextSpan) -> bool:
+    """Return whether no letter, digit, underscore or hyphen touches the place."""
+    return not any(char.isalnum() or char in "_-" for char in _neighbours(text, span))
+
+
+def has_words(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
+def letters(text: str) -> str:
+    """Return the letters and digits of a text in lower case."""
+    return "".join(filter(str.isalnum, text)).casefold()

@@ -12,11 +12,10 @@ from itertools import islice, pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.claims import Claim, responses
+from ralph.core.claims import Claim, TextSpan, letters, responses
 from ralph.core.model import Check, Iteration, Note, Run
 from ralph.core.proof import Untested
 from ralph.core.text import clean, head, listed, one_line, plural, short, tail
-from ralph.core.wording import TextSpan, letters
 
 
 class Brief(Struct, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ from ralph.core.prompts import (
     more_checks_failed,
     wording_message,
 )
-from ralph.core.reviews import describe_reviews
+from ralph.core.referees import describe_reviews
 from ralph.core.text import listed, money, one_line, plural
 
 # How the agent of a task asks for no restart.

@@ -12,10 +12,9 @@ from msgspec import Struct
 
 from ralph.core import gains, limits, prompts, rules
 from ralph.core.claims import Claim, Reading
-from ralph.core.exam_gate import passed_exams
 from ralph.core.model import Note, Opinion, Outcome, Refusal, Replace, Rule, Run, Stop, Wait
 from ralph.core.prompts import progress
-from ralph.core.reviews import review_gate
+from ralph.core.referees import passed_exams, review_gate
 from ralph.core.secrets import redact_text
 from ralph.errors import UserError
 from ralph.loop import judge

@@ -9,7 +9,15 @@ from msgspec.structs import replace
 from ralph.core import events
 from ralph.core.model import Iteration, Review, Run, Turn
 from ralph.core.prompts import own_words
-from ralph.core.reviews import ASK_AGAIN, DIFF_SHOWN, NO_VERDICT, ReviewAnswer, ReviewBrief, read_verdict, review_prompt
+from ralph.core.referees import (
+    ASK_AGAIN,
+    DIFF_SHOWN,
+    NO_VERDICT,
+    ReviewAnswer,
+    ReviewBrief,
+    read_verdict,
+    review_prompt,
+)
 from ralph.loop import Parts
 from ralph.run.context import Context
 from ralph.run.trees import Trees

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ralph.core.model import FailAction
-from ralph.core.reviews import QUESTION
+from ralph.core.referees import QUESTION
 from ralph.errors import UserError
 
 NUMBER = r"([0-9]{1,20}(?:\.[0-9]{1,20})?)"

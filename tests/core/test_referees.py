@@ -2,7 +2,7 @@
 
 import pytest
 
-from ralph.core.reviews import ReviewAnswer, read_verdict
+from ralph.core.referees import ReviewAnswer, read_verdict
 
 
 @pytest.mark.parametrize(

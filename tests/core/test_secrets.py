@@ -1,5 +1,4 @@
 import json
-import re
 
 import pytest
 from hypothesis import given
@@ -151,29 +150,15 @@ def test_values_are_secret_by_the_name_of_their_variable() -> None:
         "MYSQL_PWD": "value-of-a-pwd",
         "CACHE_DSN": "redis://:hunter2@localhost",
     }
-    plain = {value for value in secret_values(environment) if not re.fullmatch(rb"[A-Za-z0-9+/_]{14,}", value)}
-    assert plain | {b"wJalrXUtnFEMI/K7MDENG", b"pass/word/of/mine", b"open+sesame+now"} == {
-        b"value-of-a-key",
-        b"value-of-token",
-        b'with "quotes" in it',
-        rb"with \"quotes\" in it",
-        b"with%20%22quotes%22%20in%20it",
-        b"with+%22quotes%22+in+it",
-        b"open%20sesame%20now",
-        b"open+sesame+now",
-        b"wJalrXUtnFEMI%2FK7MDENG",
-        b"wJalrXUtnFEMI%2fK7MDENG",
-        b"value-of-a-pwd",
-        b":hunter2@localhost",
-        *(b"%3Ahunter2%40localhost", b"%3ahunter2%40localhost"),
-        *(b"me:pass%2Fword%2Fof%2Fmine@host:5432", b"pass%2fword%2fof%2fmine"),
-        *(b"me%3Apass%252Fword%252Fof%252Fmine%40host%3A5432", b"me%3apass%252Fword%252Fof%252Fmine%40host%3a5432"),
-        b"pass%252Fword%252Fof%252Fmine",
-        b"wJalrXUtnFEMI/K7MDENG",
-        b"value-of-a-pat",
-        b"pass%2Fword%2Fof%2Fmine",
-        b"pass/word/of/mine",
-        b"open sesame now",
+    assert secret_values(environment) == {
+        *(b"value-of-a-key", b"value-of-token", b"value-of-a-pat", b"value-of-a-pwd"),
+        *(b'with "quotes" in it', rb"with \"quotes\" in it"),
+        *(b"with%20%22quotes%22%20in%20it", b"with+%22quotes%22+in+it"),
+        *(b"wJalrXUtnFEMI/K7MDENG", b"wJalrXUtnFEMI%2FK7MDENG"),
+        *(b"open sesame now", b"open%20sesame%20now", b"open+sesame+now"),
+        *(b":hunter2@localhost", b"%3Ahunter2%40localhost"),
+        *(b"me:pass%2Fword%2Fof%2Fmine@host:5432", b"me%3Apass%252Fword%252Fof%252Fmine%40host%3A5432"),
+        *(b"pass/word/of/mine", b"pass%2Fword%2Fof%2Fmine", b"pass%252Fword%252Fof%252Fmine"),
     }
 
 
@@ -283,18 +268,6 @@ def test_of_a_key_at_the_place_where_a_long_line_is_cut_nothing_is_kept(key: byt
         assert not [part for part in (key[:20], key[-20:]) if part in kept]
 
 
-@pytest.mark.parametrize("before", [b"", b"u", b"us", b"user:"])
-def test_a_known_value_is_found_in_base64_wherever_it_stands(before: bytes) -> None:
-    from base64 import b64encode, urlsafe_b64encode
-
-    redact = Redactor(secret_values({"SERVICE_TOKEN": "correct~horse?battery>staple"}))
-    for encode in (b64encode, urlsafe_b64encode):
-        written = encode(before + b"correct~horse?battery>staple" + b" and more")
-        struck = redact(b"Authorization: Basic " + written + b"\n")
-        assert b"[redacted]" in struck
-        assert written[8:-16] not in struck
-
-
 def test_a_known_value_is_found_in_an_address() -> None:
     from urllib.parse import quote
 
@@ -302,16 +275,3 @@ def test_a_known_value_is_found_in_an_address() -> None:
     strike = Redactor(secret_values({"SESSION_TOKEN": value}))
     for written in (quote(value, safe=""), quote(value)):
         assert strike.text(f"GET /x?token={written}&y=1") == "GET /x?token=[redacted]&y=1"
-
-
-@pytest.mark.parametrize("coloured", ["word-\x1b[31mhorse\x1b[0m-battery", "\x1b[1;31mword-\x1b[0mhorse-battery"])
-def test_a_known_key_with_colours_inside_is_redacted(coloured: str) -> None:
-    redactor = Redactor([b"word-horse-battery"])
-    assert redactor.text(f"the key: {coloured}") == "the key: [redacted]"
-    assert not redactor.finds_nothing(json.dumps(coloured).encode())
-
-
-def test_colours_of_other_text_stay() -> None:
-    redactor = Redactor([b"word-horse-battery"])
-    for text in ("\x1b[31mred\x1b[0m", "a \\u003c b", "\x1b[1mkey: word-horse-battery\x1b[0m"):
-        assert redactor.text(text) == text.replace("word-horse-battery", "[redacted]")

@@ -2,76 +2,43 @@
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-# In UTF-8, which is looked through many times as fast as what it stands for. Of each expression the first byte is
-# looked for first.
-_OBEYED = bytes(code for code in range(0x20) if chr(code) not in "\t\n\r")
-_HIDDEN = (
-    b"\x7f",
-    b"\xc2[\x80-\x9f]",  # the eight-bit control characters
-    b"\xd8\x9c",  # this and the next two reorder what is read, or end a line
-    b"\xe2(?:\x80[\x8e\x8f\xa8-\xae]|\x81[\xa6-\xaf])",
-    b"\xef\xbf[\xb9-\xbb]",
-    b"\xf3\xa0[\x80\x81][\x80-\xbf]",  # tags: text that no person sees
+_ESCAPE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # CSI
+    r"|(?:\x1b[\]PX^_]|\x9d)[^\x07\x1b\x9c\r\n]*+(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS and the like
+    r"|\x1b[ -/]*+[0-~]?"
 )
-_LITTLE = 8_192
-_LINE_ENDS = ("\u2028".encode(), "\u2029".encode())
-_EIGHT_BITS = {b"\xc2\x9b": b"\x1b[", b"\xc2\x9c": b"\x1b\\", b"\xc2\x9d": b"\x1b]"}
-_ESCAPE = (
-    rb"\x1b(?:\[[0-?]*+[ -/]*+[@-~]"  # CSI
-    rb"|[\]PX^_][^\x07\x1b\r\n]*+(?:\x07|\x1b\\)?"  # OSC, DCS and the like
-    rb"|[ -/]*+[0-~]?)"
+_LINE_END = re.compile("\r\n?|[\u2028\u2029]")
+_HIDDEN = re.compile(
+    "["
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # control characters
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f"  # these reorder what is read, or end a line
+    "\ufff9-\ufffb\U000e0000-\U000e007f"  # annotations and tags: text that no person sees
+    "]"
 )
-_ESCAPES = rb"%b(?>(?:%b){0,99})" % (_ESCAPE, _ESCAPE)
 
 
 def clean(text: str) -> str:
     """Return `text` without escape sequences and control characters, with plain newlines, in valid Unicode."""
-    if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
+    if text.isprintable():
         return text
-    data = as_shown(text.encode("utf-8", "surrogatepass")).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:  # halves of a character that belong together become one again, a lone half U+FFFD
-        units = data.decode("utf-8", "surrogatepass").encode("utf-16-le", "surrogatepass")
-        return units.decode("utf-16-le", "replace")
-
-
-def as_shown(data: bytes) -> bytes:
-    """Return the visible part of UTF-8 bytes: no escape sequences, no control characters except newlines."""
-    if b"\xc2" in data:
-        for eight, seven in _EIGHT_BITS.items():
-            data = data.replace(eight, seven)
-    if b"\x1b" in data:
-        data = b"".join(re.split(_ESCAPES, data))  # in two thirds of the time that `sub` takes
-    # To ask for each takes half the time of one `translate`, but not where there is little to look through.
-    if len(data) < _LITTLE or any(code in data for code in _OBEYED):
-        data = data.translate(None, _OBEYED)
-    return _without_hidden(data, lambda found: b"\n" if found[0] in _LINE_ENDS else b"")
+    if not text.isascii():  # two halves of a character become one again, a lone half U+FFFD
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _HIDDEN.sub("", _LINE_END.sub("\n", _ESCAPE.sub("", text)))
 
 
 def escaped(lines: bytes) -> bytes:
     """Return equivalent JSON in which every character that ends a line, commands a terminal or reorders text is
     escaped. The JSON standard allows them unescaped.
     """
-    return _without_hidden(lines, lambda found: in_units(found[0].decode()).encode())
+    text = lines.decode("utf-8", "surrogateescape")
+    return _HIDDEN.sub(lambda found: _json_escape(found[0]), text).encode("utf-8", "surrogateescape")
 
 
-def in_units(char: str) -> str:
-    """Return the JSON escape of a character: one or two 16-bit units."""
-    digits = char.encode("utf-16-be", "surrogatepass").hex()
+def _json_escape(char: str) -> str:
+    digits = char.encode("utf-16-be").hex()  # one or two units of 16 bits
     return "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))
-
-
-def _without_hidden(data: bytes, instead: "Callable[[re.Match[bytes]], bytes]") -> bytes:
-    if data.isascii() and b"\x7f" not in data:
-        return data
-
-    for hidden in _HIDDEN:  # one expression for all of them takes ten times as long
-        if hidden[:1] in data and re.search(hidden, data):
-            return re.sub(b"|".join(_HIDDEN), instead, data)
-    return data
 
 
 def head(text: str, limit: int, mark: str = "") -> str:

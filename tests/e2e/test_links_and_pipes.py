@@ -51,7 +51,6 @@ PIPES = {
     "state.json": (f"{RUN}; rm $run/state.json; mkfifo $run/state.json", ()),
     "progress.md": ("mkfifo .ralph/progress.md", ()),
     "what was seen red": ("rm -f .ralph/proofs.json; mkfifo .ralph/proofs.json", ()),
-    "the options of an agent": ("mkdir -p ~/.cache/ralph; mkfifo ~/.cache/ralph/options-claude.json", ()),
     "a protected file": (f"{RUN}; rm -f $run/protected.json; mkfifo $run/protected.json", ("--protect", "t.md")),
     "a note": (f"{RUN}; mkdir -p $run/mailbox; mkfifo $run/mailbox/1.note", ()),
 }

@@ -1,17 +1,13 @@
 """The interface of an agent module: the argv for a turn, and a parser that makes events and one Turn of its stream."""
 
-import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol
 
-from msgspec import Struct, json
+from msgspec import Struct
 
 from ralph.core.events import AgentEvent
 from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
-from ralph.errors import UNREADABLE
-from ralph.files import read_given, replace_file
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
@@ -150,10 +146,6 @@ class Parser(Protocol):
         """Return the events in one line of stdout (without its newline)."""
         ...
 
-    def feed_all(self, lines: Sequence[bytes]) -> Sequence[AgentEvent]:
-        """Return the events in lines that arrived together."""
-        ...
-
     def turn(self, ended: Exit) -> Turn:
         """Return the turn once the process has ended: final answer, tool calls, usage, session, failure."""
         ...
@@ -215,16 +207,6 @@ def reaches(module: AgentModule, request: TurnRequest) -> bool:
     return all(folder in said for folder in request.folders)
 
 
-Words = tuple[str, ...]
-
-
-class _Answer(Struct):
-    """The cached answer of a program to the question for its options."""
-
-    asked: str
-    options: list[str]
-
-
 def is_unknown_option(failure: Failure | None) -> bool:
     """Whether a turn failed because of an unknown option."""
     refusals = ("unknown", "unexpected", "unrecognized", "no such")
@@ -232,39 +214,6 @@ def is_unknown_option(failure: Failure | None) -> bool:
     return failure is not None and any(word in failure.reason.lower() for word in words)
 
 
-def ask_options(program: str, question: Words, printed: Callable[[Words], str]) -> frozenset[str] | None:
-    """Return the options that the program lists when called with `question`; None if it lists none.
-
-    `printed` runs a command and returns its output. The answer is cached.
-    """
-    known = cached_options(program, question)
-    if known is None:
-        options = sorted(set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", printed((program, *question)))))
-        if not options:
-            return None
-        known, path = frozenset(options), _memory(program)
-        with suppress(OSError):  # the cache is optional: without it the next run asks again
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            replace_file(path, json.encode(_Answer(_identity(program, question), options)))
-    return known
-
-
-def cached_options(program: str, question: Words) -> frozenset[str] | None:
-    """Return the cached options of this version of the program; None if it was never asked."""
-    try:
-        answer = json.decode(read_given(_memory(program), 1 << 20), type=_Answer)
-        return frozenset(answer.options) if answer.asked == _identity(program, question) else None
-    except (OSError, *UNREADABLE):
-        return None
-
-
-def _identity(program: str, question: Words) -> str:
-    """Identify the installed file. Packages come with made-up mtimes, so use inode, ctime and size."""
-    facts = os.stat(program)
-    numbers = (facts.st_ino, facts.st_ctime_ns, facts.st_size)
-    return "\0".join((os.path.abspath(program), *map(str, numbers), *question))
-
-
-def _memory(program: str) -> str:
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(folder, "ralph", f"options-{os.path.basename(program)}.json")
+def options_in_help(page: str) -> frozenset[str] | None:
+    """Return the options that a program's help lists; None if it lists none."""
+    return frozenset(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", page)) or None

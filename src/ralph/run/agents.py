@@ -22,9 +22,8 @@ from ralph.agents.protocol import (
     AgentModule,
     Invocation,
     TurnRequest,
-    ask_options,
-    cached_options,
     is_unknown_option,
+    options_in_help,
     reaches,
 )
 from ralph.core import events, limits
@@ -106,7 +105,9 @@ def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choic
         if choice.module.NAME == BUILTIN:
             refuse_unready(choice.flags, env, is_limited=settings.max_cost is not None)
     options = ["--then" if choice in working[1:] else "--agent" for choice in chosen]
-    return tuple(_find_program(choice, env, cwd, option) for choice, option in zip(chosen, options, strict=True))
+    for choice, option in zip(chosen, options, strict=True):
+        _require_program(choice, env, cwd, option)
+    return tuple(chosen)
 
 
 def _successor(text: str, settings: Settings, env: Mapping[str, str]) -> Choice:
@@ -187,20 +188,15 @@ def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _find_program(choice: Choice, env: Mapping[str, str], cwd: str, option: str) -> Choice:
-    """Return the choice with the options that its program has; raise if the program is missing."""
-    module = choice.module
-    is_acp = module.NAME == acp.NAME
-    name = acp.start_words(choice.command[0])[0] if is_acp else module.invocation(choice.request()).argv[0]
+def _require_program(choice: Choice, env: Mapping[str, str], cwd: str, option: str) -> None:
+    """Raise if the agent's program is missing."""
+    is_acp = choice.module.NAME == acp.NAME
+    name = acp.start_words(choice.command[0])[0] if is_acp else choice.module.invocation(choice.request()).argv[0]
     try:
-        program = find_program(name, env, cwd)
+        find_program(name, env, cwd)
     except ProgramMissing as error:
         whom = f"the agent for {duties(choice)}: " if choice.purposes else ""
         raise ProgramMissing(whom + error.message, _advice(choice, name, option) or error.hint) from None
-    if not module.HELP:
-        return choice
-
-    return replace(choice, understands=cached_options(program, module.HELP))
 
 
 def _advice(choice: Choice, name: str, option: str) -> str:
@@ -327,19 +323,16 @@ class CliAgent:
 
     def _wiser(self, choice: Choice, failure: Failure, number: int) -> Choice:
         """Return the choice with its program's real options, if the turn failed because of a missing option."""
-
         context, question = self._context, choice.module.HELP
         if not question or not is_unknown_option(failure):
             return choice
 
-        def printed(argv: tuple[str, ...]) -> str:
-            env = {name: value for name, value in context.child_env(number).items() if name not in choice.hidden}
-            asked = context.sandboxed(Command(argv=argv, cwd=str(context.root), env=env))
-            page, ended = ask_program(context.keeper, asked, context.interrupt)
-            return page + ended.stderr if ended.code == 0 else ""
-
+        env = {name: value for name, value in context.child_env(number).items() if name not in choice.hidden}
         program = find_program(choice.command[0], context.env, str(context.root))
-        return replace(choice, understands=ask_options(program, question, printed))
+        asked = context.sandboxed(Command(argv=(program, *question), cwd=str(context.root), env=env))
+        page, ended = ask_program(context.keeper, asked, context.interrupt)
+        known = options_in_help(page + ended.stderr) if ended.code == 0 else None
+        return replace(choice, understands=known)
 
 
 def has_worked(run: Run, choice: Choice) -> bool:
@@ -427,7 +420,7 @@ class _Turn:
         parser = module.parser(request)
 
         def on_lines(lines: list[bytes]) -> str:
-            context.tell(*parser.feed_all(lines))
+            context.tell(*(event for line in lines for event in parser.feed(line)))
             return self._limit_reached(parser.spent) if parser.spent else ""
 
         def on_start(pid: int) -> None:

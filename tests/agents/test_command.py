@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ralph.agents import command, module
+from ralph.agents import command, module, wire
 from ralph.agents.command import dialect_of
 from ralph.agents.command_line import needs_shell
 from ralph.agents.protocol import Invocation, TurnRequest
@@ -170,11 +170,8 @@ def test_a_known_stream_is_recognised_in_any_commands_output(agent: str, recorde
 
 
 def test_every_recorded_stream_names_its_dialect_in_its_first_line(recording) -> None:
-    from ralph.agents.wire import TABLE
-    from ralph.agents.wire import read as decoded
-
     if not recording.is_text and recording.agent != "amp":
-        table = decoded(recording.lines[0], TABLE)
+        table = wire.read(recording.lines[0])
         expected = "claude" if recording.agent in ("qwen", "builtin") else recording.agent
         assert dialect_of(table or {}) == expected
 

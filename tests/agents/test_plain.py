@@ -3,8 +3,6 @@
 import tracemalloc
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ralph.agents.reader import LIMIT, Clipping, PlainText, without_summary
 from ralph.core.claims import Claim, stated
@@ -42,19 +40,6 @@ def said(prompt: str, output: str) -> str:
 )
 def test_only_a_whole_echo_is_dropped(prompt: str, output: str, text: str) -> None:
     assert said(prompt, output) == text
-
-
-@given(
-    st.sampled_from(["say STOP", "say\nit\nSTOP", "\nsay", "", "a\r\nb"]),
-    st.lists(
-        st.lists(st.sampled_from([b"say STOP", b"> say", b"it", b"STOP", b"", b"a\r", b"b\r", b"\xe2\x82", b"x"]))
-    ),
-)
-def test_lines_that_come_at_once_are_read_as_if_one_by_one(prompt: str, batches: list[list[bytes]]) -> None:
-    plain, other = PlainText(prompt), PlainText(prompt)
-    for lines in filter(None, batches):
-        assert plain.feed_all(lines) == [event for line in lines for event in other.feed(line)]
-    assert plain.text == other.text
 
 
 def test_an_echo_of_five_megabytes_is_dropped_too() -> None:

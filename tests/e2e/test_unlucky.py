@@ -97,7 +97,7 @@ def test_a_cline_event_with_any_output_is_read(value: object) -> None:
 
     parser = module("cline").parser(TurnRequest(prompt="p", prompt_file="p", command=("cline",)))
     event = {"type": "content_end", "contentType": "tool", "toolCallId": "1", "toolName": "t", "output": value}
-    parser.feed_all([json.dumps({"type": "agent_event", "event": event}).encode()])
+    assert list(parser.feed(json.dumps({"type": "agent_event", "event": event}).encode()))
 
 
 def test_garbage_collection_beside_a_run_takes_no_checkpoint(

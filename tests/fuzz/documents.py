@@ -324,7 +324,8 @@ def _letters(said: str) -> None:
 def _echoed(said: str) -> None:
     """A plain agent that prints its prompt first, which looks like the stream of another."""
     parser = module("command").parser(TurnRequest(prompt=said, prompt_file="", command=("x",)))
-    parser.feed_all([*said.encode().split(b"\n"), b"done"])
+    for line in (*said.encode().split(b"\n"), b"done"):
+        list(parser.feed(line))
     parser.turn(Exit(code=0, at=1.8e9, duration=1.0))
 
 

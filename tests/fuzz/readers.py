@@ -74,7 +74,8 @@ PIECES = (
 
 def _parsed(agent: str, said: str) -> None:
     parser = module(agent).parser(TurnRequest(prompt=PROMPT, prompt_file="", command=(agent,)))
-    parser.feed_all(said.encode("utf-8", "replace").split(b"\n"))
+    for line in said.encode("utf-8", "replace").split(b"\n"):
+        list(parser.feed(line))
     parser.turn(Exit(code=1, at=1.8e9, duration=1.0, stderr=said)).text.encode()
 
 

@@ -95,7 +95,8 @@ def test_mutated_lines_crash_nothing_and_claim_nothing(agent: str, share: float)
     while read < LINES * share:
         lines = mutated(chance.choice(sources), forged, chance)
         parser = module(agent).parser(TurnRequest(prompt="prompt", prompt_file="", command=(agent,)))
-        parser.feed_all(lines)
+        for line in lines:
+            list(parser.feed(line))
         turn = parser.turn(Exit(code=chance.choice((0, 0, 0, 1, -15)), at=1.8e9, duration=1.0))
         turn.text.encode()
         assert turn.failure or not stated(CLAIM, turn.text, VERIFIED), b"\n".join(lines)

@@ -105,7 +105,7 @@ class Connection:
                 raise TurnFailed(f"no answer to {method} in {START_TIMEOUT:g} s: does it speak ACP?") from None
             if line is None:
                 raise self._exit_failure()
-            message = wire.read(line, wire.TABLE)
+            message = wire.read(line)
             if message is None:
                 self._prose = line.decode(errors="replace").strip() or self._prose
                 report({"type": "prose", "text": self._prose[:2000]})

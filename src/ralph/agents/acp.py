@@ -186,7 +186,7 @@ class _AcpReader(Reader):
         events = self._flush()
         status = wire.text(update, "status")
         is_over = status in ("completed", "failed")
-        says_what = wire.summary(wire.arguments(known.get("rawInput")))  # opencode names the folder before the command
+        says_what = wire.summary(known.get("rawInput"))  # opencode names the folder before the command
         if not known["is_open"] and (says_what or is_over or status == "in_progress"):
             events += self._start(call, known)
         if is_over:
@@ -209,7 +209,7 @@ class _AcpReader(Reader):
         if diff:
             edited = {"path": diff.get("path"), "oldText": diff.get("oldText") or "", "newText": diff.get("newText")}
             return self.starts(call, _name(known), edited)
-        return self.starts(call, _name(known), given if wire.summary(wire.arguments(given)) else _summary(known))
+        return self.starts(call, _name(known), given if wire.summary(given) else _summary(known))
 
     def _end(self, call: str, known: Table) -> list[AgentEvent]:
         output = _output(known) or self._outputs.pop(call, "")
@@ -326,7 +326,7 @@ def _name(call: Table) -> str:
 
 def _summary(call: Table) -> str:
     """Return the command or path of a call, else its title."""
-    given = wire.summary(wire.arguments(call.get("rawInput")))
+    given = wire.summary(call.get("rawInput"))
     paths = [wire.text(place, "path") for place in wire.rows(call, "locations")]
     return given or next(filter(None, paths), "") or wire.text(call, "title")
 

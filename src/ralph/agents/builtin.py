@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.agents import keys, wire
-from ralph.agents.claude import BlockReader, StreamLine, StreamMessage, tokens_in
+from ralph.agents.claude import BlockReader, tokens_in
 from ralph.agents.protocol import (
     BoxNeeds,
     Description,
@@ -197,16 +197,15 @@ class _Builtin(BlockReader):
         except UserError:
             self._asked = None
 
-    def _assistant(self, said: StreamLine) -> Iterable[AgentEvent]:
+    def on_assistant(self, table: Table) -> Iterable[AgentEvent]:
         """Price each reply as one call of the model. A reply without a tool call is the last and always counts."""
-        events = [*super()._assistant(said)]
-        message = said.message
-        if isinstance(message, StreamMessage) and message.usage is not None:
-            tokens = tokens_in(to_builtins(message.usage))
+        events, message = [*super().on_assistant(table)], wire.table(table, "message")
+        if used := wire.table(message, "usage"):
+            tokens = tokens_in(used)
             cost = _price(tokens, self._asked) if self._asked else None
             total = self.usage.plus(replace(tokens, cost_usd=cost, estimated=bool(cost)))
-            blocks = message.content if isinstance(message.content, list) else []
-            self.spent = total if any(block.type == "tool_use" for block in blocks) else None
+            calls = [block for block in wire.rows(message, "content") if block.get("type") == "tool_use"]
+            self.spent = total if calls else None
             events += self.pays(total)
         return events
 

@@ -1,60 +1,14 @@
 """Claude Code: how to run it headless, and how to read its stream."""
 
 from collections.abc import Iterable
-from typing import Any
-
-from msgspec import Struct, to_builtins
-from msgspec.json import Decoder
 
 from ralph.agents import keys, wire
 from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, has_option, lent, model, optional
 from ralph.agents.reader import Reader, priced
-from ralph.agents.wire import TABLE, Arguments, Table, read, todo_item
+from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
 from ralph.core.model import Exit, Turn, Usage
 
-Number = float | None  # as floats, even absurd numbers can be added up
-
-
-class Tokens(Struct, gc=False):
-    input_tokens: Number = 0
-    output_tokens: Number = 0
-    cache_read_input_tokens: Number = 0
-    cache_creation_input_tokens: Number = 0
-
-
-class Block(Struct, gc=False, kw_only=True):
-    """A piece of a message: text, thinking, tool_use or tool_result."""
-
-    type: str = ""
-    text: str | None = None
-    id: str | None = None
-    name: str | None = None
-    input: Arguments | str | list[Any] | None = None
-    tool_use_id: str | None = None
-    content: "str | list[Block] | None" = None
-    is_error: bool | None = None
-
-
-class StreamMessage(Struct, gc=False):
-    id: str | None = None
-    model: str | None = None
-    content: str | list[Block] | None = None
-    usage: Tokens | None = None
-
-
-class StreamLine(Struct, gc=False):
-    """The fields that are decoded of every line. `parent_tool_use_id` is set if a sub-agent speaks."""
-
-    type: str = ""
-    message: StreamMessage | str | None = None
-    parent_tool_use_id: str | None = None
-    session_id: str | None = None
-    is_api_error_message: bool | None = None
-
-
-_LINES = Decoder(StreamLine)
-_decode = _LINES.decode
 _QUIET = frozenset(
     {"hook_started", "hook_response", "hook_progress", "task_started", "task_updated", "task_progress"}
     | {"task_notification", "thinking_tokens", "ui_invalidate", "files_persisted"}
@@ -71,32 +25,13 @@ class BlockReader(Reader):
     def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
         self.resets_at: float | None = None
-        self._message: str | None = None
-        self._seen = Tokens()  # of all replies so far, if the turn is cut off before its result
+        self._reply = ""  # the id of the latest reply
+        self._counted = Usage()  # of all replies so far, if the turn is cut off before its result
         self._tasks: dict[str, TodoItem] = {}
-
-    def feed(self, line: bytes) -> Iterable[AgentEvent]:
-        try:
-            said = _decode(line)
-        except (ValueError, RecursionError):
-            repaired = read(line, _LINES) if line.startswith(b"{") else None
-            if repaired is None:
-                return super().feed(line)
-            said = repaired
-        if said.session_id:
-            self.session = said.session_id
-        if said.type == "assistant":
-            return self._assistant(said)
-        if said.type == "user":
-            return self._user(said, line)
-        return super().feed(line)
-
-    def unknown(self, kind: str, line: bytes) -> Iterable[AgentEvent]:
-        return self.unread(line) if kind in ("assistant", "user") else super().unknown(kind, line)
 
     def turn(self, ended: Exit) -> Turn:
         if self.usage == Usage():
-            self.usage = priced(tokens_in(to_builtins(self._seen)), self.model)
+            self.usage = priced(self._counted, self.model)
         return super().turn(ended)
 
     def usage_in(self, result: Table) -> Usage:
@@ -115,87 +50,74 @@ class BlockReader(Reader):
         """Whether this tool error means that the agent was not allowed to use the tool."""
         return False
 
-    def _assistant(self, said: StreamLine) -> Iterable[AgentEvent]:
-        self._understood = True
-        message = said.message
-        if not isinstance(message, StreamMessage):
-            return ()
-        if message.usage is not None:
-            self._count(message.id, message.usage)
-        content = message.content
-        if isinstance(content, str):
-            content = [Block(type="text", text=content)]
-        if not content:
-            return ()
-        parent = said.parent_tool_use_id or ""
-        notice = said.is_api_error_message or message.model == "<synthetic>"
-        if len(content) == 1:
-            return self._block(content[0], parent, notice)
-        events: list[AgentEvent] = []
-        texts: list[str] = []
-        for block in content:
-            for event in self._block(block, parent, notice):
-                events.append(event)
-                if isinstance(event, AgentText):
-                    texts.append(event.text)
+    def on_assistant(self, table: Table) -> Iterable[AgentEvent]:
+        message = wire.table(table, "message")
+        self._note_session(table)
+        self._count(message)
+        content = message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else wire.rows(message, "content")
+        is_notice = table.get("is_api_error_message") is True or message.get("model") == "<synthetic>"
+        parent = wire.text(table, "parent_tool_use_id")
+        events = [event for block in blocks for event in self._block(block, parent, is_notice)]
+        texts = [event.text for event in events if isinstance(event, AgentText)]
         if len(texts) > 1:
             self._said = "\n".join(texts)
         return events
 
-    def _block(self, block: Block, parent: str, notice: bool | None) -> Iterable[AgentEvent]:
-        if block.type == "tool_use":
-            return self.starts(block.id or "", block.name or "", block.input, parent)
-        if block.type != "text" or not block.text:
-            return ()
-        if parent or notice or self.is_notice(block.text):  # a sub-agent's text is not the agent's answer
-            return (AgentProgress(block.text),)
-        return self.says(block.text)
+    def _note_session(self, table: Table) -> None:
+        self.session = wire.text(table, "session_id") or self.session
 
-    def _count(self, name: str | None, used: Tokens) -> None:
+    def _block(self, block: Table, parent: str, is_notice: bool) -> Iterable[AgentEvent]:
+        if block.get("type") == "tool_use":
+            return self.starts(wire.text(block, "id"), wire.text(block, "name"), block.get("input"), parent)
+        text = wire.text(block, "text") if block.get("type") == "text" else ""
+        if text and (parent or is_notice or self.is_notice(text)):  # a sub-agent's text is not the agent's answer
+            return (AgentProgress(text),)
+        return self.says(text)
+
+    def _count(self, message: Table) -> None:
         """Count the usage of a reply once: each of its lines repeats it."""
-        if name is None or name != self._message:
-            self._message, seen = name, self._seen  # field by field: there may be thousands of replies a second
-            seen.input_tokens = (seen.input_tokens or 0) + (used.input_tokens or 0)
-            seen.output_tokens = (seen.output_tokens or 0) + (used.output_tokens or 0)
-            seen.cache_read_input_tokens = (seen.cache_read_input_tokens or 0) + (used.cache_read_input_tokens or 0)
-            written = (seen.cache_creation_input_tokens or 0) + (used.cache_creation_input_tokens or 0)
-            seen.cache_creation_input_tokens = written
+        reply = wire.text(message, "id")
+        if not reply or reply != self._reply:
+            self._reply, self._counted = reply, self._counted.plus(tokens_in(wire.table(message, "usage")))
 
-    def _user(self, said: StreamLine, line: bytes) -> Iterable[AgentEvent]:
-        self._understood = True
-        message = said.message
-        if not isinstance(message, StreamMessage) or not isinstance(message.content, list):
-            return ()
+    def on_user(self, table: Table) -> Iterable[AgentEvent]:
         events: list[AgentEvent] = []
-        for block in message.content:
-            if block.type == "tool_result":
-                call, content = block.tool_use_id or "", block.content
-                if not isinstance(content, str):
-                    content = "\n".join(part.text or f"[{part.type}]" for part in content or ())
-                tool, text = self._open.get(call), content
-                if block.is_error and self.is_denial(text):
-                    events += self.denied(call, tool or "")
-                events += self.ends(call, not block.is_error, text)
-                if tool in _TASK_TOOLS and not block.is_error:
-                    events += self._task(line)
+        for block in wire.rows(wire.table(table, "message"), "content"):
+            if block.get("type") != "tool_result":
+                continue
+            call, text, ok = (
+                wire.text(block, "tool_use_id"),
+                wire.text(block, "content"),
+                block.get("is_error") is not True,
+            )
+            if not text:
+                parts = wire.rows(block, "content")
+                text = "\n".join(wire.text(part, "text") or f"[{wire.text(part, 'type')}]" for part in parts)
+            tool = self._open.get(call, "")
+            if not ok and self.is_denial(text):
+                events += self.denied(call, tool)
+            events += self.ends(call, ok, text)
+            if ok and tool in _TASK_TOOLS:
+                events += self._task(wire.table(table, "tool_use_result"))
         return events
 
-    def _task(self, line: bytes) -> Iterable[AgentEvent]:
+    def _task(self, result: Table) -> Iterable[AgentEvent]:
         """Update the todo list, which arrives one task at a time in tool results."""
-        result = wire.table(read(line, TABLE) or {}, "tool_use_result")
         task, change = wire.table(result, "task"), wire.table(result, "statusChange")
         name = (wire.text(task, "id") or wire.text(result, "taskId"))[:100]
         old = self._tasks.get(name, TodoItem(f"task {name}"))
         told = {"content": wire.text(task, "subject") or old.text, "status": wire.text(change, "to")}
         if not name or (name not in self._tasks and len(self._tasks) >= _MOST_TASKS):
             return ()
-        self._tasks[name] = todo_item(told)
+        self._tasks[name] = wire.todo_item(told)
         if told["status"] == "deleted":
             del self._tasks[name]
         return (TodoUpdated(tuple(self._tasks.values())),)
 
     def on_system(self, table: Table) -> Iterable[AgentEvent]:
         subtype = wire.text(table, "subtype")
+        self._note_session(table)
         if subtype in _QUIET:
             return ()
         if subtype == "init" or not subtype:
@@ -234,6 +156,7 @@ class BlockReader(Reader):
         return (AgentProgress(f"{used:.0%} of the {kind} limit used"),) if used is not None else ()
 
     def on_result(self, table: Table) -> Iterable[AgentEvent]:
+        self._note_session(table)
         self.steps, self.is_over = wire.count(table, "num_turns") or self.steps, True
         if table.get("is_error") is True or wire.text(table, "subtype").startswith("error"):
             self.trouble = self.trouble_in(table)

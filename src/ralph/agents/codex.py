@@ -17,7 +17,7 @@ from ralph.agents.protocol import (
     optional,
 )
 from ralph.agents.reader import Reader, priced
-from ralph.agents.wire import Table, arguments, todo_items
+from ralph.agents.wire import Table, todo_items
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
 from ralph.core.model import Exit
 
@@ -130,7 +130,7 @@ class _Codex(Reader):
         return events + self.ends(call, ok, output)
 
     def _todo(self, item: Table) -> Iterable[AgentEvent]:
-        items = todo_items(arguments(item)) if item.get("type") == "todo_list" else None
+        items = todo_items(item) if item.get("type") == "todo_list" else None
         return () if items is None else (TodoUpdated(items),)
 
     def on_error(self, table: Table) -> Iterable[AgentEvent]:

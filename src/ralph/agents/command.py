@@ -1,6 +1,6 @@
 """Any other program as an agent: the user's command line. Its output shows which dialect it speaks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from os.path import expanduser, isfile
 
@@ -10,7 +10,7 @@ from ralph.agents import known_names, module, wire
 from ralph.agents.command_line import fill_placeholders, needs_shell, script, split
 from ralph.agents.protocol import AgentModule, BoxNeeds, Description, Invocation, Login, Parser, Trouble, TurnRequest
 from ralph.agents.reader import Reader
-from ralph.agents.wire import TABLE, Table, read
+from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent
 from ralph.core.model import Exit, Turn, Usage
 from ralph.errors import UserError
@@ -83,7 +83,7 @@ class Sniffer:
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         if self._sniffing and line.startswith(b"{"):
-            dialect = dialect_of(read(line, TABLE) or {})
+            dialect = dialect_of(wire.read(line) or {})
             if dialect is not None and line.decode("utf-8", "replace").strip() not in self._prompt_lines:
                 self._text, self._sniffing = self._reader, False
                 self._reader = module(dialect).parser(self._request)
@@ -94,13 +94,6 @@ class Sniffer:
                 self._reader, self._text = self._text, None
                 return events
         events = self._reader.feed(line)
-        self._count()
-        return events
-
-    def feed_all(self, lines: Sequence[bytes]) -> Sequence[AgentEvent]:
-        if self._text is not None or (self._sniffing and any(line.startswith(b"{") for line in lines)):
-            return [event for line in lines for event in self.feed(line)]
-        events = self._reader.feed_all(lines)
         self._count()
         return events
 
@@ -117,9 +110,6 @@ class _Text(Reader):
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         return self._plain.feed(line)
-
-    def feed_all(self, lines: Sequence[bytes]) -> list[AgentEvent]:
-        return self._plain.feed_all(lines)
 
     def verdict(self, ended: Exit) -> Trouble | None:
         """Read the exit codes of the shell: 127 not found, 126 not executable."""

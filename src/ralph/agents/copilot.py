@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from ralph.agents import keys, wire
 from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, knows, lent, model, optional
 from ralph.agents.reader import Reader, priced
-from ralph.agents.wire import TABLE, Table, read
+from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
 from ralph.core.model import Exit, Turn, Usage
 
@@ -121,7 +121,7 @@ class _Copilot(Reader):
             self.trouble = Trouble(f"it ended with exit code {wire.count(table, 'exitCode')}", kind="ordinary")
 
     def _written_usage(self) -> Usage:
-        written = read(wire.file(_usage_file(self.request)).encode(), TABLE) or {}
+        written = wire.read(wire.file(_usage_file(self.request)).encode()) or {}
         total = Usage()
         for metrics in wire.table(written, "modelMetrics").values():
             used = wire.table(metrics, "usage") if isinstance(metrics, dict) else {}

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from zoneinfo import ZoneInfo
 
 from ralph.agents.protocol import Trouble
-from ralph.agents.wire import TABLE, read, text
+from ralph.agents.wire import read, text
 from ralph.agents.wire import table as tables
 from ralph.core.model import Exit, Failure, FailureKind
 from ralph.core.text import clean, head, one_line, tail
@@ -174,7 +174,7 @@ def error_in_answer(answer: str) -> Trouble | None:
 def error_record(output: str) -> Trouble | None:
     """Return the message of the last line that is an error as JSON: `{"type":"error","message":…}`."""
     for line in reversed(output.strip().split("\n")[-_LAST_FATAL:]):
-        table = read(line.strip().encode(errors="replace"), TABLE) if '"error"' in line else None
+        table = read(line.strip().encode(errors="replace")) if '"error"' in line else None
         if table and (message := text(tables(table, "error"), "message") or text(table, "message")):
             return Trouble(message)
     return None
@@ -231,7 +231,7 @@ def _of(trouble: Trouble, now: float) -> Failure:
 def _inner(message: str) -> str:
     """Return the message inside an error that is JSON or ends with JSON."""
     before, brace, rest = message.partition("{")
-    table = read((brace + rest[: rest.rfind("}") + 1]).encode(errors="replace"), TABLE) if brace else None
+    table = read((brace + rest[: rest.rfind("}") + 1]).encode(errors="replace")) if brace else None
     words = text(tables(table, "error"), "message") or text(table, "message") if table else ""
     return f"{before.strip(' [')} {words}".strip() if words else message
 

@@ -5,15 +5,16 @@ For agents that print plain text: all of stdout without an echo of the prompt, i
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from msgspec.structs import asdict, replace
 
+from ralph.agents import wire
 from ralph.agents.failures import error_in_answer, error_record, failure, stated_in
 from ralph.agents.protocol import Trouble, TurnRequest
-from ralph.agents.wire import HEAD, TABLE, TODO_TOOLS, Table, arguments, edit, measured, read, summary, todo_items
+from ralph.agents.wire import Table
 from ralph.core.events import (
     AgentEvent,
     AgentResult,
@@ -76,11 +77,11 @@ class PlainText:
     """
 
     def __init__(self, prompt: str) -> None:
-        self._whole_prompt = prompt
+        prompt = prompt.replace("\r\n", "\n").rstrip("\n")
+        self._prompt = prompt.split("\n") if prompt.strip() else []
         self._held: list[str] = []  # output lines equal to the first lines of the prompt: perhaps an echo
         self._label = ""
         self._lines = 0
-        self._prompt: list[str] = []
         self._kept = Clipping()
 
     def feed(self, line: bytes) -> list[AgentEvent]:
@@ -90,28 +91,11 @@ class PlainText:
             self._kept.add(f"{text}\n")
         return [AgentText(text) for text in kept]
 
-    def feed_all(self, lines: Sequence[bytes]) -> list[AgentEvent]:
-        """Read lines that arrived together, quickly if none of them can begin an echo of the prompt."""
-        text = b"\n".join(lines).decode(errors="replace")
-        start = self._prompt[0].rstrip() if self._prompt else ""
-        if not self._lines or self._held or (self._prompt and (not start or start in text)):
-            return [event for line in lines for event in self.feed(line)]
-        rows = text.split("\n")
-        if "\r" in text:
-            rows = [row.removesuffix("\r") for row in rows]
-            text = "\n".join(rows)
-        self._lines += len(rows)
-        self._kept.add(f"{text}\n")
-        return [AgentText(row) for row in rows]
-
     @property
     def text(self) -> str:
         return (self._kept.text + "".join(f"{line}\n" for line in self._held)).rstrip("\n")
 
     def _without_echo(self, line: str) -> list[str]:
-        if not self._lines:  # split late: a prompt may be long, and most agents never get here
-            prompt = self._whole_prompt.replace("\r\n", "\n").rstrip("\n")
-            self._prompt = prompt.split("\n") if prompt.strip() else []
         if not self._prompt:
             return [line]
         expected, last = self._prompt[len(self._held)], len(self._held) == len(self._prompt) - 1
@@ -209,27 +193,21 @@ class Reader:
         return bool(self._open)
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
-        head = read(line, HEAD) if line.startswith(b"{") or line.lstrip().startswith(b"{") else None
-        if head is None:
-            return self.feed(line.lstrip(BOM_UTF8)) if line.startswith(BOM_UTF8) else self.unread(line)
-        if head.type in self.SILENT:
-            self._understood = True
-            return ()
-        handler = self.handler(head.type)
-        if handler is None:
-            return self.unknown(head.type, line)
-        table = read(line, TABLE)
+        if line.startswith(BOM_UTF8):
+            line = line.removeprefix(BOM_UTF8)
+        table = wire.read(line) if line.lstrip().startswith(b"{") else None
         if table is None:
             return self.unread(line)
+        kind = wire.text(table, "type")
+        handler = self.handler(kind)
+        if handler is None and kind not in self.SILENT:
+            return self.unknown(kind, line)
         self._understood = True
-        return handler(table) or ()
+        return (handler(table) if handler else None) or ()
 
     def handler(self, kind: str, prefix: str = "on") -> Handler | None:
         """Return the method for lines of this `type`."""
         return getattr(self, f"{prefix}_{kind.replace('.', '_')}", None)
-
-    def feed_all(self, lines: Sequence[bytes]) -> list[AgentEvent]:
-        return [event for line in lines for event in self.feed(line)]
 
     def unread(self, line: bytes) -> Iterable[AgentEvent]:
         """Handle a line that is not JSON: it counts as plain text until the stream has been recognised."""
@@ -267,19 +245,20 @@ class Reader:
         self._working = True
         if len(self._open) >= _OPEN_CALLS:
             self._close(next(iter(self._open)))
-        told = arguments(given)
-        self._open[call], self._given[call] = tool, summary(told)
-        events: list[AgentEvent] = [ToolStarted(call, tool, self._given[call], edit(told), parent[:_LONGEST_NAME])]
-        if tool in TODO_TOOLS and (items := todo_items(told)) is not None:
+        self._open[call], self._given[call] = tool, wire.summary(given)
+        events: list[AgentEvent] = [
+            ToolStarted(call, tool, self._given[call], wire.edit(given), parent[:_LONGEST_NAME])
+        ]
+        if tool in wire.TODO_TOOLS and (items := wire.todo_items(given)) is not None:
             events.append(TodoUpdated(items))
         return events
 
     def ends(self, call: str, ok: bool, output: str) -> list[AgentEvent]:
         call = call[:_LONGEST_NAME]
         self.tool_errors += not ok
-        text, lines, chars = measured(output)
+        shown, lines, chars = wire.measured(output)
         name = self._close(call)
-        return [ToolFinished(id=call, name=name, ok=ok, output=text, lines=lines, chars=chars)]
+        return [ToolFinished(id=call, name=name, ok=ok, output=shown, lines=lines, chars=chars)]
 
     def _close(self, call: str) -> str:
         self._given.pop(call, None)
@@ -288,7 +267,7 @@ class Reader:
     def denied(self, call: str, tool: str, given: Any = None) -> list[AgentEvent]:
         """Report that a tool was denied, such as `Bash(npm test)`, once: some agents repeat it at the end."""
         call, tool = call[:_LONGEST_NAME], tool[:_LONGEST_NAME] or "a tool"
-        what = summary(arguments(given)) or self._given.get(call, "")
+        what = wire.summary(given) or self._given.get(call, "")
         tool = f"{tool}({one_line(what, _LONGEST_DENIED)})" if what not in ("", tool) else tool
         if call in self._denied or len(self._denied) >= _MOST_DENIALS:
             return []

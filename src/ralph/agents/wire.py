@@ -1,9 +1,8 @@
 """Lenient readers for lines and tables of agents' streams: they never raise."""
 
 import json
-from typing import Any, TypeVar
+from typing import Any
 
-from msgspec import Struct, convert
 from msgspec.json import Decoder
 
 from ralph.core.events import FileEdit, TodoItem
@@ -11,39 +10,28 @@ from ralph.core.model import Usage
 from ralph.core.text import both_ends, one_line, whole_words
 from ralph.files import read_head
 
-T = TypeVar("T")
 Table = dict[str, Any]
 
 
-class Head(Struct):
-    """The one field that all dialects share. Decoding it alone skips the rest of the line."""
-
-    type: str = ""
+_TABLE: Decoder[Table] = Decoder(Table)
 
 
-HEAD = Decoder(Head)
-TABLE: Decoder[Table] = Decoder(Table)
+def read(line: bytes) -> Table | None:
+    """Decode a JSON object; None if it cannot be read.
 
-
-def read(line: bytes, decoder: Decoder[T]) -> T | None:
-    """Decode `line`; None if it cannot be read."""
+    Lone surrogates (Node's half emoji) and bytes that are not UTF-8 are replaced.
+    """
     try:
-        return decoder.decode(line)
+        return _TABLE.decode(line)
     except (ValueError, RecursionError):
         pass
+    if b"\\u" not in line and line.isascii():  # nothing to replace
+        return None
     try:
-        return decoder.decode(_repair(line))
+        value = json.loads(line.decode(errors="replace"), strict=False)
+        return _TABLE.decode(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
         return None
-
-
-def _repair(line: bytes) -> bytes:
-    """Replace what strict readers refuse: lone surrogates (Node's half emoji) and bytes that are not UTF-8."""
-    if b"\\u" not in line and line.isascii():
-        raise ValueError("nothing to repair")
-
-    value = json.loads(line.decode(errors="replace"), strict=False)
-    return json.dumps(value, ensure_ascii=False).encode(errors="replace")
 
 
 def text(table: Table, key: str) -> str:
@@ -121,77 +109,40 @@ TODO_TOOLS = frozenset({"TodoWrite", "todowrite", "todo_write", "write_todos", "
 _STATES = {"in_progress": "active", "active": "active", "completed": "done", "done": "done", "cancelled": "done"}
 
 
-class Arguments(Struct, gc=False, kw_only=True):
-    """Tool arguments worth showing, the most telling first; then those of todo lists and edits."""
-
-    command: Any = None
-    file_path: Any = None
-    pattern: Any = None
-    path: Any = None
-    cmd: Any = None
-    commands: Any = None
-    filePath: Any = None
-    absolute_path: Any = None
-    notebook_path: Any = None
-    files: Any = None
-    query: Any = None
-    url: Any = None
-    subject: Any = None
-    description: Any = None
-    prompt: Any = None
-    skill: Any = None
-    name: Any = None
-    taskId: Any = None
-    todos: Any = None
-    plan: Any = None
-    items: Any = None
-    old_string: Any = None
-    oldString: Any = None
-    old_str: Any = None
-    oldText: Any = None
-    new_string: Any = None
-    newString: Any = None
-    new_str: Any = None
-    newText: Any = None
-    content: Any = None
-
-
-_TOLD = (Arguments, str)
+# Arguments of tools that are worth showing, the most telling first.
+_TELLING = (
+    *(
+        "command",
+        "file_path",
+        "pattern",
+        "path",
+        "cmd",
+        "commands",
+        "filePath",
+        "absolute_path",
+        "notebook_path",
+        "files",
+    ),
+    *("query", "url", "subject", "description", "prompt", "skill", "name", "taskId"),
+)
 _OLD = ("old_string", "oldString", "old_str", "oldText")
 _NEW = ("new_string", "newString", "new_str", "newText")
-_UNTOLD = ("todos", "plan", "items", *_OLD, *_NEW, "content")
-_TELLING = tuple(name for name in Arguments.__struct_fields__ if name not in _UNTOLD)
 
 
-def arguments(value: Any) -> Arguments | str:
-    """Return the known arguments in `value`, whatever it is."""
-    if isinstance(value, _TOLD):
-        return value
-    return convert(value, Arguments) if isinstance(value, dict) and all(isinstance(key, str) for key in value) else ""
-
-
-def summary(given: Arguments | str) -> str:
-    """Return the path, the command or the pattern in one short line."""
+def summary(given: Any) -> str:
+    """Return the path, the command or the pattern in a tool's arguments in one short line."""
     if isinstance(given, str):
         return one_line(whole_words(given, 1000))
-    for name in _TELLING:
-        value = getattr(given, name)
-        if value:
-            told = _value_text(value)
-            if told:
-                return one_line(told)
-    return ""
+    values = (_value_text(given.get(name)) for name in _TELLING) if isinstance(given, dict) else ()
+    return next(filter(None, map(one_line, values)), "")
 
 
 def _value_text(value: Any) -> str:
-    if isinstance(value, str):
-        return whole_words(value, 1000)
-    if not isinstance(value, list):
-        return ""
-    words = (
-        item if isinstance(item, str) else text(item, "path") for item in value[:20] if isinstance(item, str | dict)
-    )
-    return whole_words("; ".join(word for word in words if word), 1000)
+    if isinstance(value, list):
+        value = "; ".join(
+            item if isinstance(item, str) else text(item, "path") for item in value[:20] if isinstance(item, str | dict)
+        )
+    return whole_words(value, 1000) if isinstance(value, str) else ""
 
 
 def measured(output: str) -> tuple[str, int, int]:
@@ -203,16 +154,13 @@ def measured(output: str) -> tuple[str, int, int]:
     return both_ends(output, OUTPUT, "\n... [cut] ...\n"), lines, len(output)
 
 
-def edit(given: Arguments | str) -> FileEdit | None:
+def edit(given: Any) -> FileEdit | None:
     """Return what an editing tool removes and adds, without unchanged lines around it."""
-    if isinstance(given, str) or not (given.file_path or given.filePath or given.path):
+    if not isinstance(given, dict) or not (given.get("file_path") or given.get("filePath") or given.get("path")):
         return None
-    new = _first_text(given, _NEW)
-    if new is None and not isinstance(given.content, str):  # as for most tools
-        return None
-    old = _first_text(given, _OLD)
+    old, new = _first_text(given, _OLD), _first_text(given, _NEW)
     if old is None and new is None:
-        new = given.content
+        new = _first_text(given, ("content",))
     if new is None or new == old:
         return None
     before, after = (old or "").splitlines(), new.splitlines()
@@ -224,19 +172,15 @@ def edit(given: Arguments | str) -> FileEdit | None:
     return FileEdit(removed, added, len(before), len(after))
 
 
-def _first_text(given: Arguments, names: tuple[str, ...]) -> str | None:
-    for name in names:
-        if isinstance(said := getattr(given, name), str):
-            return said
-    return None
+def _first_text(given: Table, names: tuple[str, ...]) -> str | None:
+    return next((given[name] for name in names if isinstance(given.get(name), str)), None)
 
 
-def todo_items(given: Arguments | str) -> tuple[TodoItem, ...] | None:
-    """Return the list that a todo tool was given."""
+def todo_items(given: Any) -> tuple[TodoItem, ...] | None:
+    """Return the list in the arguments of a todo tool."""
     for name in ("todos", "plan", "items"):
-        listed = getattr(given, name, None)
-        if isinstance(listed, list):
-            return tuple(todo_item(row) for row in rows({name: listed[:200]}, name))
+        if isinstance(given, dict) and isinstance(given.get(name), list):
+            return tuple(map(todo_item, rows(given, name)[:200]))
     return None
 
 

@@ -20,7 +20,7 @@ from ralph.agents import acp, known_names
 from ralph.agents.command import dialect_of
 from ralph.agents.protocol import AgentModule
 from ralph.agents.reader import price_hint
-from ralph.agents.wire import TABLE, read
+from ralph.agents.wire import read
 from ralph.core import events
 from ralph.core.model import Run, Turn
 from ralph.core.secrets import Redactor, secret_values
@@ -343,7 +343,7 @@ def _stream(choice: Choice, turn: Turn, seen: list[events.Event], logs: TurnFold
 def _dialect(logs: TurnFolder) -> str:
     """Return the known agent that prints such a stream."""
     with open(logs.stdout, "rb") as stream:
-        tables = (read(line, TABLE) for line in stream.read(_SAMPLE).split(b"\n"))
+        tables = (read(line) for line in stream.read(_SAMPLE).split(b"\n"))
         return next(filter(None, (dialect_of(table) for table in tables if table)), "an unknown agent")
 
 

@@ -209,13 +209,13 @@ WAYS = {
 }
 
 
-def test_a_key_does_not_go_along_to_another_host(play, server, wire):
+def test_a_redirect_is_not_followed_so_that_the_key_stays_with_its_host(play, server, wire):
     with server.stage(Say("ok")) as there:
         elsewhere = f"{there.url.replace('127.0.0.1', 'localhost')}/{WAYS[wire]}"
-        ran = play(Fail(307, headers={"location": elsewhere}))
-    assert ran.answer == "ok"
+        ran = play(Forever(Fail(307, headers={"location": elsewhere})))
+    assert ran.trouble
     assert KEY in str(ran.stage.headers)
-    assert KEY not in str(there.headers)
+    assert not there.headers
 
 
 @pytest.mark.parametrize("body", [b"<html>It works!</html>", b'{"ok": true}', b""])
@@ -402,10 +402,9 @@ def test_reasoning_goes_back_encrypted_as_it_came(play, wire):
 
 
 def test_a_line_that_comes_in_many_pieces_is_read_as_fast_as_it_is_long():
-    from ralph.agents.builtin import endpoint
     from ralph.builtin_agent.wires import Tap
 
-    tap, begun = Tap(endpoint("lab", "http://localhost", "chat"), 1 << 30, lambda: None), time.thread_time()
+    tap, begun = Tap("chat", 1 << 30, lambda: None), time.thread_time()
     for piece in (
         b"data: ",
         *(b"x" * 64 for _ in range(1 << 14)),

@@ -321,7 +321,7 @@ def find_text(old: str, text: str) -> tuple[int, int]:
         return begin, begin + len(old)
     if count > 1:
         raise ToolError(f"old occurs {count} times in the file: include more of the lines around it")
-    found = _loose(old, text)
+    found = _find_loosely(old, text)
     if len(found) == 1:
         return found[0]
     if found:
@@ -329,21 +329,16 @@ def find_text(old: str, text: str) -> tuple[int, int]:
     raise ToolError(f"old is not in the file. The nearest lines are:\n{_nearest(old, text)}")
 
 
-def _loose(old: str, text: str) -> list[tuple[int, int]]:
-    """Return the blocks of whole lines that differ from `old` in white space only."""
+def _find_loosely(old: str, text: str) -> list[tuple[int, int]]:
+    """Return where whole lines differ from `old` in white space only."""
     wanted = [" ".join(line.split()) for line in old.strip("\n").split("\n")]
     lines = text.split("\n")
     squeezed = [" ".join(line.split()) for line in lines]
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line) + 1)
-    sought, searched = "\n".join(["", *wanted, ""]), "\n".join(["", *squeezed, ""])
-    found, number, before = [], 0, 0
-    at = searched.find(sought) if any(wanted) else -1
-    while at >= 0:
-        number, before = number + searched.count("\n", before, at), at
-        found.append((starts[number], starts[number + len(wanted)] - 1))
-        at = searched.find(sought, at + len(sought) - 1)
+    count, found, start = len(wanted), [], 0
+    for at, line in enumerate(lines):
+        if squeezed[at] == wanted[0] and squeezed[at : at + count] == wanted and any(wanted):
+            found.append((start, start + len("\n".join(lines[at : at + count]))))
+        start += len(line) + 1
     return found
 
 

@@ -8,7 +8,6 @@ import asyncio
 import json
 import re
 import time
-import zlib
 from collections.abc import AsyncIterator, Callable
 from importlib import import_module
 from typing import Any
@@ -52,10 +51,10 @@ class ContextFull(Exception):
 
 
 class Tap:
-    """Watches the reply to the last request. The HTTP client calls its two hooks."""
+    """Watches the reply to the last request, of at most `max_bytes`, and reports every byte to `alive`."""
 
-    def __init__(self, asked: Endpoint, most: int, alive: Callable[[], None]) -> None:
-        self._wire, self._asked, self._most, self._alive = asked.wire, httpx2.URL(asked.url), most, alive
+    def __init__(self, wire: str, max_bytes: int, alive: Callable[[], None]) -> None:
+        self._wire, self._max_bytes, self._alive = wire, max_bytes, alive
         self.forget()
 
     def forget(self) -> None:
@@ -63,22 +62,11 @@ class Tap:
         self.error = self.kind = ""
         self._line, self._size = list[bytes](), 0  # the pieces of an incomplete line
 
-    async def on_request(self, request: httpx2.Request) -> None:
-        request.headers["accept-encoding"] = "identity"
-        if request.url.host != self._asked.host or request.url.scheme not in (self._asked.scheme, "https"):
-            for name in (
-                "authorization",
-                "x-api-key",
-                "x-goog-api-key",
-            ):  # on a redirect, the HTTP client removes only the first
-                request.headers.pop(name, None)
-
     async def on_response(self, response: httpx2.Response) -> None:
         self.forget()
         if response.is_success:
             self.kind = response.headers.get("content-type", "").partition(";")[0] or "nothing"
-        packed = response.headers.pop("content-encoding", "") in ("gzip", "deflate")
-        response.stream = _Tapped(response.stream, self, zlib.decompressobj(47) if packed else None)
+        response.stream = _Tapped(response.stream, self)
 
     def see(self, data: bytes) -> bool:
         """Look at the next bytes of the reply; return whether more may follow."""
@@ -92,7 +80,7 @@ class Tap:
                     self._event(line[5:].strip())
             self._line.clear()
         self._line.append(rest)
-        self.overflowed = self._size > self._most
+        self.overflowed = self._size > self._max_bytes
         return not self.overflowed
 
     def _event(self, data: bytes) -> None:
@@ -111,18 +99,14 @@ class Tap:
 
 
 class _Tapped(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any, tap: Tap, unpack: Any) -> None:
-        self._stream, self._tap, self._unpack = stream, tap, unpack
+    def __init__(self, stream: Any, tap: Tap) -> None:
+        self._stream, self._tap = stream, tap
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for data in self._stream:
-            try:
-                plain = self._unpack.decompress(data) if self._unpack else data
-            except zlib.error as error:
-                raise httpx2.DecodingError(str(error)) from None
-            if not self._tap.see(plain):
+            if not self._tap.see(data):
                 return
-            yield plain
+            yield data
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -153,11 +137,12 @@ class ModelAsker:
         self, endpoint: Endpoint, key: str, max_output: int | None, alive: Callable[[], None], tell: Callable[..., None]
     ) -> None:
         self.endpoint, self._tell = endpoint, tell
-        self._tap = Tap(endpoint, max((max_output or _MAX_TOKENS) * _PER_TOKEN, 1_000_000), alive)
+        self._tap = Tap(endpoint.wire, max((max_output or _MAX_TOKENS) * _PER_TOKEN, 1_000_000), alive)
         self.client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(_READ_TIMEOUT, connect=15),
-            event_hooks={"request": [self._tap.on_request], "response": [self._tap.on_response]},
-            follow_redirects=True,
+            event_hooks={"response": [self._tap.on_response]},
+            headers={"accept-encoding": "identity"},  # the tap reads the bytes as they come
+            follow_redirects=False,  # the key must not go to another host
         )
         try:
             self.model = _model(endpoint, base_url=endpoint.url, api_key=key or "none", http_client=self.client)

@@ -4,7 +4,9 @@ The board holds everything that is known about a backlog run. Events change it, 
 So it doesn't matter where the events are stored: in a journal on one machine, or in a database that many share.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
+from statistics import median
 from typing import Literal
 
 from msgspec import Struct, field
@@ -121,6 +123,10 @@ class Board(Struct, frozen=True, kw_only=True):
         ended = self.of("ready", "merged", "parked")
         return [job.cost_usd for job in ended if job.cost_usd is not None]
 
+    @property
+    def median_cost(self) -> float:
+        return median(self.costs or [0.0])
+
     def of(self, *states: TaskState) -> list[Job]:
         return [job for job in self.jobs.values() if job.state in states]
 
@@ -190,7 +196,7 @@ def next_starts(board: Board) -> tuple[str, ...]:
     if free <= 0 or board.is_paused:
         return ()
     chosen: list[Job] = []
-    order, cost = Precedence(board), median(board.costs)
+    order, cost = Precedence(board), board.median_cost
     before_the_gate = [job for job in board.of("ready") if job.task.key not in board.trying]
     # Tasks that the gate can take at once hardly wait, so slots need not stay empty for them. But if tasks conflict, it
     # is better to have fewer of them ahead of the target: fewer are refused.
@@ -266,33 +272,23 @@ class Precedence:
     """
 
     def __init__(self, board: Board) -> None:
-        # By file: the first refused task that will be ready again, and the first of these or of the refused tasks that
-        # are ready (only tasks that have not started wait for the latter). The empty name is for any file.
-        self._coming: dict[str, Job] = {}
-        self._any: dict[str, Job] = {}
-        refused = [job for job in board.jobs.values() if job.returns]
-        # Ranks matter only if something was refused: to sort a long backlog at every step would be slow.
-        ordered = _in_order(board.jobs.values()) if refused else ()
-        self._ranks = {job.task.key: rank for rank, job in enumerate(ordered)}
-        has_room = bool(refused) and fits(board, len(board.of("working")))
-        for job in sorted(refused, key=lambda job: self._ranks[job.task.key]):
-            # Don't wait for a task that the budget has no room for.
-            is_coming = job.is_returned and (job.state == "working" or has_room)
-            for file in (*job.refused, "") if is_coming or job.state == "ready" else ():
-                self._any.setdefault(file, job)
-                if is_coming:
-                    self._coming.setdefault(file, job)
+        has_room = fits(board, len(board.of("working")))
+        self._refused = _in_order(job for job in board.jobs.values() if job.returns)
+        # Don't wait for a task that the budget has no room for.
+        coming = (job for job in self._refused if job.is_returned and (job.state == "working" or has_room))
+        self._coming = {job.task.key for job in coming}
 
     def holder(self, job: Job) -> Job | None:
         """Return the refused task that goes first on the files of `job`."""
-        if not self._ranks:
-            return None
-        first = self._any if job.state == "queued" else self._coming
-        files = job.refused if job.is_returned else job.files
-        names = ("",) if EVERYTHING in files else (*files, EVERYTHING)
-        holders = [first[name] for name in names if name in first]
-        found = min(holders, key=lambda other: self._ranks[other.task.key], default=job)
-        return found if self._ranks[found.task.key] < self._ranks[job.task.key] else None
+        files = {*(job.refused if job.is_returned else job.files)}
+        for other in self._refused:
+            if other.task.key == job.task.key:
+                break
+            # Only a task that has not started waits for one that is ready.
+            is_ahead = other.task.key in self._coming or (other.state == "ready" and job.state == "queued")
+            if is_ahead and (EVERYTHING in files or EVERYTHING in other.refused or not files.isdisjoint(other.refused)):
+                return other
+        return None
 
 
 def displayed_states(board: Board) -> dict[str, str]:
@@ -315,7 +311,7 @@ def fits(board: Board, running: int, cost: float | None = None) -> bool:
     """Whether the budget has room for one more loop if each running loop costs `cost` (default: the median)."""
     if board.max_cost is None:
         return True
-    cost = median(board.costs) if cost is None else cost
+    cost = board.median_cost if cost is None else cost
     return board.spent < board.max_cost and board.spent + cost * (running + 1) <= board.max_cost
 
 
@@ -326,7 +322,7 @@ def forecast(board: Board) -> Forecast | None:
     if not ordered or not left:
         return None
     low, high = (ordered[round((len(ordered) - 1) * quarter)] for quarter in (0.25, 0.75))
-    return Forecast(median(ordered) * left, low * left, high * left)
+    return Forecast(board.median_cost * left, low * left, high * left)
 
 
 def is_over(board: Board) -> bool:
@@ -346,24 +342,11 @@ def outcome(board: Board) -> tuple[str, int]:
 
 
 def cycle(tasks: Iterable[BacklogTask]) -> tuple[str, ...]:
-    """Return tasks that depend on each other in a cycle, if there are any."""
-    after = {task.key: task.after for task in tasks}
-    seen: dict[str, int] = {}  # 1: on the path, 2: in no cycle
-    for start in after:
-        path: list[tuple[str, Iterator[str]]] = [(start, iter(after[start]))] if start not in seen else []
-        seen.setdefault(start, 1)
-        while path:
-            key, rest = path[-1]
-            following = next(rest, None)
-            if following is None:
-                seen[key] = 2
-                path.pop()
-            elif seen.get(following) == 1:
-                names = [name for name, _ in path]
-                return (*names[names.index(following) :], following)
-            elif following in after and following not in seen:
-                seen[following] = 1
-                path.append((following, iter(after[following])))
+    """Return tasks that depend on each other in a cycle, if there are any: each one depends on the next."""
+    try:
+        TopologicalSorter({task.key: task.after for task in tasks}).prepare()
+    except CycleError as error:
+        return tuple(reversed(error.args[1]))
     return ()
 
 
@@ -373,13 +356,10 @@ def overlap(some: Sequence[str], others: Sequence[str]) -> bool:
 
 
 def _may_overlap(one: str, other: str) -> bool:
-    if one == other:
-        return True
     (start, is_open), (begin, is_wide) = _literal_prefix(one), _literal_prefix(other)
-    if not is_open and not is_wide:
-        return f"{one.rstrip('/')}/".startswith(f"{other.rstrip('/')}/") or f"{other.rstrip('/')}/".startswith(
-            f"{one.rstrip('/')}/"
-        )
+    if not is_open and not is_wide:  # the same file, or a folder and something in it
+        paths = f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"
+        return paths[0].startswith(paths[1]) or paths[1].startswith(paths[0])
     if not (start.startswith(begin) or begin.startswith(start)):
         return False
     tail, end = _literal_prefix(one[::-1])[0], _literal_prefix(other[::-1])[0]
@@ -390,14 +370,6 @@ def _literal_prefix(pattern: str) -> tuple[str, bool]:
     """Return the part before the first wildcard, and whether there is one."""
     at = next((at for at, char in enumerate(pattern) if char in "*?[]"), len(pattern))
     return pattern[:at], at < len(pattern)
-
-
-def median(costs: Sequence[float]) -> float:
-    ordered = sorted(costs)
-    if not ordered:
-        return 0.0
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _in_order(jobs: Iterable[Job]) -> list[Job]:

@@ -5,7 +5,7 @@ that cannot change behaviour (comments, imports, versions, …) are left out by 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -136,19 +136,12 @@ def group_hunks(hunks: Sequence[Hunk]) -> list[Part]:
     groups: list[list[Hunk]] = []
     for hunk in hunks:
         last = groups[-1][-1] if groups else None
-        if last and last.path == hunk.path and (_is_near(last, hunk) or _is_same_function(last, hunk)):
+        is_near = last and hunk.start - last.end <= MAX_GAP
+        if last and last.path == hunk.path and (is_near or last.function == hunk.function != ""):
             groups[-1].append(hunk)
         else:
             groups.append([hunk])
     return sorted((Part(tuple(group)) for group in groups), key=lambda part: -part.added)
-
-
-def _is_near(before: Hunk, hunk: Hunk) -> bool:
-    return hunk.start - before.end <= MAX_GAP
-
-
-def _is_same_function(before: Hunk, hunk: Hunk) -> bool:
-    return bool(hunk.function) and hunk.function == before.function
 
 
 def hunks_worth_undoing(hunks: Iterable[Hunk], contents: Mapping[str, str]) -> list[Hunk]:
@@ -178,17 +171,15 @@ def is_harmless(hunk: Hunk, content: str = "") -> bool:
         or all(map(_is_comment, changed))
         or _without_layout(hunk.removed) == _without_layout(hunk.added)
         or _is_inside_block(hunk, content)
-        or all(map(_is_import, changed))
+        or all(map(_IMPORT.match, changed))
         or (len(changed) <= 2 and all("version" in line.lower() for line in changed))
-        or all(map(_is_quoted_name, changed))
+        or all(map(_QUOTED_NAME.fullmatch, changed))
     )
 
 
 def _is_comment(line: str) -> bool:
-    text = line.strip()
-    return text.startswith(("#", "//", "/*", "*", "--", ";", "<!--", '"""', "'''")) and not text.startswith(
-        "#["
-    )  # Rust
+    marks = ("#", "//", "/*", "*", "--", ";", "<!--", '"""', "'''")
+    return line.strip().startswith(marks) and not line.strip().startswith("#[")  # an attribute in Rust
 
 
 def _without_layout(lines: Sequence[str]) -> str:
@@ -197,51 +188,30 @@ def _without_layout(lines: Sequence[str]) -> str:
 
 
 _IMPORT = re.compile(r"\s*(?:import|from|use|using|require|#include|package)\b|\s*(?:const|let|var) [^=]*= require\(")
+_QUOTED_NAME = re.compile(r"""\s*["'][\w.:-]+["'],?\s*""")
 
-
-def _is_import(line: str) -> bool:
-    return _IMPORT.match(line) is not None
-
-
-def _is_quoted_name(line: str) -> bool:
-    return re.fullmatch(r"""\s*["'][\w.:-]+["'],?\s*""", line) is not None
-
-
-_BLOCKS = (('"""', '"""'), ("'''", "'''"), ("/*", "*/"))
+_BLOCKS = {'"""': '"""', "'''": "'''", "/*": "*/"}
+_BLOCK_MARK = re.compile(r'"""|\'\'\'|/\*|\*/')
 
 
 def _is_inside_block(hunk: Hunk, content: str) -> bool:
-    """Whether all added lines are inside a block comment or a docstring, by counting from the top of the file."""
-    lines = content.split("\n")
-    inside = set(_block_lines(lines))
-    return bool(inside) and all(number in inside for number in range(hunk.start, hunk.end))
+    """Return whether all added lines are inside a block comment or a docstring."""
+    inside = _block_lines(content)
+    return all(number in inside for number in range(hunk.start, hunk.end))
 
 
-def _block_lines(lines: Sequence[str]) -> Iterator[int]:
-    """Yield the numbers of lines that begin inside a block or open one at their start."""
-    end = ""
-    for number, line in enumerate(lines, 1):
-        begins_inside = bool(end)
-        opens = not end and line.strip().startswith(tuple(begin for begin, _ in _BLOCKS))
-        end = _open_block(line, end)
-        if begins_inside or opens:
-            yield number
-
-
-def _open_block(line: str, end: str) -> str:
-    """Return the delimiter that closes the block which is open after this line; empty if none is."""
-    at = 0
-    while True:
-        if end:
-            at = line.find(end, at)
-            if at < 0:
-                return end
-            at, end = at + len(end), ""
-        starts = [(line.find(begin, at), begin, close) for begin, close in _BLOCKS if line.find(begin, at) >= 0]
-        if not starts:
-            return ""
-        at, begin, end = min(starts)
-        at += len(begin)
+def _block_lines(content: str) -> set[int]:
+    """Return the numbers of lines that begin inside a block or open one at their start."""
+    found, end = set(), ""
+    for number, line in enumerate(content.split("\n"), 1):
+        if end or line.strip().startswith(tuple(_BLOCKS)):
+            found.add(number)
+        for mark in _BLOCK_MARK.findall(line):
+            if not end:
+                end = _BLOCKS.get(mark, "")
+            elif mark == end:
+                end = ""
+    return found
 
 
 MAX_CHECK_RUNS = 10  # controls included
@@ -282,61 +252,48 @@ class Proof(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def prove(hunks: Sequence[Hunk], undo: Undo, clock: Callable[[], float], max_seconds: float = MAX_SECONDS) -> Proof:
     """Undo the groups one at a time, then the single hunks of tested groups, within the budget."""
-    groups, trials = group_hunks(hunks), _Trials(undo, clock, max_seconds)
+    groups, started, runs = group_hunks(hunks), clock(), 0
     if not groups:
         return Proof(verdict="nothing to try")
-    as_it_is = trials.pass_without(())
-    if not as_it_is:
-        return trials.proof("no time" if as_it_is is None else "red", not_tried=len(groups))
-    all_undone = trials.pass_without(groups)
-    if all_undone is None:
-        return trials.proof("no time", not_tried=len(groups))
-    if all_undone:
-        return trials.proof("nothing tested", groups)
+
+    def passes_without(parts: Sequence[Part]) -> bool | None:
+        """Return whether every check passes without these parts; None if the time is over."""
+        nonlocal runs
+        left = max_seconds - (clock() - started)
+        runs += left > 0
+        return undo(parts, left) if left > 0 else None
+
     waiting, untested, tried = list(groups), list[Part](), 0
-    while waiting and trials.runs < MAX_CHECK_RUNS:
-        part = waiting[0]
-        passes = trials.pass_without((part,))
-        if passes is None:
-            break
-        waiting.pop(0)
-        tried += 1
-        if passes:
-            untested.append(part)
-        elif len(part.hunks) > 1:
-            waiting += [Part((hunk,), is_whole=False) for hunk in part.hunks]
-    return trials.proof("untested" if untested else "tested", untested, tried=tried, not_tried=len(waiting))
+    verdict: ProofVerdict = "no time"
+    as_it_is = passes_without(())
+    all_undone = passes_without(groups) if as_it_is else None
+    if as_it_is is False:
+        verdict = "red"
+    elif all_undone:
+        verdict, untested, waiting = "nothing tested", groups, []
+    elif all_undone is False:
+        while waiting and runs < MAX_CHECK_RUNS:
+            part = waiting[0]
+            passes = passes_without((part,))
+            if passes is None:
+                break
+            waiting.pop(0)
+            tried += 1
+            if passes:
+                untested.append(part)
+            elif len(part.hunks) > 1:
+                waiting += [Part((hunk,), is_whole=False) for hunk in part.hunks]
+        verdict = "untested" if untested else "tested"
+    return Proof(
+        verdict=verdict,
+        untested=tuple(Untested(_readable(part.place), _readable(part.first_line), part.is_whole) for part in untested),
+        tried=tried,
+        not_tried=len(waiting),
+        check_runs=runs,
+        seconds=clock() - started,
+    )
 
 
 def _readable(text: str) -> str:
     """Return text that can be written: names and lines need not be valid UTF-8."""
     return text.encode("utf-8", "replace").decode()
-
-
-class _Trials:
-    """Runs of the checks, which share a budget of time."""
-
-    def __init__(self, undo: Undo, clock: Callable[[], float], max_seconds: float) -> None:
-        self._undo, self._clock, self._max_seconds = undo, clock, max_seconds
-        self._started = clock()
-        self.runs = 0
-
-    def pass_without(self, parts: Sequence[Part]) -> bool | None:
-        """Return whether every check passes without these parts; None if the time is over."""
-        left = self._max_seconds - (self._clock() - self._started)
-        if left <= 0:
-            return None
-        self.runs += 1
-        return self._undo(parts, left)
-
-    def proof(self, verdict: ProofVerdict, untested: Sequence[Part] = (), tried: int = 0, not_tried: int = 0) -> Proof:
-        return Proof(
-            verdict=verdict,
-            untested=tuple(
-                Untested(_readable(part.place), _readable(part.first_line), part.is_whole) for part in untested
-            ),
-            tried=tried,
-            not_tried=not_tried,
-            check_runs=self.runs,
-            seconds=self._clock() - self._started,
-        )

@@ -1,6 +1,6 @@
 """The summary of a run, and how each event changes it."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -73,17 +73,8 @@ class RunSummary(Struct, omit_defaults=True, kw_only=True):
 Summary = TypeVar("Summary", bound=RunSummary)
 
 
-_IRRELEVANT = frozenset({
-    *(e.AgentText, e.ToolStarted, e.ToolFinished, e.AgentUnknown, e.AgentFinished),
-    *(e.IterationStarted, e.CheckStarted, e.CheckFinished, e.MeasurementStarted, e.Notice),
-    *(e.ExamStarted, e.ExamFinished),
-})  # fmt: skip
-
-
 def after(facts: Summary, event: e.Event, at: float) -> Summary:
     """Return the summary after `event`, the same object if the event changes nothing in it."""
-    if type(event) in _IRRELEVANT:  # most events
-        return facts
     match event:
         case e.RunStarted():
             return _on_run_started(facts, event, at)
@@ -175,55 +166,66 @@ def _spent(facts: Summary, usage: Usage) -> Summary:
     return replace(facts, cost_usd=total.cost_usd, tokens=facts.tokens + usage.tokens)
 
 
-MOST_TOOLS = 100
-_THINKING, _NOTHING = object(), object()
+MAX_OPEN_TOOLS = 100
 
-_SAYS = {
-    *(e.ToolStarted, e.AgentStarted, e.AgentProgress, e.IterationStarted),
-    *(e.CheckStarted, e.MeasurementStarted, e.ReviewStarted, e.ExamStarted, e.ProofStarted, e.Waiting, e.Paused),
-}
-_THINKS = {e.AgentText, e.ToolFinished}
-_ENDS = {
-    *(e.AgentFinished, e.CheckFinished, e.ReviewFinished, e.ExamFinished, e.ProofFinished, e.Continued),
-    *(e.StartMeasured, e.IterationFinished, e.EndMeasured),
+_NAMED = {
+    e.CheckStarted: "check",
+    e.MeasurementStarted: "measuring",
+    e.ReviewStarted: "review",
+    e.ExamStarted: "exam",
 }
 
 
 class Activity:
-    """Follows thousands of events per second and tells what the run is doing, `since` when (epoch seconds)."""
+    """What a run is doing, `since` when (epoch seconds): the latest thing that started and has not ended."""
 
     def __init__(self) -> None:
         self.since = 0.0
         self._root = ""
-        self._doing: Any = _NOTHING
+        self._doing: e.Event | str = ""
         self._tools: dict[str, e.ToolStarted] = {}
 
     def __call__(self, event: e.Event, now: float) -> None:
-        kind = type(event)
-        if kind in _THINKS:
-            if kind is e.ToolFinished:
-                self._tools.pop(event.id, None)  # type: ignore[union-attr]
-            doing = next(reversed(self._tools.values())) if self._tools else _THINKING
-        elif kind in _SAYS:
-            if kind is e.ToolStarted and len(self._tools) < MOST_TOOLS:
-                self._tools[event.id] = event  # type: ignore[union-attr,assignment]
-            elif kind is e.AgentStarted:
-                self._tools.clear()
-            doing = event
-        elif kind in _ENDS:
-            self._tools.clear()
-            doing = _NOTHING
-        elif kind is e.RunStarted:
-            self._root = f"{event.worktree or event.workspace}/"  # type: ignore[union-attr]
-            return
-        else:
-            return
-        if doing is not self._doing:
+        doing = self._after(event)
+        if doing is not None and doing is not self._doing:
             self._doing, self.since = doing, now
+
+    def _after(self, event: e.Event) -> e.Event | str | None:
+        """Return what the run does now: an event that started something, or words. None: `event` doesn't change it."""
+        match event:
+            case e.AgentText():
+                return self._latest_tool()
+            case e.ToolStarted():
+                if len(self._tools) < MAX_OPEN_TOOLS:
+                    self._tools[event.id] = event
+                return event
+            case e.ToolFinished():
+                self._tools.pop(event.id, None)
+                return self._latest_tool()
+            case e.AgentStarted():
+                self._tools.clear()
+                return event
+            case e.AgentProgress() | e.IterationStarted() | e.ProofStarted() | e.Waiting() | e.Paused():
+                return event
+            case e.CheckStarted() | e.MeasurementStarted() | e.ReviewStarted() | e.ExamStarted():
+                return event
+            case e.AgentFinished() | e.IterationFinished() | e.Continued() | e.StartMeasured() | e.EndMeasured():
+                self._tools.clear()
+                return ""
+            case e.CheckFinished() | e.ReviewFinished() | e.ExamFinished() | e.ProofFinished():
+                return ""
+            case e.RunStarted():
+                self._root = f"{event.worktree or event.workspace}/"
+        return None
+
+    def _latest_tool(self) -> e.ToolStarted | str:
+        return next(reversed(self._tools.values()), "thinking")
 
     @property
     def text(self) -> str:
         match self._doing:
+            case str(words):
+                return words
             case e.ToolStarted() as tool:
                 given = short(tool.input.replace(self._root, "") if self._root else tool.input, 200)
                 return short(tool.name, 80) + (f"({given})" if given else "")
@@ -233,18 +235,12 @@ class Activity:
                 return "preparing"
             case e.AgentProgress() as progress:
                 return short(progress.text, 200)
-            case e.CheckStarted() as check:
-                return f"check {short(check.name, 200)}"
-            case e.MeasurementStarted() as measurement:
-                return f"measuring {short(measurement.name, 200)}"
-            case e.ReviewStarted() as review:
-                return f"review {short(review.name, 200)}"
-            case e.ExamStarted() as exam:
-                return f"exam {short(exam.name, 200)}"
+            case e.CheckStarted() | e.MeasurementStarted() | e.ReviewStarted() | e.ExamStarted() as started:
+                return f"{_NAMED[type(started)]} {short(started.name, 200)}"
             case e.ProofStarted():
                 return "running the checks without parts of the change"
             case e.Waiting() as wait:
                 return f"waiting: {short(wait.reason, 200)}"
             case e.Paused() as pause:
                 return f"paused: {short(pause.reason, 200)}"
-        return "thinking" if self._doing is _THINKING else ""
+        return ""

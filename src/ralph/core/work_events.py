@@ -205,42 +205,38 @@ def apply_event(board: Board, event: object, at: float) -> Board:
         case WorkPaused():
             return replace(board, is_paused=event.is_paused)
         case TaskReady() | TaskParked():
-            return _add_cost(_with(board, _after_end(board.jobs[event.key], event, at)), event.cost_usd)
+            board = _with(board, _after_loop(board.jobs[event.key], event, at))
+            return replace(board, spent=board.spent + (event.cost_usd or 0.0))
         case TaskQueued() | TaskStarted() | TaskMerged() | TaskReturned() | TaskWithdrawn():
             return _with(board, _after_move(board.jobs[event.key], event, at))
     return board
 
 
+def _after_loop(job: Job, event: TaskReady | TaskParked, at: float) -> Job:
+    """Return the job after its loop finished, or after the gate parked it."""
+    cost = event.cost_usd if job.cost_usd is None else job.cost_usd + (event.cost_usd or 0.0)
+    job = replace(job, run=event.run or job.run, cost_usd=cost, reason="", since=at)
+    if isinstance(event, TaskReady):
+        return replace(job, state="ready", tip=event.tip, files=event.files, note="")
+    return replace(job, state="parked", reason=event.reason)
+
+
 def _after_move(
     job: Job, event: TaskQueued | TaskStarted | TaskMerged | TaskReturned | TaskWithdrawn, at: float
 ) -> Job:
+    job = replace(job, reason="" if isinstance(event, TaskStarted | TaskMerged) else event.reason, since=at)
     match event:
         case TaskQueued():
             kept = {"returns": 0, "refused": ()} if event.forgiven else {}
-            return replace(job, state="queued", reason=event.reason, note=event.note or job.note, since=at, **kept)
+            return replace(job, state="queued", note=event.note or job.note, **kept)
         case TaskStarted():
-            known = {"attempts": event.attempt, "run": event.run or job.run, "worker": event.worker}
-            return replace(job, state="working", reason="", since=at, **known)
+            return replace(job, state="working", attempts=event.attempt, run=event.run or job.run, worker=event.worker)
         case TaskMerged():
-            return replace(job, state="merged", commit=event.commit, reason="", note="", since=at)
+            return replace(job, state="merged", commit=event.commit, note="")
         case TaskReturned():
-            known = {"reason": event.reason, "note": event.note, "refused": event.files}
-            return replace(job, state="queued", returns=job.returns + 1, since=at, **known)
+            return replace(job, state="queued", returns=job.returns + 1, note=event.note, refused=event.files)
         case TaskWithdrawn():
-            return replace(job, state="withdrawn", reason=event.reason, by_list=event.by_list, since=at)
-
-
-def _after_end(job: Job, event: TaskReady | TaskParked, at: float) -> Job:
-    """Return the job after its loop finished, or after the gate parked it."""
-    cost = event.cost_usd if job.cost_usd is None else job.cost_usd + (event.cost_usd or 0.0)
-    known = {"run": event.run or job.run, "cost_usd": cost, "since": at}
-    if isinstance(event, TaskReady):
-        return replace(job, state="ready", tip=event.tip, files=event.files, reason="", note="", **known)
-    return replace(job, state="parked", reason=event.reason, **known)
-
-
-def _add_cost(board: Board, cost: float | None) -> Board:
-    return replace(board, spent=board.spent + cost) if cost is not None else board
+            return replace(job, state="withdrawn", by_list=event.by_list)
 
 
 def _with(board: Board, job: Job) -> Board:

@@ -4,11 +4,14 @@ A key is known by its form (`sk-ant-…`, a PEM block) or because it is the valu
 expression must be linear in the length of its text: a line of 64 KB once took 44 seconds.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from urllib.parse import quote, quote_plus, unquote
+
+import msgspec
+
+from ralph.core.text import json_escape
 
 Redact = Callable[[bytes], bytes]
 
@@ -127,9 +130,10 @@ def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
 def _forms(text: str) -> set[bytes]:
     """Return a value as it is written in plain text, in JSON and in URLs."""
     plain = text.encode("utf-8", "surrogateescape")
-    in_json = (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
+    in_json = msgspec.json.encode(plain.decode("utf-8", "replace"))[1:-1].decode()
+    in_ascii_json = "".join(char if char <= "~" else json_escape(char) for char in in_json)
     in_urls = (quote(plain, safe=""), quote(plain), quote_plus(plain))
-    return {plain, *(form.encode("utf-8", "surrogateescape") for form in (*in_json, *in_urls))}
+    return {plain, *(form.encode() for form in (in_json, in_ascii_json, *in_urls))}
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -33,11 +33,12 @@ def escaped(lines: bytes) -> bytes:
     escaped. The JSON standard allows them unescaped.
     """
     text = lines.decode("utf-8", "surrogateescape")
-    return _HIDDEN.sub(lambda found: _json_escape(found[0]), text).encode("utf-8", "surrogateescape")
+    return _HIDDEN.sub(lambda found: json_escape(found[0]), text).encode("utf-8", "surrogateescape")
 
 
-def _json_escape(char: str) -> str:
-    digits = char.encode("utf-16-be").hex()  # one or two units of 16 bits
+def json_escape(char: str) -> str:
+    """Return the escape of a character in JSON: one or two units of 16 bits."""
+    digits = char.encode("utf-16-be").hex()
     return "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))
 
 

@@ -18,7 +18,7 @@ from ralph.backlog.gate import MergeRequest
 from ralph.backlog.task_worktrees import clear_leftovers
 from ralph.core.backlog import FailedCheck
 from ralph.errors import UserError
-from ralph.git import locks, merging, retry, worktrees
+from ralph.git import locks, merging, worktrees
 from ralph.git import remote as remote_module
 from ralph.git.client import Git, git_at
 from ralph.git.configuration import push_settings, read_settings
@@ -303,7 +303,7 @@ def removed_when_awaited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 
         if not path.exists():
             path.touch()
-        for room in (locks, remote_module, retry):
+        for room in (locks, remote_module):
             monkeypatch.setattr(room, "time", SimpleNamespace(**{**vars(time), "sleep": sleep}))
 
     yield prepare

@@ -25,7 +25,7 @@ from ralph.core.prompts import own_words
 from ralph.core.state import Activity
 from ralph.core.tasks_file import tasks_in_json
 from ralph.errors import UserError
-from ralph.git import checkpoints
+from ralph.git import diffs
 from ralph.history.evidence import evidence_of
 from ralph.history.feed import history_of
 from ralph.history.work_history import fold_work, todo_of
@@ -329,11 +329,6 @@ def _echoed(said: str) -> None:
     parser.turn(Exit(code=0, at=1.8e9, duration=1.0))
 
 
-def _in_pieces(said: str) -> None:
-    """As a program that writes little at a time prints it."""
-    checkpoints._split_patches((said[at : at + 64].encode() for at in range(0, len(said), 64)), 1000)
-
-
 message = in_file(lambda file: [*bus.thread(bus.MessageBus(file).read(), "m0")])
 TALK: dict[str, Document] = {
     "messages": (
@@ -405,10 +400,10 @@ TALK: dict[str, Document] = {
         grown(lambda n: f"+line {n}\n", "diff --git a/f b/f\n+++ b/f\n@@ -1 +1 @@\n"),
         READERS["a patch"],
     ),
-    "one line of a patch": (grown(lambda n: "+word"), _in_pieces),
+    "one line of a patch": (grown(lambda n: "+word"), lambda said: diffs._split_pairs(said.encode())),
     "trees that are the same": (
         grown(lambda n: f"{n:040x} {n + 1:040x}\n"),
-        lambda said: checkpoints._parse_changes(said.encode()),
+        lambda said: diffs._split_pairs(said.encode()),
     ),
     "paragraphs": (grown(lambda n: f"Paragraph {n} with `code` and **bold**.\n\n"), READERS["prose"]),
     "a table": (grown(lambda n: f"| a{n} | b |\n"), READERS["Markdown in a report"]),

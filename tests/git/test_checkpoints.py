@@ -9,7 +9,8 @@ import pytest
 
 from ralph.core.model import FileChange
 from ralph.errors import UserError
-from ralph.git.checkpoints import Checkpoints, changed_files, diff, patch
+from ralph.git.checkpoints import Checkpoints
+from ralph.git.diffs import changed_files, diff, patch
 from ralph.git.index import tree_of
 from ralph.process.process import CHUNK
 from ralph.run.context import Context
@@ -500,33 +501,6 @@ def test_a_rewind_keeps_permissions_and_says_which_it_does_not_know(repo: Any) -
     assert [path.read_text() for path in (secret, tool, gone)] == ["one\n"] * 3
     assert [path.stat().st_mode & 0o777 for path in (secret, tool)] == [0o600, 0o750]
     assert done.missed == ("permissions, other than to be executable, of what was gone: gone",)
-
-
-def test_a_rewind_says_that_git_has_changed_line_ends(repo: Any) -> None:
-    repo.config("core.autocrlf", "input")
-    repo.write("dos.txt", "one\r\ntwo\r\n")
-    loop = Loop(repo)
-    repo.write("dos.txt", "other\r\n")
-    loop.save()
-    done = loop.saved.rewind(0, loop.index)
-    assert [one for one in done.missed if "line ends" in one and "dos.txt" in one]
-
-
-@pytest.mark.parametrize("how", ["setting", "attribute", "none"])
-def test_a_deleted_file_with_dos_line_ends_comes_back_as_it_was_or_that_is_said(repo: Any, how: str) -> None:
-    if how == "setting":
-        repo.config("core.autocrlf", "input")
-    elif how == "attribute":
-        repo.write(".gitattributes", "* text=auto\n")
-    dos, binary = repo.write("dos.txt", "one\r\ntwo\r\n"), repo.write("one-line", "no end")
-    loop = Loop(repo)
-    dos.unlink()
-    binary.unlink()
-    loop.save()
-    done = loop.saved.rewind(0, loop.index)
-    said = [one for one in done.missed if "line ends" in one]
-    assert bool(said) is (dos.read_bytes() != b"one\r\ntwo\r\n") is (how != "none")
-    assert not [one for one in said if "dos.txt" not in one or "one-line" in one]
 
 
 def test_the_diff_holds_edits_new_files_and_deletions(repo: Any) -> None:

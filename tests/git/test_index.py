@@ -12,10 +12,8 @@ import pytest
 from ralph.errors import UserError
 from ralph.git import index
 from ralph.git import index as index_module
-from ralph.git.checkpoints import changed_files, diff
+from ralph.git.diffs import changed_files, diff
 from ralph.git.index import head_of, is_run_data, parse_status, tree_of, walk_fingerprint
-from ralph.process.deadline import Deadline
-from ralph.process.signals import Interrupt
 
 CHANGES: dict[str, Callable[[Any], object]] = {
     "an edit": lambda repo: repo.write("a.txt", "changed\n"),
@@ -655,13 +653,3 @@ def test_the_walk_has_an_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_folder_that_is_gone_has_a_fingerprint_too(tmp_path: Path) -> None:
     assert walk_fingerprint(tmp_path / "gone") == walk_fingerprint(tmp_path / "gone too")
-
-
-def test_who_wants_an_end_does_not_wait_until_a_million_names_are_looked_at() -> None:
-    """Git has said them all, and there is no program left to end."""
-    with Interrupt() as interrupt:
-        time_left = Deadline(interrupt, grace=0.0).remaining
-        assert len(parse_status(b"? a\0? b\0", time_left).new) == 2
-        interrupt.raise_to(1, "SIGINT")
-        with pytest.raises(UserError, match="cut off"):
-            parse_status(b"? a\0? b\0", time_left)

@@ -1,13 +1,13 @@
 import pytest
 
-from ralph.git.retry import RetryPolicy
+from ralph.git.locks import RetryPolicy
 
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The delays; nobody really sleeps."""
     delays: list[float] = []
-    monkeypatch.setattr("ralph.git.retry.time.sleep", delays.append)
+    monkeypatch.setattr("ralph.git.locks.time.sleep", delays.append)
     return delays
 
 
@@ -23,7 +23,7 @@ def test_delays_grow_up_to_a_limit(slept: list[float]) -> None:
 
 def test_the_attempt_after_the_timeout_is_the_last(slept: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 1.0, 9.0, 11.0])
-    monkeypatch.setattr("ralph.git.retry.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("ralph.git.locks.time.monotonic", lambda: next(clock))
     assert [*RetryPolicy(timeout=10.0).tries()] == [False, False, True]
 
 

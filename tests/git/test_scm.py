@@ -234,10 +234,9 @@ def test_a_program_that_is_not_there_is_a_failed_task(tmp_path: Path) -> None:
     assert (done.ok, done.detail) == (False, "cannot run no-such-scm: No such file or directory")
 
 
-def test_outside_a_repository_the_commit_fails_and_says_so(tmp_path: Path) -> None:
-    done = run_task("git", "commit", "work", folder=tmp_path)
-    assert not done.ok
-    assert "not a git repository" in done.detail
+def test_a_commit_outside_a_repository_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not in a git repository"):
+        run_task("git", "commit", "work", folder=tmp_path)
 
 
 @pytest.mark.parametrize(("command", "task"), [("", "commit"), ("git 'x", "commit"), ("git", " ")])

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ralph.git.throwaway import check_out_copy
+from ralph.git.worktree_setup import check_out_copy
 from ralph.process.keeper import Keeper
 
 HOLD = """
 import sys, time
 from pathlib import Path
 from ralph.git.client import find_git
-from ralph.git.throwaway import check_out_copy
+from ralph.git.worktree_setup import check_out_copy
 from ralph.process.keeper import Keeper
 
 git = find_git(Path(sys.argv[1]))

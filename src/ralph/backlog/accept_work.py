@@ -166,7 +166,7 @@ def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: list[L
     is_same = tree == home.run("rev-parse", f"{tip}^{{tree}}").decode().strip()
     if is_same and home.contains(tip, base):
         return tip
-    return merging.commit_merge(home, tree, (base, tip), f"Merge branch '{order.target}'")
+    return home.commit_tree(tree, (base, tip), f"Merge branch '{order.target}'", home.identity())
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """How often each step of a merge is retried before a person has to look. The one place for these numbers."""
 
-from ralph.git.retry import RetryPolicy
+from ralph.git.locks import RetryPolicy
 
 # Someone else moved the target while a candidate was checked: make and check a new candidate.
 MERGE_RACE = RetryPolicy(attempts=5)

@@ -17,6 +17,7 @@ from ralph.git.client import Git
 from ralph.git.configuration import GitSettings, refuse_changed_push
 from ralph.git.locks import remove_stale_locks, remove_stale_packed_refs_lock, remove_stale_ref_locks
 from ralph.git.remote import Remote, push_refusal
+from ralph.git.worktree_setup import is_prepared
 from ralph.git.worktrees import Worktree, worktree_lock
 from ralph.process.signals import Interrupt
 from ralph.run.context import Context
@@ -29,7 +30,7 @@ def open_worktree(
     """Return the worktree of a task on its branch: as it was left, or new from the current target."""
     made = order.worktree_of(repository, key)
     with worktree_lock(repository):
-        is_new = not worktrees.is_prepared(made)
+        is_new = not is_prepared(made)
         if is_new:
             _make(order, repository, made)
         worktrees.refuse_another(made)

@@ -17,8 +17,9 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean as cleaned
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError, complain
-from ralph.git.checkpoints import Checkpoints, changed_files, patch
+from ralph.git.checkpoints import Checkpoints
 from ralph.git.client import Git
+from ralph.git.diffs import changed_files, patch
 from ralph.git.index import tree_of
 from ralph.history.evidence import evidence_of, lines_in
 from ralph.history.feed import history_now

@@ -1,15 +1,15 @@
 """The `Git` object: a repository, and the policy by which git runs in it.
 
 There are three policies. *look* runs nothing that the repository's settings, hooks or attributes name (`look.py`).
-*own* is for what ralph does in its own name, with its worktrees, refs and checkpoints: the user's filters and merge
-drivers apply, hooks do not. *user* is what the user would have typed: their hooks and settings of this moment apply,
-only prompts and editors are overridden.
+*own* is for ralph's worktrees, refs and checkpoints: the user's filters and merge drivers apply, hooks do not. *user*
+is for commands that the user could have typed: their hooks and settings apply, but git may not prompt or open an
+editor.
 """
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 
@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from ralph.core.text import head, short
 from ralph.errors import UserError
-from ralph.git.layout import common_dir_of, git_dir_of, read_name
-from ralph.git.retry import KILLED_READ
+from ralph.files import read_given
 from ralph.process.deadline import Cancelled, Deadline
 from ralph.process.process import Process
 from ralph.process.program import Command, own_program, search_path
@@ -52,7 +51,7 @@ RALPH_IDENTITY = {
     "GIT_COMMITTER_NAME": "ralph",
     "GIT_COMMITTER_EMAIL": "ralph@localhost",
 }
-# These change nothing, or add objects at most: it is safe to run them again.
+# These commands change nothing, or only add objects: it is safe to run them again.
 READS = frozenset({
     "cat-file", "check-attr", "check-ignore", "check-ref-format", "commit-tree", "config", "diff", "diff-index",
     "for-each-ref", "grep", "hash-object", "ls-files", "ls-tree", "merge-base", "merge-tree", "remote", "rev-list",
@@ -62,7 +61,7 @@ READS = frozenset({
 Env = Mapping[str, str] | None
 
 killed_commands: list[str] = []
-"""Each git command of this process that somebody killed: what failed because of that may be retried."""
+"""The git commands of this process that were killed: a step that failed because of that may be retried."""
 
 
 class GitPolicy(Enum):
@@ -88,12 +87,12 @@ class GitResult(Struct, frozen=True):
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal ended git, or a program that it had started."""
+        """Whether git, or a program that it started, was killed."""
         return self.code < 0 or " died of signal " in self.error
 
     @property
     def found_lock(self) -> bool:
-        """Whether a lock of another git was in the way."""
+        """Whether git failed because of another git's lock."""
         return "File exists" in self.error
 
 
@@ -114,11 +113,15 @@ class Git(Struct, frozen=True, kw_only=True):
     @property
     def common_dir(self) -> str:
         """The folder with objects, refs and settings, which linked worktrees share."""
-        return common_dir_of(self.git_dir)
+        try:
+            name = read_name(os.path.join(self.git_dir, "commondir")).removesuffix("\n")
+        except OSError:
+            return self.git_dir
+        return os.path.normpath(os.path.join(self.git_dir, name))
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """The pathspecs to look at: all, but only the workspace if the repository is (around) the user's home."""
+        """The pathspecs to look at: the workspace if the repository contains the home folder, else none (all files)."""
         home = os.path.realpath(os.path.expanduser("~"))
         if self.prefix and os.path.commonpath((self.root, home)) == self.root:
             return (f":(top,literal){self.prefix}",)
@@ -129,7 +132,7 @@ class Git(Struct, frozen=True, kw_only=True):
         return replace(self, policy=GitPolicy.USER)
 
     def in_worktree(self, path: str, git_dir: str) -> "Git":
-        """Return the same repository in another working tree, whatever the `.git` there says."""
+        """Return the same repository with another working tree and its git folder."""
         return replace(self, root=path, git_dir=git_dir)
 
     def run(self, *args: str, stdin: bytes = b"", env: Env = None) -> bytes:
@@ -140,31 +143,49 @@ class Git(Struct, frozen=True, kw_only=True):
         return result.out
 
     def try_run(self, *args: str, stdin: bytes = b"", env: Env = None) -> GitResult:
-        """Return exit code and output; a read that was killed is retried once."""
-
-        def run_once() -> GitResult:
+        """Return exit code and output. A command of `READS` that was killed is run again, once."""
+        command = _command(args)
+        for _ in range(2):
             with self.stream(*args, stdin=stdin, env=env) as process:
                 out = process.output(self.policy.value)
-            return GitResult(process.code, out, process.error)
-
-        return _retry_killed(args, run_once)
+            result = GitResult(process.code, out, process.error)
+            if not result.was_killed:
+                return result
+            killed_commands.append(command)
+            if command not in READS:
+                return result
+        raise git_error(args, result)
 
     @contextmanager
     def stream(self, *args: str, stdin: bytes = b"", env: Env = None) -> Iterator[Process]:
         """Start git; it is killed if the caller leaves before reading all output."""
-        argv = ("git", "-C", self.root, *(() if self.policy is GitPolicy.USER else PINNED_SETTINGS), *args)
-        with _start(argv, self._environment() | dict(env or {}), stdin, self.policy.value, self.deadline) as process:
-            yield process
-
-    def _environment(self) -> dict[str, str]:
+        settings: tuple[str, ...] = PINNED_SETTINGS
         pinned = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": self.root, "GIT_NO_REPLACE_OBJECTS": "1"}
-        own = {} if self.policy is GitPolicy.USER else pinned  # hooks would inherit it, and take it for their own
-        return user_environment() | {"LC_ALL": "C.UTF-8"} | own | dict(self.env)
+        if self.policy is GitPolicy.USER:  # hooks inherit the environment, and may run git in another repository
+            settings, pinned = (), {}
+        environment = user_environment() | {"LC_ALL": "C.UTF-8"} | pinned | dict(self.env) | dict(env or {})
+        command = Command(argv=("git", "-C", self.root, *settings, *args), env=environment, stdin=stdin)
+        try:
+            with Process(command, deadline=self.deadline) as process:
+                yield process
+        except Cancelled as error:
+            raise GitError(f"git {_command(args)} was cut off: {error}") from None
+        except TimeoutError:
+            limit = f"{self.policy.value:.0f} seconds"
+            raise GitTimeout(f"git {_command(args)} took longer than {limit} in {self.root}") from None
 
     def resolve(self, name: str) -> str:
-        """Return the commit that a name such as HEAD or refs/heads/main points to; empty if there is none."""
+        """Return the commit that a name such as HEAD or refs/heads/main points to; empty if it doesn't exist."""
         result = self.try_run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         return result.out.decode().strip() if result.code == 0 else ""
+
+    def commit_tree(
+        self, tree: str, parents: Iterable[str], message: str, identity: Mapping[str, str] = RALPH_IDENTITY
+    ) -> str:
+        """Make a commit of a tree and return it; no branch moves."""
+        args = [word for parent in dict.fromkeys(parents) for word in ("-p", parent)]
+        text = message.encode("utf-8", "replace").replace(b"\0", b"")
+        return self.run("commit-tree", tree, *args, stdin=text or b"\n", env=identity).decode().strip()
 
     def contains(self, later: str, earlier: str) -> bool:
         """Whether the commit `earlier` is in the history of `later`."""
@@ -179,40 +200,19 @@ class Git(Struct, frozen=True, kw_only=True):
         known = self.try_run("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
         return {} if known.code == 0 else RALPH_IDENTITY
 
+    def has_hook(self, *names: str) -> bool:
+        """Return whether the user has a hook with one of these names."""
+        result = self.as_user().try_run("rev-parse", "--git-path", "hooks")
+        folder = os.path.join(self.root, os.fsdecode(result.out).strip())
+        return result.code == 0 and any(os.access(os.path.join(folder, name), os.X_OK) for name in names)
+
     def time_left(self) -> float:
-        """Seconds until the run that this belongs to must end."""
+        """Return the seconds until the run must end."""
         return self.deadline.remaining() if self.deadline else math.inf
 
 
-@contextmanager
-def _start(
-    argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes, timeout: float, deadline: Deadline | None
-) -> Iterator[Process]:
-    """Start git. The only place that knows how `ralph.process` runs a program for its output."""
-    command = _command(argv[3:])
-    try:
-        with Process(Command(argv=argv, env=env, stdin=stdin), deadline=deadline) as process:
-            yield process
-    except Cancelled as cut:
-        raise GitError(f"git {command} was cut off: {cut}") from None
-    except TimeoutError:
-        raise GitTimeout(f"git {command} took longer than {timeout:.0f} seconds in {argv[2]}") from None
-
-
-def _retry_killed(args: tuple[str, ...], run_once: Callable[[], GitResult]) -> GitResult:
-    """Run a read again if it was killed: that is not a "no". Other commands may have done half of their work."""
-    for _ in KILLED_READ.tries():
-        result = run_once()
-        if not result.was_killed:
-            return result
-        killed_commands.append(_command(args))
-        if _command(args) not in READS:
-            return result
-    raise git_error(args, result)
-
-
 def user_environment() -> dict[str, str]:
-    """Return the user's environment without what misleads git or makes it verbose; nothing may prompt."""
+    """Return the user's environment without variables that mislead git or make it verbose; git may not prompt."""
     kept = {n: value for n, value in os.environ.items() if n not in MISLEADING and not n.startswith("GIT_TRACE")}
     kept["PATH"] = search_path()
     ssh = {"GIT_SSH": own_program("ssh")} if "GIT_SSH" not in kept and own_program("ssh") else {}
@@ -220,7 +220,7 @@ def user_environment() -> dict[str, str]:
 
 
 def git_error(args: tuple[str, ...], result: GitResult, what: str = "") -> GitError:
-    """Return git's own message as an error; `what` says what failed, if that is not just the command."""
+    """Return git's own message as an error that begins with `what`; by default: "git COMMAND failed"."""
     lines = [line.strip() for line in result.error.splitlines() if line.strip()]
     at = next((at for at, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), 0)
     message = lines[at] if lines else ""
@@ -240,7 +240,7 @@ def _command(args: tuple[str, ...]) -> str:
 
 
 def find_git(workspace: Path, deadline: Deadline | None = None) -> Git | None:
-    """Return the repository around `workspace`; None without one, or without git. A broken or bare one is an error."""
+    """Return the repository around `workspace`; None if there is none, or no git. A broken or bare one is an error."""
     if not os.path.isdir(workspace):
         raise UserError(f"no such folder: {short(str(workspace), 200)}", "name an existing folder")
     args = ("rev-parse", "--is-bare-repository", "--absolute-git-dir")
@@ -261,7 +261,11 @@ def find_git(workspace: Path, deadline: Deadline | None = None) -> Git | None:
             f"{workspace} is inside a git repository, but not in its working tree",
             "name a checked-out folder with -C DIR; a bare repository has none",
         )
-    _refuse_reftable(root, git_dir)
+    if read_line(f"{git_dir}/HEAD") == "ref: refs/heads/.invalid":  # git's placeholder for programs that read HEAD
+        raise UserError(
+            f"the branches of {root} are in a reftable, which ralph cannot read",
+            "git 2.46 converts it to files: git refs migrate --ref-format=files",
+        )
     prefix = os.path.relpath(place, root) if place != root else ""
     return Git(root=root, git_dir=git_dir, prefix=prefix, deadline=deadline)
 
@@ -277,13 +281,33 @@ def _top_of(place: str, git_dir: str) -> str:
     return ""
 
 
-def _refuse_reftable(root: str, git_dir: str) -> None:
-    with suppress(OSError):
-        if read_name(f"{git_dir}/HEAD") == "ref: refs/heads/.invalid\n":  # git's placeholder for programs that read it
-            raise UserError(
-                f"the branches of {root} are in a reftable, which ralph cannot read",
-                "git 2.46 converts it to files: git refs migrate --ref-format=files",
-            )
+MAX_NAME = 4096 + len("gitdir: \n")  # bytes; no path is longer
+
+
+def read_name(path: str) -> str:
+    """Return the content of one of git's small files, up to the first NUL."""
+    return os.fsdecode(read_given(path, MAX_NAME).partition(b"\0")[0])
+
+
+def read_line(path: str) -> str:
+    """Return the stripped content of one of git's small files; empty if it cannot be read."""
+    try:
+        return read_name(path).strip()
+    except OSError:
+        return ""
+
+
+def git_dir_of(worktree: str) -> str:
+    """Return the git folder of a working tree: where its HEAD and index are."""
+    mark = os.path.join(worktree, ".git")
+    if os.path.isdir(mark):
+        return mark
+    try:
+        return os.path.join(worktree, read_name(mark).removeprefix("gitdir:").strip())
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UserError(f"cannot read {mark}: {error.strerror}", "remove that worktree: git worktree remove") from None
 
 
 def require_git(workspace: Path, deadline: Deadline | None = None) -> Git:
@@ -297,12 +321,12 @@ def require_git(workspace: Path, deadline: Deadline | None = None) -> Git:
 
 
 def git_at(worktree: str) -> Git:
-    """Return the repository of a working tree, without asking git for it."""
+    """Return the repository of a working tree, found without running git."""
     return Git(root=worktree, git_dir=git_dir_of(worktree))
 
 
 def is_led_elsewhere(git: Git) -> bool:
-    """Whether `core.worktree` or `core.bare` makes a plain git command work in another folder."""
+    """Return whether `core.worktree` or `core.bare` makes git work in another folder."""
     args = ("rev-parse", "--show-cdup")
     result = git.as_user().try_run(*args)
     if result.code:

@@ -1,4 +1,4 @@
-"""Notice when a run changes git's settings, hooks or attributes, and refuse to push to another place because of it."""
+"""Notice when a run changes git's settings, hooks or attributes, and refuse to push if the push settings changed."""
 
 import os
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from ralph.errors import UserError
 from ralph.files import Stamp, stamp_of
 from ralph.git.client import Git
 
-# Settings that decide where work is pushed, and by which program.
+# Settings that decide where git pushes, and through which program.
 PUSH_SETTINGS = ("remote.", "url.", "branch.", "push.", "http.", "credential.", "core.sshcommand", "core.gitproxy")
 
 GitSettings = dict[str, tuple[str, ...]]
 
 
 class GitConfigWatch:
-    """Compares git's settings, hooks and attributes with those of the moment of `begin`."""
+    """Compares git's settings, hooks and attributes with those at `begin`."""
 
     def __init__(self, git: Git) -> None:
         self._git = git.as_user()
@@ -39,7 +39,7 @@ class GitConfigWatch:
         return (*sorted(_differing(old, self._settings)), *others)
 
     def refuse_changed_push(self) -> None:
-        """Raise if where, or by which program, git pushes is not what it was at `begin`."""
+        """Raise if the settings that decide where, or through which program, git pushes have changed since `begin`."""
         refuse_changed_push(self._git, push_settings(self._first))
 
     def _read_settings(self) -> GitSettings:
@@ -70,7 +70,7 @@ class GitConfigWatch:
 
 
 def read_settings(git: Git) -> tuple[GitSettings, list[str]]:
-    """Return git's settings and the files that they are, or would be, read from."""
+    """Return git's settings and the files that git reads them from, including files that don't exist yet."""
     printed = git.as_user().run("config", "--list", "--show-origin", "-z").decode("utf-8", "surrogateescape")
     entries = printed.split("\0")
     settings: dict[str, list[str]] = {}
@@ -86,12 +86,12 @@ def read_settings(git: Git) -> tuple[GitSettings, list[str]]:
 
 
 def push_settings(settings: Mapping[str, tuple[str, ...]]) -> GitSettings:
-    """Return the settings that decide where git pushes."""
+    """Return the settings that decide where, and through which program, git pushes."""
     return {name: values for name, values in settings.items() if name.startswith(PUSH_SETTINGS)}
 
 
 def refuse_changed_push(git: Git, before: GitSettings | None) -> None:
-    """Raise if git's settings for pushing are not what they were `before`; None means unknown."""
+    """Raise if git's push settings differ from those `before`; None means unknown."""
     if before is None:
         return
     if changed := sorted(_differing(before, push_settings(read_settings(git)[0]))):

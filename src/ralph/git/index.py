@@ -1,33 +1,32 @@
-"""The private index: turns the workspace, new files included, into one git tree.
+"""The private index turns the workspace, including new files, into a git tree.
 
-The user's index, branch and stash are not touched. The objects go to the repository's own store, where a checkpoint
-keeps them; garbage collection removes the others.
+The user's index, branch and stash are not touched. The objects go to the repository's own store. Checkpoints keep the
+objects that they need; git's garbage collection removes the others.
 """
 
-import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core.secrets import Redactor, secret_values
 from ralph.files import add_to_file, new_hash, read_given, temporary_folder, write_file
 from ralph.git.client import Git, GitError, git_error
 from ralph.git.look import PrivateGitFolder
-from ralph.git.nested import GITLINK, files_in, without_submodules
 from ralph.store.folder import cannot_write
 
 BIG_FILE = 50_000_000  # bytes; larger new files are not saved
 MAX_NEW_FILES = 1_000_000_000  # bytes of new files that are saved, all together
 MAX_UNREADABLE = 20  # files
-REFRESH_INTERVAL = 30.0  # seconds; `git status` writes what it learned to the index at most this often
 NO_COMMIT = "0" * 40
-ADDED = "added"  # file in the private folder: trees of the user's index, whose files have been through their filters
+ADDED = "added"  # file in the private folder that lists the trees of the user's index at each start of the run
 MAX_INDEX = 1 << 30  # bytes; the index of a million files has a tenth of it
+GITLINK = b"160000"  # the file mode of a submodule
 # File modes as `git status` prints them; the last two are ours.
 GONE, UNKNOWN, UNMERGED = b"000000", b"", b"several"
 
@@ -42,20 +41,15 @@ STATUS = (
     "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty",
 )  # fmt: skip
 
-INTERRUPT_INTERVAL = 10_000  # file names between two checks for an interruption
-
 
 class GitStatus(Struct):
-    """What `git status` says against the private index: files by their modes now, and nested repositories.
-
-    `taken` are new files that the index already has as they are.
-    """
+    """How the working tree differs from the private index and from HEAD."""
 
     head: str = ""
-    changed: dict[bytes, bytes] = {}
-    new: dict[bytes, bytes] = {}
-    taken: set[bytes] = set()
-    nested: list[bytes] = []
+    changed: dict[bytes, bytes] = {}  # files that HEAD has, with their modes now
+    new: dict[bytes, bytes] = {}  # files that HEAD doesn't have and the index doesn't have as they are now
+    indexed: set[bytes] = set()  # files that HEAD doesn't have and the index has as they are now
+    nested: list[bytes] = []  # nested repositories
 
 
 class PrivateIndex:
@@ -63,20 +57,18 @@ class PrivateIndex:
 
     def __init__(self, git: Git, folder: str) -> None:
         self.git = git
-        self.left_out: tuple[str, ...] = ()
-        self.nested: tuple[str, ...] = ()  # nested repositories that the user had, of which only the commit is known
-        self.new_nested: list[bytes] = []  # those that the run made: their files are in the tree
+        self.left_out: tuple[str, ...] = ()  # files that are too big for the latest tree, or unreadable
+        self.nested: tuple[str, ...] = ()  # nested repositories that the user had: only their commit is in the tree
+        self.new_nested: list[bytes] = []  # nested repositories that the run made: their files are in the tree
         self._path = os.path.join(os.path.abspath(folder), "index")
         self._env = {"GIT_INDEX_FILE": self._path}
         self._tree = ""  # the tree of what is in the index
         self._look = PrivateGitFolder(git, os.path.abspath(folder))
         self._submodules: list[bytes] = []
         self._options: tuple[str, ...] = ()
-        self._refreshed_at = -REFRESH_INTERVAL
-        self._sizes: dict[bytes, int] = {}  # of the new files in the latest tree
 
     def begin(self) -> None:
-        """Start from the user's index, and from the repository's settings of the moment when the run began."""
+        """Start from a copy of the user's index."""
         self._look.open()
         self._copy_users_index()
         with suppress(GitError):  # unmerged files have no tree
@@ -84,7 +76,10 @@ class PrivateIndex:
             add_to_file(f"{self._look.folder}/{ADDED}", tree)
 
     def added_objects(self, paths: Sequence[bytes]) -> set[tuple[bytes, bytes]]:
-        """Return path and object of those of the files that the user's index had at a `begin` of this run."""
+        """Return path and object of each of these files in the user's index at the starts of this run.
+
+        Those objects have been through the user's filters.
+        """
         trees = {*read_given(f"{self._look.folder}/{ADDED}", MAX_INDEX).decode().split()}
         names = [os.fsdecode(path) for path in paths]
         args = ("--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree")
@@ -94,13 +89,11 @@ class PrivateIndex:
     def tree(self, whole: bool = False) -> str:
         """Return a fingerprint `HEAD:tree[:rest]` that changes with HEAD and with any file's content, mode or name.
 
-        Big new files are only read with `whole`, unreadable ones never; `left_out` names them. Like nested
-        repositories, they count by size and time.
+        The tree has big new files only if it is to be `whole`, and never has unreadable files; `left_out` names both.
+        `rest` is a hash of their sizes and times, and of the files in nested repositories.
         """
         if not os.path.isfile(self._path) or os.path.islink(self._path):
             self.begin()
-        if whole:  # a file that was rewritten unchanged must be known as such before git overwrites it
-            self._refreshed_at = -REFRESH_INTERVAL
         seen = self._status()
         self._enter_new_nested(seen)
         kept = seen.changed | (seen.new if whole else self._fitting(seen))
@@ -113,7 +106,7 @@ class PrivateIndex:
 
     @property
     def unsaved(self) -> tuple[str, ...]:
-        """What exists and is not in the latest tree."""
+        """The files and nested repositories that are not in the latest tree."""
         return (*self.left_out, *self.nested)
 
     def take(self, paths: list[bytes]) -> None:
@@ -133,45 +126,40 @@ class PrivateIndex:
         self._tree = target
 
     def smudge(self, paths: Sequence[bytes]) -> None:
-        """Write these files again, through the user's filters: what the tree has of them went through those before."""
+        """Write these files again through the user's filters: their objects in the tree were written by filters."""
         for path in paths:
             os.utime(self._place(path), (1, 1))  # or git takes them for up to date
         self.git.run("checkout-index", "-f", "-u", "-z", "--stdin", stdin=b"\0".join([*paths, b""]), env=self._env)
         self._make_younger()
 
     def _make_younger(self) -> None:
-        """Have git trust the index: it compares entries as young as that by content, which a filter changes."""
+        """Give the index a time in the future, so that git trusts it.
+
+        Git compares a file that is as young as the index by content, which a filter changes.
+        """
         soon = time.time() + 2  # some gits compare whole seconds
         os.utime(self._path, (soon, soon))
 
     def _copy_users_index(self) -> None:
         self._tree = ""
+        source = os.path.join(self.git.git_dir, "index")
         try:
             with suppress(FileNotFoundError):
                 os.unlink(f"{self._path}.lock")  # from a killed git; only ralph writes this index
-            try:
-                self._copy_index_file()
+            with suppress(FileNotFoundError, GitError):
+                times = os.stat(source)
+                write_file(self._path, read_given(source, MAX_INDEX))
+                # Git trusts a file that is older than its index: a newer copy would hide edits made in the same moment.
+                os.utime(self._path, ns=(times.st_atime_ns, times.st_mtime_ns))
                 self._prepare()
-            except (FileNotFoundError, GitError):  # there is none, or it is split or broken: git reads all files
-                with suppress(FileNotFoundError):
-                    os.unlink(self._path)
-                self.run("read-tree", self.git.resolve("HEAD") or "--empty")
-                self._prepare()
+                return
+            # There is no index, or it is split or broken. Start from HEAD: git reads all files then.
+            with suppress(FileNotFoundError):
+                os.unlink(self._path)
+            self.run("read-tree", self.git.resolve("HEAD") or "--empty")
+            self._prepare()
         except OSError as error:
             raise cannot_write(self._path, error) from None
-
-    def _copy_index_file(self) -> None:
-        source = os.path.join(self.git.git_dir, "index")
-        times = os.stat(source)
-        try:
-            content = read_given(source, MAX_INDEX)
-        except OSError as error:
-            if error.errno == errno.ENOENT:
-                raise
-            raise GitError(f"{source} is not an index: {error.strerror}", "remove it: git makes a new one") from None
-        write_file(self._path, content)
-        # Git trusts an entry that is older than its index: a younger copy would hide edits made in the same moment.
-        os.utime(self._path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
     def _prepare(self) -> None:
         """Drop ralph's run data from the copy, find submodules, and clear flags that hide changes.
@@ -180,7 +168,7 @@ class PrivateIndex:
         """
         rows = [row.partition(b"\t") for row in self.run("ls-files", "-v", "--stage", "-z").split(b"\0")[:-1]]
         if any(about[:1] in b"Ss" for about, _, _ in rows):
-            self._options = ("-c", "core.sparseCheckout=true")  # leave out files that a sparse checkout does not have
+            self._options = ("-c", "core.sparseCheckout=true")  # files outside a sparse checkout are not deleted
         self._submodules = [path for about, _, path in rows if about[2:].startswith(GITLINK)]
         if data := [path for _, _, path in rows if is_run_data(path)]:
             self._change_entries("--force-remove", data)
@@ -191,14 +179,9 @@ class PrivateIndex:
         self.run("update-index", option, "-z", "--stdin", stdin=b"\0".join([*paths, b""]))
 
     def _status(self) -> GitStatus:
-        now = time.monotonic()
-        is_fresh = now - self._refreshed_at < REFRESH_INTERVAL
-        if not is_fresh:
-            self._refreshed_at = now
-        lock = ("--no-optional-locks",) if is_fresh else ()
         scope = ("--", *self.git.scope) if self.git.scope else ()
         head = self.git.resolve("HEAD")
-        seen = parse_status(self.run(*lock, *STATUS, *scope, head=head), self.git.time_left)
+        seen = parse_status(self.run(*STATUS, *scope, head=head))
         seen.head = head
         seen.nested = sorted({*seen.nested, *self._submodules})
         return seen
@@ -219,8 +202,8 @@ class PrivateIndex:
                     self.new_nested.append(folder)
 
     def _add(self, changes: dict[bytes, bytes]) -> tuple[str, list[bytes]]:
-        """Return the tree with these changes, and the files that git cannot read."""
-        # Files that are gone because a link replaced their folder go with the folder: git refuses to look behind it.
+        """Add these changes to the index; return its tree, and the files that git cannot read."""
+        # If a link has replaced a folder, the files in that folder go with it: git refuses to look behind a link.
         paths = [path for path, mode in changes.items() if mode != GONE or not changes.keys() & folders_to(path)]
         unreadable = self._update(paths) if paths else []
         if changes or not self._tree:
@@ -228,27 +211,25 @@ class PrivateIndex:
         return self._tree, unreadable
 
     def _fitting(self, seen: GitStatus) -> dict[bytes, bytes]:
-        """Return the new files that fit into MAX_NEW_FILES. Those in the latest tree come first, or a tree would
-        change without any file changing."""
-        sizes = {path: size for path, size in self._sizes.items() if path in seen.taken}
-        room = MAX_NEW_FILES - sum(sizes.values())
-        for path in interruptible(sorted(seen.new, key=lambda path: path not in self._sizes), self.git.time_left):
+        """Return the new files that are small enough for the tree."""
+        room = MAX_NEW_FILES - sum(size for size in map(self._size, seen.indexed) if size <= BIG_FILE)
+        fitting = {}
+        # Files that are in the index already come first: otherwise the tree could change without a file changing.
+        for path, mode in sorted(seen.new.items(), key=lambda item: item[1] == UNKNOWN):
             size = self._size(path)
             if size <= min(BIG_FILE, room):
                 room -= size
-                sizes[path] = size
-        self._sizes = sizes
-        return {path: mode for path, mode in seen.new.items() if path in sizes}
+                fitting[path] = mode
+        return fitting
 
     def _size(self, path: bytes) -> int:
         try:
             return os.lstat(self._place(path)).st_size
         except OSError:
-            return 0  # git will say what is wrong
+            return 0  # git will report what is wrong
 
     def _update(self, paths: list[bytes]) -> list[bytes]:
         """Bring the index up to date with these files; return those that git cannot read."""
-        self._refreshed_at = time.monotonic()
         args = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
         unreadable: list[bytes] = []
         batches = [paths]
@@ -257,7 +238,7 @@ class PrivateIndex:
             result = self._look.at().try_run(*self._options, *args, stdin=b"\0".join(batch) + b"\0", env=self._env)
             if result.code == 0:
                 continue
-            if len(batch) > 1:  # one bad file spoils the whole call: find it by halves
+            if len(batch) > 1:  # git refuses all files because of one: find it by trying halves
                 batches += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
                 continue
             unreadable += batch
@@ -266,7 +247,7 @@ class PrivateIndex:
         return unreadable
 
     def _digest(self, left_out: list[bytes], nested: list[bytes]) -> str:
-        """Return a hash of size, time and mode of what is not in the tree; empty if everything is."""
+        """Return a hash of size, time and mode of the files that are not in the tree; empty if there are none."""
         if not left_out and not nested:
             return ""
         digest = new_hash(size=20)
@@ -282,10 +263,10 @@ class PrivateIndex:
         return os.path.join(os.fsencode(self.git.root), path)
 
 
-def parse_status(output: bytes, time_left: Callable[[], float] = lambda: 1.0) -> GitStatus:
-    """Return the files that differ from the index, from the output of `git status --porcelain=v2 -z`."""
+def parse_status(output: bytes) -> GitStatus:
+    """Parse the output of `git status --porcelain=v2 -z`."""
     seen = GitStatus()
-    for line in interruptible(output.split(b"\0"), time_left):
+    for line in output.split(b"\0"):
         match line[:2]:
             case b"? " if line.endswith(b"/"):
                 seen.nested.append(line[2:])
@@ -294,29 +275,21 @@ def parse_status(output: bytes, time_left: Callable[[], float] = lambda: 1.0) ->
             case b"u ":
                 seen.changed[line.split(b" ", 10)[10]] = UNMERGED
             case b"1 ":
-                _sort_changed(line, seen)
+                _add_changed(line, seen)
     return seen
 
 
-def interruptible(items: Iterable[bytes], time_left: Callable[[], float]) -> Iterator[bytes]:
-    """Iterate, but raise GitError if the run must end; checked every INTERRUPT_INTERVAL items."""
-    for number, item in enumerate(items):
-        if number % INTERRUPT_INTERVAL == 0 and time_left() <= 0:
-            raise GitError("the look at the workspace was cut off")
-        yield item
-
-
-def _sort_changed(line: bytes, seen: GitStatus) -> None:
+def _add_changed(line: bytes, seen: GitStatus) -> None:
     _, state, submodule, in_head, _, mode, _, _, path = line.split(b" ", 8)
     if state == b"A.":
-        seen.taken.add(path)
+        seen.indexed.add(path)
     if state[1:] == b"." or is_run_data(path):
         return
     if submodule[:1] == b"S" and submodule[2:] != b"..":
         seen.nested.append(path)
     if submodule[:2] == b"S." and state[1:] == b"M":
         return
-    # A file that HEAD does not have was added as a new one, and may have grown too big since.
+    # A file that was added as a new one may have become too big since then.
     (seen.new if in_head == GONE and mode != GONE else seen.changed)[path] = mode
 
 
@@ -327,24 +300,24 @@ def folders_to(path: bytes) -> set[bytes]:
 
 
 def is_run_data(path: bytes) -> bool:
-    """Whether ralph wrote this file while it ran."""
+    """Return whether ralph itself writes this file during a run."""
     _, inside, name = (b"/" + path).partition(b"/.ralph/")
     return bool(inside) and name.startswith(RUN_DATA)
 
 
 def tree_of(fingerprint: str) -> str:
-    """Return the git tree in a fingerprint; any other name of a tree is returned as it is."""
+    """Return the git tree in a fingerprint; the name of a tree or commit is returned as it is."""
     return fingerprint.split(":")[1] if ":" in fingerprint else fingerprint
 
 
 def head_of(fingerprint: str) -> str:
-    """Return the commit that was checked out; empty before the first one."""
+    """Return the commit in a fingerprint that was checked out; empty before the first commit."""
     head = fingerprint.split(":")[0] if ":" in fingerprint else ""
     return "" if head == NO_COMMIT else head
 
 
 def changed_at(path: bytes) -> float:
-    """Return when a file, or its name, last changed, by the kernel's clock; 0 if there is none."""
+    """Return when a file was last changed or renamed, by the kernel's clock; 0 if it doesn't exist."""
     try:
         return os.lstat(path).st_ctime
     except OSError:
@@ -352,7 +325,7 @@ def changed_at(path: bytes) -> float:
 
 
 def display_path(path: bytes) -> str:
-    """Return a path as printable text, without any secret that is part of it."""
+    """Return a path as printable text, with secrets in it redacted."""
     return _redactor()(path).decode("utf-8", "backslashreplace")
 
 
@@ -369,10 +342,10 @@ MAX_WALKED = 200_000
 
 
 def walk_fingerprint(root: str | os.PathLike[str]) -> str:
-    """Return a digest of path, size, time of change and mode of every file below `root`.
+    """Return a digest of path, size, modification time and mode of every file below `root`.
 
-    It misses edits that keep size and time, the folders `SKIPPED`, unreadable folders, what links lead to, and
-    everything after the first `MAX_WALKED` files. A new time alone counts as a change.
+    Left out are the folders `SKIPPED`, unreadable folders, the targets of links, and everything after the first
+    `MAX_WALKED` files.
     """
     digest = new_hash(size=20)
     for count, (path, seen) in enumerate(files_below(os.fsencode(root))):
@@ -385,7 +358,10 @@ def walk_fingerprint(root: str | os.PathLike[str]) -> str:
 def files_below(
     top: bytes, skipped: frozenset[str] = SKIPPED, passed: list[bytes] | None = None
 ) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Yield every file and link below `top` by its path, in a fixed order; append skipped folders to `passed`."""
+    """Yield path and status of every file and link below `top`, in a fixed order.
+
+    Folders with a name in `skipped` are not entered; their paths are appended to `passed`.
+    """
     names = {os.fsencode(name) for name in skipped}
     waiting = [b""]
     while waiting:
@@ -412,11 +388,58 @@ def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:
         return []
 
 
+# Nested repositories are folders of the working tree that have their own `.git`. Git sees such a folder as one unit and
+# saves at most the number of a commit in it, which nobody else has. If the run made the folder, its files belong to the
+# work. Once the index has one of them, git treats the folder as an ordinary one.
+
+
+def submodule_paths(git: Git) -> dict[bytes, str]:
+    """Return path and name of each submodule that `.gitmodules` declares."""
+    args = ("config", "-z", "--file", os.path.join(git.root, ".gitmodules"), "--get-regexp", r"^submodule\..*\.path$")
+    entries = (entry.partition(b"\n") for entry in git.try_run(*args).out.split(b"\0") if entry)
+    return {path: os.fsdecode(key)[len("submodule.") : -len(".path")] for key, _, path in entries}
+
+
+def gitlinks(git: Git) -> dict[bytes, str]:
+    """Return path and commit of each submodule and nested repository in the index."""
+    rows = (row.partition(b"\t") for row in git.run("ls-files", "--stage", "-z").split(b"\0"))
+    return {path: about.split()[1].decode() for about, _, path in rows if about.startswith(GITLINK)}
+
+
+def find_nested(git: Git) -> list[bytes]:
+    """Return the nested repositories with files, apart from submodules: git would not save those files."""
+    new = git.run("ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
+    found = {path.rstrip(b"/") for path in new if path.endswith(b"/")} | {*gitlinks(git)}
+    return sorted(path for path in without_submodules(git, found) if next(files_in(git, path), None))
+
+
+def without_submodules(git: Git, folders: Iterable[bytes]) -> list[bytes]:
+    """Return the folders that are repositories, apart from declared submodules and linked worktrees."""
+    there = [folder for folder in folders if os.path.isdir(os.path.join(os.fsencode(git.root), folder, b".git"))]
+    declared = submodule_paths(git) if there else {}
+    return [folder for folder in there if folder not in declared]
+
+
+def files_in(git: Git, folder: bytes) -> Iterator[list[bytes]]:
+    """Yield the files of a nested repository, then those of each repository inside it, without ignored files."""
+    inside = replace(git, root=os.path.join(git.root, os.fsdecode(folder)))
+    no_index = {"GIT_INDEX_FILE": os.path.join(git.git_dir, "ralph-no-index")}
+    out = inside.run("ls-files", "--others", "--exclude-standard", "-z", env=no_index)
+    paths = [os.path.join(folder, name) for name in out.split(b"\0")[:-1] if b"/.ralph/" not in b"/" + name]
+    files = [path for path in paths if not path.endswith(b"/")]
+    ignored = {*git.try_run("check-ignore", "--no-index", "-z", "--stdin", stdin=b"\0".join(files)).out.split(b"\0")}
+    if kept := [path for path in files if path not in ignored]:
+        yield kept
+    for path in paths:
+        if path.endswith(b"/"):
+            yield from files_in(git, path.rstrip(b"/"))
+
+
 TreeEntry = tuple[bytes, str]  # mode, and hash of the object
 
 
 def tree_with(git: Git, base: str, entries: Mapping[bytes, TreeEntry | None]) -> str:
-    """Return the tree or commit `base`, by its full hash, with these files in it; None removes one."""
+    """Return the tree of `base`, the full hash of a tree or commit, with these files in it; None removes a file."""
     lines = [
         b"%b %b\t%b" % (*(entry[0], entry[1].encode()), path) if entry else b"0 %b\t%b" % (b"0" * len(base), path)
         for path, entry in entries.items()

@@ -1,16 +1,50 @@
-"""Update refs that only ralph writes, and remove the locks that killed gits leave behind."""
+"""Retry git commands that meet a lock or a race, remove the locks of killed gits, and update ralph's refs."""
 
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from ralph.git.client import Git, git_error
-from ralph.git.layout import read_line
+from msgspec import Struct
+
+from ralph.git.client import Git, git_error, read_line
+
+
+class RetryPolicy(Struct, frozen=True):
+    """Retry until `attempts` are used up or `timeout` seconds have passed; the delay grows by `factor`."""
+
+    timeout: float = math.inf
+    attempts: int | None = None
+    delay: float = 0.0
+    factor: float = 1.0
+    max_delay: float = 5.0
+
+    def tries(self, time_left: Callable[[], float] = lambda: math.inf) -> Iterator[bool]:
+        """Yield once for each attempt, True for the last one, and sleep between attempts."""
+        began, number, delay = time.monotonic(), 0, self.delay
+        while True:
+            number += 1
+            is_late = time.monotonic() - began >= self.timeout or time_left() <= 0
+            is_last = is_late or number == self.attempts
+            yield is_last
+            if is_last:
+                return
+            time.sleep(max(0.0, min(delay, self.max_delay, time_left())))
+            delay *= self.factor
+
+
+# A ref is locked for milliseconds. A lock that stays longer belongs to a killed git: see `remove_stale`.
+LOCKED_REF = RetryPolicy(timeout=10.0, delay=0.01)
+# Two gits that update the same refs, or a worktree that is being made, get in the way of a fetch.
+FETCH_RACE = RetryPolicy(timeout=15.0, delay=0.1, factor=2.0)
+# A remote may be unreachable for a while; callers set the timeout.
+REMOTE_AWAY = RetryPolicy(delay=0.1, factor=2.0)
+# A killed git leaves a lock in ralph's own worktree, which is removed before the second attempt.
+OWN_LOCKS = RetryPolicy(attempts=2)
 
 STALE = 2.0  # seconds; git holds the lock of a ref or an index for milliseconds
-STALE_PACKED_REFS = 10.0  # seconds; git writes all refs in one or two, even if there are a million
+STALE_PACKED_REFS = 10.0  # seconds; git needs one or two to write all refs, even if there are a million
 
 
 def remove_stale_locks(git: Git, *refs: str) -> None:
@@ -20,7 +54,7 @@ def remove_stale_locks(git: Git, *refs: str) -> None:
 
 
 def remove_stale_ref_locks(git: Git, *refs: str) -> None:
-    """Remove the locks on refs that only ralph writes; make a symbolic ref an ordinary one again."""
+    """Remove the locks on refs that only ralph writes; turn a symbolic ref back into an ordinary one."""
     common = git.common_dir
     remove_stale(*(os.path.join(common, f"{ref}.lock") for ref in refs), time_left=git.time_left)
     for ref in refs:
@@ -34,9 +68,9 @@ def remove_stale_packed_refs_lock(git: Git) -> None:
 
 
 def remove_stale(*locks: str, age: float = STALE, time_left: Callable[[], float] = lambda: math.inf) -> bool:
-    """Remove locks once they are `age` seconds old, when no living git can hold them; return whether there was one.
+    """Wait until these locks are `age` seconds old, then remove them: no living git can hold them.
 
-    A lock stays if the run has no time left to wait for it.
+    Return whether there was a lock. A lock stays if the run has no time left to wait.
     """
     found = False
     for lock in locks:
@@ -65,7 +99,7 @@ def remove_reflog_links(git: Git, *refs: str) -> None:
 
 
 def update_refs(git: Git, *changes: str) -> None:
-    """Apply lines for `git update-ref --stdin` to refs that only ralph writes; a lock in the way is stale."""
+    """Run `git update-ref --stdin` with these lines. Only ralph writes these refs, so a lock on them is stale."""
     remove_reflog_links(git, *(change.split()[1] for change in changes))
     args = ("-c", "core.logAllRefUpdates=false", "update-ref", "--no-deref", "--stdin")
     lines = "".join(f"{change}\n" for change in changes).encode("utf-8", "surrogateescape")

@@ -1,7 +1,7 @@
 """Look at a repository without running anything that its settings, hooks or attributes name.
 
-Git gets a private git folder that has the repository's objects and none of its settings. A run's folder is in ralph's
-state folder, outside the workspace, and is written once; only HEAD changes.
+Git gets a private git folder with the repository's objects and none of its settings. The private folder of a run is in
+ralph's state folder, outside the workspace. It is written once; later only its HEAD changes.
 """
 
 import os
@@ -20,7 +20,7 @@ HARMLESS = frozenset({
     "core.excludesfile", "core.attributesfile", "core.autocrlf", "core.eol", "extensions.objectformat",
 })  # fmt: skip
 SHA256_DIGITS = 64
-# Nothing is fetched that is missing, and only the settings of the private folder apply.
+# Missing objects are not fetched, and only the settings of the private folder apply.
 LOOK_ENVIRONMENT = {
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_ALLOW_PROTOCOL": "none",
@@ -48,7 +48,7 @@ class PrivateGitFolder:
         self._head: str | None = None
 
     def open(self) -> None:
-        """Write the folder, unless an earlier process of this run did."""
+        """Write the folder, unless an earlier process of this run has written it."""
         self._head = None
         if os.path.exists(f"{self.folder}/config"):
             return
@@ -61,12 +61,12 @@ class PrivateGitFolder:
                 with suppress(FileNotFoundError):
                     write_file(f"{self.folder}/{name}", read_given(os.path.join(self.git.common_dir, name)))
             kept = {name: value for name, value in settings.items() if name in HARMLESS}
-            replace_file(f"{self.folder}/config", _config(kept))  # last: it says that the folder is complete
+            replace_file(f"{self.folder}/config", _config(kept))  # last, because it marks the folder as complete
         except OSError as error:
             raise cannot_write(self.folder, error) from None
 
     def at(self, head: str = "") -> Git:
-        """Return git with this commit as HEAD; without one if it is empty."""
+        """Return git with this commit as HEAD; if it is empty, there is no HEAD."""
         if head != self._head:
             try:
                 replace_file(f"{self.folder}/HEAD", _head(head))
@@ -78,7 +78,7 @@ class PrivateGitFolder:
 
 @contextmanager
 def look_at_objects(git: Git, name: str) -> Iterator[Git]:
-    """Yield a git that reads the repository's objects and nothing else of it. `name` is the hash of one of them."""
+    """Yield a git that reads only the repository's objects. `name` is the hash of any object: it shows the format."""
     kept = {"extensions.objectformat": "sha256"} if len(name) == SHA256_DIGITS else {}
     with temporary_folder() as folder:
         os.mkdir(f"{folder}/refs")  # without it, git does not take the folder for one of its own

@@ -1,7 +1,7 @@
 """Merge branches into one candidate commit, and move the target to it once the checks have passed.
 
-The candidate is made without any working tree. The target moves by compare-and-swap: only if nobody else has moved it.
-Every step can be repeated, and nothing is recorded: a branch is merged if it is in the history of the target.
+The candidate is made without a working tree. The target moves by compare-and-swap: only if nobody else has moved it.
+Every step can be repeated. No record is kept: a branch is merged if it is in the history of the target.
 """
 
 import os
@@ -13,12 +13,12 @@ from msgspec import Struct
 from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.git.client import RALPH_IDENTITY, Git, git_error, git_version
+from ralph.git.client import Git, git_error, git_version
 from ralph.git.index import TreeEntry, display_path, tree_with
-from ralph.git.locks import remove_reflog_links, remove_stale, remove_stale_ref_locks
-from ralph.git.retry import LOCKED_REF
+from ralph.git.locks import LOCKED_REF, remove_reflog_links, remove_stale, remove_stale_ref_locks
 
 OLDEST_GIT = (2, 38)  # the first with `merge-tree --write-tree`
+INTERMEDIATE = "an intermediate merge"  # message of a commit that no branch points to
 MAX_FILES = 2000  # names
 MAX_MESSAGES = 2000  # characters of git's messages about conflicts
 
@@ -43,9 +43,10 @@ class Merge(Struct, frozen=True):
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """What would be merged into `base`. `conflicts` cannot be merged with it, `empty` change nothing.
+    """A commit that merges the branches `tried` into `base`.
 
-    A branch that conflicts only with another one that is tried is in none of these: its turn comes next time.
+    `conflicts` are the branches that conflict with `base`, `empty` those that change nothing. A branch that conflicts
+    only with another branch of this candidate is in none of these: it is merged the next time.
     """
 
     base: str
@@ -56,9 +57,9 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 class Reserved(Struct, frozen=True):
-    """What no branch may change: the list, which only the gate ticks, and the settings.
+    """Files that no branch may change: the list, in which only the gate ticks tasks, and the settings.
 
-    `lists` are files or folders, `settings` files; `tick` ticks tasks in the target's own copy of the list.
+    `lists` are files or folders, `settings` are files; `tick` ticks tasks in the target's own copy of the list.
     """
 
     lists: tuple[str, ...]
@@ -73,7 +74,7 @@ def refuse_old_git(folder: str) -> None:
 
 
 def unmerged(git: Git, target: str, tips: Collection[str]) -> set[str]:
-    """Return those of the commits that are not in the history of the target."""
+    """Return the commits that are not in the history of the target."""
     if not tips:
         return set()
     asked = "".join(f"{tip}\n" for tip in tips) + f"^{target}\n"
@@ -81,7 +82,7 @@ def unmerged(git: Git, target: str, tips: Collection[str]) -> set[str]:
 
 
 def unmerged_refs(git: Git, target: str, refs: Collection[str]) -> dict[str, str]:
-    """Return those of the refs that are not in the history of the target, with the commits they point to."""
+    """Return name and commit of each ref that is not in the history of the target."""
     if not refs:
         return {}
     args = ("for-each-ref", f"--no-merged={target}", "--format=%(objectname) %(refname)", "--", *refs)
@@ -90,22 +91,22 @@ def unmerged_refs(git: Git, target: str, refs: Collection[str]) -> dict[str, str
 
 
 def changed_files(git: Git, target: str, tip: str) -> tuple[str, ...]:
-    """Return the files that a branch changed since it left the target; `**` if there are too many to name."""
+    """Return the files that a branch changed since it left the target; just `**` if there are more than MAX_FILES."""
     out = git.run("diff", "--name-only", "--no-renames", "--no-ext-diff", "-z", f"{target}...{tip}")
     names = tuple(os.fsdecode(name) for name in out.split(b"\0") if name)
     return names if len(names) <= MAX_FILES else ("**",)
 
 
 def is_merge_of(git: Git, commit: str, tip: str) -> bool:
-    """Whether a commit is a candidate that merges the branch at `tip`."""
+    """Return whether a commit is a candidate that merges the branch at `tip`."""
     result = git.try_run("rev-list", "--parents", "--max-count=1", commit, "--")
     return not result.code and tip in result.out.decode().split()[2:]
 
 
 def contribution(git: Git, tip: str, merge: str) -> tuple[str, str] | None:
-    """Return the range of a branch that was merged by the commit `merge`: where it left the target, and its tip.
+    """Return the range of a merged branch: the commit where it left the target, and its tip.
 
-    None if the commits are not in this repository.
+    `merge` is the commit that merged it. None if the commits are not in this repository.
     """
     result = git.try_run("merge-base", f"{merge}^1", tip)
     return (result.out.decode().strip(), tip) if not result.code else None
@@ -128,7 +129,7 @@ def merge_commits(git: Git, ours: str, theirs: str) -> Merge:
 
 
 def make_candidate(git: Git, base: str, branches: Sequence[Branch], reserved: Reserved, work: str) -> Candidate:
-    """Make one commit on `base` that merges as many of the branches as go together, in their order."""
+    """Make one commit on `base` that merges the branches in their order, without those that conflict."""
     ours, tree = base, _tree_of(git, base)
     own = _entries(git, base, (*reserved.lists, *reserved.settings))
     last = branches[-1].key if branches else ""
@@ -147,17 +148,17 @@ def make_candidate(git: Git, base: str, branches: Sequence[Branch], reserved: Re
         else:
             tried.append(branch)
             tree = merge.tree
-            ours = _commit(git, tree, (ours, theirs)) if branch.key != last else ours
+            ours = git.commit_tree(tree, (ours, theirs), INTERMEDIATE) if branch.key != last else ours
     if not tried:
         return Candidate(base=base, conflicts=conflicts, empty=tuple(empty))
     tree = _tick(git, tree, own, reserved, [branch.key for branch in tried])
     parents = (base, *(branch.tip for branch in tried))
-    commit = commit_merge(git, tree, parents, _message(tried, work))
+    commit = git.commit_tree(tree, parents, _message(tried, work), git.identity())
     return Candidate(base=base, commit=commit, tried=tuple(tried), conflicts=conflicts, empty=tuple(empty))
 
 
 def _without_reserved(git: Git, branch: Branch, own: Mapping[bytes, TreeEntry], reserved: Reserved) -> str:
-    """Return the branch without its changes to the list and the settings: they do not count, and must not conflict."""
+    """Return the branch without its changes to the list and the settings: they are not merged and must not conflict."""
     roots = (*reserved.lists, *reserved.settings)
     if not any(_is_below(name, roots) for name in branch.files):
         return branch.tip
@@ -172,7 +173,7 @@ def with_files_of(git: Git, tip: str, base: str, paths: Sequence[str]) -> str:
 def _with_entries(git: Git, tip: str, own: Mapping[bytes, TreeEntry], roots: Sequence[str]) -> str:
     theirs = _entries(git, tip, roots)
     entries = {path: own.get(path) for path in {*theirs, *own} if theirs.get(path) != own.get(path)}
-    return _commit(git, tree_with(git, tip, entries), (tip,)) if entries else tip
+    return git.commit_tree(tree_with(git, tip, entries), (tip,), INTERMEDIATE) if entries else tip
 
 
 def _is_below(name: str, roots: Sequence[str]) -> bool:
@@ -210,31 +211,13 @@ def _tree_of(git: Git, commit: str) -> str:
     return git.run("rev-parse", f"{commit}^{{tree}}").decode().strip()
 
 
-def _commit(git: Git, tree: str, parents: Sequence[str], message: str = "an intermediate merge") -> str:
-    args, data = _commit_tree(tree, parents, message)
-    return git.run(*args, stdin=data, env=RALPH_IDENTITY).decode().strip()
-
-
-def _commit_tree(tree: str, parents: Sequence[str], message: str) -> tuple[list[str], bytes]:
-    """Return arguments and stdin of `git commit-tree`."""
-    args = [word for parent in dict.fromkeys(parents) for word in ("-p", parent)]
-    return ["commit-tree", tree, *args], message.encode("utf-8", "replace").replace(b"\0", b"")
-
-
-def commit_merge(git: Git, tree: str, parents: Sequence[str], message: str) -> str:
-    """Commit a tree in the user's name if git knows it without guessing, else in ralph's."""
-    args, data = _commit_tree(tree, parents, message)
-    result = git.try_run("-c", "user.useConfigOnly=true", *args, stdin=data)
-    return _commit(git, tree, parents, message) if result.code else result.out.decode().strip()
-
-
 def has_same_files(git: Git, one: str, other: str) -> bool:
     return _tree_of(git, one) == _tree_of(git, other)
 
 
 def commit_nothing(git: Git, tip: str, message: str) -> str:
-    """Return a commit on `tip` that changes no file: others see that the branch has moved."""
-    return _commit(git, _tree_of(git, tip), (tip,), message)
+    """Return a commit on `tip` that changes no file: it shows others that the branch has moved."""
+    return git.commit_tree(_tree_of(git, tip), (tip,), message)
 
 
 def _message(tried: Sequence[Branch], work: str) -> str:
@@ -245,7 +228,7 @@ def _message(tried: Sequence[Branch], work: str) -> str:
         lines = [f"Merge {len(tried)} tasks: {keys}", "", *(f"- {one_line(branch.title, 100)}" for branch in tried), ""]
     closing = [branch.closing for branch in tried if branch.closing]
     tasks = [f"Ralph-Task: {branch.key}" for branch in tried]
-    # In a separate paragraph: otherwise git does not recognise the trailers.
+    # Git recognises trailers only in a separate paragraph.
     return "\n".join([*lines, *([*closing, ""] if closing else []), *tasks, f"Ralph-Work: {work}", ""])
 
 
@@ -255,7 +238,7 @@ Moved = Literal["moved", "lost"]
 def move_target(git: Git, ref: str, new: str, old: str) -> Moved:
     """Move a ref from `old` to `new` by compare-and-swap; "lost" if somebody else has moved it.
 
-    A stale lock looks the same by its exit code, so ask the ref itself, and remove the lock once nobody can hold it.
+    Git's exit code is the same if the ref is locked, so this asks where the ref is, and removes a stale lock.
     """
     args = ("update-ref", "--no-deref", "--create-reflog", "-m", "ralph: merge", ref, new, old)
     for is_last in LOCKED_REF.tries():
@@ -278,7 +261,7 @@ def delete_branches(git: Git, tips: Mapping[str, str]) -> None:
     here = {name: tip for name, tip in tips.items() if git.resolve(f"refs/heads/{name}") == tip}
     if here and not _try_delete(git, here):
         remove_stale_ref_locks(git, *(f"refs/heads/{name}" for name in here))
-        for name, tip in here.items():  # one of them may have moved: delete the others anyway
+        for name, tip in here.items():  # if one of them has moved, delete the others
             _try_delete(git, {name: tip})
 
 
@@ -288,7 +271,7 @@ def _try_delete(git: Git, tips: Mapping[str, str]) -> bool:
 
 
 def files_with_markers(git: Git, commit: str, files: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the files that contain conflict markers."""
+    """Return the files of a commit that contain conflict markers."""
     if not files:
         return ()
     args = ("grep", "-l", "-z", "--full-name", "-I", "-E", "^(<<<<<<<|>>>>>>>) ", commit, "--", *files)

@@ -1,7 +1,7 @@
 """Protected files: copied when a run starts, compared after each turn, and restored if the agent changed them.
 
-Works without git. The copies are kept outside the workspace, where an agent that cleans up does not remove them. What
-the agent put in the place of a protected file is moved aside, so nothing is lost.
+This works without git. The copies are outside the workspace, so that an agent that cleans up does not remove them. The
+agent's versions of protected files are moved aside, so that nothing is lost.
 """
 
 import os
@@ -30,14 +30,13 @@ RUNNER_FILES = (
     *("phpunit.xml*", "Pest.php", ".rspec", "spec_helper.rb", "rails_helper.rb", "test_helper.rb", "test_helper.exs"),
     *("junit-platform.properties", "testng.xml", "bunfig.toml", "deno.json*", "Makefile", "justfile"),
 )
-"""Files that change how other tests run. New ones are refused where files are protected."""
+"""Files that change how other tests run. A new file with such a name is refused if it matches a protected pattern."""
 
-# A file that changed this recently may change again without a new time stamp.
-RECENT_NS = 100_000_000
+RECENT_NS = 100_000_000  # a file that changed less than this ago may change again without a new time stamp
 
 
 class ProtectedFile(Struct, frozen=True):
-    """A protected file or link as it was when the run started. A file of another `size` differs and is not read."""
+    """A protected file or link as it was when the run started."""
 
     path: bytes
     mode: int
@@ -48,9 +47,9 @@ class ProtectedFile(Struct, frozen=True):
 class Protected:
     """The files that match `globs`.
 
-    New files may be added, unless ralph `refuses_new` or they change how other tests run. `store` holds the copies,
-    which are taken when the run starts and used again each time it is resumed. `aside` is where the agent's versions
-    go. `wants_end` is asked while large files are read.
+    The agent may add new files, unless it `refuses_new` or they change how other tests run. `store` is the folder of
+    the copies, which are made when the run starts and used again when it is resumed. The agent's versions are moved to
+    the folder `aside`. Reading large files ends with an error once `wants_end` returns True.
     """
 
     def __init__(
@@ -66,11 +65,11 @@ class Protected:
         self._root = os.fsencode(os.path.realpath(root))
         self._globs = [parse_glob(text) for text in globs]
         self._store, self._aside, self._refuses_new = store, aside, refuses_new
-        self.aside = ""  # where `restore` moved the agent's versions most recently
+        self.aside = ""  # where the last `restore` moved the agent's versions
         self._wants_end = wants_end
         self._stamps: dict[bytes, Stamp] = {}
         self._kept: dict[bytes, ProtectedFile] = {}
-        self._skipped: set[bytes] = set()  # folders that were not entered
+        self._skipped: set[bytes] = set()  # folders of libraries and caches that were not entered
 
     def keep(self) -> None:
         """Copy the files, unless the run has done so already."""
@@ -79,14 +78,14 @@ class Protected:
 
     @property
     def unmatched(self) -> tuple[str, ...]:
-        """The patterns that match no file yet: perhaps mistyped."""
+        """The patterns that match no file: perhaps a typing error."""
         paths = [os.fsdecode(path) for path in self._kept]
         wanted = [glob for glob in self._globs if not glob.is_exception]
         return tuple(glob.text for glob in wanted if not any(map(glob.pattern.fullmatch, paths)))
 
     @property
     def uncovered(self) -> tuple[str, ...]:
-        """Folders of libraries and caches that the patterns match, but that are only protected if they are named."""
+        """Folders of libraries and caches that match, but are not protected because no pattern names them."""
         known = {os.fsencode(name) for name in (LIBRARIES | CACHES) - {"__pycache__"}}
         met = {path.rstrip(b"/") for path in self._skipped if path.rstrip(b"/").rpartition(b"/")[2] in known}
         named = {os.fsencode(glob.start) for glob in self._globs}
@@ -102,12 +101,8 @@ class Protected:
     def covers(self, path: str) -> bool:
         return os.fsencode(path) in self._kept
 
-    def touched(self) -> tuple[str, ...]:
-        """Return the protected files that were changed or deleted, and new files that are refused."""
-        return tuple(display_path(path) for path in self._differences())
-
     def restore(self) -> tuple[str, ...]:
-        """Restore what was touched, and return the names."""
+        """Restore protected files, and remove new files that are refused; return the names of both."""
         differences = self._differences()
         try:
             if differences:
@@ -122,14 +117,14 @@ class Protected:
         return tuple(map(display_path, differences))
 
     def watch(self) -> Callable[[], tuple[str, ...]]:
-        """Start watching the files; the returned function ends it, restores them, and names those that changed.
+        """Start watching the files; the returned function restores them and names those that changed meanwhile.
 
-        Time stamps also show a change that was undone in between: a program cannot set the change time of a file.
+        It compares time stamps, so it also notices a change that was undone: no program can set a file's change time.
         """
-        before = {path: stamp(info) for path, info in self._find() if self._is_guarded(path)}
+        before = {path: stamp(info) for path, info in self._guarded().items()}
 
         def changed() -> tuple[str, ...]:
-            now = {path: stamp(info) for path, info in self._find() if self._is_guarded(path)}
+            now = {path: stamp(info) for path, info in self._guarded().items()}
             paths = {path for path in {*before, *now} if before.get(path) != now.get(path)}
             if paths:
                 self.restore()
@@ -138,13 +133,18 @@ class Protected:
         return changed
 
     def _differences(self) -> list[bytes]:
-        found = {path: info for path, info in self._find() if self._is_guarded(path)}
+        """Return the protected files that were changed or deleted, and the new files that are refused."""
+        found = self._guarded()
         same = {path for path, info in found.items() if path in self._kept and self._is_same(self._kept[path], info)}
         return sorted({*found, *self._kept} - same)
 
-    def _is_guarded(self, path: bytes) -> bool:
-        """Return whether a file may not be there or not be changed: it is protected, or new and refused."""
-        if self._refuses_new or path in self._kept or any(glob.names(os.fsdecode(path)) for glob in self._globs):
+    def _guarded(self) -> dict[bytes, os.stat_result]:
+        """Return the existing files that are protected, or refused because they are new."""
+        return {path: info for path, info in self._find() if path in self._kept or self._is_refused(path)}
+
+    def _is_refused(self, path: bytes) -> bool:
+        """Return whether a new file may not be added here."""
+        if self._refuses_new or any(glob.names(os.fsdecode(path)) for glob in self._globs):
             return True
         folder, _, name = path.rpartition(b"/")
         if name == b"__init__.py":  # it runs before the tests next to it
@@ -152,7 +152,7 @@ class Protected:
         return any(fnmatchcase(os.fsdecode(name), pattern) for pattern in RUNNER_FILES)
 
     def _find(self) -> Iterator[tuple[bytes, os.stat_result]]:
-        """Find every file that the patterns match now. Does not enter folders behind links."""
+        """Yield every file that matches the patterns now. Folders behind links are not entered."""
         for start in sorted({os.fsencode(glob.start) for glob in self._globs if not glob.is_exception}):
             for path, info in self._walk(start):
                 is_file = stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)
@@ -187,7 +187,7 @@ class Protected:
         return True
 
     def _remember_stamp(self, path: bytes, info: os.stat_result) -> None:
-        """Trust the time stamps of this file from now on, instead of reading it, unless it has just changed."""
+        """Remember a file's time stamp: while it stays the same, the file need not be read again."""
         if time.time_ns() - info.st_ctime_ns > RECENT_NS:
             self._stamps[path] = stamp(info)
 
@@ -244,12 +244,12 @@ class Protected:
         if stat.S_ISLNK(kept.mode):
             os.symlink(read_file(copy), place)
             return
-        # Not copy2: a new time makes build tools rebuild what they made from the agent's version.
+        # Not copy2: a new time makes build tools rebuild what they built from the agent's version.
         shutil.copyfile(copy, place)
         os.chmod(place, stat.S_IMODE(kept.mode))
 
     def _move_aside(self, paths: list[bytes]) -> None:
-        """Move away what is at these paths, or blocks the way to them (a link or a file instead of a folder)."""
+        """Move away what is at these paths, or a link or file where a folder on the way to them was."""
         number = 1
         while (aside := self._aside / f"{number:03d}").exists():
             number += 1
@@ -275,7 +275,7 @@ class Protected:
 
 
 class Glob(Struct, frozen=True):
-    """A pattern as in a `.gitignore`. What it matches is at or below `start`, the part before its first wildcard."""
+    """A pattern as in a `.gitignore`. Its matches are at or below `start`, the folders before its first wildcard."""
 
     text: str
     start: str
@@ -283,7 +283,7 @@ class Glob(Struct, frozen=True):
     is_exception: bool = False
 
     def names(self, path: str) -> bool:
-        """Return whether the pattern is the name or the path of this file, without a wildcard."""
+        """Return whether the pattern is exactly the name or the path of this file."""
         return not self.is_exception and self.text.lstrip("./") in (path, path.rpartition("/")[2])
 
 
@@ -306,7 +306,7 @@ def parse_glob(text: str) -> Glob:
 
 
 def matches(globs: Sequence[Glob], path: str) -> bool:
-    """Return whether the last pattern that matches `path` is no exception. A matched folder includes its content."""
+    """Return whether the last pattern that matches `path` is not an exception. A folder's files match with it."""
     for glob in reversed(globs):
         if glob.pattern.fullmatch(path):
             return not glob.is_exception

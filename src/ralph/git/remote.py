@@ -1,4 +1,4 @@
-"""A branch on another machine that is the target: fetch it, and push to it with the user's own hooks and settings."""
+"""A target branch on a remote: fetch it, and push to it with the user's own hooks and settings."""
 
 import os
 import time
@@ -12,29 +12,25 @@ from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.files import acquire_lock, read_given, remove_tree
 from ralph.git.client import Git, GitResult, GitTimeout, git_error
-from ralph.git.locks import STALE_PACKED_REFS
-from ralph.git.retry import FETCH_RACE, REMOTE_AWAY
+from ralph.git.locks import FETCH_RACE, REMOTE_AWAY, STALE_PACKED_REFS
 
-# Only the refs that are named: no tags, no submodules, no record for `git pull`, no packing while a run is running.
+# Fetch only the named refs: no tags, no submodules. Write no record for `git pull`, and don't repack during a run.
 FETCH_OPTIONS = ("--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance", "--prune")
 
-
-# Hooks run what is in the project: npm scripts, pre-commit, linters. After a sandboxed run the agent wrote that, and a
-# push is the one thing that runs outside the sandbox, because it needs the user's keys.
+# Hooks run what is in the project: npm scripts, pre-commit, linters. A sandboxed agent may have changed that, and a
+# push runs outside the sandbox, because it needs the user's keys.
 NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
 
 
 def skipped_push_hook(git: Git) -> str:
     """Return the notice for a push without the user's pre-push hook; empty if there is no such hook."""
-    result = git.as_user().try_run("rev-parse", "--git-path", "hooks/pre-push")
-    path = os.path.join(git.root, os.fsdecode(result.out).strip())
-    if result.code or not os.access(path, os.X_OK):
+    if not git.has_hook("pre-push"):
         return ""
     return "the pre-push hook is skipped: it would run code that the agent can change outside the sandbox"
 
 
 class Remote(Struct, frozen=True):
-    """A branch of a remote. `ref` is what is known of it here.
+    """A branch of a remote. `ref` points to the branch's commit at the last fetch.
 
     `runs_hooks` is False for the work of sandboxed agents: see `NO_HOOKS`.
     """
@@ -48,9 +44,9 @@ class Remote(Struct, frozen=True):
         return f"refs/remotes/{self.name}/{self.branch}"
 
     def fetch(self, git: Git, below: str = "", timeout: float = 0.0) -> None:
-        """Fetch the target, and the branches whose names begin with `below`, one fetch at a time.
+        """Fetch the target, and the branches whose names begin with `below`.
 
-        Races with other gits are retried; an unreachable remote for `timeout` seconds.
+        Races with other gits are retried. An unreachable remote is retried for `timeout` seconds.
         """
         specs = [f"+refs/heads/{self.branch}:{self.ref}"]
         specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
@@ -71,9 +67,9 @@ class Remote(Struct, frozen=True):
         raise git_error(("fetch",), result, f"cannot fetch {self.branch} from {self.name}")
 
     def branch_tips(self, git: Git, names: Collection[str], timeout: float = 0.0) -> dict[str, str]:
-        """Ask the remote for the commits of these branches; empty for those that it does not have.
+        """Ask the remote for the commits of these branches; empty for a branch that it does not have.
 
-        An unreachable remote is asked again for `timeout` seconds.
+        An unreachable remote is retried for `timeout` seconds.
         """
         args = ("ls-remote", self.name, *(f"refs/heads/{name}" for name in names))
         for _ in replace(REMOTE_AWAY, timeout=timeout).tries():
@@ -89,14 +85,14 @@ class Remote(Struct, frozen=True):
         return {name: found[name] for name in names}
 
     def last_known(self, git: Git, names: Collection[str]) -> dict[str, str]:
-        """Return the commits that these branches had at the last fetch."""
+        """Return the commit that each of these branches had at the last fetch."""
         return {name: git.resolve(f"refs/remotes/{self.name}/{name}") for name in names}
 
     def push(self, git: Git, new: str, old: str, branches: Mapping[str, str], *, removes: bool = True) -> GitResult:
-        """Move the target and remove the branch of each task with it: all or nothing, and only if all are as expected.
+        """Move the target from `old` to `new` and remove the branches of its tasks, in one transaction.
 
-        `branches` maps each branch to the commit that the remote has, or "". A lease on a ref that stays is only
-        compared with what the server said at the beginning; so the branches go, or, if the server `removes` none, move.
+        `branches` maps each branch to the commit that the remote should have, or "". Nothing changes if one of them
+        has moved. Git checks that only for refs that the push changes: if the server `removes` no branches, they move.
         """
         expected = {self.branch: old, **branches}
         leases = [f"--force-with-lease=refs/heads/{name}:{commit}" for name, commit in expected.items()]
@@ -107,14 +103,14 @@ class Remote(Struct, frozen=True):
     def push_branch(self, git: Git, branch: str, new: str, old: str) -> GitResult:
         """Move one branch of the remote from `old` to `new`; `old` is empty for a new branch.
 
-        Without negotiation git would send a new branch's whole history if the target there is not known here.
+        Negotiation keeps git from sending the whole history of a new branch if the remote's target is not known here.
         """
         negotiate = () if old else ("-c", "push.negotiate=true")
         lease = f"--force-with-lease=refs/heads/{branch}:{old}"
         return self._push(git, "-q", lease, self.name, f"{new}:refs/heads/{branch}", options=negotiate)
 
     def delete(self, git: Git, branches: Mapping[str, str]) -> None:
-        """Delete merged branches from the remote, if they still are at these commits."""
+        """Delete merged branches from the remote if they are still at these commits."""
         if branches:
             leases = [f"--force-with-lease=refs/heads/{name}:{commit}" for name, commit in branches.items()]
             self._push(git, "-q", *leases, self.name, *(f":refs/heads/{name}" for name in branches))
@@ -124,7 +120,7 @@ class Remote(Struct, frozen=True):
 
 
 def _run(git: Git, *args: str) -> GitResult:
-    """Run git as the user would: hooks such as that of LFS must run. A hanging remote is a failed command."""
+    """Run git as the user would: hooks such as that of git-lfs must run. A timeout is returned as a failure."""
     try:
         return git.as_user().try_run(*args)
     except GitTimeout as error:
@@ -132,7 +128,7 @@ def _run(git: Git, *args: str) -> GitResult:
 
 
 def _remove_half_made_worktrees(git: Git) -> None:
-    """Remove what a killed `git worktree add` left: until it is gone, nothing can be fetched."""
+    """Remove what a killed `git worktree add` left behind: it makes every fetch fail."""
     folder = os.path.join(git.common_dir, "worktrees")
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         head = os.path.join(folder, name, "HEAD")
@@ -153,7 +149,7 @@ def _fetch_lock(git: Git) -> Iterator[None]:
 
 
 def push_refusal(result: GitResult) -> str:
-    """Return why a remote refused a push, in its own words if it has some."""
+    """Return why a remote refused a push: its own message if there is one."""
     lines = [line.strip() for line in result.error.splitlines()]
     remote = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")]
     remote = [line for line in remote if line] or [

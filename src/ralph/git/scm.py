@@ -1,4 +1,4 @@
-"""Version-control tasks of the settings, such as `commit` and `push`. Each is one command: words, never a shell line.
+"""The tasks of the setting `scm`, such as `commit` and `push`. Each is one command, which no shell interprets.
 
 Commands run as the user would type them, so their hooks and settings apply.
 """
@@ -14,28 +14,26 @@ from msgspec import Struct
 from ralph.core.text import clean, head, one_line, shell_words, tail
 from ralph.errors import UserError
 from ralph.files import open_fresh, read_given
-from ralph.git.client import Env, Git, find_git, git_at, is_led_elsewhere, user_environment
-from ralph.git.index import MAX_INDEX, folders_to
-from ralph.git.nested import files_in
+from ralph.git.client import Env, Git, find_git, git_at, is_led_elsewhere, require_git, user_environment
+from ralph.git.index import MAX_INDEX, files_in, folders_to
 from ralph.process.deadline import Cancelled, Deadline
 from ralph.process.process import Process
 from ralph.process.program import Command
 from ralph.store.folder import cannot_write
 
-ADD_ALL = ("add", "--all", "--ignore-errors", "--")
 EXCLUDE_RALPH = ":(top,exclude,glob)**/.ralph/**"
+# How programs other than git commit everything, including new files.
 COMMIT = ("commit", "-am")
-# These have no `-a`; this is how each of them commits everything, new files included.
 OTHER_COMMITS = {"hg": ("commit", "--addremove", "-m"), "jj": ("commit", "-m"), "sl": ("commit", "--addremove", "-m")}
 NOTHING_NEW = "nothing to commit"
 _COMMITTED = re.compile(r"\[.{1,200} [0-9a-f]{4,40}\] ")  # git's line about a new commit
 TASK_TIMEOUT = 1800.0  # seconds
 MAX_OUTPUT = 8000  # characters kept of a command's output
-STOPPED = 124  # the exit code of a command that was stopped, as `timeout` has it; git has none like it
+STOPPED = 124  # the exit code for a command that was stopped, as of `timeout`; git itself never uses it
 
 
 class Result(Struct, frozen=True):
-    """How a task went, with a few lines of `detail`. `was_stopped`: do not try again."""
+    """How a task went, with a few lines of `detail`. A task that `was_stopped` must not be tried again."""
 
     task: str
     ok: bool
@@ -58,7 +56,7 @@ Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], CommandResult]
 def run_unattended(
     argv: tuple[str, ...], folder: Path, env: Mapping[str, str], deadline: Deadline | None = None
 ) -> CommandResult:
-    """Run a command without a keeper, for commands that do not belong to a run; it cannot prompt."""
+    """Run a command that does not belong to a run, without a keeper. It cannot prompt."""
     try:
         with Process(Command(argv=argv, env=env, cwd=str(folder)), deadline=deadline) as process:
             out = process.output(TASK_TIMEOUT, latest=4 * MAX_OUTPUT)
@@ -73,7 +71,7 @@ def run_unattended(
 
 
 def run_tasks(command: str, tasks: Sequence[str], run_one: Callable[[str], Result]) -> Iterator[Result]:
-    """Run the tasks in order, up to the first that fails: a push after a failed commit would push something else."""
+    """Run the tasks in order until a task fails: a push after a failed commit would push something else."""
     for line in (command, *tasks):
         parse_command(line)  # a mistake in the settings is not a failed task
     for task in tasks:
@@ -97,10 +95,10 @@ def run_task(
     only: Sequence[bytes] | None = None,
     nested: Sequence[bytes] = (),
 ) -> Result:
-    """Run one task: `commit` with the message, anything else (`push`, `push origin main`) as it is written.
+    """Run one task: `commit` with the message, any other (`push`, `push origin main`) as it is written.
 
-    A git commit contains `only` these files, if given. `git` is the repository in which the run began, `nested` are the
-    nested repositories in it whose files are part of the work.
+    `only` limits a git commit to these files. `git` is the repository in which the run began. `nested` are nested
+    repositories in it whose files are part of the work.
     """
     program = parse_command(command)
     name = Path(program[0]).stem.lower()
@@ -131,50 +129,69 @@ def commit_with_git(
     without: Collection[bytes] = (),
     nested: Sequence[bytes] = (),
 ) -> Result:
-    """Commit everything, new files included except those in `without`, or `only` these files.
+    """Commit everything, including new files except those in `without`. With `only`, commit only these files.
 
-    Having nothing to commit is a success. `git` is the repository in which it must be, `nested` are the nested
-    repositories in it whose files are part of the work.
+    The result is also a success if there is nothing to commit. `git` is the repository in which the run began. `nested`
+    are nested repositories in it whose files are part of the work.
     """
-    found = git
-    with suppress(UserError):  # git itself is about to say what is wrong
-        found = git or find_git(folder)
-    if found and (obstacle := _obstacle(found, folder, program)):
+    found = git or require_git(folder)
+    if obstacle := _obstacle(found, folder, program):
         return Result("commit", False, obstacle)
-    env = user_environment() | dict(env or {})
-    commit = (*program, *COMMIT, _as_argument(message), "--cleanup=whitespace", *flags)
-    if found and nested:
-        _enter_nested(found, nested, program, lambda args: run(args, Path(found.root), env))
-    if found and only is not None:
-        return _commit_only(found, only, program, message, run=lambda args: run(args, Path(found.root), env))
-    # The whole repository, but not a whole home folder.
-    scope = (found and found.scope) or (":(top)",)
-    add = (*program, *ADD_ALL, *scope, EXCLUDE_RALPH)
-    added = run(add, folder, env)
-    if added.code and found and not added.was_stopped and (unborn := _nested_without_commit(found)):
-        added = run((*add, *(f":(top,exclude,literal){os.fsdecode(path)}" for path in unborn)), folder, env)
-    if added.was_stopped:  # what hangs here, a filter, hangs in everything that follows
+    environment = user_environment() | dict(env or {})
+
+    def run_git(*args: str) -> CommandResult:
+        return run((*program, *args), Path(found.root), environment)
+
+    _enter_nested(found, nested, run_git)
+    added = _add_all(found, run_git) if only is None else _add_only(found, only, run_git)
+    if added.was_stopped:  # what hangs here, such as a filter, would hang in the commit as well
         return Result("commit", False, _summary(added), was_stopped=True)
-    if found and without:
+    if without:
         _unstage_new(found, without)
-    done = run(commit, folder, env)
-    if done.code == 0:
-        return Result("commit", True, _summary(done) + _not_added(added))
-    status = run((*program, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty"), folder, env)
-    changes = [line for line in status.output.splitlines() if not line.startswith("warning: ")]
-    if status.code == 0 and not any(changes):  # but files that could not be added, on a full disk, are something
-        return _nothing_new(added)
-    return Result("commit", False, _summary(done) or _summary(added), was_stopped=done.was_stopped)
+    since_head = ("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD", "--")
+    staged = {*found.run(*(since_head if found.resolve("HEAD") else ("ls-files", "-z"))).split(b"\0")} - {b""}
+    chosen = staged if only is None else staged & {*only}
+    if not chosen:
+        return Result("commit", added.code == 0, _summary(added) if added.code else NOTHING_NEW)
+    commit = ("commit", "-m", _as_argument(message), "--cleanup=whitespace", *flags)
+    if chosen == staged:
+        done = run_git(*commit)
+    else:
+        done = _with_paths(found, sorted(chosen), lambda *args: run_git(*commit, "--only", *args))
+    if done.code:
+        return Result("commit", False, _summary(done), was_stopped=done.was_stopped)
+    not_added = f"\nnot everything could be added: {_summary(added)}" if added.code else ""
+    return Result("commit", True, _summary(done) + not_added)
+
+
+def _add_all(git: Git, run_git: Callable[..., CommandResult]) -> CommandResult:
+    """Stage everything in the repository, or in the workspace if the repository contains the home folder."""
+    scope = git.scope or (":(top)",)
+    updated = run_git("add", "--update", "--ignore-errors", "--", *scope)  # tracked files, also below .ralph
+    if updated.was_stopped:
+        return updated
+    add = ("add", "--all", "--ignore-errors", "--", *scope, EXCLUDE_RALPH)
+    added = run_git(*add)
+    if added.code and not added.was_stopped and (unborn := _nested_without_commit(git)):
+        added = run_git(*add, *(f":(top,exclude,literal){os.fsdecode(path)}" for path in unborn))
+    return added
+
+
+def _add_only(git: Git, paths: Sequence[bytes], run_git: Callable[..., CommandResult]) -> CommandResult:
+    """Stage these files, or that they are gone."""
+    tracked = {*git.run("ls-files", "-z").split(b"\0")}
+    root = os.fsencode(git.root)
+    there = {path for path in paths if path in tracked or os.path.lexists(os.path.join(root, path))}
+    # If a file replaced a folder, or the other way round, adding the outer path is enough.
+    files = [path for path in there if not folders_to(path) & there]
+    if not files:
+        return CommandResult(0, "")
+    return _with_paths(git, files, lambda *args: run_git("add", "--all", "--ignore-errors", *args))
 
 
 def has_commit_hook(git: Git | None) -> bool:
     """Return whether a hook of the user's may refuse a commit."""
-    if git is None:
-        return False
-    result = git.as_user().try_run("rev-parse", "--git-path", "hooks")
-    folder = os.path.join(git.root, os.fsdecode(result.out).strip())
-    names = ("pre-commit", "commit-msg", "prepare-commit-msg")
-    return result.code == 0 and any(os.access(os.path.join(folder, name), os.X_OK) for name in names)
+    return git is not None and git.has_hook("pre-commit", "commit-msg", "prepare-commit-msg")
 
 
 def _read_index(git: Git) -> bytes | None:
@@ -185,7 +202,7 @@ def _read_index(git: Git) -> bytes | None:
 
 
 def _restore_index(git: Git, before: bytes | None) -> None:
-    """Make the index what it was before a commit that failed, unless another git is changing it."""
+    """Restore the index after a commit that failed, unless another git is changing it."""
     path = f"{git.git_dir}/index"
     with suppress(FileExistsError, FileNotFoundError):
         if before is None:
@@ -196,20 +213,11 @@ def _restore_index(git: Git, before: bytes | None) -> None:
             os.replace(f"{path}.lock", path)
 
 
-def _nothing_new(added: CommandResult | None) -> Result:
-    is_ok = not added or added.code == 0
-    return Result("commit", is_ok, NOTHING_NEW if is_ok or not added else _summary(added))
-
-
-def _not_added(added: CommandResult | None) -> str:
-    return f"\nnot everything could be added: {_summary(added)}" if added and added.code else ""
-
-
 def _obstacle(git: Git, folder: Path, program: tuple[str, ...]) -> str:
     """Return why nothing can be committed there; empty if nothing is in the way."""
-    if len(program) == 1:  # not pinned to a repository by ralph
+    if len(program) == 1:  # ralph does not pin this git to a repository
         now = None
-        with suppress(UserError):  # core.bare is an error here, and named below
+        with suppress(UserError):  # `find_git` refuses core.bare, which is reported below
             now = find_git(folder, git.deadline)
         if now and (now.root, now.git_dir) != (git.root, git.git_dir):
             return f"{folder} is now part of the repository {now.root}: restore {git.git_dir}"
@@ -220,47 +228,11 @@ def _obstacle(git: Git, folder: Path, program: tuple[str, ...]) -> str:
     return ""
 
 
-def _commit_only(
-    git: Git,
-    paths: Sequence[bytes],
-    program: tuple[str, ...],
-    message: str,
-    run: Callable[[tuple[str, ...]], CommandResult],
-) -> Result:
-    """Commit these files as they are; everything else stays as it is, including what the user has staged."""
-    commit = (*program, "commit", "-m", _as_argument(message), "--cleanup=whitespace")
-    list_file = os.path.join(git.git_dir, "ralph-paths")
-    tracked = {*git.run("ls-files", "-z").split(b"\0")}
-    root = os.fsencode(git.root)
-    there = [path for path in paths if path in tracked or os.path.lexists(os.path.join(root, path))]
-    # A path that replaced a folder, or became one, includes everything in it.
-    places = {*there}
-    files = [path for path in there if not folders_to(path) & places]
-    add = (*program, "add", "--all", "--ignore-errors")
-    added = _with_paths(files, list_file, lambda args: run((*add, *args))) if files else None
-    if added and added.was_stopped:
-        return Result("commit", False, _summary(added), was_stopped=True)
-    since_head = ("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD", "--")
-    staged = {*git.run(*(since_head if git.resolve("HEAD") else ("ls-files", "-z"))).split(b"\0")} - {b""}
-    chosen = [path for path in paths if path in staged]  # including files that an agent removed by `git rm` or `git mv`
-    if not chosen:
-        return _nothing_new(added)
-    if staged <= {*chosen}:
-        done = run(commit)
-    else:
-        done = _with_paths(chosen, list_file, lambda args: run((*commit, "--only", *args)))
-    if done.code:
-        return Result("commit", False, _summary(done))
-    return Result("commit", True, _summary(done) + _not_added(added))
-
-
-def _enter_nested(
-    git: Git, nested: Sequence[bytes], program: tuple[str, ...], run: Callable[[tuple[str, ...]], CommandResult]
-) -> None:
+def _enter_nested(git: Git, nested: Sequence[bytes], run_git: Callable[..., CommandResult]) -> None:
     """Add one file of each nested repository to the index: `git add` then adds the others like any file."""
     firsts = [files[0] for folder in nested for files in files_in(git, folder)]
     if firsts:
-        run((*program, "update-index", "--add", "--replace", "--", *map(os.fsdecode, firsts)))
+        run_git("update-index", "--add", "--replace", "--", *map(os.fsdecode, firsts))
 
 
 def _nested_without_commit(git: Git) -> list[bytes]:
@@ -271,27 +243,28 @@ def _nested_without_commit(git: Git) -> list[bytes]:
 
 
 def _unstage_new(git: Git, files: Collection[bytes]) -> None:
-    """Take those of the files out of the index that are new in it."""
+    """Remove those of the files from the index that HEAD does not have."""
     new = git.run("diff-index", "--cached", "--name-only", "--diff-filter=A", "-z", "HEAD", "--")
     if out := {*new.split(b"\0")} & {*files}:
         git.run("update-index", "--force-remove", "-z", "--stdin", stdin=b"\0".join((*out, b"")))
 
 
-def _with_paths(paths: Sequence[bytes], file: str, act: Callable[[tuple[str, ...]], CommandResult]) -> CommandResult:
-    """Pass paths to git through a file: there may be many of them, with any name."""
+def _with_paths(git: Git, paths: Sequence[bytes], act: Callable[..., CommandResult]) -> CommandResult:
+    """Call `act` with git options that name these paths in a file: there may be many of them, with any name."""
+    file = os.path.join(git.git_dir, "ralph-paths")
     try:
         with open(open_fresh(file), "wb") as stream:
             stream.write(b"".join(b":(top,literal)%b\0" % path for path in paths))
     except OSError as error:
         raise cannot_write(file, error) from None
     try:
-        return act((f"--pathspec-from-file={file}", "--pathspec-file-nul"))
+        return act(f"--pathspec-from-file={file}", "--pathspec-file-nul")
     finally:
         with suppress(OSError):
             os.unlink(file)
 
 
-# Operations that the user has not finished: a commit would conclude them, conflict markers included.
+# Files of operations that the user has not finished: a commit would conclude them, including conflict markers.
 IN_PROGRESS = {
     "MERGE_HEAD": "merge",
     "rebase-merge": "rebase",
@@ -305,16 +278,16 @@ IN_PROGRESS = {
 
 
 def operation_in_progress(git: Git) -> str:
-    """Return which operation the user has begun and not finished; empty if none."""
+    """Return the operation that the user has begun and not finished; empty if there is none."""
     for name, operation in IN_PROGRESS.items():
         if os.path.lexists(f"{git.git_dir}/{name}"):
             return operation
-    # A conflict from a stash, a patch or a switch of branches leaves no other trace.
+    # A conflict after a stash, a patch or a switch of branches leaves no such file.
     return "merge" if git.run("ls-files", "--unmerged", "-z") else ""
 
 
 def _as_argument(message: str) -> str:
-    """Drop what no program argument can contain: NUL, and halves of characters."""
+    """Remove what no program argument can contain: NUL characters and halves of surrogate pairs."""
     return message.replace("\0", "").encode("utf-8", "replace").decode()
 
 
@@ -330,9 +303,9 @@ def parse_command(line: str) -> tuple[str, ...]:
 
 
 def _summary(done: CommandResult) -> str:
-    """Return the first line of a success, or the end of what a failure printed."""
+    """Return the first line that a successful command printed, or the end of the output of a failed command."""
     if done.code == 0:
         lines = [line for line in done.output.splitlines() if line.strip() and not line.startswith("warning: ")]
-        made = (line for line in lines if _COMMITTED.match(line))  # hooks print as well
+        made = (line for line in lines if _COMMITTED.match(line))  # hooks may have printed other lines before it
         return one_line(next(made, lines[0])) if lines else ""
     return tail(done.output.strip(), 2000, "…") or f"exit code {done.code}"

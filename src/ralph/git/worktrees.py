@@ -1,8 +1,7 @@
 """ralph's own worktrees: one per isolated run, one per task of a backlog, one for the merge gate.
 
-They are in `$XDG_STATE_HOME/ralph/worktrees` (`~/.local/state/...`): not in the repository, where tools would find
-every file twice; not next to it, where ralph may not be allowed to write; not in a folder that a restart empties.
-Nobody else works in them, so locks that a killed git left there may be removed.
+They are in `$XDG_STATE_HOME/ralph/worktrees` (`~/.local/state/...`). In the repository tools would find every file
+twice; next to it ralph may not be allowed to write. Only ralph uses these worktrees, so it may remove locks there.
 """
 
 import os
@@ -25,28 +24,26 @@ from ralph.files import (
     replace_file,
     state_folder,
     temporary_folder,
-    write_file,
 )
-from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_at, git_error
-from ralph.git.included_files import copied_files
-from ralph.git.index import PrivateIndex, display_path, head_of, tree_of
-from ralph.git.layout import git_dir_of, read_line
-from ralph.git.locks import remove_stale, remove_stale_locks, update_refs
-from ralph.git.nested import files_in, find_nested, gitlinks
-from ralph.git.retry import OWN_LOCKS
+from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_at, git_dir_of, git_error, read_line
+from ralph.git.index import PrivateIndex, display_path, files_in, find_nested, gitlinks, head_of, tree_of
+from ralph.git.locks import OWN_LOCKS, remove_stale, remove_stale_locks, update_refs
 from ralph.git.scm import EXCLUDE_RALPH, Runner, commit_with_git, run_unattended
 from ralph.store.folder import is_occupied
 from ralph.store.journal import read_entries
 
-# To look into a nested repository would obey what an agent wrote into its settings.
+# Without this option git looks into nested repositories, and runs programs that their settings name.
 NOT_INTO_NESTED = ("--ignore-submodules=dirty",)
 ATTRIBUTES = ("--", ":(top,glob)**/.gitattributes")
 MAX_INDEX = 1 << 32  # bytes
 COMMIT = ("commit", "-q", "--no-verify", "--no-gpg-sign", "-m")
 
 
+COPIED_LIST = "ralph-carried"  # in the git folder of a worktree
+
+
 class Astray(UserError):
-    """An agent left a worktree in a state that cannot become a branch: a person has to look at it."""
+    """A worktree is in a state that cannot become a branch: a person has to look at it."""
 
 
 class Worktree(Struct, frozen=True):
@@ -59,7 +56,7 @@ class Worktree(Struct, frozen=True):
 
     @property
     def git(self) -> Git:
-        """Git in this worktree, pinned to the folder that the repository keeps for it, whatever its `.git` says."""
+        """Git in this worktree. Its git folder is the one that the repository names, not the one that `.git` names."""
         kept = registered_git_dir(self)
         if not kept:
             raise _another_tree(self)
@@ -88,7 +85,7 @@ def _folder() -> str:
 
 @contextmanager
 def worktree_lock(home: Git) -> Iterator[None]:
-    """While entered, no other ralph of this user makes or removes a worktree: git has races there."""
+    """Keep other ralphs of this user from making or removing worktrees meanwhile: git has races there."""
     folder = _folder()
     if os.path.commonpath((folder, home.root)) == home.root:
         raise UserError(
@@ -123,7 +120,7 @@ def checked_out_at(git: Git, branch: str) -> str:
 
 
 def create(worktree: Worktree, start: str = "HEAD") -> str:
-    """Make the worktree and its branch, or neither; return a notice for the user. Call it with `worktree_lock`."""
+    """Make the worktree and its branch, or neither; return a notice for the user. The caller holds `worktree_lock`."""
     home = worktree.home
     if not (commit := home.resolve("HEAD")):
         raise UserError("a worktree needs a commit to start from, and there is none", "commit once, then run again")
@@ -148,7 +145,7 @@ def create(worktree: Worktree, start: str = "HEAD") -> str:
 
 
 def _remove_half_made(worktree: Worktree) -> None:
-    """Remove what a failed `git worktree add` left: none of it was there before."""
+    """Remove what a failed `git worktree add` left behind."""
     with suppress(UserError):
         remove_folder(worktree)
         if tip := worktree.home.resolve(worktree.ref):
@@ -158,8 +155,8 @@ def _remove_half_made(worktree: Worktree) -> None:
 def commit_all(worktree: Worktree, message: str, runner: Runner | None = None) -> str | None:
     """Commit everything in the worktree; return the new commit, or None if there was nothing new.
 
-    It runs without the user's hooks and signature: ralph's checks decide here, and there is no one to answer a prompt.
-    The user's own apply when the branch is merged.
+    The user's hooks don't run, and the commit is not signed: ralph's checks decide here, and nobody could answer a
+    prompt. The user's hooks and signature apply when the branch is merged.
     """
     refuse_another(worktree)
     git = worktree.git
@@ -189,7 +186,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner | None = None) -
 
 
 def _move_branch_to(worktree: Worktree, git: Git, commit: str) -> None:
-    """Move the branch that the user is told to merge to `commit`: the agent may have switched branches."""
+    """Move the worktree's branch to `commit`: the agent may have committed on another branch."""
     tip = git.resolve(worktree.ref)
     if tip == commit:
         return
@@ -202,9 +199,9 @@ def _move_branch_to(worktree: Worktree, git: Git, commit: str) -> None:
 
 
 def check_out(worktree: Worktree, commit: str) -> bool:
-    """Make ralph's worktree exactly this commit, whatever a check did to its files, `.git`, HEAD or index.
+    """Make ralph's worktree exactly this commit, even if a check has changed its files, `.git`, HEAD or index.
 
-    Files that git ignores stay, such as caches. Return whether the worktree had to be made from scratch.
+    Ignored files stay, such as caches. Return whether the worktree had to be made from scratch.
     """
     kept, index = registered_git_dir(worktree), f"{worktree.path}.index"
     is_new = not kept or os.path.islink(worktree.path) or not os.path.isdir(worktree.path) or _is_half_made(kept)
@@ -213,18 +210,18 @@ def check_out(worktree: Worktree, commit: str) -> bool:
         worktree.home.run("worktree", "add", "-q", "--detach", "--force", "--force", "--", worktree.path, commit)
     pin_head(worktree, commit)
     remove_stale_locks(worktree.git)
-    # A check can change the worktree's index, but does not know this one.
+    # A check may have changed the worktree's own index, but it does not know this index.
     git = replace(worktree.git, env={"GIT_INDEX_FILE": index})
     has_new_attributes = git.try_run("diff-index", "--cached", "--quiet", commit, *ATTRIBUTES).code != 0
     git.run("checkout", "-q", "--detach", "--force", commit)
     if has_new_attributes and not is_new:
-        os.unlink(index)  # without an index git writes every file, by the attributes that are there now
+        os.unlink(index)  # without an index git writes every file again, as the new attributes say
         git.run("checkout", "-q", "--detach", "--force", commit)
     _remove_new_gitignores(git)
     _clean(git)
     times = os.stat(index)
     replace_file(f"{git.git_dir}/index", read_given(index, MAX_INDEX))
-    os.utime(f"{git.git_dir}/index", ns=(times.st_atime_ns, times.st_mtime_ns))  # git trusts entries older than that
+    os.utime(f"{git.git_dir}/index", ns=(times.st_atime_ns, times.st_mtime_ns))  # git trusts older files
     return is_new
 
 
@@ -246,7 +243,7 @@ def pin_head(worktree: Worktree, commit: str) -> None:
 
 
 def _remove_new_gitignores(git: Git) -> None:
-    """Remove new `.gitignore` files next to files that git knows: a check must not hide what it leaves behind."""
+    """Remove untracked `.gitignore` files next to tracked files: they would keep `git clean` from removing others."""
     known = {*git.run("ls-files", "-z").split(b"\0")}
     for folder in {os.path.dirname(name) for name in known}:
         name = os.path.join(folder, b".gitignore")
@@ -264,7 +261,7 @@ def _clean(git: Git) -> None:
 
 
 def check_out_branch(worktree: Worktree) -> None:
-    """Return to the branch after a commit was tried in the worktree. Everything that was there is committed."""
+    """Check out the worktree's branch after another commit was tried there. All work must be committed."""
     git = worktree.git
     pin_head(worktree, git.resolve(worktree.ref))
     remove_stale_locks(git)
@@ -273,16 +270,16 @@ def check_out_branch(worktree: Worktree) -> None:
 
 
 def merge_target(git: Git, target: str, reserved: Sequence[str]) -> tuple[str, ...]:
-    """Merge the target into a task's worktree, and commit it with all conflict markers; return the files with some.
+    """Merge the target into a task's worktree and commit the result; return the files with conflict markers.
 
-    The `reserved` files, list and settings, become the target's. Repeating it changes nothing.
+    The `reserved` files, which are the list and the settings, become those of the target.
     """
     if git.contains("HEAD", target):
-        if os.path.lexists(os.path.join(git.git_dir, "MERGE_HEAD")):  # a git was killed after it had committed that
+        if os.path.lexists(os.path.join(git.git_dir, "MERGE_HEAD")):  # git was killed after this commit
             git.run("merge", "--quit")
         return ()
     env = git.identity()
-    git.run("reset", "-q", "--hard")  # leftovers of a killed git; all work is committed when the gate sees it
+    git.run("reset", "-q", "--hard")  # leftovers of a killed git: all work is committed
     own = [name for name in reserved if not git.try_run("cat-file", "-e", f"{target}:{name}").code]
     if own:
         git.run("--literal-pathspecs", "checkout", "-q", target, "--", *own)
@@ -290,7 +287,7 @@ def merge_target(git: Git, target: str, reserved: Sequence[str]) -> tuple[str, .
             git.run(*COMMIT, "ralph: take the target's list", env=env)
     args = ("merge", "-q", "--no-ff", "--no-verify", "--no-gpg-sign", "-m", "ralph: merge the target", target)
     result = git.try_run(*args, env=env)
-    if "would be overwritten by merge" in result.error:  # files of the target, from a merge that was killed half-way
+    if "would be overwritten by merge" in result.error:  # by files from a merge that was killed
         _clean(git)
         result = git.try_run(*args, env=env)
     if not result.code:
@@ -299,14 +296,21 @@ def merge_target(git: Git, target: str, reserved: Sequence[str]) -> tuple[str, .
     files = [os.fsdecode(name) for name in conflicts.split(b"\0") if name]
     if not files:
         raise git_error(args, result, "cannot merge the target into a task's worktree")
-    # Only these; everything else is what the merge made of it, and nested repositories are not looked into.
+    # The merge has staged all other files; `add` without paths would look into nested repositories.
     git.run("--literal-pathspecs", "add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=conflicts)
     git.run(*COMMIT, "ralph: merge the target, with conflicts to solve", env=env)
     return tuple(files)
 
 
+def copied_files(git: Git) -> list[bytes]:
+    """Return the ignored files that were copied into a worktree: not work, even if they are no longer ignored."""
+    with suppress(OSError, UserError):
+        return read_given(os.path.join(git.git_dir, COPIED_LIST), MAX_INDEX).split(b"\0")
+    return []
+
+
 def is_clean(git: Git, tip: str) -> bool:
-    """Whether a worktree holds this commit and nothing else, apart from ralph's own files and copied ones."""
+    """Return whether the worktree is exactly at this commit, apart from ralph's own files and copied files."""
     copied = {b"? " + name for name in copied_files(git)}
     all_new = ("--untracked-files=all",) if copied else ()
     args = ("status", "--porcelain=v2", "--branch", "-z", *all_new, *NOT_INTO_NESTED, "--", ":(top)", EXCLUDE_RALPH)
@@ -317,9 +321,9 @@ def is_clean(git: Git, tip: str) -> bool:
 
 
 def registered_git_dir(worktree: Worktree) -> str:
-    """Return the folder in which the repository keeps HEAD and index of this worktree; empty if it knows none.
+    """Return the folder in which the repository keeps HEAD and index of this worktree; empty if there is none.
 
-    The repository decides, not the worktree's `.git`, which an agent may have written.
+    The worktree's `.git` is not asked: an agent may have changed or removed it.
     """
     trees = os.path.realpath(os.path.join(worktree.home.common_dir, "worktrees"))
     first, mark = os.path.basename(worktree.path), os.path.join(worktree.path, ".git")
@@ -331,9 +335,9 @@ def registered_git_dir(worktree: Worktree) -> str:
 
 
 def is_own(worktree: Worktree) -> bool:
-    """Whether its folder still is this worktree.
+    """Return whether the folder still is this worktree.
 
-    Through a link there, or a `.git` that leads elsewhere, git would change another tree, such as the user's.
+    If it is a link now, or its `.git` leads elsewhere, git would change another working tree, such as the user's.
     """
     try:
         kept = registered_git_dir(worktree)
@@ -356,7 +360,7 @@ def _another_tree(worktree: Worktree) -> Astray:
 
 
 def _is_half_made(git_dir: str) -> bool:
-    """Whether a git was killed while it made the worktree: it is locked then, and has no index."""
+    """Return whether git was killed while it made the worktree, which then is locked and has no index."""
     is_locked, has_index = (os.path.lexists(os.path.join(git_dir, name)) for name in ("locked", "index"))
     return is_locked and not has_index
 
@@ -374,7 +378,7 @@ def remove(worktree: Worktree) -> None:
 
 
 def remove_folder(worktree: Worktree) -> None:
-    """Remove the worktree's folder and what git keeps for it."""
+    """Remove the worktree's folder and git's records of it."""
     try:
         delete_folder(worktree)
     except OSError as error:
@@ -383,9 +387,9 @@ def remove_folder(worktree: Worktree) -> None:
 
 
 def delete_folder(worktree: Worktree) -> None:
-    """Delete the folder, then what git keeps for it. If the folder is a link, delete only the link.
+    """Delete the worktree's folder, then git's folder for it. If the folder is a link, delete only the link.
 
-    The folder is renamed first: half of one, after a kill, would look like uncommitted work.
+    The folder is renamed first: if ralph is killed, the rest of it must not look like uncommitted work.
     """
     trash = f"{worktree.path}.gone"
     for folder in (trash, worktree.path) if worktree.path else ():
@@ -402,10 +406,10 @@ def delete_folder(worktree: Worktree) -> None:
 
 
 def remove_unstarted(home: Git, runs: Path) -> None:
-    """Remove the worktrees of those `runs` that were killed before they began: no agent has been there."""
+    """Remove the worktrees of `runs` that were killed before they began: no agent has worked there."""
     names = home.run("for-each-ref", "--format=%(refname:lstrip=3)", "refs/heads/ralph/").decode("utf-8", "replace")
     for run_id in names.splitlines():
-        with suppress(OSError, UserError):  # the worktree of another workspace, or one that somebody uses
+        with suppress(OSError, UserError):  # the worktree of another workspace, or in use
             first = next(read_entries(runs / run_id / "journal.ndjson"), None)
             worktree = worktree_of(home, run_id)
             if (first is None or first.type != NAMES[RunStarted]) and not is_occupied(Path(worktree.workspace)):
@@ -415,7 +419,7 @@ def remove_unstarted(home: Git, runs: Path) -> None:
 
 
 def _changes(git: Git, new_files: str) -> list[bytes]:
-    """Return the paths that `git status` shows, without ralph's own files."""
+    """Return the changed paths, without ralph's own files. `new_files` is the value for `--untracked-files`."""
     args = ("status", "--porcelain", "-z", "--no-renames", f"--untracked-files={new_files}", *NOT_INTO_NESTED)
     lines = git.run("--no-optional-locks", *args).split(b"\0")
     return [line[3:] for line in lines if line and b"/.ralph/" not in b"/" + line[3:]]
@@ -437,7 +441,7 @@ def refuse_if_anything_is_lost(worktree: Worktree) -> None:
 
 
 def first_unsaved(worktree: Worktree) -> str:
-    """Return the first change, new file or nested repository that exists only in the worktree; empty if none."""
+    """Return the first change, new file or nested repository that exists only in the worktree; empty if none does."""
     git = worktree.git
     paths = [path for path in _changes(git, "all") if not path.endswith(b"/") or any(files_in(git, path[:-1]))]
     paths += [os.path.join(os.fsencode(git.root), path) for path in _changed_submodules(worktree.home, git)]
@@ -445,7 +449,7 @@ def first_unsaved(worktree: Worktree) -> str:
 
 
 def _changed_submodules(home: Git, git: Git) -> Iterator[bytes]:
-    """Yield the submodules of a worktree that are not what the user's own tree `home` can restore."""
+    """Yield the submodules of a worktree with work that the user's own tree `home` does not have."""
     for path, commit in gitlinks(git).items():
         place, source = (os.path.join(root, os.fsdecode(path)) for root in (git.root, home.root))
         if not os.path.isdir(place) or not os.listdir(place):
@@ -460,7 +464,7 @@ def _changed_submodules(home: Git, git: Git) -> Iterator[bytes]:
 
 
 def _holds_only(git: Git, commit: str) -> bool:
-    """Whether the files of a repository, by a look that runs nothing it names, are those of its HEAD `commit`."""
+    """Return whether HEAD and all files of a repository are those of `commit`. Nothing that it names is run."""
     with temporary_folder() as folder:
         index = PrivateIndex(git, folder)
         seen = index.tree()
@@ -470,21 +474,8 @@ def _holds_only(git: Git, commit: str) -> bool:
 
 
 def _is_elsewhere(worktree: Worktree, commit: str) -> bool:
-    """Whether another branch, a remote one, a tag, or the user's HEAD contains this commit."""
+    """Return whether another branch, a remote branch, a tag or the user's HEAD contains this commit."""
     kinds = ("refs/heads", "refs/remotes", "refs/tags")
     refs = worktree.home.run("for-each-ref", "--format=%(refname)", f"--contains={commit}", *kinds)
     others = {*refs.decode("utf-8", "replace").splitlines()} - {worktree.ref}
     return bool(others) or worktree.home.contains("HEAD", commit)
-
-
-PREPARED = "ralph-prepared"  # in the worktree's git folder: nobody has worked there before it exists
-
-
-def is_prepared(worktree: Worktree) -> bool:
-    """Whether submodules, included files and setup are complete in this worktree."""
-    kept = registered_git_dir(worktree)
-    return bool(kept) and os.path.lexists(worktree.path) and os.path.exists(os.path.join(kept, PREPARED))
-
-
-def mark_prepared(worktree: Worktree) -> None:
-    write_file(os.path.join(worktree.git.git_dir, PREPARED), b"")

@@ -151,7 +151,7 @@ def _squash(
     files = tree.git.run("write-tree").decode().strip()
     passed = [Check(name=context.redact.text(check.command), passed=True) for check in request.settings.checks]
     own = squash_message(home, run.id, request.title, base=base, tree=files, checks=passed)
-    return merging.commit_merge(home, files, (base,), with_trailer(text, run.id) if text else own)
+    return home.commit_tree(files, (base,), with_trailer(text, run.id) if text else own, home.identity())
 
 
 def _remove_merged(tree: Worktree) -> None:
@@ -250,7 +250,7 @@ def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
             f"{tree.branch} no longer merges: conflicts in {named_all(merge.conflict.files, 5)}",
             f"solve them yourself: git merge {tree.branch}; nothing was changed",
         )
-    return merging.commit_merge(home, merge.tree, (base, tip), f"Merge branch '{tree.branch}'")
+    return home.commit_tree(merge.tree, (base, tip), f"Merge branch '{tree.branch}'", home.identity())
 
 
 @contextmanager

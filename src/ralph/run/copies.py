@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.git.client import Git
-from ralph.git.throwaway import check_out_copy
+from ralph.git.worktree_setup import check_out_copy
 from ralph.git.worktrees import Worktree
 from ralph.run.checks import open_check_sandbox
 from ralph.run.context import Context

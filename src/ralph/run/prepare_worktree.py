@@ -7,9 +7,8 @@ from msgspec.structs import replace
 from ralph.core.events import Notice
 from ralph.core.text import listed, tail
 from ralph.errors import UserError
-from ralph.git.included_files import copy_included_files
-from ralph.git.nested import init_submodules
-from ralph.git.worktrees import Worktree, is_prepared, mark_prepared
+from ralph.git.worktree_setup import copy_included_files, init_submodules, is_prepared, mark_prepared
+from ralph.git.worktrees import Worktree
 from ralph.process.descendants import MARK
 from ralph.process.process import Process
 from ralph.process.program import Command

@@ -9,11 +9,11 @@ from ralph.core.model import Iteration
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.core.text import listed
 from ralph.errors import UserError
-from ralph.git.checkpoints import Checkpoints, changed_files, changed_paths, diff
-from ralph.git.client import Git
+from ralph.git.checkpoints import Checkpoints
+from ralph.git.client import Git, read_line
 from ralph.git.configuration import GitConfigWatch
+from ralph.git.diffs import changed_files, changed_paths, diff
 from ralph.git.index import PrivateIndex, changed_at, display_path, head_of, tree_of, walk_fingerprint
-from ralph.git.layout import read_line
 from ralph.git.look import look_folder
 from ralph.git.worktrees import Worktree
 from ralph.run.context import Context

@@ -16,7 +16,7 @@ Ralph = Callable[..., Any]
 SAID = {"yolo": True, "notify": ["touch obeyed"], "claimAnywhere": True}
 PLANT = f"""echo '{json.dumps(SAID)}' > .ralph/settings.local.json"""
 DONE = "echo '<response>DONE</response>'"
-ASKS = "nobody has looked at them since"
+ASKS = "nobody has accepted the change"
 
 
 @pytest.fixture

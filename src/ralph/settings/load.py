@@ -1,5 +1,5 @@
-"""Load the settings of a run: its preset, the user's file, the project's two files, a YAML file and the command line,
-each laid over the one before."""
+"""Load the settings of a run. The layers, lowest first: preset, the user's file, the project's two files, a YAML file,
+the command line."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,12 +38,11 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
-# No continuations or restarts is a valid request; a loop without iterations is a mistake.
-MIN_ITERATIONS = {"guardrails": 1, "goal": 1, "checks": 1, "tune": 1, "promise": 0, "supervise": 0}
+COUNTS_CONTINUATIONS = ("promise", "supervise")  # presets whose `maximumIterations` may be 0: no continuation
 
 
 class LoadedSettings(Struct, frozen=True):
-    """The settings of a run, the files they came from, and the sections there that belong to other programs."""
+    """The settings of a run, the files that they came from, and the ignored sections of other programs."""
 
     settings: Settings
     sources: tuple[Path, ...]
@@ -61,8 +60,8 @@ def load(
 ) -> LoadedSettings:
     """Return the settings for a workspace; raise a UserError that lists every problem in them.
 
-    `overrides` come from the command line, or from another `source`, in the keys of settings.json; `options` are their
-    names on the command line; `config` is a YAML file just below it.
+    `config` is a YAML file. `overrides` is the highest layer, in the keys of settings.json: what the command line, or
+    another `source`, sets. `options` maps these keys to the options of the command line, for messages.
     """
     paths = [path for path in settings_files(workspace, env) if os.path.lexists(path)]
     layers = [read_json(path) for path in paths]
@@ -72,34 +71,27 @@ def load(
     layers.append(SettingsLayer(name=source, document=dict(overrides), options=options))
     layers = [normalize(layer) for layer in layers]
     _raise_problems((layer, problem) for layer in layers for problem in _problems_in(layer))
-    *files, line = (layer.document for layer in layers)
-    settings = resolve([*files, line])
-    # A file must be valid even if the command line overrides what is wrong with it.
-    alone = resolve([*files, {"preset": settings.preset}])
-    found = {problem: _layer_to_blame(layers[:-1], problem.path) for problem in _invalid(alone)}
-    found |= {
-        problem: _layer_to_blame(layers, problem.path) for problem in _conflicts(settings) if problem not in found
-    }
-    _raise_problems((layer, problem) for problem, layer in found.items())
+    settings = resolve([layer.document for layer in layers])
+    _raise_problems((_find_layer(layers, problem.path), problem) for problem in _conflicts(settings))
     return LoadedSettings(settings, tuple(paths), tuple(name for layer in layers for name in layer.ignored))
 
 
 def override(settings: Settings, overrides: Document) -> Settings:
-    """Return the settings with `overrides` laid over them; raise a UserError if these are wrong."""
+    """Return the settings with `overrides` on top; raise a UserError if the overrides are wrong."""
     layer = normalize(SettingsLayer(name="command line", document=overrides))
     _raise_problems((layer, problem) for problem in _problems_in(layer))
     return msgspec.convert(merge(msgspec.to_builtins(settings), layer.document), Settings)
 
 
 def settings_files(workspace: Path, env: Mapping[str, str]) -> list[Path]:
-    """Return where settings may be, lowest layer first: the user's file, the project's, the local one."""
+    """Return the possible settings files, lowest layer first: the user's, the project's, the project's local one."""
     files = [workspace / ".ralph" / "settings.json", workspace / ".ralph" / "settings.local.json"]
     own = config_folder(env)
     return [workspace / own / "settings.json", *files] if own else files
 
 
 def resolve(documents: list[Document]) -> Settings:
-    """Return the settings that valid documents add up to, lowest first, over the preset that they choose."""
+    """Return the settings from valid documents, lowest layer first, on top of the preset that they choose."""
     preset = merge(*documents).get("preset", "guardrails")
     if preset == "guardrails":
         documents = [_with_claim(document) for document in documents]
@@ -111,7 +103,7 @@ def resolve(documents: list[Document]) -> Settings:
 
 
 def merge(*documents: Document) -> Document:
-    """Lay documents over one another: objects merge, everything else replaces, null removes."""
+    """Merge documents, the last wins: objects are merged, other values replaced, and null removes a key."""
     result: Document = {}
     for document in documents:
         for key, value in document.items():
@@ -128,11 +120,11 @@ def merge(*documents: Document) -> Document:
 
 
 ALIASES = {"guardrails": "checks", "fallbackAgents": "then"}
-"""Other names of settings, and the documented ones."""
+"""The documented name of each setting that has another name."""
 
 
 def normalize(layer: SettingsLayer) -> SettingsLayer:
-    """Replace short forms by what they stand for. A value that can't be parsed stays, to be refused."""
+    """Replace short forms by what they stand for. A value that can't be parsed stays, and is refused later."""
     document, paths, problems = dict(layer.document), dict(layer.paths), list(layer.problems)
     for old, key in ALIASES.items():
         if old in document and key in document:
@@ -179,7 +171,7 @@ PARSERS = _text_parsers()
 
 
 def _with_claim(document: Document) -> Document:
-    """Turn the completion response into the claim it stands for, unless the same document has `until`."""
+    """Turn `completionResponse` into the claim it stands for, unless the document has `until` as well."""
     if "completionResponse" not in document or "until" in document:
         return document
     text = document["completionResponse"]
@@ -192,15 +184,8 @@ def _problems_in(layer: SettingsLayer) -> Iterator[Problem]:
 
 
 def _conflicts(settings: Settings) -> Iterator[Problem]:
-    """Yield what is wrong with the layers together."""
-    yield from _invalid(settings)
-    if settings.on_limit == "switch" and not settings.then:
-        yield Problem(("onLimit",), '"switch" needs an agent in "then"')
-
-
-def _invalid(settings: Settings) -> Iterator[Problem]:
-    """Yield values that no other setting can make valid."""
-    fewest = MIN_ITERATIONS[settings.preset]
+    """Yield what is wrong with the settings of all layers together."""
+    fewest = 0 if settings.preset in COUNTS_CONTINUATIONS else 1
     if settings.maximum_iterations < fewest:
         text = f'expected {fewest} or more with the "{settings.preset}" preset, got {settings.maximum_iterations}'
         yield Problem(("maximumIterations",), text)
@@ -209,10 +194,12 @@ def _invalid(settings: Settings) -> Iterator[Problem]:
     for name, agent in settings.agents.items():
         if text := _agent_conflict(name, agent):
             yield Problem(("agents", name), text)
+    if settings.on_limit == "switch" and not settings.then:
+        yield Problem(("onLimit",), '"switch" needs an agent in "then"')
 
 
 def _agent_conflict(name: str, agent: CustomAgent) -> str:
-    """Say why it is unclear which kind of agent is meant, or return an empty string."""
+    """Return why it is unclear which kind of agent is meant; empty if it is clear."""
     by_model = [field for field in ("url", "wire", "key_env", "context", "max_output") if getattr(agent, field)]
     if agent.argv and name == "builtin":
         return '"builtin" is ralph\'s own agent: give yours another name, or remove "argv"'
@@ -225,7 +212,7 @@ def _agent_conflict(name: str, agent: CustomAgent) -> str:
     return ""
 
 
-def _layer_to_blame(layers: list[SettingsLayer], path: KeyPath) -> SettingsLayer:
+def _find_layer(layers: list[SettingsLayer], path: KeyPath) -> SettingsLayer:
     """Return the highest layer that sets something at `path`."""
     for layer in reversed(layers):
         value: Any = layer.document

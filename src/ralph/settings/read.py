@@ -1,7 +1,7 @@
 """Read a settings file, JSON or YAML: its document in the keys of settings.json, and the problems in it.
 
-In a YAML file for `ralph loop -c` the settings may be in a `ralph_loop` section next to other programs' sections, keys
-may be in snake case, and a few have names that only this file knows.
+A YAML file is for `ralph loop -c`. Its settings may be in a section `ralph_loop` next to sections of other programs.
+Its keys may be in snake case, and a few settings have other names there.
 """
 
 import json
@@ -19,12 +19,12 @@ from ralph.settings.schema import Settings
 from ralph.settings.validate import KeyPath, Problem, bare_type, field_types, find_problems, is_struct, show_value
 
 MAX_FILE = 1 << 18  # bytes: PyYAML needs seconds for a megabyte
-MAX_DEPTH = 50
+MAX_DEPTH = 50  # of lists and mappings in YAML
 SECTION = "ralph_loop"
 DEFAULT_AGENT = "build"  # in the section, this name means "the default agent"
 MAX_SECTION_ITERATIONS = 100
 
-# Names that only YAML files know, and their settings.
+# Names of settings that are valid only in YAML files.
 SECTION_KEYS: dict[str, KeyPath] = {
     "max_iterations": ("maximumIterations",),
     "completion_tag": ("until",),
@@ -39,22 +39,18 @@ KeyLines = dict[KeyPath, int]
 
 
 class SettingsLayer(Struct, frozen=True, kw_only=True):
-    """The settings in one file, or on the command line.
-
-    `paths` says where a setting stands in the file if it has another name there; `lines` finds the line of a path in
-    the file; `options` are the names of settings on the command line; `ignored` are other programs' sections.
-    """
+    """The settings in one file, or on the command line."""
 
     name: str
     document: Document
     problems: tuple[Problem, ...] = ()
-    paths: Mapping[KeyPath, KeyPath] = {}
-    lines: Callable[[], KeyLines] = dict
-    options: Mapping[str, str] = {}
-    ignored: tuple[str, ...] = ()
+    paths: Mapping[KeyPath, KeyPath] = {}  # paths in the file of settings that have another name there
+    lines: Callable[[], KeyLines] = dict  # returns the line of each path in the file
+    options: Mapping[str, str] = {}  # the options that set each setting on the command line
+    ignored: tuple[str, ...] = ()  # sections of other programs
 
     def locate(self, path: KeyPath) -> str:
-        """Return where a person finds the setting: the option, or the file with the line and the key."""
+        """Return where the setting is, for messages: the option, or the file with line and key."""
         keys = [step for step in path if isinstance(step, str)]
         for length in range(len(keys), 0, -1):
             if option := self.options.get(".".join(keys[:length])):
@@ -155,7 +151,6 @@ def _parse_json(text: str, to_dict: Callable[[list[tuple[str, Any]]], Document])
 
     try:
         value = json.loads(text, object_pairs_hook=to_dict, parse_constant=refuse_constant)
-        _check_depth(value, MAX_DEPTH)
     except RecursionError:
         raise _BadFileError("nested too deeply") from None
     except json.JSONDecodeError as error:
@@ -169,15 +164,8 @@ def _parse_json(text: str, to_dict: Callable[[list[tuple[str, Any]]], Document])
     return value
 
 
-def _check_depth(value: object, room: int) -> None:
-    if room == 0:
-        raise RecursionError
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_depth(item, room - 1)
-
-
 def _json_lines(text: str) -> KeyLines:
-    """Return the line of each key path; JSON is YAML, except for tabs."""
+    """Return the line of each key path, as the YAML parser finds it: JSON without tabs is YAML."""
     try:
         return _parse_yaml(text.replace("\t", " "))[1]
     except _BadFileError:
@@ -237,7 +225,7 @@ def _parse_yaml(text: str) -> tuple[Document, KeyLines, list[Problem]]:
 
 
 def _is_foreign(key: str, value: object) -> bool:
-    """Whether a key next to the section belongs to another program."""
+    """Return whether a key next to the section `ralph_loop` belongs to another program."""
     kind = _field_types(Settings).get(key)
     if key in SHARED_KEYS:
         kind = field_types(Settings)["checks" if key == "guardrails" else key]
@@ -246,7 +234,7 @@ def _is_foreign(key: str, value: object) -> bool:
 
 
 class _Translation:
-    """A document in the keys of settings.json, made from one that may use the YAML file's own names."""
+    """Translates a YAML document into the keys of settings.json."""
 
     def __init__(self) -> None:
         self.document: Document = {}
@@ -286,7 +274,7 @@ class _Translation:
 
 
 def _in_camel_case(value: Any, kind: Any) -> Any:
-    """Spell the keys inside a value as settings.json does."""
+    """Return a value with the keys inside it in camel case, as in settings.json."""
     bare = bare_type(kind)
     if isinstance(value, list):
         inner = get_args(bare)[0] if get_origin(bare) is tuple else None
@@ -301,7 +289,7 @@ def _in_camel_case(value: Any, kind: Any) -> Any:
 
 
 def _field_types(struct: Any) -> dict[str, Any]:
-    """Return the type of each field by both its names."""
+    """Return the type of each field, once by its name in snake case and once in camel case."""
     types = field_types(struct)
     return {**dict(zip(struct.__struct_fields__, types.values(), strict=True)), **types}
 
@@ -312,6 +300,6 @@ def _camel(key: str) -> str:
 
 
 def _dotted_path(path: KeyPath) -> str:
-    """Return a path as a person writes it: `checks[0].command`."""
+    """Return a key path as text: `checks[0].command`."""
     parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return "".join(parts).removeprefix(".")

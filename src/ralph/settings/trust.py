@@ -1,7 +1,7 @@
-"""Settings that changed while a run was running, perhaps by its agent, need the user's consent.
+"""Settings that changed during a run need the user's consent: the agent may have changed them.
 
-The content of the settings files at the start of a run is kept in the state folder. While the files differ from it, no
-run uses them until the user has seen the difference (`ralph trust`).
+At the start of a run, the content of the settings files is recorded in the state folder. While the files differ from
+that record, no run starts until the user has accepted the difference (`ralph trust`).
 """
 
 import os
@@ -17,7 +17,7 @@ from ralph.errors import UNREADABLE, UserError, shortage
 from ralph.files import is_alive, read_file, read_given, replace_file, state_folder
 
 MOST_BYTES = 4 << 20
-MOST_LINES = 2000  # of a file that are compared: the time for a diff grows faster than the text
+MOST_LINES = 2000  # lines of a file that are compared: the time for a diff grows faster than the text
 LONGEST_SESSION = 7 * 24 * 3600.0  # seconds until a session that left its loop counts as over
 Contents = dict[str, bytes | None]
 
@@ -34,13 +34,13 @@ class Untrusted(UserError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the settings have changed while a run was at work here, and nobody has looked at them since",
+            "the settings changed during a run here, and nobody has accepted the change",
             "`ralph trust` shows the difference and accepts it",
         )
 
 
 class Watched:
-    """The settings files of one run, from its start to its end."""
+    """Watches the settings files of one run, from its start to its end."""
 
     def __init__(
         self,
@@ -61,21 +61,19 @@ class Watched:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             for path in {*_records(os.path.dirname(self._path))} - {self._path}:
                 before = _read(path)
-                if (
-                    before and not _is_running(path, before) and not _changed_files(before)
-                ):  # killed, with nothing changed
-                    os.unlink(path)
+                if before and not _is_running(path, before) and not _changed_files(before):
+                    os.unlink(path)  # of a run that was killed
             known = _read(self._path)
             self._before = Before(self._pid, known.files if known else _contents(self._files))
             _write(self._path, self._before)
-        except OSError:  # a state folder that cannot be written: the list of runs says so
+        except OSError:  # the state folder cannot be written: the register of runs reports that
             pass
 
     def end(self) -> list[str]:
-        """Return the files that changed during the run. The record stays for the next run unless there are none."""
+        """Return the files that changed during the run. If there are any, the record stays for the next run."""
         try:
             changed = _changed_files(self._before) if self._before else []
-        except OSError:  # the next run compares them
+        except OSError:  # the next run compares the files
             return []
         if not changed:
             _forget(self._path)
@@ -115,7 +113,7 @@ def trust(workspace: Path, env: Mapping[str, str]) -> None:
 
 
 def _is_running(path: str, before: Before) -> bool:
-    """A session that was left in the middle of its loop counts as running for `LONGEST_SESSION`."""
+    """Return whether the run of a record may still be running; for a session: whether the record is recent."""
     return is_alive(before.pid) if before.pid else time.time() - os.lstat(path).st_mtime < LONGEST_SESSION
 
 
@@ -132,7 +130,7 @@ def _contents(files: Sequence[str]) -> Contents:
         try:
             found[path] = read_given(path, MOST_BYTES)
         except OSError as error:
-            if shortage(error):  # no memory or descriptors: the file may be unchanged
+            if shortage(error):  # without memory or descriptors nobody knows whether the file has changed
                 raise
             found[path] = None if isinstance(error, FileNotFoundError) else (error.strerror or "").encode()
     return found
@@ -165,7 +163,7 @@ def _read(path: str) -> Before | None:
 
 
 def _write(path: str, before: Before) -> None:
-    """Write a record. Paths need not be UTF-8, so each byte becomes a character."""
+    """Write a record. A path may not be valid UTF-8, so each of its bytes becomes a character."""
     named = {os.fsencode(name).decode("latin-1"): data for name, data in before.files.items()}
     replace_file(path, msgspec.json.encode(Before(before.pid, named)), 0o600)
 
@@ -174,5 +172,5 @@ def _forget(path: str) -> None:
     try:
         os.unlink(path)
         os.rmdir(os.path.dirname(path))
-    except OSError:  # other runs have theirs there
+    except OSError:  # the folder has records of other runs
         pass

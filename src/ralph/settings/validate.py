@@ -1,6 +1,6 @@
 """Find every problem in a settings document: its key path, what was expected there, and what was found.
 
-msgspec stops at the first error and doesn't number list items, so this walk runs once msgspec has refused a document.
+msgspec alone would stop at the first error, and doesn't number list items.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from ralph.core.text import clean, head
 
 KeyPath = tuple[str | int, ...]
 
-# Keys that people try, in lower case, and the key to use instead.
+# Keys that people try, in lower case, with the right key for each.
 SUCCESSORS = {
     "check": "checks",
     "guardrail": "checks",
@@ -42,7 +42,7 @@ class Problem(Struct, frozen=True):
 
 
 def find_problems(value: object, kind: Any, path: KeyPath = ()) -> Iterator[Problem]:
-    """Yield whatever keeps `value` from being a `kind`. Nulls in objects are fine: they mean "not set"."""
+    """Yield the problems that make `value` no valid `kind`. A null in an object is valid: it means "not set"."""
     bare = bare_type(kind)
     if is_struct(bare) and isinstance(value, dict):
         yield from _struct_problems(value, bare, path)
@@ -65,7 +65,7 @@ def find_problems(value: object, kind: Any, path: KeyPath = ()) -> Iterator[Prob
 
 
 def _suggest_value(value: str, kind: Any) -> str:
-    """Return a valid value that was probably meant, or an empty string."""
+    """Return the valid value that was probably meant; empty if none is close."""
     if get_origin(bare_type(kind)) is Literal:
         return closest(value, get_args(bare_type(kind)))
     suggest = next((meta.extra["suggest"] for meta in metas_of(kind) if meta.extra and "suggest" in meta.extra), None)
@@ -93,7 +93,7 @@ def _unknown_key(key: str, known: list[str]) -> str:
 
 
 def closest(word: str, names: Iterable[str]) -> str:
-    """Return the name that was probably meant, or an empty string."""
+    """Return the name that was probably meant; empty if none is close."""
     plain = {name.lower(): name for name in names}
     known = set(plain.values())
     plain |= {tried: key for tried, key in SUCCESSORS.items() if key.partition(".")[0] in known}
@@ -102,7 +102,7 @@ def closest(word: str, names: Iterable[str]) -> str:
 
 
 def describe_type(kind: Any) -> str:
-    """Say in words what a field takes."""
+    """Describe the values of a type in words."""
     metas, bare = metas_of(kind), bare_type(kind)
     for meta in metas:
         if meta.extra and "expects" in meta.extra:
@@ -147,5 +147,5 @@ def metas_of(kind: Any) -> list[Meta]:
 
 
 def field_types(struct: Any) -> dict[str, Any]:
-    """Return the annotated type of each field by its key. Cheaper than `msgspec.structs.fields`."""
+    """Return the annotated type of each field by its key."""
     return dict(zip(struct.__struct_encode_fields__, struct.__annotations__.values(), strict=True))

@@ -117,7 +117,7 @@ class Protected:
         return tuple(map(display_path, differences))
 
     def watch(self) -> Callable[[], tuple[str, ...]]:
-        """Start watching the files; the returned function restores them and names those that changed meanwhile.
+        """Start watching the files; the returned function restores them and names those that changed.
 
         It compares time stamps, so it also notices a change that was undone: no program can set a file's change time.
         """

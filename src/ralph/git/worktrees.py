@@ -85,7 +85,7 @@ def _folder() -> str:
 
 @contextmanager
 def worktree_lock(home: Git) -> Iterator[None]:
-    """Keep other ralphs of this user from making or removing worktrees meanwhile: git has races there."""
+    """Keep other ralphs of this user from making or removing worktrees: git has races there."""
     folder = _folder()
     if os.path.commonpath((folder, home.root)) == home.root:
         raise UserError(

@@ -304,7 +304,10 @@ def streams() -> dict[str, Document]:
 
 
 def _transcribed(file: Path) -> None:
-    transcript.last_text(str(file)), transcript.tool_calls(str(file)), transcript.usage_since(str(file), 0, "m", True)
+    found = transcript.Transcript(str(file), marker="m")
+    found.read()
+    assert isinstance(found.text, str)
+    found.usage("m", is_priced=True)
 
 
 def _row(row: Mapping[str, Any]) -> str:

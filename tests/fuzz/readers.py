@@ -27,7 +27,7 @@ from ralph.forge import host, issue
 from ralph.git.protect import matches, parse_glob
 from ralph.git.scm import parse_command
 from ralph.history.evidence import files_in
-from ralph.hooks.transcript import newest_first
+from ralph.hooks.transcript import Transcript
 from ralph.planning.plans import load as load_plan
 from ralph.planning.plans import plan_in
 from ralph.settings.detect_checks import detect_checks
@@ -178,7 +178,7 @@ READERS: dict[str, Reader] = {
     "settings": _in_a_file(lambda file: load(file.parent.parent, {}, env={})),
     "a journal": _in_a_file(lambda file: list(journal.read_entries(file))),
     "a bus": _in_a_file(lambda file: list(bus.MessageBus(file).read())),
-    "a transcript": _in_a_file(lambda file: list(newest_first(str(file)))),
+    "a transcript": _in_a_file(lambda file: Transcript(str(file)).read()),
     "a plan": _in_a_file(load_plan),
     "checks of a project": _in_a_file(
         lambda file: file.rename(file.parent.parent / "Makefile") and detect_checks(file.parent.parent)

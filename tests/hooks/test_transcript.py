@@ -1,4 +1,4 @@
-"""Transcripts of every host are read, however long they are. The samples were written by the real programs."""
+"""Reading the transcripts of every host. The samples were written by the real programs."""
 
 import json
 import subprocess
@@ -8,106 +8,107 @@ from pathlib import Path
 import pytest
 
 from ralph.hooks.loops import Loop
-from ralph.hooks.transcript import host_turn, last_text, newest_first, tool_calls, usage_since, wait_for_mark
+from ralph.hooks.transcript import MAX_LINE, Transcript, host_turn
 
 SAMPLES = Path(__file__).parent / "transcripts"
-LAST = dict.fromkeys(("claude", "codex", "gemini", "qwen"), "Worked.\n<promise>DONE</promise>")
-LAST["copilot"] = "The script is over."
+LAST_MESSAGES = dict.fromkeys(("claude", "codex", "gemini", "qwen"), "Worked.\n<promise>DONE</promise>")
+LAST_MESSAGES["copilot"] = "The script is over."
 
 
-@pytest.mark.parametrize(("host", "text"), LAST.items())
-def test_the_last_words_of_the_agent_are_found(host, text):
-    assert last_text(str(SAMPLES / f"{host}.jsonl")) == text
+def read(path: Path, size: int = 0) -> Transcript:
+    transcript = Transcript(str(path), size)
+    transcript.read()
+    return transcript
 
 
-@pytest.mark.parametrize("host", LAST)
-def test_every_tool_call_is_counted_once(host):
-    assert tool_calls(str(SAMPLES / f"{host}.jsonl")) == 1
+def write(path: Path, *rows: object) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
-@pytest.mark.parametrize("host", LAST)
-def test_tokens_are_counted_once(host):
-    calls, usage = usage_since(str(SAMPLES / f"{host}.jsonl"), 0)
-    assert calls == 1
+def message(text: str, **fields: str) -> dict[str, object]:
+    return {"type": "assistant", "message": {**fields, "content": [{"type": "text", "text": text}]}}
+
+
+@pytest.mark.parametrize(("host", "text"), LAST_MESSAGES.items())
+def test_last_message_tool_calls_and_tokens_are_read(host, text):
+    transcript = read(SAMPLES / f"{host}.jsonl")
     answers = 4 if host == "copilot" else 3
+    usage = transcript.usage()
+    assert (transcript.text, transcript.calls) == (text, 1)
     assert (usage.input_tokens, usage.output_tokens) == (100 * answers, 20 * answers)
 
 
-@pytest.mark.parametrize("host", LAST)
-def test_what_was_there_before_does_not_count(host):
+@pytest.mark.parametrize("host", LAST_MESSAGES)
+def test_only_lines_after_the_given_offset_are_read(host):
     path = SAMPLES / f"{host}.jsonl"
-    size = path.stat().st_size
-    assert (last_text(str(path), size), tool_calls(str(path), size)) == ("", None)
+    transcript = read(path, path.stat().st_size)
+    assert (transcript.text, transcript.calls, transcript.usage().tokens) == ("", None, 0)
 
 
-@pytest.mark.parametrize("host", sorted({*LAST} - {"qwen"}))
-def test_before_the_agent_has_answered_there_is_no_answer(host, tmp_path):
-    """Cut right after the last prompt of each sample: what was said earlier is not an answer to it. Qwen does not write
-    down what a hook says; but it hands over the agent's words itself."""
+@pytest.mark.parametrize("host", sorted({*LAST_MESSAGES} - {"qwen"}))
+def test_there_is_no_last_message_until_the_agent_answers_the_latest_prompt(host, tmp_path):
+    """The sample is cut after its last prompt. (Qwen does not record what a hook says, but passes the answer to it.)"""
     lines = (SAMPLES / f"{host}.jsonl").read_text().splitlines(keepends=True)
     prompts = [
         at for at, line in enumerate(lines) if "attempted to end the loop" in line or '"content":"go on"' in line
     ]
     cut = tmp_path / "cut.jsonl"
     cut.write_text("".join(lines[: prompts[-1] + 1]))
-    assert last_text(str(cut)) == ""
+    assert read(cut).text == ""
 
 
 @pytest.mark.parametrize(
     "noise", ["", "\n\n", "{", "not json\n", '{"type":"assistant"}\n', '["assistant"]\n', '{"type":["assistant"]}\n']
 )
 def test_malformed_lines_are_skipped(tmp_path, noise):
+    path = write(tmp_path / "t.jsonl", message("hello"))
+    with path.open("a") as file:
+        file.write(noise)
+    assert read(path).text == "hello"
+
+
+def test_lines_with_the_same_message_id_are_one_message(tmp_path):
+    thinking = {"type": "thinking", "thinking": "<promise>DONE</promise>"}
+    rows = (
+        message("earlier", id="m1"),
+        {"type": "assistant", "message": {"id": "m2", "content": [thinking]}},
+        message("one", id="m2"),
+        message("two", id="m2"),
+    )
+    assert read(write(tmp_path / "t.jsonl", *rows)).text == "one\ntwo"
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_last_line_is_read_once_it_is_complete(tmp_path, end):
+    path, line = write(tmp_path / "t.jsonl", message("one")), json.dumps(message("two"))
+    transcript = read(path)
+    with path.open("a") as file:
+        file.write(line[:20])
+        file.flush()
+        transcript.read()
+        assert transcript.text == "one"
+        file.write(line[20:] + end)
+    transcript.read()
+    assert (transcript.text, transcript.size) == ("two", path.stat().st_size)
+
+
+@pytest.mark.parametrize("length", [MAX_LINE, MAX_LINE + 1, 2 * MAX_LINE + 5])
+def test_a_line_that_is_too_long_is_skipped(tmp_path, length):
     path = tmp_path / "t.jsonl"
-    row = {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}}
-    path.write_text(json.dumps(row) + "\n" + noise)
-    assert last_text(str(path)) == "hello"
+    first, last = (json.dumps(message(text)).encode() for text in ("first", "last"))
+    path.write_bytes(first + b"\n" + b"x" * length + b"\n" + last + b"\n")
+    assert read(path).text == "last"
 
 
-def test_a_message_in_several_lines_is_one(tmp_path):
-    path = tmp_path / "t.jsonl"
-    rows = [
-        {"type": "assistant", "message": {"id": "m1", "content": [{"type": "text", "text": "earlier"}]}},
-        {
-            "type": "assistant",
-            "message": {"id": "m2", "content": [{"type": "thinking", "thinking": "<promise>DONE</promise>"}]},
-        },
-        {"type": "assistant", "message": {"id": "m2", "content": [{"type": "text", "text": "one"}]}},
-        {"type": "assistant", "message": {"id": "m2", "content": [{"type": "text", "text": "two"}]}},
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert last_text(str(path)) == "one\ntwo"
+def test_waiting_for_a_transcript_has_a_time_limit(tmp_path):
+    transcript = Transcript(str(tmp_path / "none"), mark=b"x")
+    transcript.read_until(lambda: transcript.has_mark, timeout=0.0)
+    assert not transcript.has_mark
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\n", b"a", b"a\n", b"a\nb", b"a\nb\n", b"\n\na\n\nb\n\n", b"x" * 70_000 + b"\ny\n"]
-)
-def test_lines_come_newest_first_and_none_is_lost(tmp_path, content):
-    path = tmp_path / "t"
-    path.write_bytes(content)
-    lines = list(newest_first(str(path)))
-    assert lines[::-1] == content.split(b"\n") or (content == b"" and lines == [])
-
-
-def test_a_line_that_is_too_long_is_skipped(tmp_path):
-    path = tmp_path / "t"
-    path.write_bytes(b"first\n" + b"x" * (5 << 20) + b"\nlast\n")
-    lines = list(newest_first(str(path)))
-    assert lines[:2] == [b"", b"last"]
-    assert lines[-1] == b"first"
-    assert max(map(len, lines)) < 3 << 20
-
-
-def test_the_wait_for_a_transcript_is_limited(tmp_path):
-    path = tmp_path / "t"
-    path.write_text('{"timestamp":1}\n')
-    assert wait_for_mark(str(path), b'"timestamp":1')
-    assert not wait_for_mark(str(path), b'"timestamp":2', timeout=0.0)
-    assert not wait_for_mark(str(tmp_path / "none"), b"x", timeout=0.0)
-
-
-def test_work_that_the_host_writes_down_late_counts(tmp_path, monkeypatch):
-    path = tmp_path / "t.jsonl"
-    path.write_text(json.dumps({"type": "user", "message": {"content": "do it"}}) + "\n")
+def test_tool_calls_that_the_host_writes_after_calling_the_hook_count(tmp_path, monkeypatch):
+    path = write(tmp_path / "t.jsonl", {"type": "user", "message": {"content": "do it"}})
     last = "It is made.\n<promise>DONE</promise>"
     blocks = ({"type": "tool_use", "name": "Bash", "input": {}}, {"type": "text", "text": last})
     late = [json.dumps({"type": "assistant", "message": {"content": [block]}}) + "\n" for block in blocks]
@@ -119,20 +120,16 @@ def test_work_that_the_host_writes_down_late_counts(tmp_path, monkeypatch):
     monkeypatch.setattr("ralph.hooks.transcript.time.sleep", write_one)
     facts = {"session": "s", "agent": "", "run": "r", "task": "t", "started": 0.0, "max_iterations": 3}
     loop = Loop(root=str(tmp_path), **facts, transcript=str(path), offset=0)
-    taken = host_turn(loop, {"last_assistant_message": last}, "<promise>DONE</promise>", is_priced=False)
-    assert (taken.turn.tool_calls, taken.size) == (1, path.stat().st_size)
+    turn, transcript = host_turn(loop, {"last_assistant_message": last}, "<promise>DONE</promise>", is_priced=False)
+    assert (turn.tool_calls, transcript.size) == (1, path.stat().st_size)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
-def test_fifty_megabytes_are_read_in_little_memory(tmp_path):
-    """Nothing but text in all of it, and a count that has to look everywhere."""
-    path = tmp_path / "t.jsonl"
-    row = {"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "word " * 2000}]}}
-    with path.open("w") as file:
-        file.writelines(json.dumps(row) + "\n" for _ in range(5000))
+def test_a_transcript_of_fifty_megabytes_is_read_in_little_memory(tmp_path):
+    path = write(tmp_path / "t.jsonl", *(message("word " * 2000, id=f"m{number}") for number in range(5000)))
     peak = "next(int(row.split()[1]) for row in open('/proc/self/status') if row.startswith('VmHWM'))"
-    code = f"from ralph.hooks import transcript; before = {peak}\n"
-    code += f"print(transcript.tool_calls({str(path)!r}), {peak} - before)"
+    code = f"from ralph.hooks.transcript import Transcript; before = {peak}\n"
+    code += f"transcript = Transcript({str(path)!r}); transcript.read(); print(transcript.calls, {peak} - before)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     count, grown = map(int, run.stdout.split())
     assert count == 0

@@ -19,27 +19,27 @@ from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_given, replace_file
 from ralph.hooks.loops import HOOK_TIMEOUT
 
-# project: yours, in this project. shared: the project's, shared by git. user: yours, in every project.
 Scope = Literal["project", "shared", "user"]
+"""Whose settings: one user's in one project, those of everyone in the project (in git), one user's in all projects."""
 Json = dict[str, Any]
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """An agent whose stop hook ralph can answer."""
+    """An agent that calls a hook before it stops, and how its settings look."""
 
     name: str
-    project: str  # its folder in a workspace
-    transcripts: str  # where a session's transcript is, below the user's own folder of this agent
+    project: str  # the folder of its settings in a workspace
+    transcripts: str  # glob of a session's transcript, in the user's folder of this agent
     settings: str = "settings.json"  # the file with the hooks
     local: str = ""  # the file in `project` that isn't shared by git, if there is one
-    below: str = ""  # where `settings` is, below the user's own folder
-    stop: str = "Stop"  # its name for: a turn ends
-    prompt: str = "UserPromptSubmit"  # its name for: the user sends a prompt
-    remind: str = "SessionStart"  # its name for: the context was compacted
-    flat: bool = False  # hooks have no level of matchers
-    named: bool = False  # the user sees a hook's name (otherwise its command)
-    per_second: int = 1  # its unit of time
-    env: dict[str, str] = {}  # lifts its own limit on refusals in a row
+    below: str = ""  # the folder of `settings` in the user's folder of this agent
+    stop: str = "Stop"  # the event before the end of a turn
+    prompt: str = "UserPromptSubmit"  # the event when the user sends a prompt
+    remind: str = "SessionStart"  # the event after the context was compacted
+    flat: bool = False  # an event has a list of hooks, without entries that have a matcher
+    named: bool = False  # a hook has a name, which the user sees instead of its command
+    per_second: int = 1  # its units of time in a second
+    env: dict[str, str] = {}  # variables that raise its own limit on refusals in a row
     mute: str = ""  # the setting that turns all hooks off
     commands: Literal["", "md", "toml"] = ""  # the type of file that defines a slash command
     notes: tuple[str, ...] = ()  # printed after the installation
@@ -48,7 +48,7 @@ class Host(Struct, frozen=True, kw_only=True):
         return ("project", "shared", "user") if self.local else ("project", "user")
 
     def user_folder(self, env: Mapping[str, str]) -> Path:
-        """Return the user's own folder of this agent."""
+        """Return the folder in the user's home where this agent keeps its settings and sessions."""
         own = module(self.name).BOX
         assert own is not None
         named, home = env.get(own.variable), env.get("HOME") or os.path.expanduser("~")
@@ -63,7 +63,7 @@ class Host(Struct, frozen=True, kw_only=True):
         return Path(os.path.realpath(self.folder(scope, workspace, env) / name))
 
     def command_files(self, scope: Scope, workspace: Path, env: Mapping[str, str]) -> dict[Path, str]:
-        """Return the content of each file that defines a slash command."""
+        """Return the files that define slash commands, with their contents."""
         folder = self.folder(scope, workspace, env) / "commands"
         names = COMMANDS if self.commands else ()
         return {Path(os.path.realpath(folder / f"{name}.{self.commands}")): command_file(name, self) for name in names}
@@ -140,9 +140,9 @@ HOSTS: dict[str, Host] = {
     )
 }
 
-# Agents whose hooks can't keep them from stopping, and why, as found with the real programs.
+# Agents whose hooks can't keep them from stopping, and why, as tests with the real programs have shown.
 REFUSED = {
-    "opencode": "its plugins hear that a session is idle only when `opencode run` has already ended",
+    "opencode": "its plugins learn that a session is idle only when `opencode run` has already ended",
     "pi": "its extensions cannot make it continue: the answer to a message sent at the end of a turn is lost",
     "cline": "its hooks are not called in headless runs",
     "amp": "it has no known hook that could keep it from stopping",
@@ -158,7 +158,7 @@ LOOP_TEXT = (
     "the completion promise: the value of --completion-promise, or DONE if there is none. If it is not fully done, "
     "do not."
 )
-# name: (what it does, its arguments, what the agent reads)
+# Slash commands: name → (summary, arguments, text for the agent).
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "ralph-loop": ("Work on a task until its promise is kept", f'"TASK" {OPTIONS}', LOOP_TEXT),
     "ulw-loop": ("The same in ultrawork mode", f'"TASK" {OPTIONS}', LOOP_TEXT),
@@ -211,7 +211,7 @@ def install(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -
 
 
 def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> list[tuple[Path, str]]:
-    """Remove ralph's entries and commands, from a project also the shared ones; return each file and what was done."""
+    """Remove ralph's entries and commands, with those that a project shares; return each file and what was done."""
     done = []
     for one in (scope, "shared") if scope == "project" and host.local else (scope,):
         path, commands = host.settings_file(one, workspace, env), host.command_files(one, workspace, env)
@@ -221,11 +221,11 @@ def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str])
                 _write(path, _encode(rest, data))
                 done.append((path, "ralph's entries removed"))
             else:
-                _remove(path)
+                path.unlink()
                 done.append((path, "removed"))
         for command in commands:
             if (data := _read(command)) is not None and _is_our_command(data):
-                _remove(command)
+                command.unlink()
                 done.append((command, "removed"))
         top = host.folder(one, workspace, env) if one == "user" else workspace
         for path, _ in done:
@@ -234,11 +234,11 @@ def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str])
 
 
 def muted_by(host: Host, workspace: Path, env: Mapping[str, str]) -> str:
-    """Return why the host calls no hooks at all, or "". The settings closest to the project win."""
+    """Return why the host calls no hooks at all, or "". The settings closest to the project decide."""
     own = workspace / host.project
     layers = (own / host.local, own / host.settings, host.folder("user", workspace, env) / host.settings)
     for path in layers if host.mute else ():
-        with suppress(UserError):  # the host itself complains about settings that it can't read
+        with suppress(UserError, OSError):  # the host itself reports settings that it can't read
             muted = _decode(path, _read(path)).get(host.mute)
             if muted is not None:
                 return f"{host.name} calls no hooks here: {path} sets {host.mute}" if muted else ""
@@ -248,7 +248,7 @@ def muted_by(host: Host, workspace: Path, env: Mapping[str, str]) -> str:
 def installed_hosts(workspace: Path, env: Mapping[str, str]) -> Iterator[Host]:
     """Yield the hosts that have ralph's hooks, in this project or for the user."""
     for host in HOSTS.values():
-        with suppress(UserError):
+        with suppress(OSError):
             if any(has_hooks(host, scope, workspace, env) for scope in host.scopes()):
                 yield host
 
@@ -262,26 +262,14 @@ def _read(path: Path) -> bytes | None:
         return read_given(path)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
 
 
 def _write(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else None
-        replace_file(path, data)
-        if mode is not None:
-            path.chmod(mode)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}", "check its permissions") from None
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink()
-    except OSError as error:
-        raise UserError(f"cannot remove {path}: {error.strerror}", "check its permissions") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = path.stat().st_mode & 0o777 if path.exists() else None
+    replace_file(path, data)
+    if mode is not None:
+        path.chmod(mode)
 
 
 def _remove_empty_folders(folder: Path, top: Path) -> None:
@@ -304,14 +292,14 @@ def _decode(path: Path, data: bytes | None) -> Json:
 
 
 def _encode(settings: Json, like: bytes | None) -> bytes:
-    """Return the settings as JSON, with the indentation of the file that was there."""
+    """Return the settings as JSON, indented like the file `like`."""
     lines = (like or b"").split(b"\n")
     indents = (line[: len(line) - len(line.lstrip(b" \t"))].decode() for line in lines)
     indent = next((indent for indent in indents if indent), "  ")
     return (json.dumps(settings, indent=indent, ensure_ascii=False) + "\n").encode()
 
 
-MARK = "-I -m ralph hook "  # in each of our command lines, and in no other
+MARK = "-I -m ralph hook "  # a part of each command line that ralph installs, and of no other
 
 
 def _mentions_us(data: bytes) -> bool:
@@ -323,7 +311,7 @@ def _is_our_command(data: bytes) -> bool:
 
 
 def with_hooks(settings: Json, host: Host) -> Json:
-    """Return the settings with ralph's hooks after those that are there."""
+    """Return the settings with ralph's hooks, after the hooks that they have already."""
     hooks = dict(settings.get("hooks") or {})
     for event, word, matcher in (
         (host.stop, "stop", ""),
@@ -351,7 +339,7 @@ def without_hooks(settings: Json, host: Host) -> Json:
 
 
 def _others(entries: Any) -> Any:
-    """Return the entries that aren't ours, even if someone put them into one entry with ours."""
+    """Return the entries without ralph's hooks; an entry that has other hooks too keeps those."""
     if not isinstance(entries, list):
         return entries
     left = []
@@ -377,7 +365,7 @@ def _entry(host: Host, word: str, matcher: str) -> Json:
     return {**({"matcher": matcher} if matcher else {}), "hooks": [hook]}
 
 
-# Exits unless there is a loop in the project or above it. Usually there is none; a shell sees that in a millisecond.
+# Exits unless the project, or a folder above it, has a loop: a shell finds that out in a millisecond.
 ANY_LOOP = (
     'for d in "$CLAUDE_PROJECT_DIR" "$PWD"; do while [ "$d" ]; do '
     'for f in "$d"/.ralph/hook/*.json; do [ -e "$f" ] && break 3; done; '
@@ -386,8 +374,8 @@ ANY_LOOP = (
 
 
 def command_line(host: Host, word: str) -> str:
-    """Return what the host runs for an event: this Python if it exists, else (the settings are shared by git) whatever
-    `ralph` there is."""
+    """Return the shell command for an event. It starts this Python, or, on another machine that shares the settings by
+    git, the `ralph` on PATH."""
     here = f'p={shlex.quote(sys.executable)}; [ -x "$p" ] && exec "$p" {MARK}{word} {host.name}; '
     elsewhere = f"command -v ralph >/dev/null && exec ralph hook {word} {host.name}; exit 0"
     return ("" if word == "prompt" else ANY_LOOP) + here + elsewhere

@@ -1,5 +1,8 @@
-"""Judges a stop inside an agent's session. The run is read from its journal, the turn of the host's agent is added, and
-the loop continues until it needs another turn, which the host takes. The rules of the loop decide, nothing here."""
+"""Decide whether an agent may stop inside its session.
+
+The run is read from its journal, the turn that the host's agent has just taken is added, and the ordinary loop continues
+until it ends or needs another turn, which the host takes.
+"""
 
 import os
 import sys
@@ -18,7 +21,7 @@ from ralph.errors import UserError
 from ralph.files import add_to_file, locked
 from ralph.hooks import loops
 from ralph.hooks.loops import Loop
-from ralph.hooks.transcript import HostTurn, host_turn
+from ralph.hooks.transcript import Transcript, host_turn
 from ralph.loop import Parts, conclude, ending, run_loop
 from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
@@ -37,9 +40,9 @@ from ralph.store.orders import remove_orders
 from ralph.store.stored_run import load_run
 from ralph.store.writer import Writer
 
-RESERVED_TIME = 60.0  # seconds of the hook's time that the checks do not get
+RESERVED_TIME = 60.0  # seconds of the hook's time limit that are kept free for everything but checks
 _TOO_LATE = "the loop ended while its checks were running"
-OVER = frozenset({"completed", "done", "finished", "failed", "error", "killed", "cancelled", "canceled", "stopped"})
+ENDED = frozenset({"completed", "done", "finished", "failed", "error", "killed", "cancelled", "canceled", "stopped"})
 STATUS = {
     Outcome.DONE: "PROMISE_ACCEPTED",
     Outcome.EXHAUSTED: "MAX_ITERATIONS_REACHED",
@@ -50,7 +53,7 @@ STATUS = {
 
 
 class NextTurn(Exception):
-    """The loop needs one more turn: `prompt` is for the host's agent, `run` is what has happened so far."""
+    """The loop needs one more turn of the host's agent, with this prompt."""
 
     def __init__(self, prompt: str, run: Run) -> None:
         self.prompt, self.run = prompt, run
@@ -64,14 +67,14 @@ class Parked(Exception):
 
 
 class HostAgent:
-    """The agent of a loop inside a session: the host takes its turns."""
+    """Stands for the host's agent: the loop ends when it would start a turn, because the host does that."""
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         raise NextTurn(prompt, run)
 
 
 class Engine(Struct, frozen=True, kw_only=True):
-    """What judges a loop inside a session. `refused` collects the claims that were not believed."""
+    """The parts of a loop inside a session. `refused` collects the claims that a gate refused."""
 
     context: Context
     policy: Policy
@@ -84,7 +87,7 @@ class Engine(Struct, frozen=True, kw_only=True):
 
 
 def judge_stop(root: str, session: str, event: loops.HookEvent, began: float) -> str:
-    """Return the answer to a host whose agent wants to stop, asked at the time `began`; empty: it may stop."""
+    """Return the answer to a host whose agent wants to stop; empty if it may. `began`: when the host asked."""
     loop = _read_loop(root, session)
     if not isinstance(loop, Loop):
         return loop
@@ -92,17 +95,17 @@ def judge_stop(root: str, session: str, event: loops.HookEvent, began: float) ->
         loop.log(f"allowed, not counted: {tasks}")
         return allow(f"{tasks}: this stop is not counted, and the loop continues when the agent comes back")
     try:
-        with locked(folder_of(loop).path):  # of two stops at once, the second gets the answer of the first
+        with locked(folder_of(loop).path):  # if the host asks twice at once, the second call repeats the first answer
             return _judge(loops.read(root, session), event, began)
     except loops.Unreadable:
-        return ""  # it ended just now
-    except UserError as error:  # what the user must fix ends the loop, and never as a success
+        return ""  # the loop has ended in the meantime
+    except UserError as error:  # something that the user must fix ends the loop, but not as a success
         with locked(Path(root, loops.FOLDER)):
             return end(loop, Stop(Outcome.FATAL, error.advice)) if loop.is_active() else ""
 
 
 def remind(root: str, session: str, event: loops.HookEvent) -> str:
-    """Return the task again, for an agent whose context was compacted."""
+    """Return the answer that repeats the task, for an agent whose context was compacted."""
     loop = _read_loop(root, session)
     if not isinstance(loop, Loop):
         return loop
@@ -119,7 +122,7 @@ def _read_loop(root: str, session: str) -> Loop | str:
         return loops.read(root, session)
     except loops.Unreadable as error:
         if not loops.exists(root, session):
-            return ""  # it ended just now
+            return ""  # the loop has ended in the meantime
         aside = loops.set_aside(root, session, error)
         message = f"warning: the state of this session's loop cannot be read; it was moved to {aside}, the loop is over"
         print(f"ralph: {message}", file=sys.stderr)
@@ -127,10 +130,10 @@ def _read_loop(root: str, session: str) -> Loop | str:
 
 
 def _background_tasks(event: loops.HookEvent) -> str:
-    """Describe the running background tasks, if any. The host continues by itself when they end."""
+    """Return how many background tasks are running, in words; empty if none. The host continues when they end."""
     tasks = event.get("background_tasks")
     tasks = tasks if isinstance(tasks, list) else []
-    count = sum(not isinstance(task, dict) or task.get("status") not in OVER for task in tasks)
+    count = sum(not isinstance(task, dict) or task.get("status") not in ENDED for task in tasks)
     return f"{count} background task{' is' if count == 1 else 's are'} running" if count else ""
 
 
@@ -138,29 +141,29 @@ def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
     """Add the host's turn to the run and continue the loop until it needs another turn, waits for a person, or ends."""
     folder, settings = folder_of(loop), requests.read(loop.run).settings
     with suppress(OSError):
-        add_to_file(folder.journal, b"", 0o600)  # an agent that cleans up may have removed it
+        add_to_file(folder.journal, b"", 0o600)  # the agent may have removed it
     story = load_run(folder.journal)
     is_known = began < loop.answered <= time.time()
     with ExitStack() as stack:
         engine = open_engine(stack, loop, settings, None if is_known else story.seq)
         engine.trees.begin(story.run.base_tree)
         run = _with_lost_iterations(story.run, loop)
-        turn = host_turn(loop, event, engine.policy.claims[0].marker, is_priced=settings.max_cost is not None)
+        turn, transcript = host_turn(loop, event, engine.policy.claims[0].marker, is_priced=settings.max_cost is not None)
         try:
             if not is_known:
                 _handle_questions(engine, settings)
-                run = conclude(run, turn.turn, engine.parts)
+                run = conclude(run, turn, engine.parts)
             run, stop = run_loop(engine.parts, run)
         except NextTurn as wanted:
             place = f"continuation {len(wanted.run.iterations)} of {loop.max_iterations}"
             why = engine.refusals() or "promise missing"
-            return _save(loop, turn, wanted.run, f"blocked: {why}", block(wanted.prompt, f"{place}: {why}"))
+            return _save(loop, transcript, wanted.run, f"blocked: {why}", block(wanted.prompt, f"{place}: {why}"))
         except Parked as parked:
             answer = allow(f"{parked.reason}; answer in this session, and the loop continues")
-            return _save(loop, turn, parked.run, f"allowed: {parked.reason}", answer)
+            return _save(loop, transcript, parked.run, f"allowed: {parked.reason}", answer)
         if stop.outcome is Outcome.INTERRUPTED:
-            return ""  # the host is shutting down: nothing is decided, and the loop stays active
-        with locked(Path(loop.root, loops.FOLDER)):  # not while the checks run, which may take long
+            return ""  # the host is shutting down: the loop stays active
+        with locked(Path(loop.root, loops.FOLDER)):  # only now: the checks may have taken long
             if not loop.is_active():
                 return allow(_TOO_LATE)
             verified = stop.outcome is Outcome.DONE and settings.verifies
@@ -169,20 +172,20 @@ def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
 
 
 def _handle_questions(engine: Engine, settings: Settings) -> None:
-    """Dismiss earlier questions (the person came back to the session), and report new ones."""
+    """Dismiss earlier questions, because the person has been in the session since, and report new ones."""
     mailbox = Mailbox(engine.context.folder.path)
     mailbox.dismiss()
     waits = settings.on_question == "wait"
     QuestionListener(mailbox, engine.context.tell, waits, lambda: engine.context.root)()
 
 
-def _save(loop: Loop, turn: HostTurn, run: Run, logged: str, answer: str) -> str:
-    """Store how far the loop is, then return the answer."""
+def _save(loop: Loop, transcript: Transcript, run: Run, logged: str, answer: str) -> str:
+    """Save the progress of the loop and log the decision; return the answer."""
     with locked(Path(loop.root, loops.FOLDER)):
         if not loop.is_active():
             return allow(_TOO_LATE)
         loop.iteration, loop.answered = len(run.iterations), time.time()
-        loop.offset, loop.transcript = turn.size, turn.path
+        loop.offset, loop.transcript = transcript.size, transcript.path
         loop.save()
     loop.log(logged)
     return answer
@@ -215,7 +218,7 @@ def _close(loop: Loop, stop: Stop, why: str = "") -> str:
 
 
 def block(reason: str, message: str) -> str:
-    """Return the answer that keeps the agent going; it reads `reason`, the user sees `message`."""
+    """Return the answer that makes the agent continue: it reads `reason`, the user sees `message`."""
     return dumps({"decision": "block", "reason": reason, "systemMessage": f"ralph: {message}"})
 
 
@@ -224,7 +227,7 @@ def allow(message: str) -> str:
 
 
 def watch_settings(loop: Loop) -> Watched:
-    """Return the settings files as they were when the loop began."""
+    """Return what watches the settings files for changes since the loop began."""
     workspace = Path(loop.root)
     return Watched(workspace, loop.run, settings_files(workspace, os.environ), os.environ, pid=0)
 
@@ -234,9 +237,9 @@ def folder_of(loop: Loop) -> RunFolder:
 
 
 def open_engine(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0) -> Engine:
-    """Open what judges a turn, without the settings that make no sense inside a session. `seq` is the last line of the
-    journal; None: nothing is recorded, because the journal already contains this stop."""
-    # Every check and exam ends, and says so, before the host kills the hook.
+    """Open the parts of the loop, without the settings that make no sense inside a session. `seq`: the number of the
+    journal's last line; None to record nothing, because the journal already contains this stop."""
+    # Every check and exam must time out before the host kills the hook.
     longest = (loops.HOOK_TIMEOUT - RESERVED_TIME) / max(1, len(settings.checks) + len(settings.exams))
     timeout = min(settings.check_timeout or longest, longest)
     exams = tuple(replace(exam, timeout=min(exam.timeout or timeout, longest)) for exam in settings.exams)
@@ -301,7 +304,8 @@ def _context(
 
 
 def _with_lost_iterations(run: Run, loop: Loop) -> Run:
-    """Fill up the run to the iterations that the loop's file counts: a damaged journal must not lift the cap."""
+    """Add empty iterations until there are as many as the loop's file counts: a damaged journal must not raise the
+    limit."""
     while len(run.iterations) < loop.iteration:
         run = run.plus(Iteration(number=run.number, turn=Turn(text="")))
     return run

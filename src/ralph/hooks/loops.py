@@ -1,4 +1,4 @@
-"""Which session asks, and where its loop is stored: one file per session, in `.ralph/hook/` of the workspace.
+"""The files of loops inside sessions, in `.ralph/hook/` of the workspace, and the session that a hook is called for.
 
     .ralph/hook/SESSION.json          an active loop
     .ralph/hook/ended/SESSION.json    the session's last loop that has ended
@@ -36,8 +36,8 @@ class Unreadable(Exception):
 
 
 class Loop(Struct, kw_only=True):
-    """One loop. The first `offset` bytes of the session's `transcript` have been judged; `answered` is when the host
-    was last told to continue."""
+    """A loop inside a session. `offset`: how many bytes of the transcript were judged; `answered`: when the host was last
+    told to continue, in seconds since the epoch."""
 
     root: str  # the workspace; not stored
     session: str
@@ -54,7 +54,7 @@ class Loop(Struct, kw_only=True):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is stored."""
+        """The fields that are stored in the loop's file."""
         return {name: value for name, value in to_builtins(self).items() if name != "root"}
 
     def is_active(self) -> bool:
@@ -68,7 +68,7 @@ class Loop(Struct, kw_only=True):
         _write(loop_file(self.root, self.session), self.facts)
 
     def end(self, status: str) -> None:
-        """Store the loop among those that have ended."""
+        """Move the loop to the folder of ended loops."""
         self.status = status
         ended = f"{self.root}/{FOLDER}/ended"
         os.makedirs(ended, mode=0o700, exist_ok=True)
@@ -81,7 +81,8 @@ class Loop(Struct, kw_only=True):
 
 
 def session_of(event: HookEvent) -> str:
-    """Return the session that asks, or "": nothing is guessed, because other sessions must not be disturbed."""
+    """Return the id of the session that the hook is called for; "" if unknown: a guess might end another session's
+    loop."""
     session = event.get("session_id") or event.get("sessionId")
     if isinstance(session, str) and session:
         return session
@@ -89,7 +90,7 @@ def session_of(event: HookEvent) -> str:
 
 
 def places_of(event: HookEvent) -> list[str]:
-    """Return where the workspace of a session may be: its project, and the folders that the agent is in."""
+    """Return the folders that may be, or be inside, a session's workspace: its project and its current folders."""
     places = [os.environ.get(name, "") for name in PROJECT_VARIABLES]
     cwd = event.get("cwd")
     places.append(cwd if isinstance(cwd, str) else "")
@@ -99,7 +100,8 @@ def places_of(event: HookEvent) -> list[str]:
 
 
 def find(session: str, places: Iterable[str]) -> str | None:
-    """Return the workspace of the session's active loop: one of `places`, or a folder above one."""
+    """Return the workspace of the session's active loop: one of `places` or a parent of one; None if there is no
+    loop."""
     if not is_nameable(session):
         return None
     for place in places:
@@ -115,7 +117,7 @@ def find(session: str, places: Iterable[str]) -> str | None:
 
 
 def file_name(session: str) -> str:
-    """Return the name of a session's file: its id, with characters that don't fit into a file name as %XX."""
+    """Return the file name for a session: its id, with unusual characters as %XX."""
     data = session.encode("utf-8", "surrogatepass")
     return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data) + ".json"
 
@@ -148,7 +150,7 @@ def read_loop(root: str, path: str) -> Loop:
 
 
 def list_loops(root: str) -> Iterator[Loop]:
-    """Yield the loops of a workspace: the active ones, then those that have ended, each time the oldest first."""
+    """Yield the active loops of a workspace, then the ended ones, each group sorted by age with the oldest first."""
     for folder in (f"{root}/{FOLDER}", f"{root}/{FOLDER}/ended"):
         names = os.listdir(folder) if os.path.isdir(folder) else []
         paths = [f"{folder}/{name}" for name in names if name.endswith(".json")]
@@ -156,7 +158,7 @@ def list_loops(root: str) -> Iterator[Loop]:
             try:
                 yield read_loop(root, path)
             except Unreadable:
-                continue  # the stop hook reports it
+                continue  # the stop hook will report it
 
 
 def set_aside(root: str, session: str, error: Unreadable) -> str:
@@ -186,7 +188,7 @@ def _write(path: str, facts: dict[str, Any]) -> None:
 
 
 def write_log(root: str, text: str) -> None:
-    """Append a line to the log. A log that can't be written doesn't change a decision."""
+    """Append a line to the log; if that fails, only print a warning."""
     line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {' '.join(text.split())}\n"
     try:
         add_to_file(f"{root}/{FOLDER}/log", line.encode("utf-8", "backslashreplace"), 0o600)

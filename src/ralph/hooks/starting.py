@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph import __version__
 from ralph.core import events
@@ -37,9 +38,9 @@ from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import cannot_write, new_run_id, prepare
 from ralph.store.register import session_loops
 
-# The options of `ralph hook start` and /ralph-loop, with their help where it differs from that of `ralph run`.
+# The options of `ralph hook start` and /ralph-loop that are options of `ralph run`, with their help if that differs.
 _PROMISE = PRESETS["promise"]
-_MEANT = {
+_HELP = {
     **dict.fromkeys(("ultrawork", "claims", "claim_anywhere", "check", "tasks", "protect", "stall"), ""),
     **dict.fromkeys(("max_cost", "max_tokens"), ""),
     "completion_promise": "Done when the agent answers <promise>TEXT</promise> (default: DONE).",
@@ -51,28 +52,29 @@ _MEANT = {
     "max_time": "End when the agent stops after this long (90, 90s, 5m, 1h30m).",
 }
 _FORCE = Option("--force", "Replace the loop that is active in the session.", group="Session")
-OPTIONS = (*(option.with_help(_MEANT[str(option.name)]) for option in RUN if option.name in _MEANT), _FORCE)
+OPTIONS = (*(option.with_help(_HELP[str(option.name)]) for option in RUN if option.name in _HELP), _FORCE)
 
 
 _COMMAND = re.compile(r"\s*(/?)(?:ralph:)?(ralph-loop|ulw-loop|cancel-ralph)(?=\s|$)\s*")
 
 
 class PromptCommand(Struct, frozen=True):
-    """One of our commands in a prompt: its name, and the text after it."""
+    """A command of ralph in a prompt: its name, and the text after it."""
 
     name: str
     rest: str
 
 
 def command_in(prompt: str) -> PromptCommand | None:
-    """Return the command that a prompt starts with. Some hosts put the text of its file before what was typed."""
+    """Return the command that a prompt starts with; None if there is none. Some hosts put the text of the command's file
+    in front of the text that the user typed."""
     for _, _, text in COMMANDS.values():
         prompt = prompt.removeprefix(text)
     found = _COMMAND.match(prompt)
     if found is None:
         return None
     slash, name, rest = found[1], found[2], prompt[found.end() :]
-    # Without the slash it may be a sentence about the command.
+    # Without the slash the prompt may be a sentence about the command.
     if not slash and name != "cancel-ralph" and not rest.startswith((*QUOTES, "--")):
         return None
     if not slash and name == "cancel-ralph" and rest.strip():
@@ -91,8 +93,8 @@ def start(
     force: bool = False,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[Loop, str]:
-    """Start a loop in `session`; return it and its agent's instructions. `overrides` win over the project's
-    settings."""
+    """Start a loop in `session`; return it, and its agent's instructions. `overrides` are settings that take precedence
+    over the project's."""
     if not loops.is_nameable(session):
         raise UserError("no session is named" if not session else "not a session id", "give --session ID")
     if not task.strip():
@@ -131,7 +133,7 @@ def cancel(loop: Loop, why: str = "cancelled by the user") -> str:
 
 
 def answer_prompt(event: loops.HookEvent, host: str) -> str:
-    """Return the answer to a host whose user sent a prompt; empty if the prompt is not one of our commands."""
+    """Return the answer to a host whose user sent a prompt; empty unless the prompt is a command of ralph."""
     prompt = event.get("submitted_prompt") or event.get("prompt")
     command = command_in(prompt) if isinstance(prompt, str) else None
     if command is None:
@@ -154,7 +156,7 @@ def _start_by_prompt(event: loops.HookEvent, command: PromptCommand, host: str) 
     if command.name == "ulw-loop":
         values["ultrawork"] = True
     session, path = loops.session_of(event), event.get("transcript_path")
-    # The project of the session, not the folder that the agent happens to be in.
+    # The first of them is the project of the session, which is not always the agent's current folder.
     place = next((place for place in loops.places_of(event) if os.path.isdir(place)), "")
     if not place:
         raise UserError("the workspace of this session is unknown", "start the loop with `ralph hook start -C DIR`")
@@ -168,23 +170,22 @@ def _start_by_prompt(event: loops.HookEvent, command: PromptCommand, host: str) 
         force=bool(values.get("force")),
     )
     name = event.get("hook_event_name")
-    if not name:  # Copilot, which does not name its events, expects it unwrapped
+    if not name:  # Copilot doesn't name its events, and expects the context at the top level
         return dumps({"additionalContext": contract})
     return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": contract}})
 
 
 def _reject(reason: str) -> str:
-    """Return the answer that keeps a prompt from the agent; the user reads why."""
+    """Return the answer that stops a prompt from reaching the agent; the user sees the reason."""
     return dumps({"decision": "block", "reason": f"ralph: {reason}"})
 
 
 def _load_settings(workspace: Path, overrides: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
-    """Load the project's settings with the preset `promise`. Only a promise counts as a claim here."""
+    """Load the project's settings with the preset `promise`. In a session only a promise counts as a claim."""
     refuse_untrusted(workspace, env)
     settings = load(workspace, {**overrides, "preset": "promise"}, env=env).settings
-    promises = [claim for claim in settings.until if claim.startswith("promise:")]
-    only_promise = {**overrides, "preset": "promise", "until": promises[:1] or ["promise:DONE"]}
-    settings = load(workspace, only_promise, env=env).settings
+    promise = next((claim for claim in settings.until if claim.startswith("promise:")), "promise:DONE")
+    settings = replace(settings, until=(promise,))
     # Safety that was asked for and cannot be had is an error.
     if settings.sandbox.enabled:
         raise UserError(
@@ -202,7 +203,7 @@ def _load_settings(workspace: Path, overrides: Mapping[str, Any], env: Mapping[s
 
 
 def _end_older_loop(root: str, session: str, force: bool) -> None:
-    """Make room for a new loop: an active one is only replaced with `force`."""
+    """End the active loop of a session if `force`; otherwise raise a UserError if there is one."""
     if not loops.exists(root, session):
         return
     try:
@@ -220,11 +221,11 @@ def _end_older_loop(root: str, session: str, force: bool) -> None:
 
 
 def _begin(loop: Loop, settings: Settings) -> str:
-    """Store the request and the start of the journal, and return the first prompt."""
+    """Write the run's request and the start of its journal; return the first prompt."""
     with ExitStack() as stack:
         engine = open_engine(stack, loop, settings)
         request = requests.encode(requests.RunRequest(settings=settings, workspace=loop.root, version=__version__))
-        if engine.context.redact(request) != request:  # a check without its key could not be run again
+        if engine.context.redact(request) != request:  # a check whose key was removed would fail
             raise UserError(
                 "the settings contain a secret, and secrets are not written to disk",
                 "put it into an environment variable, and use that in the check",
@@ -256,18 +257,18 @@ def _begin(loop: Loop, settings: Settings) -> str:
 
 
 def _register(loop: Loop, env: Mapping[str, str]) -> None:
-    """Make the loop known to `ralph ps`, and forget those that have ended. A failure here doesn't matter."""
+    """Add the loop to the list that `ralph ps` reads, and remove the loops that have ended. Failures are ignored."""
     links, file = state_folder(env, "loops"), loops.loop_file(loop.root, loop.session)
     with suppress(OSError):
         os.makedirs(links, mode=0o700, exist_ok=True)
-        there = {entry.path for entry in os.scandir(links)}  # before the rest: another loop may be starting right now
+        there = {entry.path for entry in os.scandir(links)}  # first: another loop may be starting at the same time
         for link in there - {link for link, known in session_loops(env).items() if known != file}:
             os.unlink(link)
         os.symlink(file, f"{links}/{loop.run}")
 
 
 def transcript_of(session: str, agent: str, env: Mapping[str, str]) -> str:
-    """Return the session's transcript so far, which is not the loop's work; "" if it isn't found."""
+    """Return the path of the session's transcript; "" if it isn't found."""
     if not session or not session.replace("-", "").isalnum():
         return ""
     for host in HOSTS.values():

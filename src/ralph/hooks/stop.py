@@ -1,5 +1,5 @@
-"""The hook that a host calls: may the agent stop? Usually the session has no loop, which is answered here with few
-imports; everything else goes through the engine (`ralph.hooks.judging`)."""
+"""The hook that a host calls when its agent wants to stop. If the session has no loop, as is usual, the answer needs few
+imports; otherwise `ralph.hooks.judging` decides."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ COMMANDS = (b"ralph-loop", b"ulw-loop", b"cancel-ralph")
 
 
 def main(words: list[str]) -> int:
-    """Answer `stop`, `prompt` or `remind`, followed by the host's name. The host's JSON is on stdin."""
+    """Handle the event `stop`, `prompt` or `remind`, which the name of the host follows. The host's JSON is on stdin."""
     began, event, host = time.time(), words[0], words[1] if len(words) > 1 else ""
     if len(words) > 2 or host.startswith("-") or sys.stdin is None or sys.stdin.isatty():
         print(f"ralph: usage: ralph hook {event} [AGENT] < JSON\nhint: an agent's hook calls this", file=sys.stderr)
@@ -20,7 +20,7 @@ def main(words: list[str]) -> int:
         answer = _answer(event, host, sys.stdin.buffer.read(), began)
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # noqa: BLE001 - a host takes a traceback for an answer
+    except Exception as error:  # noqa: BLE001 - a host would take a traceback for an answer
         answer = _failure(event, error)
     if answer:
         sys.stdout.write(answer + "\n")
@@ -29,7 +29,7 @@ def main(words: list[str]) -> int:
 
 
 def _answer(event: str, host: str, data: bytes, began: float) -> str:
-    """Return the answer to the host as JSON; empty if there is nothing to say."""
+    """Return the answer to the host as JSON; empty to let it continue."""
     if event == "prompt":
         if not any(name in data for name in COMMANDS):
             return ""
@@ -51,7 +51,7 @@ def _answer(event: str, host: str, data: bytes, began: float) -> str:
 
 
 def _failure(event: str, error: Exception) -> str:
-    """Report a bug or a broken machine. The agent may stop: otherwise nothing would limit how often it is kept."""
+    """Return the answer after an internal error. The agent may stop, because nothing would limit its turns otherwise."""
     verdict = "cannot judge this stop, so it is allowed" if event == "stop" else f"cannot answer ({event})"
     message = f"{verdict}: {type(error).__name__}: {error}"
     print(f"ralph: {message}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Does `ralph doctor` find what is missing, say what to do, and leave nothing behind?"""
+"""`ralph doctor` reports what is missing and what to do about it, and leaves nothing behind."""
 
 import json
 import os
@@ -20,20 +20,20 @@ Findings = dict[str, dict[str, Any]]
 
 @pytest.fixture
 def doctor(ralph) -> Callable[..., tuple[int, Findings]]:
-    """The exit code, and the findings by name."""
+    """Return a function that runs `ralph doctor --json` and returns the exit code and the findings by name."""
 
     def run(*words: str, **env: str) -> tuple[int, Findings]:
         result = ralph("doctor", "--json", *words, **env)
-        told = json.loads(result.out)
-        assert told["ok"] is (result.code == 0)
-        return result.code, {finding["name"]: finding for finding in told["findings"]}
+        report = json.loads(result.out)
+        assert report["ok"] is (result.code == 0)
+        return result.code, {finding["name"]: finding for finding in report["findings"]}
 
     return run
 
 
 @pytest.fixture
 def cli(environment: dict[str, str]) -> Callable[..., Path]:
-    """Puts a program on PATH."""
+    """Return a function that puts a shell script on PATH and returns its path."""
 
     def make(name: str, body: str) -> Path:
         path = Path(environment["HOME"]) / "bin" / name
@@ -44,7 +44,7 @@ def cli(environment: dict[str, str]) -> Callable[..., Path]:
     return make
 
 
-def test_without_any_agent_runs_would_fail(doctor) -> None:
+def test_without_any_agent_doctor_fails(doctor) -> None:
     code, found = doctor()
     assert code == 1
     assert [found[name]["state"] for name in agents.known_names()] == ["note"] * 10
@@ -53,7 +53,7 @@ def test_without_any_agent_runs_would_fail(doctor) -> None:
     assert (found["agent"]["state"], "ralph demo" in found["agent"]["advice"]) == ("fail", True)
 
 
-def test_a_healthy_place_is_told_in_one_line_each(ralph, cli, repository: Path) -> None:
+def test_each_finding_is_one_line_and_the_last_line_says_that_all_is_well(ralph, cli, repository: Path) -> None:
     cli("claude", "echo '2.1.325 (Claude Code)'")
     result = ralph("doctor", ANTHROPIC_API_KEY="made-up-for-the-tests")
     assert result.code == 0
@@ -74,7 +74,7 @@ def test_a_healthy_place_is_told_in_one_line_each(ralph, cli, repository: Path) 
             "hooks",
             "prices",
         ),
-        *("subreaper", "leftovers", "cgroup", "sandbox"),
+        *("processes", "leftovers", "sandbox"),
     ]
     assert "✓ claude     2.1.325; login: $ANTHROPIC_API_KEY" in lines
     assert "✓ agent      runs here use claude, the first one installed" in lines
@@ -100,7 +100,7 @@ def test_a_sandbox_is_tested_and_its_version_shown(ralph, repository: Path, bubb
     ],
 )
 @pytest.mark.parametrize(("enabled", "sign"), [("false", "i"), ("true", "✗")])
-def test_why_there_is_no_sandbox_is_one_line(
+def test_the_reason_why_there_is_no_sandbox_is_one_line(
     ralph, repository: Path, tmp_path: Path, script: str | None, words: str, enabled: str, sign: str
 ) -> None:
     tools = tmp_path / "tools"
@@ -117,7 +117,7 @@ def test_why_there_is_no_sandbox_is_one_line(
     assert words in line
 
 
-SAID = {
+VERSIONS = {  # the script of each agent, and the version that ralph reads from its output
     "claude": ("echo '2.1.325 (Claude Code)'", "2.1.325"),
     "codex": ("echo 'WARNING: careful 1.0' >&2; echo codex-cli 0.166.0", "0.166.0"),
     "amp": ("echo '0.0.1790142911-g7618fb (released 2026-09-23T05:55:11.000Z, 1mo ago)'", "0.0.1790142911-g7618fb"),
@@ -141,18 +141,20 @@ LOGINS = {
 }
 
 
-def test_versions_and_logins_of_all_nine_are_found(doctor, cli, environment) -> None:
+def test_versions_and_logins_of_all_nine_agents_are_found(doctor, cli, environment) -> None:
     home = Path(environment["HOME"])
-    for name, (body, _) in SAID.items():
+    for name, (body, _) in VERSIONS.items():
         cli(name, body)
         (home / LOGINS[name]).parent.mkdir(parents=True, exist_ok=True)
         (home / LOGINS[name]).write_text('{"made": "up"}')
     _, found = doctor()
-    assert {name: found[name]["facts"]["version"] for name in SAID} == {name: said for name, (_, said) in SAID.items()}
-    assert {name: found[name]["facts"]["login"] for name in SAID} == {
+    assert {name: found[name]["facts"]["version"] for name in VERSIONS} == {
+        name: version for name, (_, version) in VERSIONS.items()
+    }
+    assert {name: found[name]["facts"]["login"] for name in VERSIONS} == {
         name: f"~/{file}" for name, file in LOGINS.items()
     }
-    assert {found[name]["state"] for name in SAID} == {"ok"}
+    assert {found[name]["state"] for name in VERSIONS} == {"ok"}
 
 
 def test_agents_that_speak_acp_are_listed(doctor, cli) -> None:
@@ -163,18 +165,18 @@ def test_agents_that_speak_acp_are_listed(doctor, cli) -> None:
     assert (after["acp"]["state"], after["acp"]["detail"]) == ("ok", "can be used by protocol: acp:kimi")
 
 
-def test_no_sign_of_a_login_is_a_warning_with_the_way_in(doctor, cli, environment) -> None:
+def test_a_missing_login_is_a_warning_that_says_how_to_log_in(doctor, cli, environment) -> None:
     cli("pi", "echo 0.73.1")
     empty = Path(environment["HOME"]) / ".pi/agent/auth.json"
     empty.parent.mkdir(parents=True)
-    empty.write_text("{}")  # pi makes this at its first start
+    empty.write_text("{}")  # pi writes this at its first start
     code, found = doctor()
     assert code == 0
     assert found["pi"]["state"] == "warn"
     assert "type /login, or set ANTHROPIC_API_KEY" in found["pi"]["advice"]
 
 
-def test_a_login_may_be_elsewhere(doctor, cli, environment, tmp_path: Path) -> None:
+def test_a_login_is_found_in_the_folder_or_variable_that_the_user_set(doctor, cli, environment, tmp_path: Path) -> None:
     cli("codex", "echo 1.0")
     cli("copilot", "echo 1.0")
     (tmp_path / "auth.json").write_text('{"made": "up"}')
@@ -190,7 +192,7 @@ def test_a_login_may_be_elsewhere(doctor, cli, environment, tmp_path: Path) -> N
         ("kill -9 $$", "exit code -9"),
     ],
 )
-def test_an_agent_that_does_not_work_is_told(body: str, said: str, doctor, cli) -> None:
+def test_an_agent_whose_version_command_fails_is_a_warning_with_its_error(body: str, said: str, doctor, cli) -> None:
     path = cli("gemini", body)
     _, found = doctor("--agent", "gemini")
     assert found["gemini"]["state"] == "warn"
@@ -198,7 +200,7 @@ def test_an_agent_that_does_not_work_is_told(body: str, said: str, doctor, cli) 
     assert str(path) in found["gemini"]["advice"]
 
 
-def test_one_that_is_not_executable_is_told(doctor, cli) -> None:
+def test_an_agent_that_is_not_executable_is_a_failure_that_names_chmod(doctor, cli) -> None:
     cli("gemini", "echo 1").chmod(0o644)
     code, found = doctor("--agent", "gemini")
     assert code == 1
@@ -206,7 +208,7 @@ def test_one_that_is_not_executable_is_told(doctor, cli) -> None:
     assert "chmod +x" in found["agent"]["advice"]
 
 
-def test_only_the_agent_that_was_asked_for_is_looked_at(doctor, cli, workspace: Path) -> None:
+def test_with_an_agent_option_only_that_agent_is_checked(doctor, cli, workspace: Path) -> None:
     own = workspace / "claude"
     own.write_text("#!/bin/sh\necho 9.9\n")
     own.chmod(0o755)
@@ -223,14 +225,14 @@ def test_only_the_agent_that_was_asked_for_is_looked_at(doctor, cli, workspace: 
         ("my 'agent", "cannot be read"),
     ],
 )
-def test_an_agent_that_cannot_be_run_is_a_failure(agent: str, said: str, doctor) -> None:
+def test_an_agent_that_cannot_be_started_is_a_failure(agent: str, said: str, doctor) -> None:
     code, found = doctor("--agent", agent)
     assert code == 1
     assert said in found["agent"]["detail"]
     assert found["agent"]["advice"]
 
 
-def test_bad_settings_are_a_failure_that_names_the_place(doctor, workspace: Path, cli) -> None:
+def test_bad_settings_are_a_failure_that_names_file_and_line(doctor, workspace: Path, cli) -> None:
     cli("claude", "echo 1.0")
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph" / "settings.json").write_text('{\n  "maximumIterations": "ten",\n  "nonsense": 1\n}')
@@ -242,7 +244,7 @@ def test_bad_settings_are_a_failure_that_names_the_place(doctor, workspace: Path
     assert found["agent"]["state"] == "ok"
 
 
-def test_the_settings_name_the_agent_and_those_that_follow(doctor, workspace: Path, cli) -> None:
+def test_the_agent_of_the_settings_and_its_fallbacks_are_named(doctor, workspace: Path, cli) -> None:
     cli("claude", "echo 1.0")
     cli("my-agent", "cat")
     (workspace / ".ralph").mkdir()
@@ -258,7 +260,7 @@ def test_the_settings_name_the_agent_and_those_that_follow(doctor, workspace: Pa
     assert found["agent"]["detail"] == "runs here use mine; at a limit: claude"
 
 
-def test_git_is_looked_at(doctor, workspace: Path, git, cli) -> None:
+def test_git_is_reported_without_a_repository_without_a_commit_and_broken(doctor, workspace: Path, git, cli) -> None:
     assert "is not in a repository" in doctor()[1]["git"]["detail"]
     git("init", "-q")
     assert "has no commit yet" in doctor()[1]["git"]["detail"]
@@ -279,7 +281,7 @@ def test_a_workspace_that_cannot_be_written_is_a_failure(doctor, workspace: Path
     assert doctor()[1]["workspace"]["state"] == "fail"
 
 
-def test_a_folder_of_ours_that_is_a_file_is_a_failure(doctor, workspace: Path) -> None:
+def test_a_file_in_the_place_of_the_ralph_folder_is_a_failure(doctor, workspace: Path) -> None:
     (workspace / ".ralph").write_text("in the way")
     code, found = doctor()
     assert code == 1
@@ -287,42 +289,41 @@ def test_a_folder_of_ours_that_is_a_file_is_a_failure(doctor, workspace: Path) -
     assert "-C DIR" in found["workspace"]["advice"]
 
 
-def test_processes_that_run_away_are_found_here(doctor) -> None:
+def test_a_process_that_left_its_parent_is_found_and_killed(doctor) -> None:
     _, found = doctor()
-    assert found["subreaper"]["state"] == "ok"
-    assert "found and killed" in found["subreaper"]["detail"]
-    assert found["cgroup"]["state"] == "ok"
+    assert found["processes"]["state"] == "ok"
+    assert "found and killed" in found["processes"]["detail"]
 
 
-def test_hooks_that_are_never_called_are_to_look_at(ralph, doctor, workspace: Path) -> None:
+def test_hooks_that_the_settings_of_the_agent_turn_off_are_a_warning(ralph, doctor, workspace: Path) -> None:
     assert ralph("hook", "install", "claude").code == 0
     (workspace / ".claude/settings.json").write_text('{"disableAllHooks": true}')
     assert doctor()[1]["hooks"]["state"] == "warn"
     assert "sets disableAllHooks" in ralph("doctor").out
 
 
-def test_hooks_are_found_and_old_ones_are_to_be_renewed(ralph, doctor, workspace: Path) -> None:
+def test_hooks_are_found_and_those_of_another_ralph_are_a_warning(ralph, doctor, workspace: Path) -> None:
     assert ralph("hook", "install", "claude").code == 0
     assert ralph("hook", "install", "codex", "--user").code == 0
     assert doctor()[1]["hooks"]["state"] == "ok"
     settings = workspace / ".claude" / "settings.local.json"
     settings.write_text(settings.read_text().replace(sys.executable, "/gone/python"))
-    told = ralph("doctor").out
+    output = ralph("doctor").out
     assert (
-        f"! hooks      claude: {settings} has hooks of another ralph → renew them: `ralph hook install claude`" in told
+        f"! hooks      claude: {settings} has hooks of another ralph → renew them: `ralph hook install claude`" in output
     )
-    assert "✓ hooks      codex: " in told
+    assert "✓ hooks      codex: " in output
     settings.write_text("{ -I -m ralph hook stop")
     assert f"{settings} cannot be read" in ralph("doctor").out
 
 
-def test_an_ascii_terminal_is_warned_of_and_spoken_to_in_ascii(ralph) -> None:
+def test_for_an_ascii_terminal_the_output_is_ascii_with_a_warning(ralph) -> None:
     result = ralph("doctor", LANG="C", LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
     assert result.out.isascii()
     assert "[!]   terminal   ascii: signs and letters are replaced -> set LANG=C.UTF-8" in result.out
 
 
-def test_a_terminal_is_described(environment, workspace: Path) -> None:
+def test_size_colour_and_encoding_of_the_terminal_are_shown(environment, workspace: Path) -> None:
     env = {**environment, "TERM": "xterm-256color"}
     words = ["-m", "ralph", "doctor"]
     child = pexpect.spawn(sys.executable, words, cwd=str(workspace), env=env, dimensions=(30, 100), encoding="utf-8")
@@ -332,7 +333,7 @@ def test_a_terminal_is_described(environment, workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])
-def test_closed_streams_are_no_trouble(closed: str, environment, workspace: Path) -> None:
+def test_a_closed_standard_stream_does_not_break_doctor(closed: str, environment, workspace: Path) -> None:
     line = f"{sys.executable} -m ralph doctor {closed}"
     done = subprocess.run(
         ["sh", "-c", line], cwd=workspace, env=environment, capture_output=True, timeout=120, check=False
@@ -340,7 +341,7 @@ def test_closed_streams_are_no_trouble(closed: str, environment, workspace: Path
     assert done.returncode == 1
 
 
-def test_prices_are_missing_without_the_library(doctor, tmp_path: Path) -> None:
+def test_without_the_price_library_doctor_says_how_to_install_it(doctor, tmp_path: Path) -> None:
     assert doctor()[1]["prices"]["state"] == "ok"
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['genai_prices'] = None")
     missing = doctor(PYTHONPATH=str(tmp_path))[1]["prices"]
@@ -348,14 +349,14 @@ def test_prices_are_missing_without_the_library(doctor, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("--frobnicate",), ("a", "word"), ("-C", "no/such/folder"), ("--agent", " ")])
-def test_bad_usage_is_said(words: tuple[str, ...], ralph) -> None:
+def test_wrong_usage_is_an_error_without_a_traceback(words: tuple[str, ...], ralph) -> None:
     result = ralph("doctor", *words)
     assert result.code == 2
     assert result.err.startswith("ralph: ")
     assert "Traceback" not in result.err
 
 
-def test_a_secret_in_a_command_is_struck_out(ralph) -> None:
+def test_a_secret_in_a_command_is_not_printed(ralph) -> None:
     secret = "made-up-secret-of-the-tests"
-    told = ralph("doctor", "--agent", f"no-such-agent --key {secret}", MY_API_KEY=secret)
-    assert secret not in told.out + told.err
+    result = ralph("doctor", "--agent", f"no-such-agent --key {secret}", MY_API_KEY=secret)
+    assert secret not in result.out + result.err

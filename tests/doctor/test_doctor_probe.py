@@ -1,4 +1,4 @@
-"""Does `ralph doctor --probe` say what was understood of an agent?"""
+"""`ralph doctor --probe` shows what ralph learned from one turn of an agent."""
 
 import json
 import os
@@ -30,7 +30,7 @@ echo '{{"type":"turn.completed","usage":{{"input_tokens":1000,"output_tokens":50
 
 @pytest.fixture
 def probe(ralph, environment, tmp_path: Path) -> Callable[..., tuple[int, dict[str, dict[str, Any]]]]:
-    """Makes an agent of a script, and probes it."""
+    """Return a function that probes an agent made from a shell script; it returns exit code and findings by name."""
     (tmp_path / "tmp").mkdir()
 
     def run(script: str, *words: str, name: str = "mine", **env: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -39,15 +39,14 @@ def probe(ralph, environment, tmp_path: Path) -> Callable[..., tuple[int, dict[s
         path.chmod(0o755)
         agent = () if "--agent" in words else ("--agent", name)
         result = ralph("doctor", "--probe", "--json", *agent, *words, TMPDIR=str(tmp_path / "tmp"), **env)
-        told = json.loads(result.out)["findings"]
-        return result.code, {finding["name"]: finding for finding in told}
+        return result.code, {finding["name"]: finding for finding in json.loads(result.out)["findings"]}
 
     return run
 
 
 @pytest.fixture
 def live_doctor(environment, workspace: Path) -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
-    """A probe of an agent that follows a script, still continuing."""
+    """Return a function that starts a probe of an agent made from a shell script, without waiting for its end."""
     begun: list[subprocess.Popen[str]] = []
 
     def start(script: str) -> "subprocess.Popen[str]":
@@ -65,7 +64,7 @@ def live_doctor(environment, workspace: Path) -> Iterator[Callable[[str], "subpr
         process.wait()
 
 
-def states(found: dict[str, dict[str, Any]]) -> str:
+def states_of_probe(found: dict[str, dict[str, Any]]) -> str:
     names = ("answer", "stream", "tools", "cost", "session")
     return " ".join(found[name]["state"] if name in found else "-" for name in names)
 
@@ -74,75 +73,75 @@ def left_behind(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "tmp").iterdir())
 
 
-def test_a_known_agent_is_understood_in_full(probe, tmp_path: Path, workspace: Path) -> None:
+def test_a_known_agent_gets_a_good_finding_of_every_kind(probe, tmp_path: Path, workspace: Path) -> None:
     code, found = probe(CLAUDE, name="claude")
     assert code == 0
-    assert states(found) == "ok ok ok ok ok"
+    assert states_of_probe(found) == "ok ok ok ok ok"
     assert found["stream"]["detail"] == "JSON, line by line, as claude prints it"
-    assert found["cost"]["detail"] == "$0.0125, as it says; 12 tokens"
+    assert found["cost"]["detail"] == "$0.0125, as the agent reports it; 12 tokens"
     assert found["session"]["detail"].startswith("S-1 can be continued")
     assert not left_behind(tmp_path)
     assert not list(workspace.iterdir())
 
 
-def test_the_dialect_of_a_command_is_found_out(probe) -> None:
+def test_a_command_is_recognised_by_the_stream_that_it_prints(probe) -> None:
     code, found = probe(CLAUDE)
     assert code == 0
-    assert states(found) == "ok ok ok ok note"
+    assert states_of_probe(found) == "ok ok ok ok note"
     assert found["stream"]["detail"].endswith("as claude prints it")
 
 
-def test_plain_text_is_fine_and_what_it_lacks_is_said(probe) -> None:
+def test_an_agent_that_prints_plain_text_gets_notes_about_what_is_missing(probe) -> None:
     code, found = probe(REPEAT)
     assert code == 0
-    assert states(found) == "ok note note note note"
+    assert states_of_probe(found) == "ok note note note note"
     assert found["stream"]["detail"] == "plain text"
     assert "--max-time" in found["cost"]["advice"]
 
 
-def test_what_is_not_understood_is_named(probe) -> None:
+def test_unknown_events_and_prices_are_named(probe) -> None:
     _, found = probe(CODEX, "--agent", "codex", name="codex")
-    assert states(found) == "ok note ok note ok"
+    assert states_of_probe(found) == "ok note ok note ok"
     assert "brand.new" in found["stream"]["detail"]
     assert found["cost"]["detail"] == "1050 tokens, no price"
 
 
-def test_a_settings_agent_is_probed_as_it_is_described(probe, workspace: Path) -> None:
+def test_an_agent_that_the_settings_describe_is_probed_by_that_description(probe, workspace: Path) -> None:
     (workspace / ".ralph").mkdir()
     described = {"argv": ["mine"], "prompt": "file", "stream": "text"}
     settings = {"agent": {"command": "own"}, "agents": {"own": described}}
     (workspace / ".ralph" / "settings.json").write_text(json.dumps(settings))
     code, found = probe(f'{REPEAT} "$1"', "--agent", "own")
     assert code == 0
-    assert states(found) == "ok note note note note"
+    assert states_of_probe(found) == "ok note note note note"
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "detail"),
     [
-        ("echo hello", "not the word it was asked for: hello"),
-        ("cat", "nothing"),
+        ("echo hello", "not as asked for: hello"),
+        ("cat", "none"),
         ("echo 'Error: invalid API key' >&2; exit 1", "the turn failed (fatal): Error: invalid API key"),
         ("exit 3", "the turn failed (ordinary): exit code 3"),
     ],
 )
-def test_an_agent_that_does_not_answer_is_a_failure_with_logs(script: str, said: str, probe, tmp_path: Path) -> None:
+def test_a_wrong_answer_is_a_failure_that_names_the_logs(script: str, detail: str, probe, tmp_path: Path) -> None:
     code, found = probe(script)
     assert code == 1
-    assert found["answer"]["detail"] == said
+    assert found["answer"]["detail"] == detail
     (folder,) = left_behind(tmp_path)
     assert str(folder) in found["answer"]["advice"]
     (prompt,) = folder.glob("runs/*/iterations/001/prompt.md")
     assert prompt.read_text().startswith("Reply with exactly: ")
 
 
-def test_an_agent_that_cannot_be_run_is_not_probed(ralph) -> None:
+def test_an_agent_that_cannot_be_started_is_not_probed(ralph) -> None:
     result = ralph("doctor", "--probe", "--agent", "no-such-agent")
     assert result.code == 1
     assert "answer" not in result.out
 
 
-def test_nothing_is_asked_unless_a_probe_is_asked_for(ralph, agent, prompts) -> None:
+def test_without_the_probe_option_the_agent_gets_no_prompt(ralph, agent, prompts) -> None:
     assert ralph("doctor", "--agent", agent("true")).code == 0
     assert prompts() == []
 

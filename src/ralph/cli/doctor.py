@@ -65,7 +65,7 @@ def doctor(values: Values, words: list[str]) -> int:
 
 
 def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str, probe: bool) -> Iterator[Finding]:
-    """Yield the findings, one by one."""
+    """Run the checks one after another, and yield what each of them found."""
     system = f"{platform.system()} {platform.machine()}"
     yield Finding("ralph", "ok", f"{__version__}; Python {platform.python_version()}, {system}")
     settings, said = _settings(folder, env, agent)
@@ -81,7 +81,6 @@ def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str, p
     yield _prices()
     yield machine.processes(keeper, folder, env)
     yield machine.leftovers(env)
-    yield machine.control_groups()
     yield machine.sandbox_finding(keeper, folder, env, is_wanted=settings.sandbox.enabled)
     if probe and choice:
         yield from probe_agent(choice, settings, keeper, folder, env)
@@ -99,7 +98,7 @@ def _settings(folder: Path, env: Mapping[str, str], agent: str) -> tuple[Setting
 
 
 def _agents(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) -> Iterator[Finding]:
-    """Yield a finding for each known agent, or for the one that was named."""
+    """Yield a finding for each known agent, or only for the one that `agent` names."""
     if not agent:
         for name in agents.known_names():
             yield check_agent(name, keeper, folder, env)
@@ -109,7 +108,7 @@ def _agents(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) ->
 
 
 def _chosen(settings: Settings, folder: Path, env: Mapping[str, str]) -> tuple[Choice | None, Finding]:
-    """Return the agent that a run here would use."""
+    """Return the agent that a run in the folder would use, and a finding about it."""
     try:
         first, *others = choices(settings, env, str(folder))
     except UserError as error:
@@ -142,7 +141,7 @@ def _hooks(folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _hook(host: Host, scope: Scope, folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield whether a host has our hooks, and whether they call this ralph."""
+    """Yield a finding if a host has ralph's hooks: whether they call this ralph, and whether they are called."""
     path = host.settings_file(scope, folder, env)
     try:
         if not has_hooks(host, scope, folder, env):

@@ -1,7 +1,6 @@
-"""What `ralph doctor` checks: the machine, the installed agents, and with a probe whether an agent does what ralph
-needs (it is asked to repeat a word). Each check returns one finding with advice."""
+"""What `ralph doctor` checks: the machine, the installed agents, and, if asked to, one short turn of an agent. Each check
+returns a finding, with advice if something is wrong."""
 
-import ctypes
 import os
 import re
 import sys
@@ -46,10 +45,8 @@ from ralph.store.orphans import find_orphans
 FindingState = Literal["ok", "note", "warn", "fail"]
 
 LITTLE_SPACE, NO_SPACE = 1 << 30, 64 << 20  # bytes
-_GROUPS = "/sys/fs/cgroup"
-_GET_CHILD_SUBREAPER = 37
 
-# Leaves its parent, session and process group, then tells its parent to exit.
+# A program that leaves its session and process group, and whose parent then exits.
 _RUNAWAY = """
 import os, signal
 reader, writer = os.pipe()
@@ -66,8 +63,8 @@ signal.pause()
 
 
 class Finding(Struct, frozen=True):
-    """The result of one check. `note`: fine, but could be better; `warn`: something will not work well; `fail`: runs
-    will fail. `advice` says what to do; `facts` are for programs."""
+    """The result of one check: `ok`; `note`, fine but could be better; `warn`, something will not work well; `fail`, runs
+    will fail. `advice` says what to do; `facts` are for programs that read the JSON."""
 
     name: str
     state: FindingState
@@ -77,7 +74,7 @@ class Finding(Struct, frozen=True):
 
 
 def workspace(folder: Path) -> Finding:
-    """Check that a run can write here. Leaves nothing behind."""
+    """Check that a run can write into the folder."""
     own = folder / ".ralph"
     place = own if own.exists() else folder
     try:
@@ -89,7 +86,7 @@ def workspace(folder: Path) -> Finding:
 
 
 def disk(folder: Path) -> Finding:
-    """Check that there is room for logs and checkpoints."""
+    """Check that there is enough space for logs and checkpoints."""
     facts = os.statvfs(folder)
     free = facts.f_bavail * facts.f_frsize
     state: FindingState = "fail" if free < NO_SPACE else "warn" if free < LITTLE_SPACE else "ok"
@@ -98,7 +95,7 @@ def disk(folder: Path) -> Finding:
 
 
 def repository(folder: Path) -> Finding:
-    """Check git: diffs, worktrees, rewinding and commits need it."""
+    """Check git, which diffs, worktrees, rewinding and commits need."""
     if not git.is_installed():
         return Finding("git", "warn", "not installed", "install git: worktrees, diffs, rewinding and commits need it")
     try:
@@ -116,33 +113,25 @@ def repository(folder: Path) -> Finding:
 
 
 def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
-    """Check, with a real process, that ralph finds and kills one that has left its parent."""
+    """Start a process that leaves its parent, and check that ralph finds and kills it."""
     began = time.monotonic()
     words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)
     command = Command(argv=words, cwd=str(folder), env={**env, MARK: f"doctor-{os.getpid()}"})
     ended = Process(command, keeper=keeper, limits=Limits(turn=20.0, leftovers=0.5)).stream(lambda lines: None)
     taken = f"{1000 * (time.monotonic() - began):.0f} ms"
-    kind = "supported" if _has_subreaper() else "not supported"
     if ended.leftovers and not keeper.survivors:
-        return Finding("subreaper", "ok", f"{kind}; a process that ran away was found and killed ({taken})")
+        return Finding("processes", "ok", f"a process that left its parent was found and killed ({taken})")
     advice = "agents may leave processes behind here: look with `ps` after a run"
-    return Finding("subreaper", "warn", f"{kind}; a process that ran away was not found", advice)
+    return Finding("processes", "warn", "a process that left its parent was not found", advice)
 
 
 def leftovers(env: Mapping[str, str]) -> Finding:
-    """Report processes of dead runs, left after ralph was killed together with its keeper."""
+    """Look for running processes of dead runs: those that were killed together with their keeper."""
     orphans = find_orphans(env)
     if not orphans:
         return Finding("leftovers", "ok", "no dead run left a process")
     details = [f"run {orphan.run} was killed; still running: {orphan}" for orphan in orphans]
     return Finding("leftovers", "warn", "; ".join(details), "`ralph clean` ends them, and so does the next run")
-
-
-def _has_subreaper() -> bool:
-    """Whether the kernel supports child subreapers."""
-    if sys.platform != "linux":
-        return False
-    return bool(ctypes.CDLL(None).prctl(_GET_CHILD_SUBREAPER, ctypes.byref(ctypes.c_int()), 0, 0, 0) == 0)
 
 
 def sandbox_finding(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool) -> Finding:
@@ -152,12 +141,14 @@ def sandbox_finding(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wan
         bubblewrap = find_bubblewrap(env, str(folder))
         with tempfile.TemporaryDirectory() as place:
             wanted = SandboxRequest(
-                workspace=_make_folder(f"{place}/workspace"),
+                workspace=f"{place}/workspace",
                 env=env,
-                records=_make_folder(f"{place}/records"),
+                records=f"{place}/records",
                 private_home=f"{place}/records/home",
                 private_tmp=f"{place}/tmp",
             )
+            os.mkdir(wanted.workspace)
+            os.mkdir(wanted.records)
             open_sandbox(wanted, wanted.records, "doctor", None, keeper).close()
     except UserError as error:
         return Finding("sandbox", "fail" if is_wanted else "note", error.message, error.hint)
@@ -167,27 +158,6 @@ def sandbox_finding(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wan
     return Finding(
         "sandbox", "ok", f"bubblewrap {version}; a sandbox was created and tested ({taken})", facts={"version": version}
     )
-
-
-def _make_folder(folder: str) -> str:
-    os.mkdir(folder)
-    return folder
-
-
-def control_groups() -> Finding:
-    """Report whether control groups could be used here. ralph doesn't need them."""
-    try:
-        with open("/proc/self/cgroup") as stream:
-            own = next((line[3:].strip() for line in stream if line.startswith("0::")), None)
-    except OSError:
-        own = None
-    if own is None or not os.path.exists(f"{_GROUPS}/cgroup.controllers"):
-        return Finding("cgroup", "ok", "no version 2 (not needed)")
-    may = "may be made" if os.access(_GROUPS + own, os.W_OK) else "may not be made"
-    return Finding("cgroup", "ok", f"version 2, new groups {may} (not needed)")
-
-
-_EMPTY = 2  # bytes: some agents leave `{}` without a login
 
 
 def acp_agents(env: Mapping[str, str]) -> Finding:
@@ -201,7 +171,7 @@ def acp_agents(env: Mapping[str, str]) -> Finding:
 
 
 def check_agent(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str], program: str = "") -> Finding:
-    """Check whether a known agent is installed and logged in. `program` is its name or path, if it has another."""
+    """Check whether a known agent is installed and logged in. `program`: its name or path if it isn't called `name`."""
     module = agents.module(name)
     if name not in agents.programs():
         return _check_builtin_agent(module, env)
@@ -236,7 +206,7 @@ def _check_builtin_agent(module: AgentModule, env: Mapping[str, str]) -> Finding
 
 
 def _version(path: str, keeper: Keeper, folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
-    """Return the version, or "" and what went wrong."""
+    """Return the version of a program, and what went wrong: one of them is empty."""
     try:
         said, ended = ask_program(keeper, Command(argv=(path, "--version"), cwd=str(folder), env=env))
     except CannotStart as error:
@@ -250,22 +220,20 @@ def _version(path: str, keeper: Keeper, folder: Path, env: Mapping[str, str]) ->
 
 
 def login_sign(module: AgentModule, env: Mapping[str, str]) -> str:
-    """Return the variable or file that shows a login; "" if there is none. ralph reads neither."""
+    """Return the variable or file that indicates a login; "" if there is none. The file is not read."""
     login = module.LOGIN
     if login is None:
         return ""
-    variables = [f"${name}" for name in (*module.KEYS, *login.others) if env.get(name)]
-    folder = env.get(login.variable) or login.home
-    files = [f"{folder}/{name}" for name in login.files]
-    return next(iter(variables), "") or next((file for file in files if _has_content(file, env)), "")
-
-
-def _has_content(file: str, env: Mapping[str, str]) -> bool:
+    for name in (*module.KEYS, *login.others):
+        if env.get(name):
+            return f"${name}"
     home = env.get("HOME") or os.path.expanduser("~")
-    try:
-        return os.stat(home + file[1:] if file.startswith("~/") else file).st_size > _EMPTY
-    except OSError:
-        return False
+    for name in login.files:
+        file = f"{env.get(login.variable) or login.home}/{name}"
+        path = Path(home + file[1:] if file.startswith("~/") else file)
+        if path.exists() and path.stat().st_size > len("{}"):  # which some agents write without a login
+            return file
+    return ""
 
 
 PROBE_TIMEOUT = 180.0  # seconds, if the settings give a turn no limit
@@ -275,7 +243,7 @@ _SAMPLE = 1 << 20
 def probe_agent(
     choice: Choice, settings: Settings, keeper: Keeper, workspace: Path, env: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Let the agent take one short turn in the workspace, and yield what ralph understood of it."""
+    """Let the agent take one turn in the workspace, in which it repeats a word; yield what ralph learned from it."""
     word = os.urandom(6).hex()
     folder = RunFolder(Path(tempfile.mkdtemp(prefix=PROBE)), env.get(MARK, "probe"))
     folder.make()
@@ -316,18 +284,17 @@ def _answer(turn: Turn, word: str, logs: TurnFolder) -> Finding:
         return Finding("answer", "fail", f"the turn failed ({turn.failure.kind}): {turn.failure.reason}", advice)
     said = one_line(clean(turn.text), 100)
     if turn.text.strip() == word:
-        return Finding("answer", "ok", f"the word it was asked for, after {duration(turn.duration)}")
+        return Finding("answer", "ok", f"as asked for, after {duration(turn.duration)}")
     if word in turn.text:
-        return Finding(
-            "answer", "ok", f"the word it was asked for, with other text, after {duration(turn.duration)}: {said}"
-        )
-    missing = f"not the word it was asked for: {said}" if said else "nothing"
-    return Finding("answer", "fail", missing, f"does the prompt reach it? see {logs.prompt} and {logs.stdout}")
+        return Finding("answer", "ok", f"as asked for, with other text, after {duration(turn.duration)}: {said}")
+    missing = f"not as asked for: {said}" if said else "none"
+    advice = f"check that the prompt reaches the agent: see {logs.prompt} and {logs.stdout}"
+    return Finding("answer", "fail", missing, advice)
 
 
 def _stream(choice: Choice, turn: Turn, seen: list[events.Event], logs: TurnFolder) -> Finding:
     if turn.tool_calls is None:
-        advice = "if it can print a stream of JSON, ask for it: ralph will see tools, costs and sessions"
+        advice = "if the agent can print a stream of JSON, turn that on: ralph then sees its tools, costs and session"
         return Finding("stream", "note", "plain text", advice)
     unread = sum(event.skipped_lines for event in seen if isinstance(event, events.AgentFinished))
     strange = sorted({event.kind for event in seen if isinstance(event, events.AgentUnknown)})
@@ -335,13 +302,13 @@ def _stream(choice: Choice, turn: Turn, seen: list[events.Event], logs: TurnFold
     detail = f"JSON, line by line, as {dialect} prints it"
     if unread or strange:
         kinds = f"; unknown kinds: {', '.join(strange)}" if strange else ""
-        unclear = f"{detail}; {plural(unread, 'line')} not understood{kinds}"
-        return Finding("stream", "note", unclear, f"see {logs.stdout}")
+        detail = f"{detail}; {plural(unread, 'line')} not understood{kinds}"
+        return Finding("stream", "note", detail, f"see {logs.stdout}")
     return Finding("stream", "ok", detail)
 
 
 def _dialect(logs: TurnFolder) -> str:
-    """Return the known agent that prints such a stream."""
+    """Return the name of the known agent that prints such a stream."""
     with open(logs.stdout, "rb") as stream:
         tables = (read(line) for line in stream.read(_SAMPLE).split(b"\n"))
         return next(filter(None, (dialect_of(table) for table in tables if table)), "an unknown agent")
@@ -349,15 +316,15 @@ def _dialect(logs: TurnFolder) -> str:
 
 def _tools(turn: Turn) -> Finding:
     if turn.tool_calls is None:
-        return Finding("tools", "note", "it does not report tool calls", "a changed workspace counts as work")
-    return Finding("tools", "ok", f"it reports tool calls: {turn.tool_calls} this time")
+        return Finding("tools", "note", "tool calls are not reported", "a changed workspace counts as work")
+    return Finding("tools", "ok", f"tool calls are reported: {turn.tool_calls} this time")
 
 
 def _cost(turn: Turn) -> Finding:
     usage = turn.usage
     if usage.cost_usd is not None:
-        by = "estimated from its tokens" if usage.estimated else "as it says"
-        return Finding("cost", "ok", f"{money(usage.cost_usd)}, {by}; {plural(usage.tokens, 'token')}")
+        source = "estimated from its tokens" if usage.estimated else "as the agent reports it"
+        return Finding("cost", "ok", f"{money(usage.cost_usd)}, {source}; {plural(usage.tokens, 'token')}")
     if usage.tokens:
         advice = f"for an estimate, {price_hint()}; --max-tokens works without"
         return Finding("cost", "note", f"{usage.tokens} tokens, no price", advice)
@@ -367,7 +334,6 @@ def _cost(turn: Turn) -> Finding:
 def _session(choice: Choice, turn: Turn) -> Finding:
     if turn.session and choice.module.RESUMES:
         return Finding("session", "ok", f"{turn.session} can be continued (--session continue)")
-    why = "it can't be continued" if turn.session else "it names none"
-    return Finding(
-        "session", "note", f"{why}: every turn starts fresh", "put everything an agent must know into the goal"
-    )
+    why = "it can't be continued" if turn.session else "the agent names none"
+    advice = "put everything that the agent must know into the goal"
+    return Finding("session", "note", f"{why}: every turn starts fresh", advice)

@@ -1,19 +1,9 @@
-"""The root command: it loads a command when it is used, lists commands, suggests one for a wrong name, and completes
-words for shells."""
+"""The root command: it loads a command when that is used, lists the commands, and suggests one for a wrong name."""
 
 import difflib
-from typing import Any
 
 import click
-from click.shell_completion import (
-    BashComplete,
-    CompletionItem,
-    FishComplete,
-    ShellComplete,
-    ZshComplete,
-    add_completion_class,
-    get_completion_class,
-)
+from click.shell_completion import get_completion_class
 
 from ralph import __version__
 from ralph.cli import table
@@ -21,7 +11,7 @@ from ralph.cli.table import CONTEXT, CommandGroup, Values, command
 from ralph.errors import UserError
 from ralph.run.options import Option
 
-# What people call commands, and the command that does it.
+# Names that people may try, and the command that does what they mean.
 SYNONYMS = {
     **dict.fromkeys(("status", "stats", "list", "ls", "jobs", "top"), "ps"),
     **dict.fromkeys(("cancel", "kill", "abort", "end", "quit"), "stop"),
@@ -42,7 +32,6 @@ SYNONYMS = {
     "example": "demo",
 }
 COMPLETE_VARIABLE = "_RALPH_COMPLETE"  # set by the shell that asks for completions
-BASH_BREAKS = ("=", ":")  # bash splits words here, other shells don't
 
 
 class Root(CommandGroup):
@@ -90,80 +79,12 @@ def root() -> None:
     """
 
 
-def show_help(*words: str, shows_all: bool = False) -> None:
-    """Print the help of a command, or the list of commands."""
-    context = click.Context(root, info_name="ralph")
-    found: click.Command = root
-    for word in words:
-        if not isinstance(found, CommandGroup):
-            raise UserError(f"{context.command_path} has no commands", f"ralph help {' '.join(words[:-1])}")
-        _, inner, _ = found.resolve_command(context, [word])
-        assert inner is not None
-        found, context = inner, click.Context(inner, info_name=word, parent=context)
-    if found is root:
-        root.shows_all = shows_all
-    click.echo(found.get_help(context))
-
-
 @command(Option("--all", "List every command."), words="[COMMAND]")
 def help(values: Values, words: list[str]) -> int:  # noqa: A001 (the command's name)
     """Show the help of a command, or list the commands."""
-    show_help(*words, shows_all=bool(values.get("all")))
+    root.shows_all = bool(values.get("all"))
+    root.main([*words, "--help"], prog_name="ralph", standalone_mode=False)
     return 0
-
-
-class _WholeWords(ShellComplete):
-    """click completes `--until=pr` to the value alone; zsh and fish would lose the option."""
-
-    def get_completions(self, args: list[str], incomplete: str) -> "list[CompletionItem[Any]]":
-        option, attached, _ = incomplete.partition("=")
-        found = super().get_completions(args, incomplete)
-        for item in found if attached and option.startswith("--") else ():
-            item.value = f"{option}={item.value}"
-        return found
-
-
-class _Zsh(_WholeWords, ZshComplete):
-    pass
-
-
-class _Fish(_WholeWords, FishComplete):
-    pass
-
-
-class _Bash(BashComplete):
-    """bash replaces only what follows the last `=` or `:`."""
-
-    def get_completion_args(self) -> tuple[list[str], str]:
-        args, incomplete = super().get_completion_args()
-        *whole, self.word = _join_words([*args, incomplete])
-        self.part = "" if incomplete in BASH_BREAKS else incomplete
-        return whole, self.word
-
-    def get_completions(self, args: list[str], incomplete: str) -> "list[CompletionItem[Any]]":
-        value = incomplete.partition("=")[2] if incomplete.startswith("--") else incomplete
-        found = super().get_completions(args, incomplete)
-        for item in found if self.word != self.part else ():
-            item.value = item.value[len(value) - len(self.part) :]
-        return found
-
-
-def register_shells() -> None:
-    for shell in (_Bash, _Zsh, _Fish):
-        add_completion_class(shell)
-
-
-def _join_words(words: list[str]) -> list[str]:
-    """Return the words as they were before bash split them."""
-    whole: list[str] = []
-    is_open = False
-    for word in words:
-        if whole and (is_open or word in BASH_BREAKS):
-            whole[-1] += word
-        else:
-            whole.append(word)
-        is_open = word in BASH_BREAKS
-    return whole
 
 
 @command(words="bash|zsh|fish")

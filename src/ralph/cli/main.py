@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import click
 
-from ralph.cli.help import COMPLETE_VARIABLE, register_shells, root, show_help
+from ralph.cli.help import COMPLETE_VARIABLE, root
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError, complain, shortage
 from ralph.process.signals import restore_signals
@@ -20,8 +20,8 @@ from ralph.run.options import usage_error
 BAD_INPUT, BUG, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 
 PLAYING = ("run", "loop", "task", "job", "resume")
-"""Commands that handle signals themselves once a run has begun, and leave at once before that. In the others Ctrl-C is
-an exception, so that they can clean up."""
+"""Commands that handle signals themselves once a run has begun; before that, a signal ends them at once. In the other
+commands Ctrl-C raises an exception, so that they can clean up."""
 VERBOSE = ("-v", "-V")
 OWN_OPTIONS = (*VERBOSE, "--version", "-h", "--help")
 """The options of `ralph` without a command."""
@@ -29,18 +29,19 @@ INTERNAL = ("run-gate", "run-task", "read-backlog")
 """Commands that only `ralph work` starts."""
 
 WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""A full disk, or a terminal that is gone."""
+"""The disk is full, or the terminal is gone."""
 PATH_ERRORS = (
-    *(errno.ELOOP, errno.EMLINK, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EACCES, errno.EPERM),
+    *(errno.ELOOP, errno.EMLINK, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST),
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG),
 )
-"""A link, a pipe, a folder or another user's file where ralph's file should be."""
+"""Something else is in the place of a file: a link, a pipe or a folder, or ralph may not use it."""
 
 
 def run_cli(argv: list[str]) -> int:
     """Return the exit code: the outcome's, 2 for bad input, 130 for Ctrl-C, 3 for a bug in ralph."""
     open_standard_streams()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # it was closed by the caller
+        if getattr(sys, name) is None:  # the caller closed it
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - used until the process ends
     return exit_code(lambda: dispatch(argv))
 
@@ -78,7 +79,7 @@ def report_error(error: Exception) -> int:
 
 
 def _system_error(error: Exception) -> UserError | None:
-    """Return an error of the machine in plain words; None if it is a bug."""
+    """Return the UserError for an error that the machine or the user caused; None for a bug."""
     number = error.errno if isinstance(error, OSError) else None
     name = error.filename if isinstance(error, OSError) else None
     if number == errno.ENAMETOOLONG:
@@ -113,14 +114,14 @@ def _report_bug(error: Exception) -> int:
 
 
 def _discard_output(*streams: int) -> None:
-    """Send what is still to be written nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """Redirect these file descriptors to /dev/null, so that buffered output can't fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
-        os.dup2(nowhere, stream)
+        os.dup2(null, stream)
 
 
 def with_command(argv: list[str]) -> list[str]:
-    """Add `run`, the default command, in front of a goal of several words or an option of `run`."""
+    """Put `run`, the default command, in front of a goal of several words or an option of `run`."""
     if len(argv) > 1 and argv[0] in VERBOSE:  # alone it prints the version
         command, *words = with_command(argv[1:])
         return [command, argv[0], *words]
@@ -130,7 +131,7 @@ def with_command(argv: list[str]) -> list[str]:
 
 
 def dispatch(argv: list[str]) -> int:
-    """Run the command that the words name."""
+    """Run the command that the words name; return its exit code."""
     argv = with_command(argv)
     if not argv or argv[0] not in PLAYING:
         restore_signals()
@@ -138,15 +139,10 @@ def dispatch(argv: list[str]) -> int:
         from ralph.backlog.child_process import run_child
 
         return run_child(argv[0], argv[1:])
-    if COMPLETE_VARIABLE in os.environ:
-        register_shells()
-    elif not argv:
-        show_help()
-        return 0
+    if not argv and COMPLETE_VARIABLE not in os.environ:
+        argv = ["help"]
     try:
         result = root.main(argv, prog_name="ralph", standalone_mode=False)
-    except click.exceptions.Exit as done:
-        return done.exit_code
     except click.Abort:
         return INTERRUPTED
     return result if isinstance(result, int) else 0

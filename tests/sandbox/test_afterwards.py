@@ -234,3 +234,20 @@ def test_a_push_of_a_backlog_runs_no_hook_outside(ground: Ground, workspace: Pat
     ground.claude(PLANT_LINT, "COMPLETE")
     result = ground.ralph("work", "TASKS.md", "-j", "1", "--check", "true", "--push=origin/main", *AGENT)
     assert_pushed_without_hook(ground, result, pushing)
+
+
+def test_the_pre_commit_hook_of_accept_runs_inside_the_sandbox(ground: Ground, workspace: Path) -> None:
+    """The hook runs a script that the agent wrote: it can change the work, but nothing outside."""
+    hook = workspace / ".git" / "hooks" / "pre-commit"
+    write(ground, hook, "#!/bin/sh\nsh ./format.sh; exit 0\n")
+    hook.chmod(0o755)
+    ground.claude(f'echo "cat {ground.home}/.ssh/id_rsa; touch {ground.home}/pwned; echo formatted > new; git add new"'
+                  " > format.sh; echo raw > new")  # fmt: skip
+    run = ground.ralph("run", "go", "--worktree", "-m", "1", *AGENT)
+    assert run.code == 0, run.err
+    accepted = ground.ralph("accept")
+    hook.unlink()
+    assert accepted.code == 0, accepted.err
+    assert ground.git("show", "HEAD:new") == "formatted\n"
+    assert not (ground.home / "pwned").exists()
+    assert_hidden(accepted, accepted.err)

@@ -1,4 +1,4 @@
-"""The folder of a task: names, prompt, markers, runsand the row of each task."""
+"""The folder of a task: names, prompt, markers and runs, and the rows of `ralph tasks`."""
 
 import os
 import stat
@@ -224,10 +224,13 @@ def test_a_run_that_is_gone_cannot_be_updated(task: TaskFolder) -> None:
             task.update_run(run_id, status="failed")
 
 
-def living(pid: int, start: str) -> bool:
-    return (pid, start) == (7, "then")
+@pytest.fixture
+def only_process_7(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the only running process were 7, started "then"."""
+    monkeypatch.setattr("ralph.supervise.task.is_living", lambda pid, start: (pid, start) == (7, "then"))
 
 
+@pytest.mark.usefixtures("only_process_7")
 @pytest.mark.parametrize(
     ("run", "active", "dead"),
     [
@@ -241,7 +244,7 @@ def living(pid: int, start: str) -> bool:
     ],
 )
 def test_a_run_is_active_while_its_agent_or_its_owner_lives(run: RunInfo, active: bool, dead: bool) -> None:
-    assert (run.is_active(living), run.is_dead(living)) == (active, dead)
+    assert (run.is_active(), run.is_dead()) == (active, dead)
 
 
 @pytest.fixture
@@ -314,6 +317,7 @@ def attempt(status: str = "running", **fields: object) -> RunInfo:
     return RunInfo(run_id="r", status=status, attempt=1, **fields)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("only_process_7")
 @pytest.mark.parametrize(
     ("found", "runs", "state"),
     [
@@ -334,12 +338,12 @@ def attempt(status: str = "running", **fields: object) -> RunInfo:
     ],
 )
 def test_one_word_tells_the_state_of_a_task(found: Markers, runs: list[RunInfo], state: str) -> None:
-    assert task_state(found, runs, found.done, living) == state
+    assert task_state(found, runs, found.done) == state
 
 
 def test_done_that_was_not_accepted_is_not_done() -> None:
-    last = [attempt("completed", **GONE)]
-    assert task_state(Markers(done=True), last, accepted=False, living=lambda *_: False) == "unfinished"
+    last = [attempt("completed", owner_pid=0)]
+    assert task_state(Markers(done=True), last, is_accepted=False) == "unfinished"
 
 
 def test_every_task_has_a_row(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from ralph.run.request import RunRequest
 from ralph.settings import load
 from ralph.store.folder import write
 from ralph.supervise.bus import MessageBus
-from ralph.supervise.supervision import SupervisedTask
+from ralph.supervise.supervision import SupervisedRun
 from ralph.supervise.task import TaskFolder
 
 
@@ -360,7 +360,7 @@ class Supervisor:
             task=str(self.task.path),
         )
         with Keeper.start() as keeper, Cancellation(self._cancel) as interrupt:
-            supervised = SupervisedTask(request, self.task)
+            supervised = SupervisedRun(request, self.task)
             make_agent = self._agent if self._run_root else None
             stop = play(
                 prepare(request, place=supervised.place, make_agent=make_agent),

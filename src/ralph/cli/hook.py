@@ -45,7 +45,7 @@ def uninstall(values: Values, words: list[str]) -> int:
 
 
 def _host_and_scope(values: Values, words: list[str]) -> tuple[Host, Scope, Path]:
-    """Return the host that is named, the scope and the workspace."""
+    """Return the host, the scope and the workspace that the command line names."""
     if len(words) != 1:
         raise UserError("which agent?", "name one, for example: ralph hook install claude")
     host = hosts.find_host(words[0])
@@ -118,7 +118,7 @@ def _note_if_muted(host: Host, workspace: Path) -> None:
 
 
 def _session(values: Values) -> str:
-    """Return the session that is named, else that of the agent that calls this."""
+    """Return the session given with --session, else that of the agent that calls this command."""
     return values.get("session") or loops.session_of({})
 
 

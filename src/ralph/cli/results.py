@@ -75,7 +75,7 @@ def report(values: Values, words: list[str]) -> int:
     try:
         if target:
             _write_given(path, data)
-        else:  # an agent may have put a link or a pipe there
+        else:  # in the workspace, where an agent may have put a link or a pipe
             runs[-1].folder.write(REPORT_FILE, data)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "name another file with -o FILE") from None
@@ -86,10 +86,10 @@ def report(values: Values, words: list[str]) -> int:
 
 
 def _is_elsewhere(values: Values, runs: Sequence[Listed]) -> bool:
-    """Return whether the report goes to standard output or to a file outside the workspaces, where agents can read."""
+    """Whether the report goes to standard output or to a file outside the workspaces, where agents don't find it."""
     target = values.get("output", "" if sys.stdout.isatty() or values.get("open") else "-")
-    place = os.path.realpath(target)
-    return target == "-" or (bool(target) and not any(f"{place}/".startswith(f"{r.facts.workspace}/") for r in runs))
+    path = os.path.realpath(target)
+    return target == "-" or (bool(target) and not any(f"{path}/".startswith(f"{r.facts.workspace}/") for r in runs))
 
 
 def _write_given(path: Path, data: bytes) -> None:
@@ -126,8 +126,8 @@ def diff(values: Values, words: list[str]) -> int:
 
 
 def changed_range(run: Listed, number: int | None = None) -> tuple[Git, str, str]:
-    """The two states between which a work, a task of one that has merged, or a run has changed something."""
-
+    """Return a repository, and the states before and after what a run, one of its iterations, a merged task or a backlog
+    has changed."""
     if run.facts.kind == "work":
         return ends_of_work(run)
     repository = repository_with_checkpoints(run)
@@ -185,7 +185,7 @@ def accept(values: Values, words: list[str]) -> int:
             complain(refused.message, refused.hint)
             return 1
         except UserError:
-            if interrupt.level:  # errors after Ctrl-C are its consequence
+            if interrupt.level:  # Ctrl-C caused the error
                 raise KeyboardInterrupt from None
             raise
     if not taken.is_new:
@@ -268,7 +268,7 @@ def clean(values: Values, words: list[str]) -> int:
 
     ralph lists what it would delete. On a terminal it then asks; elsewhere it deletes nothing without --yes. Unmerged
     work stays, and so does everything of a run that is running."""
-    no_words(words, "`ralph clean` is about all your runs; -C DIR: those of one folder")
+    no_words(words, "`ralph clean` cleans up after all runs; with -C DIR, after those in one folder")
     for orphan in kill_orphans():
         print(cleaned(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}"))
     below = os.path.abspath(values["directory"]) if "directory" in values else ""
@@ -312,7 +312,7 @@ def _size(number: int) -> str:
 def open_in_editor(path: Path) -> tuple[str, int]:
     """Open a file in the user's editor; return the editor and its exit code."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    # As git does it; Ctrl-C belongs to the editor, so the shell in between ignores it.
+    # Like git, start the editor with a shell. Ctrl-C is for the editor, so the shell ignores it.
     words = ("/bin/sh", "-c", f'trap : INT; {editor} "$@"', editor, str(path))
     with ignore_ctrl_c():
         return editor, DetachedProcess.start(words, os.environ, (0, 1, 2), new_session=False).wait() or 0
@@ -328,9 +328,8 @@ def learn(values: dict[str, Any], words: list[str]) -> int:
     """Show what earlier runs learned in this repository, one note per line; with words, add your own note.
 
     A run with --learn includes the notes in its prompts, and adds one when it is done."""
-
     workspace = folder_of(values)
-    refuse_untrusted(workspace, os.environ, confirm_settings)  # they say which file the notes are
+    refuse_untrusted(workspace, os.environ, confirm_settings)  # the settings name the file with the notes
     path = workspace / (load(workspace, {}, env=os.environ).settings.learn or NOTES_FILE)
     if values.get("edit"):
         if sys.stdin is None or not sys.stdin.isatty():

@@ -81,8 +81,8 @@ def stop(values: Values, words: list[str]) -> int:
 
 @command(words="QUESTION", examples=('ralph ask "Which of the two APIs should I keep?"',))
 def ask(values: Values, words: list[str]) -> int:
-    """For agents inside a run: ask the person who started it. With --on-question wait the run waits for the answer;
-    either way it is in the next prompt."""
+    """For agents inside a run: ask the person who started the run. The answer is in the next prompt; with
+    --on-question wait, the run waits for it."""
     text = " ".join(words)
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     if not text.strip():

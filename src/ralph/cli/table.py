@@ -1,7 +1,7 @@
-"""The table of commands, and the pieces that all of them are made of.
+"""The table of commands, and what their modules share.
 
-A command is a function below `@command`, in the module of its name or in the one that `MODULES` names, and a row of
-`SECTIONS`. Its module is imported when the command is used.
+A command is a function with the decorator `@command`, and has a row in `SECTIONS`. Its module has the same name, or is
+named in `MODULES`, and is imported when the command is used.
 """
 
 import difflib
@@ -18,11 +18,11 @@ from ralph.core.text import escaped, nickname
 from ralph.errors import UserError
 from ralph.run.options import COMPATIBILITY, DIRECTORY, Option, OptionCommand, Values, option_values
 
-__all__ = ["DIRECTORY", "Values"]  # for the commands
+__all__ = ["DIRECTORY", "Values"]  # which the commands import from here
 
 CommandHandler = Callable[[Values, list[str]], int]
 
-DB = Option("--db URL", "The backlogs shared in this database: postgresql://HOST/NAME (empty: $RALPH_DB).")
+DB = Option("--db URL", "Use the backlogs in this database: postgresql://HOST/NAME (empty: $RALPH_DB).")
 JSON = Option("--json", "Print one JSON object per line.")
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -34,14 +34,15 @@ COMMON = frozenset(
 )
 """The options that `-h` shows; `--help` shows all of them."""
 ALIASES = {"--maximum-iterations": "The same as --max-iterations."}
-"""Names that help lists apart from their option."""
+"""Option names with their own line in the help."""
 
 
 HELP_ROW = ("-h, --help", "This help.")
 
 
 class CliCommand(OptionCommand):
-    """A command. Its handler gets the given options by name and the other words, and returns the exit code."""
+    """A command. Its handler takes the values of the given options by name, and the other words; it returns the exit
+    code."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class CliCommand(OptionCommand):
         return self.handler(*option_values(ctx))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options in groups, the ones for compatibility last."""
+        """List the options in groups; those for compatibility come last."""
         rows: dict[str, list[tuple[str, str]]] = {}
         for option in self.options:
             record = option.get_help_record(ctx)
@@ -107,7 +108,7 @@ def _show_short_help(ctx: click.Context, param: click.Parameter, value: bool) ->
 def command(
     *options: Option, words: str = "", examples: tuple[str, ...] = ()
 ) -> Callable[[CommandHandler], CliCommand]:
-    """Make a command of a function: its name is the command's, its docstring the help."""
+    """Turn a function into a command: the function's name is the command's name, its docstring the help."""
 
     def decorate(handler: CommandHandler) -> CliCommand:
         return CliCommand(handler.__name__, handler.__doc__ or "", handler, options, words, *examples)
@@ -126,14 +127,14 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def unknown_command(self, ctx: click.Context, name: str) -> UserError:
-        """Return the error for a command that doesn't exist, with the one that was probably meant."""
+        """Return the error for a command that doesn't exist, with a suggestion."""
         near = next(iter(difflib.get_close_matches(name, self.list_commands(ctx), 1)), "")
         hint = f"did you mean `{ctx.command_path} {near}`?" if near else f"`{ctx.command_path} -h` lists the commands"
         return UserError(f"no such command: {ctx.command_path} {name}", hint)
 
 
 def command_group(name: str, text: str, *commands: CliCommand) -> click.Group:
-    """Make a command with subcommands."""
+    """Return a command with subcommands."""
     group = CommandGroup(name, help=text, context_settings=CONTEXT, no_args_is_help=False)
     for one in commands:
         group.add_command(one)
@@ -141,7 +142,7 @@ def command_group(name: str, text: str, *commands: CliCommand) -> click.Group:
 
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the runs, newest first, by short name and by id."""
+    """Return the names and ids of runs that begin with `incomplete`, newest first."""
     from ralph.store.register import runs
 
     names = [name for run in reversed(runs()) for name in (nickname(run.id), run.id)]
@@ -213,11 +214,11 @@ MODULES = {
     **dict.fromkeys(("job", "tasks", "bus"), "task"),
     "completion": "help",
 }
-"""The module of a command that shares one with others."""
+"""The modules of commands that aren't in a module of the same name."""
 
 
 def find(name: str) -> click.Command:
-    """Import a command of the table."""
+    """Import the module of a command, and return the command."""
     module = import_module(f"ralph.cli.{MODULES.get(name, name)}")
     found: click.Command = getattr(module, name)
     return found
@@ -232,7 +233,7 @@ def folder_of(values: Values) -> Path:
 
 
 def no_words(words: list[str], hint: str) -> None:
-    """Refuse words, for commands that take none."""
+    """Raise a UserError if there are words: the command takes only options."""
     if words:
         raise UserError(f"too many words: {words[0]!r}", hint)
 

@@ -24,7 +24,7 @@ from ralph.run.options import Option
 from ralph.run.request import RunRequest
 from ralph.settings import Protection, Settings, load
 from ralph.show.words import cut, duration, width
-from ralph.supervise.bus import BusReader, Message, MessageBus, decode_text, encode_text, thread, timestamp
+from ralph.supervise.bus import BusReader, Message, MessageBus, thread, timestamp
 from ralph.supervise.supervision import ChildRun, supervise_task
 from ralph.supervise.task import RunInfo, TaskFolder, TaskRow, current_task, list_tasks, task_folder
 
@@ -82,7 +82,7 @@ def job(values: dict[str, Any], words: list[str]) -> int:
         if "RALPH_SANDBOX" in os.environ:
             raise UserError("child runs can't be started in a sandbox", "run the task without --sandbox")
         folder, parent = parent_task(values)
-        # The run is created before anything else: the supervisor may be about to look for running children.
+        # Create the run before anything else: the supervisor may be about to look for running children.
         info = folder.create_run("", parent=values.get("parent", parent))
         try:
             return _play_job(values, words, keeper, folder, info)
@@ -112,13 +112,13 @@ def _play_job(values: dict[str, Any], words: list[str], keeper: Keeper, folder: 
         try:
             sys.stdout.write(text.rstrip("\n") + "\n")
             sys.stdout.flush()
-        except BrokenPipeError:  # child runs outlive their caller
+        except BrokenPipeError:  # the caller has ended before this child run
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return stop.outcome.exit_code
 
 
 def parent_task(values: dict[str, Any]) -> tuple[TaskFolder, str]:
-    """Return the task that the options name, else the one whose agent calls this; and the calling run."""
+    """Return the task that the options name, else the one whose agent calls this, and the id of the calling run."""
     found = current_task(os.environ)
     if any(name in values for name in NAMES):
         found = task_named(values), found[1] if found else ""
@@ -131,7 +131,7 @@ def parent_task(values: dict[str, Any]) -> tuple[TaskFolder, str]:
 
 
 def one_turn(settings: Settings, has_grace: bool) -> Settings:
-    """Return the settings for a single turn; the task itself is responsible for checks, commits and reviews."""
+    """Return the settings for a single turn: checks, commits and reviews are up to the task's own run."""
     return replace(
         settings,
         maximum_iterations=1,
@@ -142,7 +142,7 @@ def one_turn(settings: Settings, has_grace: bool) -> Settings:
         scm=None,
         reviews=None,
         worktree=False,
-        grace=settings.grace if has_grace else 0.0,  # no next turn to finish for: a job that is stopped stops
+        grace=settings.grace if has_grace else 0.0,
     )
 
 
@@ -154,8 +154,8 @@ def one_turn(settings: Settings, has_grace: bool) -> Settings:
 def tasks(values: dict[str, Any], words: list[str]) -> int:
     """List the tasks of a root and their states."""
     no_words(words, "name a project with --project")
-    here = current_task(os.environ)
-    rows = list_tasks(values.get("root") or (here[0].root if here else "."), time.time(), values.get("project"))
+    current = current_task(os.environ)
+    rows = list_tasks(values.get("root") or (current[0].root if current else "."), time.time(), values.get("project"))
     if values.get("json"):
         return print_objects(rows)
     if rows:
@@ -185,7 +185,7 @@ def post(values: dict[str, Any], words: list[str]) -> int:
     if body is None:
         if sys.stdin.isatty():
             raise UserError("the message is empty", "give --body TEXT, or pipe the text in")
-        body = decode_text(sys.stdin.buffer.read())
+        body = sys.stdin.buffer.read().decode("utf-8", "replace")
     project, task, run = (os.environ.get(f"JRUN_{name}", "") for name in ("PROJECT_ID", "TASK_ID", "ID"))
     kind, parent = values.get("type", "INFO"), values.get("parent", "")
     print(target.post(kind, body, project=project, task=task, run=run, parent=parent))
@@ -193,7 +193,7 @@ def post(values: dict[str, Any], words: list[str]) -> int:
 
 
 def read(values: dict[str, Any], words: list[str]) -> int:
-    """Print the messages, or those after --since, of some types, or of a thread."""
+    """Print the messages: all, those after --since, those of some types, or one thread."""
     no_words(words, "name the bus with --bus")
     path, since, root = named_bus(values).path, values.get("since"), values.get("thread")
     if not os.path.lexists(path):
@@ -207,7 +207,7 @@ def read(values: dict[str, Any], words: list[str]) -> int:
 
 
 def follow(values: dict[str, Any], words: list[str]) -> int:
-    """Print the messages, then those that arrive, until interrupted. The bus need not exist yet."""
+    """Print the messages, and then each new one, until interrupted. The bus need not exist yet."""
     no_words(words, "name the bus with --bus")
     messages = named_bus(values).follow(threading.Event(), values.get("since"), values.get("type", ()))
     _print_messages(messages, bool(values.get("json")))
@@ -215,7 +215,7 @@ def follow(values: dict[str, Any], words: list[str]) -> int:
 
 
 def named_bus(values: dict[str, Any]) -> MessageBus:
-    """Return the bus that is named, else that of the current task."""
+    """Return the bus given with --bus, else that of the current task."""
     path = values.get("bus") or os.environ.get("MESSAGE_BUS") or os.environ.get("JRUN_MESSAGE_BUS")
     if not path:
         raise UserError("no message bus is named", "give --bus FILE, or set MESSAGE_BUS")
@@ -225,14 +225,12 @@ def named_bus(values: dict[str, Any]) -> MessageBus:
 def _print_messages(messages: Iterable[Message], json: bool) -> None:
     out = sys.stdout.buffer
     for one in messages:
-        body = encode_text(one.body).decode("utf-8", "replace")
         if json:
-            out.write(escaped(msgspec.json.encode(replace(one, body=body))) + b"\n")
+            out.write(escaped(msgspec.json.encode(one)) + b"\n")
         else:
-            where = "".join(f" {name}={value}" for name, value in (("run", one.run), ("re", one.parent)) if value)
-            out.write(clean(f"[{one.ts}] {one.type} {one.msg_id}{where}\n{body}\n\n").encode())
+            ids = "".join(f" {name}={value}" for name, value in (("run", one.run), ("re", one.parent)) if value)
+            out.write(clean(f"[{one.ts}] {one.type} {one.msg_id}{ids}\n{one.body}\n\n").encode())
         out.flush()
-    out.flush()
 
 
 _BUS = Option("--bus FILE", "The bus; by default $MESSAGE_BUS.")

@@ -1,4 +1,4 @@
-"""Attempts of a supervised agent: the folder of each one, and the messages that the supervisor posts about it."""
+"""The attempts of a supervised agent: their folders, and the messages that the supervisor posts about them."""
 
 import os
 import time
@@ -18,13 +18,13 @@ from ralph.supervise.bus import timestamp
 from ralph.supervise.task import RunInfo, RunStatus, TaskFolder
 
 Timeouts = Mapping[str, float | None]
-"""The limits of a turn, by the name that a turn gives as the reason of its end."""
+"""The time limits of a turn in seconds, by the name that `Turn.ended_by` has for them."""
 
 
 class Announcer:
-    """Posts messages on the task's bus and to the run's own log. `run` is the run that they are about.
+    """Posts messages on the task's bus and in the run's log. `run`: the id of the run that they are about.
 
-    A bus that can't be written to doesn't stop the task.
+    If the bus can't be written to, that is logged, and the task continues.
     """
 
     def __init__(self, task: TaskFolder) -> None:
@@ -44,16 +44,16 @@ class Announcer:
         self.tell(events.Notice(text, level))
 
     def warn(self, text: str) -> None:
-        """Log what can't be written to disk, once."""
+        """Log a problem, unless it is the same as the last one."""
         if text != self._last_warning:
             self._last_warning = text
             self.log(text, "warning")
 
 
 class AttemptFolders(RunFolder):
-    """The folder of a supervisor's run; each attempt is also one of the task's `runs/`.
+    """The folder of a supervisor's run. Each attempt is one of the task's `runs/` as well.
 
-    The files of an attempt are there, or in the supervisor's `iterations/` if `in_task` is False.
+    `in_task`: the files of an attempt are in that folder, not in the `iterations/` of the supervisor's run.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class AttemptFolders(RunFolder):
         if not self._in_task:
             files = super().turn(number)
             with suppress(OSError):
-                os.unlink(files.output)  # from a turn that was cut off
+                os.unlink(files.output)  # an interrupted turn may have left it
         previous = next((run.run_id for run in reversed(task.attempts())), "")
         info = task.create_run(agent, attempt=number, previous=previous, files=files)
         self.last = Attempt(info, self._announcer, self._timeouts)
@@ -101,13 +101,13 @@ class AttemptFolders(RunFolder):
         post("INFO", f"Agent failed{exit_code}, restarting (attempt {number + 1}/{self._cap})")
 
     def close(self, status: RunStatus | None = None) -> None:
-        """Release the last attempt: no other follows it."""
+        """Note in the last attempt's file that no ralph owns it any more."""
         if self.last:
             self.last.close(status)
 
 
 class JobFolder(RunFolder):
-    """The folder of a child run, which is one of the task's `runs/`."""
+    """The folder of a child run, in the task's `runs/`."""
 
     def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:
         super().__init__(announcer.task.runs.parent, info.run_id)
@@ -122,7 +122,7 @@ class JobFolder(RunFolder):
 
 
 class Attempt(TurnFolder):
-    """One run of the agent: an attempt, or a child run."""
+    """The files of one run of the agent: of an attempt or a child run."""
 
     def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:
         path = os.path.dirname(info.prompt_path)
@@ -135,7 +135,7 @@ class Attempt(TurnFolder):
         announcer.run = info.run_id
 
     def scratch(self) -> str:
-        """Return the run's folder, where agents leave their output."""
+        """Return the run's folder: agents may write their answer there."""
         return self.path
 
     @property
@@ -143,13 +143,13 @@ class Attempt(TurnFolder):
         return self.turn is not None and run_status(self.turn) == "completed"
 
     def record_start(self, pid: int) -> None:
-        # Every agent is started in its own session, so it leads a process group with its pid.
+        # Every agent is started in its own session, so its pid is also the id of its process group.
         self.update(pid=pid, pgid=pid, pid_start=start_of(pid) or "")
         self._announcer.post("RUN_START", f"{self._name}: {self._agent} started as process {pid}")
 
     def record_end(self, turn: Turn, answer: bytes) -> None:
         self.turn = turn
-        if os.path.isdir(self.path) and not os.path.exists(self.output):  # keep what the agent wrote itself
+        if os.path.isdir(self.path) and not os.path.exists(self.output):  # the agent may have written it
             super().record_end(turn, answer)
         self.update(
             status=run_status(turn),
@@ -164,13 +164,13 @@ class Attempt(TurnFolder):
             self._announcer.post("WARNING", warning, "warning" if warning.startswith("Agent timeout") else "debug")
 
     def close(self, status: RunStatus | None = None) -> None:
-        """Release the run, with `status` if its own end doesn't tell it."""
+        """Note in the run's file that no ralph owns it any more; `status` replaces the status there."""
         if self.turn is None:
             self.update(status="failed", error_summary="ralph did not see its end", ended_at=timestamp())
         self.update(owner_pid=0, owner_start="", **({"status": status} if status else {}))
 
     def update(self, **fields: Any) -> None:
-        """Update the run's file. An agent that removes it doesn't stop the task."""
+        """Update the run's file. If the agent has removed it, that is logged, and the task continues."""
         self._agent = fields.get("agent", self._agent)
         try:
             self._announcer.task.update_run(self.id, **fields)
@@ -198,7 +198,7 @@ def describe_end(turn: Turn) -> str:
 
 
 def warnings(attempt: int, turn: Turn, timeout: float | None = None) -> Iterator[str]:
-    """Yield what went wrong in an attempt. `timeout` is the limit that ended it, if one did."""
+    """Yield messages about what went wrong in an attempt. `timeout`: the time limit in seconds that ended it, if any."""
     if timeout is not None:
         yield f"Agent timeout after {go_duration(timeout)}, killing process group"
         yield "Process group killed, treating as failure"

@@ -9,24 +9,23 @@ r"""The message bus: an append-only file that many processes may write to at onc
     ---
     hello
 
-Writers take a lock, readers need none: `length` tells them whether a message is complete. A writer that is killed
-leaves a torn message, which readers skip. A body line that starts with `msg_id: ` is stored with a backslash in
-front, so no body can look like the start of a message.
+Writers take a lock. Readers need none, because `length` tells them whether a message is complete: they skip a message
+that a killed writer left half written. A body line that starts with `msg_id: ` is stored with a backslash in front, so
+that no body looks like the start of a message.
 """
 
-import math
 import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from threading import Event
 
 from msgspec import Struct, convert, field, to_builtins
 
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
-from ralph.files import StrPath, acquire_lock, open_file
+from ralph.files import StrPath, acquire_lock, cannot_use, open_file
 
 START = b"\n---\nmsg_id: "
 HEADER_END = b"\n---\n"
@@ -35,7 +34,7 @@ LOCK_TIMEOUT = 10.0  # seconds
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """One message. `parent` is the id of the message it answers. Bytes that aren't UTF-8 are surrogate escapes."""
+    """One message. `parent` is the id of the message that it answers."""
 
     msg_id: str
     ts: str
@@ -47,10 +46,10 @@ class Message(Struct, frozen=True, kw_only=True):
     parent: str = ""
 
     def encode(self) -> bytes:
-        """Return the message as it is stored. Lone surrogates, which no encoding has, become `?`."""
-        body = re.sub(rb"(?m)^(?=\\*msg_id: )", rb"\\", encode_text(self.body))
+        """Return the message as it is stored. Anything that is not valid text becomes `?`."""
+        body = re.sub(rb"(?m)^(?=\\*msg_id: )", rb"\\", self.body.encode("utf-8", "replace"))
         fields = {name: value for name, value in to_builtins(self).items() if value and name != "body"}
-        header = encode_text("".join(f"{name}: {value}\n" for name, value in fields.items()))
+        header = "".join(f"{name}: {value}\n" for name, value in fields.items()).encode("utf-8", "replace")
         return b"---\n" + header + b"length: %d\n---\n" % len(body) + body + END
 
 
@@ -59,7 +58,6 @@ class MessageBus:
 
     def __init__(self, path: StrPath) -> None:
         self.path = os.path.abspath(path)
-        self.time_left: Callable[[], float] = lambda: math.inf  # of the run that waits for the lock
 
     def post(
         self,
@@ -79,11 +77,8 @@ class MessageBus:
             msg_id=msg_id, ts=ts, type=type, body=body, project=project, task=task, run=run, parent=parent
         )
         _validate(message)
-        fd = self._open_locked()
-        try:
-            self._append(fd, message.encode())
-        finally:
-            os.close(fd)
+        with os.fdopen(self._open_locked(), "ab", buffering=0) as file:
+            self._append(file.fileno(), message.encode())
         return msg_id
 
     def read(self, since: str | None = None, types: Collection[str] | None = None) -> Iterator[Message]:
@@ -110,9 +105,12 @@ class MessageBus:
         os.close(self._open_locked())
 
     def _open_locked(self) -> int:
-        fd = _open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
-            acquire_lock(fd, f"the message bus {self.path}", LOCK_TIMEOUT, self.time_left)
+            fd = open_file(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        except OSError as error:
+            raise cannot_use(f"the message bus {self.path}", error) from None
+        try:
+            acquire_lock(fd, f"the message bus {self.path}", LOCK_TIMEOUT)
         except BaseException:
             os.close(fd)
             raise
@@ -129,12 +127,12 @@ class MessageBus:
             while left:
                 left = left[os.write(fd, left) :]
         except OSError as error:
-            os.ftruncate(fd, size)  # we still hold the lock, so these bytes are ours
-            raise _cannot_use(self.path, error) from None
+            os.ftruncate(fd, size)  # nobody else has written since: this process has the lock
+            raise cannot_use(f"the message bus {self.path}", error) from None
 
 
 class BusReader:
-    """A position in a bus. `skipped` counts the bytes that belonged to no message when `messages` last ran."""
+    """Reads a bus from a position on. `skipped`: how many bytes belonged to no message when `messages` last ran."""
 
     def __init__(self, path: StrPath, since: str | None = None, types: Collection[str] | None = None) -> None:
         self.path = path
@@ -148,7 +146,7 @@ class BusReader:
         self._offset += len(self._unread())
 
     def messages(self) -> Iterator[Message]:
-        """Yield the messages that were completed since the last call."""
+        """Yield the messages that became complete since the last call."""
         data, base = b"\n" + self._unread(), self._offset - 1
         start, end, skipped = data.find(START), 0, 0
         while start >= 0:
@@ -175,9 +173,11 @@ class BusReader:
 
     def _unread(self) -> bytes:
         try:
-            fd = _open(self.path, os.O_RDONLY)
+            fd = open_file(self.path)
         except FileNotFoundError:
             return b""
+        except OSError as error:
+            raise cannot_use(f"the message bus {self.path}", error) from None
         with open(fd, "rb") as file:
             if os.fstat(fd).st_size < self._offset:
                 self._offset = 0  # the file was replaced
@@ -186,7 +186,7 @@ class BusReader:
 
 
 def parse(piece: bytes, is_last: bool = True) -> tuple[Message | None, int]:
-    """Return the message in `piece` (what follows a START) and its size; None if it is torn or not complete yet.
+    """Return the message in `piece`, the bytes that follow a START, and its size; None if it isn't complete.
 
     conductor-loop's messages state no length: they end at the next message, or at a newline at the end of the file.
     """
@@ -207,7 +207,7 @@ def parse(piece: bytes, is_last: bool = True) -> tuple[Message | None, int]:
             return None, 0
         body, size = rest[: int(length)], len(piece) - len(rest) + int(length) + len(END)
         body = re.sub(rb"(?m)^\\(?=\\*msg_id: )", b"", body)
-    known = {"ts": "", **values, "msg_id": _unquote(msg_id), "body": decode_text(body)}
+    known = {"ts": "", **values, "msg_id": _unquote(msg_id), "body": body.decode("utf-8", "replace")}
     return convert(known, Message), size
 
 
@@ -218,17 +218,6 @@ def thread(messages: Iterable[Message], root: str) -> Iterator[Message]:
         if message.msg_id in known or message.parent in known:
             known.add(message.msg_id)
             yield message
-
-
-def encode_text(text: str) -> bytes:
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace")
-
-
-def decode_text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
 
 
 def _validate(message: Message) -> None:
@@ -247,19 +236,6 @@ def _unquote(value: str) -> str:
 
 def _count(data: bytes) -> int:
     return len(data) - data.count(b"\n")
-
-
-def _open(path: StrPath, flags: int) -> int:
-    try:
-        return open_file(path, flags, 0o600)
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) and not flags & os.O_CREAT:
-            raise
-        raise _cannot_use(path, error) from None
-
-
-def _cannot_use(path: StrPath, error: OSError) -> UserError:
-    return UserError(f"cannot use the message bus {path}: {error.strerror}", "name a file in an existing folder")
 
 
 def timestamp(seconds: float | None = None) -> str:

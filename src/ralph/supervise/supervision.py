@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.limits import IDLE_TIMEOUT
-from ralph.core.model import Check, Iteration, Note, Outcome, Run, Snapshot, Stop, Usage, Wait, WaitRequest
+from ralph.core.model import Note, Outcome, Run, Snapshot, Stop, Usage, Wait, WaitRequest
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.files import cannot_use, make_folder
@@ -39,22 +39,43 @@ CHILD_GRACE = 5.0  # seconds that child runs get from TERM to KILL
 
 def supervise_task(request: RunRequest, reopens: bool = False) -> Place:
     """Return the place of a run that supervises the task `request.task`. `reopens`: remove earlier markers first."""
-    return SupervisedTask(request, task_at(request.task), reopens).place
+    return SupervisedRun(request, task_at(request.task), reopens=reopens).place
 
 
 def supervise_workspace(request: RunRequest) -> Place:
     """Return the place of a run whose workspace, or worktree, is the task itself."""
-    return SupervisedWorkspace(request, workspace_task(Path(request.workspace), "")).place
+    return SupervisedRun(request, workspace_task(Path(request.workspace), ""), in_workspace=True).place
 
 
 class SupervisedRun:
-    """A run in which the agent is restarted until it has left its marker. Waits for child runs."""
+    """A run in which the agent is restarted until it has left its marker, and child runs are waited for.
 
-    def __init__(self, request: RunRequest, task: TaskFolder) -> None:
+    `in_workspace`: the workspace, or its worktree, is the task itself, and the agent leaves DONE there. `reopens`: remove
+    earlier markers first.
+    """
+
+    def __init__(
+        self, request: RunRequest, task: TaskFolder, *, in_workspace: bool = False, reopens: bool = False
+    ) -> None:
         self._request, self._settings = request, request.settings
+        self._in_workspace, self._reopens = in_workspace, reopens
         self._announcer = Announcer(task)
         self._folder: AttemptFolders | None = None
+        self._earlier: list[Listed] = []
         self._awaited: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        workspace, path = Path(self._request.workspace), self.task.path
+        return Place(
+            workspace=workspace,
+            home=workspace if self._in_workspace else path,
+            task=None if self._in_workspace else path,
+            writable=() if self._in_workspace else (str(path),),
+            open=self._open,
+            adapt=self._adapt,
+            end=self._end,
+        )
 
     @property
     def task(self) -> TaskFolder:
@@ -65,18 +86,38 @@ class SupervisedRun:
         """How often the agent was started."""
         return self._folder.last.number if self._folder and self._folder.last else 0
 
-    def _open_attempts(self, ralph: Path, run_id: str, in_task: bool) -> AttemptFolders:
+    def _open(self, ralph: Path, run_id: str) -> RunFolder:
+        if not self._in_workspace:
+            self._earlier = runs_in(ralph)
+            if self._earlier and not self._earlier[-1].facts.outcome and not self._settings.keep_children:
+                # The last supervisor was killed: its agents may still be writing.
+                kill_run(self._earlier[-1].id)
+            if self._reopens:
+                self.task.remove_markers()
+            self.task.bus.create()
+            self.task.fail_dead_runs()
         if self._settings.sandbox.enabled and self.task.active_children():
             raise UserError("a task with running child runs can't be sandboxed", "wait for them, or stop them")
         cap, limits = self._settings.maximum_iterations, timeouts(self._settings)
-        self._folder = AttemptFolders(ralph, run_id, self._announcer, cap, limits, in_task=in_task)
+        self._folder = AttemptFolders(ralph, run_id, self._announcer, cap, limits, in_task=not self._in_workspace)
         return self._folder
 
     def _adapt(self, parts: Parts, context: Context) -> Parts:
+        if self._in_workspace:
+            task = self._announcer.task = workspace_task(context.root, context.folder.id)
+            try:
+                make_folder(str(task.runs))
+            except OSError as error:
+                raise cannot_use(task.runs, error) from None
+            task.bus.create()
+            task.fail_dead_runs()
+        for run in self._earlier:
+            Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_recorded_run, run))
         self._announcer.tell = context.tell
-        self._spare_children(context)
+        # Child runs outlive the turn that started them, unless everything has to end now.
+        wants_end, keeps = context.interrupt.must_end, self._settings.keep_children
+        context.keeper.spared = ChildProcesses(self.task, lambda: keeps or not wants_end())
         files = [claim.removeprefix("file:") for claim in self._settings.until if claim.startswith("file:")]
-        speaks = len(files) < len(self._settings.until)
         if isinstance(parts.agent, CliAgent) and parts.agent.is_known:
             compose, done = parts.compose, files[0] if files else ""
 
@@ -85,12 +126,12 @@ class SupervisedRun:
                 return "\n".join((prompt, *_explanations(self.task, prompt, done)))
 
             parts = replace(parts, compose=explained)
-        workspace = TaskWorkspace(parts.workspace, self.task, context.tell, speaks)
+        has_other_claims = len(files) < len(self._settings.until)
+        workspace = TaskWorkspace(parts.workspace, self.task, context.tell, has_other_claims)
         return replace(parts, workspace=workspace, wait=self._wait_for_others(parts.wait, context.keeper))
 
     def _wait_for_others(self, sleep: Callable[[Wait, Run], None], keeper: Keeper) -> Callable[[Wait, Run], None]:
-        """Wrap `sleep` so that the supervisor says what it waits for, and notices when a child run or the keeper
-        dies."""
+        """Wrap `sleep`: report which child runs it waits for, and notice when one of them or the keeper dies."""
 
         def wait(asked: Wait, run: Run) -> None:
             children = run.seen.children
@@ -106,30 +147,27 @@ class SupervisedRun:
 
         return wait
 
-    def _spare_children(self, context: Context) -> None:
-        """Let child runs outlive the turn that started them, unless everything has to end now."""
-        wants_end, keeps = context.interrupt.must_end, self._settings.keep_children
-        context.keeper.spared = ChildProcesses(self.task, lambda: keeps or not wants_end())
-
     def _fail_dead_runs(self) -> None:
         for run in self.task.fail_dead_runs():
             body = f"child run {run.run_id} marked as failed: {one_line(run.error_summary)}"
             self._announcer.post("WARNING", body, "warning")
 
     def _end(self, run: Run, stop: Stop, context: Context | None) -> None:
-        if context is None:
+        if context is not None:
+            if stop.outcome is Outcome.DONE and run.seen.children:
+                timeout = go_duration(self._settings.wait_timeout)
+                body = f"timeout waiting for children after {timeout}: {', '.join(run.seen.children)}"
+                self._announcer.post("WARNING", body, "warning")
+            if not self._settings.keep_children and self.task.active_children():
+                end_all(context.keeper, context.interrupt)
+            self._fail_dead_runs()
+        if context is not None or not self._in_workspace:
             self._announce_end(run, stop)
-            return
-        if stop.outcome is Outcome.DONE and run.seen.children:
-            timeout = go_duration(self._settings.wait_timeout)
-            body = f"timeout waiting for children after {timeout}: {', '.join(run.seen.children)}"
-            self._announcer.post("WARNING", body, "warning")
-        if not self._settings.keep_children and self.task.active_children():
-            end_all(context.keeper, context.interrupt)
-        self._fail_dead_runs()
-        self._announce_end(run, stop)
-        if self._folder:
+        if context is not None and self._folder:
             self._folder.close("stopped" if stop.outcome is Outcome.STOPPED else None)
+        if stop.outcome is Outcome.STOPPED and not self._in_workspace:
+            asked = run.seen.wait_requested
+            self.task.mark_waiting(asked.words if asked else stop.reason)
 
     def _announce_end(self, run: Run, stop: Stop) -> None:
         post, reason = self._announcer.post, one_line(stop.reason, 1000)
@@ -140,6 +178,8 @@ class SupervisedRun:
                 how = "all children finished" if self._awaited else "DONE marker present, no active children"
                 how = "DONE marker present, children not finished" if run.seen.children else how
                 post("INFO", f"task completed ({how})")
+                if not self._in_workspace:
+                    self._post_completion(len(run.iterations))
             case Outcome.STOPPED:
                 post("INFO", f"Wait-without-restart signal detected: {reason}")
             case Outcome.EXHAUSTED:
@@ -155,91 +195,17 @@ class SupervisedRun:
             case _:
                 post("ERROR", f"task not completed ({stop.outcome.value}): {reason}")
 
-
-class SupervisedTask(SupervisedRun):
-    """A run in the folder of a task. `reopens`: earlier markers are removed first."""
-
-    def __init__(self, request: RunRequest, task: TaskFolder, reopens: bool = False) -> None:
-        super().__init__(request, task)
-        self._reopens = reopens
-        self._earlier: list[Listed] = []
-
-    @property
-    def place(self) -> Place:
-        path = self.task.path
-        return Place(
-            workspace=Path(self._request.workspace),
-            home=path,
-            task=path,
-            writable=(str(path),),
-            open=self._open,
-            adapt=self._adapt,
-            end=self._end,
-        )
-
-    def _open(self, ralph: Path, run_id: str) -> RunFolder:
-        self._earlier = runs_in(ralph)
-        if self._earlier and not self._earlier[-1].facts.outcome and not self._settings.keep_children:
-            # The last supervisor was killed: its agents may still be writing.
-            kill_run(self._earlier[-1].id)
-        if self._reopens:
-            self.task.remove_markers()
-        self.task.bus.create()
-        self.task.fail_dead_runs()
-        return self._open_attempts(ralph, run_id, in_task=True)
-
-    def _adapt(self, parts: Parts, context: Context) -> Parts:
-        if context.deadline:
-            self.task.bus.time_left = self.task.project_bus.time_left = context.deadline.remaining
-        for run in self._earlier:
-            Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_recorded_run, run))
-        return super()._adapt(parts, context)
-
-    def _end(self, run: Run, stop: Stop, context: Context | None) -> None:
-        super()._end(run, stop, context)
-        if stop.outcome is Outcome.STOPPED:
-            asked = run.seen.wait_requested
-            self.task.mark_waiting(asked.words if asked else stop.reason)
-
-    def _announce_end(self, run: Run, stop: Stop) -> None:
-        super()._announce_end(run, stop)
-        if stop.outcome is Outcome.DONE:
-            try:
-                post_completion(self.task, self._announcer.run, len(run.iterations))
-            except (OSError, UserError) as error:
-                body = f"could not post the completion on the project's bus: {one_line(str(error))}"
-                self._announcer.post("WARNING", body, "warning")
-
-
-class SupervisedWorkspace(SupervisedRun):
-    """A run whose workspace, or worktree, is the task itself: the agent leaves DONE there."""
-
-    @property
-    def place(self) -> Place:
-        workspace = Path(self._request.workspace)
-        return Place(workspace=workspace, home=workspace, open=self._open, adapt=self._adapt, end=self._end)
-
-    def _open(self, ralph: Path, run_id: str) -> RunFolder:
-        return self._open_attempts(ralph, run_id, in_task=False)
-
-    def _adapt(self, parts: Parts, context: Context) -> Parts:
-        task = self._announcer.task = workspace_task(context.root, context.folder.id)
+    def _post_completion(self, attempts: int) -> None:
         try:
-            make_folder(str(task.runs))
-        except OSError as error:
-            raise cannot_use(task.runs, error) from None
-        task.bus.create()
-        task.fail_dead_runs()
-        return super()._adapt(parts, context)
-
-    def _end(self, run: Run, stop: Stop, context: Context | None) -> None:
-        if context is not None:
-            super()._end(run, stop, context)
+            post_completion(self.task, self._announcer.run, attempts)
+        except (OSError, UserError) as error:
+            body = f"could not post the completion on the project's bus: {one_line(str(error))}"
+            self._announcer.post("WARNING", body, "warning")
 
 
 class ChildRun:
-    """A child run: one agent, once, as part of a task. It takes no questions: it has no second prompt that could carry
-    the answer."""
+    """A run of an agent as a child of a task: one turn. It takes no questions, because no second prompt could carry the
+    answer."""
 
     def __init__(self, request: RunRequest, task: TaskFolder, info: RunInfo) -> None:
         self._request, self._announcer = request, Announcer(task)
@@ -262,11 +228,11 @@ class ChildRun:
         )
 
     def watch_supervisor(self) -> bool:
-        """End the run if its supervisor was killed together with the keeper of both."""
+        """End the run if its supervisor was killed; return whether it has one."""
         owner = self._supervisor
-        # A supervisor that ended by itself has released its attempts; it may have let its child runs live.
+        # A supervisor that ended normally is no longer the owner of its attempts, and may have kept its child runs.
         if owner and self._interrupt and not is_living(*owner) and owner in self._owners():
-            self._interrupt.raise_to(2, "word that its supervisor is gone")
+            self._interrupt.raise_to(2, "a report that its supervisor is gone")
         return owner is not None
 
     def _owners(self) -> list[tuple[int, str]]:
@@ -283,7 +249,7 @@ class ChildRun:
         return replace(parts, followups=())
 
     def _end(self, run: Run, stop: Stop, context: Context | None) -> None:
-        # A stop may reach the agent before this process, and then looks like a failure. A complete run stays complete.
+        # An interrupt may reach the agent before this process, and then looks like a failure.
         last = self._folder.last
         is_interrupted = stop.outcome is Outcome.INTERRUPTED and not last.is_complete
         if context is not None:
@@ -291,18 +257,19 @@ class ChildRun:
 
 
 class TaskWorkspace:
-    """A workspace as the supervisor of a task sees it. Earlier wait requests and the costs of earlier child runs don't
-    count.
+    """A workspace as the supervisor of a task sees it: with requests to wait, active child runs, and what they cost.
 
-    `speaks`: the agent may also claim in words, so child runs matter even without a done file.
+    Requests and child runs from before this run don't count. `has_other_claims`: the agent may also claim in words, so
+    child runs matter even without a done file.
     """
 
-    def __init__(self, inner: Workspace, task: TaskFolder, tell: events.TellAll, speaks: bool = False) -> None:
-        self._inner, self._task, self._tell, self._speaks = inner, task, tell, speaks
+    def __init__(self, inner: Workspace, task: TaskFolder, tell: events.TellAll, has_other_claims: bool) -> None:
+        self._inner, self._task, self._tell, self._has_other_claims = inner, task, tell, has_other_claims
+        self.guard, self.restore, self.check, self.tree = inner.guard, inner.restore, inner.check, inner.tree
         self._requests = BusReader(task.bus.path, types=[WAIT_TYPE])
         self._requests.skip()
         self._request: WaitRequest | None = None
-        self._claimed: tuple[object, float] = (None, 0.0)
+        self._claimed: tuple[object, float] = (None, 0.0)  # what was claimed, and when that was first seen
         self._paid = {child.run_id for child in task.children() if child.status != "running"}
 
     def look(self, run: Run) -> Snapshot:
@@ -313,7 +280,7 @@ class TaskWorkspace:
         if self._claimed[0] != claim:
             self._claimed = claim, time.monotonic()
         children = self._task.children()
-        awaited = children if seen.done_file or self._speaks else ()
+        awaited = children if seen.done_file or self._has_other_claims else ()
         return replace(
             seen,
             wait_requested=seen.wait_requested or self._request,
@@ -323,7 +290,7 @@ class TaskWorkspace:
         )
 
     def _costs_of(self, children: Sequence[RunInfo], iteration: int) -> Usage:
-        """Return what the child runs have cost that ended since the last look."""
+        """Return the cost of the child runs that have ended since the last look."""
         ended = [child for child in children if child.status != "running" and child.run_id not in self._paid]
         self._paid.update(child.run_id for child in ended)
         total = Usage()
@@ -333,21 +300,9 @@ class TaskWorkspace:
             self._tell(events.Spent(iteration, "child runs", total))
         return total
 
-    def guard(self) -> tuple[str, ...]:
-        return self._inner.guard()
-
-    def restore(self, iteration: Iteration) -> tuple[str, str] | None:
-        return self._inner.restore(iteration)
-
-    def check(self, number: int) -> tuple[Check, ...] | None:
-        return self._inner.check(number)
-
-    def tree(self, number: int) -> str | None:
-        return self._inner.tree(number)
-
 
 class ChildProcesses:
-    """The processes of a task's child runs, which the keeper spares while `are_spared`."""
+    """The processes of a task's child runs, for the keeper, which doesn't kill them while `are_spared` is true."""
 
     def __init__(self, task: TaskFolder, are_spared: Callable[[], bool]) -> None:
         self._task, self._are_spared = task, are_spared
@@ -357,7 +312,7 @@ class ChildProcesses:
         return [pid for run in children for pid in (run.owner_pid, run.pid) if pid]
 
     def expects(self, pid: int) -> bool:
-        """Whether this process is a `ralph job` that has not created its run yet."""
+        """Whether this process is a `ralph job`: it may not have created its run yet."""
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as cmdline:
                 words = [word.rpartition(b"/")[2] for word in cmdline.read().split(b"\0")]
@@ -367,7 +322,7 @@ class ChildProcesses:
 
 
 def post_completion(task: TaskFolder, run_id: str, attempts: int) -> None:
-    """Post a FACT on the project's bus, unless this completion was posted before."""
+    """Post a FACT about the task's completion on the project's bus, unless it was posted before."""
     done_at = timestamp(task.done.stat().st_mtime)
     facts = task.project_bus.read(types=["FACT"])
     if not any(fact.task == task.task and f"DONE at {done_at}," in fact.body for fact in facts):
@@ -377,7 +332,7 @@ def post_completion(task: TaskFolder, run_id: str, attempts: int) -> None:
 
 
 def end_all(keeper: Keeper, interrupt: Interrupt) -> None:
-    """End the child runs that outlived their turns; at once if the user asks a second time."""
+    """End the child runs that are still active; a second interrupt shortens their grace period."""
     keeper.spared = None
     ready, patience = select.poll(), math.inf
     for one in (keeper, interrupt):
@@ -404,8 +359,8 @@ def timeouts(settings: Settings) -> Timeouts:
 
 
 def _explanations(task: TaskFolder, prompt: str, done: str) -> Iterator[str]:
-    """Yield what the prompt doesn't say. `done` is the file to leave, if any. Paths are written out, because an agent
-    may not be allowed to expand variables."""
+    """Yield sentences about the task that the prompt lacks. `done`: the file to create at the end, if any. Paths are
+    written out, because an agent may not be allowed to expand variables."""
     if done and done in prompt and str(task.path) not in prompt:
         yield f"\nThe folder of the task, $TASK_FOLDER, is {task.path}: write its name out."
     if done and done not in prompt:
@@ -417,8 +372,8 @@ def _explanations(task: TaskFolder, prompt: str, done: str) -> Iterator[str]:
 
 
 def _recorded_run(listed: Listed) -> Run:
-    """Return what is recorded of an earlier run."""
+    """Return an earlier run from its journal; an empty run if the journal was removed."""
     try:
         return load_run(listed.folder.journal).run
-    except UserError:  # the journal was removed: nothing is known to have been told
+    except UserError:
         return Run(id=listed.id)

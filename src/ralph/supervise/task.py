@@ -9,7 +9,7 @@ Only the ralph that owns a run changes it, and its supervisor once that ralph is
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -32,12 +32,11 @@ from ralph.supervise.bus import MessageBus, timestamp, unique_name
 RUN_FILE = "run-info.yaml"
 PROJECT_BUS = "PROJECT-MESSAGE-BUS.md"
 RunStatus = Literal["running", "completed", "failed", "stopped", "unreadable"]
-IsLiving = Callable[[int, str], bool]
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """One run of an agent. `pid` is the agent, `owner_pid` the ralph that started it; the start times tell them from
-    later processes with the same pid. `attempt` counts from 1; child runs have a parent and attempt 0."""
+    """One run of an agent. `pid` is the agent's process, `owner_pid` that of the ralph that started it; their start times
+    tell them from later processes with the same pid. `attempt` counts from 1, and is 0 for child runs."""
 
     run_id: str
     status: RunStatus = "running"
@@ -62,19 +61,20 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     output_path: str = ""
     usage: Usage = Usage()
 
-    def has_process(self, living: IsLiving = is_living) -> bool:
-        return living(self.pid, self.pid_start) or living(self.owner_pid, self.owner_start)
+    def has_owner(self) -> bool:
+        """Whether the ralph that started the run is running."""
+        return is_living(self.owner_pid, self.owner_start)
 
-    def is_active(self, living: IsLiving = is_living) -> bool:
-        return self.status == "running" and self.has_process(living)
+    def is_active(self) -> bool:
+        return self.status == "running" and (self.has_owner() or is_living(self.pid, self.pid_start))
 
-    def is_dead(self, living: IsLiving = is_living) -> bool:
-        """Whether the run claims to be running although its processes are gone."""
-        return self.status == "running" and not self.has_process(living)
+    def is_dead(self) -> bool:
+        """Whether the file says that the run is running, but its processes are gone."""
+        return self.status == "running" and not self.is_active()
 
 
 class Markers(Struct, frozen=True):
-    """The markers in a task's folder. `wait` is why the agent waits; `trouble` is what is wrong with a marker."""
+    """The markers in a task's folder. `wait`: what the agent waits for; `trouble`: what is wrong with a marker."""
 
     done: bool = False
     wait: str = ""
@@ -82,7 +82,7 @@ class Markers(Struct, frozen=True):
 
 
 class TaskFolder:
-    """Where a task keeps its files. The folder need not exist yet. Bus and runs are in `kept` if not in the folder."""
+    """The files of a task. The folder need not exist yet. `kept`: another folder for the bus and the runs."""
 
     def __init__(self, path: Path, project: str, task: str, kept: Path | None = None, bus: MessageBus | None = None):
         kept = kept or path
@@ -94,7 +94,7 @@ class TaskFolder:
         self.project_bus = MessageBus(path.parent / PROJECT_BUS)
 
     def environment(self, run_id: str, parent_run_id: str = "", run_folder: str = "") -> dict[str, str]:
-        """Return what the agent of a run finds in its environment, each value with and without the prefix `JRUN_`."""
+        """Return the variables for the agent of a run, each with and without the prefix `JRUN_`."""
         values = {
             "PROJECT_ID": self.project,
             "TASK_ID": self.task,
@@ -108,7 +108,7 @@ class TaskFolder:
         return values | {f"JRUN_{name}": value for name, value in values.items()} | {"JRUN_ID": run_id}
 
     def save_prompt(self, given: str | None) -> str:
-        """Return the prompt of this run: the given one, else TASK.md. Create the folder, and TASK.md if missing."""
+        """Return the given prompt, else the content of TASK.md. Create the folder, and TASK.md if it is missing."""
         prompt = _read_prompt(self.prompt) if given is None else given
         if not prompt.strip():
             empty = self.prompt if given is None else "the prompt"
@@ -120,14 +120,13 @@ class TaskFolder:
         return prompt
 
     def markers(self) -> Markers:
-        """Return the markers as they are now. Only a missing file means no; anything else that isn't a file is
-        trouble."""
+        """Return the markers. A folder or a pipe in the place of a marker is trouble."""
         done, trouble = find_marker(self.done)
         waits, other = find_marker(self.wait)
         return Markers(done, read_marker(self.wait) if waits else "", trouble or other)
 
     def mark_waiting(self, reason: str) -> None:
-        """Leave the wait marker, unless the agent did, so that the task stays stopped until it is resumed."""
+        """Write the wait marker unless it exists, so that the task stays stopped until it is resumed."""
         _write_once(self.wait, f"{reason}\n")
 
     def remove_markers(self) -> None:
@@ -140,7 +139,8 @@ class TaskFolder:
     def create_run(
         self, agent: str, *, attempt: int = 0, parent: str = "", previous: str = "", files: TurnFolder | None = None
     ) -> RunInfo:
-        """Create a run owned by this process, in a folder that only the user can read. Its `files` may be elsewhere."""
+        """Create a run owned by this process, in a folder that only the user can read. `files`: where its prompt and
+        output go if not into that folder."""
         ts = timestamp()
         folder = self.runs / unique_name(ts, 2)
         with _reporting(self.runs):
@@ -185,13 +185,11 @@ class TaskFolder:
     def list_runs(self) -> list[RunInfo]:
         """Return all runs, the oldest first. A run that can't be read has the status `unreadable`."""
         runs = []
-        with suppress(FileNotFoundError), _reporting(self.runs, FileNotFoundError):
-            names = [entry.name for entry in os.scandir(self.runs) if os.path.exists(f"{entry.path}/{RUN_FILE}")]
-            for name in names:
-                try:
-                    runs.append(self.load_run(name))
-                except UserError as error:
-                    runs.append(RunInfo(run_id=name, status="unreadable", error_summary=error.message))
+        for path in self.runs.glob(f"*/{RUN_FILE}"):
+            try:
+                runs.append(self.load_run(path.parent.name))
+            except UserError as error:
+                runs.append(RunInfo(run_id=path.parent.name, status="unreadable", error_summary=error.message))
         return sorted(runs, key=lambda run: (run.started_at, run.run_id))
 
     def attempts(self) -> list[RunInfo]:
@@ -208,14 +206,14 @@ class TaskFolder:
         failed = []
         for name in [run.run_id for run in self.list_runs() if run.is_dead()]:
             run = self.load_run(name)
-            if run.is_dead():  # it had not ended between our first look at its file and at its processes
+            if run.is_dead():  # still: it may have ended after its file was read and before its processes were sought
                 why = run.error_summary or f"its process {run.pid or run.owner_pid} is gone"
                 failed.append(self.update_run(name, status="failed", ended_at=timestamp(), error_summary=why))
         return failed
 
     def is_done(self) -> bool:
-        """Whether DONE is there and, if a supervisor ran, the last one accepted it: checks may have refused it, or the
-        supervisor was killed before it could look."""
+        """Whether DONE exists and the last supervisor, if there was one, has accepted it: checks may have refused it, or
+        the supervisor was killed before it saw the file."""
         if not self.markers().done:
             return False
         outcomes = [run.facts.outcome for run in runs_in(self.path / ".ralph") if run.facts.workspace]
@@ -223,7 +221,7 @@ class TaskFolder:
 
 
 def task_folder(root: str | os.PathLike[str], project: str, task: str) -> TaskFolder:
-    """Return the folder of a task. Names that would lead out of `root` are refused."""
+    """Return the folder of a task. Raise a UserError for names that would lead out of `root`."""
     for kind, name in (("project", project), ("task", task)):
         if not is_name(name):
             raise UserError(f"not a name for a {kind}: {name[:100]!r}", "use letters, digits, dashes and underscores")
@@ -238,12 +236,12 @@ def task_at(path: str | os.PathLike[str]) -> TaskFolder:
 
 
 def workspace_task(workspace: Path, run_id: str) -> TaskFolder:
-    """Return the task of a run whose workspace is the task: markers are left there, the rest is in `.ralph/task/`."""
+    """Return the task of a run whose workspace is the task: markers are in the workspace, the rest in `.ralph/task/`."""
     return TaskFolder(workspace, workspace.name or "workspace", run_id, kept=workspace / ".ralph" / "task")
 
 
 def current_task(env: Mapping[str, str]) -> tuple[TaskFolder, str] | None:
-    """Return the task, and the run of it, that started this process; None if none did."""
+    """Return the task whose agent started this process, and the id of the agent's run; None if there is none."""
 
     def value(name: str) -> str:
         return env.get(f"JRUN_{name}") or env.get(name, "")
@@ -258,14 +256,14 @@ def current_task(env: Mapping[str, str]) -> tuple[TaskFolder, str] | None:
 
 
 def is_name(name: str) -> bool:
-    """Whether a project or task can have this name: it becomes the name of a folder."""
+    """Whether a folder for a project or task may have this name."""
     if not name.isprintable() or name != name.strip() or name == PROJECT_BUS:
         return False
     return bool(name) and not name.startswith((".", "-")) and not {"/", "\\"} & set(name) and len(name.encode()) <= 200
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):
-    """A row of `ralph tasks`. `attempt` is that of the latest run, `age` the seconds since anything happened."""
+    """A row of `ralph tasks`. `attempt`: the number of the latest attempt; `age`: seconds since anything happened."""
 
     project: str
     task: str
@@ -287,21 +285,20 @@ def list_tasks(root: str | os.PathLike[str], now: float, project: str | None = N
     ]
 
 
-def task_state(found: Markers, runs: Sequence[RunInfo], accepted: bool, living: IsLiving = is_living) -> str:
-    """Return one word for the state of a task. `accepted`: its DONE counts."""
+def task_state(found: Markers, runs: Sequence[RunInfo], is_accepted: bool) -> str:
+    """Return one word for the state of a task. `is_accepted`: its DONE counts."""
     last = next((run for run in reversed(runs) if run.attempt), None)
-    is_supervised = last is not None and living(last.owner_pid, last.owner_start)
-    is_running = any(run.is_active(living) for run in runs)
-    is_stopped = bool(found.wait) or (last is not None and last.status == "stopped")
+    is_supervised = last is not None and last.has_owner()
+    is_running = any(run.is_active() for run in runs)
     states = (
         ("trouble", found.trouble),
         ("finishing", found.done and (is_running or is_supervised)),
-        ("done", accepted),
+        ("done", is_accepted),
         ("running", is_running),
-        ("stopped", is_stopped),
+        ("stopped", found.wait or (last and last.status == "stopped")),
         ("restarting", is_supervised),
         ("new", last is None),
-        ("unfinished", last is not None and last.status == "completed"),
+        ("unfinished", last and last.status == "completed"),
     )
     return next((name for name, applies in states if applies), "failed")
 
@@ -317,8 +314,8 @@ def _row(task: TaskFolder, now: float) -> TaskRow:
         text = one_line(f"{message.type} {message.body}", 80) if message else ""
     except UserError as error:
         text = error.message
-    infos = (task.runs / run.run_id / RUN_FILE for run in runs[-1:])
-    files = [task.path, task.prompt, Path(task.bus.path), task.done, *infos]
+    files = [task.path, task.prompt, Path(task.bus.path), task.done]
+    files += [task.runs / run.run_id / RUN_FILE for run in runs[-1:]]
     age = max(0.0, now - max(path.stat().st_mtime for path in files if path.exists()))
     attempt = next((run.attempt for run in reversed(runs) if run.attempt), 0)
     return TaskRow(project=task.project, task=task.task, state=state, attempt=attempt, age=age, last_message=text)
@@ -343,7 +340,7 @@ def _read_prompt(path: Path) -> str:
 
 
 def _write_once(path: Path, text: str) -> None:
-    """Create the file, readable by its owner alone: it may contain a key. Keep one that is there."""
+    """Create the file unless it exists. Only its owner may read it, because it may contain a key."""
     with suppress(FileExistsError), _reporting(path, FileExistsError):
         fd = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with open(fd, "wb") as file:
@@ -352,7 +349,7 @@ def _write_once(path: Path, text: str) -> None:
 
 @contextmanager
 def _reporting(path: Path, *passed: type[OSError]) -> Iterator[None]:
-    """Turn an OSError into a UserError that names `path`, except for those `passed` on."""
+    """Raise a UserError that names `path` instead of an OSError, except for the types in `passed`."""
     try:
         yield
     except passed:

@@ -1,4 +1,4 @@
-"""What every test may use: the real command in a clean environment, a workspace, and agents that follow a script."""
+"""Fixtures for all tests: the real command in a clean environment, a workspace, and agents that follow a script."""
 
 import gc
 import json
@@ -18,66 +18,67 @@ from typing import Any
 import pytest
 from tests.warm import Warm
 
-# Under `nohup` SIGHUP is ignored, and SIGINT behind a shell's `&`, here and in all that a test starts; ralph respects
-# that, and a test of it would wait.
+# `nohup` makes its children ignore SIGHUP, and a shell's `&` SIGINT. Every process of a test would inherit that, and tests
+# that send these signals would wait for ever.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Where the machine says that no bytecode be kept, all that is tested, and each test, would be compiled again each time.
+# Without bytecode files, every process of a test would compile ralph again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# Tests make and remove more than 100,000 files: what the file system of a disk does for each is a good part of all that
-# they take from the processor. Where there is enough memory, and programs may run there, it is a place like any other.
-MEMORY, ENOUGH = Path("/dev/shm"), 4 << 30
+# The tests create and remove more than 100,000 files, which is much faster in memory than on a disk.
+MEMORY, NEEDED_SPACE = Path("/dev/shm"), 4 << 30
 if MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
-    found = os.statvfs(MEMORY)
-    if found.f_bavail * found.f_frsize >= ENOUGH and not found.f_flag & os.ST_NOEXEC:
+    space = os.statvfs(MEMORY)
+    if space.f_bavail * space.f_frsize >= NEEDED_SPACE and not space.f_flag & os.ST_NOEXEC:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
-# Scripts of the tests name their folders without quotes, and a browser has sockets there, whose names must be short.
+# Scripts of the tests contain paths of temporary files without quotes, and sockets of browsers must have short paths.
 if set(tempfile.gettempdir()) & set(" '\"$;&()") or len(tempfile.gettempdir()) > 60:
     os.environ["TMPDIR"], tempfile.tempdir = "/tmp", None
 
-gc.disable()  # until all tests are known: all that is made before then is there to stay
+gc.disable()  # until all tests are collected: nothing that is created before then will be garbage
 
 TESTS = Path(__file__).parent
-SLOW = 5.0  # seconds of the processor that a test may take, with all that it starts, before a run names it
+MAX_PROCESSOR_TIME = 5.0  # seconds, including the processes that a test starts; slower tests are listed at the end
 
 
 def pytest_configure() -> None:
-    from hypothesis import settings  # late: before bytecode is kept, pytest would rewrite all of it each time
+    from hypothesis import settings  # not earlier: pytest would rewrite the assertions of all its modules
 
-    settings.register_profile("unhurried", deadline=None)  # how long an example takes depends on what else continues
-    settings.register_profile("few", max_examples=10, deadline=None)  # where the lines count, not the examples
+    settings.register_profile("unhurried", deadline=None)  # the time of an example depends on the load of the machine
+    settings.register_profile("few", max_examples=10, deadline=None)  # for measuring coverage
     settings.load_profile("unhurried")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who asks for more time than the others begins first: a long test that begins last is waited for by all. So does a
-    room whose tests need much around them, at the head of a worker's share: there no other worker takes them away, and
-    sets it all up once more."""
-    heads: dict[str, list[pytest.Item]] = {"long": [], "agent": [], "web": []}
+    """Start tests with a timeout of their own first, because all workers would wait for a long test that starts last.
+
+    The tests in `fleet`, `builtin_agent` and `web`, which share expensive fixtures, come first in the share of one worker
+    each, because other workers take tests from the end of a share.
+    """
+    heads: dict[str, list[pytest.Item]] = {"long": [], "fleet": [], "builtin_agent": [], "web": []}
     others = list[pytest.Item]()
     for item in items:
         is_long = item.get_closest_marker("timeout") is not None
-        room = item.path.relative_to(TESTS).parts[0]
-        heads.get(room, heads["long"] if is_long else others).append(item)
+        folder = item.path.relative_to(TESTS).parts[0]
+        heads.get(folder, heads["long"] if is_long else others).append(item)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     shares: list[list[pytest.Item]] = [[] for _ in range(workers)]
     for number, head in enumerate(heads.values()):
         shares[number % workers] += head
     for share in shares:
-        room_left = max(0, len(items) // workers - len(share))
-        share += others[:room_left]
-        del others[:room_left]
+        missing = max(0, len(items) // workers - len(share))
+        share += others[:missing]
+        del others[:missing]
     items[:] = [item for share in shares for item in share] + others
 
 
 def pytest_collection_finish() -> None:
     gc.enable()
-    gc.freeze()  # thousands of tests that live as long as the run: the collector need not look at them each time
+    gc.freeze()  # the thousands of test objects exist until the end, so the collector needn't look at them
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,32 +92,32 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What a test that failed half-way has started outlives it no longer than what one that passed has."""
+    """Kill the processes that a failed test has left running."""
     report = yield
     if report.failed and (place := getattr(item, "funcargs", {}).get("tmp_path")):
-        for pid in of_place(place):
+        for pid in processes_of_folder(place):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     return report
 
 
-def of_place(place: Path) -> Iterator[int]:
-    """Processes that work in a folder, or speak of it in their words or their environment; but not this one."""
+def processes_of_folder(folder: Path) -> Iterator[int]:
+    """Yield the processes, except this one, that work in a folder or have it in their command line or environment."""
     for pid in map(int, filter(str.isdigit, os.listdir("/proc") if sys.platform == "linux" else ())):
         with suppress(OSError):
-            known = [Path(f"/proc/{pid}/{what}").read_bytes() for what in ("environ", "cmdline")]
-            known.append(os.fsencode(os.readlink(f"/proc/{pid}/cwd")) + b"/")
-            if pid != os.getpid() and any(bytes(place) + b"/" in told for told in known):
+            facts = [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("environ", "cmdline")]
+            facts.append(os.fsencode(os.readlink(f"/proc/{pid}/cwd")) + b"/")
+            if pid != os.getpid() and any(bytes(folder) + b"/" in fact for fact in facts):
                 yield pid
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Names the tests that are too slow, and leaves the names of what failed to `.ci/run`, which runs each alone."""
+    """List the tests that are too slow, and write the names of failed tests to the file that `.ci/run` asks for."""
     stats = terminalreporter.stats
     called = [report for reports in stats.values() for report in reports if getattr(report, "when", "") == "call"]
-    took = [(dict(report.user_properties).get("processor", 0.0), report.nodeid) for report in called]
-    if slow := sorted((row for row in took if row[0] > SLOW), reverse=True):
-        terminalreporter.section(f"more than {SLOW:g} s of the processor: make them faster")
+    times = [(dict(report.user_properties).get("processor", 0.0), report.nodeid) for report in called]
+    if slow := sorted((row for row in times if row[0] > MAX_PROCESSOR_TIME), reverse=True):
+        terminalreporter.section(f"more than {MAX_PROCESSOR_TIME:g} s of the processor: make them faster")
         for seconds, name in slow:
             terminalreporter.line(f"{seconds:5.1f} s {name}")
     if path := os.environ.get("FAILED_TESTS"):
@@ -125,7 +126,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class Result:
-    """What one call of the real command did."""
+    """The exit code and output of the real command."""
 
     def __init__(self, process: "subprocess.CompletedProcess[str]") -> None:
         self.code, self.out, self.err = process.returncode, process.stdout, process.stderr
@@ -150,8 +151,8 @@ class Result:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def register_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Runs that are played inside the tests' own process are not listed by the developer's `ralph ps`."""
+def state_folder_for_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep runs that play inside the test process out of the developer's `ralph ps`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
@@ -159,7 +160,7 @@ def register_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A home of its own, and nothing of the developer's."""
+    """Return an environment with an empty home and nothing of the developer's."""
     home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)
     return {
@@ -176,7 +177,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def installed(program: str, packages: str) -> str:
-    """Where a program is. A bare machine does without the tests that need it; in CI it is installed."""
+    """Return the path of a program. If it is missing, skip the test, but fail in CI, where it must be installed."""
     found = shutil.which(program)
     if found is None and "CI" not in os.environ:
         pytest.skip(f"needs {program}: apt-get install {packages}")
@@ -186,7 +187,7 @@ def installed(program: str, packages: str) -> str:
 
 @pytest.fixture(scope="session")
 def bubblewrap() -> str:
-    """The program that makes boxes."""
+    """Return the path of bubblewrap."""
     return installed("bwrap", "bubblewrap")
 
 
@@ -210,22 +211,22 @@ def git(environment: dict[str, str], workspace: Path) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def first_commit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with one commit, made once and copied: three starts of git less for each test that needs one."""
+    """Return a repository with one commit, for tests to copy: that is faster than running git three times."""
     made = tmp_path_factory.mktemp("first-commit")
     author = ("-c", "user.name=Test", "-c", "user.email=test@localhost")
     (made / "README").write_text("hello\n")
     for words in (("init", "-q", "-b", "main", "--template="), ("add", "-A"), (*author, "commit", "-qm", "first")):
         alone = {"PATH": os.environ["PATH"], "HOME": str(made), "GIT_CONFIG_NOSYSTEM": "1"}
         subprocess.run(["git", *words], cwd=made, env=alone, check=True, capture_output=True)
-    (made / ".git" / "index").unlink()  # it names the files that it saw: those of this folder
-    for folder in ("hooks", "info"):  # as git makes them, without the samples
+    (made / ".git" / "index").unlink()  # it describes the files of this folder, not of the copies
+    for folder in ("hooks", "info"):  # which git creates as well, with samples
         (made / ".git" / folder).mkdir()
     return made
 
 
 @pytest.fixture
 def repository(workspace: Path, git: Callable[..., str], first_commit: Path) -> Path:
-    """The workspace as a git repository with one commit."""
+    """Return the workspace, which is a git repository with one commit."""
     shutil.copytree(first_commit, workspace, dirs_exist_ok=True)
     git("add", "README")
     return workspace
@@ -233,7 +234,7 @@ def repository(workspace: Path, git: Callable[..., str], first_commit: Path) -> 
 
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Warm]:
-    """Has imported what the command needs, once for all tests."""
+    """Yield a process that has imported ralph, and forks for each call of the command."""
     made = Warm()
     yield made
     made.close()
@@ -241,7 +242,7 @@ def warm() -> Iterator[Warm]:
 
 @pytest.fixture
 def ralph(environment: dict[str, str], workspace: Path, warm: Warm) -> Callable[..., Result]:
-    """The real command, in the workspace."""
+    """Return a function that runs the real command in the workspace."""
 
     def run(*words: str, cwd: Path | None = None, stdin: str | None = None, timeout: float = 120, **env: str) -> Result:
         return Result(warm.run(words, cwd or workspace, {**environment, **env}, stdin, timeout))
@@ -251,7 +252,10 @@ def ralph(environment: dict[str, str], workspace: Path, warm: Warm) -> Callable[
 
 @pytest.fixture
 def agent(environment: dict[str, str]) -> Callable[..., str]:
-    """Makes an executable on PATH from a shell script; `$N` is the number of the call, `$PROMPT` what it was asked."""
+    """Return a function that makes an agent on PATH from a shell script and returns its path.
+
+    In the script, `$N` is the number of the call and `$PROMPT` is the prompt.
+    """
 
     def make(script: str, name: str = "fake-agent") -> str:
         home = Path(environment["HOME"])
@@ -271,7 +275,7 @@ def agent(environment: dict[str, str]) -> Callable[..., str]:
 
 @pytest.fixture
 def prompts(environment: dict[str, str]) -> Callable[..., list[str]]:
-    """What the fake agent was asked, call by call."""
+    """Return a function that returns the prompts of a scripted agent, in the order of its calls."""
 
     def read(name: str = "fake-agent") -> list[str]:
         home = Path(environment["HOME"])
@@ -283,15 +287,15 @@ def prompts(environment: dict[str, str]) -> Callable[..., list[str]]:
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], object]], None]:
-    """Waits for what happens outside of every process that a test can ask."""
+    """Return a function that waits until a condition is true: for changes that no process announces."""
 
-    def wait(condition: Callable[[], object], patience: float = 60.0) -> None:
-        looks = time.monotonic()
-        deadline = looks + patience
+    def wait(condition: Callable[[], object], timeout: float = 60.0) -> None:
+        began = time.monotonic()
+        deadline = began + timeout
         while not condition():
-            looked = time.monotonic()
-            assert looked < deadline, "it did not happen"
-            time.sleep(min(max(0.01, 4 * (looked - looks)), 0.05))  # a look at all processes costs more than a moment
-            looks = time.monotonic()
+            ended = time.monotonic()
+            assert ended < deadline, "the condition did not become true"
+            time.sleep(min(max(0.01, 4 * (ended - began)), 0.05))  # longer if checking the condition is expensive
+            began = time.monotonic()
 
     return wait

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from tests.warm import Warm
 
-# `nohup` makes its children ignore SIGHUP, and a shell's `&` SIGINT. Every process of a test would inherit that, and tests
-# that send these signals would wait for ever.
+# `nohup` makes its children ignore SIGHUP, and a shell's `&` SIGINT. Every process of a test would inherit that, and
+# tests that send these signals would wait for ever.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -56,8 +56,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start tests with a timeout of their own first, because all workers would wait for a long test that starts last.
 
-    The tests in `fleet`, `builtin_agent` and `web`, which share expensive fixtures, come first in the share of one worker
-    each, because other workers take tests from the end of a share.
+    The tests in `fleet`, `builtin_agent` and `web`, which share expensive fixtures, come first in the share of one
+    worker each, because other workers take tests from the end of a share.
     """
     heads: dict[str, list[pytest.Item]] = {"long": [], "fleet": [], "builtin_agent": [], "web": []}
     others = list[pytest.Item]()

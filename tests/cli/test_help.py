@@ -108,7 +108,9 @@ def test_help_explains_a_command_and_lists_all_of_them(ralph: Ralph) -> None:
         ("supervise", "task"),
     ],
 )
-def test_an_unknown_command_suggests_one_with_that_meaning_or_a_similar_spelling(ralph: Ralph, word: str, meant: str) -> None:
+def test_an_unknown_command_suggests_one_with_that_meaning_or_a_similar_spelling(
+    ralph: Ralph, word: str, meant: str
+) -> None:
     result = ralph(word)
     assert result.code == 2
     message, hint = result.err.splitlines()

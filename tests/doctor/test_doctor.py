@@ -310,7 +310,8 @@ def test_hooks_are_found_and_those_of_another_ralph_are_a_warning(ralph, doctor,
     settings.write_text(settings.read_text().replace(sys.executable, "/gone/python"))
     output = ralph("doctor").out
     assert (
-        f"! hooks      claude: {settings} has hooks of another ralph → renew them: `ralph hook install claude`" in output
+        f"! hooks      claude: {settings} has hooks of another ralph → renew them: `ralph hook install claude`"
+        in output
     )
     assert "✓ hooks      codex: " in output
     settings.write_text("{ -I -m ralph hook stop")

@@ -126,8 +126,8 @@ def diff(values: Values, words: list[str]) -> int:
 
 
 def changed_range(run: Listed, number: int | None = None) -> tuple[Git, str, str]:
-    """Return a repository, and the states before and after what a run, one of its iterations, a merged task or a backlog
-    has changed."""
+    """Return a repository and two states of it: before and after what a run, one of its iterations, a merged task or a
+    backlog changed."""
     if run.facts.kind == "work":
         return ends_of_work(run)
     repository = repository_with_checkpoints(run)

@@ -1,5 +1,6 @@
-"""What `ralph doctor` checks: the machine, the installed agents, and, if asked to, one short turn of an agent. Each check
-returns a finding, with advice if something is wrong."""
+"""What `ralph doctor` checks: the machine, the installed agents, and, if asked to, one short turn of an agent.
+
+Each check returns a finding, with advice if something is wrong."""
 
 import os
 import re
@@ -63,8 +64,11 @@ signal.pause()
 
 
 class Finding(Struct, frozen=True):
-    """The result of one check: `ok`; `note`, fine but could be better; `warn`, something will not work well; `fail`, runs
-    will fail. `advice` says what to do; `facts` are for programs that read the JSON."""
+    """The result of one check.
+
+    `note`: fine, but could be better; `warn`: something will not work well; `fail`: runs will fail. `advice` says what
+    to do; `facts` are for programs that read the JSON.
+    """
 
     name: str
     state: FindingState

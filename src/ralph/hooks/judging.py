@@ -1,7 +1,7 @@
 """Decide whether an agent may stop inside its session.
 
-The run is read from its journal, the turn that the host's agent has just taken is added, and the ordinary loop continues
-until it ends or needs another turn, which the host takes.
+The run is read from its journal, the turn that the host's agent has just taken is added, and the ordinary loop
+continues until it ends or needs another turn, which the host takes.
 """
 
 import os
@@ -148,7 +148,9 @@ def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
         engine = open_engine(stack, loop, settings, None if is_known else story.seq)
         engine.trees.begin(story.run.base_tree)
         run = _with_lost_iterations(story.run, loop)
-        turn, transcript = host_turn(loop, event, engine.policy.claims[0].marker, is_priced=settings.max_cost is not None)
+        turn, transcript = host_turn(
+            loop, event, engine.policy.claims[0].marker, is_priced=settings.max_cost is not None
+        )
         try:
             if not is_known:
                 _handle_questions(engine, settings)

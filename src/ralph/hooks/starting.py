@@ -66,8 +66,8 @@ class PromptCommand(Struct, frozen=True):
 
 
 def command_in(prompt: str) -> PromptCommand | None:
-    """Return the command that a prompt starts with; None if there is none. Some hosts put the text of the command's file
-    in front of the text that the user typed."""
+    """Return the command that a prompt starts with; None if there is none. Some hosts put the text of the command's
+    file in front of the text that the user typed."""
     for _, _, text in COMMANDS.values():
         prompt = prompt.removeprefix(text)
     found = _COMMAND.match(prompt)

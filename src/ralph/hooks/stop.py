@@ -1,5 +1,5 @@
-"""The hook that a host calls when its agent wants to stop. If the session has no loop, as is usual, the answer needs few
-imports; otherwise `ralph.hooks.judging` decides."""
+"""The hook that a host calls when its agent wants to stop. If the session has no loop, as is usual, the answer needs
+few imports; otherwise `ralph.hooks.judging` decides."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ COMMANDS = (b"ralph-loop", b"ulw-loop", b"cancel-ralph")
 
 
 def main(words: list[str]) -> int:
-    """Handle the event `stop`, `prompt` or `remind`, which the name of the host follows. The host's JSON is on stdin."""
+    """Answer the event `stop`, `prompt` or `remind`, which the name of the host follows. Its JSON is on stdin."""
     began, event, host = time.time(), words[0], words[1] if len(words) > 1 else ""
     if len(words) > 2 or host.startswith("-") or sys.stdin is None or sys.stdin.isatty():
         print(f"ralph: usage: ralph hook {event} [AGENT] < JSON\nhint: an agent's hook calls this", file=sys.stderr)
@@ -51,7 +51,7 @@ def _answer(event: str, host: str, data: bytes, began: float) -> str:
 
 
 def _failure(event: str, error: Exception) -> str:
-    """Return the answer after an internal error. The agent may stop, because nothing would limit its turns otherwise."""
+    """Return the answer after an internal error: the agent may stop, or nothing would limit its turns."""
     verdict = "cannot judge this stop, so it is allowed" if event == "stop" else f"cannot answer ({event})"
     message = f"{verdict}: {type(error).__name__}: {error}"
     print(f"ralph: {message}", file=sys.stderr)

@@ -198,7 +198,7 @@ def describe_end(turn: Turn) -> str:
 
 
 def warnings(attempt: int, turn: Turn, timeout: float | None = None) -> Iterator[str]:
-    """Yield messages about what went wrong in an attempt. `timeout`: the time limit in seconds that ended it, if any."""
+    """Yield messages about what went wrong in an attempt. `timeout`: the seconds after which it was ended, if so."""
     if timeout is not None:
         yield f"Agent timeout after {go_duration(timeout)}, killing process group"
         yield "Process group killed, treating as failure"

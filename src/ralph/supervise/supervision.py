@@ -50,8 +50,8 @@ def supervise_workspace(request: RunRequest) -> Place:
 class SupervisedRun:
     """A run in which the agent is restarted until it has left its marker, and child runs are waited for.
 
-    `in_workspace`: the workspace, or its worktree, is the task itself, and the agent leaves DONE there. `reopens`: remove
-    earlier markers first.
+    `in_workspace`: the workspace, or its worktree, is the task itself, and the agent leaves DONE there. `reopens`:
+    remove earlier markers first.
     """
 
     def __init__(

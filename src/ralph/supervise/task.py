@@ -35,8 +35,8 @@ RunStatus = Literal["running", "completed", "failed", "stopped", "unreadable"]
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """One run of an agent. `pid` is the agent's process, `owner_pid` that of the ralph that started it; their start times
-    tell them from later processes with the same pid. `attempt` counts from 1, and is 0 for child runs."""
+    """One run of an agent. `pid` is the agent's process, `owner_pid` that of the ralph that started it; their start
+    times tell them from later processes with the same pid. `attempt` counts from 1, and is 0 for child runs."""
 
     run_id: str
     status: RunStatus = "running"
@@ -212,8 +212,8 @@ class TaskFolder:
         return failed
 
     def is_done(self) -> bool:
-        """Whether DONE exists and the last supervisor, if there was one, has accepted it: checks may have refused it, or
-        the supervisor was killed before it saw the file."""
+        """Whether DONE exists and the last supervisor, if there was one, has accepted it: checks may have refused it,
+        or the supervisor was killed before it saw the file."""
         if not self.markers().done:
             return False
         outcomes = [run.facts.outcome for run in runs_in(self.path / ".ralph") if run.facts.workspace]
@@ -236,7 +236,7 @@ def task_at(path: str | os.PathLike[str]) -> TaskFolder:
 
 
 def workspace_task(workspace: Path, run_id: str) -> TaskFolder:
-    """Return the task of a run whose workspace is the task: markers are in the workspace, the rest in `.ralph/task/`."""
+    """Return the task of a run whose workspace is the task. Its bus and runs are in `.ralph/task/`."""
     return TaskFolder(workspace, workspace.name or "workspace", run_id, kept=workspace / ".ralph" / "task")
 
 

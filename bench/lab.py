@@ -1,4 +1,5 @@
-"""Where is it measured? A plain installation as a user has it, workspaces that are thrown away, and the rivals."""
+"""Where benchmarks run: a plain installation, as a user has it, throwaway workspaces, and the loops that ralph is
+compared with."""
 
 import os
 import shutil
@@ -26,10 +27,10 @@ done
 
 
 class Lab:
-    """`ralph` and `python` are the installed programs, `env` is what they run in."""
+    """`ralph` and `python` are the installed programs; `env` is the environment they run in."""
 
     def __init__(self) -> None:
-        # In memory where that can be had: what a disk does at the moment is not ralph's doing, nor anybody else's.
+        # In memory where possible, so that the speed of the disk does not change the figures.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self._scratch = Path(tempfile.mkdtemp(prefix="ralph-bench-", dir=memory))
         self.python, self.ralph = installed()
@@ -49,28 +50,28 @@ class Lab:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def folder(self, name: str) -> Path:
-        """A fresh folder."""
+        """Make an empty folder."""
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._scratch))
 
     def workspace(self) -> Path:
-        """A fresh folder with a goal in it."""
+        """Make a folder with a goal file in it."""
         folder = self.folder("workspace")
         (folder / "PROMPT.md").write_text("Make the tests pass.\n")
         return folder
 
     def script(self, name: str, text: str) -> str:
-        """A program of a few lines of shell."""
+        """Write a small shell script."""
         path = self.folder("bin") / name
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
         return str(path)
 
     def seconds(self, argv: Sequence[str], cwd: Path | None = None, stdin: Path | None = None) -> float:
-        """How long a program takes whose output nobody reads."""
+        """Return the seconds that a program takes. Its output is discarded."""
         return self.spent(argv, cwd, stdin)[0]
 
     def spent(self, argv: Sequence[str], cwd: Path | None = None, stdin: Path | None = None) -> tuple[float, float]:
-        """The seconds that a program takes, and the most memory (MB) that it or one of its children has held. It may
+        """Return the seconds that a program takes, and the most memory (MB) that it or one of its children used. It may
         fail: a loop that is not done exits with 1."""
         began = time.perf_counter()
         _, status, used = os.wait4(self.start(argv, cwd, stdin), 0)
@@ -80,7 +81,7 @@ class Lab:
         return ended - began, used.ru_maxrss / 1024
 
     def start(self, argv: Sequence[str], cwd: Path | None = None, stdin: Path | None = None, out: int = -1) -> int:
-        """Starts a program. Its output goes to the descriptor `out`, or nowhere."""
+        """Start a program. Its output goes to the descriptor `out`, or is discarded."""
         sources = [os.open(stdin or os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY)]
         sink = sources[1] if out < 0 else out
         before = os.getcwd()
@@ -98,15 +99,15 @@ class Lab:
                 os.close(fd)
 
     def timing(self, *argv: str, stdin: Path | None = None) -> Callable[[], float]:
-        """Milliseconds of a program, each time in a workspace of its own."""
+        """Measure a program in milliseconds, each time in a new workspace."""
         return lambda: self.seconds(argv, self.workspace(), stdin) * MILLI
 
     def running(self, agent: str, iterations: int, *options: str) -> tuple[str, ...]:
-        """The command line for a run of so many iterations."""
+        """Return the command line for a run with this number of iterations."""
         return (self.ralph, "run", "-f", "PROMPT.md", "--agent", agent, "-m", str(iterations), *options)
 
     def loops(self, agent: str, iterations: int, checks: int = 0) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """The rivals that loop: by name, the command line for so many iterations."""
+        """Return the loops to compare with: by name, the command line for this number of iterations."""
         if self.limit and not checks:
             yield LIMIT, (self.limit, str(iterations), agent)
         bash = shutil.which("bash")
@@ -115,7 +116,7 @@ class Lab:
 
 
 def compiled() -> str:
-    """The C loop, or nothing where there is no compiler."""
+    """Compile the C loop; return None if there is no compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler:
         return ""
@@ -126,8 +127,8 @@ def compiled() -> str:
 
 
 def installed() -> tuple[str, str]:
-    """A virtual environment with ralph and what it requires, as `pip install` would leave it: no development tools,
-    whose start-up hooks would be measured too. Made of what is here already; nothing is downloaded."""
+    """Make a virtual environment with ralph and its requirements, as `pip install` would. Development tools are left
+    out, because their start-up hooks would be measured too. Nothing is downloaded."""
     home = CACHE / "installed"
     shutil.rmtree(home, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
@@ -144,7 +145,7 @@ def installed() -> tuple[str, str]:
 
 
 def requirements(name: str, extra: str = "") -> set[str]:
-    """Return the packages that one needs in order to run, with one of its extras."""
+    """Return the packages that one package needs to run, with one of its extras."""
     from packaging.requirements import Requirement
 
     needed: set[str] = set()

@@ -52,7 +52,7 @@ def measure(lab: Lab) -> list[Row]:
 
 
 class _Run:
-    """A recorded run that counts as running while this process lives."""
+    """A recorded run that looks as if it were running while this process lives."""
 
     def __init__(self, lab: Lab, number: int) -> None:
         self.id = f"20261115-{120000 + number}-b{number:03d}"
@@ -105,7 +105,7 @@ class _Run:
 
 
 class _Page:
-    """A server, and the cookie of a browser with access."""
+    """A server, and the cookie of a browser that may use it."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -164,12 +164,12 @@ class _Page:
 
     @property
     def busy(self) -> float:
-        """Seconds of CPU time so far."""
+        """Return the seconds of CPU time so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self, what: str) -> float:
-        """Megabytes of memory: now (VmRSS), or at most (VmHWM)."""
+        """Return megabytes of memory: now (VmRSS), or the maximum (VmHWM)."""
         said = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"{what}:\s+(\d+)", said)[1]) / 1024  # type: ignore[index]
 
@@ -185,7 +185,7 @@ def _served(lab: Lab) -> Iterator[_Page]:
 
 
 def _listening(lab: Lab) -> Row:
-    """Time until the first request is answered."""
+    """Measure the time until the first request is answered."""
     answers = []
     for _ in range(11):
         began = time.perf_counter()
@@ -223,7 +223,7 @@ def _somebody(page: _Page, run: _Run | None = None) -> Row:
 
 
 def _latency(page: _Page, run: _Run) -> list[Row]:
-    """From the line in the journal to the browser's end of the socket, at 50 lines a second."""
+    """Measure from the line in the journal to the browser's end of the socket, at 50 lines a second."""
     delays = []
     with page.listen(run.id) as sock:
         heard = b""
@@ -243,7 +243,7 @@ def _latency(page: _Page, run: _Run) -> list[Row]:
 
 
 def _crowd(page: _Page, run: _Run) -> list[Row]:
-    """50 viewers of one run with 1,000 events a second."""
+    """Measure 50 viewers of one run with 1,000 events a second."""
     cookies = [page.enter() for _ in range(-(-VIEWERS // 4))]
     socks = [page.listen(run.id, cookies[at // 4]) for at in range(VIEWERS)]
     poll = select.poll()
@@ -294,7 +294,7 @@ def _read_whole(page: _Page, run: _Run) -> list[Row]:
 
 
 def _painted(lab: Lab, what: str, path: str) -> list[Row]:
-    """First contentful paint in Chromium, minus that of a page with one sentence."""
+    """Measure the first contentful paint in Chromium, minus that of a page with one sentence."""
     chromium = shutil.which("chromium")
     if chromium is None:
         return []
@@ -303,7 +303,7 @@ def _painted(lab: Lab, what: str, path: str) -> list[Row]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
         with _served(lab) as page:
-            _paint(browser, page, path)  # the browser's very first page also loads fonts
+            _paint(browser, page, path)  # the first page of a browser also loads fonts
             empty = median(_paint(browser, page, "nothing") for _ in range(7))
             later = tuple(_paint(browser, page, path) - empty for _ in range(7))
         browser.close()
@@ -311,7 +311,7 @@ def _painted(lab: Lab, what: str, path: str) -> list[Row]:
 
 
 def _paint(browser: Any, page: _Page, path: str) -> float:
-    """Milliseconds."""
+    """Return the time in milliseconds."""
     name, _, value = page.cookie.partition("=")
     context = browser.new_context()
     context.add_cookies([{"name": name, "value": value, "domain": "127.0.0.1", "path": page.base}])

@@ -1,4 +1,4 @@
-"""Samples and rows: medians of runs that take turns, so that a busy moment affects all contenders alike."""
+"""Samples and rows: medians of contenders that take turns, so that a busy moment affects all alike."""
 
 from collections.abc import Callable, Mapping
 from statistics import median, quantiles

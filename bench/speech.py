@@ -16,7 +16,7 @@ RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "
 
 
 def lines() -> list[bytes]:
-    """About 4 KB each."""
+    """Return about 4 KB of lines."""
     made = []
     for number in range(200):
         output = SENTENCE * (SIZES[number % len(SIZES)] // len(SENTENCE))

@@ -1,4 +1,4 @@
-"""Cost of an agent's output: a stream of 200 MB, logged and shown. How fast, and in how much memory."""
+"""Cost of an agent's output: speed and memory for a stream of 200 MB that is logged and shown."""
 
 import subprocess
 import sys

@@ -1,6 +1,7 @@
-"""How often does `ralph tune` decide right? A simulation of noisy measurements: `python -m bench.tune_rates`.
+"""How often does `ralph tune` decide correctly? A simulation of noisy measurements.
 
-Each run of a version takes 1, times a machine that grows busier and quieter, times its own noise.
+Run `python -m bench.tune_rates`. A run of the base version takes 1, multiplied by a slow drift of the machine and by
+noise.
 """
 
 import random
@@ -13,7 +14,7 @@ DRIFT = 0.01  # of the machine, from one run to the next
 
 
 def decide(chance: random.Random, noise: float, gain: float) -> tuple[bool, int]:
-    """Return whether a candidate with this true gain is kept, and the number of runs that it took."""
+    """Return whether a candidate with this true gain is kept, and the number of runs that were needed."""
     pairs, weather = Pairs(Metric()), 1.0
 
     def measure(value: float) -> float:

@@ -1,6 +1,7 @@
-"""Can a loop be fooled, does it lose anything, does it leave anything behind? `make nights`, or python -m bench.nights.
+"""Play simulated nights: can a loop be fooled, does it lose anything, does it leave a process running?
 
-Every night is drawn from a seed, and every contender plays every night with the same agent in a fresh repository.
+Run `make nights` or `python -m bench.nights`. Every night is drawn from a seed, and every contender plays it with the
+same agent in a new repository.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from bench.nights.population import drawn
 
 Job = tuple[int, int, str, str]  # seed, number, contender, trouble
 
-# What the processes that play nights know from the one that forked them.
+# Set by the parent process before it forks the processes that play nights.
 FIELD: dict[str, Contender] = {}
 YARD: list[Yard] = []
 
@@ -94,7 +95,7 @@ def count(text: str) -> int:
 
 
 def gather(args: argparse.Namespace) -> dict[str, str]:
-    """Puts the contenders into the FIELD. Gives those that cannot be had, and why."""
+    """Fill FIELD with the contenders that can be installed. Return the others, each with the reason."""
     _, program = installed()
     field, missing = [*contenders.ralph(program, metadata.version("ralph-until-done"))], dict[str, str]()
     if not args.alone:
@@ -121,7 +122,8 @@ def ordinary(args: argparse.Namespace) -> Iterator[Job]:
 
 
 def chaotic(args: argparse.Namespace) -> Iterator[Job]:
-    """One for every twenty ordinary ones, of each trouble that can be had here, for those who verify."""
+    """Return nights with a trouble, for the loops that run checks: one for every twenty ordinary nights and each
+    trouble."""
     for trouble in chaos.ALL:
         if missing := trouble.missing():
             print(f"not played: {trouble.name}: {missing}")
@@ -131,7 +133,8 @@ def chaotic(args: argparse.Namespace) -> Iterator[Job]:
 
 
 def all_played(todo: Sequence[Job], jobs: int) -> dict[str, list[Played]]:
-    """By contender, or by trouble and contender. They take turns, so that a busy moment hits all alike."""
+    """Play all nights; return them by contender, or by trouble and contender. Contenders take turns, so that a busy
+    moment affects all alike."""
     found: dict[str, list[Played]] = {title(job): [] for job in todo}
     began = time.monotonic()
     with multiprocessing.get_context("fork").Pool(jobs, left_alone) as pool:
@@ -143,7 +146,7 @@ def all_played(todo: Sequence[Job], jobs: int) -> dict[str, list[Played]]:
 
 
 def left_alone() -> None:
-    """Ignore Ctrl-C in a process that plays nights, and die at once on SIGTERM: its parent kills what it leaves."""
+    """Ignore Ctrl-C in a process that plays nights, and die at once on SIGTERM: its parent kills its processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -165,7 +168,7 @@ def play(job: Job, keep_story: bool = False) -> Played:
 
 
 def stories(seed: int) -> list[Played]:
-    """Nights that a reader can follow."""
+    """Play the nights that the page shows line by line."""
     chosen = [(number, name) for number, names in page.followed(seed) for name in names if name in FIELD]
     return [play((seed, number, name, ""), keep_story=True) for number, name in chosen]
 
@@ -188,7 +191,7 @@ def told(results: Results, args: argparse.Namespace) -> int:
 
 
 def troubles(played: dict[str, list[Played]]) -> Iterator[str]:
-    """Nights of ralph that a reader will want to play again."""
+    """Describe the nights of ralph that need a look."""
     for name in (name for name in played if name in (EXAMINED, BARE) or name.endswith(f": {GATED}")):
         for one in played[name]:
             wrong = [what for what, holds in WRONG.items() if holds(one)]

@@ -1,7 +1,7 @@
-"""What does the agent of a night do in this turn? It plays its script on real files, and speaks as Claude Code does:
-stream-json, json or text, as it is asked. Started as `claude` or `agent`; imports nothing of ralph.
+"""The simulated agent. It plays one turn of its script on real files and prints what Claude Code would print
+(stream-json, json or text).
 
-python -I -S agent.py LEDGER [ARGUMENTS]
+Started as `claude` or `agent`; imports nothing of ralph: python -I -S agent.py LEDGER [ARGUMENTS]
 """
 
 import json
@@ -78,7 +78,7 @@ CHEATS = {
     "delete": "deletes the tests",
     "script": "makes the tests expect what is there",
 }
-# A process that outlives the turn: in this group and holding the output, or in a session of its own.
+# A process that outlives the turn: in the agent's process group with its output open, or in a new session.
 LEAVE = {
     "server": "sh -c 'sleep 300; : LEDGER' &",
     "daemon": "setsid sh -c 'sleep 300; : LEDGER' < /dev/null > /dev/null 2>&1 &",
@@ -91,7 +91,7 @@ def writing(path, text):
 
 
 class Turn:
-    """One turn of the night's agent in the repository at `root`. A scripted model (native.py) plays it, too."""
+    """One turn of the agent in the repository at `root`. The scripted model of native.py uses it as well."""
 
     def __init__(self, ledger, root, fmt="text", prompt="", steps="steps"):
         self.ledger, self.root, self.format, self.prompt = ledger, root, fmt, prompt
@@ -118,7 +118,7 @@ class Turn:
         return self.speak(step, number)
 
     def begin(self, age):
-        """Count the turn; return its number and what happens in it. `age`: seconds since its process began."""
+        """Count the turn; return its number and its step. `age` is the seconds since the agent's process began."""
         played = self.played()
         step = self.steps[min(played, len(self.steps) - 1)]
         self.note(kind="start", number=played + 1, step=step["fate"], age=age)
@@ -148,7 +148,7 @@ class Turn:
     # the files
 
     def parts(self):
-        """0: wrong, 1: right for the inputs of the tests alone, 2: right."""
+        """Return the state of each part. 0: wrong, 1: right only for the inputs of the tests, 2: right."""
         texts = [(self.read(path), right, special) for path, right, _, special in self.night["files"]]
         return [2 if text == right else 1 if text == special else 0 for text, right, special in texts]
 
@@ -169,7 +169,7 @@ class Turn:
             file.write(text)
 
     def user(self):
-        """What happens outside in this turn."""
+        """Do what the user does during this turn."""
         user = f"{self.ledger}/user-{self.played()}"
         if os.path.exists(user):
             os.system(f"cd {self.root} && sh {user} >{user}.log 2>&1")
@@ -177,7 +177,8 @@ class Turn:
                 self.did.append("meanwhile, outside, " + file.read().strip())
 
     def commands(self, step):
-        """The shell commands of this turn: the same for the stand-in and for a real CLI with a scripted model."""
+        """Return the shell commands of this turn. The simulated agent and a real CLI with a scripted model run the same
+        ones."""
         files, parts, made = self.night["files"], self.parts(), []
         order = [at for state in (0, 1) for at, part in enumerate(parts) if part == state]
         for at in order[: step["fixes"]]:
@@ -215,7 +216,8 @@ class Turn:
     # the words
 
     def words(self, step):
-        """What it says at the end of the turn, and whether that is a claim. It believes the tests it has seen."""
+        """Return the agent's last words of the turn, and whether they are a claim. It believes the tests that it has
+        run."""
         green, speech, at = 0 not in self.parts(), step["speech"], step["wording"]
         if speech == "lie" or (green and speech not in ("forget", "bury")):
             text = self.filled(CLAIMS[at % len(CLAIMS)])
@@ -232,7 +234,7 @@ class Turn:
         return text, speech == "lie" or (green and speech != "forget")
 
     def facts(self, step, number, text, claims):
-        """What the ledger says about the end of this turn."""
+        """Return the ledger's entry about the end of this turn."""
         green = len(self.right()) == len(self.night["files"])
         facts = {"kind": "end", "number": number, "green": green, "claims": claims, "speech": step["speech"]}
         facts["said"] = next(line for line in reversed(text.splitlines()) if any(map(str.isalnum, line)))[:80]
@@ -256,7 +258,8 @@ class Turn:
         return 0
 
     def book(self, claims, speech):
-        """Writes down what it believes where the loop looks for it: files that say so, and lists of what is done."""
+        """Write the claim to the files where the loop looks for it: files with a fixed text, and lists of finished
+        tasks."""
         for path, text in self.claim.get("files" if claims else "goes_on", ()):
             self.write(path, text)
         right = range(len(self.night["files"])) if speech == "lie" else self.right()
@@ -270,7 +273,8 @@ class Turn:
             self.tick(stories, [name for at, name in enumerate(names) if at in right], claims)
 
     def tick(self, stories, done, claims):
-        """A list in JSON: its path (or a pattern that finds it in the prompt), and what its fields are called."""
+        """Tick finished tasks in a JSON list. The claim names its path (or a pattern that finds it in the prompt) and
+        its fields."""
         found = re.search(stories["path"], self.prompt) if stories.get("in_prompt") else None
         path = found[0] if found else f"{self.root}/{stories['path']}"
         try:
@@ -284,7 +288,7 @@ class Turn:
             json.dump(table, file, indent=2)
 
     def filled(self, text, key="text"):
-        """`word`: what one says of a claim that is a whole block of text."""
+        """Replace `word` in a text."""
         return text.replace("{claim}", self.claim.get(key) or self.claim.get("text") or "done")
 
     def answer(self, text, cost, tools=False):
@@ -359,7 +363,7 @@ class Turn:
                 out(line * 100)
 
     def refused(self, why, number):
-        """A limit whose end is stated, or a server that is overloaded: the turn is over before it begins."""
+        """Fail before the turn begins: a usage limit with its end, or an overloaded server."""
         status, text = 529, "API Error: 529 Overloaded. This is a server-side issue, usually temporary."
         if why == "limit":
             until = self.limited_until()
@@ -394,7 +398,7 @@ class Turn:
 
 
 def asked(argv):
-    """The output format and the prompt: an argument, or standard input."""
+    """Return the output format and the prompt, from the arguments or standard input."""
     fmt, words, at = "text", [], 0
     while at < len(argv):
         word = argv[at]
@@ -416,7 +420,7 @@ def asked(argv):
 
 
 def root():
-    """The repository: the loop may have started the agent below it, or in another work tree."""
+    """Return the repository. The loop may have started the agent in a folder below it or in another worktree."""
     here = os.getcwd()
     while here != "/" and not os.path.isdir(f"{here}/lib"):
         here = os.path.dirname(here)
@@ -424,7 +428,7 @@ def root():
 
 
 def age():
-    """The seconds since this process began: the interpreter's start is the agent's time, not the loop's."""
+    """Return the seconds since this process began: the start of the interpreter counts as the agent's time."""
     with open("/proc/self/stat") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     with open("/proc/uptime") as file:

@@ -1,5 +1,5 @@
-"""What if the machine, the clock or the user gets in the way? The same nights, and in the middle of them a kill -9, a
-full disk, a clock that jumps, a user who commits and switches branches."""
+"""Nights with a trouble in the middle: kill -9, a full disk, a clock that jumps, a user who commits and switches
+branches."""
 
 import os
 import random
@@ -20,7 +20,7 @@ from bench.nights.contenders import Contender, Place
 from bench.nights.night import Ending, Played, Yard
 from bench.nights.population import PROFILES, Script, drawn
 
-QUIET = ("fragile", "hopeless", "overfitter", "stop-talker")  # these have troubles enough, or no end
+QUIET = ("fragile", "hopeless", "overfitter", "stop-talker")  # agents that cause trouble themselves or never finish
 DISK = "4m"
 FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 # Python 3.11 sleeps until a moment of the monotonic clock; libfaketime 0.9.10 refuses that, as no kernel does.
@@ -28,17 +28,17 @@ SLEEP = "import select, time\ntime.sleep = lambda seconds: select.select((), (),
 
 
 class Trouble(Struct, frozen=True):
-    """`missing` says what it needs and how to get it, if it cannot be had here."""
+    """`missing` says what the trouble needs and how to install it, if it is not available."""
 
     name: str
     why: str
     play: Callable[["Scene"], tuple[float, int | None, float]]
     missing: Callable[[], str] = lambda: ""
-    forgets: bool = False  # a turn whose cost was stated may not have been heard to its end
+    forgets: bool = False  # the cost of an interrupted turn may be unknown
 
 
 class Scene(Struct, frozen=True):
-    """One night that is about to go wrong."""
+    """One night with a trouble."""
 
     place: Place
     contender: Contender
@@ -46,14 +46,14 @@ class Scene(Struct, frozen=True):
     chance: random.Random
 
     def user(self, turn: int, script: str) -> None:
-        """What happens outside while the agent is in this turn."""
+        """Do what happens outside while the agent is in this turn."""
         (self.place.ledger / f"user-{turn}").write_text(script)
 
     def started(self) -> Sequence[str]:
         return self.contender.argv(self.place)
 
     def again(self) -> Sequence[str]:
-        """What its user types after it was stopped."""
+        """Return the command that the user types after the loop was stopped."""
         return self.contender.resume(self.place) if self.contender.resume else self.started()
 
     def run(self, argv: Sequence[str]) -> tuple[float, int | None, float]:
@@ -61,8 +61,8 @@ class Scene(Struct, frozen=True):
 
 
 def killed(scene: Scene) -> tuple[float, int | None, float]:
-    """Everything at once, or the loop alone: then what it had started must go with it. In a turn, in a check, between
-    them, or in the one after: the moment is drawn, what it meets is the machine's doing."""
+    """Kill everything at once, or only the loop, whose processes must then end as well. The moment is drawn: in a turn,
+    in a check, or between them."""
     argv = scene.started()
     for turn in sorted(scene.chance.sample(range(1, 6), 2)):
         after, alone = scene.chance.uniform(0.0, 0.4), scene.chance.random() < 0.5
@@ -94,7 +94,7 @@ def _kill(place: Place, turn: int, after: float, alone: bool) -> None:
 
 
 def full_disk(scene: Scene) -> tuple[float, int | None, float]:
-    """The workspace is a small disk, which somebody fills for two turns. A loop that stops is started again."""
+    """The workspace is a small disk that is full for two turns. A loop that stops is started again."""
     work, kept = scene.place.work, scene.place.folder / "kept"
     shutil.copytree(work, kept, symlinks=True)
     turn = scene.chance.randint(1, 3)
@@ -120,7 +120,7 @@ def _shell(argv: Sequence[str]) -> str:
 
 
 def clock_jump(scene: Scene) -> tuple[float, int | None, float]:
-    """Hours forward or back, as after a sleep or a wrong battery; what measures durations is not moved."""
+    """The clock jumps by hours, as after a suspend. Clocks that measure durations do not jump."""
     moved = scene.place.folder / "clock"
     moved.write_text("+0\n")
     for turn in scene.chance.sample(range(1, 6), 2):
@@ -147,8 +147,8 @@ USER_AT_WORK = (
 
 
 def busy_user(scene: Scene) -> tuple[float, int | None, float]:
-    """Commits, a new branch, another commit, then an older branch on which neither is, while the agent works. The same
-    is done to a copy: so must it be."""
+    """While the agent works, the user commits, makes a branch, commits again and switches to an older branch. The same
+    commands run in a copy of the repository, which the result must match."""
     for turn, act in zip(sorted(scene.chance.sample(range(1, 6), len(USER_AT_WORK))), USER_AT_WORK, strict=True):
         scene.user(turn, act)
     return scene.run(scene.started())
@@ -187,7 +187,7 @@ def _can_mount() -> bool:
 
 
 def script_for(seed: int, number: int) -> Script:
-    """Night `number` of those that go wrong: its agent is one whose own troubles do not get in the way."""
+    """Return night `number` of those with a trouble. Its agent causes no trouble of the same kind."""
     able = [at for at, profile in enumerate(PROFILES) if profile.name not in QUIET]
     return drawn(seed, (1000 + number // len(able)) * len(PROFILES) + able[number % len(able)])
 
@@ -221,7 +221,7 @@ def _left_by_kill(place: Place) -> tuple[str, ...]:
 
 
 def _catch_up(place: Place, copied: Path, env: dict[str, str]) -> None:
-    """What the user did in the workspace so far, done to a copy that no loop has seen."""
+    """Repeat in the copy what the user did in the workspace so far."""
     done = sorted(place.ledger.glob("user-*.log"), key=lambda log: int(log.stem.rpartition("-")[2]))
     for log in done:
         act = log.with_suffix("").read_text()

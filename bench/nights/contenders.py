@@ -1,6 +1,8 @@
-"""Who plays? ralph in the ways that people use it, and the loop that everybody can write in bash. An adapter says how a
-contender is set up as its own documentation says, and how it says that it is done; `fairness` is what its author
-would want to have said next to its numbers."""
+"""The contenders: ralph as people use it, and the loops that everybody can write in bash.
+
+Each one is set up as its own documentation describes. `fairness` is what its author would want readers to know about
+its numbers.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -24,11 +26,11 @@ SAID_DONE, SAID_UNVERIFIED, SAID_NOT = "done", "unverified", "not done"
 
 
 class Place(Struct, frozen=True):
-    """Where one night is played."""
+    """The folders of one night."""
 
     folder: Path
-    agent: str  # claude, or the one that prints plain text
-    url: str = ""  # where the model of a real CLI is played
+    agent: str  # `claude`, or `agent`, which prints plain text
+    url: str = ""  # the address of the scripted model, for a real CLI
 
     @property
     def work(self) -> Path:
@@ -48,7 +50,7 @@ class Place(Struct, frozen=True):
 
     @property
     def exam(self) -> Path:
-        """Outside the repository, where the agent doesn't look."""
+        """The exam's script. It is outside the repository, where the agent does not look."""
         return self.folder / "exam" / "ask"
 
     def write(self, name: str, text: str) -> None:
@@ -58,9 +60,9 @@ class Place(Struct, frozen=True):
 
 
 class Contender(Struct, frozen=True, kw_only=True):
-    """`claim` is what the agent does in order to claim: print a `text` (talk about it names the `word`), write `files`
-    (or `goes_on` when it does not claim), tick `boxes` or `stories` of the parts that it believes to be right; `asides`
-    are calls of the agent that are not turns; `wreck` are the contender's files that a bad agent deletes."""
+    """`claim` describes how the agent claims to be done: it prints `text` (talk about it uses `word`), writes `files`
+    (or `goes_on` if it does not claim), and ticks `boxes` or `stories` of the parts that it believes to be right.
+    `asides` are calls of the agent that are not turns. `wreck` are the contender's files that a bad agent deletes."""
 
     name: str
     argv: Callable[[Place], Sequence[str]]
@@ -71,10 +73,10 @@ class Contender(Struct, frozen=True, kw_only=True):
     resume: Callable[[Place], Sequence[str]] | None = None
     version: str = ""
     gate: bool = False
-    plain: bool = True  # it runs any command, so also an agent that prints plain text
-    reads: bool = True  # it reads the agent's money
-    native: bool = False  # a real CLI: its model is played
-    judge: str = ""  # what its judge is like: perfect or trusting
+    plain: bool = True  # runs any command, so also an agent that prints plain text
+    reads: bool = True  # reads the cost that the agent reports
+    native: bool = False  # a real CLI whose model is scripted
+    judge: str = ""  # how well its judge reads: perfect or trusting
     env: Callable[[Place], dict[str, str]] = lambda place: {}
 
 
@@ -84,7 +86,7 @@ def ralph(program: str, version: str) -> tuple[Contender, ...]:
         return (program, command, GOAL, "--agent", agent, "-m", str(CAP), "--idle-timeout", IDLE, *more)
 
     def again(place: Place) -> Sequence[str]:
-        """Who was killed just after its end has nothing to resume: its user asks how it ended."""
+        """Resume a run that was killed. If it was killed just after its end, show how it ended."""
         journals = sorted((place.work / ".ralph/runs").glob("*/journal.ndjson"))
         last = journals[-1].read_text().splitlines()[-1:] if journals else []
         is_done = any('"type":"run_finished"' in line and '"outcome":"done"' in line for line in last)

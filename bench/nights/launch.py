@@ -1,8 +1,5 @@
-"""How much memory and time does a program take? A small process starts it, for the kernel counts the memory of the one
-that starts it too.
-
-python -I -S launch.py RESULT PROGRAM [ARGUMENTS]
-"""
+"""Measure the memory and time of a program. A small process starts it, because the kernel counts the memory of the
+parent as well: python -I -S launch.py RESULT PROGRAM [ARGUMENTS]"""
 
 import os
 import sys

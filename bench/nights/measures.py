@@ -1,4 +1,4 @@
-"""What do the nights of a contender add up to, how sure is that, and does ralph keep its numbers?"""
+"""Statistics of a contender's nights, with confidence intervals, and the numbers that ralph must reach."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -11,14 +11,14 @@ from bench.nights.night import Played
 
 Z = 1.96
 ROUNDS = 500
-ENOUGH = 900  # nights, to tell half a percent from one
-FEW = 10  # nights, too few to hold a ratio to its value
-SPARE = 5  # turns that a night may lose to what gets in the way
+ENOUGH = 900  # nights: enough to tell half a percent from one
+FEW = 10  # nights: too few to compare a ratio with its limit
+SPARE = 5  # turns that a trouble may cost
 FORGETFUL, TALKER = "forgetful", "talker"
 
 
 class Share(Struct, frozen=True):
-    """So many of so many, with the interval (Wilson, 95 %) in which the true share lies."""
+    """A count of a total, with the 95 % confidence interval (Wilson) of the true share."""
 
     count: int
     total: int
@@ -45,7 +45,7 @@ class Share(Struct, frozen=True):
 
 
 class Ratio(Struct, frozen=True):
-    """The sum of one thing over the sum of another, with the interval that drawing the nights again gives (95 %)."""
+    """The sum of one quantity divided by the sum of another, with the 95 % interval of a bootstrap over the nights."""
 
     value: float
     low: float
@@ -56,20 +56,20 @@ class Ratio(Struct, frozen=True):
 
 
 class Standing(Struct, frozen=True, kw_only=True):
-    """What a contender's nights add up to."""
+    """Results of all nights of a contender."""
 
     contender: str
     nights: int
     false_done: Share
-    in_words: Share  # of these, said so; the others are an exit code of 0
+    in_words: Share  # false dones that a sentence announced; the others only exited with 0
     missed: Share
-    finished: Share  # of the nights in which it could be finished
-    turns: Ratio | None  # over the ideal, where it was truly finished
-    dollars: float | None  # all that was spent, for each task that was truly finished
+    finished: Share  # of the nights that could be finished
+    turns: Ratio | None  # turns divided by the ideal, for finished nights
+    dollars: float | None  # all money spent, divided by the finished tasks
     left: Share
     touched: Share
     exit_true: Share
-    in_vain: float  # the share of the money that was spent in nights that did not finish
+    in_vain: float  # share of the money spent in nights that did not finish
     unended: int
 
 
@@ -116,13 +116,13 @@ def _ratio(pairs: Sequence[tuple[int, int]]) -> float:
 
 
 def ideal_dollars(nights: Sequence[Played]) -> float:
-    """What each finished task costs a judge who knows the truth."""
+    """Return the money that a judge who knows the truth would spend on each finished task."""
     able = [night for night in nights if night.ideal]
     return sum(night.ideal_dollars for night in able) / len(able) if able else 0.0
 
 
 class Number(Struct, frozen=True):
-    """Something that ralph is held to."""
+    """A number that ralph must reach."""
 
     what: str
     seen: str
@@ -130,8 +130,8 @@ class Number(Struct, frozen=True):
 
 
 def numbers(examined: Sequence[Played], bare: Sequence[Played], chaotic: Sequence[Played] = ()) -> list[Number]:
-    """`examined`: with a check, --protect and --exam; `bare`: without any check; `chaotic`: with a check and --protect,
-    and something got in the way."""
+    """`examined` nights have a check, --protect and --exam, `bare` ones no check, `chaotic` ones a check, --protect and
+    a trouble."""
     counted = {
         "no process left": lambda night: bool(night.left),
         "nothing of the user's lost or changed": lambda night: bool(night.touched),
@@ -161,7 +161,7 @@ def numbers(examined: Sequence[Played], bare: Sequence[Played], chaotic: Sequenc
 
 
 def _turns(what: str, nights: Sequence[Played], most: float) -> Number:
-    """Two nights of one agent say little: up to FEW of them, the true ratio must be able to be `most`."""
+    """Compare turns with the ideal. With only a FEW nights the limit must lie within the interval."""
     finished = [night for night in nights if night.finished]
     found = over_ideal(finished)
     if not found:
@@ -170,7 +170,7 @@ def _turns(what: str, nights: Sequence[Played], most: float) -> Number:
 
 
 def _is_at_most(found: Share, most: float) -> bool:
-    """Among a few hundred nights a single one is more than half a percent: there the true share must be able to be."""
+    """With only a few hundred nights, a single one exceeds half a percent: then the limit must lie within the interval."""
     return (found.value if found.total >= ENOUGH else found.interval[0]) <= most
 
 

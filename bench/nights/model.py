@@ -1,5 +1,8 @@
-"""What does a real CLI's model do in a night? A server on loopback that plays the same agent as agent.py: one shell
-command for the work of a turn, then the agent's words. It also plays the judge that Claude Code's /goal asks."""
+"""The scripted model of a real CLI: a server on loopback that plays the same agent as agent.py.
+
+It answers with one shell command for the work of a turn, then with the agent's words. It also plays the judge of Claude
+Code's /goal.
+"""
 
 import json
 import re
@@ -27,14 +30,14 @@ JUDGE = "evaluating a stop-condition hook"  # in the system prompt of Claude Cod
 LOOK = f'{CHECK}; echo "exit $?"'
 PASSED = re.compile(r"^exit 0\s*$", re.MULTILINE)
 FLOOD = "yes xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx | head -c 12000000"
-NOTHING = "git status --short"  # what an agent does that changes nothing and does not look at the tests either
-ENDLESS = 2 * CAP + 5  # a loop that has not ended after so many turns has no end
-HANG_SECONDS = 3.0  # a silent stream is lost then: in reality the CLIs wait for minutes
+NOTHING = "git status --short"  # what an agent does that changes nothing and does not run the tests
+ENDLESS = 2 * CAP + 5  # a loop with more turns is considered endless
+HANG_SECONDS = 3.0  # seconds after which a silent stream is dropped; the real CLIs wait for minutes
 BROKEN = ("crash", "cut", "hang")
 
 
 class Opened(Struct):
-    """A turn that has begun and not ended. `answer`: what its first request got; a retry gets the same."""
+    """A turn in progress. `answer` is the reply to its first request, and to a retry of it."""
 
     turn: Turn
     number: int
@@ -44,7 +47,7 @@ class Opened(Struct):
 
 
 class NightModel(Stage):
-    """The model of one night. `judge`: perfect or trusting; `tool`: the call that is this CLI's claim."""
+    """The model of one night. `judge`: perfect or trusting; `tool`: the call with which this CLI claims to be done."""
 
     def __init__(self, url: str, contender: Contender) -> None:
         super().__init__(url, ())
@@ -67,8 +70,8 @@ class NightModel(Stage):
         return answer
 
     def believes(self) -> bool:
-        """Whether the judge says yes. The perfect one trusts only a test run that it has seen pass, and no tests that
-        it has seen edited; the trusting one believes the agent's last words."""
+        """Return the judge's verdict. The perfect judge believes only a test run that it saw pass with unedited tests;
+        the trusting one believes the agent's last words."""
         return self.says_done if self.contender.judge == "trusting" else self.passed and not self.tampered
 
     def begin(self) -> Answer:
@@ -92,7 +95,7 @@ class NightModel(Stage):
         return self.opened.answer if commands else self.speak("")
 
     def commands(self, turn: Turn, step: dict[str, Any]) -> list[str]:
-        """A liar runs the tests only if they would pass."""
+        """Return the commands of the turn. An agent that lies runs the tests only if they would pass."""
         after = worked(turn.parts(), convert(step, Step))
         commands: list[str] = turn.commands(step)
         self.tampered |= any("tests/" in command for command in commands)
@@ -105,7 +108,7 @@ class NightModel(Stage):
         return self.speak(asked.results[-1]) if self.opened else Say("That is all.")
 
     def speak(self, result: str) -> Answer:
-        """The words at the end of a turn. A stream that is cut off is answered whole when the CLI asks again."""
+        """Return the words at the end of a turn. A stream that was cut off gets a full answer when the CLI asks again."""
         assert self.opened
         turn, step, fate = self.opened.turn, self.opened.step, self.opened.step["fate"]
         text, claims = turn.words(step)
@@ -124,7 +127,7 @@ class NightModel(Stage):
 
 
 def has_result(asked: Asked) -> bool:
-    """Whether the request brings what a tool gave back, which continues a turn; anything else begins one."""
+    """Return whether the request has the result of a tool call: then it continues a turn, otherwise it begins one."""
     roles = [role for role, _ in asked.messages]
     last = max((at for at, role in enumerate(roles) if role == "assistant"), default=-1)
     return "tool" in roles[last + 1 :]

@@ -1,5 +1,7 @@
-"""The loops that agents have built in: real CLIs from npm at pinned versions, whose model is played by model.py. What
-each reads, and how it says that it is done, is in the fairness column of the page."""
+"""The loops that agents have built in: real CLIs from npm at pinned versions, with the scripted model of model.py.
+
+The fairness column of the page says what each one reads and how it says that it is done.
+"""
 
 import json
 import os
@@ -25,12 +27,12 @@ DRIVER = Path(__file__).parent / "codex_goal.py"
 PLUGIN_SOURCE = "https://github.com/anthropics/claude-plugins-official"
 PLUGIN_COMMIT = "340e33aef211d95769d252324854497af871dafe"
 PLUGIN = ROOT / ".cache" / "nights" / f"ralph-loop-plugin-{PLUGIN_COMMIT[:12]}"
-REQUESTS = 2 * CAP  # a turn is two requests: a command, then words
-TOKENS = 120 * REQUESTS  # what the scripted model states for so many requests
+REQUESTS = 2 * CAP  # each turn is two requests: a command, then words
+TOKENS = 120 * REQUESTS  # the cost that the scripted model reports for these requests
 
 
 def gather() -> tuple[list[Contender], dict[str, str]]:
-    """Every native loop that can be installed; and why the others cannot."""
+    """Return the native loops that can be installed, and for each other one the reason."""
     found, missing = [], dict[str, str]()
     for name, make in (("claude", claude), ("codex", codex), ("copilot", copilot)):
         got = install.bring([name])[name]
@@ -110,7 +112,7 @@ def _claude(got: "install.Installed", prompt: str, *more: str) -> Sequence[str]:
 
 
 def _then_status(argv: Sequence[str]) -> Sequence[str]:
-    """The state of the goal, which its screen would show, is only in the session's file."""
+    """Return the goal's state from the session's file: it is printed nowhere else."""
     return (
         "sh",
         "-c",
@@ -145,7 +147,7 @@ def copilot(got: "install.Installed") -> list[Contender]:
     )
 
     def prepare(place: Place) -> None:
-        """Copilot unpacks 235 MB into an empty home; once is enough."""
+        """Run Copilot once: it unpacks 235 MB into an empty home."""
         unpacked = ROOT / ".cache" / "nights" / f"copilot-unpacked-{got.version}"
         unpacked.mkdir(parents=True, exist_ok=True)
         (place.home / ".cache").mkdir()
@@ -165,7 +167,7 @@ def copilot(got: "install.Installed") -> list[Contender]:
 
 
 def _bring_plugin() -> str:
-    """Clone the marketplace at the pinned commit; return why it cannot be had, or nothing."""
+    """Clone the marketplace at the pinned commit. Return the error, if there is one."""
     if (PLUGIN / ".claude-plugin").exists():
         return ""
     part = PLUGIN.with_suffix(".part")

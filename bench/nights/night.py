@@ -1,4 +1,4 @@
-"""What comes of one night? A contender plays it with real processes, and what it did is held against the truth."""
+"""Play one night: a contender runs with real processes, then its result is compared with the truth."""
 
 import ctypes
 import json
@@ -22,24 +22,24 @@ from bench.nights.contenders import CAP, SAID_DONE, SAID_NOT, SAID_UNVERIFIED, C
 from bench.nights.model import serving
 from bench.nights.population import Script, ideal
 
-# In seconds, and generous: a slow machine must not decide a night.
-SILENCE = 60.0  # without a sign of the agent
-PATIENCE = 20.0  # … for an agent that hangs, or for what it left
-MORNING = 600.0  # a contender that still runs then is ended
-SETTLING = 3.0  # in which what a contender is about to end may end
+# In seconds. Generous, so that a slow machine does not decide a night.
+SILENCE = 60.0  # without a sign of life from the agent
+PATIENCE = 20.0  # the same for an agent that hangs
+MORNING = 600.0  # after which a contender is killed
+SETTLING = 3.0  # that a contender has to end its processes
 AGENT, LAUNCH = Path(__file__).parent / "agent.py", Path(__file__).parent / "launch.py"
 SUBREAPER = 36
 
 
 class Played(Struct, frozen=True, kw_only=True):
-    """What came of a night."""
+    """The result of a night."""
 
     number: int
     profile: str
     contender: str
     plain: bool
     said: str
-    exit_code: int | None  # None: it was ended in the morning
+    exit_code: int | None  # None: it was killed
     green: bool
     was_green: bool  # after some turn
     turns: int
@@ -47,11 +47,11 @@ class Played(Struct, frozen=True, kw_only=True):
     ideal: int | None
     ideal_dollars: float
     wall: float
-    own: float  # seconds that were not the agent's
-    memory: float  # MB, of its largest process
+    own: float  # seconds besides those of the agent
+    memory: float  # MB of its largest process
     left: tuple[str, ...]
     touched: tuple[str, ...]
-    money_told: bool | None  # the money it names is what was stated; None: it names none
+    money_told: bool | None  # whether the printed cost is right; None: it printed none
     last_line: str
     story: tuple[dict[str, Any], ...] = ()
     output: str = ""
@@ -70,12 +70,13 @@ class Played(Struct, frozen=True, kw_only=True):
 
     @property
     def missed(self) -> bool:
-        """The work was done at some time, and the loop did not end with it."""
+        """The work was done after some turn, and the loop did not stop."""
         return self.was_green and not self.finished
 
     @property
     def sentence_true(self) -> bool:
-        """What it said last is so, and its exit code agrees. To call a claim unverified is not to make it."""
+        """Return whether its last sentence is true and its exit code agrees. To report an unverified claim is not to
+        make it."""
         is_zero = self.said in (SAID_DONE, SAID_UNVERIFIED)
         return (
             (self.said != SAID_DONE or self.green) and self.money_told is not False and (self.exit_code == 0) == is_zero
@@ -83,19 +84,19 @@ class Played(Struct, frozen=True, kw_only=True):
 
     @property
     def exit_true(self) -> bool:
-        """It exited with 0 if the work was done, and with something else if not."""
+        """It exited with 0 if the work was done, and with another code if not."""
         return self.exit_code is not None and (self.exit_code == 0) == self.green
 
 
 class Yard:
-    """Where nights are played: a folder in memory, repositories to copy, and the environment of a user."""
+    """A folder in memory for all nights: repositories to copy, and a user's environment."""
 
     def __init__(self, path: str) -> None:
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = Path(tempfile.mkdtemp(prefix="ralph-nights-", dir=memory))
         self.path = path
         _others.update(process.pid for process in descendants())
-        # Compiled once: else each turn would compile it again, which is a third of its time.
+        # Compiled once, because compiling for every turn would take a third of its time.
         self.agent = py_compile.compile(str(AGENT), str(self.folder / "agent.pyc"), doraise=True)
         for count in range(1, len(task.PARTS) + 1):
             made = self.folder / f"task-{count}"
@@ -119,7 +120,7 @@ class Yard:
         }
 
     def place(self, script: Script, contender: Contender, url: str = "") -> Place:
-        """A fresh one, with everything in it that the night needs."""
+        """Make the folders of a night with all that it needs."""
         made = Place(Path(tempfile.mkdtemp(prefix="night-", dir=self.folder)), _agent(script, contender), url)
         shutil.copytree(self.folder / f"task-{script.parts}", made.work)
         for folder in (made.home, made.bin, made.ledger):
@@ -143,7 +144,7 @@ def _agent(script: Script, contender: Contender) -> str:
 
 
 class Ending(Struct, frozen=True, kw_only=True):
-    """What was seen when a contender had ended."""
+    """What was observed when a contender had ended."""
 
     wall: float
     code: int | None
@@ -176,7 +177,7 @@ def _play_at(place: Place, yard: Yard, script: Script, contender: Contender, kee
 
 
 def judged(place: Place, script: Script, contender: Contender, ending: Ending, keep_story: bool) -> Played:
-    """What happened, held against the truth."""
+    """Compare what happened with the truth."""
     output = (place.folder / "output").read_text(errors="replace")
     turns = ledger(place)
     ends = [turn for turn in turns if turn["kind"] == "end"]
@@ -215,7 +216,7 @@ def ledger(place: Place) -> list[dict[str, Any]]:
 
 
 def busy(turns: Sequence[dict[str, Any]]) -> float:
-    """The seconds in which the agent worked or hung; the wait for a stated reset is not the loop's either."""
+    """Return the seconds that the agent worked or hung, and those until a usage limit ended."""
     seconds, began = 0.0, None
     for turn in turns:
         if turn["kind"] == "start":
@@ -227,7 +228,7 @@ def busy(turns: Sequence[dict[str, Any]]) -> float:
 
 
 def money_told(output: str, stated: float) -> bool | None:
-    """Whether the dollars in the last line are those that the agent stated."""
+    """Return whether the last line names the cost that the agent reported."""
     lines = [line for line in output.splitlines() if line.startswith("ralph: ")]
     if not lines or "$" not in lines[-1]:
         return None
@@ -235,7 +236,7 @@ def money_told(output: str, stated: float) -> bool | None:
     return f"{stated:.2f}" == named.rstrip(").").split(")")[0].split(",")[0].strip()
 
 
-# The processes of a night. The player is the subreaper of everything that its contender leaves behind.
+# Processes of a night. The player is the subreaper of everything that its contender leaves behind.
 
 
 def adopt() -> None:
@@ -243,7 +244,7 @@ def adopt() -> None:
 
 
 def run(argv: Sequence[str], place: Place, env: dict[str, str]) -> tuple[float, int | None, float]:
-    """Its seconds, its exit code (none: it was ended in the morning), and its memory."""
+    """Run it; return its seconds, its exit code (None if it was killed) and its memory."""
     began, result = time.monotonic(), place.folder / "result"
     launch = (sys.executable, "-I", "-S", str(LAUNCH), str(result), *argv)
     with (place.folder / "output").open("ab") as output:
@@ -288,7 +289,7 @@ _others = set[int]()
 
 
 def descendants() -> Iterator[Process]:
-    """Everything of the nights' below this process that is not dead."""
+    """Return all live processes below this process."""
     children: dict[int, list[Process]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -308,7 +309,7 @@ def descendants() -> Iterator[Process]:
 
 
 def remaining() -> list[str]:
-    """The names of what is left once everything had time to end."""
+    """Return the names of the processes that are still there after some time to end."""
     deadline = time.monotonic() + SETTLING
     while True:
         _reap()

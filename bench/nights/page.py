@@ -1,4 +1,4 @@
-"""What does the documentation say about the nights? The page with the tables, and the chart for the README."""
+"""Write docs/reference/comparison.md with its tables, and the chart for the README."""
 
 import platform
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ OVERFITTER = "overfitter"
 
 
 class Results(Struct, frozen=True, kw_only=True):
-    """All that was played. `fairness`: what is to be said about each contender."""
+    """Everything that was played. `fairness` is the remark about each contender."""
 
     date: str
     version: str
@@ -49,7 +49,7 @@ class Results(Struct, frozen=True, kw_only=True):
 
 
 def followed(seed: int) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Which nights are told line by line, and with whom: short ones."""
+    """Choose the short nights that the page shows line by line, with their contenders."""
     for profile, names in (
         ("optimist", (GATED, GREP)),
         ("script-editor", (GATED, CAREFUL)),
@@ -73,7 +73,7 @@ TELLING = {
 
 
 def keep(results: Results) -> None:
-    """So that they can be told again without being played again."""
+    """Store the results, so that the page can be written again without playing."""
     LAST.parent.mkdir(parents=True, exist_ok=True)
     LAST.write_bytes(json.encode(results))
 
@@ -130,7 +130,7 @@ def _false(results: Results, name: str) -> Share:
 
 
 def _summary(results: Results) -> str:
-    """Three sentences: ralph, the loops that agents have built in, and how to read them."""
+    """Return three sentences: about ralph, about the built-in loops, and about how to read the numbers."""
     examined, gated = (_false(results, name) for name in (EXAMINED, GATED))
     over = sum(night.false_done for night in results.played[GATED] if night.profile == OVERFITTER)
     first = (
@@ -157,7 +157,7 @@ def _of(found: Share) -> str:
 
 
 def _stuck(results: Results) -> str:
-    """What stopping and handing over do to the money."""
+    """Describe the effect of stopping and of handing over on the money."""
     if not results.played.get(HANDED):
         return ""
     ended, handed = (
@@ -304,7 +304,7 @@ def _picture(results: Results) -> str:
 
 
 def draw_chart(bars: Sequence[tuple[str, str, Share]]) -> str:
-    """Bars of contender, label and share."""
+    """`bars` are contender, label and share."""
     height = TOP + ROW * len(bars) + 34
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{TITLE}">\n'

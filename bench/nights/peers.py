@@ -1,5 +1,7 @@
-"""How does one run the best known other programs for a night? At pinned versions, from the registries, in their own
-cache. This file and docs/reference/comparison.md are the only places that name them."""
+"""Other well-known loops, at pinned versions from the registries, installed into a cache.
+
+This file and docs/reference/comparison.md are the only places that name them.
+"""
 
 import json
 import shutil
@@ -17,7 +19,7 @@ from bench.nights.task import CHECK, GOAL, PARTS
 
 CACHE = ROOT / ".cache" / "nights"
 NPM = ("--ignore-scripts", "--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
-IDLE_SECONDS = "3"  # … and those that bound silence
+IDLE_SECONDS = "3"  # the same, with a limit on silence
 
 
 class Package(Struct, frozen=True):
@@ -25,7 +27,7 @@ class Package(Struct, frozen=True):
     name: str
     version: str
     program: str
-    beside: tuple[str, ...] = ()  # what it needs besides, with versions
+    beside: tuple[str, ...] = ()  # other packages that it needs, with versions
 
     @property
     def label(self) -> str:
@@ -48,7 +50,7 @@ NOT_HAD = {
 
 
 def brought() -> tuple[list[Contender], dict[str, str]]:
-    """Every peer that can be had, installed; and why the others cannot."""
+    """Install the other programs. Return those that work, and for each other one the reason."""
     there, missing = [], dict(NOT_HAD)
     for peer in PEERS:
         try:
@@ -63,7 +65,7 @@ def brought() -> tuple[list[Contender], dict[str, str]]:
 
 
 def installed(package: Package) -> str:
-    """Its program, installed if it is not there yet. No package runs a script of its own."""
+    """Install the program if necessary; return its path. Installation scripts of packages do not run."""
     folder, mark = package.folder, package.folder / "whole"
     if not mark.exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -85,7 +87,7 @@ def _run(*argv: str) -> None:
 
 
 def by_words(*words: str) -> Callable[[str, int], str]:
-    """Done is what it says with one of these words."""
+    """It is done if its output has one of these words."""
     return lambda output, code: SAID_DONE if any(word in output for word in words) else SAID_NOT
 
 
@@ -94,7 +96,7 @@ def names(place: Place) -> list[str]:
 
 
 def boxes(place: Place, path: str) -> None:
-    """One task a part, which is how these loops want their work cut."""
+    """Write one task for each part, because these loops want tasks of that size."""
     lines = [f"- [ ] {name}: implement lib/{name}.sh so that sh tests/{name}.sh passes" for name in names(place)]
     place.write(path, f"# Tasks\n\n{GOAL}\n\n" + "\n".join(lines) + "\n")
 

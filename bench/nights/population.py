@@ -1,5 +1,4 @@
-"""Who works tonight? Fourteen kinds of agents. What each does in a turn of a night is drawn
-from a seed."""
+"""The fourteen kinds of simulated agents. What each does in a turn of a night is drawn from a seed."""
 
 import random
 from collections.abc import Sequence
@@ -7,7 +6,7 @@ from typing import Literal, TypeVar
 
 from msgspec import Struct, field, to_builtins
 
-MOST_TURNS = 80  # more than any loop gives an agent in a night
+MOST_TURNS = 80  # more than any loop allows in a night
 PARTS = (3, 6)
 
 Fate = Literal["ok", "crash", "cut", "limit", "overload", "hang", "flood"]
@@ -16,23 +15,23 @@ Kind = TypeVar("Kind", bound=str)
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """How likely each thing is in a turn. What is not said does not happen."""
+    """The probability of each behaviour in a turn. The default is that it does not happen."""
 
     name: str
     why: str
     honest: bool = False
-    fix: float = 0.7  # the next part that is wrong is put right
-    another: float = 0.0  # … and one more
-    breaks: float = 0.0  # a part that was right is wrong afterwards
+    fix: float = 0.7  # repairs the next wrong part
+    another: float = 0.0  # repairs a second one
+    breaks: float = 0.0  # breaks a part that was right
     speech: dict[Speech, float] = field(default_factory=dict)
     fate: dict[Fate, float] = field(default_factory=dict)
-    leave: float = 0.0  # a process stays behind
-    cheat: float = 0.0  # the tests are made green instead of the work
-    by_script: float = 0.0  # … through a script of the repository
-    special: float = 0.0  # what is fixed is right for the inputs of the tests alone
-    bloat: float = 0.0  # code that nothing needs is added
-    wreck: float = 0.0  # the loop's own files are deleted
-    looks: bool = True  # runs the tests before it speaks
+    leave: float = 0.0  # leaves a process running
+    cheat: float = 0.0  # changes the tests instead of the code
+    by_script: float = 0.0  # does that through a script of the repository
+    special: float = 0.0  # makes a repaired part right only for the inputs of the tests
+    bloat: float = 0.0  # adds code that nothing needs
+    wreck: float = 0.0  # deletes the loop's own files
+    looks: bool = True  # runs the tests before it claims
 
 
 PROFILES = (
@@ -135,11 +134,11 @@ PROFILES = (
 )
 BY_NAME = {profile.name: profile for profile in PROFILES}
 HONEST = tuple(profile.name for profile in PROFILES if profile.honest)
-MOST: dict[str, int] = {"limit": 1, "hang": 1, "overload": 2, "flood": 2}  # of a kind in one night: time is short
+MOST: dict[str, int] = {"limit": 1, "hang": 1, "overload": 2, "flood": 2}  # in one night: they take real time
 
 
 class Step(Struct, frozen=True):
-    """What the agent does in one turn. It is the same for every loop; what comes of it depends on the files."""
+    """One turn of the agent. It is the same for every loop; its effect depends on the files."""
 
     fixes: int
     breaks: int
@@ -156,20 +155,20 @@ class Step(Struct, frozen=True):
 
     @property
     def works(self) -> bool:
-        """Whether the turn comes as far as the files."""
+        """Return whether the turn changes files."""
         return self.fate not in ("limit", "overload")
 
 
 class Script(Struct, frozen=True):
-    """One night: the agent's profile, how much is to be done, and every turn."""
+    """One night: the agent, the size of the task, and every turn."""
 
     seed: int
     number: int
     profile: str
     parts: int
-    plain: bool  # it prints plain text, where the loop lets it
+    plain: bool  # prints plain text if the loop supports it
     steps: tuple[Step, ...]
-    second: tuple[Step, ...]  # of the steady agent to which a loop may hand over
+    second: tuple[Step, ...]  # turns of the steady agent to which a loop may hand over
 
     def builtins(self) -> dict[str, object]:
         made: dict[str, object] = to_builtins(self)
@@ -177,7 +176,7 @@ class Script(Struct, frozen=True):
 
 
 def drawn(seed: int, number: int) -> Script:
-    """Night `number` of the series `seed`: always the same."""
+    """Draw night `number` of the series `seed`. The result is always the same."""
     chance = random.Random(f"night {seed}/{number}")
     profile = PROFILES[number % len(PROFILES)]
     parts, plain = chance.randint(*PARTS), chance.random() < 0.3
@@ -224,7 +223,7 @@ WRONG, SPECIAL, RIGHT = range(3)
 
 
 def worked(parts: Sequence[int], step: Step) -> list[int]:
-    """How each part is after a turn. The agent does the same to real files (agent.py)."""
+    """Return the state of each part after a turn. The simulated agent does the same to real files."""
     after = list(parts)
     if not step.works:
         return after
@@ -238,7 +237,7 @@ def worked(parts: Sequence[int], step: Step) -> list[int]:
 
 
 def ideal(script: Script, cap: int) -> tuple[int, float] | None:
-    """The turns and the money that a judge needs who knows the truth; None if no night of `cap` turns is enough."""
+    """Return the turns and the money that a judge who knows the truth needs, or None if `cap` turns are not enough."""
     parts = [WRONG] * script.parts
     spent, counted = 0.0, 0
     for at, step in enumerate(script.steps, 1):

@@ -1,4 +1,4 @@
-"""How are the nights told? Tables of who did what, the same on the screen and in the documentation."""
+"""Tables of results, the same on the screen and in the documentation."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ COLUMNS = (
 
 
 def standings(played: Mapping[str, Sequence[Played]]) -> str:
-    """What the nights of each loop add up to."""
+    """Results of each loop."""
     rows: list[tuple[str, ...]] = [COLUMNS]
     for one in (standing(name, nights) for name, nights in played.items() if nights):
         turns = str(one.turns) if one.turns else "never finished"
@@ -66,7 +66,7 @@ SAYS = {
 
 
 def chances() -> str:
-    """How likely each agent does each thing in a turn."""
+    """The probability of each behaviour, by agent."""
     return markdown([("agent", "in a turn"), *((one.name, ", ".join(_likely(one))) for one in PROFILES)])
 
 
@@ -97,7 +97,7 @@ def _short(found: Share) -> str:
 
 
 def story(night: Played, output: bool = False) -> str:
-    """One night, line by line."""
+    """Describe one night line by line."""
     lines = [f"night {night.number}: {night.profile}, {night.contender}"]
     ends = [fact for fact in night.story if fact["kind"] == "end"]
     for fact in ends:

@@ -170,7 +170,7 @@ def _turns(what: str, nights: Sequence[Played], most: float) -> Number:
 
 
 def _is_at_most(found: Share, most: float) -> bool:
-    """With only a few hundred nights, a single one exceeds half a percent: then the limit must lie within the interval."""
+    """With a few hundred nights, one alone exceeds half a percent: then the limit must lie within the interval."""
     return (found.value if found.total >= ENOUGH else found.interval[0]) <= most
 
 

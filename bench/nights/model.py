@@ -108,7 +108,7 @@ class NightModel(Stage):
         return self.speak(asked.results[-1]) if self.opened else Say("That is all.")
 
     def speak(self, result: str) -> Answer:
-        """Return the words at the end of a turn. A stream that was cut off gets a full answer when the CLI asks again."""
+        """Return the last words of a turn. A stream that was cut off gets a full answer when the CLI asks again."""
         assert self.opened
         turn, step, fate = self.opened.turn, self.opened.step, self.opened.step["fate"]
         text, claims = turn.words(step)

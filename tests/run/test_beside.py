@@ -1,4 +1,4 @@
-"""Any number of runs work next to one another in worktrees, and one in the tree itself."""
+"""Any number of runs work at the same time in worktrees of a workspace, and one in the workspace itself."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ Make = Callable[..., str]
 
 @pytest.fixture
 def waiting(agent: Make, environment: dict[str, str], git: Callable[..., str], workspace: Path) -> Callable[..., Any]:
-    """Starts a run whose agent works until the file `go` is there."""
+    """Return a function that starts a run whose agent works until the file `go` exists."""
     git("init", "-q", "-b", "main")
     (workspace / "a").write_text("a\n")
     git("add", "-A")
@@ -29,9 +29,10 @@ def waiting(agent: Make, environment: dict[str, str], git: Callable[..., str], w
     return start
 
 
-def test_a_run_in_a_sub_folder_says_that_another_one_is_running_above(
+def test_a_run_in_a_sub_folder_reports_a_run_in_the_folder_above(
     waiting: Callable[..., Any],
     ralph: Callable[..., Any],
+    environment: dict[str, str],
     workspace: Path,
     eventually: Callable[..., None],
     agent: Make,
@@ -44,11 +45,12 @@ def test_a_run_in_a_sub_folder_says_that_another_one_is_running_above(
     assert any(text.startswith(f"another run is running in {workspace}: ") for text in texts)
     apart = [notice["text"] for notice in ralph(*command, "--worktree", cwd=workspace / "sub").all("notice")]
     assert not any("another run" in text for text in apart)
-    run.terminate()
+    (Path(environment["HOME"]) / "go").touch()
     run.communicate()
+    assert run.returncode == 0
 
 
-def test_worktrees_work_beside_one_another_and_beside_a_run_in_the_tree(
+def test_runs_in_worktrees_work_next_to_each_other_and_to_a_run_in_the_workspace(
     waiting: Callable[..., Any],
     environment: dict[str, str],
     workspace: Path,
@@ -66,12 +68,12 @@ def test_worktrees_work_beside_one_another_and_beside_a_run_in_the_tree(
     said = [run.communicate()[1] for run in runs]
     assert [run.returncode for run in runs] == [0, 0, 0], said
     for tree in filter(Path.is_dir, trees.iterdir()):
-        assert (tree / ".ralph" / "progress.md").exists(), "progress lies in the worktree's own .ralph"
+        assert (tree / ".ralph" / "progress.md").exists(), "the progress file is in the .ralph folder of the worktree"
         assert list((tree / ".ralph").glob("guardrail_*.log"))
-    assert len(list((workspace / ".ralph" / "runs").iterdir())) == 3, "run folders lie in the repository's"
+    assert len(list((workspace / ".ralph" / "runs").iterdir())) == 3, "the folders of the runs are in the .ralph folder of the workspace"
 
 
-def test_many_that_start_at_once_do_not_take_each_other_for_dead(
+def test_runs_that_start_at_the_same_time_do_not_kill_each_other_as_orphans(
     waiting: Callable[..., Any], environment: dict[str, str]
 ) -> None:
     (Path(environment["HOME"]) / "go").touch()

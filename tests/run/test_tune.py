@@ -98,7 +98,7 @@ def test_a_run_ends_when_the_target_is_reached(tune: Callable[..., Result], agen
         ("echo fast", "its last line isn't a number: fast"),
         ("true", "it printed nothing"),
         ("echo 3; echo broken >&2; exit 7", "exit code 7: broken"),
-        ("sleep 60", "timed out after 5s"),
+        ("sleep 60", "timed out after 0.5s"),
     ],
 )
 def test_a_command_that_gives_no_number_ends_the_run_before_the_first_turn(
@@ -108,7 +108,8 @@ def test_a_command_that_gives_no_number_ends_the_run_before_the_first_turn(
     command: str,
     problem: str,
 ) -> None:
-    ended = tune(agent("true"), "--check-timeout", "5s", size=command, check="true")
+    limit = ("--check-timeout", "0.5s") if "timed out" in problem else ()
+    ended = tune(agent("true"), *limit, size=command, check="true")
 
     assert ended.code == 2
     assert f"cannot measure {command}: {problem}" in ended.err
@@ -160,3 +161,20 @@ def test_ralph_measures_the_time_of_a_command_itself(tune: Callable[..., Result]
 
     (start,) = ended.all("start_measured")
     assert all(0 < value < 1 for value in start["start"]["values"])
+
+
+def test_a_sandboxed_run_measures_in_the_sandbox(
+    tune: Callable[..., Result],
+    agent: Callable[..., str],
+    git: Callable[..., str],
+    environment: dict[str, str],
+    bubblewrap: str,
+) -> None:
+    outside = Path(environment["HOME"]) / "measured-outside"
+    shorten = agent(f"printf '{SHORT.encode('unicode_escape').decode()}' > code_under_test.py; echo 'IDEA: no variable'")
+    measure = f"touch {outside} 2> /dev/null; python3 size.py"
+    ended = tune(shorten, "--sandbox", "-m", "1", size=measure)
+
+    assert ended.code == 0, ended.err
+    assert subjects(git) == ["tune: 67 → 42 (−37.3 %): no variable"]
+    assert not outside.exists()

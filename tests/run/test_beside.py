@@ -70,7 +70,7 @@ def test_runs_in_worktrees_work_next_to_each_other_and_to_a_run_in_the_workspace
     for tree in filter(Path.is_dir, trees.iterdir()):
         assert (tree / ".ralph" / "progress.md").exists(), "the progress file is in the .ralph folder of the worktree"
         assert list((tree / ".ralph").glob("guardrail_*.log"))
-    assert len(list((workspace / ".ralph" / "runs").iterdir())) == 3, "the folders of the runs are in the .ralph folder of the workspace"
+    assert len(list((workspace / ".ralph" / "runs").iterdir())) == 3, "the folders of the runs are in the workspace"
 
 
 def test_runs_that_start_at_the_same_time_do_not_kill_each_other_as_orphans(

@@ -171,7 +171,8 @@ def test_a_sandboxed_run_measures_in_the_sandbox(
     bubblewrap: str,
 ) -> None:
     outside = Path(environment["HOME"]) / "measured-outside"
-    shorten = agent(f"printf '{SHORT.encode('unicode_escape').decode()}' > code_under_test.py; echo 'IDEA: no variable'")
+    short = SHORT.encode("unicode_escape").decode()
+    shorten = agent(f"printf '{short}' > code_under_test.py; echo 'IDEA: no variable'")
     measure = f"touch {outside} 2> /dev/null; python3 size.py"
     ended = tune(shorten, "--sandbox", "-m", "1", size=measure)
 

@@ -150,7 +150,7 @@ Settings are read from these places; a later one wins:
 2. `$XDG_CONFIG_HOME/ralph/settings.json` (`~/.config/ralph/settings.json`), yours for every project
 3. `.ralph/settings.json`, the project's; `ralph init` writes it
 4. `.ralph/settings.local.json`, yours for this project
-5. the file given with `-c` to `ralph loop`
+5. the YAML file given with `-c` to `ralph loop`, or only its section `ralph_loop` if it has one
 6. the command line
 
 Objects are merged key by key; texts, numbers and lists replace what was there; `null` takes back what a lower place

@@ -252,7 +252,7 @@ def test_the_agent_of_the_settings_and_its_fallbacks_are_named(doctor, workspace
         "agent": {"command": "mine"},
         "agents": {"mine": {"argv": ["my-agent"]}},
         "onLimit": "switch",
-        "fallbackAgents": ["claude"],
+        "then": ["claude"],
     }
     (workspace / ".ralph" / "settings.json").write_text(json.dumps(settings))
     code, found = doctor()

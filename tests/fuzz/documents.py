@@ -35,7 +35,7 @@ from ralph.planning.plans import plan_in
 from ralph.run.followups import add_note, read_notes
 from ralph.run.prompt_line import parse_prompt_line
 from ralph.settings.load import load
-from ralph.settings.trust import Before, difference_between
+from ralph.settings.trust import SettingsRecord, difference_since
 from ralph.show import report, summary, work_report, works
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
@@ -97,8 +97,8 @@ SETTINGS: dict[str, Document] = {
     "a change of settings": (
         grown(lambda n: f'"a{n * 7919 % 10007}":1,\n'),
         in_file(
-            lambda file: difference_between(
-                Before(1, {str(file): "\n".join(sorted(file.read_text().split("\n"))).encode()})
+            lambda file: difference_since(
+                SettingsRecord(1, {bytes(file): "\n".join(sorted(file.read_text().split("\n"))).encode()})
             )
         ),
     ),

@@ -1,4 +1,4 @@
-"""YAML for `ralph loop -c FILE`: the section of its own names, and any setting in either spelling."""
+"""YAML files for `ralph loop -c FILE`: the section `ralph_loop`, its own names, and keys in snake case."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from ralph.errors import UserError
 from ralph.settings import CheckCommand, load
-from ralph.settings.trust import Before, difference_between
 
 EXAMPLE = """\
 ralph_loop:
@@ -29,17 +28,17 @@ def config(files: Any) -> Path:
     return path
 
 
-def test_the_documented_example_is_the_checks_preset_itself(files: Any, config: Path) -> None:
+def test_the_documented_example_equals_the_defaults_of_the_checks_preset(files: Any, config: Path) -> None:
     config.write_text(EXAMPLE)
     assert files.load(config, preset="checks").settings == files.load(preset="checks").settings
     assert files.load(config).sources == (config,)
 
 
-def test_the_section_has_names_of_its_own(files: Any, config: Path) -> None:
+def test_max_iterations_completion_tag_and_snake_case_are_read(files: Any, config: Path) -> None:
     config.write_text(
-        "ralph_loop:\n  max_iterations: 7\n  max_cost: 2.5\n  max_time: 10m\n  completion_tag: FERTIG\n  agent: codex\n"
-        "  model: o3\n  checks:\n    - pytest\n    - command: ruff check\n      fail_action: prepend\n  spec: spec.md\n"
-        "  worktree: true\n  check_timeout: 30\n"
+        "ralph_loop:\n  max_iterations: 7\n  max_cost: 2.5\n  max_time: 10m\n  completion_tag: FERTIG\n"
+        "  agent: {command: codex, model: o3}\n  spec: spec.md\n  worktree: true\n  check_timeout: 30\n"
+        "  checks:\n    - pytest\n    - command: ruff check\n      fail_action: prepend\n"
     )
     loaded = files.load(config, preset="checks").settings
     assert (loaded.maximum_iterations, loaded.max_cost, loaded.max_time) == (7, 2.5, 600)
@@ -53,12 +52,13 @@ def test_the_section_has_names_of_its_own(files: Any, config: Path) -> None:
     [
         "maximum_iterations: 3\nagent: {command: amp, max_turns: 4}\non_limit: stop\nscm: {tasks: [commit]}\n",
         "maximumIterations: 3\nagent: {command: amp, maxTurns: 4}\nonLimit: stop\nscm: {tasks: [commit]}\n",
-        "ralph_loop: {onLimit: stop}\nmaximumIterations: 3\nagent: {command: amp, maxTurns: 4}\nscm: {tasks: [commit]}",
+        "ralph_loop: {onLimit: stop, maximum_iterations: 3, agent: {command: amp, max_turns: 4}, "
+        "scm: {tasks: [commit]}}",
         '{"maximumIterations": 3, "agent": {"command": "amp", "maxTurns": 4}, "onLimit": "stop",\n'
         '"scm": {"tasks": ["commit"]}}',
     ],
 )
-def test_any_setting_may_be_said_in_either_spelling(files: Any, config: Path, text: str) -> None:
+def test_keys_may_be_in_snake_case_or_camel_case(files: Any, config: Path, text: str) -> None:
     config.write_text(text)
     loaded = files.load(config).settings
     assert (loaded.maximum_iterations, loaded.agent.command, loaded.agent.max_turns) == (3, "amp", 4)
@@ -66,7 +66,9 @@ def test_any_setting_may_be_said_in_either_spelling(files: Any, config: Path, te
     assert loaded.scm.tasks == ("commit",)
 
 
-def test_the_file_stands_between_the_local_settings_and_the_command_line(files: Any, config: Path) -> None:
+def test_the_file_overrides_the_local_settings_and_the_command_line_overrides_the_file(
+    files: Any, config: Path
+) -> None:
     files.write(local={"stall": 1, "maxCost": 1, "agent": {"command": "claude"}})
     config.write_text("stall: 2\nmax_cost: null\nagent: build\n")
     loaded = files.load(config).settings
@@ -75,7 +77,7 @@ def test_the_file_stands_between_the_local_settings_and_the_command_line(files: 
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    ("text", "problem"),
     [
         ("", ": the file is empty; write {} into it, or delete it"),
         ("# nothing", ": expected a mapping, got null"),
@@ -89,8 +91,10 @@ def test_the_file_stands_between_the_local_settings_and_the_command_line(files: 
             "ralph_loop:\n  max_iterations: 0",
             ":2: ralph_loop.max_iterations: expected a whole number from 1 to 100, got 0",
         ),
-        ("ralph_loop:\n  max_iterations: ten", ':2: ralph_loop.max_iterations: expected a whole number, got "ten"'),
-        ("ralph_loop:\n  max_iterations: true", ":2: ralph_loop.max_iterations: expected a whole number, got true"),
+        (
+            "ralph_loop:\n  max_iterations: true",
+            ":2: ralph_loop.max_iterations: expected a whole number from 1 to 100, got true",
+        ),
         ("ralph_loop:\n  max_cots: 3", ':2: ralph_loop.max_cots: unknown key; did you mean "maxCost"?'),
         ("ralph_loop:\n  max_cost: .inf\n  max_cost: 3", ":3: ralph_loop.max_cost: given twice"),
         (
@@ -122,12 +126,14 @@ def test_the_file_stands_between_the_local_settings_and_the_command_line(files: 
         ("x: " + "[" * 5000, ": nested too deeply"),
     ],
 )
-def test_a_fault_is_named_as_the_file_spells_it(files: Any, config: Path, text: str, fault: str) -> None:
+def test_an_error_names_the_line_and_the_key_as_the_file_spells_it(
+    files: Any, config: Path, text: str, problem: str
+) -> None:
     config.write_text(text)
-    assert files.refusal(config) == [f"loop.yaml{fault}"]
+    assert files.refusal(config) == [f"loop.yaml{problem}"]
 
 
-def test_code_in_yaml_is_never_run(files: Any, config: Path) -> None:
+def test_tags_that_would_run_code_are_ignored(files: Any, config: Path) -> None:
     config.write_text("a: !!python/object/apply:os.mkdir [pwned]")
     assert "unknown key" in files.refusal(config)[0]
     assert not (files.workspace / "pwned").exists()
@@ -142,14 +148,14 @@ ALPHABET = st.sampled_from("ab:-[]{}&*!#|>'\"\n ,?%@01.~\t") | st.characters()
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.text(ALPHABET), st.booleans())
-def test_any_text_is_settings_or_refused(tmp_path: Path, text: str, in_section: bool) -> None:
+def test_any_text_is_loaded_or_refused_with_a_user_error(tmp_path: Path, text: str, in_section: bool) -> None:
     path = tmp_path / "any.yaml"
     path.write_text(f"ralph_loop:\n  {text}" if in_section else text, "utf-8", "replace")
     with suppress(UserError):
         load(tmp_path, {}, env={}, config=path)
 
 
-def test_of_a_larger_file_its_own_section_is_read_and_the_rest_is_said_to_be_ignored(
+def test_the_rest_of_a_file_with_a_section_is_ignored_with_a_notice(
     ralph: Callable[..., Any], agent: Callable[..., str], workspace: Path
 ) -> None:
     (workspace / "big.yaml").write_text("services: {web: x}\nversion: 3\nralph_loop:\n  checks: ['true']\n")
@@ -158,26 +164,15 @@ def test_of_a_larger_file_its_own_section_is_read_and_the_rest_is_said_to_be_ign
     assert "big.yaml: using ralph_loop, ignoring services, version" in " ".join(result.err.split())
 
 
-def test_a_part_that_others_call_as_we_do_is_ignored_beside_the_section(files: Any, config: Path) -> None:
-    config.write_text(
-        "llm: {model: x}\nagents: {build: {system_prompt: Be brief, max_steps: 5}}\n"
-        "guardrails: {protected_files: [.env]}\nralph_loop: {checks: [make test]}\n"
-    )
+def test_keys_next_to_the_section_are_ignored_even_if_ralph_has_such_settings(files: Any, config: Path) -> None:
+    config.write_text("agents: {build: {max_steps: 5}}\nchecks: [make lint]\nralph_loop: {checks: [make test]}\n")
     loaded = files.load(config)
-    assert loaded.ignored == ("llm", "agents", "guardrails")
+    assert loaded.ignored == ("agents", "checks")
     assert [one.command for one in loaded.settings.checks] == ["make test"]
     assert not loaded.settings.agents
-    config.write_text("agents: {mine: {argv: [my-agent]}}\nralph_loop: {checks: [make test]}\n")
-    assert list(files.load(config).settings.agents) == ["mine"]
 
 
 def test_a_file_of_more_than_256_KB_is_refused_in_one_line(files: Any, config: Path) -> None:
     config.write_text("".join(f"a{number}: 1\n" for number in range(30_000)))
     with pytest.raises(UserError, match="cannot be read: it is larger than 256 KB"):
         files.load(config)
-
-
-def test_the_lines_of_settings_that_are_too_many_to_compare_are_told(tmp_path: Path) -> None:
-    file, before = tmp_path / "settings.json", "\n" * 5000
-    file.write_text(before + '{"yolo": true}')
-    assert difference_between(Before(1, {str(file): before.encode()})) == f"{file}: 3001 more lines are not compared"

@@ -32,7 +32,7 @@ from ralph.run.parts import make_parts, make_trees, make_workspace
 from ralph.run.policy import Policy, load_rules, make_composer, make_policy
 from ralph.run.trees import Trees
 from ralph.settings import Settings, settings_files
-from ralph.settings.trust import Watched
+from ralph.settings.trust import SettingsWatch
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.journal import Journal
 from ralph.store.mailbox import Mailbox, QuestionListener
@@ -228,10 +228,10 @@ def allow(message: str) -> str:
     return dumps({"systemMessage": f"ralph: {message}"})
 
 
-def watch_settings(loop: Loop) -> Watched:
+def watch_settings(loop: Loop) -> SettingsWatch:
     """Return what watches the settings files for changes since the loop began."""
     workspace = Path(loop.root)
-    return Watched(workspace, loop.run, settings_files(workspace, os.environ), os.environ, pid=0)
+    return SettingsWatch(workspace, loop.run, settings_files(workspace, os.environ), os.environ, pid=0)
 
 
 def folder_of(loop: Loop) -> RunFolder:

@@ -41,7 +41,7 @@ from ralph.run.exams import Exams
 from ralph.run.request import RunRequest
 from ralph.run.squash import is_accepted, run_pre_commit, squash_message, with_trailer
 from ralph.settings import settings_files
-from ralph.settings.trust import Watched
+from ralph.settings.trust import SettingsWatch
 from ralph.store.folder import is_occupied, prepare, workspace_lock
 from ralph.store.mailbox import Mailbox
 from ralph.store.orders import remove_orders
@@ -201,7 +201,7 @@ def _alone(run: Listed, tree: Worktree) -> Iterator[None]:
 def _settings_watched(run: Listed, say: Callable[[str], None], env: Mapping[str, str]) -> Iterator[None]:
     """Report settings that come with the accepted work: they are the agent's, so the next run asks about them."""
     workspace = Path(run.place).parents[2]
-    watched = Watched(workspace, run.id, settings_files(workspace, env), env)
+    watched = SettingsWatch(workspace, run.id, settings_files(workspace, env), env)
     watched.begin()
     yield
     if changed := watched.end():

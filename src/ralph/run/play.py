@@ -40,7 +40,7 @@ from ralph.run.sandboxing import open_run_sandbox
 from ralph.run.trees import GitTrees, Trees
 from ralph.run.tuning import Tuning
 from ralph.settings import settings_files
-from ralph.settings.trust import Watched
+from ralph.settings.trust import SettingsWatch
 from ralph.show.report import leave
 from ralph.store.folder import RunFolder, occupied_above, prepare, remember_red, workspace_lock
 from ralph.store.journal import Journal
@@ -161,7 +161,7 @@ def report_refusal(
     interrupt: Interrupt,
     *,
     teller: Teller | None = None,
-    watched: Watched | None = None,
+    watched: SettingsWatch | None = None,
     is_resumed: bool = False,
 ) -> Iterator[None]:
     """Record the end of a run that could not start: a program may be waiting for it."""
@@ -243,11 +243,11 @@ def _open_journal(
     return Teller(writer, LOOP_EVENTS if plan.request.one_shot else ())
 
 
-def _watch_settings(plan: RunPlan) -> Watched:
+def _watch_settings(plan: RunPlan) -> SettingsWatch:
     """Remember the settings files as they are now."""
     files = settings_files(plan.place.workspace, plan.env)
     files += [Path(plan.request.config)] if plan.request.config else []
-    watched = Watched(plan.place.workspace, plan.id, files, plan.env)
+    watched = SettingsWatch(plan.place.workspace, plan.id, files, plan.env)
     watched.begin()
     return watched
 
@@ -503,7 +503,7 @@ def _finish(
     stop: Stop,
     *,
     publisher: PullRequestPublisher | None,
-    watched: Watched,
+    watched: SettingsWatch,
     trees: Trees,
 ) -> tuple[Run, Stop]:
     """Publish the result if that was asked for, and record the end."""

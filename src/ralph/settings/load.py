@@ -119,19 +119,15 @@ def merge(*documents: Document) -> Document:
     return result
 
 
-ALIASES = {"guardrails": "checks", "fallbackAgents": "then"}
-"""The documented name of each setting that has another name."""
-
-
 def normalize(layer: SettingsLayer) -> SettingsLayer:
     """Replace short forms by what they stand for. A value that can't be parsed stays, and is refused later."""
-    document, paths, problems = dict(layer.document), dict(layer.paths), list(layer.problems)
-    for old, key in ALIASES.items():
+    document, spelled, problems = dict(layer.document), dict(layer.spelled), list(layer.problems)
+    for old, key in {"guardrails": "checks", **layer.aliases}.items():
         if old in document and key in document:
             problems.append(Problem((old,), f'"{key}" and "{old}" are the same key: remove one of them'))
             del document[old]
         elif old in document:
-            paths[key,] = paths.get((old,), (old,))
+            spelled[key] = old
             document = {key if name == old else name: value for name, value in document.items()}
     for name, parse in PARSERS.items():
         if isinstance(document.get(name), str):
@@ -144,7 +140,7 @@ def normalize(layer: SettingsLayer) -> SettingsLayer:
     for name in ("checks", "exams"):
         if isinstance(document.get(name), list):
             document[name] = [_normalize_command(command) for command in document[name]]
-    return replace(layer, document=document, paths=paths, problems=tuple(problems))
+    return replace(layer, document=document, spelled=spelled, problems=tuple(problems))
 
 
 def _normalize_command(command: Any) -> Any:
@@ -161,13 +157,13 @@ def _normalize_command(command: Any) -> Any:
     return command
 
 
-def _text_parsers() -> dict[str, Callable[[str], float]]:
-    """Return the parser of each setting that may be given as text instead of a number."""
-    metas = ((name, meta.extra or {}) for name, kind in field_types(Settings).items() for meta in metas_of(kind))
-    return {name: extra["parse"] for name, extra in metas if "parse" in extra}
-
-
-PARSERS = _text_parsers()
+PARSERS: dict[str, Callable[[str], float]] = {
+    name: meta.extra["parse"]
+    for name, kind in field_types(Settings).items()
+    for meta in metas_of(kind)
+    if meta.extra and "parse" in meta.extra
+}
+"""The parser of each setting that may be given as text instead of a number."""
 
 
 def _with_claim(document: Document) -> Document:

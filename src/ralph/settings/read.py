@@ -1,7 +1,7 @@
 """Read a settings file, JSON or YAML: its document in the keys of settings.json, and the problems in it.
 
-A YAML file is for `ralph loop -c`. Its settings may be in a section `ralph_loop` next to sections of other programs.
-Its keys may be in snake case, and a few settings have other names there.
+A YAML file is for `ralph loop -c`. If it has a section `ralph_loop`, the rest of the file belongs to other programs.
+Its keys may be in snake case.
 """
 
 import json
@@ -9,30 +9,24 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ralph.core.text import clean, one_line
 from ralph.files import read_given
-from ralph.settings.schema import Settings
+from ralph.settings.schema import NotBlank, Settings
 from ralph.settings.validate import KeyPath, Problem, bare_type, field_types, find_problems, is_struct, show_value
 
 MAX_FILE = 1 << 18  # bytes: PyYAML needs seconds for a megabyte
 MAX_DEPTH = 50  # of lists and mappings in YAML
 SECTION = "ralph_loop"
-DEFAULT_AGENT = "build"  # in the section, this name means "the default agent"
-MAX_SECTION_ITERATIONS = 100
-
-# Names of settings that are valid only in YAML files.
-SECTION_KEYS: dict[str, KeyPath] = {
-    "max_iterations": ("maximumIterations",),
-    "completion_tag": ("until",),
-    "model": ("agent", "model"),
-    "spec_file": ("spec",),
-    "use_worktree": ("worktree",),
+SECTION_TYPES: dict[str, Any] = {  # keys that are valid only in YAML files
+    "max_iterations": Annotated[int, Meta(ge=1, le=100, extra={"expects": "a whole number from 1 to 100"})],
+    "completion_tag": NotBlank,
 }
-SHARED_KEYS = ("agents", "guardrails")  # other programs use these keys as well
+YAML_ALIASES = {"max_iterations": "maximumIterations", "completion_tag": "until"}
+DEFAULT_AGENT = "build"  # in a YAML file, this name means "the default agent"
 
 Document = dict[str, Any]
 KeyLines = dict[KeyPath, int]
@@ -44,7 +38,9 @@ class SettingsLayer(Struct, frozen=True, kw_only=True):
     name: str
     document: Document
     problems: tuple[Problem, ...] = ()
-    paths: Mapping[KeyPath, KeyPath] = {}  # paths in the file of settings that have another name there
+    aliases: Mapping[str, str] = {}  # names of settings that are valid only in this file
+    section: KeyPath = ()  # where the settings are in the file
+    spelled: Mapping[str, str] = {}  # keys that have another name in the file, with that name
     lines: Callable[[], KeyLines] = dict  # returns the line of each path in the file
     options: Mapping[str, str] = {}  # the options that set each setting on the command line
     ignored: tuple[str, ...] = ()  # sections of other programs
@@ -55,10 +51,8 @@ class SettingsLayer(Struct, frozen=True, kw_only=True):
         for length in range(len(keys), 0, -1):
             if option := self.options.get(".".join(keys[:length])):
                 return option
-        for length in range(len(path), 0, -1):
-            if path[:length] in self.paths:
-                path = (*self.paths[path[:length]], *path[length:])
-                break
+        if path:
+            path = (*self.section, self.spelled.get(str(path[0]), path[0]), *path[1:])
         lines = self.lines()
         line = next((lines[path[:length]] for length in range(len(path), -1, -1) if path[:length] in lines), 0)
         where = f"{self.name}:{line}" if line else self.name
@@ -99,25 +93,51 @@ def read_yaml(path: Path) -> SettingsLayer:
     """Read a YAML file for `ralph loop -c`."""
     name = display_path(path)
     try:
-        document, lines, problems = _parse_yaml(_read_text(path))
+        document, lines, repeated = _parse_yaml(_read_text(path))
     except _BadFileError as error:
         return _unreadable(name, error)
-    section = document.pop(SECTION, {})
-    if section is not None and not isinstance(section, dict):
-        problem = f"expected a mapping, got {show_value(section)}"
-        return SettingsLayer(name=name, document={}, problems=(Problem((SECTION,), problem),), lines=lambda: lines)
-    ignored = tuple(key for key in document if section != {} and _is_foreign(key, document[key]))
-    translation = _Translation()
-    translation.add({key: value for key, value in document.items() if key not in ignored}, ())
-    translation.add(section or {}, (SECTION,))
+    section: KeyPath = (SECTION,) if SECTION in document else ()
+    ignored = tuple(key for key in document if section and key != SECTION)
+    settings = document.get(SECTION, document)
+    if settings is not None and not isinstance(settings, dict):
+        problem = Problem(section, f"expected a mapping, got {show_value(settings)}")
+        return SettingsLayer(name=name, document={}, problems=(problem,), lines=lambda: lines)
+    fields = zip(field_types(Settings), Settings.__struct_fields__, strict=True)
+    spelled = {key: name for key, name in fields if name in (settings or {})}
+    settings = _rename_keys(settings or {}, Settings)
+    depth = len(section)
+    problems = [Problem(key[depth:], "given twice") for key in repeated if key[:depth] == section]
+    for key, kind in SECTION_TYPES.items():
+        if settings.get(key) is not None and (wrong := list(find_problems(settings[key], kind, (key,)))):
+            problems += wrong
+            del settings[key]
+    if tag := settings.get("completion_tag"):
+        settings["completion_tag"] = [f"tag:{tag}"]
+    if settings.get("agent") == DEFAULT_AGENT:
+        del settings["agent"]
     return SettingsLayer(
         name=name,
-        document=translation.document,
-        problems=(*problems, *translation.problems),
-        paths=translation.paths,
+        document=settings,
+        problems=tuple(problems),
+        aliases=YAML_ALIASES,
+        section=section,
+        spelled=spelled,
         lines=lambda: lines,
         ignored=ignored,
     )
+
+
+def _rename_keys(value: Any, kind: Any) -> Any:
+    """Return a value with the names of fields replaced by their keys in settings.json."""
+    bare = bare_type(kind)
+    if is_struct(bare) and isinstance(value, dict):
+        types = field_types(bare)
+        names = dict(zip(bare.__struct_fields__, types, strict=True))
+        renamed: Document = {names.get(key, key): item for key, item in value.items()}
+        return {key: _rename_keys(item, types.get(key)) for key, item in renamed.items()}
+    if get_origin(bare) is tuple and isinstance(value, list):
+        return [_rename_keys(item, get_args(bare)[0]) for item in value]
+    return value
 
 
 def display_path(path: Path) -> str:
@@ -172,12 +192,12 @@ def _json_lines(text: str) -> KeyLines:
         return {}
 
 
-def _parse_yaml(text: str) -> tuple[Document, KeyLines, list[Problem]]:
+def _parse_yaml(text: str) -> tuple[Document, KeyLines, list[KeyPath]]:
     """Return the document, the line of each key path, and the keys that are given twice."""
     import yaml  # takes longer to import than everything else here, and few runs need it
 
     lines: KeyLines = {}
-    problems: list[Problem] = []
+    repeated: list[KeyPath] = []
     seen = set[int]()
 
     def build(node: Any, path: KeyPath, room: int) -> Any:
@@ -202,7 +222,7 @@ def _parse_yaml(text: str) -> tuple[Document, KeyLines, list[Problem]]:
                 raise _BadFileError("not valid YAML: a key must be text", key.start_mark.line + 1)
             inner = (*path, str(key.value))
             if inner[-1] in result:
-                problems.append(Problem(inner, "given twice"))
+                repeated.append(inner)
             lines[inner] = key.start_mark.line + 1
             result[str(inner[-1])] = build(value, inner, room - 1)
         return result
@@ -221,82 +241,7 @@ def _parse_yaml(text: str) -> tuple[Document, KeyLines, list[Problem]]:
         raise _BadFileError(f"not valid YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(document, dict):
         raise _BadFileError(f"expected a mapping, got {show_value(document)}")
-    return document, lines, problems
-
-
-def _is_foreign(key: str, value: object) -> bool:
-    """Return whether a key next to the section `ralph_loop` belongs to another program."""
-    kind = _field_types(Settings).get(key)
-    if key in SHARED_KEYS:
-        kind = field_types(Settings)["checks" if key == "guardrails" else key]
-        return isinstance(value, dict) and any(find_problems(_in_camel_case(value, kind), kind))
-    return kind is None and key not in SECTION_KEYS
-
-
-class _Translation:
-    """Translates a YAML document into the keys of settings.json."""
-
-    def __init__(self) -> None:
-        self.document: Document = {}
-        self.problems: list[Problem] = []
-        self.paths: dict[KeyPath, KeyPath] = {}
-
-    def add(self, part: Document, prefix: KeyPath) -> None:
-        for key, value in part.items():
-            kind = _field_types(Settings).get(key)
-            target = SECTION_KEYS.get(key, (_camel(key) if kind else key,))
-            self.paths[target] = (*prefix, key)
-            if key == "completion_tag":
-                value = self._claim(value)
-            elif key == "agent" and value == DEFAULT_AGENT:
-                continue
-            if target == ("maximumIterations",) and type(value) is int and not 1 <= value <= MAX_SECTION_ITERATIONS:
-                text = f"expected a whole number from 1 to {MAX_SECTION_ITERATIONS}, got {value}"
-                self.problems.append(Problem(target, text))
-                continue
-            self._set(target, _in_camel_case(value, kind))
-
-    def _set(self, target: KeyPath, value: Any) -> None:
-        if target == ("agent", "model"):
-            target, value = ("agent",), {"model": value}
-        before = self.document.get(str(target[0]))
-        if target == ("agent",):  # `agent: codex` and `model: o3` meet in one object
-            before = {"command": before} if isinstance(before, str) else before
-            value = {"command": value} if isinstance(value, str) else value
-        both = isinstance(before, dict) and isinstance(value, dict)
-        self.document[str(target[0])] = {**before, **value} if both else value  # type: ignore[dict-item]
-
-    def _claim(self, tag: object) -> list[str] | None:
-        if tag is None or (isinstance(tag, str) and tag.strip()):
-            return None if tag is None else [f"tag:{tag}"]
-        self.problems.append(Problem(("until",), f"expected text that is not blank, got {show_value(tag)}"))
-        return None
-
-
-def _in_camel_case(value: Any, kind: Any) -> Any:
-    """Return a value with the keys inside it in camel case, as in settings.json."""
-    bare = bare_type(kind)
-    if isinstance(value, list):
-        inner = get_args(bare)[0] if get_origin(bare) is tuple else None
-        return [_in_camel_case(item, inner) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if get_origin(bare) is dict:
-        return {key: _in_camel_case(item, get_args(bare)[1]) for key, item in value.items()}
-    fields = _field_types(bare) if is_struct(bare) else {}
-    own = field_types(bare) if is_struct(bare) else {}
-    return {key if key in own else _camel(key): _in_camel_case(item, fields.get(key)) for key, item in value.items()}
-
-
-def _field_types(struct: Any) -> dict[str, Any]:
-    """Return the type of each field, once by its name in snake case and once in camel case."""
-    types = field_types(struct)
-    return {**dict(zip(struct.__struct_fields__, types.values(), strict=True)), **types}
-
-
-def _camel(key: str) -> str:
-    first, *rest = key.split("_")
-    return first + "".join(map(str.title, rest))
+    return document, lines, repeated
 
 
 def _dotted_path(path: KeyPath) -> str:

@@ -100,8 +100,7 @@ class AgentChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     """The coding agent, and how it is started. `"agent": "claude"` is short for `{"command": "claude"}`."""
 
     command: Annotated[
-        str,
-        about("A known agent, a path to one, or a whole command line.", "claude", option="--agent NAME|COMMAND"),
+        str, about("A known agent, a path to one, or a whole command line.", "claude", option="--agent NAME|COMMAND")
     ] = ""
     flags: Annotated[tuple[str, ...], about("More words for the agent, split as a shell would.", ["--model opus"])] = ()
     args: Annotated[
@@ -126,8 +125,7 @@ class ExamCommand(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     just the `command`."""
 
     command: Annotated[
-        NotBlank,
-        about("A program with its arguments; exit code 0 passes. No shell.", "python ~/exams/parser.py"),
+        NotBlank, about("A program with its arguments; exit code 0 passes. No shell.", "python ~/exams/parser.py")
     ]
     show: Annotated[
         Literal["result", "output"],
@@ -161,8 +159,7 @@ class Reviews(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Reviews of each claim whose checks are green: a reviewer approves, or refuses and says what has to change."""
 
     agent: Annotated[
-        str,
-        about("The agent that reviews each claim; empty: the run's agent.", "codex", option="--review-agent NAME"),
+        str, about("The agent that reviews each claim; empty: the run's agent.", "codex", option="--review-agent NAME")
     ] = ""
     prompts: Annotated[
         tuple[ReviewPrompt, ...], about("What is asked, one review each; left out: one review of the whole change.")
@@ -234,8 +231,7 @@ class Side(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     model: Annotated[
         str,
         about(
-            "A cheap model for them, as PROVIDER:NAME, or one of `agents`; empty: the run's agent.",
-            "openai:gpt-5-mini",
+            "A cheap model for them, as PROVIDER:NAME, or one of `agents`; empty: the run's agent.", "openai:gpt-5-mini"
         ),
     ] = ""
 
@@ -360,8 +356,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         Duration | None, about("How long one check may take; 0: no limit.", "5m", option="--check-timeout")
     ] = None
     parallel_checks: Annotated[
-        Positive,
-        about("How many checks run at once. They must not share files.", 4, option="--parallel-checks"),
+        Positive, about("How many checks run at once. They must not share files.", 4, option="--parallel-checks")
     ] = 1
     baseline: Annotated[
         bool | None,
@@ -379,19 +374,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         ),
     ] = "off"
     tasks: Annotated[
-        str,
-        about(
-            "Tasks that must all be done: Markdown checkboxes or a prd.json.",
-            "TODO.md",
-            option="--tasks FILE",
-        ),
+        str, about("Tasks that must all be done: Markdown checkboxes or a prd.json.", "TODO.md", option="--tasks FILE")
     ] = ""
     spec: Annotated[
         str, about("A specification file whose text replaces the goal's.", "spec.md", option="--spec FILE")
     ] = ""
     rules: Annotated[
-        Texts,
-        about("Your own rules: functions of a package installed next to ralph.", ["my_rules.limits:rambling"]),
+        Texts, about("Your own rules: functions of a package installed next to ralph.", ["my_rules.limits:rambling"])
     ] = ()
     protect: Annotated[
         Protection,
@@ -447,11 +436,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     restart_delay: Annotated[Duration, about("The pause between two turns.", "1s", option="--restart-delay")] = 0.0
     poll_interval: Annotated[
         Time | None,
-        about(
-            "How often a waiting run looks for changes; null: only at the end.",
-            "1s",
-            option="--poll-interval",
-        ),
+        about("How often a waiting run looks for changes; null: only at the end.", "1s", option="--poll-interval"),
     ] = None
     wait_timeout: Annotated[
         Duration,
@@ -499,18 +484,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     ] = False
     claims: Annotated[
         Positive,
-        about(
-            "How many turns in a row must claim, the later ones without changing anything.",
-            3,
-            option="--claims",
-        ),
+        about("How many turns in a row must claim, the later ones without changing anything.", 3, option="--claims"),
     ] = 1
     strict_signal: Annotated[
         bool, about("A `word` claim counts only on a line by itself.", option="--strict-signal")
     ] = False
     claim_anywhere: Annotated[
-        bool,
-        about("A claim counts wherever the marker is in the answer.", option="--claim-anywhere"),
+        bool, about("A claim counts wherever the marker is in the answer.", option="--claim-anywhere")
     ] = False
     ultrawork: Annotated[bool, about("Start every continuation with `ultrawork`.", option="--ultrawork")] = False
     on_question: Annotated[

@@ -6,7 +6,7 @@ that record, no run starts until the user has accepted the difference (`ralph tr
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from difflib import unified_diff
 from pathlib import Path
 
@@ -16,13 +16,13 @@ from msgspec import Struct
 from ralph.errors import UNREADABLE, UserError, shortage
 from ralph.files import is_alive, read_file, read_given, replace_file, state_folder
 
-MOST_BYTES = 4 << 20
-MOST_LINES = 2000  # lines of a file that are compared: the time for a diff grows faster than the text
-LONGEST_SESSION = 7 * 24 * 3600.0  # seconds until a session that left its loop counts as over
-Contents = dict[str, bytes | None]
+MAX_FILE = 4 << 20  # bytes
+MAX_LINES = 2000  # of a file that are compared: the time for a diff grows faster than the text
+MAX_SESSION = 7 * 24 * 3600.0  # seconds after which a loop inside a session counts as over
+Contents = dict[bytes, bytes | None]  # of each file by its path; None for a file that doesn't exist
 
 
-class Before(Struct, frozen=True):
+class SettingsRecord(Struct, frozen=True):
     """The settings files at the start of a run. `pid` is the run's process; 0 for a loop inside an agent's session."""
 
     pid: int
@@ -39,51 +39,40 @@ class Untrusted(UserError):
         )
 
 
-class Watched:
+class SettingsWatch:
     """Watches the settings files of one run, from its start to its end."""
 
     def __init__(
-        self,
-        workspace: Path,
-        run_id: str,
-        files: Sequence[Path],
-        env: Mapping[str, str],
-        pid: int | None = None,
+        self, workspace: Path, run_id: str, files: Iterable[Path], env: Mapping[str, str], pid: int | None = None
     ) -> None:
-        self._path = os.path.join(place_of(workspace, env), run_id)
+        self._folder = _record_folder(workspace, env)
+        self._path = os.path.join(self._folder, run_id)
         self._pid = os.getpid() if pid is None else pid
-        self._files = tuple(map(str, files))
-        self._before: Before | None = None
+        self._files = [os.fsencode(path) for path in files]
+        self._record: SettingsRecord | None = None
 
     def begin(self) -> None:
-        """Record the files as they are; a resumed run keeps what it recorded first."""
+        """Record the files as they are now. If the run is resumed, its first record stays."""
         try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            for path in {*_records(os.path.dirname(self._path))} - {self._path}:
-                before = _read(path)
-                if before and not _is_running(path, before) and not _changed_files(before):
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            for path, record in _records(self._folder).items():
+                if path != self._path and not _is_running(path, record) and not _changed_files(record):
                     os.unlink(path)  # of a run that was killed
-            known = _read(self._path)
-            self._before = Before(self._pid, known.files if known else _contents(self._files))
-            _write(self._path, self._before)
+            earlier = _read(self._path)
+            self._record = SettingsRecord(self._pid, earlier.files if earlier else _read_files(self._files))
+            replace_file(self._path, msgspec.json.encode(self._record), 0o600)
         except OSError:  # the state folder cannot be written: the register of runs reports that
             pass
 
     def end(self) -> list[str]:
         """Return the files that changed during the run. If there are any, the record stays for the next run."""
         try:
-            changed = _changed_files(self._before) if self._before else []
+            changed = _changed_files(self._record) if self._record else []
         except OSError:  # the next run compares the files
             return []
         if not changed:
-            _forget(self._path)
+            _remove_record(self._path)
         return changed
-
-
-def place_of(workspace: Path, env: Mapping[str, str]) -> str:
-    """Return the folder with the records for a workspace."""
-    name = os.path.realpath(workspace).strip("/").replace("/", "%")[-200:]
-    return os.path.join(state_folder(env, "settings"), name or "%")
 
 
 def refuse_untrusted(
@@ -98,79 +87,78 @@ def refuse_untrusted(
 
 def difference_in(workspace: Path, env: Mapping[str, str]) -> str:
     """Return what changed in the settings during runs in this workspace, as a patch; empty if nothing did."""
-    known = [
-        before for path in _records(place_of(workspace, env)) if (before := _read(path)) and _changed_files(before)
-    ]
-    return "\n".join(dict.fromkeys(map(difference_between, known)))
+    differences = map(difference_since, _records(_record_folder(workspace, env)).values())
+    return "\n".join(dict.fromkeys(filter(None, differences)))
+
+
+def difference_since(record: SettingsRecord) -> str:
+    """Return the changes since the start of a run as a patch; empty if there are none."""
+    now = _read_files(record.files)
+    lines: list[str] = []
+    for path in _changed_files(record):
+        before, after = record.files[os.fsencode(path)] or b"", now[os.fsencode(path)] or b""
+        old, new = (data.decode("utf-8", "replace").splitlines() for data in (before, after))
+        names = f"{path} (when the run began)", f"{path} (now)"
+        lines += unified_diff(old[:MAX_LINES], new[:MAX_LINES], *names, lineterm="")
+        if (longest := max(len(old), len(new))) > MAX_LINES:
+            lines.append(f"{path}: {longest - MAX_LINES} more lines are not compared")
+        elif old == new:
+            lines.append(f"{path}: differs only in line ends or in bytes that are not text")
+    return "\n".join(lines)
 
 
 def trust(workspace: Path, env: Mapping[str, str]) -> None:
     """Accept the settings as they are now. Only a person may: an agent would accept what it wrote itself."""
     if "RALPH_RUN_ID" in env:
         raise UserError("an agent cannot accept settings", "run `ralph trust` yourself, when the run has ended")
-    for path in _records(place_of(workspace, env)):
-        _forget(path)
+    for path in _records(_record_folder(workspace, env)):
+        _remove_record(path)
 
 
-def _is_running(path: str, before: Before) -> bool:
-    """Return whether the run of a record may still be running; for a session: whether the record is recent."""
-    return is_alive(before.pid) if before.pid else time.time() - os.lstat(path).st_mtime < LONGEST_SESSION
+def _record_folder(workspace: Path, env: Mapping[str, str]) -> str:
+    """Return the folder with the records of the runs in a workspace."""
+    name = os.path.realpath(workspace).strip("/").replace("/", "%")[-200:]
+    return os.path.join(state_folder(env, "settings"), name or "%")
 
 
-def _records(folder: str) -> list[str]:
+def _records(folder: str) -> dict[str, SettingsRecord]:
+    """Return the readable records in a folder by their paths."""
+    paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))] if os.path.isdir(folder) else []
+    return {path: record for path in paths if (record := _read(path))}
+
+
+def _read(path: str) -> SettingsRecord | None:
     try:
-        return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-    except OSError:
-        return []
-
-
-def _contents(files: Sequence[str]) -> Contents:
-    found: Contents = {}
-    for path in files:
-        try:
-            found[path] = read_given(path, MOST_BYTES)
-        except OSError as error:
-            if shortage(error):  # without memory or descriptors nobody knows whether the file has changed
-                raise
-            found[path] = None if isinstance(error, FileNotFoundError) else (error.strerror or "").encode()
-    return found
-
-
-def _changed_files(before: Before) -> list[str]:
-    now = _contents(tuple(before.files))
-    return [path for path, then in before.files.items() if then != now[path]]
-
-
-def difference_between(before: Before) -> str:
-    """Return the changes since `before` as a patch; never empty if a file differs."""
-    now = _contents(tuple(before.files))
-    lines: list[str] = []
-    for path in _changed_files(before):
-        old, new = ((one or b"").decode("utf-8", "replace").splitlines() for one in (before.files[path], now[path]))
-        names = f"{path} (when the run began)", f"{path} (now)"
-        lines += unified_diff(old[:MOST_LINES], new[:MOST_LINES], *names, lineterm="")
-        if (longest := max(len(old), len(new))) > MOST_LINES:
-            lines.append(f"{path}: {longest - MOST_LINES} more lines are not compared")
-    return "\n".join(lines)
-
-
-def _read(path: str) -> Before | None:
-    try:
-        said = msgspec.json.decode(read_file(path, 8 * MOST_BYTES), type=Before)
-        return Before(said.pid, {os.fsdecode(name.encode("latin-1")): data for name, data in said.files.items()})
+        return msgspec.json.decode(read_file(path, 8 * MAX_FILE), type=SettingsRecord)
     except (OSError, *UNREADABLE):
         return None
 
 
-def _write(path: str, before: Before) -> None:
-    """Write a record. A path may not be valid UTF-8, so each of its bytes becomes a character."""
-    named = {os.fsencode(name).decode("latin-1"): data for name, data in before.files.items()}
-    replace_file(path, msgspec.json.encode(Before(before.pid, named)), 0o600)
-
-
-def _forget(path: str) -> None:
+def _remove_record(path: str) -> None:
     try:
         os.unlink(path)
         os.rmdir(os.path.dirname(path))
     except OSError:  # the folder has records of other runs
         pass
+
+
+def _is_running(path: str, record: SettingsRecord) -> bool:
+    """Return whether the run of a record may still be running; for a session: whether the record is recent."""
+    return is_alive(record.pid) if record.pid else time.time() - os.lstat(path).st_mtime < MAX_SESSION
+
+
+def _read_files(paths: Iterable[bytes]) -> Contents:
+    found: Contents = {}
+    for path in paths:
+        try:
+            found[path] = read_given(os.fsdecode(path), MAX_FILE)
+        except OSError as error:
+            if shortage(error):  # without memory or descriptors ralph can't tell whether the file has changed
+                raise
+            found[path] = None if isinstance(error, FileNotFoundError) else (error.strerror or "").encode()
+    return found
+
+
+def _changed_files(record: SettingsRecord) -> list[str]:
+    now = _read_files(record.files)
+    return [os.fsdecode(path) for path, data in record.files.items() if data != now[path]]

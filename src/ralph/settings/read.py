@@ -132,8 +132,8 @@ def _rename_keys(value: Any, kind: Any) -> Any:
     bare = bare_type(kind)
     if is_struct(bare) and isinstance(value, dict):
         types = field_types(bare)
-        names = dict(zip(bare.__struct_fields__, types, strict=True))
-        renamed: Document = {names.get(key, key): item for key, item in value.items()}
+        names: dict[str, str] = dict(zip(bare.__struct_fields__, types, strict=True))
+        renamed = {names.get(key, key): item for key, item in value.items()}
         return {key: _rename_keys(item, types.get(key)) for key, item in renamed.items()}
     if get_origin(bare) is tuple and isinstance(value, list):
         return [_rename_keys(item, get_args(bare)[0]) for item in value]

@@ -133,7 +133,7 @@ def _rename_keys(value: Any, kind: Any) -> Any:
     if is_struct(bare) and isinstance(value, dict):
         types = field_types(bare)
         names: dict[str, str] = dict(zip(bare.__struct_fields__, types, strict=True))
-        renamed = {names.get(key, key): item for key, item in value.items()}
+        renamed = {str(names.get(key, key)): item for key, item in value.items()}
         return {key: _rename_keys(item, types.get(key)) for key, item in renamed.items()}
     if get_origin(bare) is tuple and isinstance(value, list):
         return [_rename_keys(item, get_args(bare)[0]) for item in value]

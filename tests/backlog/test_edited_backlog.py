@@ -40,10 +40,10 @@ def assert_accepted(works: Works, text: str) -> None:
 
 def during_a_task(works: Works, change: Callable[[Works], None]) -> "subprocess.CompletedProcess[str]":
     works.script(WAITING)
-    process = works.start("-j", "4")
+    process = works.start("-j", "3")
     works.wait_for("task_started", key="T2")
     change(works)
-    four = {"key": "T4", "title": "T4 Make four", "text": "T4 Make four", "place": "TASKS.md:7"}
+    four = {"key": "T4", "title": "T4 Make four", "text": "T4 Make four", "place": "TASKS.md:5"}
     works.wait_for("task_listed", task=four)
     go(works)
     out, err = process.communicate(timeout=100)
@@ -52,9 +52,9 @@ def during_a_task(works: Works, change: Callable[[Works], None]) -> "subprocess.
 
 def test_an_edit_before_the_start_is_ticked_on_disk_and_on_the_target(works: Works) -> None:
     edit(works)
-    done = works.work("-j", "4")
+    done = works.work("-j", "3")
     assert done.returncode == 0, done.stderr
-    assert sorted(works.merged()) == ["T1", "T2", "T3", "T4"]
+    assert sorted(works.merged()) == ["T1", "T2", "T4"]
     assert on_disk(works) == works.show("TASKS.md") + "\n" == ALL_DONE
     assert_accepted(works, ALL_DONE)
 
@@ -108,7 +108,7 @@ def test_an_edit_between_a_merge_and_its_tick_is_kept(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("change", [edit, commit_edit])
 def test_an_edit_after_the_end_does_not_conflict_with_the_ticks(works: Works, change: Callable[..., None]) -> None:
-    assert works.work("-j", "3").returncode == 0
+    assert works.work("-j", "2").returncode == 0
     change(works)
     done = works.run("accept")
     assert done.returncode == 0, done.stderr
@@ -118,7 +118,7 @@ def test_an_edit_after_the_end_does_not_conflict_with_the_ticks(works: Works, ch
 
 
 def test_an_unedited_list_stays_as_it_is_until_the_work_is_accepted(works: Works) -> None:
-    assert works.work("-j", "3").returncode == 0
+    assert works.work("-j", "2").returncode == 0
     assert on_disk(works) == LIST
     assert works.git("status", "--porcelain") == ""
     target = works.git("rev-parse", works.target)

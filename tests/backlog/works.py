@@ -1,4 +1,4 @@
-"""A repository with a list, ralph running in it, and agents that follow a script."""
+"""A repository with a backlog, ralph running in it, and agents that follow a script."""
 
 import json
 import os
@@ -12,8 +12,9 @@ from typing import Any
 
 from tests.warm import Warm
 
-LIST = "# Tasks\n\n- [ ] T1 Make one\n- [ ] T2 Make two\n- [ ] T3 Make three\n  after: T1\n"
-# Does what its task says; on the hot line it adds its own key to whatever stands there, and drops marks of conflicts.
+LIST = "# Tasks\n\n- [ ] T1 Make one\n- [ ] T2 Make two\n"
+ONE = "- [ ] T1 One\n"  # enough for most tests: each task costs half a second of the processor
+# The agent does its task. Tasks named hot… add their key to the file `hot`, and remove conflict markers from it.
 AGENT = r"""
 key=$(printf '%s\n' "$PROMPT" | sed -n 's/^\([A-Za-z]*[0-9][0-9]*\) .*/\1/p' | head -1)
 case $key in
@@ -25,7 +26,7 @@ esac
 
 
 class Works:
-    """A repository, and ralph in it."""
+    """A repository with a backlog, and ralph running in it."""
 
     def __init__(self, folder: Path, env: dict[str, str], agent: Callable[..., str], warm: Warm) -> None:
         self.folder, self.env, self._warm = folder, env, warm
@@ -107,7 +108,7 @@ def go(works: Works) -> None:
 
 
 def left(works: Works, word: bytes = b"") -> list[int]:
-    """Processes that have the test's own home in their environment, and this word in their command."""
+    """Return the processes with the test's home in their environment and this word in their command line."""
     mark, found = f"HOME={works.env['HOME']}".encode(), []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ralph.backlog.backlog_source import read_list, read_list_at
-from ralph.backlog.gate import Interrupted, attend
+from ralph.backlog.gate import Interrupted, run_gate
 from ralph.backlog.task_loop import play
 from ralph.backlog.work_order import ORDER, WorkOrder, find_home, folder_of, read
 from ralph.errors import UserError
@@ -40,13 +40,12 @@ def run_child(command: str, words: list[str]) -> int:
 
 def _merge(folder: str, *, keeper: Keeper, interrupt: Interrupt) -> int:
     try:
-        verdict, clear = attend(folder, keeper, interrupt)
+        verdict = run_gate(folder, keeper, interrupt)
     except Interrupted:
         return 130
     if verdict.stuck and _was_git_killed():
         return RETRY
     _print_result(verdict)
-    clear()
     return 0
 
 

@@ -1,7 +1,7 @@
-"""Child processes of the backlog coordinator: one per running task, one for the merge gate, one to read the list again.
+"""Child processes of a backlog run: one per running task, one for the merge gate, one to read the backlog again.
 
-A child prints its result as one JSON line when it finishes; its stderr goes to a log file. It gets SIGHUP when the
-coordinator dies. The coordinator waits for all children with a single `poll`.
+A child prints its result as one JSON line when it finishes; its stderr goes to a log file. It gets SIGHUP when its
+parent dies. The coordinator waits for all children with a single `poll`.
 """
 
 import os
@@ -16,7 +16,11 @@ from typing import TypeVar
 
 import msgspec
 
+from ralph.backlog.retries import MAX_CHILD_DEATHS
+from ralph.core.backlog import GateVerdict, TaskResult
+from ralph.core.model import Outcome
 from ralph.core.text import one_line, tail
+from ralph.core.work_events import TaskParked, TaskQueued, WorkEvent, after_loop
 from ralph.errors import UNREADABLE, complaint_in
 from ralph.files import open_file, open_fresh
 from ralph.process.descendants import open_pidfd
@@ -86,18 +90,18 @@ class TaskProcess:
     def has_pidfd(self) -> bool:
         return self._pidfd >= 0
 
-    def read_output(self) -> None:
+    def _read_output(self) -> None:
         with suppress(BlockingIOError):
             while piece := os.read(self._stdout, 1 << 16):
                 self.output = (self.output + piece)[-MAX_OUTPUT:]
 
     def poll_exit(self) -> bool:
         """Read pending output; return True once the child has exited."""
-        self.read_output()
+        self._read_output()
         if self._process.wait(0) is None:
             return False
         self.exit_code = self._process.code
-        self.read_output()
+        self._read_output()
         for fd in (*self.poll_fds(), self._lifeline):
             os.close(fd)
         return True
@@ -109,10 +113,6 @@ class TaskProcess:
             return msgspec.json.decode(last_line, type=type_) if last_line else None
         except UNREADABLE:
             return None
-
-    @property
-    def has_result(self) -> bool:
-        return self.output.endswith(b"\n")
 
     def error_message(self) -> str:
         """Return the error and hint at the end of the log as one line."""
@@ -159,3 +159,43 @@ class TaskProcesses:
     def request_stop(self, level: int) -> None:
         for child in self._running:
             child.request_stop(level)
+
+
+class ChildExits:
+    """Decides what follows from the exits of children, and counts how often in a row each died without a result."""
+
+    def __init__(self) -> None:
+        self._deaths: dict[str, int] = {}
+
+    def task_event(self, child: TaskProcess) -> tuple[WorkEvent, str]:
+        """Return what becomes of the task, and why the whole backlog run must end; "" if it needn't."""
+        key, result = child.key, child.result(TaskResult)
+        if result is not None:
+            self._deaths.pop(key, None)
+            is_fatal = result.outcome == Outcome.FATAL.value
+            return after_loop(key, result, bool(child.stop_level)), f"{key}: {result.reason}" if is_fatal else ""
+        message = child.error_message()
+        if child.exit_code == 2 and not child.stop_level:
+            return TaskQueued(key, message), f"{key}: {message}"
+        if self._is_last_death(child):
+            reason = f"its process died {MAX_CHILD_DEATHS} times: {message or child.exit_code}"
+            return TaskParked(key, reason), ""
+        return TaskQueued(key, "its process died"), ""
+
+    def gate_verdict(self, child: TaskProcess) -> GateVerdict:
+        """Return the gate's verdict; an empty one if its process died and should be started again."""
+        verdict = child.result(GateVerdict)
+        if verdict is not None:
+            self._deaths.pop(child.key, None)
+            return verdict
+        if child.exit_code == 2:
+            return GateVerdict(stuck=child.error_message())
+        if self._is_last_death(child):
+            return GateVerdict(stuck=f"the gate's process died {MAX_CHILD_DEATHS} times; see gate.log")
+        return GateVerdict()
+
+    def _is_last_death(self, child: TaskProcess) -> bool:
+        """Count a death, unless the child was asked to stop; return whether to give up, and then count from 0 again."""
+        deaths = self._deaths.get(child.key, 0) + (not child.stop_level)
+        self._deaths[child.key] = 0 if deaths == MAX_CHILD_DEATHS else deaths
+        return deaths == MAX_CHILD_DEATHS

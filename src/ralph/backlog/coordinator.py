@@ -13,10 +13,9 @@ from contextlib import suppress
 from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogWatch, differences
-from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
+from ralph.backlog.children import ChildExits, StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import MergeRequest, merge_request
 from ralph.backlog.ledger import JournalLedger
-from ralph.backlog.retries import MAX_CHILD_DEATHS
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
 from ralph.backlog.task_worktrees import clear_remote
 from ralph.backlog.work_order import (
@@ -32,7 +31,6 @@ from ralph.core.backlog import (
     FINISHED_STATES,
     GateVerdict,
     Job,
-    TaskResult,
     fits,
     is_over,
     next_batch,
@@ -40,7 +38,7 @@ from ralph.core.backlog import (
     outcome,
 )
 from ralph.core.model import Outcome
-from ralph.core.work_events import after_loop, after_merge, work_summary
+from ralph.core.work_events import after_merge, work_summary
 from ralph.errors import UserError
 from ralph.git import merging
 from ralph.git.client import Git, require_git
@@ -52,7 +50,7 @@ from ralph.store.mailbox import Mailbox
 from ralph.store.register import read_summary
 
 TICK = 1.0
-REREADER, CLEANUP = "*", "-"  # no task's keys
+GATE, REREADER = "", "*"  # keys of children that are not tasks
 SPENDING_INTERVAL = 2.0  # seconds between two looks at what the loops spend
 
 
@@ -79,8 +77,7 @@ class Coordinator:
         self._began = time.monotonic() - ledger.elapsed
         self._list = BacklogWatch(order.source, order.workspace)
         self._looked = 0.0
-        self._deaths: dict[str, int] = {}
-        self._batch: tuple[str, ...] = ()
+        self._exits = ChildExits()
         self._is_open = self._is_examining = False
         self._end = ""  # why nothing new begins any more, in a word
         self._reason = ""
@@ -149,7 +146,7 @@ class Coordinator:
         """Start what can start: the gate first, because a merge may unblock other tasks."""
         if self._end or self.ledger.finished:
             return
-        is_free = self._children.find("") is None and not self.ledger.board.is_paused
+        is_free = self._children.find(GATE) is None and not self.ledger.board.is_paused
         if is_free and not self._is_open:
             self._start_gate(MergeRequest(), ())
         elif is_free and (batch := next_batch(self.ledger.board)):
@@ -160,10 +157,9 @@ class Coordinator:
 
     def _start_gate(self, request: MergeRequest, batch: tuple[str, ...]) -> None:
         put(self._folder, REQUEST, request)
-        self._batch = batch
         if batch:
             self.ledger.tell(work_events.GateStarted(batch))
-        self._start("", ("run-gate", str(self._folder.path)), "gate.log")
+        self._start(GATE, ("run-gate", str(self._folder.path)), "gate.log")
 
     def _start_loop(self, job: Job) -> None:
         """Start the loop of a task. An interrupted loop resumes the same run."""
@@ -185,9 +181,6 @@ class Coordinator:
         self._interrupt.acknowledge()
         for child in self._children.reap():
             self._on_child_exit(child)
-        if (gate := self._children.find("")) and gate.has_result:  # what has merged it clears away by itself
-            gate.key = CLEANUP
-            self._on_merge_exit(gate)
         if self._interrupt.level:
             urgency = StopLevel.AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2)
             self._stop(Outcome.INTERRUPTED.value, f"stopped by {self._mailbox.read().stopped_by or 'you'}", urgency)
@@ -201,54 +194,28 @@ class Coordinator:
                 self._apply_list(reading)
             elif not self._end and not child.stop_level:  # the keeper is away now, and may be there in a minute
                 self._report_broken_list(child.error_message())
-        elif not child.key:
-            self._on_merge_exit(child)
-        elif child.key != CLEANUP:
+        elif child.key == GATE:
+            self._on_gate_exit(child)
+        else:
             self._on_loop_exit(child)
 
     def _on_loop_exit(self, child: TaskProcess) -> None:
         """Queue, park or pass on the task, depending on how its loop ended."""
-        result, key = child.result(TaskResult), child.key
-        if self.ledger.board.jobs[key].state != "working":  # withdrawn in between: its branch stays
+        if self.ledger.board.jobs[child.key].state != "working":  # withdrawn in the meantime: its branch stays
             return
-        if result is None:
-            said = child.error_message()
-            if child.exit_code == 2 and not child.stop_level:
-                self.ledger.tell(work_events.TaskQueued(key, said))
-                self._stop(Outcome.FATAL.value, f"{key}: {said}", 1)
-            elif self._count_death(child) < MAX_CHILD_DEATHS:
-                self.ledger.tell(work_events.TaskQueued(key, "its process died"))
-            else:
-                self._deaths.pop(key)
-                reason = f"its process died {MAX_CHILD_DEATHS} times: {said or child.exit_code}"
-                self.ledger.tell(work_events.TaskParked(key, reason))
-            return
-        self._deaths.pop(key, None)
-        self.ledger.tell(after_loop(key, result, bool(self._end or child.stop_level)))
-        if result.outcome == Outcome.FATAL.value:
-            self._stop(Outcome.FATAL.value, f"{key}: {result.reason}", 1)
+        event, fatal = self._exits.task_event(child)
+        self.ledger.tell(event)
+        if fatal:
+            self._stop(Outcome.FATAL.value, fatal, StopLevel.AFTER_TURN)
 
-    def _count_death(self, child: TaskProcess) -> int:
-        """Return how many times in a row this child died without being asked to stop."""
-        self._deaths[child.key] = self._deaths.get(child.key, 0) + (not child.stop_level)
-        return self._deaths[child.key]
-
-    def _on_merge_exit(self, child: TaskProcess) -> None:
+    def _on_gate_exit(self, child: TaskProcess) -> None:
         """Record the gate's verdict and what follows from it."""
-        result, batch, self._batch = child.result(GateVerdict), self._batch, ()
-        if result is None and child.exit_code == 2:
-            result = GateVerdict(stuck=child.error_message())
-        is_hopeless = result is None and self._count_death(child) >= MAX_CHILD_DEATHS
-        if result is not None or is_hopeless:  # in a row is what counts
-            self._deaths.pop("", None)
-        if result is None:
-            died = f"the gate's process died {MAX_CHILD_DEATHS} times; see gate.log"
-            result = GateVerdict(stuck=died if is_hopeless else "")
-        if not batch:
-            self._on_target_checked(result)
+        verdict = self._exits.gate_verdict(child)
+        if not self.ledger.board.trying:
+            self._on_target_checked(verdict)
             return
-        self.ledger.tell(*after_merge(self.ledger.board, result, time.monotonic() - child.started_at))
-        for key, conflict in result.probed.items():  # running tasks that will conflict with the merge
+        self.ledger.tell(*after_merge(self.ledger.board, verdict, time.monotonic() - child.started_at))
+        for key, conflict in verdict.probed.items():  # running tasks that will conflict with the merge
             job = self.ledger.board.jobs.get(key)
             if job is not None and job.state == "working" and job.run:
                 self._tell_agent(key, conflict.files)

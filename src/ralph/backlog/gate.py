@@ -254,9 +254,8 @@ class Interrupted(Exception):
     """A person asked to stop before the gate had finished."""
 
 
-def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict, Callable[[], None]]:
-    """Merge what is requested, or (without branches) check the target itself. Return the verdict, and a function that
-    removes the worktrees and branches of what was merged: the next request may be at the gate by then."""
+def run_gate(path: str, keeper: Keeper, interrupt: Interrupt) -> GateVerdict:
+    """Merge what is requested, or (without branches) check the target itself; remove what merged tasks leave here."""
     folder = folder_of(path)
     work, request = read(folder, ORDER, WorkOrder), read(folder, REQUEST, MergeRequest)
     deadline = Deadline(interrupt)
@@ -265,18 +264,14 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[GateVerdict
         gate = make_gate(work, home, folder, keeper, interrupt)
         try:
             if request.examines:
-                verdict = gate.examine_target()
-            else:
-                verdict = gate.merge(request) if request.branches else gate.check_target()
+                return gate.examine_target()
+            verdict = gate.merge(request) if request.branches else gate.check_target()
         except UserError as error:
-            verdict = GateVerdict(stuck=error.advice)
-    tips = {branch.key: branch.tip for branch in request.branches}
-
-    def clear() -> None:
+            return GateVerdict(stuck=error.advice)
+        tips = {branch.key: branch.tip for branch in request.branches}
         with suppress(UserError):  # leftovers are removed at the end
             task_worktrees.clear(work, home, {key: tips[key] for key in verdict.merged})
-
-    return verdict, clear
+        return verdict
 
 
 @contextmanager

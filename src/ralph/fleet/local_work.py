@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_source import BacklogWatch, differences
-from ralph.backlog.children import StopLevel, TaskProcess
+from ralph.backlog.children import ChildExits, StopLevel, TaskProcess
 from ralph.backlog.ledger import Audience, JournalLedger, WorkTold
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
 from ralph.backlog.work_order import TASKS, WorkOrder, put_order
@@ -74,7 +74,7 @@ class LocalWork:
         self.folder: RunFolder
         self.children: dict[str, TaskProcess] = {}
         self.holders: dict[str, str] = {}
-        self.deaths: dict[str, int] = {}  # exits without a result in a row, by task
+        self.exits = ChildExits()
         self.push_settings: GitSettings
         self._watch = BacklogWatch(order.source, order.workspace, is_here=brings)
         self._stack = ExitStack()

@@ -16,7 +16,6 @@ from ralph.backlog.backlog_source import BacklogSource, differences, read_list_a
 from ralph.backlog.children import TaskProcess
 from ralph.backlog.gate import MergeRequest, merge_request
 from ralph.backlog.ledger import WorkTold
-from ralph.backlog.retries import MAX_CHILD_DEATHS
 from ralph.backlog.work_order import REQUEST, TASKS, assign_task, decode_order, put
 from ralph.core import events, work_events
 from ralph.core.backlog import (
@@ -24,14 +23,13 @@ from ralph.core.backlog import (
     BacklogTask,
     Board,
     GateVerdict,
-    TaskResult,
     fits,
     next_batch,
     next_starts,
     outcome,
 )
 from ralph.core.model import Outcome
-from ralph.core.work_events import after_loop, after_merge, work_summary
+from ralph.core.work_events import after_merge, work_summary
 from ralph.errors import UserError
 from ralph.fleet.database import HEARTBEAT, LAYOUT, STALLED, Database, GaveUp
 from ralph.fleet.local_work import LocalWork
@@ -100,25 +98,10 @@ class FleetTasks:
         child = await self.run_child(
             local, key, context, ("run-task", str(local.folder.path), key), f"{TASKS}/{key}.log"
         )
-        event = self._after_task(local, key, child)
+        event, fatal = local.exits.task_event(child)
+        if fatal:
+            self._fail(fatal)
         await local.log.append(holder, lambda state: [event] if state.holders.get(key) == holder else [])
-
-    def _after_task(self, local: LocalWork, key: str, child: TaskProcess) -> work_events.WorkEvent:
-        result = child.result(TaskResult)
-        if result is not None:
-            local.deaths.pop(key, None)
-            if result.outcome == Outcome.FATAL.value:
-                self._fail(f"{key}: {result.reason}")
-            return after_loop(key, result, bool(child.stop_level))
-        message = child.error_message()
-        if child.exit_code == 2 and not child.stop_level:
-            self._fail(f"{key}: {message}")
-            return work_events.TaskQueued(key, message)
-        if self._count_death(local, key, child) < MAX_CHILD_DEATHS:
-            return work_events.TaskQueued(key, "its process died")
-        local.deaths.pop(key)
-        reason = f"its process died {MAX_CHILD_DEATHS} times: {message or child.exit_code}"
-        return work_events.TaskParked(key, reason)
 
     async def merge(self, context: JobContext, work: str) -> None:
         """Merge what is ready until nothing is left, unless another job has the gate; check the target first."""
@@ -147,14 +130,7 @@ class FleetTasks:
         request = merge_request(local.order, state.board, batch, state.opened, local.push_settings)
         put(local.folder, REQUEST, request if batch else MergeRequest())
         child = await self.run_child(local, GATE, context, ("run-gate", str(local.folder.path)), "gate.log")
-        verdict = child.result(GateVerdict)
-        if verdict is None and child.exit_code == 2:
-            verdict = GateVerdict(stuck=child.error_message())
-        if verdict is None and self._count_death(local, GATE, child) >= MAX_CHILD_DEATHS:
-            verdict = GateVerdict(stuck=f"the gate's process died {MAX_CHILD_DEATHS} times; see gate.log")
-        if verdict is not None:
-            local.deaths.pop(GATE, None)
-        return verdict or GateVerdict(), time.monotonic() - began
+        return local.exits.gate_verdict(child), time.monotonic() - began
 
     def _after_gate(
         self, local: LocalWork, holder: str, verdict: GateVerdict, duration: float, state: WorkState
@@ -284,11 +260,6 @@ class FleetTasks:
             del local.children[key]
             local.holders.pop(key, None)
         return child
-
-    def _count_death(self, local: LocalWork, key: str, child: TaskProcess) -> int:
-        """Count consecutive exits without a result; requested exits don't count."""
-        local.deaths[key] = local.deaths.get(key, 0) + (not child.stop_level)
-        return local.deaths[key]
 
     def _holder(self, context: JobContext) -> str:
         return f"{self._name}/{context.job.id}"

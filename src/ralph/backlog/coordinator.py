@@ -86,7 +86,7 @@ class Coordinator:
         """Run until every task is merged or parked, or until a person or a limit ends it. Return the exit code."""
         self._home = require_git(self._folder.path.parents[2], self._deadline)
         if self.order.remote:
-            self._push_settings = push_settings(read_settings(self._home)[0])
+            self._push_settings = push_settings(read_settings(self._home))
         (self._folder.path / TASKS).mkdir(exist_ok=True)
         try:
             self._begin(reading)

@@ -86,7 +86,7 @@ class LocalWork:
         """Create the folder and begin to copy; return a notice for the person."""
         self.folder = RunFolder(prepare(Path(self.order.workspace)), self.order.id)
         self.folder.make()
-        self.push_settings = push_settings(read_settings(self.home)[0])
+        self.push_settings = push_settings(read_settings(self.home))
         put_order(self.folder, self.order)
         (self.folder.path / TASKS).mkdir(exist_ok=True)
         self._audience = Audience(self.order, self.folder, is_quiet=show.is_quiet, notifies=self.brings)

@@ -18,71 +18,52 @@ class GitConfigWatch:
     """Compares git's settings, hooks and attributes with those at `begin`."""
 
     def __init__(self, git: Git) -> None:
-        self._git = git.as_user()
+        self._git = git
         self._first: GitSettings = {}
         self._settings: GitSettings = {}
-        self._files: tuple[str, ...] = ()
         self._stamps: dict[str, Stamp] = {}
 
     def begin(self) -> None:
-        self._first = self._settings = self._read_settings()
+        self._first = self._settings = read_settings(self._git)
         self._stamps = self._take_stamps()
 
-    def changes(self) -> tuple[str, ...]:
-        """Return the names of the settings and files that changed since the last call."""
-        before, self._stamps = self._stamps, self._take_stamps()
-        files = _differing(before, self._stamps)
-        if not files:
-            return ()
-        old, self._settings = self._settings, self._read_settings()
-        others = sorted(self._name_of(path) for path in files if path not in self._files)
-        return (*sorted(_differing(old, self._settings)), *others)
+    def changes(self) -> list[str]:
+        """Return the names of the settings, hooks and attributes files that changed since the last call."""
+        settings, stamps = self._settings, self._stamps
+        self._settings = read_settings(self._git)
+        self._stamps = self._take_stamps()
+        return sorted(_differing(settings, self._settings)) + sorted(_differing(stamps, self._stamps))
 
     def refuse_changed_push(self) -> None:
         """Raise if the settings that decide where, or through which program, git pushes have changed since `begin`."""
         refuse_changed_push(self._git, push_settings(self._first))
 
-    def _read_settings(self) -> GitSettings:
-        settings, files = read_settings(self._git)
-        common = self._git.common_dir
-        self._files = (f"{common}/config", f"{common}/config.worktree", f"{self._git.git_dir}/config.worktree", *files)
-        return settings
-
     def _take_stamps(self) -> dict[str, Stamp]:
-        paths = [*self._files, *self._attribute_files()]
+        """Return the stamps of the hooks and attributes files, by their names in messages."""
+        common = self._git.common_dir
+        hooks = self._path_in("core.hookspath") or f"{common}/hooks"
+        paths = {".gitattributes": f"{self._git.root}/.gitattributes", "info/attributes": f"{common}/info/attributes"}
+        if attributes := self._path_in("core.attributesfile"):
+            paths[attributes] = attributes
         with suppress(OSError):
-            paths += [entry.path for entry in os.scandir(self._hooks_folder()) if not entry.name.endswith(".sample")]
-        return {path: stamp_of(path) for path in paths}
+            names = (name for name in os.listdir(hooks) if not name.endswith(".sample"))
+            paths |= {f"hooks/{name}": os.path.join(hooks, name) for name in names}
+        return {name: stamp_of(path) for name, path in paths.items()}
 
-    def _hooks_folder(self) -> str:
-        named = self._settings.get("core.hookspath", ("",))[-1] or os.path.join(self._git.common_dir, "hooks")
-        return os.path.join(self._git.root, os.path.expanduser(named))
-
-    def _attribute_files(self) -> list[str]:
-        named = self._settings.get("core.attributesfile", ("",))[-1]
-        files = [f"{self._git.common_dir}/info/attributes", f"{self._git.root}/.gitattributes"]
-        return [*files, *([os.path.join(self._git.root, os.path.expanduser(named))] if named else [])]
-
-    def _name_of(self, path: str) -> str:
-        name, folder = os.path.basename(path), os.path.basename(os.path.dirname(path))
-        is_hook = os.path.dirname(path) == self._hooks_folder().rstrip("/")
-        return f"hooks/{name}" if is_hook else name if name.startswith(".") else f"{folder}/{name}"
+    def _path_in(self, setting: str) -> str:
+        """Return the path that a setting names; empty if it is not set."""
+        path = self._settings.get(setting, ("",))[-1]
+        return os.path.join(self._git.root, os.path.expanduser(path)) if path else ""
 
 
-def read_settings(git: Git) -> tuple[GitSettings, list[str]]:
-    """Return git's settings and the files that git reads them from, including files that don't exist yet."""
-    printed = git.as_user().run("config", "--list", "--show-origin", "-z").decode("utf-8", "surrogateescape")
-    entries = printed.split("\0")
+def read_settings(git: Git) -> GitSettings:
+    """Return the values of each of git's settings, as the user's commands see them."""
+    listed = git.as_user().run("config", "--list", "-z").decode("utf-8", "surrogateescape")
     settings: dict[str, list[str]] = {}
-    files = [os.path.expanduser("~/.gitconfig")]
-    for origin, entry in zip(entries[::2], entries[1::2], strict=False):
+    for entry in listed.split("\0")[:-1]:
         name, _, value = entry.partition("\n")
         settings.setdefault(name, []).append(value)
-        path = os.path.join(git.root, origin.removeprefix("file:"))
-        files.append(path)
-        if name.startswith(("include.", "includeif.")):
-            files.append(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
-    return {name: tuple(values) for name, values in settings.items()}, [*dict.fromkeys(files)]
+    return {name: tuple(values) for name, values in settings.items()}
 
 
 def push_settings(settings: Mapping[str, tuple[str, ...]]) -> GitSettings:
@@ -94,7 +75,7 @@ def refuse_changed_push(git: Git, before: GitSettings | None) -> None:
     """Raise if git's push settings differ from those `before`; None means unknown."""
     if before is None:
         return
-    if changed := sorted(_differing(before, push_settings(read_settings(git)[0]))):
+    if changed := sorted(_differing(before, push_settings(read_settings(git)))):
         names = ", ".join(changed[:3])
         raise UserError(f"git's push settings changed during this run: {names}", "check them, then push")
 

@@ -78,12 +78,12 @@ def test_json_says_the_same_without_control_characters(agent: Agent, ralph: Ralp
 def test_the_tui_shows_no_control_characters_of_a_goal(hostile: Path) -> None:
     pytest.importorskip("textual", reason="pip install 'ralph-until-done[tui]'")
     from ralph.history.overview import runs_now
-    from ralph.tui.draw import look_for
+    from ralph.tui.draw import tui_style
     from ralph.tui.widgets import to_text
 
     for line in (EVIL, f"\x1b[31m{EVIL}\x1b[0m", "\x1b[999mx", "\x1b[", "a\nb\tc"):
         assert not COMMANDS_A_TERMINAL.search(to_text([line]).plain)
-    assert look_for(None)
+    assert tui_style(None)
     assert runs_now(True) is not None
 
 

@@ -3,19 +3,17 @@
 from io import StringIO
 
 import pytest
-from msgspec import Raw
 
 from ralph.core import events as e
 from ralph.core.model import Check, Failure, Iteration, Turn
-from ralph.history.feed import News
 from ralph.history.run_history import Fold
+from ralph.show.event_lines import EventLines
 from ralph.show.outlet import TEXT, Style
 from ralph.show.report import html, markdown
 from ralph.show.screen import make_screen
 from ralph.show.summary import render_history, table
 from ralph.show.words import outcome_sentence
-from ralph.store.journal import Entry
-from ralph.tui.tui_state import EventStream
+from ralph.tui.tui_state import stream_lines
 
 STARTED = e.RunStarted(
     goal="goal",
@@ -76,17 +74,17 @@ def test_summary_show_and_reports_agree_about_an_iteration(kind: str) -> None:
 @pytest.mark.parametrize("kind", RUNS)
 def test_screen_show_report_and_tui_end_with_the_same_sentence(kind: str) -> None:
     events, _ = RUNS[kind]
-    stream, fold, tui = StringIO(), Fold("r"), EventStream(Style(TEXT), 0)
+    stream, fold, lines = StringIO(), Fold("r"), EventLines(Style(TEXT))
     screen = make_screen(stream, color=False)
-    for number, event in enumerate((STARTED, *events)):
+    for event in (STARTED, *events):
         screen(event)
         fold.add(event, 1000.0)
-        lines = tui.add([News(event, Entry("", "", "r", number, Raw(b"{}")), 100)])
+        shown = stream_lines(lines, [(event, 1000.0)])
     sentence = outcome_sentence(fold.history)
     assert stream.getvalue().splitlines()[-1] == f"ralph: {sentence}"
     assert list(render_history(fold.history, Style(TEXT)))[-1] == f"ralph: {sentence}"
     assert f"<h1>{sentence}</h1>" in html([fold.history])
-    assert lines[-1] == sentence
+    assert shown[-1] == sentence
 
 
 def test_three_refused_claims_are_three_though_several_checks_object() -> None:

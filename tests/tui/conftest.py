@@ -16,7 +16,6 @@ from ralph.store.folder import RunFolder, prepare
 from ralph.store.journal import Journal
 from ralph.store.writer import Registration, Writer, enlist
 from ralph.tui.app import RalphApp
-from ralph.tui.draw import Look
 from ralph.tui.tui_state import TuiState
 
 GOAL = "Make the parser accept empty input"
@@ -96,9 +95,9 @@ def record(workspace: Path, environment: dict[str, str]) -> Iterator[Callable[..
 
 
 @pytest.fixture
-def plain() -> Look:
+def plain() -> Style:
     """Signs without paint."""
-    return Look(Style(GLYPHS))
+    return Style(GLYPHS)
 
 
 @pytest.fixture
@@ -109,7 +108,7 @@ def state(workspace: Path, environment: dict[str, str]) -> Iterator[TuiState]:
 
 
 @pytest.fixture
-def on_screen(state: TuiState, plain: Look) -> Callable[..., RalphApp]:
+def on_screen(state: TuiState, plain: Style) -> Callable[..., RalphApp]:
     """Plays a scenario in front of a screen of this size."""
 
     def play(scenario: Scenario, size: tuple[int, int] = (80, 24), app: RalphApp | None = None) -> RalphApp:

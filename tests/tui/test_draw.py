@@ -10,12 +10,12 @@ from ralph.show.words import width
 from ralph.store.mailbox import Mail
 from ralph.store.register import Listed
 from ralph.tui import draw
-from ralph.tui.draw import PLAIN, Look, look_for
+from ralph.tui.draw import PLAIN, tui_style
 from ralph.tui.tui_state import rank
 
 NOW = 1_000_000.0
 NOTES = PersonNote("1", "use tabs"), PersonNote("2", "be quick")
-ASCII = Look(Style(PLAIN), is_plain=True, steps="._-=#", prompt=">")
+ASCII = Style(PLAIN)
 
 
 def past(number: int, passed: int, checks: int, failure: str = "") -> PastIteration:
@@ -60,7 +60,7 @@ def run(alive: bool = True, mail: Mail | None = None, **facts: object) -> RunNow
     ids=["nothing", "all red", "growing", "two rows", "close", "the latest", "without checks", "no room"],
 )
 def test_the_graph_of_checks_over_iterations(
-    bars: list[PastIteration], columns: int, rows: int, lines: list[str], plain: Look
+    bars: list[PastIteration], columns: int, rows: int, lines: list[str], plain: Style
 ) -> None:
     assert draw.graph(bars, columns, rows, plain) == lines
 
@@ -69,13 +69,13 @@ def test_the_graph_needs_no_unicode() -> None:
     assert draw.graph([past(1, 0, 2), past(2, 1, 2), past(3, 2, 2)], 20, 2, ASCII) == [".. -- ## ", "1      3"]
 
 
-def test_a_sparkline_follows_the_numbers(plain: Look) -> None:
+def test_a_sparkline_follows_the_numbers(plain: Style) -> None:
     assert draw.sparkline([0.0, 1.0, 2.0, 4.0], 10, plain) == "·▂▄█"
     assert draw.sparkline([0.0, 0.0], 10, plain) == "··"
     assert draw.sparkline([1.0] * 50, 10, plain) == "█" * 10
 
 
-def test_checks_as_they_stand(plain: Look) -> None:
+def test_checks_as_they_stand(plain: Style) -> None:
     lint, tests = result("lint", True, 0.3), result("tests", False, 62)
     known = {"lint": lint, "tests": tests, "types": result("types", True, 1), "e2e": None}
     assert draw.checks(known, {"types"}, 16, 5, plain) == [
@@ -86,26 +86,26 @@ def test_checks_as_they_stand(plain: Look) -> None:
     ]
 
 
-def test_where_there_is_no_room_failing_checks_come_first(plain: Look) -> None:
+def test_where_there_is_no_room_failing_checks_come_first(plain: Style) -> None:
     known = {name: result(name, name != "c", 1) for name in "abcd"}
     assert draw.checks(known, (), 12, 3, plain) == ["✗ c       1s", "✓ a       1s", "… 2 more"]
 
 
-def test_the_todo_list_is_shown_around_what_is_being_done(plain: Look) -> None:
+def test_the_todo_list_is_shown_around_what_is_being_done(plain: Style) -> None:
     items = [TodoItem(f"item {at}", "done") for at in range(1, 6)] + [TodoItem("now", "active"), TodoItem("then")]
     assert draw.todo(items, 20, 10, plain)[-2:] == ["▸ now", "· then"]
     assert draw.todo(items, 20, 3, plain) == ["✓ item 5", "▸ now", "· then"]
     assert draw.todo([TodoItem("a long name", "active")], 8, 3, plain) == ["▸ a lon…"]
 
 
-def test_the_pane_of_checks_says_what_iterations_cost_where_there_is_room(plain: Look) -> None:
+def test_the_pane_of_checks_says_what_iterations_cost_where_there_is_room(plain: Style) -> None:
     fold = Fold("r")
     fold.history.iterations = [past(1, 0, 1), past(2, 1, 1)]
     assert draw.checks_pane(fold, 20, 4, plain) == ["   ██ ", "·· ██ ", "1   2", "✓ 0               1s"]
     assert draw.checks_pane(fold, 20, 8, plain)[-2:] == ["", "cost ██"]
 
 
-def test_a_run_in_the_list(plain: Look) -> None:
+def test_a_run_in_the_list(plain: Style) -> None:
     assert draw.run_rows(run(finished=2), 24, plain, is_tall=False, here="/home/me/shop") == [
         "● Fix it            3/10"
     ]
@@ -117,7 +117,7 @@ def test_a_run_in_the_list(plain: Look) -> None:
     assert draw.run_rows(unknown, 24, plain, is_tall=False) == ["✗ k3fa killed          0"]
 
 
-def test_the_head_says_where_a_run_stands(plain: Look) -> None:
+def test_the_head_says_where_a_run_stands(plain: Style) -> None:
     at_work = run(finished=2, cost_usd=0.42, tokens=81_000, doing="Bash(make)", since=NOW - 12)
     assert draw.head(at_work, NOW, 70, plain) == [
         "● k3fa running · iteration 3/10 · 1m5s · $0.42 · 81K tokens · claude",
@@ -127,7 +127,7 @@ def test_the_head_says_where_a_run_stands(plain: Look) -> None:
     assert draw.head(at_work, NOW, 40, plain)[0] == "● k3fa running · 3/10 · 1m5s · $0.42 · …"
 
 
-def test_a_backlog_shows_how_many_tasks_are_merged_parked_and_blocked(plain: Look) -> None:
+def test_a_backlog_shows_how_many_tasks_are_merged_parked_and_blocked(plain: Style) -> None:
     facts = {
         "kind": "work",
         "goal": "work off TASKS.md",
@@ -178,12 +178,12 @@ def test_a_work_is_above_its_items_which_stay_together() -> None:
     ],
     ids=["asks", "paused", "will pause", "told", "told and read", "read", "ended", "stopped", "killed"],
 )
-def test_what_matters_most_is_said(facts: dict[str, object], mail: Mail, line: str, plain: Look) -> None:
+def test_what_matters_most_is_said(facts: dict[str, object], mail: Mail, line: str, plain: Style) -> None:
     alive = "outcome" not in facts
     assert draw.head(run(alive, mail, **facts), NOW, 70, plain)[2] == line
 
 
-def test_the_top_says_where_we_are_and_what_comes_next(plain: Look) -> None:
+def test_the_top_says_where_we_are_and_what_comes_next(plain: Style) -> None:
     assert draw.top("/home/me/shop", "/home/me", "single shot", 50, plain) == [
         " ralph · ~/shop                 next: single shot "
     ]
@@ -194,7 +194,7 @@ def test_the_top_says_where_we_are_and_what_comes_next(plain: Look) -> None:
 
 @pytest.mark.parametrize("columns", [20, 24, 52, 80])
 @pytest.mark.parametrize("text", ["日本語のテキスト" * 9, "x" * 300, "🎉 " * 50], ids=["wide", "long", "emoji"])
-def test_no_line_is_wider_than_its_pane(columns: int, text: str, plain: Look) -> None:
+def test_no_line_is_wider_than_its_pane(columns: int, text: str, plain: Style) -> None:
     mail = Mail(questions=(Question("q", text),))
     known = run(True, mail, goal=text, doing=text, workspace=f"/w/{text}", finished=123, cost_usd=1234.5, tokens=10**9)
     lines = [
@@ -213,7 +213,7 @@ def test_no_line_is_wider_than_its_pane(columns: int, text: str, plain: Look) ->
     [({"TERM": "xterm-256color"}, False), ({"TERM": "linux"}, True), ({"TERM": "tmux"}, False)],
 )
 def test_a_console_with_few_signs_gets_plain_ones(env: dict[str, str], is_plain: bool) -> None:
-    assert look_for(None, env).is_plain is is_plain
+    assert (tui_style(None, env).marks is PLAIN) is is_plain
 
 
 @pytest.mark.parametrize("marks", [GLYPHS, PLAIN], ids=["unicode", "ascii"])

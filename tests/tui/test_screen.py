@@ -12,7 +12,7 @@ from ralph.core import events as e
 from ralph.core.model import Iteration
 from ralph.store.mailbox import Mailbox
 from ralph.tui.app import RalphApp
-from ralph.tui.draw import look_for
+from ralph.tui.draw import tui_style
 from ralph.tui.tui_state import TuiState
 
 Show = Callable[..., str]
@@ -360,7 +360,7 @@ def test_without_colour_there_is_none(
     busy: Any, on_screen: OnScreen, state: TuiState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app = RalphApp(state, look_for(None, {"TERM": "xterm"}))
+    app = RalphApp(state, tui_style(None, {"TERM": "xterm"}))
 
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         filters = app.get_line_filters()

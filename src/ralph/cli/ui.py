@@ -55,11 +55,11 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
         raise UserError(f"the TUI needs textual {MIN_TEXTUAL}, not {version}", "pip install --upgrade textual")
     from ralph.show.words import nickname
     from ralph.tui.app import RalphApp
-    from ralph.tui.draw import look_for
+    from ralph.tui.draw import tui_style
     from ralph.tui.tui_state import TuiState
 
     state = TuiState(place.resolve(), given)
-    app = RalphApp(state, look_for(sys.stdout))
+    app = RalphApp(state, tui_style(sys.stdout))
     try:
         kept = app.run() or []
     finally:

@@ -81,10 +81,7 @@ class Feed:
         much has been appended since the last call, only its end is returned."""
         until, found = time.monotonic() + longest, []
         if self._near.stat.st_size - self._near.position > 2 * RECENT:
-            near = JournalReader.open(self._path, RECENT)
-            self._near.close()
-            self._near = near
-            self._looked, self.left_out = self._near.lines(), self._near.position
+            self.reopen_end()
         for line in self._looked:
             if news := _news(line):
                 found.append(news)
@@ -93,6 +90,13 @@ class Feed:
                 return found
         self._looked, self._has_more = self._near.lines(), False
         return found
+
+    def reopen_end(self) -> None:
+        """Begin to look at the end of the journal again, as when it was opened."""
+        near = JournalReader.open(self._path, RECENT)
+        self._near.close()
+        self._near = near
+        self._looked, self.left_out = self._near.lines(), self._near.position
 
     def count(self, longest: float = LONGEST_LOOK) -> list[News]:
         """Return what counts, in order from the start; if that takes longer, the feed `is_behind`."""

@@ -60,28 +60,43 @@ _SPARED = ("tools", "time", "checks")
 def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     """Return the lines of the summary, at most `room` wide as long as that leaves space for words."""
     whole = history.whole
+    if not whole:
+        return []
     shown = [*whole[: _MOST_ROWS // 2], *whole[-_MOST_ROWS // 2 :]] if len(whole) > _MOST_ROWS else whole
     columns = [column for column in _columns(shown, whole, history, style.marks) if any(column.cells)]
-    has_total = len(whole) > 1
-    sizes = _sizes(columns, room, has_total)
     for title in _SPARED:
-        if sum(size + len(_GAP) for size in sizes) > room:
+        if sum(size + len(_GAP) for size in _sizes(columns, room)) > room:
             columns = [column for column in columns if column.title != title]
-            sizes = _sizes(columns, room, has_total)
-    more = style.marks.more
+    lines = _render(columns, [_tone(one) for one in shown], room, style)
+    if len(whole) > len(shown):
+        gap = f"{_GAP}{style.marks.more} {plural(len(whole) - len(shown), 'more iteration')}"
+        lines.insert(1 + _MOST_ROWS // 2, style.paint("dim", gap))
+    return lines if len(whole) > 1 else lines[:-1]
+
+
+def attempts_table(history: RunHistory, style: Style, room: int, most: int) -> list[str]:
+    """Return the latest attempts of a run that optimises a number, with a title: what each tried, and its result."""
+    shown = history.whole[-max(most - 1, 1) :]
+    if not history.first_numbers or not shown:
+        return []
+    number, result, idea, *_ = _columns(shown, shown, history, style.marks)
+    return _render([number, idea, result], [_tone(one) for one in shown], room, style)[:-1]
+
+
+def _render(columns: list[TextColumn], tones: list[str], room: int, style: Style) -> list[str]:
+    """Return the titles, a painted row for each tone, and the totals."""
+    sizes = _sizes(columns, room)
 
     def line(tone: str, cells: list[str]) -> str:
-        made = [_pad(cut(cell, sizes[at], more), sizes[at], columns[at].is_number) for at, cell in enumerate(cells)]
-        return style.paint(tone, (_GAP + _GAP.join(made)).rstrip())
+        padded = [
+            _pad(cut(cell, size, style.marks.more), size, column.is_number)
+            for cell, size, column in zip(cells, sizes, columns, strict=True)
+        ]
+        return style.paint(tone, (_GAP + _GAP.join(padded)).rstrip())
 
-    lines = [line("dim", [column.title for column in columns])]
-    lines += [line(_tone(one), [column.cells[at] for column in columns]) for at, one in enumerate(shown)]
-    if len(whole) > len(shown):
-        gap = f"{_GAP}{more} {plural(len(whole) - len(shown), 'more iteration')}"
-        lines.insert(1 + _MOST_ROWS // 2, style.paint("dim", gap))
-    if has_total:
-        lines.append(line("bold", [column.total for column in columns]))
-    return lines if whole else []
+    rows = [line(tone, [column.cells[at] for column in columns]) for at, tone in enumerate(tones)]
+    titles, totals = ([getattr(column, name) for column in columns] for name in ("title", "total"))
+    return [line("dim", titles), *rows, line("bold", totals)]
 
 
 def _columns(
@@ -90,7 +105,7 @@ def _columns(
     tools = sum(one.tool_calls or 0 for one in whole)
     if history.first_numbers:
         return [
-            TextColumn("#", [str(one.number) for one in shown]),
+            TextColumn("attempt", [str(one.number) for one in shown]),
             TextColumn(
                 "result",
                 [f"{marks.passed if one.result == 'kept' else marks.failed} {one.gain}" for one in shown],
@@ -132,8 +147,9 @@ def _tone(one: PastIteration) -> str:
     return "plain" if one.is_green and not one.refused else "yellow"
 
 
-def _sizes(columns: list[TextColumn], room: int, has_total: bool) -> list[int]:
-    sizes = [max(map(width, (one.title, one.total if has_total else "", *one.cells))) for one in columns]
+def _sizes(columns: list[TextColumn], room: int) -> list[int]:
+    """Return the width of each column; those that may shrink do, until all fit in `room` if possible."""
+    sizes = [max(map(width, (one.title, one.total if len(one.cells) > 1 else "", *one.cells))) for one in columns]
     excess = sum(size + len(_GAP) for size in sizes) - room
     for at, column in sorted(enumerate(columns), key=lambda each: each[1].least):
         if column.least and excess > 0:

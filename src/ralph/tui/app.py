@@ -14,9 +14,10 @@ from textual.widgets import OptionList
 from ralph.errors import UserError
 from ralph.history.overview import run_now
 from ralph.history.run_history import Fold
+from ralph.show.outlet import Style
+from ralph.show.summary import attempts_table
 from ralph.show.words import nickname
 from ralph.tui import draw
-from ralph.tui.draw import Look
 from ralph.tui.slash_commands import TypedCommand, completions, parse_line
 from ralph.tui.tui_state import ShownRun, TuiState
 from ralph.tui.widgets import DiffScreen, HelpScreen, Pane, Prompt, QuitAnswer, QuitScreen, RunList, ScrollLog
@@ -33,64 +34,7 @@ Type a goal below and press enter: it starts a run in this folder. Before that, 
   /help              everything else"""
 
 
-class MainLayout(Container):
-    """The list of runs, the stream of the chosen one, its checks and its todo list."""
-
-    def __init__(self, look: Look) -> None:
-        super().__init__()
-        self._look = look
-        self.runs, self.stream = RunList("runs"), ScrollLog("stream")
-        self._head, self._checks, self._todo = map(Pane, ("head", "checks", "todo"))
-
-    def compose(self) -> ComposeResult:
-        yield self.runs
-        with Vertical(id="main"):
-            yield self._head
-            yield self.stream
-        with Vertical(id="facts"):
-            yield self._checks
-            yield self._todo
-
-    def draw_all(self, state: TuiState, watched: ShownRun | None) -> None:
-        """Draw everything for a new size or another run."""
-        columns = self.stream.scrollable_content_region.width
-        if watched:
-            self.stream.replace_lines(watched.stream.fit(columns))
-        else:
-            self.stream.replace_lines(draw.paragraphs(WELCOME, max(columns, 10)))
-        self.draw_runs(state)
-        self.draw_head(state, watched)
-        self.draw_facts(watched)
-
-    def draw_runs(self, state: TuiState) -> None:
-        pane = self.runs
-        is_tall = self.app.size.height >= TALL or 2 * len(state.present) <= pane.content_size.height
-        columns, here = pane.scrollable_content_region.width, state.plan.workspace
-        rows = {
-            one.run: draw.run_rows(one, columns, self._look, is_tall=is_tall, here=here)
-            for one in state.present.values()
-        }
-        pane.fill(rows, state.chosen)
-        running = sum(run.is_alive for run in state.runs)
-        pane.border_title = f" runs · {running} running " if running else " runs "
-
-    def draw_head(self, state: TuiState, watched: ShownRun | None) -> None:
-        now, columns = time.time(), self._head.content_size.width
-        self._head.show(draw.head(run_now(state.run, now), now, columns, self._look) if watched else [])
-
-    def draw_facts(self, watched: ShownRun | None) -> None:
-        """Draw the panes next to the stream: checks and todo list."""
-        fold, pane = watched.fold if watched else Fold(""), self._checks
-        pane.show(draw.checks_pane(fold, pane.content_size.width, pane.content_size.height, self._look))
-        known = fold.last_results
-        passed = sum(bool(one and one.passed and name not in fold.running) for name, one in known.items())
-        pane.set_title(f"checks {passed}/{len(known)}" if known else "checks")
-        items, pane = fold.todo, self._todo
-        pane.show(draw.todo(items, pane.content_size.width, pane.content_size.height, self._look))
-        done = sum(item.status == "done" for item in items)
-        pane.set_title(f"todo {done}/{len(items)}" if items else "todo")
-
-
+PANES = ("top", "head", "attempts", "checks", "todo", "menu", "message", "mark", "keys")
 READ_INTERVAL = 0.25
 MAX_MENU = 8  # rows
 MESSAGE_SECONDS = 10
@@ -119,37 +63,47 @@ class RalphApp(App[list[str]]):
         Binding("slash", "begin('/')"),
         Binding("question_mark", "do('help')"),
         Binding("i,enter", "begin('')"),
-        Binding("pageup", "page(-1)"),
-        Binding("pagedown", "page(1)"),
-        Binding("home", "to_begin"),
-        Binding("end", "to_end"),
+        Binding("pageup", "scroll_stream(-1)"),
+        Binding("pagedown", "scroll_stream(1)"),
+        Binding("home", "scroll_stream_home"),
+        Binding("end", "scroll_stream_end"),
     ]
 
-    def __init__(self, state: TuiState, look: Look) -> None:
+    def __init__(self, state: TuiState, style: Style) -> None:
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
-        self.state, self.look = state, look
+        self.state, self.style = state, style
         self._watched: ShownRun | None = None
         self._shown_run: str | None = None  # None until something was drawn
         self._is_quitting = False
         self._message_seconds = 0
-        self._top, self._message, self._mark, self._keys = map(Pane, ("top", "message", "mark", "keys"))
-        self._menu = Pane("menu")
-        self.main_layout, self.prompt = MainLayout(look), Prompt("prompt", "a goal, or /help")
+        self._panes = {name: Pane(name) for name in PANES}
+        self.runs, self.stream = RunList(id="runs", markup=False, compact=True), ScrollLog("stream")
+        self.prompt = Prompt("prompt", "a goal, or /help")
 
     def compose(self) -> ComposeResult:
-        yield self._top
-        yield self.main_layout
-        yield self._menu
-        yield self._message
+        panes = self._panes
+        yield panes["top"]
+        with Container(id="panes"):
+            yield self.runs
+            with Vertical(id="main"):
+                yield panes["head"]
+                yield panes["attempts"]
+                yield self.stream
+            with Vertical(id="facts"):
+                yield panes["checks"]
+                yield panes["todo"]
+        yield panes["menu"]
+        yield panes["message"]
         with Horizontal(id="line"):
-            yield self._mark
+            yield panes["mark"]
             yield self.prompt
-        yield self._keys
+        yield panes["keys"]
 
     def on_mount(self) -> None:
-        self._mark.show([self.look.paint("title", self.look.prompt)])
-        self.screen.set_class(self.look.is_plain, "-plain")
+        is_plain = self.style.marks is draw.PLAIN
+        self._panes["mark"].show([self.style.paint("title", ">" if is_plain else "❯")])
+        self.screen.set_class(is_plain, "-plain")
         self.prompt.focus()
         self.set_interval(READ_INTERVAL, self.read_journal)
         self.set_interval(1.0, self._every_second)
@@ -163,10 +117,11 @@ class RalphApp(App[list[str]]):
 
     def show_message(self, text: str, is_error: bool = False) -> None:
         """Show a message above the prompt for a few seconds, or until the next one."""
-        mark, tone = (self.look.style.marks.failed, "red") if is_error else (self.look.style.marks.dot, "cyan")
+        mark, tone = (self.style.marks.failed, "red") if is_error else (self.style.marks.dot, "cyan")
         rows = draw.paragraphs(f"{mark} {text}", max(self.size.width - 1, 10)) if text else []
-        self._message.show([self.look.paint(tone, row) for row in rows[:3]])
-        self._message.styles.height = max(len(self._message.lines), 1)
+        pane = self._panes["message"]
+        pane.show([self.style.paint(tone, row) for row in rows[:3]])
+        pane.styles.height = max(len(pane.lines), 1)
         self._message_seconds = MESSAGE_SECONDS
 
     def _attempt(self, act: Callable[[], None]) -> bool:
@@ -195,8 +150,8 @@ class RalphApp(App[list[str]]):
             self.exit([])
         self._watch(self.state.chosen)
         self._draw_top()
-        self.main_layout.draw_runs(self.state)
-        self.main_layout.draw_head(self.state, self._watched)
+        self._draw_runs()
+        self._draw_head()
 
     def _watch(self, run: str) -> None:
         """Show another run from now on."""
@@ -206,16 +161,27 @@ class RalphApp(App[list[str]]):
         if self._watched:
             self._watched.close()
             self._watched = None
-        self._attempt(self._open_watched)
-        self.main_layout.draw_all(self.state, self._watched)
+        self._draw_stream()
+        self._draw_runs()
+        self._draw_head()
+        self._draw_facts()
 
-    def _open_watched(self) -> None:
-        if self.state.chosen:
-            columns = self.main_layout.stream.scrollable_content_region.width
-            watched = ShownRun(self.state.run, self.look.style, columns)
-            watched.begin()
-            self._watched = watched
-            watched.read_new()
+    def _draw_stream(self) -> None:
+        """Draw the lines of the chosen run for the present width."""
+        columns = self.stream.scrollable_content_region.width
+        lines = draw.paragraphs(WELCOME, max(columns, 10))
+
+        def read() -> None:
+            nonlocal lines
+            if self._watched:
+                lines = self._watched.resize(columns)
+            elif self.state.chosen:
+                watched = ShownRun(self.state.run, self.style)
+                lines = watched.open(columns)
+                self._watched = watched
+
+        self._attempt(read)
+        self.stream.replace_lines(lines)
 
     def read_journal(self) -> None:
         """Show what is new in the journal of the chosen run."""
@@ -226,27 +192,70 @@ class RalphApp(App[list[str]]):
     def _read(self, watched: ShownRun) -> None:
         lines = watched.read_new()
         if lines is not None:
-            self.main_layout.stream.add_lines(lines)
-            self.main_layout.draw_facts(watched)
+            self.stream.add_lines(lines)
+            self._draw_facts()
 
-    def on_pane_resized(self) -> None:
-        keys = TYPING_KEYS if self.prompt.has_focus else STEERING_KEYS
-        self._keys.show([self.look.paint("dim", keys)])
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._draw_everything)
+
+    def _draw_everything(self) -> None:
+        self._draw_keys()
         self._draw_top()
-        self.main_layout.draw_all(self.state, self._watched)
+        self._draw_runs()
+        self._draw_head()
+        self._draw_facts()
+        self._draw_stream()
+
+    def _draw_keys(self) -> None:
+        keys = TYPING_KEYS if self.prompt.has_focus else STEERING_KEYS
+        self._panes["keys"].show([self.style.paint("dim", keys)])
 
     def on_descendant_focus(self) -> None:
-        keys = TYPING_KEYS if self.prompt.has_focus else STEERING_KEYS
-        self._keys.show([self.look.paint("dim", keys)])
+        self._draw_keys()
 
     def _draw_top(self) -> None:
-        plan = self.state.plan
-        self._top.show(draw.top(plan.workspace, self.state.home, self.state.plan_words, self.size.width, self.look))
+        state = self.state
+        line = draw.top(state.plan.workspace, state.home, state.plan_words, self.size.width, self.style)
+        self._panes["top"].show(line)
+
+    def _draw_runs(self) -> None:
+        state, pane = self.state, self.runs
+        is_tall = self.size.height >= TALL or 2 * len(state.present) <= pane.content_size.height
+        columns, here = pane.scrollable_content_region.width, state.plan.workspace
+        rows = {
+            one.run: draw.run_rows(one, columns, self.style, is_tall=is_tall, here=here)
+            for one in state.present.values()
+        }
+        pane.fill(rows, state.chosen)
+        running = sum(run.is_alive for run in state.runs)
+        pane.border_title = f" runs · {running} running " if running else " runs "
+
+    def _draw_head(self) -> None:
+        pane, now = self._panes["head"], time.time()
+        columns = pane.content_size.width
+        pane.show(draw.head(run_now(self.state.run, now), now, columns, self.style) if self._watched else [])
+
+    def _draw_facts(self) -> None:
+        """Draw the panes around the stream: attempts to improve a number, checks and the todo list."""
+        fold = self._watched.fold if self._watched else Fold("")
+        pane = self._panes["attempts"]
+        history = fold.history
+        pane.display = history.first_numbers is not None and bool(history.whole)
+        pane.show(attempts_table(history, self.style, self.stream.size.width, self.size.height // 4))
+        pane.styles.height = len(pane.lines)
+        pane, known = self._panes["checks"], fold.last_results
+        passed = sum(bool(one and one.passed and name not in fold.running) for name, one in known.items())
+        lines = draw.checks_pane(fold, pane.content_size.width, pane.content_size.height, self.style)
+        pane.show(lines, f"checks {passed}/{len(known)}" if known else "checks")
+        pane, items = self._panes["todo"], fold.todo
+        done = sum(item.status == "done" for item in items)
+        lines = draw.todo(items, pane.content_size.width, pane.content_size.height, self.style)
+        pane.show(lines, f"todo {done}/{len(items)}" if items else "todo")
 
     def on_option_list_option_highlighted(self, message: OptionList.OptionHighlighted) -> None:
         self.state.chosen = str(message.option_id)
         self._watch(self.state.chosen)
-        self.main_layout.draw_head(self.state, self._watched)
+        self._draw_head()
 
     def on_option_list_option_selected(self) -> None:
         """Enter in the list of runs goes to the prompt."""
@@ -260,22 +269,25 @@ class RalphApp(App[list[str]]):
         """Show the menu of commands while one is being typed."""
         found = completions(self.prompt.value)
         wide = max((len(text) for text, _ in found), default=0)
-        rows = [f"{self.look.paint('bold', text.ljust(wide))}  {self.look.paint('dim', does)}" for text, does in found]
-        more = [self.look.paint("dim", f"… {len(rows) - MAX_MENU + 1} more")] if len(rows) > MAX_MENU else []
-        self._menu.show([*rows[: MAX_MENU - bool(more)], *more])
-        self._menu.styles.height = len(self._menu.lines) + 1
-        self._menu.styles.margin = (0, 0, 2 + max(len(self._message.lines), 1), 0)
-        self._menu.display = bool(rows)
+        rows = [
+            f"{self.style.paint('bold', text.ljust(wide))}  {self.style.paint('dim', does)}" for text, does in found
+        ]
+        more = [self.style.paint("dim", f"… {len(rows) - MAX_MENU + 1} more")] if len(rows) > MAX_MENU else []
+        menu = self._panes["menu"]
+        menu.show([*rows[: MAX_MENU - bool(more)], *more])
+        menu.styles.height = len(menu.lines) + 1
+        menu.styles.margin = (0, 0, 2 + max(len(self._panes["message"].lines), 1), 0)
+        menu.display = bool(rows)
 
     def _carry_out(self, command: TypedCommand | None) -> None:
         if command is None:
             return
         if command.name == "help":
-            self.push_screen(HelpScreen(self.look))
+            self.push_screen(HelpScreen(self.style))
         elif command.name == "quit":
             self.action_quit_or_ask()
         elif command.name == "diff":
-            self.push_screen(DiffScreen(self.state.run, command.number, self.look))
+            self.push_screen(DiffScreen(self.state.run, command.number, self.style))
         else:
             self.show_message(self.state.carry_out(command))
             self._draw_top()
@@ -288,22 +300,20 @@ class RalphApp(App[list[str]]):
         """Focus the prompt, with the beginning of a line."""
         self.prompt.focus()
         if text:
-            self.prompt.value = text
-            self.prompt.cursor_position = len(text)
+            self.prompt.set_line(text)
 
     def action_type_or_steer(self) -> None:
-        runs, stream = self.main_layout.runs, self.main_layout.stream
-        pane = runs if runs.focusable else stream  # a narrow screen hides the runs
+        pane = self.runs if self.runs.focusable else self.stream  # a narrow screen hides the runs
         (pane if self.prompt.has_focus else self.prompt).focus()
 
-    def action_page(self, pages: int) -> None:
-        self.main_layout.stream.scroll_pages(pages)
+    def action_scroll_stream(self, pages: int) -> None:
+        self.stream.scroll_relative(y=pages * max(self.stream.content_size.height - 1, 1), animate=False)
 
-    def action_to_begin(self) -> None:
-        self.main_layout.stream.scroll_home(animate=False)
+    def action_scroll_stream_home(self) -> None:
+        self.stream.scroll_home(animate=False)
 
-    def action_to_end(self) -> None:
-        self.main_layout.stream.scroll_end(animate=False)
+    def action_scroll_stream_end(self) -> None:
+        self.stream.scroll_end(animate=False)
 
     def action_quit_or_ask(self) -> None:
         """Quit, but ask first if runs started here are still running."""
@@ -315,7 +325,7 @@ class RalphApp(App[list[str]]):
             self.exit([])
         else:
             names = [nickname(one.run) or "a run" for one in self.state.running]
-            self.push_screen(QuitScreen(names, self.look), self._quit)
+            self.push_screen(QuitScreen(names, self.style), self._quit)
 
     def _quit(self, answer: QuitAnswer | None) -> None:
         running = self.state.running

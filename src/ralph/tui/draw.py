@@ -4,7 +4,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TextIO
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.events import TodoItem
@@ -15,7 +14,6 @@ from ralph.history.states import state_of
 from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
 from ralph.show.words import cut, duration, from_home, moment, nickname, portion, spent, why_ended, width, wrap
 
-UNVERIFIED = "done (unverified)"
 PLAIN = replace(
     ASCII,
     passed="+",
@@ -33,33 +31,21 @@ PLAIN = replace(
     todo_active=">",
     todo_pending=".",
 )
+"""ASCII marks of one column each."""
+STEPS, PLAIN_STEPS = "·▁▂▃▄▅▆▇█", "._-=#"  # of a bar, from empty to full
 
 
-class Look(Struct, frozen=True):
-    """Marks and paint for lines, the steps of a bar from empty to full, and the prompt. `is_plain`: ASCII only."""
-
-    style: Style = Style(GLYPHS)
-    is_plain: bool = False
-    steps: str = "·▁▂▃▄▅▆▇█"
-    prompt: str = "❯"
-
-    def paint(self, name: str, text: str) -> str:
-        return self.style.paint(name, text)
-
-    def state(self, name: str) -> str:
-        """Return the painted mark of a state."""
-        state = state_of(name)
-        return self.paint(state.color, state.plain_mark if self.is_plain else state.mark)
+def tui_style(stream: TextIO | None, env: Mapping[str, str] = os.environ) -> Style:
+    """Return the marks that this terminal can display. Textual drops the colours if there are to be none."""
+    return Style(PLAIN if choose(stream, env, True, True, None).marks is ASCII else GLYPHS, True)
 
 
-def look_for(stream: TextIO | None, env: Mapping[str, str] = os.environ) -> Look:
-    """Return the look that this terminal can display. Textual drops the colours if there are to be none."""
-    if choose(stream, env, True, True, None).marks is ASCII:
-        return Look(Style(PLAIN, True), True, "._-=#", ">")
-    return Look(Style(GLYPHS, True))
+def state_mark(name: str, style: Style) -> str:
+    state = state_of(name)
+    return style.paint(state.color, state.plain_mark if style.marks is PLAIN else state.mark)
 
 
-def run_rows(run: RunNow, columns: int, look: Look, *, is_tall: bool, here: str = "") -> list[str]:
+def run_rows(run: RunNow, columns: int, style: Style, *, is_tall: bool, here: str = "") -> list[str]:
     """Return a run's lines in the list: state and iteration, then its goal, with its folder if that is not `here`.
 
     A run with a single line shows its goal; the mark shows its state.
@@ -69,23 +55,24 @@ def run_rows(run: RunNow, columns: int, look: Look, *, is_tall: bool, here: str 
     goal = one_line(f"{place}{run.goal}") if run.goal else ""
     title = goal if goal and not is_tall else f"{nickname(run.run)} {run.label}"
     name = cut(title, columns - 3 - len(number))
-    row = f"{look.state(run.label)} {name}{' ' * (columns - 2 - width(name) - len(number))}{look.paint('dim', number)}"
-    return [row, look.paint("dim", "  " + cut(goal, columns - 2))] if is_tall else [row]
+    gap = " " * (columns - 2 - width(name) - len(number))
+    row = f"{state_mark(run.label, style)} {name}{gap}{style.paint('dim', number)}"
+    return [row, style.paint("dim", "  " + cut(goal, columns - 2))] if is_tall else [row]
 
 
-def head(run: RunNow, now: float, columns: int, look: Look) -> list[str]:
+def head(run: RunNow, now: float, columns: int, style: Style) -> list[str]:
     """Return the three lines above the stream: state and spending, the goal, and what the run does or needs."""
-    dot = f" {look.style.marks.dot} "
+    dot = f" {style.marks.dot} "
     number = ("" if columns < 60 or run.kind == "work" else "iteration ") + _progress(run)
     number += " merged" if run.kind == "work" else ""
     took = spent(round(run.lasted_s), run.cost_usd, run.tokens)
     said = [number if run.max_iterations != 1 else "", *took, short(run.agent, 30)]
-    name = f"{nickname(run.run)} {run.state if run.verified else UNVERIFIED}"
+    name = " ".join((nickname(run.run), run.state if run.verified else "done (unverified)", *run.rights))
     rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
     goal = cut(f"  {short(run.goal, 300)}", columns)
-    title = f"{look.state(run.label)} {look.paint('bold', name)}{rest}"
-    tone, text = _headline(run, now, columns, look.style.marks)
-    return [title, look.paint("dim", goal), look.paint(tone, cut(f"  {one_line(text, 400)}", columns))]
+    title = f"{state_mark(run.label, style)} {style.paint('bold', name)}{rest}"
+    tone, text = _headline(run, now, columns, style.marks)
+    return [title, style.paint("dim", goal), style.paint(tone, cut(f"  {one_line(text, 400)}", columns))]
 
 
 def _progress(run: RunNow, least: int = 0) -> str:
@@ -116,7 +103,7 @@ def _headline(run: RunNow, now: float, columns: int, marks: Marks) -> tuple[str,
     return "cyan", f"{marks.check} {doing}{rest}"
 
 
-def graph(past: Sequence[PastIteration], columns: int, rows: int, look: Look) -> list[str]:
+def graph(past: Sequence[PastIteration], columns: int, rows: int, style: Style) -> list[str]:
     """Draw a bar per iteration, as high as the share of checks that passed, with the first and last number below."""
     if not past or rows < 2 or columns < 4:
         return []
@@ -124,57 +111,58 @@ def graph(past: Sequence[PastIteration], columns: int, rows: int, look: Look) ->
     shown = past[-(columns // unit) :]
     lines = []
     for row in reversed(range(rows - 1)):
-        cells = (_cell(one, row, rows - 1, look) * max(unit - 1, 1) + " " * (unit > 1) for one in shown)
-        lines.append("".join(_paint(one, cell, look) for one, cell in zip(shown, cells, strict=True)))
+        cells = (_cell(one, row, rows - 1, style) * max(unit - 1, 1) + " " * (unit > 1) for one in shown)
+        lines.append("".join(_paint(one, cell, style) for one, cell in zip(shown, cells, strict=True)))
     first, last = str(shown[0].number), str(shown[-1].number)
     room = max(len(shown) * unit - (unit > 1) - len(first), len(last) + 1)
     ends = first + last.rjust(room) if len(shown) > 1 else first
-    return [*lines, look.paint("dim", cut(ends, columns))]
+    return [*lines, style.paint("dim", cut(ends, columns))]
 
 
 def _passing_count(one: PastIteration) -> int:
     return sum(check.passed for check in one.checks)
 
 
-def _cell(one: PastIteration, row: int, rows: int, look: Look) -> str:
-    full = len(look.steps) - 1
+def _cell(one: PastIteration, row: int, rows: int, style: Style) -> str:
+    steps = PLAIN_STEPS if style.marks is PLAIN else STEPS
+    full = len(steps) - 1
     share = _passing_count(one) / len(one.checks) if one.checks else float(one.is_green)
     level = round(share * full * rows) - row * full
     if level <= 0:
-        return look.steps[0] if row == 0 else " "
-    return look.steps[min(level, full)]
+        return steps[0] if row == 0 else " "
+    return steps[min(level, full)]
 
 
-def _paint(one: PastIteration, cell: str, look: Look) -> str:
+def _paint(one: PastIteration, cell: str, style: Style) -> str:
     tone = "green" if one.is_green else "yellow" if _passing_count(one) else "red"
-    return look.paint(tone, cell)
+    return style.paint(tone, cell)
 
 
-def checks_pane(fold: Fold, columns: int, rows: int, look: Look) -> list[str]:
+def checks_pane(fold: Fold, columns: int, rows: int, style: Style) -> list[str]:
     """Return the checks pane: the graph, the latest results and, if there is room, the cost per iteration."""
     known, past = fold.last_results, fold.history.whole
-    bars = graph(past, columns, min(max(rows - len(known), 2), 5), look) if known else []
-    shown = checks(known, fold.running, columns, rows - len(bars), look)
-    lines = [*bars, *shown] if known else [look.paint("dim", "none")]
+    bars = graph(past, columns, min(max(rows - len(known), 2), 5), style) if known else []
+    shown = checks(known, fold.running, columns, rows - len(bars), style)
+    lines = [*bars, *shown] if known else [style.paint("dim", "none")]
     costs = [one.usage.cost_usd or 0.0 for one in past]
     if rows - len(lines) >= 2 and any(costs):
-        lines += ["", f"{look.paint('dim', 'cost ')}{sparkline(costs, columns - 5, look)}"]
+        lines += ["", f"{style.paint('dim', 'cost ')}{sparkline(costs, columns - 5, style)}"]
     return lines
 
 
-def sparkline(values: Sequence[float], columns: int, look: Look) -> str:
+def sparkline(values: Sequence[float], columns: int, style: Style) -> str:
     """Draw a series of numbers in one row."""
     shown = values[-columns:]
     most = max(shown, default=0.0)
-    full = len(look.steps) - 1
-    return "".join(look.steps[round(portion(value, most) * full)] for value in shown)
+    steps = PLAIN_STEPS if style.marks is PLAIN else STEPS
+    return "".join(steps[round(portion(value, most) * (len(steps) - 1))] for value in shown)
 
 
 def checks(
-    known: Mapping[str, CheckResult | None], running: Collection[str], columns: int, rows: int, look: Look
+    known: Mapping[str, CheckResult | None], running: Collection[str], columns: int, rows: int, style: Style
 ) -> list[str]:
     """Return the latest result of each check; failing ones first if there is no room for all."""
-    marks, names = look.style.marks, list(known)
+    marks, names = style.marks, list(known)
     if len(names) > rows:
         red = {name for name, result in known.items() if result and not result.passed}
         names.sort(key=lambda name: (name not in red, name not in running))
@@ -182,45 +170,45 @@ def checks(
     for name in names[:rows]:
         result, took = known[name], ""
         if name in running:
-            mark, took = look.paint("cyan", marks.check), marks.more
+            mark, took = style.paint("cyan", marks.check), marks.more
         elif result is None:
-            mark = look.paint("dim", marks.dot)
+            mark = style.paint("dim", marks.dot)
         else:
-            mark = look.paint("green", marks.passed) if result.passed else look.paint("alarm", marks.failed)
+            mark = style.paint("green", marks.passed) if result.passed else style.paint("alarm", marks.failed)
             took = duration(result.seconds)
         room = columns - 3 - len(took)
         shown = cut(one_line(name, 400), room)
-        lines.append(f"{mark} {shown}{' ' * (room - width(shown))} {look.paint('dim', took)}")
+        lines.append(f"{mark} {shown}{' ' * (room - width(shown))} {style.paint('dim', took)}")
     if len(names) > rows > 0:
-        lines[-1] = look.paint("dim", f"{marks.more} {len(names) - rows + 1} more")
+        lines[-1] = style.paint("dim", f"{marks.more} {len(names) - rows + 1} more")
     return lines
 
 
-def todo(items: Sequence[TodoItem], columns: int, rows: int, look: Look) -> list[str]:
+def todo(items: Sequence[TodoItem], columns: int, rows: int, style: Style) -> list[str]:
     """Return the part of the todo list around the active item."""
-    marks = look.style.marks
+    marks = style.marks
     active = next((at for at, item in enumerate(items) if item.status != "done"), len(items))
     first = min(max(active - rows // 3, 0), max(len(items) - rows, 0))
     lines = []
     for item in items[first : first + rows]:
         text = cut(short(item.text, 200), columns - len(marks.todo_pending) - 1)
         if item.status == "done":
-            lines.append(f"{look.paint('green', marks.todo_done)} {look.paint('dim', text)}")
+            lines.append(f"{style.paint('green', marks.todo_done)} {style.paint('dim', text)}")
         elif item.status == "active":
-            lines.append(f"{look.paint('yellow', marks.todo_active)} {look.paint('bold', text)}")
+            lines.append(f"{style.paint('yellow', marks.todo_active)} {style.paint('bold', text)}")
         else:
-            lines.append(f"{look.paint('dim', marks.todo_pending)} {text}")
+            lines.append(f"{style.paint('dim', marks.todo_pending)} {text}")
     return lines
 
 
-def top(workspace: str, home: str, plan: str, columns: int, look: Look) -> list[str]:
+def top(workspace: str, home: str, plan: str, columns: int, style: Style) -> list[str]:
     """Return the top line: the folder, and what a goal would start."""
     workspace = from_home(workspace, home)
-    name = f" ralph {look.style.marks.dot} "
+    name = f" ralph {style.marks.dot} "
     said = cut(f" next: {plan} ", max(columns - len(name) - 8, 10))
     room = max(columns - len(name) - width(said), 1)
     place = workspace if width(workspace) <= room else "…" + workspace[-max(room - 1, 0) :]
-    return [f"{look.paint('title', name)}{place}{' ' * (room - width(place))}{look.paint('dim', said)}"]
+    return [f"{style.paint('title', name)}{place}{' ' * (room - width(place))}{style.paint('dim', said)}"]
 
 
 def paragraphs(text: str, columns: int) -> list[str]:

@@ -2,17 +2,16 @@
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from ralph.core import events
+from ralph.core.events import Event, RunFinished, TodoUpdated
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
-from ralph.history.feed import Feed, News
+from ralph.history.feed import Feed
 from ralph.history.overview import RunNow, is_mergeable, latest_successes, run_now
 from ralph.history.run_history import Fold
 from ralph.run import control
@@ -21,13 +20,14 @@ from ralph.settings import settings_files
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style, outcome_tone
 from ralph.show.words import money, nickname, outcome_sentence
-from ralph.store.register import Listed, run_at, runs
+from ralph.store.register import Listed, runs
 from ralph.tui.slash_commands import TypedCommand
 
 MAX_RUNS = 200
 HINTS = {control.AT_WORK: "p pauses it", control.IS_DONE: "type a new goal"}
 RESUME_HINT = "r resumes a run that ended unfinished"
 SURVEY_SHARE = 50  # surveys may take one fiftieth of the time
+UNSET = {"model": "as the agent chooses", "worktree": "off, unless this folder is busy", "max_cost": "no limit"}
 
 
 class TuiState:
@@ -80,7 +80,7 @@ class TuiState:
         self.plan = replace(
             self.plan, has_settings=any(map(os.path.lexists, settings_files(self._workspace, self._env)))
         )
-        known = {run.id: run for run in (*runs(self._env), *self._local())}
+        known = {run.id: run for run in runs(self._env)}
         newest = sorted(known.values(), key=lambda run: rank(run, known), reverse=True)
         self.runs = newest[:MAX_RUNS]
         successes, present = latest_successes(known.values()), time.time()
@@ -95,15 +95,6 @@ class TuiState:
             self.chosen = obvious[0].id if obvious else ""
         now = time.monotonic()
         self._next_survey = now + (now - began) * SURVEY_SHARE
-
-    def _local(self) -> list[Listed]:
-        """Return runs of this workspace that the user's register may not know."""
-        folder = self._workspace / ".ralph" / "runs"
-        try:
-            names = sorted(os.listdir(folder))[-MAX_RUNS:]
-        except OSError:
-            return []
-        return [run for name in names if (run := run_at(folder / name))]
 
     def launch(self, words: list[str], line: str = "") -> None:
         """Start a run; `line` is what the user typed for it."""
@@ -278,36 +269,17 @@ class TuiState:
             self.plan = replace(self.plan, agent="" if command.text == "default" else command.text)
         return f"agent: {self.plan.agent or 'as the settings say, or the first that is installed'}"
 
-    def _give(self, name: str, value: Any) -> None:
-        """Set an option for every run to come, or remove it."""
-        given = {key: known for key, known in self.plan.given.items() if key != name}
-        self.plan = replace(self.plan, given=given | ({name: value} if value else {}))
-
-    def do_model(self, command: TypedCommand) -> str:
+    def do_option(self, command: TypedCommand) -> str:
+        """Set an option of every later run, or remove it; return what it is now."""
+        name = command.name.replace("-", "_")
         if command.text:
-            self._give("model", "" if command.text == "default" else command.text)
-        return f"model: {self.plan.given.get('model') or 'as the agent chooses'}"
+            others = {key: value for key, value in self.plan.given.items() if key != name}
+            self.plan = replace(self.plan, given=others | command.values)
+        value = self.plan.given.get(name, UNSET.get(name, "off"))
+        said = "on" if value is True else money(value) if isinstance(value, float) else value
+        return f"{command.name.replace('-', ' ')}: {said}"
 
-    def do_worktree(self, command: TypedCommand) -> str:
-        if command.text:
-            self._give("worktree", command.text == "on")
-        return f"worktree: {'on' if self.plan.given.get('worktree') else 'off, unless this folder is busy'}"
-
-    def do_sandbox(self, command: TypedCommand) -> str:
-        if command.text:
-            self._give("sandbox", command.text == "on")
-        return f"sandbox: {'on' if self.plan.given.get('sandbox') else 'off'}"
-
-    def do_yolo(self, command: TypedCommand) -> str:
-        if command.text:
-            self._give("yolo", command.text == "on")
-        return f"yolo: {'on' if self.plan.given.get('yolo') else 'off'}"
-
-    def do_max_cost(self, command: TypedCommand) -> str:
-        if command.text:
-            self._give("max_cost", command.values.get("max_cost"))
-        most = self.plan.given.get("max_cost")
-        return f"max cost: {money(most) if most else 'no limit'}"
+    do_model = do_worktree = do_sandbox = do_yolo = do_max_cost = do_option
 
 
 def rank(run: Listed, known: Mapping[str, Listed]) -> tuple[bool, str, bool, bool, str]:
@@ -322,94 +294,60 @@ def _stop(run: Listed, now: bool = False) -> str:
 
 
 class ShownRun:
-    """The run that is shown: its journal as it grows, folded to facts and rendered to lines."""
+    """The run that is shown: its growing journal as facts (`fold`) and as lines."""
 
-    def __init__(self, run: Listed, style: Style, columns: int) -> None:
+    def __init__(self, run: Listed, style: Style) -> None:
         self.run = run.id
-        self._journal = run.folder.journal
-        self.stream = EventStream(style, columns)
+        self._journal, self._style = run.folder.journal, style
+        self._feed: Feed | None = None
 
-    def begin(self) -> None:
-        """Read from the beginning."""
+    def open(self, columns: int) -> list[str]:
+        """Read the journal from the beginning; return its latest lines, at most `columns` wide."""
+        self.close()
         self._feed = Feed.open(self._journal)
         self.fold = Fold(self.run)
-        self.stream = EventStream(self.stream.style, self.stream.columns)
+        return self.resize(columns)
+
+    def resize(self, columns: int) -> list[str]:
+        """Return the latest lines again, for another width."""
+        assert self._feed
+        self._feed.reopen_end()
+        self._columns, self._lines = columns, EventLines(self._style, announces=False, columns=columns)
+        self._lines.fold.history.run = self.run
+        lines = self.read_new() or []
+        if lines and self._feed.left_out:
+            lines.insert(0, self._style.paint("dim", f"{self._style.marks.more} earlier events: see `ralph logs`"))
+        return lines
 
     @property
     def is_behind(self) -> bool:
-        return self._feed.is_behind or self._feed.has_grown
+        return self._feed is not None and (self._feed.is_behind or self._feed.has_grown)
 
     def read_new(self) -> list[str] | None:
         """Read what is new and return its lines; None if nothing is new."""
+        assert self._feed
         if self._feed.is_replaced:
-            before = self._feed
-            self.begin()
-            before.close()
+            return self.open(self._columns)
         counted, news = self._feed.count(), self._feed.look()
         for one in counted:
             self.fold.add(one.event, one.entry.at)
-        self.stream.leaves_out = self._feed.left_out > 0
-        lines = self.stream.add(news)
-        return lines if counted or news else None
+        return stream_lines(self._lines, ((one.event, one.entry.at) for one in news)) if counted or news else None
 
     def close(self) -> None:
-        self._feed.close()
+        if self._feed:
+            self._feed.close()
+            self._feed = None
 
 
-MAX_EVENTS = 4000
-MAX_BYTES = 4 << 20
-
-
-class EventStream:
-    """Renders events to lines, and keeps the latest ones to render them again for another width.
-
-    `leaves_out`: there are earlier events, too many to show. The last event of a run is kept with its outcome sentence.
+def stream_lines(lines: EventLines, happened: Iterable[tuple[Event, float]]) -> list[str]:
+    """Return the lines for events and their times: without the todo list, which has its own pane, and with the outcome
+    of the run at its end.
     """
-
-    def __init__(self, style: Style, columns: int) -> None:
-        self.style, self.columns = style, columns
-        self.leaves_out = False
-        self._fold = Fold("")
-        self._kept: deque[tuple[News, str]] = deque()
-        self._bytes = 0
-        self._start_lines()
-
-    def _start_lines(self) -> None:
-        self._event_lines = EventLines(self.style, announces=False, columns=self.columns)
-        self._is_first = True
-
-    def add(self, news: list[News]) -> list[str]:
-        """Return the lines of these events."""
-        told = [(one, self._outcome(one)) for one in news]
-        self._kept += told
-        self._bytes += sum(one.size for one in news)
-        while len(self._kept) > MAX_EVENTS or self._bytes > MAX_BYTES:
-            self._bytes -= self._kept.popleft()[0].size
-        return self._render(told)
-
-    def fit(self, columns: int) -> list[str]:
-        """Render everything that is kept for another width."""
-        self.columns = columns
-        self._start_lines()
-        return self._render(self._kept)
-
-    def _outcome(self, news: News) -> str:
-        self._fold.add(news.event, news.entry.at)
-        return outcome_sentence(self._fold.history) if isinstance(news.event, events.RunFinished) else ""
-
-    def _render(self, told: Iterable[tuple[News, str]]) -> list[str]:
-        lines: list[str] = []
-        for news, outcome in told:
-            event = news.event
-            if not isinstance(event, events.TodoUpdated):  # the todo list has its own pane
-                lines += self._event_lines(event)
-            if isinstance(event, events.RunFinished):
-                tone = outcome_tone(event.exit_code)
-                rows = self._event_lines.talk.rows(outcome, 0)
-                lines += ["", *(self.style.paint(tone, row) for row in rows)]
-        if lines and self._is_first:
-            self._is_first = False
-            if self.leaves_out:
-                more = f"{self.style.marks.more} earlier events: see `ralph logs`"
-                lines.insert(0, self.style.paint("dim", more))
-        return lines
+    shown: list[str] = []
+    for event, at in happened:
+        if not isinstance(event, TodoUpdated):
+            shown += lines(event, at)
+        if isinstance(event, RunFinished):
+            outcome = lines.talk.rows(outcome_sentence(lines.fold.history), 0)
+            shown += ["", *(lines.style.paint(outcome_tone(event.exit_code), row) for row in outcome)]
+    return shown

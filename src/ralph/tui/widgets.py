@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from msgspec import Struct
 from rich.text import Text
 from textual import events, work
 from textual.app import ComposeResult
@@ -15,11 +14,12 @@ from textual.widgets.option_list import Option
 
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
-from ralph.history.evidence import patch_of
+from ralph.history.evidence import Patch, patch_of
 from ralph.process.process import kill_running_commands
+from ralph.show.outlet import Style
 from ralph.show.words import cut, nickname
 from ralph.store.register import Listed
-from ralph.tui.draw import Look, paragraphs
+from ralph.tui.draw import paragraphs
 from ralph.tui.slash_commands import COMMANDS, complete, completions
 
 MAX_LINES = 5000  # lines kept for scrolling back
@@ -38,23 +38,15 @@ def to_text(lines: Sequence[str]) -> Text:
 class Pane(Static):
     """Shows a few lines; what does not fit is cut."""
 
-    class Resized(Message):
-        """The pane has a new size, so other lines may fit."""
-
     def __init__(self, id: str) -> None:  # noqa: A002 - textual's name for it
         super().__init__(id=id, markup=False)
         self.lines: list[str] = []
 
-    def show(self, lines: Sequence[str]) -> None:
+    def show(self, lines: Sequence[str], title: str = "") -> None:
+        self.border_title = f" {title} " if title else ""
         if list(lines) != self.lines:
             self.lines = list(lines)
             self.update(to_text(self.lines))
-
-    def set_title(self, title: str) -> None:
-        self.border_title = f" {title} " if title else ""
-
-    def on_resize(self) -> None:
-        self.post_message(self.Resized())
 
 
 class ScrollLog(RichLog):
@@ -72,36 +64,26 @@ class ScrollLog(RichLog):
     def __init__(self, id: str) -> None:  # noqa: A002 - textual's name for it
         super().__init__(id=id, max_lines=MAX_LINES, min_width=0)
 
-    def replace_lines(self, lines: Sequence[str], at_end: bool = True) -> None:
+    def replace_lines(self, lines: Sequence[str]) -> None:
         self.clear()
-        self.add_lines(lines, at_end)
-        if not at_end:
-            self.scroll_home(animate=False)
+        self.add_lines(lines, follow=True)
 
-    def add_lines(self, lines: Sequence[str], follow: bool | None = None) -> None:
-        follow = self.is_vertical_scroll_end if follow is None else follow
-        total = len(self.lines) + len(lines)
+    def add_lines(self, lines: Sequence[str], follow: bool = False) -> None:
+        follow = follow or self.is_vertical_scroll_end
+        dropped = len(self.lines) + len(lines) - MAX_LINES
         if lines:
             self.write(to_text(lines), shrink=False, scroll_end=follow)
-        if total > MAX_LINES and not follow:  # keep the view in place while old lines are dropped
-            self.scroll_relative(y=MAX_LINES - total, animate=False)
-        self.show_lines_below()
+        if dropped > 0 and not follow:  # keep the view in place
+            self.scroll_relative(y=-dropped, animate=False)
+        self.count_lines_below()
 
-    @property
-    def lines_below(self) -> int:
-        return max(int(self.max_scroll_y - self.scroll_y), 0)
-
-    def show_lines_below(self) -> None:
-        subtitle = f" {self.lines_below} more below " if self.lines_below else ""
-        if subtitle != self.border_subtitle:
-            self.border_subtitle = subtitle
+    def count_lines_below(self) -> None:
+        below = int(self.max_scroll_y - self.scroll_y)
+        self.border_subtitle = f" {below} more below " if below > 0 else ""
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        self.show_lines_below()
-
-    def scroll_pages(self, pages: int) -> None:
-        self.scroll_relative(y=pages * max(self.content_size.height - 1, 1), animate=False)
+        self.count_lines_below()
 
 
 class RunList(OptionList):
@@ -109,25 +91,17 @@ class RunList(OptionList):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("k", "cursor_up"), Binding("j", "cursor_down")]
 
-    def __init__(self, id: str) -> None:  # noqa: A002 - textual's name for it
-        super().__init__(id=id, markup=False, compact=True)
-
     def fill(self, rows: dict[str, list[str]], chosen: str) -> None:
         """Show these lines for each run id, and highlight `chosen`."""
         options = [Option(to_text(lines), id=run) for run, lines in rows.items()]
-        if [option.id for option in self.options] == [*rows]:
+        with self.prevent(OptionList.OptionHighlighted):
+            if [option.id for option in self.options] != [*rows]:
+                self.set_options(options)
             for old, new in zip(self.options, options, strict=True):
                 if old.prompt != new.prompt:
                     self.replace_option_prompt(str(old.id), new.prompt)
-        else:
-            with self.prevent(OptionList.OptionHighlighted):
-                self.set_options(options)
-        if chosen in rows and self.highlighted != (index := self.get_option_index(chosen)):
-            with self.prevent(OptionList.OptionHighlighted):
-                self.highlighted = index
-
-    def on_resize(self) -> None:
-        self.post_message(Pane.Resized())
+            if chosen in rows:
+                self.highlighted = self.get_option_index(chosen)
 
 
 MAX_HISTORY = 200
@@ -158,12 +132,12 @@ class Prompt(Input):
             self._send()
         elif event.key == "tab" and (found := completions(self.value)):
             self._consume(event)
-            self._set_line(complete(self.value, found))
+            self.set_line(complete(self.value, found))
         elif own and not event.is_printable and self.check_action(own[0].action, ()):
             self._consume(event)
             await self.run_action(own[0].action)
 
-    def _consume(self, event: events.Key) -> None:
+    def _consume(self, event: events.Event) -> None:
         event.stop()
         event.prevent_default()
 
@@ -175,21 +149,20 @@ class Prompt(Input):
         self.value = ""
         self.post_message(self.Sent(line))
 
-    def _set_line(self, line: str) -> None:
+    def set_line(self, line: str) -> None:
         self.value = line
         self.cursor_position = len(line)
 
     def on_paste(self, event: events.Paste) -> None:
         """Insert everything that was pasted as one line; textual would keep only the first line."""
-        event.prevent_default()
-        event.stop()
+        self._consume(event)
         text = event.text.strip("\n")
         self.insert_text_at_cursor(" ".join(text.split()) if "\n" in text else text)
 
     def give_back(self, line: str) -> bool:
         """Put a rejected line back unless the user has typed something else; return whether it is there."""
         if not self.value:
-            self._set_line(line)
+            self.set_line(line)
         return self.value == line
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -199,7 +172,7 @@ class Prompt(Input):
     def action_recall(self, steps: int) -> None:
         if self._history:
             self._at = min(max(self._at + steps, 0), len(self._history))
-            self._set_line(self._history[self._at] if self._at < len(self._history) else "")
+            self.set_line(self._history[self._at] if self._at < len(self._history) else "")
 
 
 KEYS = """\
@@ -214,15 +187,20 @@ a          accept its branch           /           a command
 class TextScreen(ModalScreen[None]):
     """A title, text to scroll in, and a line of keys."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, style: Style) -> None:
         super().__init__()
-        self._look = look
+        self._style = style
         self._title, self._text, self._keys = Pane("page-title"), ScrollLog("page"), Pane("page-keys")
 
     def compose(self) -> ComposeResult:
         yield self._title
         yield self._text
         yield self._keys
+
+    def show_text(self, title: str, lines: Sequence[str]) -> None:
+        self._title.show([self._style.paint("title", cut(title, self.app.size.width))])
+        self._text.replace_lines(lines)
+        self._text.scroll_home(animate=False)
 
     def action_close(self) -> None:
         self.dismiss(None)
@@ -232,46 +210,19 @@ class HelpScreen(TextScreen):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "close")]
 
     def on_mount(self) -> None:
-        look = self._look
         wide = max(len(form.usage) for form in COMMANDS.values())
-        rows = [f"{look.paint('bold', form.usage.ljust(wide))}  {form.help}" for form in COMMANDS.values()]
-        self._title.show([look.paint("title", "help")])
-        self._keys.show([look.paint("dim", "up down pgup pgdn scroll · esc back")])
+        rows = [f"{self._style.paint('bold', form.usage.ljust(wide))}  {form.help}" for form in COMMANDS.values()]
         intro = "A line without a leading slash is a goal: it starts a run."
-        self._text.replace_lines([intro, "", *rows, "", *KEYS.split("\n")], at_end=False)
+        self.show_text("help", [intro, "", *rows, "", *KEYS.split("\n")])
+        self._keys.show([self._style.paint("dim", "up down pgup pgdn scroll · esc back")])
         self._text.focus()
 
 
 PATCH_TONES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-class DiffText(Struct, frozen=True):
-    """The painted diff of iteration `number`, or of the whole run (None); `last` is the last iteration with a diff."""
-
-    number: int | None
-    last: int
-    title: str
-    lines: list[str]
-
-
-def load_diff(run: Listed, number: int | None, look: Look) -> DiffText:
-    """Ask git for the diff of an iteration, or of the whole run."""
-    patch = patch_of(run, number)
-    added, deleted = (sum(getattr(file, way) for file in patch.files) for way in ("added", "deleted"))
-    what = f"iteration {patch.number}" if patch.number else f"iterations 1 to {patch.last}"
-    lines: list[str] = []
-    for file in patch.files:
-        lines += ["", look.paint("title", file.path)]
-        tones = ((PATCH_TONES.get(line[:1]), line) for line in file.lines)
-        lines += [look.paint(tone, line) if tone else line for tone, line in tones]
-    if patch.is_cut:
-        lines.append(look.paint("dim", f"… more: ralph diff {run.id} {number or ''}"))
-    title = f"{nickname(run.id)} · {what} · {plural(len(patch.files), 'file')} · +{added} -{deleted}"
-    return DiffText(patch.number, patch.last, title, lines or [look.paint("dim", "no changes")])
-
-
 class DiffScreen(TextScreen):
-    """What a run changed: one iteration at a time, or everything."""
+    """What a run changed: in one iteration, or in all of them (`number` is None)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,d", "close"),
@@ -280,14 +231,14 @@ class DiffScreen(TextScreen):
         Binding("a", "whole"),
     ]
 
-    def __init__(self, run: Listed, number: int | None, look: Look) -> None:
-        super().__init__(look)
+    def __init__(self, run: Listed, number: int | None, style: Style) -> None:
+        super().__init__(style)
         self._listed, self._number = run, number
         self._last = self._request = 0
 
     def on_mount(self) -> None:
         keys = "left right iteration · a all · up down pgup pgdn scroll · esc back"
-        self._keys.show([self._look.paint("dim", keys)])
+        self._keys.show([self._style.paint("dim", keys)])
         self._text.focus()
         self._reload()
 
@@ -295,7 +246,7 @@ class DiffScreen(TextScreen):
         kill_running_commands()  # a git that hangs
 
     def _reload(self) -> None:
-        self._title.show([self._look.paint("dim", "asking git…")])
+        self._title.show([self._style.paint("dim", "asking git…")])
         self._request += 1
         self._load(self._number, self._request)
 
@@ -303,17 +254,31 @@ class DiffScreen(TextScreen):
     def _load(self, number: int | None, request: int) -> None:
         """Load the diff in a thread, because git may be slow."""
         try:
-            diff = load_diff(self._listed, number, self._look)
+            found: Patch | UserError = patch_of(self._listed, number)
         except UserError as error:
-            diff = DiffText(None, 0, error.message, [error.hint])
-        self.app.call_later(self._show, diff, request)  # never blocks, even if the app is about to exit
+            found = error
+        self.app.call_later(self._show, found, request)  # never blocks, even if the app is about to exit
 
-    def _show(self, diff: DiffText, request: int) -> None:
+    def _show(self, found: Patch | UserError, request: int) -> None:
         if request != self._request or not self.is_mounted:  # superseded by a later key, or closed
             return
-        self._number, self._last = diff.number, diff.last
-        self._title.show([self._look.paint("title", cut(diff.title, self.size.width))])
-        self._text.replace_lines(diff.lines, at_end=False)
+        if isinstance(found, UserError):
+            self.show_text(found.message, [found.hint])
+            return
+        self._number, self._last = found.number, found.last
+        added, deleted = sum(file.added for file in found.files), sum(file.deleted for file in found.files)
+        what = f"iteration {found.number}" if found.number else f"iterations 1 to {found.last}"
+        size = f"{plural(len(found.files), 'file')} · +{added} -{deleted}"
+        self.show_text(f"{nickname(self._listed.id)} · {what} · {size}", self._paint_patch(found))
+
+    def _paint_patch(self, patch: Patch) -> list[str]:
+        lines = []
+        for file in patch.files:
+            lines += ["", self._style.paint("title", file.path)]
+            lines += [self._style.paint(PATCH_TONES.get(line[:1], "plain"), line) for line in file.lines]
+        if patch.is_cut:
+            lines.append(self._style.paint("dim", f"… more: ralph diff {self._listed.id} {patch.number or ''}"))
+        return lines or [self._style.paint("dim", "no changes")]
 
     def action_step(self, steps: int) -> None:
         if self._last:
@@ -338,32 +303,24 @@ class QuitScreen(ModalScreen[QuitAnswer]):
         Binding("escape,q", "answer('stay')"),
     ]
 
-    def __init__(self, names: Sequence[str], look: Look) -> None:
+    def __init__(self, names: Sequence[str], style: Style) -> None:
         super().__init__()
-        self._names, self._look = names, look
+        self._names, self._style = names, style
 
     def compose(self) -> ComposeResult:
-        yield Pane("question")
-
-    def on_mount(self) -> None:
-        is_one = len(self._names) == 1
-        it = "it" if is_one else "them"
-        answers = (
-            ("s", f"stop {it} now and quit"),
-            ("^c", "the same at once, whatever hangs"),
-            ("k", f"keep {it} running and quit"),
-            ("esc", "stay"),
-        )
-        who = f"{', '.join(self._names)}, started here, {'is' if is_one else 'are'} still running."
-        lines = [
-            *paragraphs(who, 44),
-            "",
-            *(f"{self._look.paint('bold', key.ljust(4))} {does}" for key, does in answers),
-        ]
-        pane = self.query_one("#question", Pane)
-        pane.set_title("quit?")
-        pane.show(lines)
+        verb, it = ("is", "it") if len(self._names) == 1 else ("are", "them")
+        answers = {
+            "s": f"stop {it} now and quit",
+            "^c": "the same at once, whatever hangs",
+            "k": f"keep {it} running and quit",
+            "esc": "stay",
+        }
+        lines = [*paragraphs(f"{', '.join(self._names)}, started here, {verb} still running.", 44), ""]
+        lines += [f"{self._style.paint('bold', key.ljust(4))} {does}" for key, does in answers.items()]
+        pane = Pane("question")
+        pane.show(lines, "quit?")
         pane.styles.height = len(lines) + 2
+        yield pane
 
     def action_answer(self, answer: QuitAnswer) -> None:
         self.dismiss(answer)

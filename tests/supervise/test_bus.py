@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ralph.errors import UserError
 from ralph.supervise import bus
-from ralph.supervise.bus import END, START, BusReader, Message, MessageBus, parse, thread
+from ralph.supervise.bus import END, BusReader, Message, MessageBus, parse, thread
 
 
 @pytest.fixture
@@ -90,25 +90,26 @@ BODIES = st.one_of(st.text(), st.lists(LINES).map("\n".join), st.lists(LINES).ma
 @given(BODIES)
 def test_no_body_contains_the_start_of_a_message(body: str) -> None:
     message = Message(msg_id="MSG-1", ts="now", type="INFO", body=body, project="p", parent="MSG-0")
-    record = b"\n" + message.encode()
-    assert record.count(START) == 1
-    piece = record.removeprefix(START)
-    assert parse(piece) == (message, len(piece))
-    assert parse(piece + b"more\n") == (message, len(piece))
+    record = message.encode()
+    assert list(parse(record)) == [(message, 0, len(record))]
+    assert list(parse(record + b"more\n")) == [(message, 0, len(record))]
 
 
 def test_a_message_is_complete_only_with_its_last_byte() -> None:
-    message = Message(msg_id="MSG-1", ts="now", type="INFO", body="some\n---\ntext\n\n")
-    piece = (b"\n" + message.encode()).removeprefix(START)
-    assert [parse(piece[:cut])[0] for cut in range(len(piece))] == [None] * len(piece)
-    assert piece.endswith(END)
+    record = Message(msg_id="MSG-1", ts="now", type="INFO", body="some\n---\ntext\n\n").encode()
+    assert [list(parse(record[:cut])) for cut in range(len(record))] == [[]] * len(record)
 
 
-def test_a_message_with_a_wrong_length_is_torn() -> None:
-    message = Message(msg_id="MSG-1", ts="now", type="INFO", body="0123456789")
-    piece = (b"\n" + message.encode()).removeprefix(START)
+def test_a_message_with_a_wrong_length_is_skipped() -> None:
+    record = Message(msg_id="MSG-1", ts="now", type="INFO", body="0123456789").encode()
     for wrong in (b"9", b"0", b"-1", b"x", b"", b"99999999999999", "٣".encode()):
-        assert parse(piece.replace(b"length: 10", b"length: " + wrong)) == (None, 0)
+        assert not list(parse(record.replace(b"length: 10", b"length: " + wrong)))
+
+
+def test_a_torn_message_does_not_swallow_the_next_one() -> None:
+    second = Message(msg_id="MSG-2", ts="now", type="INFO", body="second").encode()
+    torn = b"---\nmsg_id: MSG-1\ntype: INFO\nlength: %d\n---\n" % (len(second) - len(END))
+    assert [message.body for message, _, _ in parse(torn + second)] == ["second"]
 
 
 def test_since_an_unknown_message_is_an_error(path: Path) -> None:
@@ -321,54 +322,6 @@ def test_a_message_with_a_bad_header_is_refused(path: Path) -> None:
         with pytest.raises(UserError):
             post(path, kind, "x")
     assert not path.exists()
-
-
-FOREIGN = """---
-msg_id: MSG-20260205-120000-000000001-PID00001-0001
-ts: 2026-02-05T12:00:00.000000001Z
-type: FACT
-project_id: shop
-task_id: "007"
-run_id: run_1
----
-two lines
-
---- and more
----
-msg_id: MSG-20260205-120001-000000002-PID00001-0002
-ts: 2026-02-05T12:00:01Z
-type: wait_without_restart
-project_id: shop
-parents:
-    - msg_id: MSG-20260205-120000-000000001-PID00001-0001
-      kind: answers
----
-Waiting for a key
-"""
-
-
-def test_messages_of_conductor_loop_are_read_next_to_our_own(path: Path) -> None:
-    path.write_text(FOREIGN)
-    reader = BusReader(path)
-    first, second = reader.messages()
-    assert (first.type, first.project, first.task, first.run, first.parent) == ("FACT", "shop", "007", "run_1", "")
-    assert (first.ts, first.body) == ("2026-02-05T12:00:00.000000001Z", "two lines\n\n--- and more")
-    assert (second.type, second.body, second.parent) == ("wait_without_restart", "Waiting for a key", first.msg_id)
-    assert (list(reader.messages()), reader.skipped) == ([], 0)
-    post(path, "INFO", "ours")
-    with path.open("a") as file:
-        file.write(FOREIGN)
-    assert [message.body for message in reader.messages()] == ["ours", first.body, second.body]
-    assert MessageBus(path).last() == second
-
-
-def test_a_foreign_message_that_is_still_being_written_is_waited_for(path: Path) -> None:
-    reader = BusReader(path)
-    for end in range(0, len(FOREIGN), 40):
-        path.write_text(FOREIGN[:end].rstrip("\n"))
-        assert len(list(reader.messages())) <= 1
-    path.write_text(FOREIGN)
-    assert [message.type for message in reader.messages()][-1] == "wait_without_restart"
 
 
 def test_bytes_that_belong_to_no_message_are_counted(path: Path) -> None:

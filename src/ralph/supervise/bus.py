@@ -27,8 +27,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.files import StrPath, acquire_lock, cannot_use, open_file
 
-START = b"\n---\nmsg_id: "
-HEADER_END = b"\n---\n"
+HEADER = re.compile(rb"^---\n(msg_id: [^\n]*\n(?:[a-z_]+: [^\n]*\n)*)length: ([0-9]{1,9})\n---\n", re.MULTILINE)
 END = b"\n\n"
 LOCK_TIMEOUT = 10.0  # seconds
 
@@ -147,23 +146,17 @@ class BusReader:
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages that became complete since the last call."""
-        data, base = b"\n" + self._unread(), self._offset - 1
-        start, end, skipped = data.find(START), 0, 0
-        while start >= 0:
-            inside = start + len(START)
-            following = data.find(START, inside)
-            piece = data[inside:] if following < 0 else data[inside : following + 1]
-            message, size = parse(piece, is_last=following < 0)
-            if message:
-                skipped += _count(data[end:start])
-                end = inside + size
-                self._offset = base + end
-                if self._is_wanted(message):
-                    yield message
-            start = following
+        data, base = self._unread(), self._offset
+        skipped = after = 0
+        for message, start, end in parse(data):
+            skipped += _count(data[after:start])
+            after = end
+            self._offset = base + end
+            if self._is_wanted(message):
+                yield message
         if self._since:
             raise UserError(f"no message {self._since} in {self.path}", "`ralph bus read` lists the ids")
-        self.skipped = skipped + _count(data[end:])
+        self.skipped = skipped + _count(data[after:])
 
     def _is_wanted(self, message: Message) -> bool:
         if self._since:
@@ -185,30 +178,17 @@ class BusReader:
             return file.read()
 
 
-def parse(piece: bytes, is_last: bool = True) -> tuple[Message | None, int]:
-    """Return the message in `piece`, the bytes that follow a START, and its size; None if it isn't complete.
-
-    conductor-loop's messages state no length: they end at the next message, or at a newline at the end of the file.
-    """
-    header, found, rest = piece.partition(HEADER_END)
-    msg_id, *lines = header.decode("utf-8", "replace").split("\n")
-    values = {name: _unquote(value) for name, _, value in (line.partition(":") for line in lines)}
-    if not found or "type" not in values:
-        return None, 0
-    length = values.get("length")
-    if length is None:
-        if is_last and not rest.endswith(b"\n"):
-            return None, 0
-        if parent := re.search(r"- msg_id: *(\S+)", header.decode("utf-8", "replace")):
-            values["parent"] = _unquote(parent[1])
-        body, size = rest.rstrip(b"\n"), len(piece)
-    else:
-        if not re.fullmatch(r"[0-9]{1,9}", length) or rest[int(length) : int(length) + len(END)] != END:
-            return None, 0
-        body, size = rest[: int(length)], len(piece) - len(rest) + int(length) + len(END)
-        body = re.sub(rb"(?m)^\\(?=\\*msg_id: )", b"", body)
-    known = {"ts": "", **values, "msg_id": _unquote(msg_id), "body": body.decode("utf-8", "replace")}
-    return convert(known, Message), size
+def parse(data: bytes) -> Iterator[tuple[Message, int, int]]:
+    """Yield the complete messages in `data`, each with its start and end."""
+    for header in HEADER.finditer(data):
+        lines = header[1].decode("utf-8", "replace").split("\n")[:-1]
+        values = dict(line.split(": ", 1) for line in lines)
+        start, end = header.end(), header.end() + int(header[2])
+        # A message that a killed writer left half written may be followed by another one.
+        is_complete = data[end : end + len(END)] == END and not HEADER.search(data, start, end)
+        if is_complete and "type" in values:
+            body = re.sub(rb"(?m)^\\(?=\\*msg_id: )", b"", data[start:end]).decode("utf-8", "replace")
+            yield convert({"ts": "", **values, "body": body}, Message), header.start(), end + len(END)
 
 
 def thread(messages: Iterable[Message], root: str) -> Iterator[Message]:
@@ -226,12 +206,6 @@ def _validate(message: Message) -> None:
     for name, value in to_builtins(message).items():
         if name != "body" and (not value.isprintable() or value != value.strip() or len(value) > 1000):
             raise UserError(f"the {name} of a message must be one line of printable text, got {value[:100]!r}")
-
-
-def _unquote(value: str) -> str:
-    value = value.strip()
-    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    return value[1:-1] if is_quoted else value
 
 
 def _count(data: bytes) -> int:

@@ -690,7 +690,7 @@ def test_a_repository_inside_is_not_looked_into_when_the_target_is_brought(lab: 
 
 
 def test_nothing_is_pushed_after_git_was_told_to_push_elsewhere(lab: Lab, remote: Remote, tmp_path: Path) -> None:
-    before = push_settings(read_settings(lab.found())[0])
+    before = push_settings(read_settings(lab.found()))
     branch = lab.branch("T1", {"a": "1\n"}, start="main")
     lab.git("init", "-q", "--bare", str(tmp_path / "theirs"))
     lab.git("config", "remote.origin.pushurl", str(tmp_path / "theirs"))

@@ -16,7 +16,7 @@ from ralph.core.model import FailAction
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.files import replace_file
-from ralph.planning.plans import Trials
+from ralph.planning.plans import try_checks
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run.options import Option
@@ -226,11 +226,10 @@ def _try_detected_checks(workspace: Path, dialog: Dialog) -> list[str]:
         return []
     runnable = []
     with Keeper.start() as keeper, Interrupt() as interrupt:
-        trials = Trials(workspace, resolve([]), keeper)
         for proposal in proposals:
             for command in filter(None, (proposal.command, proposal.fallback)):
                 dialog.say(f"Found in {proposal.source}, and tried: {command}", end=" ")
-                (trial,) = trials.of([command], interrupt)
+                (trial,) = try_checks([command], workspace, resolve([]), keeper, interrupt)
                 dialog.say(f"({trial.state}{f': {trial.ending}' if trial.ending else ''})")
                 if trial.state != "not runnable":
                     runnable.append(command)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,14 @@ from ralph.forge.issue import Issue
 from ralph.planning.plans import (
     Plan,
     PlanRequest,
-    Trials,
+    Trial,
     is_plan,
     load,
     plan_in,
     planning_settings,
     require_plan,
     save,
+    try_checks,
 )
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
@@ -62,21 +63,20 @@ def plan(values: dict[str, Any], words: list[str]) -> int:
         if not words and not {"prompt", "prompt_file", "issue"}.intersection(values):
             raise UserError("no goal", 'ralph plan "GOAL"')
         raise UserError("ralph plan asks questions and needs a terminal", "accept the plan as it comes: --yes")
-    with Keeper.start() as keeper, ExitStack() as stack:
-        return Planning(values, words, keeper, stack).play()
+    with Keeper.start() as keeper:
+        return Planning(values, words, keeper).play()
 
 
 class Planning:
     """One plan, from the goal to the file."""
 
-    def __init__(self, values: dict[str, Any], words: list[str], keeper: Keeper, stack: ExitStack) -> None:
-
+    def __init__(self, values: dict[str, Any], words: list[str], keeper: Keeper) -> None:
         if words and not {"prompt", "prompt_file"}.intersection(values) and os.path.isfile(words[0]):
             values["prompt_file"], *words = words  # a plan, or a description of the goal
         self.asked: Request = parse_request("plan", values, words)
         self.workspace = self.asked.workspace
         self.settings: Settings = load_settings(self.workspace, self.asked.overrides, env=os.environ).settings
-        self.keeper, self.stack = keeper, stack
+        self.keeper = keeper
         self.path = self.workspace / values.get("output", OUTPUT)
         self.is_attended = not values.get("yes")
         found = installed_checks(self.workspace)
@@ -84,7 +84,7 @@ class Planning:
         self.known = tuple(dict.fromkeys((*given, *found)))
         self.dialog = Dialog(sys.stdin, sys.stderr)
         self.request: PlanRequest | None = None
-        self._trials: Trials | None = None
+        self._trials: dict[str, Trial] = {}
         self._decided: dict[str, bool] = {}
 
     def play(self) -> int:
@@ -207,10 +207,11 @@ class Planning:
             is_let = self.dialog.ask("Run them? [Y/n] ").lower() not in ("n", "no")
             self._decided |= dict.fromkeys(strange, is_let)
         with Interrupt() as interrupt:
-            if self._trials is None:
-                self._trials = Trials(self.workspace, self.settings, self.keeper)
-                self.stack.callback(self._trials.close)
-            tried = self._trials.of([one for one in commands if self._decided.get(one, True)], interrupt)
+            allowed = [command for command in commands if self._decided.get(command, True)]
+            untried = [command for command in allowed if command not in self._trials]
+            trials = try_checks(untried, self.workspace, self.settings, self.keeper, interrupt)
+            self._trials |= {trial.command: trial for trial in trials}
+            tried = [self._trials[command] for command in allowed]
         remember_red(self.workspace / ".ralph", (one.command for one in tried if one.state == "red"))
         proven = seen_red(self.workspace / ".ralph")
         if tried:

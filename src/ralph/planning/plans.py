@@ -7,7 +7,6 @@ work` read the same file. Each check is tried once, as a run would run it: green
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
@@ -302,50 +301,36 @@ class Trial(Struct, frozen=True):
     said: str = ""
 
 
-class Trials:
-    """Tries checks in a workspace, in a sandbox if the settings ask for one."""
+def try_checks(
+    commands: Sequence[str], workspace: Path, settings: Settings, keeper: Keeper, interrupt: Interrupt
+) -> list[Trial]:
+    """Run each command as a run would; in a sandbox if the settings ask for one.
 
-    def __init__(self, workspace: Path, settings: "Settings", keeper: Keeper) -> None:
-        self._settings = settings
-        self._context = Context(
-            root=workspace,
-            folder=RunFolder(workspace / ".ralph", new_run_id(time.time())),
-            keeper=keeper,
-            interrupt=Interrupt(),
-            tell=lambda *happened: None,
-            env=dict(os.environ),
-            redact=Redactor(secret_values(os.environ)),
-            grace=settings.grace,
-        )
-        self._stack = ExitStack()
-        self._is_open = False
-        self._known: dict[str, Trial] = {}
+    Raise KeyboardInterrupt if the user interrupts.
+    """
+    if not commands:
+        return []
+    context = Context(
+        root=workspace,
+        folder=RunFolder(prepare(workspace), new_run_id(time.time())),
+        keeper=keeper,
+        interrupt=interrupt,
+        tell=lambda *happened: None,
+        env=dict(os.environ),
+        redact=Redactor(secret_values(os.environ)),
+        grace=settings.grace,
+    )
+    limit = settings.check_timeout or TRIAL_TIMEOUT
+    one_by_one = replace(settings, check_timeout=limit, parallel_checks=1, fail_fast=False)
+    with open_check_sandbox(context, settings, str(workspace)) as opened:
+        checks = Checks(opened, [CheckCommand(command) for command in commands], one_by_one).run(0)
+    if checks is None:
+        raise KeyboardInterrupt
+    return [_trial(command, check) for command, check in zip(commands, checks, strict=True)]
 
-    def of(self, commands: Sequence[str], interrupt: Interrupt) -> list[Trial]:
-        """Return the result of each command; each is run once. Raise KeyboardInterrupt if the user interrupts."""
-        self._context = replace(self._context, interrupt=interrupt)
-        fresh = [command for command in commands if command not in self._known]
-        if fresh:
-            prepare(self._context.root)
-            for command, check in zip(fresh, self._run(fresh), strict=True):
-                said = next((line.strip() for line in reversed(check.tail.splitlines()) if line.strip()), "")
-                is_started = check.exit_code not in NOT_RUNNABLE
-                state: CheckState = "green" if check.passed else "red" if is_started else "not runnable"
-                self._known[command] = Trial(command, state, "" if check.passed else check.ending, said)
-        return [self._known[command] for command in commands]
 
-    def _run(self, commands: Sequence[str]) -> tuple[Check, ...]:
-        settings = self._settings
-        if not self._is_open:
-            sandbox = open_check_sandbox(self._context, settings, str(self._context.root))
-            self._context, self._is_open = self._stack.enter_context(sandbox), True
-        patient = replace(
-            settings, check_timeout=settings.check_timeout or TRIAL_TIMEOUT, parallel_checks=1, fail_fast=False
-        )
-        results = Checks(self._context, [CheckCommand(command) for command in commands], patient).run(0)
-        if results is None:
-            raise KeyboardInterrupt
-        return results
-
-    def close(self) -> None:
-        self._stack.close()
+def _trial(command: str, check: Check) -> Trial:
+    last_line = next((line.strip() for line in reversed(check.tail.splitlines()) if line.strip()), "")
+    is_started = check.exit_code not in NOT_RUNNABLE
+    state: CheckState = "green" if check.passed else "red" if is_started else "not runnable"
+    return Trial(command, state, "" if check.passed else check.ending, last_line)

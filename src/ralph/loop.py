@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
+from ralph.core.claims import find_echoes
 from ralph.core.model import (
     Check,
     Continue,
@@ -27,7 +28,7 @@ from ralph.core.model import (
     Verdict,
     Wait,
 )
-from ralph.core.prompts import asked, echoes
+from ralph.core.prompts import asked
 from ralph.core.rules import startup_problem
 from ralph.errors import UserError
 
@@ -199,7 +200,7 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
     prompt = parts.compose(run, notes)
     turn = parts.agent.take_turn(prompt, run)
     if turn.text and turn.ended_by != "interrupt":
-        turn = replace(turn, echoes=echoes(turn.text, asked(prompt, run.present)))
+        turn = replace(turn, echoes=find_echoes(turn.text, asked(prompt, run.present)))
     try:
         return conclude(run, turn, parts)
     except UserError as error:

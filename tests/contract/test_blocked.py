@@ -85,10 +85,8 @@ def test_a_report_in_the_wrong_place_is_answered(ralph: Ralph, agent: Agent, pro
     result = ralph("run", "goal", "--agent", doubtful, "-m", "2", "--json")
     assert result.one("run_finished")["outcome"] == "exhausted"
     assert {refused["gate"] for refused in result.all("claim_rejected")} == {"wording"}
-    said = (
-        f'You wrote "{BLOCKED}", which ends nothing: it is not on the last line. If you cannot continue, put this alone'
-    )
-    assert said in prompts("doubtful")[1]
+    reminder = f'You wrote "{BLOCKED}", which does not count: it is not on the last line. If you cannot continue, put '
+    assert reminder in prompts("doubtful")[1]
 
 
 @pytest.mark.parametrize("preset", ["guardrails", "goal", "checks", "promise"])

@@ -1,7 +1,9 @@
-"""How often is talk about the marker believed, and how often is an honest claim asked for once more?
+"""How often does ralph believe talk about the marker, and how often does it ask for an honest claim once more?
 
-The tables have phrases in more than fifteen languages, each with the result of the two rules. `pytest -k claim_phrases
--s` prints the scores.
+The tables have phrases in more than fifteen languages, each with the result of the two rules. Phrases of the form
+`plain` end with the marker, as every prompt asks. In those of the form `loose` the marker is inside a sentence or
+followed by one. The rules refuse most of these on purpose, even with a check, so the promise of 5 % is about `plain`
+only; the last two figures include both forms. To print the figures: `pytest tests/core/test_claim_phrases.py -k misread`.
 """
 
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ralph.core.claims import Claim, Reading, stated
+from ralph.core.claims import Claim, Reading, makes_claim
 
 CLAIMS = (
     Claim("promise", "DONE"),
@@ -51,15 +53,17 @@ def read_phrases(name: str) -> Iterator[Phrase]:
 
 
 def count_misread(name: str, reading: Reading, *, is_claim: bool, form: str = "") -> tuple[int, int]:
-    """Return how many answers are taken for the opposite of what they are, and how many there are, for all kinds of
-    marker. Only answers count that contain the marker by the literal rule of its kind."""
+    """Return how many answers are misread, and how many there are, with every kind of marker.
+
+    Answers that don't contain the marker as its kind spells it are left out.
+    """
     wrong = total = 0
     for phrase in read_phrases(name):
         for claim in CLAIMS:
             answer = phrase.answer_with(claim)
-            if phrase.kind in ("", claim.kind) and form in ("", phrase.form) and stated(claim, answer, LITERAL):
+            if phrase.kind in ("", claim.kind) and form in ("", phrase.form) and makes_claim(claim, answer, LITERAL):
                 total += 1
-                wrong += stated(claim, answer, reading) is not is_claim
+                wrong += makes_claim(claim, answer, reading) is not is_claim
     return wrong, total
 
 
@@ -69,7 +73,9 @@ def count_misread(name: str, reading: Reading, *, is_claim: bool, form: str = ""
         ("talk believed without a check", "talk.txt", "", UNCHECKED, False, 0.05),
         ("honest claims asked for once more without a check", "honest.txt", "plain", UNCHECKED, True, 0.25),
         ("honest claims asked for once more with a check", "honest.txt", "plain", CHECKED, True, 0.05),
-        ("including those inside a sentence, with a check", "honest.txt", "", CHECKED, True, 0.12),
+        ("talk believed with a check, where the checks still decide", "talk.txt", "", CHECKED, False, 0.66),
+        ("honest claims of both forms asked for once more without a check", "honest.txt", "", UNCHECKED, True, 0.37),
+        ("honest claims of both forms asked for once more with a check", "honest.txt", "", CHECKED, True, 0.12),
     ],
 )
 def test_few_claims_are_misread(
@@ -92,7 +98,7 @@ def test_every_phrase_counts_when_its_table_says_so(name: str) -> None:
     for phrase in read_phrases(name):
         claim = next(one for one in CLAIMS if phrase.kind in ("", one.kind))
         answer = phrase.answer_with(claim)
-        counts = stated(claim, answer, UNCHECKED), stated(claim, answer, CHECKED)
+        counts = makes_claim(claim, answer, UNCHECKED), makes_claim(claim, answer, CHECKED)
         assert COUNTS[counts] == phrase.expected, answer
 
 
@@ -109,4 +115,4 @@ def test_an_agent_that_does_as_told_is_not_asked_twice() -> None:
         for claim in CLAIMS:
             before = phrase.answer_with(claim).rpartition(claim.marker)[0].rstrip(" *`#—–-,:：")
             again = f"{before} This is done.\n\n{claim.marker}"
-            assert stated(claim, again, UNCHECKED), again
+            assert makes_claim(claim, again, UNCHECKED), again

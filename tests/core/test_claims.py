@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.core import prompts
-from ralph.core.claims import Claim, Reading, Sighting, read, sighted, stated
+from ralph.core.claims import Claim, FoundMarker, Reading, find_claim, find_echoes, find_marker, makes_claim
 from ralph.core.model import Failure, Iteration, Snapshot, Turn
-from ralph.core.prompts import echoes
 from ralph.testing import a_run
 
 CHECKED = Reading(verified=True)
@@ -66,25 +65,25 @@ NEVER = [
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_claim_at_the_end_counts_with_and_without_a_check(kind: str, answer: str) -> None:
     claim = Claim(kind, "DONE")
-    assert stated(claim, answer.replace("{M}", claim.marker))
-    assert stated(claim, answer.replace("{M}", claim.marker), CHECKED)
+    assert makes_claim(claim, answer.replace("{M}", claim.marker))
+    assert makes_claim(claim, answer.replace("{M}", claim.marker), CHECKED)
 
 
 @pytest.mark.parametrize("answer", ALWAYS_UNLESS_A_WORD)
 @pytest.mark.parametrize("kind", KINDS)
 def test_decoration_is_ignored_except_around_a_bare_word(kind: str, answer: str) -> None:
     claim = Claim(kind, "DONE")
-    assert stated(claim, answer.replace("{M}", claim.marker)) is (kind != "word")
+    assert makes_claim(claim, answer.replace("{M}", claim.marker)) is (kind != "word")
 
 
 @pytest.mark.parametrize(("why", "answer"), WITH_A_CHECK)
 @pytest.mark.parametrize("kind", ["promise", "response", "tag", "word"])
 def test_a_check_makes_the_place_matter_less(kind: str, why: str, answer: str) -> None:
     claim = Claim(kind, "DONE")
-    found = read(claim, answer.replace("{M}", claim.marker))
+    found = find_marker(claim, answer.replace("{M}", claim.marker))
     assert found is not None
     assert found.doubt == why
-    assert stated(claim, answer.replace("{M}", claim.marker), CHECKED)
+    assert makes_claim(claim, answer.replace("{M}", claim.marker), CHECKED)
 
 
 @pytest.mark.parametrize("reading", [Reading(), CHECKED])
@@ -94,24 +93,24 @@ def test_a_marker_in_a_sentence_quotation_list_or_code_never_counts(
     kind: str, why: str, answer: str, reading: Reading
 ) -> None:
     claim = Claim(kind, "DONE")
-    found = read(claim, answer.replace("{M}", claim.marker), reading)
+    found = find_marker(claim, answer.replace("{M}", claim.marker), reading)
     assert found is not None
     assert found.doubt == why
 
 
 def test_rules_around_a_marker_are_ignored() -> None:
-    assert stated(Claim("word", "STOP"), "------------\nSTOP\n------------")
+    assert makes_claim(Claim("word", "STOP"), "------------\nSTOP\n------------")
 
 
 @pytest.mark.parametrize("answer", ["<status>COMPLETE</status>", "<COMPLETE>", "It works. <b>COMPLETE</b>"])
 def test_a_pair_of_tags_around_a_marker_is_ignored(answer: str) -> None:
-    assert stated(Claim("tag", "COMPLETE"), answer)
+    assert makes_claim(Claim("tag", "COMPLETE"), answer)
 
 
 @pytest.mark.parametrize("answer", ["<del>COMPLETE</del>", "<s>COMPLETE</s>", "~~COMPLETE~~", '"COMPLETE"'])
 def test_a_marker_that_is_struck_out_or_in_quotation_marks_never_counts(answer: str) -> None:
-    assert not stated(Claim("tag", "COMPLETE"), answer)
-    assert not stated(Claim("tag", "COMPLETE"), answer, CHECKED)
+    assert not makes_claim(Claim("tag", "COMPLETE"), answer)
+    assert not makes_claim(Claim("tag", "COMPLETE"), answer, CHECKED)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +130,8 @@ def test_a_marker_that_is_struck_out_or_in_quotation_marks_never_counts(answer: 
     ],
 )
 def test_other_words_are_not_the_marker(kind: str, text: str, answer: str) -> None:
-    assert not stated(Claim(kind, text), answer)
-    assert not stated(Claim(kind, text), answer, CHECKED)
+    assert not makes_claim(Claim(kind, text), answer)
+    assert not makes_claim(Claim(kind, text), answer, CHECKED)
 
 
 @pytest.mark.parametrize(
@@ -146,74 +145,74 @@ def test_other_words_are_not_the_marker(kind: str, text: str, answer: str) -> No
     ],
 )
 def test_every_kind_has_its_own_spelling(kind: str, text: str, answer: str) -> None:
-    assert stated(Claim(kind, text), answer)
+    assert makes_claim(Claim(kind, text), answer)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_claim_never_matches(kind: str) -> None:
     for answer in ("", " ", "<response></response>", "<promise></promise>", "anything"):
-        assert not stated(Claim(kind, ""), answer)
-        assert not stated(Claim(kind, "  "), answer)
+        assert not makes_claim(Claim(kind, ""), answer)
+        assert not makes_claim(Claim(kind, "  "), answer)
 
 
 def test_a_strict_word_counts_only_on_a_line_by_itself() -> None:
     strict = Reading(strict=True)
-    assert stated(Claim("word", "STOP"), "Fine.\n  STOP \n", strict)
-    assert not stated(Claim("word", "STOP"), "All tests pass. STOP", strict)
+    assert makes_claim(Claim("word", "STOP"), "Fine.\n  STOP \n", strict)
+    assert not makes_claim(Claim("word", "STOP"), "All tests pass. STOP", strict)
 
 
 def test_claim_anywhere_restores_the_literal_rules_of_the_seeds() -> None:
     anywhere = Reading(anywhere=True)
-    assert stated(Claim("promise", "DONE"), "I will not output <promise>DONE</promise> yet", anywhere)
-    assert stated(Claim("word", "STOP"), "please do not STOP yet", anywhere)
-    assert not stated(Claim("tag", "COMPLETE"), "INCOMPLETE", anywhere)
-    assert not stated(Claim("suffix", "DONE"), "**DONE**", anywhere)
+    assert makes_claim(Claim("promise", "DONE"), "I will not output <promise>DONE</promise> yet", anywhere)
+    assert makes_claim(Claim("word", "STOP"), "please do not STOP yet", anywhere)
+    assert not makes_claim(Claim("tag", "COMPLETE"), "INCOMPLETE", anywhere)
+    assert not makes_claim(Claim("suffix", "DONE"), "**DONE**", anywhere)
 
 
 def test_a_response_that_is_not_the_first_does_not_count() -> None:
     for answer in ("<response>WIP</response>\n\n<response>DONE</response>", "Hm.\n<response>WIP</response>\n\n{M}"):
-        found = read(Claim("response", "DONE"), answer.replace("{M}", "<response>DONE</response>"))
+        found = find_marker(Claim("response", "DONE"), answer.replace("{M}", "<response>DONE</response>"))
         assert found is not None
         assert found.doubt == "another response comes before it"
 
 
 def test_what_a_failed_turn_says_is_not_believed() -> None:
     crashed = Turn(text="STOP", exit_code=1, failure=Failure("ordinary", "exit code 1"))
-    assert not sighted(Claim("word", "STOP"), a_run(crashed))
+    assert not find_claim(Claim("word", "STOP"), a_run(crashed))
 
 
 def test_only_the_last_turn_can_claim() -> None:
-    assert not sighted(Claim("word", "STOP"), a_run("STOP", "still working"))
-    assert not sighted(Claim("word", "STOP"), a_run("STOP").retrying(Turn(text="")))
+    assert not find_claim(Claim("word", "STOP"), a_run("STOP", "still working"))
+    assert not find_claim(Claim("word", "STOP"), a_run("STOP").retrying(Turn(text="")))
 
 
 def test_earlier_messages_of_the_last_turn_can_claim() -> None:
     turn = Turn(text="I also updated the docs.", earlier=("I will STOP soon", "All tests pass.\n\nSTOP"))
-    assert sighted(Claim("word", "STOP"), a_run(turn)) == Sighting("STOP")
-    found = sighted(Claim("word", "STOP"), a_run(Turn(text="I am not done.", earlier=("I will STOP soon",))))
+    assert find_claim(Claim("word", "STOP"), a_run(turn)) == FoundMarker("STOP")
+    found = find_claim(Claim("word", "STOP"), a_run(Turn(text="I am not done.", earlier=("I will STOP soon",))))
     assert found is not None
     assert found.doubt
 
 
 def test_a_done_file_is_a_claim_before_the_first_turn_and_after_a_crash() -> None:
     crashed = Turn(text="", exit_code=1, failure=Failure("ordinary", "exit code 1"))
-    assert sighted(Claim("file", "DONE"), a_run(seen=Snapshot(done_file=True))) == Sighting()
-    assert sighted(Claim("file", "DONE"), a_run(crashed, seen=Snapshot(done_file=True))) == Sighting()
+    assert find_claim(Claim("file", "DONE"), a_run(seen=Snapshot(done_file=True))) == FoundMarker()
+    assert find_claim(Claim("file", "DONE"), a_run(crashed, seen=Snapshot(done_file=True))) == FoundMarker()
 
 
 def test_green_checks_claim_only_if_there_are_any() -> None:
-    assert not sighted(Claim("checks"), a_run("fine"))
-    assert not sighted(Claim("checks"), a_run(Iteration(number=1, turn=Turn(text="fine"), checked=False)))
+    assert not find_claim(Claim("checks"), a_run("fine"))
+    assert not find_claim(Claim("checks"), a_run(Iteration(number=1, turn=Turn(text="fine"), checked=False)))
 
 
 @given(st.sampled_from(KINDS), st.text(), st.text())
 def test_no_text_breaks_the_reader(kind: str, wanted: str, answer: str) -> None:
-    stated(Claim(kind, wanted), answer)
+    makes_claim(Claim(kind, wanted), answer)
 
 
 @given(st.text())
 def test_a_promise_needs_its_exact_marker(answer: str) -> None:
-    if stated(Claim("promise", "DONE"), answer):
+    if makes_claim(Claim("promise", "DONE"), answer):
         assert "<promise>DONE</promise>" in answer
 
 
@@ -231,15 +230,15 @@ PROMPT = "Fix the parser.\nWhen it works, answer with this line:\n\n<response>DO
     ],
 )
 def test_consecutive_lines_of_the_prompt_are_not_a_claim(answer: str, reading: Reading) -> None:
-    found = read(Claim("response", "DONE"), answer, reading, echoes(answer, PROMPT))
+    found = find_marker(Claim("response", "DONE"), answer, reading, find_echoes(answer, PROMPT))
     assert found is not None
     assert found.doubt
 
 
 def test_a_single_line_of_the_prompt_is_a_claim() -> None:
     for answer in ("<response>DONE</response>", "Fix the parser.\n\nDid so.\n\n<response>DONE</response>"):
-        assert stated(Claim("response", "DONE"), answer)
-        assert not read(Claim("response", "DONE"), answer, Reading(), echoes(answer, PROMPT)).doubt  # type: ignore[union-attr]
+        assert makes_claim(Claim("response", "DONE"), answer)
+        assert not find_marker(Claim("response", "DONE"), answer, Reading(), find_echoes(answer, PROMPT)).doubt  # type: ignore[union-attr]
 
 
 def test_an_agent_may_repeat_its_own_earlier_answer() -> None:
@@ -249,8 +248,8 @@ def test_an_agent_may_repeat_its_own_earlier_answer() -> None:
             goal="the goal", number=2, last=Iteration(number=1, turn=Turn(text=answer)), claim=Claim("word", "STOP")
         )
     )
-    assert echoes(answer, prompt)
-    assert not echoes(answer, prompts.asked(prompt, Iteration(number=1, turn=Turn(text=answer))))
+    assert find_echoes(answer, prompt)
+    assert not find_echoes(answer, prompts.asked(prompt, Iteration(number=1, turn=Turn(text=answer))))
 
 
 @pytest.mark.parametrize(
@@ -271,14 +270,14 @@ def test_an_agent_may_repeat_its_own_earlier_answer() -> None:
     ],
 )
 def test_a_marker_that_is_spelled_differently_is_reported(kind: str, answer: str) -> None:
-    found = read(Claim(kind, "STOP"), answer)
+    found = find_marker(Claim(kind, "STOP"), answer)
     assert found is not None
     assert found.doubt == "it is not spelled exactly"
 
 
 @pytest.mark.parametrize("answer", ["It runs non-stop.", "Drive safely and stop.", "It is NONSTOP", 'Type "STOP"'])
 def test_an_ordinary_sentence_is_not_reported(answer: str) -> None:
-    assert read(Claim("word", "STOP"), answer) is None
+    assert find_marker(Claim("word", "STOP"), answer) is None
 
 
 @pytest.mark.parametrize("reading", [Reading(), CHECKED, Reading(strict=True)])
@@ -306,5 +305,5 @@ def test_a_huge_answer_is_read_in_a_moment(kind: str, piece: str, reading: Readi
     answer = piece * (100_000 // len(piece))
     start = time.process_time()
     for text in (answer, f"{answer}{claim.marker}", f"{claim.marker}{answer}"):
-        read(claim, text, reading)
+        find_marker(claim, text, reading)
     assert time.process_time() - start < 2

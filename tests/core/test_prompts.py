@@ -4,16 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.claims import NOT_EXACT, Claim, Sighting, read
+from ralph.core.claims import Claim, FoundMarker, find_echoes, find_marker
 from ralph.core.model import Check, Failure, Iteration, Note, Turn, Usage
 from ralph.core.prompts import (
     Brief,
     Compose,
     asked,
-    blocked_message,
     check_note,
     checks,
-    echoes,
     goal,
     guardrails,
     own_words,
@@ -256,18 +254,17 @@ def test_a_prompt_is_bounded_whatever_checks_and_people_say(compose: Compose) ->
 
 def test_a_promise_must_be_spelled_exactly() -> None:
     promise = Claim("promise", "DONE")
-    assert read(promise, "All is well.\n\n<promise>DONE</promise>") == Sighting("<promise>DONE</promise>", "")
-    assert read(promise, "nothing of the kind") is None
-    assert read(Claim("promise", " "), "<promise>DONE</promise>") is None
-    nearly = read(promise, "<promise>done</promise>")
-    assert nearly is None or nearly.doubt == NOT_EXACT
-    assert "put this alone on the last line" in blocked_message("<response>BLOCKED: why</response>", "x", "y")
+    assert find_marker(promise, "All is well.\n\n<promise>DONE</promise>") == FoundMarker("<promise>DONE</promise>", "")
+    assert find_marker(promise, "nothing of the kind") is None
+    assert find_marker(Claim("promise", " "), "<promise>DONE</promise>") is None
+    nearly = find_marker(promise, "<promise>done</promise>")
+    assert nearly is None or nearly.doubt == "it is not spelled exactly"
 
 
 def test_an_agent_that_repeats_the_prompt_twice_is_not_quoting_itself() -> None:
     """Only ralph's quotation of the last answer is left out, wherever else the same words stand."""
     end = "When finished, output this.\n\nDONE"
     prompt, last = f"Make it.\n\n{end}\n", Iteration(number=1, turn=Turn(text=end))
-    assert echoes(end, asked(prompt, last))
+    assert find_echoes(end, asked(prompt, last))
     quoted = goal(Brief(goal="Make it.", number=2, last=last))
-    assert not echoes(end, asked(quoted, last))
+    assert not find_echoes(end, asked(quoted, last))

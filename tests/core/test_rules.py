@@ -169,7 +169,7 @@ def test_a_claim_that_was_seen_is_never_called_missing() -> None:
     verdict = judge(run, [rules.at_most(iterations=1, claims=[Claim("word", "STOP")])])
     assert isinstance(verdict, Stop)
     assert "did not" not in verdict.reason
-    assert f'what the agent wrote ("{TALK}") is no claim' in verdict.reason
+    assert f'what the agent wrote ("{TALK}") does not count' in verdict.reason
 
 
 def test_checks_that_were_not_run_do_not_count_as_green() -> None:

@@ -16,9 +16,8 @@ from ralph.backlog.backlog_content import BacklogContent, find_problems
 from ralph.core import prompts, text
 from ralph.core.backlog import overlap
 from ralph.core.check_counts import count_failures
-from ralph.core.claims import Claim, Reading, read
+from ralph.core.claims import Claim, Reading, find_echoes, find_marker
 from ralph.core.model import Exit
-from ralph.core.prompts import echoes
 from ralph.core.proof import function_name
 from ralph.core.secrets import Redactor, redact_text, redactable_length
 from ralph.core.tasks_file import tasks_in_markdown
@@ -155,12 +154,12 @@ SECRETS = Redactor([b"key number %d" % number for number in range(200)])
 
 READERS: dict[str, Reader] = {
     **{
-        f"claim {claim} {number}": lambda said, claim=claim, reading=reading: read(claim, said, reading)
+        f"claim {claim} {number}": lambda said, claim=claim, reading=reading: find_marker(claim, said, reading)
         for claim in CLAIMS
         for number, reading in enumerate(READINGS)
     },
-    "echoes in an answer": lambda said: echoes(said, PROMPT),
-    "echoes of a prompt": lambda said: echoes(PROMPT, said),
+    "echoes in an answer": lambda said: find_echoes(said, PROMPT),
+    "echoes of a prompt": lambda said: find_echoes(PROMPT, said),
     "failures": stated_in,
     "an answer with a summary": without_summary,
     "failure counts": count_failures,

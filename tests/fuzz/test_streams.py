@@ -9,7 +9,7 @@ from tests.agents.test_mutations import FORGERIES, MARK
 
 from ralph.agents import known_names, module
 from ralph.agents.protocol import TurnRequest
-from ralph.core.claims import Claim, Reading, stated
+from ralph.core.claims import Claim, Reading, makes_claim
 from ralph.core.model import Exit
 
 LINES = 1_000_000
@@ -99,6 +99,6 @@ def test_mutated_lines_crash_nothing_and_claim_nothing(agent: str, share: float)
             list(parser.feed(line))
         turn = parser.turn(Exit(code=chance.choice((0, 0, 0, 1, -15)), at=1.8e9, duration=1.0))
         turn.text.encode()
-        assert turn.failure or not stated(CLAIM, turn.text, VERIFIED), b"\n".join(lines)
+        assert turn.failure or not makes_claim(CLAIM, turn.text, VERIFIED), b"\n".join(lines)
         read += len(lines)
     assert MARK.encode() in forged[0]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ralph import __version__
 from ralph.core import events
-from ralph.core.claims import Claim, Reading, stated
+from ralph.core.claims import Claim, Reading, makes_claim
 from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Turn, Usage
 from ralph.errors import UserError
 from ralph.process.keeper import Keeper
@@ -224,7 +224,7 @@ def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
             for check in iteration.checks
         ],
         all_checks_passed=iteration.is_green,
-        completion_tag_found=stated(tag, iteration.turn.text, Reading(verified=True)),
+        completion_tag_found=makes_claim(tag, iteration.turn.text, Reading(verified=True)),
         error=iteration.turn.failure.reason if iteration.turn.failure else None,
     )
 

@@ -1,4 +1,4 @@
-"""Decide whether the agent says that it is done: the place of the marker in its final answer counts, not the prose.
+"""Decide whether the agent claims to be done. The place of the marker in its final answer counts, not the prose.
 
 If nothing verifies the work, the last line with words must be the marker alone with nothing leading up to it, or end
 with the marker after a full stop. If a check verifies it, the marker may be alone on any line, or end the last line
@@ -8,6 +8,7 @@ after a punctuation mark. Reading takes time linear in the length of the answer.
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
 
 from msgspec import Struct
 
@@ -19,14 +20,8 @@ TextSpan = tuple[int, int]
 KINDS = ("word", "response", "suffix", "promise", "tag", "file", "checks")
 
 NOT_LAST = "it is not on the last line"
-NOT_ALONE = "it is not alone on its line"
-LED_UP = "the line above leads up to it"
-QUOTED = "it is quoted"
-LISTED = "it is in a list"
-FENCED = "it is part of a longer code block"
-ECHOED = "it repeats the prompt"
-NOT_FIRST = "another response comes before it"
-NOT_EXACT = "it is not spelled exactly"
+_NOT_ALONE = "it is not alone on its line"
+_NOT_EXACT = "it is not spelled exactly"
 
 _MAX_JUDGED = 20  # occurrences of a marker: an answer may consist of nothing else
 _STOPS = (".", "!", "。", "！", "．", "।", "۔")
@@ -83,41 +78,42 @@ class Reading(Struct, frozen=True):
     verified: bool = False
 
 
-class Sighting(Struct, frozen=True):
-    """A marker that was found, with the words around it. `doubt` says why it is no claim, and is empty if it is one."""
+class FoundMarker(Struct, frozen=True):
+    """A marker with the words around it. `doubt` says why it is not a claim; "" if it is one."""
 
     words: str = ""
     doubt: str = ""
 
 
-def sighted(claim: Claim, run: Run, reading: Reading = Reading()) -> Sighting | None:
-    """Find the claim in the latest facts of the run. A failed turn cannot claim."""
+def find_claim(claim: Claim, run: Run, reading: Reading = Reading()) -> FoundMarker | None:
+    """Find the claim in the last turn of the run or its workspace. A failed turn cannot claim."""
     if claim.kind == "file":
-        return Sighting() if run.seen.done_file else None
+        return FoundMarker() if run.seen.done_file else None
     last = run.last
     if last is None or run.retries:
         return None
     if claim.kind in ("checks", "green"):
         holds = last.checks and last.is_green if claim.kind == "checks" else run.has_nothing_to_add
-        return Sighting() if holds else None
+        return FoundMarker() if holds else None
     if last.turn.failure is not None:
         return None
     if claim.kind == "turn":
-        return Sighting()
-    found = [read(claim, last.turn.text, reading, last.turn.echoes)]
-    found += [read(claim, message, reading) for message in reversed(last.turn.earlier)]
-    sightings = [sighting for sighting in found if sighting]
-    return next((sighting for sighting in sightings if not sighting.doubt), sightings[0] if sightings else None)
+        return FoundMarker()
+    found = [find_marker(claim, last.turn.text, reading, last.turn.echoes)]
+    found += [find_marker(claim, message, reading) for message in reversed(last.turn.earlier)]
+    markers = [one for one in found if one]
+    return next((one for one in markers if not one.doubt), markers[0] if markers else None)
 
 
-def stated(claim: Claim, text: str, reading: Reading = Reading()) -> bool:
-    """Return whether an answer makes the claim."""
-    found = read(claim, text, reading)
+def makes_claim(claim: Claim, text: str, reading: Reading = Reading()) -> bool:
+    found = find_marker(claim, text, reading)
     return found is not None and not found.doubt
 
 
-def read(claim: Claim, text: str, reading: Reading = Reading(), echoes: tuple[TextSpan, ...] = ()) -> Sighting | None:
-    """Find the claim in an answer, ignoring terminal colours. `echoes` are parts that repeat the prompt."""
+def find_marker(
+    claim: Claim, text: str, reading: Reading = Reading(), echoes: tuple[TextSpan, ...] = ()
+) -> FoundMarker | None:
+    """Find the claim's marker in an answer, ignoring terminal colours. `echoes` are parts that repeat the prompt."""
     if not text or not claim.text.strip():
         return None
     answer = _Answer(text, reading, echoes)
@@ -127,7 +123,7 @@ def read(claim: Claim, text: str, reading: Reading = Reading(), echoes: tuple[Te
     return found[1] if found else _find_misspelled(claim, answer)
 
 
-def blocked(word: str, turn: Turn, reading: Reading = Reading()) -> tuple[Sighting, str] | None:
+def find_blocked(word: str, turn: Turn, reading: Reading = Reading()) -> tuple[FoundMarker, str] | None:
     """Find the agent's report that it cannot continue, and its reason. The rules for claims apply."""
     answer, wanted = _Answer(turn.text, reading, turn.echoes), word.strip()
     begins = re.compile(re.escape(wanted) + r"(?![^\W_])", re.IGNORECASE).match
@@ -135,8 +131,8 @@ def blocked(word: str, turn: Turn, reading: Reading = Reading()) -> tuple[Sighti
     found = answer.find(reports)
     if not wanted or turn.failure or not found:
         return None
-    span, sighting = found
-    return sighting, one_line(reports[span][len(wanted) :].lstrip(" :：-–—"), 500)
+    span, marker = found
+    return marker, one_line(reports[span][len(wanted) :].lstrip(" :：-–—"), 500)
 
 
 def responses(text: str) -> Iterator[tuple[TextSpan, str]]:
@@ -150,16 +146,16 @@ def responses(text: str) -> Iterator[tuple[TextSpan, str]]:
             opened = -1
 
 
-def _read_response(wanted: str, answer: "_Answer") -> Sighting | None:
+def _read_response(wanted: str, answer: "_Answer") -> FoundMarker | None:
     """Find the claim in an answer whose first `<response>` in a possible place decides what it says."""
     wanted = wanted.strip().casefold()
     found = [(span, words.casefold()) for span, words in responses(answer.text)]
     wanted_spans = [span for span, words in found if words == wanted]
     first = next((words for span, words in found[:_MAX_JUDGED] if not answer.doubt(span, verified=True)), wanted)
     if wanted_spans and first != wanted:
-        return Sighting(answer.quote(wanted_spans[-1]), NOT_FIRST)
-    sighting = answer.find(wanted_spans)
-    return sighting[1] if sighting else None
+        return FoundMarker(answer.quote(wanted_spans[-1]), "another response comes before it")
+    marker = answer.find(wanted_spans)
+    return marker[1] if marker else None
 
 
 def _places(claim: Claim, text: str, reading: Reading) -> Iterator[TextSpan]:
@@ -182,16 +178,16 @@ def _places(claim: Claim, text: str, reading: Reading) -> Iterator[TextSpan]:
             yield span
 
 
-def _find_misspelled(claim: Claim, answer: "_Answer") -> Sighting | None:
+def _find_misspelled(claim: Claim, answer: "_Answer") -> FoundMarker | None:
     """Find a marker that is almost right (`stop`, `STOP.`): an honest agent that isn't told would repeat it forever."""
-    line = next((line.strip() for line in reversed(answer.lines) if has_words(line)), "")
-    said, wanted = letters(line[-2000:]), letters(claim.marker)
+    line = next((line.strip() for line in reversed(answer.lines) if _has_words(line)), "")
+    said, wanted = _letters(line[-2000:]), _letters(claim.marker)
     if said == wanted != "" or ("<" in claim.marker and said.endswith(wanted)):
-        return Sighting(one_line(line), NOT_EXACT)
+        return FoundMarker(one_line(line), _NOT_EXACT)
     text = answer.text
     for span in _last(span for span in _occurrences(claim.marker, text) if _is_whole(text, span)):
         if not _QUOTATION_MARKS.intersection(_neighbours(text, span)):
-            return Sighting(answer.quote(span), NOT_EXACT)
+            return FoundMarker(answer.quote(span), _NOT_EXACT)
     return None
 
 
@@ -205,52 +201,50 @@ class _Answer:
         self._fences = list(_fences(self.lines))
         self._is_json = self.text.strip()[:1] + self.text.strip()[-1:] in ("{}", "[]")
 
-    def find(self, spans: Iterable[TextSpan]) -> tuple[TextSpan, Sighting] | None:
+    def find(self, spans: Iterable[TextSpan]) -> tuple[TextSpan, FoundMarker] | None:
         """Return the last of these places that is a claim, else the last one."""
         found = [(span, self.doubt(span, self._reading.verified)) for span in _last(spans)]
         if not found:
             return None
         span, doubt = next(((span, doubt) for span, doubt in found if not doubt), found[0])
-        return span, Sighting(self.quote(span), doubt)
+        return span, FoundMarker(self.quote(span), doubt)
 
     def quote(self, span: TextSpan) -> str:
         """Return the words around a place in one line, short enough for a message."""
         before, after = self.text[: span[0]].rpartition("\n")[2], self.text[span[1] :].partition("\n")[0]
-        if len(before) + len(after) > 150:
-            before, after = f"…{before[-90:]}", f"{after[:60]}…"
-        return one_line(f"{before}{self.text[slice(*span)]}{after}", 400)
+        return one_line(f"{before[-90:]}{self.text[slice(*span)]}{after[:60]}", 400)
 
     def doubt(self, span: TextSpan, verified: bool) -> str:
         """Return why the marker at `span` is not a claim; "" if it is one. `verified`: a check verifies the work."""
         if self._reading.anywhere:
             return ""
         if any(first <= span[0] < end for first, end in self._echoes):
-            return ECHOED
+            return "it repeats the prompt"
         start, end = _with_tags(self.text, span)
         first, last = self.text.count("\n", 0, start), self.text.count("\n", 0, end)
         before, after = self.text[:start].rpartition("\n")[2], self.text[end:].partition("\n")[0]
         if self._is_json or before.lstrip().startswith((">", "|")) or before.count("~~") % 2:
-            return QUOTED
+            return "it is quoted"
         if _ITEM.match(before) or (before[:2].isspace() and self._continues_item(first)):
-            return LISTED
+            return "it is in a list"
         if self._is_in_longer_block(first, last):
-            return FENCED
-        is_last = not any(map(has_words, self.lines[last + 1 :]))
+            return "it is part of a longer code block"
+        is_last = not any(map(_has_words, self.lines[last + 1 :]))
         if not is_last and not verified:
             return NOT_LAST
         if after.strip(_ORNAMENT) not in ("", ".", "。"):
-            return NOT_ALONE
+            return _NOT_ALONE
         said = before.rstrip(_ORNAMENT)
         if not said:
-            return LED_UP if not verified and self._is_led_up(first) else ""
-        follows = said.endswith(_BREAKS if verified else _STOPS) and not said.endswith("..") and has_words(said)
-        return "" if is_last and follows else NOT_ALONE
+            return "the line above leads up to it" if not verified and self._is_led_up(first) else ""
+        follows = said.endswith(_BREAKS if verified else _STOPS) and not said.endswith("..") and _has_words(said)
+        return "" if is_last and follows else _NOT_ALONE
 
     def _is_in_longer_block(self, first: int, last: int) -> bool:
         """Return whether these lines are in a code block that has words on other lines as well."""
         blocks = [(opening, closing) for opening, closing in self._fences if opening < first < closing]
         others = [self.lines[opening + 1 : first] + self.lines[last + 1 : closing] for opening, closing in blocks]
-        return any(has_words(line) for lines in others for line in lines)
+        return any(_has_words(line) for lines in others for line in lines)
 
     def _continues_item(self, line: int) -> bool:
         """Return whether an indented line belongs to the list item above it."""
@@ -262,7 +256,7 @@ class _Answer:
         sentence.
         """
         fences = {opening for opening, _ in self._fences}
-        worded = (at for at in range(line - 1, -1, -1) if at not in fences and has_words(self.lines[at]))
+        worded = (at for at in range(line - 1, -1, -1) if at not in fences and _has_words(self.lines[at]))
         if (above := next(worded, None)) is None:
             return False
         said = self.lines[above].rstrip(_ORNAMENT)
@@ -279,7 +273,7 @@ def _fences(lines: list[str]) -> Iterator[tuple[int, int]]:
             continue
         if opened < 0:
             opened, mark = at, fence[1]
-        elif fence[1].startswith(mark) and not has_words(line):
+        elif fence[1].startswith(mark) and not _has_words(line):
             yield opened, at
             opened = -1
 
@@ -314,10 +308,35 @@ def _is_whole(text: str, span: TextSpan) -> bool:
     return not any(char.isalnum() or char in "_-" for char in _neighbours(text, span))
 
 
-def has_words(text: str) -> bool:
+def _has_words(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
-def letters(text: str) -> str:
+def _letters(text: str) -> str:
     """Return the letters and digits of a text in lower case."""
     return "".join(filter(str.isalnum, text)).casefold()
+
+
+_MAX_LINE = 2000  # characters of a line that are compared with the prompt
+
+
+def find_echoes(text: str, prompt: str) -> tuple[TextSpan, ...]:
+    """Return the parts of an answer that repeat two or more consecutive lines of the prompt, or the whole prompt.
+
+    Punctuation, indentation and lines without words are ignored.
+    """
+    said = clean(text)
+    asked = [words for _, words in _lines(prompt)]
+    if asked and asked == [words for _, words in islice(_lines(said), len(asked) + 1)]:
+        return ((0, len(text)),)
+    neighbours = {*pairwise(asked)}
+    pairs = pairwise(_lines(said))
+    repeated = ((one[0], other[0]) for one, other in pairs if (one[1], other[1]) in neighbours)
+    return tuple(dict.fromkeys(span for pair in repeated for span in pair))
+
+
+def _lines(text: str) -> Iterator[tuple[TextSpan, str]]:
+    """Yield the span and the letters of each line with words in it."""
+    for line in re.finditer(r"[^\n]++", text):
+        if words := _letters(line[0][:_MAX_LINE]):
+            yield line.span(), words

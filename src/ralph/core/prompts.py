@@ -6,13 +6,12 @@ it cannot know the nonce.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.claims import Claim, TextSpan, letters, responses
+from ralph.core.claims import Claim, responses
 from ralph.core.model import Check, Iteration, Note, Run
 from ralph.core.proof import Untested
 from ralph.core.text import clean, head, listed, one_line, plural, short, tail
@@ -55,8 +54,6 @@ LOOK_AGAIN = (
 
 Compose = Callable[[Brief], str]
 
-MAX_COMPARED_LINE = 2000  # characters of a line that are compared with the prompt
-MAX_COMPARED_END = 1 << 16  # characters at each end of a long prompt
 ANSWER_LIMIT = 1500
 DIFF_LIMIT = 5000
 ERROR_LIMIT = 2000
@@ -91,44 +88,12 @@ def asked(prompt: str, last: Iteration | None) -> str:
     return "\n".join(line for line in lines if not line.startswith(WROTE))
 
 
-def wording_message(marker: str, words: str, doubt: str) -> str:
-    """Return the agent's note about a marker that doesn't count."""
+def wording_message(marker: str, words: str, doubt: str, when: str) -> str:
+    """Return what the agent reads about a marker that doesn't count."""
     return (
-        f'{WROTE} "{words}", which is not a claim: {doubt}. When the work is done, put {marker} alone on the last '
-        "line, after an empty line, and don't lead up to it with a colon."
+        f'{WROTE} "{words}", which does not count: {doubt}. {when}, put {marker} alone on the last line, after an '
+        "empty line, and don't lead up to it with a colon."
     )
-
-
-def blocked_message(marker: str, words: str, doubt: str) -> str:
-    """Return the agent's note about a report of BLOCKED that doesn't count."""
-    return (
-        f'{WROTE} "{words}", which ends nothing: {doubt}. If you cannot continue, put this alone on the last line, '
-        f"after an empty line: {marker}"
-    )
-
-
-def echoes(text: str, prompt: str) -> tuple[TextSpan, ...]:
-    """Return the parts of an answer that repeat two or more consecutive lines of the prompt, or the whole prompt.
-
-    Punctuation, indentation and lines without words are ignored.
-    """
-    said = clean(text)
-    if len(prompt) > 2 * MAX_COMPARED_END:  # the instructions are at one of its ends
-        prompt = f"{prompt[:MAX_COMPARED_END]}\n{prompt[-MAX_COMPARED_END:]}"
-    asked = [words for _, words in _lines(prompt)]
-    if asked and asked == [words for _, words in islice(_lines(said), len(asked) + 1)]:
-        return ((0, len(text)),)
-    neighbours = {*pairwise(asked)}
-    pairs = pairwise(_lines(said))
-    repeated = ((one[0], other[0]) for one, other in pairs if (one[1], other[1]) in neighbours)
-    return tuple(dict.fromkeys(span for pair in repeated for span in pair))
-
-
-def _lines(text: str) -> Iterator[tuple[TextSpan, str]]:
-    """Yield the span and the letters of each line with words in it."""
-    for line in re.finditer(r"[^\n]++", text):
-        if words := letters(line[0][:MAX_COMPARED_LINE]):
-            yield line.span(), words
 
 
 def guardrails(brief: Brief) -> str:

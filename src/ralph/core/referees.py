@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.claims import NOT_LAST, Claim, Reading, read, sighted
+from ralph.core.claims import NOT_LAST, Claim, Reading, find_claim, find_echoes, find_marker
 from ralph.core.model import Check, Note, Opinions, Outcome, Rule, Run, Stop, configured
-from ralph.core.prompts import echoes
 from ralph.core.text import clean, head, listed, one_line, plural
 
 DIFF_SHOWN = 20_000  # characters of the diff in the prompt of a reviewer
@@ -93,11 +92,11 @@ def _diff_title(brief: ReviewBrief) -> str:
 
 def read_verdict(answer: str, prompt: str = "") -> ReviewAnswer:
     """Return what a reviewer's answer says. A line that begins with CHANGES: wins over APPROVE."""
-    text, repeated = clean(answer), echoes(answer, prompt)
+    text, repeated = clean(answer), find_echoes(answer, prompt)
     for found in _CHANGES.finditer(text):
         if not any(first <= found.end() - 1 < end for first, end in repeated):
             return ReviewAnswer(changes=text[found.end() :].strip() or "the review does not say what has to change")
-    seen = read(_APPROVE, answer, echoes=repeated)
+    seen = find_marker(_APPROVE, answer, echoes=repeated)
     return ReviewAnswer(approves=seen is not None and not seen.doubt)
 
 
@@ -175,5 +174,5 @@ def count_refusals(run: Run, claims: Sequence[Claim], reading: Reading) -> int:
 
 def _uses_try(run: Run, claims: Sequence[Claim], reading: Reading) -> bool:
     place = Reading(strict=reading.strict)
-    claimed = [claim for claim in claims if (found := sighted(claim, run, reading)) and not found.doubt]
-    return any((found := sighted(claim, run, place)) and found.doubt != NOT_LAST for claim in claimed)
+    claimed = [claim for claim in claims if (found := find_claim(claim, run, reading)) and not found.doubt]
+    return any((found := find_claim(claim, run, place)) and found.doubt != NOT_LAST for claim in claimed)

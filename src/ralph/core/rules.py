@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ralph.core import claims as claiming
-from ralph.core.claims import Claim, Reading, sighted
+from ralph.core.claims import Claim, FoundMarker, Reading, find_blocked, find_claim
 from ralph.core.limits import workers_left
 from ralph.core.model import (
     WAYS_OUT,
@@ -32,7 +31,6 @@ from ralph.core.prompts import (
     LOOK_AGAIN,
     MAX_CHECKS,
     NO_WORK,
-    blocked_message,
     check_note,
     more_checks_failed,
     wording_message,
@@ -85,13 +83,12 @@ def completed(
     gate may ask for time; objections of `doubts` become warnings."""
     if run.hand_over:  # the previous agent's claim was refused
         return
-    seen = [(claim, found) for claim in claims if (found := sighted(claim, run, reading))]
+    seen = [(claim, found) for claim in claims if (found := find_claim(claim, run, reading))]
     claim = next((claim for claim, found in seen if not found.doubt), None)
     if claim is None:
         # Say why a marker did not count: otherwise an agent that meant it reads that it said nothing.
         for claim, found in seen[:1]:
-            yield Note(wording_message(claim.marker, found.words, found.doubt), about="wording")
-            yield Refusal(claim.marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
+            yield from _refuse_wording(claim.marker, found, "When the work is done")
         return
     objections = [opinion for gate in gates for opinion in gate(run)]
     for opinion in objections:
@@ -116,7 +113,7 @@ def claim_reminder(run: Run, claims: Sequence[Claim], reading: Reading = Reading
     if not owed or run.retries or not run.last or not run.last.passes_checks or run.last.is_refused:
         return
     is_new = not any(iteration.passes_checks for iteration in run.iterations[:-1])
-    is_new = is_new and not any(sighted(claim, run, reading) for claim in claims)
+    is_new = is_new and not any(find_claim(claim, run, reading) for claim in claims)
     if not green_is_enough and not is_new:
         return
     way_out = "with --until checks, green checks suffice"
@@ -127,6 +124,11 @@ def claim_reminder(run: Run, claims: Sequence[Claim], reading: Reading = Reading
         about="claim",
         notice=f"every check passes, but the agent did not {owed.deed}: it is reminded; {way_out}" if is_new else "",
     )
+
+
+def _refuse_wording(marker: str, found: FoundMarker, when: str) -> Opinions:
+    yield Note(wording_message(marker, found.words, found.doubt, when), about="wording")
+    yield Refusal(marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
 
 
 UNSTARTABLE = (126, 127)  # exit codes of a shell that cannot execute, or cannot find, the command
@@ -157,16 +159,14 @@ def _cannot_start(check: Check) -> str:
 @configured
 def blocked(run: Run, word: str, reading: Reading = Reading()) -> Opinions:
     """End the run if the agent reports that it cannot continue. After a resume it has to report that again."""
-    seen = claiming.blocked(word, run.recent[-1].turn, reading) if run.recent and not run.retries else None
+    seen = find_blocked(word, run.recent[-1].turn, reading) if run.recent and not run.retries else None
     if seen is None:
         return
     found, why = seen
     if not found.doubt:
         yield Stop(Outcome.BLOCKED, why or "the agent said that it cannot continue, but not why")
         return
-    marker = f"<response>{word}: why</response>"
-    yield Note(blocked_message(marker, found.words, found.doubt), about="wording")
-    yield Refusal(marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
+    yield from _refuse_wording(f"<response>{word}: why</response>", found, "If you cannot continue")
 
 
 def _why_done(claim: Claim, run: Run) -> str:
@@ -225,7 +225,7 @@ def claimed_in_a_row(
     said = 0
     for last in reversed(run.iterations):
         then = replace(run, iterations=run.iterations[: last.number])
-        if not any((found := sighted(claim, then, reading)) and not found.doubt for claim in claims):
+        if not any((found := find_claim(claim, then, reading)) and not found.doubt for claim in claims):
             break
         said += 1
         if said == times or tree_files(last.tree) != tree_files(run.tree_before(last.number)):
@@ -433,11 +433,11 @@ def _what_was_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> st
     last = run.last
     if last is not None and last.turn.failure:
         return f": the last turn failed: {last.turn.failure.reason}"
-    seen = [found for claim in claims if (found := sighted(claim, run, reading))]
+    seen = [found for claim in claims if (found := find_claim(claim, run, reading))]
     if not owed or last is None or not last.is_green or any(not found.doubt for found in seen):
         return ""
     lacking = (
-        f'what the agent wrote ("{seen[0].words}") is no claim: {seen[0].doubt}'
+        f'what the agent wrote ("{seen[0].words}") does not count: {seen[0].doubt}'
         if seen
         else f"the agent did not {owed}"
     )

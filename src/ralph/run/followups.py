@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.claims import Claim, Reading, stated
+from ralph.core.claims import Claim, Reading, makes_claim
 from ralph.core.model import Iteration, Note, Opinion, Outcome, Rule, Run, Stop, Usage
 from ralph.core.prompts import commit_message, own_words, section
 from ralph.core.text import clean, head, listed
@@ -361,7 +361,7 @@ def carry_notes(notes: list[str]) -> Rule:
 def parse_note(answer: str, claims: Iterable[Claim] = ()) -> str:
     """Return the one sentence that the agent was asked for; "" if the answer is something else, or another claim."""
     lines = [line for line in answer.splitlines() if line.strip(" `~")]
-    is_claim = any(stated(claim, answer, Reading(verified=True)) for claim in claims)
+    is_claim = any(makes_claim(claim, answer, Reading(verified=True)) for claim in claims)
     is_word = answer.isascii() and len(answer.split()) < 3
     return lines[0] if len(lines) == 1 and not is_claim and not is_word else ""
 

@@ -1,8 +1,4 @@
-"""Read the journal of a run, live or as a whole.
-
-A live view reads the end of the journal first, so that there is something to show at once, and the events that count
-from the start in small steps.
-"""
+"""Read the journal of a run, live or as a whole."""
 
 import os
 import time
@@ -25,106 +21,68 @@ from ralph.store.register import Listed, runs_in
 
 TreePair = tuple[str, str]
 Known = TypeVar("Known")
-RECENT = 1 << 19  # bytes before the end of a journal in which a live view shows everything
-LONGEST_LOOK = 0.02  # seconds
+RECENT = 1 << 19  # bytes before the end of a journal in which a live view shows every event
 # Most lines of a large journal change nothing in the history, and are not decoded.
 _UNCOUNTED = tuple(b'{"type":"%s"' % e.NAMES[kind].encode() for kind in UNCOUNTED)
-_REMARK, _FOR_DEBUGGING = b'{"type":"%s"' % e.NAMES[e.Notice].encode(), b'"level":"debug"}}'
+_NOTICE, _DEBUG = b'{"type":"%s"' % e.NAMES[e.Notice].encode(), b'"level":"debug"}}'
 _BEGINNING = b'{"type":"%s"' % e.NAMES[e.IterationStarted].encode()
 
 
 class News(Struct, frozen=True):
-    """An event, its entry, and the length of its line in bytes."""
+    """An event and its entry. `is_recent`: a live view shows it."""
 
     event: e.Event
     entry: Entry
-    size: int
+    is_recent: bool = True
 
 
 class Feed:
-    """One growing journal. `left_out` are the bytes that are too far from the end to be shown."""
+    """A growing journal. Far from its end, only the events that change a run's history are decoded.
 
-    def __init__(self, path: Path, near: JournalReader, far: JournalReader) -> None:
-        self._path, self._near, self._far = path, near, far
-        self.left_out = self._near.position
-        self._looked, self._remark_news = self._near.lines(), self._far.lines()
-        self._has_more = False
-        self.is_behind = True
+    `left_out`: the last `read` skipped other events.
+    """
+
+    def __init__(self, path: Path, reader: JournalReader) -> None:
+        self._path, self._reader = path, reader
+        self.left_out = False
 
     @classmethod
     def open(cls, path: Path) -> "Feed":
-        return cls(path, JournalReader.open(path, RECENT), JournalReader.open(path))
+        return cls(path, JournalReader.open(path))
 
     @property
     def is_replaced(self) -> bool:
         """Whether the journal was removed and written again."""
         try:
-            return os.stat(self._path).st_ino != self._near.stat.st_ino
+            return os.stat(self._path).st_ino != self._reader.stat.st_ino
         except OSError as error:
             raise unreadable(self._path, error) from None
 
-    @property
-    def has_grown(self) -> bool:
-        return self._has_more or self._near.stat.st_size > self._near.position
-
-    @property
-    def size(self) -> int:
-        return self._near.stat.st_size
-
-    @property
-    def progress(self) -> float:
-        """Which share of the journal has been counted, from 0 to 1."""
-        return min(self._far.position / max(self._far.stat.st_size, 1), 1.0) if self.is_behind else 1.0
-
-    def look(self, longest: float = LONGEST_LOOK) -> list[News]:
-        """Return what is new at the end, or as much as can be read in `longest` seconds: the rest comes next time. If
-        much has been appended since the last call, only its end is returned."""
-        until, found = time.monotonic() + longest, []
-        if self._near.stat.st_size - self._near.position > 2 * RECENT:
-            self.reopen_end()
-        for line in self._looked:
-            if news := _news(line):
+    def read(self) -> list[News]:
+        """Return what was appended since the last call."""
+        recent_from = self._reader.stat.st_size - RECENT
+        self.left_out, found = False, []
+        for line in self._reader.lines():
+            is_recent = self._reader.position > recent_from
+            self.left_out |= not is_recent
+            if news := _news(line, is_recent) if is_recent else _counted_news(line):
                 found.append(news)
-            if time.monotonic() > until:
-                self._has_more = True
-                return found
-        self._looked, self._has_more = self._near.lines(), False
-        return found
-
-    def reopen_end(self) -> None:
-        """Begin to look at the end of the journal again, as when it was opened."""
-        near = JournalReader.open(self._path, RECENT)
-        self._near.close()
-        self._near = near
-        self._looked, self.left_out = self._near.lines(), self._near.position
-
-    def count(self, longest: float = LONGEST_LOOK) -> list[News]:
-        """Return what counts, in order from the start; if that takes longer, the feed `is_behind`."""
-        until, found = time.monotonic() + longest, []
-        for number, line in enumerate(self._remark_news):
-            if news := _remark_news(line):
-                found.append(news)
-            if not number & 63 and time.monotonic() > until:
-                self.is_behind = True
-                return found
-        self._remark_news = self._far.lines()
-        self.is_behind = False
         return found
 
     def close(self) -> None:
-        self._near.close()
-        self._far.close()
+        self._reader.close()
 
 
-def _news(line: bytes) -> News | None:
+def _news(line: bytes, is_recent: bool = True) -> News | None:
     entry = decode_entry(line)
     event = entry.event() if entry else None
-    return News(event, entry, len(line)) if entry and event is not None else None
+    return News(event, entry, is_recent) if entry and event is not None else None
 
 
-def _remark_news(line: bytes) -> News | None:
-    is_remark = line.startswith(_REMARK) and line.rstrip().endswith(_FOR_DEBUGGING)  # one in every turn
-    return None if is_remark or line.startswith(_UNCOUNTED) else _news(line)
+def _counted_news(line: bytes) -> News | None:
+    """Return None for an event that changes nothing in the history, without decoding it."""
+    is_debug = line.startswith(_NOTICE) and line.rstrip().endswith(_DEBUG)  # one in every turn
+    return None if is_debug or line.startswith(_UNCOUNTED) else _news(line, is_recent=False)
 
 
 def entries_of(path: Path, number: int) -> Iterator[News]:
@@ -150,7 +108,7 @@ def history_of(folder: RunFolder, state: str = "", now: float = 0.0, then: Seque
     and `then` are events that are not written yet."""
     fold, news = Fold(folder.id), None
     with JournalReader.open(folder.journal) as reader:
-        for news in filter(None, map(_remark_news, reader.lines())):
+        for news in filter(None, map(_counted_news, reader.lines())):
             fold.add(news.event, news.entry.at)
     for event in then:
         fold.add(event, time.time())

@@ -19,7 +19,7 @@ STOPPED_BY_PERSON = ("SIGINT", "SIGTERM", "SIGHUP", STOP_REQUEST)
 
 Successes = Mapping[tuple[str, str], float]
 """When the latest run that was done began, by workspace and goal."""
-_NONE: Successes = {}
+NO_SUCCESSES: Successes = {}
 
 
 class RunNow(RunSummary, omit_defaults=False, kw_only=True):
@@ -72,7 +72,7 @@ def latest_successes(known: Iterable[Listed]) -> dict[tuple[str, str], float]:
     return found
 
 
-def run_now(run: Listed, now: float, mail: Mail | None = None, successes: Successes = _NONE) -> RunNow:
+def run_now(run: Listed, now: float, mail: Mail | None = None, successes: Successes = NO_SUCCESSES) -> RunNow:
     """Return a run as it is now. The mailbox is read only if the run is alive and its `mail` isn't given."""
     facts = run.facts
     if mail is None:

@@ -174,7 +174,7 @@ class RalphApp(App[list[str]]):
         def read() -> None:
             nonlocal lines
             if self._watched:
-                lines = self._watched.resize(columns)
+                lines = self._watched.open(columns)
             elif self.state.chosen:
                 watched = ShownRun(self.state.run, self.style)
                 lines = watched.open(columns)
@@ -185,9 +185,8 @@ class RalphApp(App[list[str]]):
 
     def read_journal(self) -> None:
         """Show what is new in the journal of the chosen run."""
-        watched = self._watched
-        if watched and self._attempt(lambda: self._read(watched)) and watched.is_behind:
-            self.call_later(self.read_journal)  # after the keys that were pressed in between
+        if watched := self._watched:
+            self._attempt(lambda: self._read(watched))
 
     def _read(self, watched: ShownRun) -> None:
         lines = watched.read_new()

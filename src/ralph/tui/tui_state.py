@@ -306,12 +306,6 @@ class ShownRun:
         self.close()
         self._feed = Feed.open(self._journal)
         self.fold = Fold(self.run)
-        return self.resize(columns)
-
-    def resize(self, columns: int) -> list[str]:
-        """Return the latest lines again, for another width."""
-        assert self._feed
-        self._feed.reopen_end()
         self._columns, self._lines = columns, EventLines(self._style, announces=False, columns=columns)
         self._lines.fold.history.run = self.run
         lines = self.read_new() or []
@@ -319,19 +313,16 @@ class ShownRun:
             lines.insert(0, self._style.paint("dim", f"{self._style.marks.more} earlier events: see `ralph logs`"))
         return lines
 
-    @property
-    def is_behind(self) -> bool:
-        return self._feed is not None and (self._feed.is_behind or self._feed.has_grown)
-
     def read_new(self) -> list[str] | None:
         """Read what is new and return its lines; None if nothing is new."""
         assert self._feed
         if self._feed.is_replaced:
             return self.open(self._columns)
-        counted, news = self._feed.count(), self._feed.look()
-        for one in counted:
+        news = self._feed.read()
+        for one in news:
             self.fold.add(one.event, one.entry.at)
-        return stream_lines(self._lines, ((one.event, one.entry.at) for one in news)) if counted or news else None
+        recent = ((one.event, one.entry.at) for one in news if one.is_recent)
+        return stream_lines(self._lines, recent) if news else None
 
     def close(self) -> None:
         if self._feed:

@@ -137,7 +137,7 @@ def _dismiss(run: Listed, form: FormFields, register: Register) -> str:
 
 
 def _dismiss_all(register: Register, _: str, form: FormFields) -> Done:
-    ended = [one.run for one in register.survey().runs if one.needs_a_person and not one.run.is_alive]
+    ended = [one.run for one in register.survey(0.0).runs if one.present.needs_you and not one.run.is_alive]
     for run in ended:
         control.dismiss(run)
     return Done("", f"{plural(len(ended), 'run')} dismissed")

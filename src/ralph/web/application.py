@@ -30,11 +30,10 @@ from ralph.web import actions
 from ralph.web.access import LEVELS, Access, BrowserSession, Level, RequestRefused, require_level
 from ralph.web.board_page import board, enter_page, new_page
 from ralph.web.iteration_pages import diff_page, iteration_page, report_page, text_page
-from ralph.web.live import Hub, Subscriber, open_topic, topic_name
+from ralph.web.live import Hub, Subscriber, open_topic, run_in_thread, topic_name
 from ralph.web.pieces import Frame, message_page
 from ralph.web.run_page import run_page
-from ralph.web.threads import run_in_thread
-from ralph.web.watching import Register, WatchedRuns, look_at, view_of
+from ralph.web.watching import Register, look_at
 from ralph.web.work_page import work_page, work_report_page
 
 MAX_FIELDS = 50  # of a form or a query
@@ -67,8 +66,7 @@ class WebApp:
 
     def __init__(self, access: Access, folder: ServerFolder, register: Register, remember: bool = False) -> None:
         self._access, self._folder, self._register, self._remember = access, folder, register, remember
-        self._watching = WatchedRuns(register)
-        self.hub = Hub(partial(open_topic, base=access.base, register=register, watching=self._watching))
+        self.hub = Hub(partial(open_topic, base=access.base, register=register))
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._pages: list[tuple[re.Pattern[str], Callable[..., Response]]] = [
             (re.compile(pattern), page)
@@ -169,7 +167,7 @@ class WebApp:
         return self.hub.subscribe(subscriber)
 
     def _board(self, visit: Visit) -> Response:
-        return board(self._register.survey(), visit.frame)
+        return board(self._register.survey(time.time()), visit.frame)
 
     def _new(self, visit: Visit) -> Response:
         require_level(Level.START, visit.session)
@@ -179,14 +177,14 @@ class WebApp:
         listed = self._register.find(run)
         if listed.facts.kind == "work":
             return work_page(self._register.work(look_at(listed, time.time())), visit.frame)
-        watched = self._watching.of(run)
-        watched.look_at_all(0.15)  # seconds; more of a long journal follows by the stream
+        watched = self._register.watch(run)
+        watched.wait_for_files(0.15)
         with watched.lock:
-            return run_page(view_of(watched), visit.frame)
+            return run_page(self._register.view(watched), visit.frame)
 
     def _iteration(self, visit: Visit, run: str, number: str) -> Response:
-        watched = self._watching.of(run)
-        watched.look_at_all(30.0)
+        watched = self._register.watch(run)
+        watched.wait_for_files(8.0)
         chapter = next((one for one in watched.history().iterations if one.number == int(number)), None)
         if chapter is None:
             raise RequestRefused(404, f"this run has no iteration {number}")
@@ -204,8 +202,8 @@ class WebApp:
         if listed.facts.kind == "work":
             work = self._register.work(look_at(listed, time.time()))
             return work_report_page(work, task_evidence(listed, work.history, os.environ), visit.frame)
-        watched = self._watching.of(run)
-        watched.look_at_all(8.0)
+        watched = self._register.watch(run)
+        watched.wait_for_files(8.0)
         evidence = evidence_of(watched.run.folder, watched.history(), os.environ)  # asks git: not under the lock
         with watched.lock:
             return report_page(watched.run, watched.history(), evidence, visit.frame)

@@ -28,7 +28,7 @@ from ralph.web.pieces import (
     shorten_paths,
     text_area,
 )
-from ralph.web.watching import RunSeen, Survey
+from ralph.web.watching import RunSeen, Survey, limits_of
 
 CARDS_SHOWN, NEEDS_SHOWN = 24, 8  # per column; the rest is collapsed
 NOTHING_RUNNING, NO_RUNS = "No run is running.", "No runs yet: start one with `ralph loop` in a terminal."
@@ -67,10 +67,10 @@ class BoardColumn(Struct, frozen=True):
 def columns(survey: Survey) -> list[BoardColumn]:
     """Sort the runs into columns. In "Needs you", questions come first, then paused runs, then failed ones."""
     seen = survey.runs
-    needing = [one for one in seen if one.needs_a_person]
-    needing.sort(key=lambda one: (not one.questions, not one.run.is_alive, -one.run.facts.changed))
-    running = [one for one in seen if one.run.is_alive and not one.needs_a_person]
-    ended = [one for one in seen if not one.run.is_alive and not one.needs_a_person]
+    needing = [one for one in seen if one.present.needs_you]
+    needing.sort(key=lambda one: (not one.mail.questions, not one.run.is_alive, -one.run.facts.changed))
+    running = [one for one in seen if one.run.is_alive and not one.present.needs_you]
+    ended = [one for one in seen if not one.run.is_alive and not one.present.needs_you]
     parked = [one for one in _tasks(survey) if one.state == "parked"]
     queued = [one for one in _tasks(survey) if one.state in QUEUED]
     return [
@@ -89,7 +89,7 @@ def _tasks(survey: Survey) -> Iterator[TaskCard]:
 
 
 def board(survey: Survey, frame: Frame) -> HTMLResponse:
-    has_form = frame.may_steer and any(one.questions for one in survey.runs)
+    has_form = frame.may_steer and any(one.mail.questions for one in survey.runs)
     parts = pieces(survey, frame)
     made = columns(survey)
     shown = [parts[column.id] for column in made]
@@ -164,21 +164,21 @@ def card(seen: RunSeen, frame: Frame) -> Html:
         "p.first", state_badge(seen), None if run.is_copy else place, element("span.mono.soft.nick", nickname(run.id))
     )
     said = f"iteration {present.iteration}" + (f" of {present.max_iterations}" if present.max_iterations else "")
-    if seen.is_work:
+    if run.facts.kind == "work":
         said = f"{present.checks_passed} of {plural(present.checks, 'task')} merged"
     way = element("p.way", bars(seen), element("span.soft", said))
     goal = element("h3", element("a.cover", short(present.goal, 220) or run.id, href=frame.run(run.id)))
     asked = answer_forms(seen, frame, 1)
-    acts = _card_buttons(seen, frame) if not run.is_alive and seen.needs_a_person else []
-    is_good = state_of(seen.state).tone == "good"
-    tone = "" if not seen.needs_a_person else "warn" if run.is_alive or is_good else "bad"
+    acts = _card_buttons(seen, frame) if not run.is_alive and seen.present.needs_you else []
+    is_good = state_of(seen.present.state).tone == "good"
+    tone = "" if not seen.present.needs_you else "warn" if run.is_alive or is_good else "bad"
     shown = [first, goal, way, _facts(seen), _now(seen), asked, element("p.acts", acts) if acts else None]
     return element("li", *shown, class_=f"card one-run {tone}".strip())
 
 
 def _card_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
     run, made = seen.run.id, []
-    if seen.present.mergeable and seen.state == "done" and frame.may_start:
+    if seen.present.mergeable and seen.present.state == "done" and frame.may_start:
         made.append(form(frame.run(run, "accept"), button("Accept", "primary")))
     if frame.may_steer:
         made.append(form(frame.run(run, "dismiss"), button("Dismiss")))
@@ -186,9 +186,11 @@ def _card_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
 
 
 def state_badge(seen: RunSeen) -> Html:
-    if not seen.present.verified:
+    present = seen.present
+    if not present.verified:
         return badge("unverified", "done (unverified)")
-    return badge(seen.state, f"{seen.state}, pausing" if seen.present.pausing and seen.state == "running" else "")
+    is_pausing = present.pausing and present.state == "running"
+    return badge(present.state, "running, pausing" if is_pausing else "")
 
 
 def bars(seen: RunSeen) -> Html | None:
@@ -210,14 +212,14 @@ def bars(seen: RunSeen) -> Html | None:
 
 
 def _facts(seen: RunSeen) -> Html:
-    run, present, limits = seen.run, seen.present, seen.limits
+    run, present = seen.run, seen.present
     facts = []
-    if present.checks and not seen.is_work:
+    if present.checks and run.facts.kind != "work":
         tone = "good-text" if present.checks_passed == present.checks else "bad-text"
         facts.append(element("span", f"{present.checks_passed}/{present.checks} checks", class_=tone))
     if present.cost_usd is not None:
-        cap = f" of {money(limits.max_cost)}" if limits.max_cost and run.is_alive else ""
-        facts.append(element("span", money(present.cost_usd) + cap))
+        cap = limits_of(run).max_cost if run.is_alive else None
+        facts.append(element("span", money(present.cost_usd) + (f" of {money(cap)}" if cap else "")))
     if run.is_alive:
         facts.append(clock(run.facts.began, seen.now, ""))
     else:
@@ -236,9 +238,9 @@ def _now(seen: RunSeen) -> Html | None:
     if present.until:
         until = moment(present.until, present.until - seen.now)
         return element("p.now", f"{short(present.reason, 120)}, until {until}")
-    if seen.state == "paused":
+    if seen.present.state == "paused":
         return element("p.now", "Paused until you resume it.")
-    if present.doing and seen.state == "running":
+    if present.doing and seen.present.state == "running":
         doing = element("code.cut", shorten_paths(short(present.doing, 200), present.workspace))
         return element("p.now", doing, clock(present.since, seen.now))
     return None
@@ -246,19 +248,20 @@ def _now(seen: RunSeen) -> Html | None:
 
 def answer_forms(seen: RunSeen, frame: Frame, limit: int) -> list[Html]:
     """Return a form for each open question; only the question if the reader may not steer."""
-    if not frame.may_steer:
-        return [element("p", element("b", "Question: "), prose(one_line(q.text, 2000))) for q in seen.questions[:limit]]
-    made = []
-    for question in seen.questions[:limit]:
+    made, name = [], nickname(seen.run.id)
+    for question in seen.mail.questions[:limit]:
+        text = (element("b", "Question: "), prose(one_line(question.text, 2000)))
+        if not frame.may_steer:
+            made.append(element("p", text))
+            continue
         skip = button("Continue without an answer", name="skip", value="1", formnovalidate=True)
-        name = nickname(seen.run.id)
         box = text_area(f"Answer {name}", f"answer-{question.id}", 2, required=True, placeholder=f"Answer {name}…")
         made.append(
             form(
                 frame.run(seen.run.id, "answer"),
-                element("p.question", element("b", "Question: "), prose(one_line(question.text, 2000))),
+                element("p.question", text),
                 box,
-                element("p.acts", button("Answer", "primary"), skip if seen.can_skip else None),
+                element("p.acts", button("Answer", "primary"), skip if seen.run.state == "asking" else None),
                 class_="answer",
                 hidden={"question": question.id},
             )

@@ -13,25 +13,25 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
+from anyio import to_thread
 from msgspec import Struct, field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ralph.errors import UserError
-from ralph.history.overview import is_dismissed, is_mergeable
 from ralph.show.plots import Html
 from ralph.store.register import run_at
 from ralph.web import board_page, run_page, work_page
 from ralph.web.access import LEVELS, RequestRefused
 from ralph.web.pieces import Frame, fingerprint
-from ralph.web.threads import run_in_thread
-from ralph.web.watching import Register, WatchedRun, WatchedRuns, look_at, mail_of, view_of
+from ralph.web.watching import Register, WatchedRun, look_at
 
+run_in_thread = partial(to_thread.run_sync, abandon_on_cancel=True)
+"""Runs a blocking function (disk, git, rendering). Ctrl-C does not wait for it."""
 MAX_STREAMS = 256
 STREAMS_PER_BROWSER = 4  # a browser opens at most six connections to one host
 MAX_PENDING = 1 << 20  # bytes
-TICK, LONGEST_PAUSE = 0.05, 1.0  # seconds
-SILENT_AFTER, SILENT_PAUSE = 3.0, 0.1  # seconds; the journal of a silent run is checked less often
+TICK, LONGEST_PAUSE = 0.1, 1.0  # seconds
 GROWTH_INTERVAL = 5.0  # seconds after which the bars of running tasks are drawn again
 KEEPALIVE_INTERVAL = 15.0  # seconds; proxies close connections that stay silent
 RETRY = b"retry: 2000\n\n"
@@ -185,42 +185,38 @@ def topic_name(level: str, run: str = "") -> str:
     return f"{level}/{run}"
 
 
-def open_topic(name: str, base: str, register: Register, watching: WatchedRuns) -> "Topic":
+def open_topic(name: str, base: str, register: Register) -> "Topic":
     level, _, run = name.partition("/")
-    page_frame = Frame(base, LEVELS[level])
+    frame = Frame(base, LEVELS[level])
     if not run:
-        return Topic(partial(_look_at_board, register, page_frame))
+        return Topic(partial(_look_at_board, register, frame))
     if register.find(run).facts.kind == "work":
-        return Topic(partial(_look_at_backlog, register, run, page_frame))
-    return RunTopic(watching.of(run), page_frame)
+        return Topic(partial(_look_at_backlog, register, run, frame))
+    return RunTopic(register.watch(run), register, frame)
 
 
 TopicLook = tuple[object, Callable[[], Mapping[str, Html]]]
-"""What a page depends on, and how to render its parts if that changed."""
+"""What a page depends on except for the time, and how to render its parts now."""
 
 
-def _look_at_board(register: Register, page_frame: Frame) -> TopicLook:
-    glance = register.glance()
-    return glance, lambda: board_page.pieces(register.survey(glance), page_frame)
+def _look_at_board(register: Register, frame: Frame) -> TopicLook:
+    return register.survey(0.0), lambda: board_page.pieces(register.survey(time.time()), frame)
 
 
-def _look_at_backlog(register: Register, run: str, page_frame: Frame) -> TopicLook:
-    work = register.work(look_at(register.find(run), time.time()))
-    command = work.command.result if work.command else ""
-    growth = time.time() // GROWTH_INTERVAL if work.seen.run.is_alive else 0
-    known = work.seen.run, work.seen.mail, work.history.last, work.loops, is_dismissed(work.seen.run), command, growth
-    return known, partial(work_page.pieces, work, page_frame)
+def _look_at_backlog(register: Register, run_id: str, frame: Frame) -> TopicLook:
+    run = register.find(run_id)
+    growth = time.time() // GROWTH_INTERVAL if run.is_alive else 0
+    known = register.work(look_at(run, 0.0)), register.command_result(run_id), growth
+    return known, lambda: work_page.pieces(register.work(look_at(run, time.time())), frame)
 
 
-def _look_at_run(watched: WatchedRun, page_frame: Frame) -> TopicLook:
+def _look_at_run(watched: WatchedRun, register: Register, frame: Frame) -> TopicLook:
     run = run_at(watched.run.place)
     if run is None:
         raise UserError(f"run {watched.run.id} was removed")
     watched.run = run
-    command = watched.command.result if watched.command else ""
-    open_now = is_mergeable(run), is_dismissed(run), command
-    known = run, mail_of(run), watched.stream.seq, watched.progress, watched.files_version, open_now
-    return known, lambda: run_page.pieces(view_of(watched), page_frame)
+    known = look_at(run, 0.0), watched.stream.seq, watched.files_version, register.command_result(run.id)
+    return known, lambda: run_page.pieces(register.view(watched), frame)
 
 
 class Topic:
@@ -232,8 +228,8 @@ class Topic:
         self._look = look
         self._next_look = 0.0
         self._known: object = None
-        self._parts: dict[str, Html] = {}
-        self._sent: dict[str, int] = {}
+        self._parts: Mapping[str, Html] = {}
+        self._sent: dict[str, int] = {}  # fingerprints
 
     @property
     def pause(self) -> float:
@@ -241,7 +237,7 @@ class Topic:
         return min(max(self._next_look - time.monotonic(), TICK), LONGEST_PAUSE)
 
     def news(self) -> bytes:
-        """Return what changed since the last call, for all subscribers. Raise `UserError` if the page is gone."""
+        """Return what changed since the last call, for all subscribers. Raise `UserError` if they must reload."""
         return format_event(0, self._changed_parts())
 
     def since(self, after: int, has: int) -> bytes:
@@ -258,14 +254,12 @@ class Topic:
         known, render = self._look()
         is_same = known == self._known  # only time has passed
         if not is_same:
-            self._known, self._parts = known, dict(render())
+            self._known, self._parts = known, render()
         self._next_look = now + max(self.interval, 20 * (time.monotonic() - now))
         if is_same:
             return ""
-        prints = {name: fingerprint({name: html}) for name, html in self._parts.items()}
-        changed = [html for name, html in self._parts.items() if self._sent and self._sent.get(name) != prints[name]]
-        self._sent = prints
-        return "".join(changed)
+        before, self._sent = self._sent, {name: fingerprint({name: html}) for name, html in self._parts.items()}
+        return "".join(html for name, html in self._parts.items() if before and before.get(name) != self._sent[name])
 
     def _parts_unless(self, has: int) -> str:
         return "" if has == fingerprint(self._parts) else "".join(self._parts.values())
@@ -276,30 +270,22 @@ class RunTopic(Topic):
 
     interval = 0.5
 
-    def __init__(self, watched: WatchedRun, page_frame: Frame) -> None:
-        super().__init__(partial(_look_at_run, watched, page_frame))
+    def __init__(self, watched: WatchedRun, register: Register, frame: Frame) -> None:
+        super().__init__(partial(_look_at_run, watched, register, frame))
         self._watched = watched
         self._stream, self._seq = watched.stream, watched.stream.seq
-        self._grew_at = time.monotonic()
 
     @property
     def pause(self) -> float:
-        if self._watched.progress < 1:
-            return TICK
-        if not self._watched.run.is_alive:
-            return super().pause
-        return TICK if time.monotonic() - self._grew_at < SILENT_AFTER else SILENT_PAUSE
+        return TICK if self._watched.run.is_alive else super().pause
 
     def news(self) -> bytes:
-        self._watched.look()
+        self._watched.read_new()
         with self._watched.lock:
-            stream = self._watched.stream
-            if stream is not self._stream:
-                raise UserError(f"run {self._watched.run.id} starts again")  # viewers reload the page
-            html = stream.since(self._seq) if stream.seq != self._seq else ""
-            if html:
-                self._grew_at = time.monotonic()
-            self._seq = stream.seq
+            if self._watched.stream is not self._stream:
+                raise UserError(f"the page of run {self._watched.run.id} lacks events")
+            html = self._stream.since(self._seq)
+            self._seq = self._stream.seq
             return format_event(self._seq, html + self._changed_parts())
 
     def since(self, after: int, has: int) -> bytes:

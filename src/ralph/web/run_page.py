@@ -29,7 +29,7 @@ from ralph.web.pieces import (
     shorten_paths,
     text_area,
 )
-from ralph.web.watching import RunningCommand, RunSeen, View
+from ralph.web.watching import RunningCommand, RunSeen, View, limits_of
 
 MAX_FILES = 12
 MAX_TODO = 40
@@ -52,7 +52,6 @@ def run_page(view: View, frame: Frame) -> HTMLResponse:
         parts["number"],
         parts["proof"],
         parts["exams"],
-        parts["reading"],
         element("div.columns", story, beside),
     )
     return frame.page(
@@ -68,7 +67,7 @@ def run_page(view: View, frame: Frame) -> HTMLResponse:
 
 
 def title(seen: RunSeen) -> str:
-    return f"{nickname(seen.run.id)} {seen.state} · {short(seen.present.goal, 60)}"
+    return f"{nickname(seen.run.id)} {seen.present.state} · {short(seen.present.goal, 60)}"
 
 
 def pieces(view: View, frame: Frame) -> dict[str, Html]:
@@ -83,7 +82,6 @@ def pieces(view: View, frame: Frame) -> dict[str, Html]:
         "proof": _proof(view),
         "exams": _exams(view, frame),
         "steer": _steer(view, frame),
-        "reading": _reading(view),
         "todo": _todo(view),
         "meters": _meters(view),
         "score": score(view, frame),
@@ -114,9 +112,9 @@ def _facts(view: View) -> Html:
 def _now(seen: RunSeen) -> Html:
     present = seen.present
     if not seen.run.is_alive:
-        return element("p.doing.soft#now", prose(short(why_ended(present) or seen.state, 400)))
-    if seen.can_skip or seen.run.state == "paused":
-        text = "Waiting for your answer." if seen.can_skip else "Paused until you resume it."
+        return element("p.doing.soft#now", prose(short(why_ended(present) or seen.present.state, 400)))
+    if seen.run.state == "asking" or seen.run.state == "paused":
+        text = "Waiting for your answer." if seen.run.state == "asking" else "Paused until you resume it."
         return element("p.doing.soft#now", text)
     if present.until:
         return element("p.doing.soft#now", f"Waiting: {short(present.reason, 200)}")
@@ -147,17 +145,9 @@ def _exams(view: View, frame: Frame) -> Html:
     return shown or element("div#exams")
 
 
-def _reading(view: View) -> Html:
-    """Return the progress of reading a long journal."""
-    if view.progress >= 1:
-        return element("div#reading")
-    text = f"Reading the journal: {view.progress:.0%}. Earlier iterations appear as they are read."
-    return element("p.soft#reading", text)
-
-
 def _meters(view: View) -> Html:
     seen = view.seen
-    present, limits = seen.present, seen.limits
+    present, limits = seen.present, limits_of(seen.run)
     made = [meter("Iteration", present.iteration, present.max_iterations)]
     if present.checks:
         tone = "good" if present.checks_passed == present.checks else "bad"
@@ -244,7 +234,7 @@ def ending_buttons(seen: RunSeen, frame: Frame, with_accept: bool = True) -> lis
             made.append(form(frame.run(run, "accept"), button("Accept", "primary")))
         confirm = form(frame.run(run, "discard"), button("Throw its work away", "danger"))
         made.append(element("details.ask", element("summary.btn", "Discard…"), confirm, id=f"discard-{run}"))
-    if seen.needs_a_person and frame.may_steer:
+    if seen.present.needs_you and frame.may_steer:
         made.append(form(frame.run(run, "dismiss"), button("Dismiss")))
     return made
 

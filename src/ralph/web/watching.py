@@ -1,5 +1,4 @@
-"""The runs that viewers look at. The end of a journal is read first, so that there is something to show at once; the
-rest is read in slices, once for all viewers."""
+"""The runs that viewers look at, read once for all of them."""
 
 import os
 import threading
@@ -14,12 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.events import TodoItem
-from ralph.core.model import Question
 from ralph.core.state import RunSummary
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file
-from ralph.history.feed import LONGEST_LOOK, Feed, facts_now, with_files
-from ralph.history.overview import RunNow, Successes, latest_successes, run_now
+from ralph.history.feed import Feed, facts_now, with_files
+from ralph.history.overview import NO_SUCCESSES, RunNow, Successes, latest_successes, run_now
 from ralph.history.run_history import Fold, RunHistory
 from ralph.history.work_history import WorkHistory, work_history
 from ralph.run.launch import Launched
@@ -30,9 +28,22 @@ from ralph.web.access import RequestRefused
 from ralph.web.pieces import RecentPieces
 
 MAX_RUNS = 400  # on the board
-MAX_WATCHED = 16
-NO_MAIL = Mail()
-END_TIMEOUT = 5.0  # seconds for reading the end of a journal, which usually takes a hundredth of one
+MAX_WATCHED = 16  # runs and backlogs whose history stays in memory
+
+
+class RunSeen(Struct, frozen=True, kw_only=True):
+    """One run at one moment. The questions in `mail` are the open ones, also of an ended run: it can be resumed."""
+
+    run: Listed
+    present: RunNow
+    mail: Mail
+    now: float
+
+
+def look_at(run: Listed, now: float, successes: Successes = NO_SUCCESSES) -> RunSeen:
+    """Return the run as it is at that time. Two looks with `now=0` are equal unless something has happened."""
+    mail = Mail() if run.facts.outcome == "done" else Mailbox(run.place).read()
+    return RunSeen(run=run, present=run_now(run, now, mail, successes), mail=mail, now=now)
 
 
 class RunLimits(Struct, frozen=True, rename="camel"):
@@ -42,58 +53,31 @@ class RunLimits(Struct, frozen=True, rename="camel"):
     max_time: float | None = None
 
 
-class RunSeen(Struct, frozen=True, kw_only=True):
-    """One run at one moment."""
-
-    run: Listed
-    present: RunNow
-    mail: Mail
-    limits: RunLimits
-    now: float
-
-    @property
-    def questions(self) -> tuple[Question, ...]:
-        """The open questions. An ended run may have some, because it can be resumed."""
-        return self.mail.questions
-
-    @property
-    def state(self) -> str:
-        return self.present.state
-
-    @property
-    def can_skip(self) -> bool:
-        """Whether the run waits for an answer."""
-        return self.run.state == "asking"
-
-    @property
-    def is_work(self) -> bool:
-        return self.run.facts.kind == "work"
-
-    @property
-    def needs_a_person(self) -> bool:
-        return self.present.needs_you
+class _RunFile(Struct, frozen=True):
+    settings: RunLimits = RunLimits()
 
 
-def look_at(run: Listed, now: float) -> RunSeen:
-    """Return the run as it is now."""
-    return _run_seen(run, mail_of(run), _limits(run.place), now)
-
-
-def _run_seen(run: Listed, mail: Mail, limits: RunLimits, now: float, successes: Successes | None = None) -> RunSeen:
-    return RunSeen(run=run, present=run_now(run, now, mail, successes or {}), mail=mail, limits=limits, now=now)
-
-
-def mail_of(run: Listed) -> Mail:
-    return NO_MAIL if run.facts.outcome == "done" else Mailbox(run.place).read()
+def limits_of(run: Listed) -> RunLimits:
+    try:
+        return msgspec.json.decode(read_file(f"{run.place}/run.json", 1 << 20), type=_RunFile).settings
+    except (OSError, *UNREADABLE):
+        return RunLimits()
 
 
 class WorkSeen(Struct, frozen=True, kw_only=True):
-    """A backlog at one moment; `loops` are the facts of its running tasks, by key."""
+    """A backlog at one moment. `loops` are the summaries of the runs of its running tasks, by task key."""
 
     seen: RunSeen
     history: WorkHistory
     loops: Mapping[str, RunSummary]
     command: "RunningCommand | None" = None
+
+
+class Survey(Struct, frozen=True):
+    """All runs, and the backlogs among them that are running."""
+
+    runs: Sequence[RunSeen]
+    works: Sequence[WorkSeen] = ()
 
 
 class RunningCommand:
@@ -117,29 +101,18 @@ class RunningCommand:
         return self._result
 
 
-class Glance(Struct, frozen=True):
-    """What the board depends on: its runs, those that need a person, and the size of each running backlog's journal."""
-
-    runs: Sequence[tuple[Listed, Mail]]
-    needing: frozenset[str]
-    works: Mapping[str, int]
-    successes: Successes
-
-
-class Survey(Struct, frozen=True):
-    """All runs, and the backlogs among them that are running."""
-
-    runs: Sequence[RunSeen]
-    works: Sequence[WorkSeen] = ()
-
-
 class Register:
-    """The runs that can be viewed: all of this user's, and those in the given workspaces."""
+    """The runs that can be viewed: all of this user's, and those in the given workspaces.
+
+    `commands` are the latest commands about runs that took long, by the id of the run.
+    """
 
     def __init__(self, env: Mapping[str, str] = os.environ, workspaces: Sequence[str] = ()) -> None:
         self.env, self._named = env, workspaces
-        self._works: dict[str, tuple[int, WorkHistory]] = {}
         self.commands: dict[str, RunningCommand] = {}
+        self._works: dict[str, tuple[int, WorkHistory]] = {}  # with the size of the journal
+        self._watched: OrderedDict[str, WatchedRun] = OrderedDict()  # the latest one last
+        self._lock = threading.Lock()
 
     def runs(self) -> list[Listed]:
         """Return all runs, running ones first, then the newest. Runs started by an agent are left out."""
@@ -155,38 +128,64 @@ class Register:
             raise RequestRefused(404, "run not found: it may have been removed")
         return found
 
-    def glance(self) -> Glance:
-        """Return what the board depends on. Ended runs of a recorded backlog are left out: the backlog shows them."""
+    def survey(self, now: float) -> Survey:
+        """Return what the board shows. Ended runs of a recorded backlog are left out: the backlog shows them."""
         listed = self.runs()
-        works = {run.id: run for run in listed if run.facts.kind == "work"}
+        works = {run.id for run in listed if run.facts.kind == "work"}
         shown = [run for run in listed if run.is_alive or run.facts.work not in works][:MAX_RUNS]
-        mails, successes = [(run, mail_of(run)) for run in shown], latest_successes(listed)
-        needing = (run.id for run, mail in mails if run_now(run, 0.0, mail, successes).needs_you)
-        sizes = {run.id: _length(run) for run in works.values() if run.is_alive}
-        return Glance(mails, frozenset(needing), sizes, successes)
-
-    def survey(self, glance: Glance | None = None) -> Survey:
-        """Return what the board shows. Limits are read only for running runs."""
-        now, glance = time.time(), glance or self.glance()
-        limits = {run.id: _limits(run.place) for run, _ in glance.runs if run.is_alive}
-        surveyed = [
-            _run_seen(run, mail, limits.get(run.id, RunLimits()), now, glance.successes) for run, mail in glance.runs
-        ]
-        return Survey(surveyed, [self.work(one) for one in surveyed if one.run.id in glance.works])
+        successes = latest_successes(listed)
+        seen = [look_at(run, now, successes) for run in shown]
+        return Survey(seen, [self.work(one) for one in seen if one.run.id in works and one.run.is_alive])
 
     def work(self, seen: RunSeen) -> WorkSeen:
         """Return a backlog; its journal is read again if it has grown."""
-        run, known = seen.run, self._works.get(seen.run.id)
-        size = _length(run)
-        if known is None or known[0] != size:
+        run = seen.run
+        size = _journal_size(run)
+        known_size, history = self._works.get(run.id, (-1, WorkHistory(run=run.id)))
+        if size != known_size:
             if len(self._works) >= MAX_WATCHED:
                 self._works.clear()
-            known = self._works[run.id] = (size, work_history(run))
+            history = work_history(run)
+            self._works[run.id] = (size, history)
         around = os.path.dirname(run.place)
-        loops = {job.task.key: read_summary(f"{around}/{job.run}") for job in known[1].board.of("working") if job.run}
-        history = replace(known[1], state=run.state)
-        known_loops = {key: facts for key, facts in loops.items() if facts}
-        return WorkSeen(seen=seen, history=history, loops=known_loops, command=self.commands.get(run.id))
+        loops = {job.task.key: read_summary(f"{around}/{job.run}") for job in history.board.of("working") if job.run}
+        return WorkSeen(
+            seen=seen,
+            history=replace(history, state=run.state),
+            loops={key: facts for key, facts in loops.items() if facts},
+            command=self.commands.get(run.id),
+        )
+
+    def watch(self, run_id: str) -> "WatchedRun":
+        """Return a run with its history up to now."""
+        run = self.find(run_id)
+        with self._lock:
+            watched = self._watched.pop(run_id, None)
+            if watched is None:
+                watched = WatchedRun(run)
+                watched.begin()
+            watched.run = run
+            self._watched[run_id] = watched
+            while len(self._watched) > MAX_WATCHED:
+                self._watched.popitem(last=False)
+        watched.read_new()
+        return watched
+
+    def view(self, watched: "WatchedRun") -> "View":
+        """Return what the page of a run shows. Hold the run's lock for this and for rendering it."""
+        history = watched.history()
+        return View(
+            seen=look_at(watched.run, time.time()),
+            history=replace(history, now=facts_now(watched.run, history)) if history.outcome else history,
+            todo=watched.todo,
+            stream=watched.stream.latest(),
+            command=self.commands.get(watched.run.id),
+            seq=watched.stream.seq,
+        )
+
+    def command_result(self, run_id: str) -> str | None:
+        command = self.commands.get(run_id)
+        return command.result if command else ""
 
     def workspaces(self) -> list[str]:
         """Return the folders in which a run may be started."""
@@ -194,78 +193,62 @@ class Register:
         return [place for place in dict.fromkeys(known) if place and os.path.isdir(place)]
 
 
+def _journal_size(run: Listed) -> int:
+    try:
+        return os.stat(f"{run.place}/{JOURNAL}").st_size
+    except OSError:
+        raise UserError(f"run {run.id} is no longer on record") from None
+
+
 class WatchedRun:
-    """One run that viewers look at. Its fields may be read by several threads: hold `lock` while rendering."""
+    """One run with its journal as it grows. Several threads use it: hold `lock` while rendering."""
 
-    def __init__(self, run: Listed, feed: Feed, commands: Mapping[str, RunningCommand]) -> None:
-        self.run, self._commands = run, commands
+    def __init__(self, run: Listed) -> None:
+        self.run = run
         self.lock = threading.RLock()
-        self._reset(feed)
 
-    @classmethod
-    def open(cls, run: Listed, commands: Mapping[str, RunningCommand]) -> "WatchedRun":
-        return cls(run, Feed.open(run.folder.journal), commands)
-
-    @property
-    def command(self) -> RunningCommand | None:
-        """The latest command about this run that took long."""
-        return self._commands.get(self.run.id)
-
-    def _reset(self, feed: Feed) -> None:
-        self._feed = feed
-        self.stream = RecentPieces(self.run.facts.workspace)
+    def begin(self) -> None:
+        """Start with an empty history, at the beginning of the journal."""
+        self._feed = Feed.open(self.run.folder.journal)
         self._fold = Fold(self.run.id)
-        self._finished = -1  # iterations
+        self.stream = RecentPieces(self.run.facts.workspace)
+        self.files_version = 0  # changes when git has told which files changed
+        self._finished = -1  # iterations whose files were asked for
         self._files_thread = threading.Thread()
-        self.files_version = 0
 
     @property
     def todo(self) -> tuple[TodoItem, ...]:
         return self._fold.todo
 
-    @property
-    def progress(self) -> float:
-        """The share of the journal that has been read."""
-        return self._feed.progress
-
     def history(self) -> RunHistory:
         return self._fold.as_of(time.time() if self.run.is_alive else 0.0, self.run.state)
 
-    def look(self, longest: float = LONGEST_LOOK) -> None:
-        """Read the new end of the journal, then a slice of the rest, for at most `longest` seconds each."""
+    def read_new(self) -> None:
+        """Read what was appended to the journal."""
         with self.lock:
             if self._feed.is_replaced:  # an agent deleted it, and it was written again
-                self._reset(Feed.open(self.run.folder.journal))
-            has_grown = self._feed.has_grown
-            if has_grown:
-                self._read_end(longest)
-            if has_grown or self._feed.is_behind:
-                for news in self._feed.count(LONGEST_LOOK):
-                    self._fold.add(news.event, news.entry.at)
-                if not self._feed.is_behind:
-                    self._read_changed_files()
+                replaced = self._feed
+                self.begin()
+                replaced.close()
+            news = self._feed.read()
+            if self._feed.left_out:  # too much was appended to show all of it
+                self.stream = RecentPieces(self.run.facts.workspace)
+            for one in news:
+                self._fold.add(one.event, one.entry.at)
+                if one.is_recent:
+                    self.stream.add(one.entry, one.event)
+            if news:
+                self._read_changed_files()
 
-    def look_at_all(self, longest: float) -> None:
-        """Read the whole journal and what its iterations changed, for about `longest` seconds."""
-        until = time.monotonic() + longest
-        while self._feed.is_behind and time.monotonic() < until:
-            self.look()
+    def wait_for_files(self, timeout: float) -> None:
+        """Wait until git has told which files changed, at most `timeout` seconds."""
         if self._files_thread.is_alive():
-            self._files_thread.join(max(until - time.monotonic(), 0))
-
-    def _read_end(self, longest: float) -> None:
-        left_out, news = self._feed.left_out, self._feed.look(longest)
-        if self._feed.left_out != left_out:  # too much was written to show all of it
-            self.stream = RecentPieces(self.run.facts.workspace)
-        for one in news:
-            if not self.stream.seq:
-                self.stream.begin = one.entry.seq - 1  # earlier events are left out
-            self.stream.add(one.entry, one.event)
+            self._files_thread.join(timeout)
 
     def _read_changed_files(self) -> None:
         """If another iteration has finished, ask git what changed: in a thread, because git may hang."""
         history = self.history()
-        finished = sum(one.is_whole for one in history.iterations)
+        finished = len(history.whole)
         if finished != self._finished:
             self._finished = finished
             run = copy_context().run  # the git command ends with the server
@@ -273,7 +256,7 @@ class WatchedRun:
             self._files_thread.start()
 
     def _ask_git(self, history: RunHistory) -> None:
-        with suppress(UserError):  # the run was removed; the next look reports it
+        with suppress(UserError):  # the run was removed; the next read reports it
             files = with_files(history).files
             with self.lock:
                 self._fold.history.files = files
@@ -281,69 +264,11 @@ class WatchedRun:
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """Everything that the page of a run shows. `progress` is the share of its journal that has been read."""
+    """Everything that the page of a run shows. `seq` is the number of its last event."""
 
     seen: RunSeen
     history: RunHistory
     todo: tuple[TodoItem, ...]
     stream: Sequence[Html]
     command: RunningCommand | None
-    progress: float
     seq: int
-
-
-def view_of(watched: WatchedRun) -> View:
-    """Return what the page shows. Hold the run's lock for this and for rendering it."""
-    return View(
-        seen=look_at(watched.run, time.time()),
-        history=_with_facts(watched.run, watched.history()),
-        command=watched.command,
-        todo=watched.todo,
-        stream=watched.stream.latest(),
-        progress=watched.progress,
-        seq=watched.stream.seq,
-    )
-
-
-def _with_facts(run: Listed, history: RunHistory) -> RunHistory:
-    return replace(history, now=facts_now(run, history)) if history.outcome else history
-
-
-class WatchedRuns:
-    """The runs that were looked at most recently."""
-
-    def __init__(self, register: Register) -> None:
-        self._register = register
-        self._lock = threading.Lock()
-        self._watched: OrderedDict[str, WatchedRun] = OrderedDict()
-
-    def of(self, run_id: str) -> WatchedRun:
-        run = self._register.find(run_id)
-        with self._lock:
-            watched = self._watched.get(run_id)
-            if watched is None:
-                watched = self._watched[run_id] = WatchedRun.open(run, self._register.commands)
-            watched.run = run
-            self._watched.move_to_end(run_id)
-            while len(self._watched) > MAX_WATCHED:
-                self._watched.popitem(last=False)
-        watched.look(END_TIMEOUT)
-        return watched
-
-
-def _length(run: Listed) -> int:
-    try:
-        return os.stat(f"{run.place}/{JOURNAL}").st_size
-    except OSError:
-        raise UserError(f"run {run.id} is no longer on record") from None
-
-
-class _RunFile(Struct, frozen=True):
-    settings: RunLimits = RunLimits()
-
-
-def _limits(place: str) -> RunLimits:
-    try:
-        return msgspec.json.decode(read_file(f"{place}/run.json", 1 << 20), type=_RunFile).settings
-    except (OSError, *UNREADABLE):
-        return RunLimits()

@@ -104,7 +104,7 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
     if merge:
         text = element("span", "What is finished waits to be merged: ", element("code", merge))
         made.append(element("li", text))
-    if work.seen.needs_a_person and not work.seen.run.is_alive and frame.may_steer:
+    if work.seen.present.needs_you and not work.seen.run.is_alive and frame.may_steer:
         made.append(element("li", form(frame.run(work.seen.run.id, "dismiss"), button("Dismiss"))))
     card = element("div.card.attention", element("h2", "What needs you"), element("ul", made)) if made else None
     return element("div#attention", command_result(work.command), card)

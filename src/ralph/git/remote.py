@@ -2,15 +2,16 @@
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.files import acquire_lock, read_given, remove_tree
+from ralph.files import locked, read_given, remove_tree
 from ralph.git.client import Git, GitResult, GitTimeout, git_error
 from ralph.git.locks import FETCH_RACE, REMOTE_AWAY, STALE_PACKED_REFS
 
@@ -53,7 +54,7 @@ class Remote(Struct, frozen=True):
         away = replace(REMOTE_AWAY, timeout=max(timeout, FETCH_RACE.timeout))
         began = time.monotonic()
         for is_last in away.tries():
-            with _fetch_lock(git):
+            with locked(Path(git.common_dir), git.time_left):
                 result = _run(git, "fetch", "-q", *FETCH_OPTIONS, self.name, *specs)
             if not result.code:
                 return
@@ -135,17 +136,6 @@ def _remove_half_made_worktrees(git: Git) -> None:
         with suppress(OSError):
             if time.time() - os.stat(head).st_mtime > STALE_PACKED_REFS and not read_given(head, 100).strip(b"0\n"):
                 remove_tree(os.path.join(folder, name))
-
-
-@contextmanager
-def _fetch_lock(git: Git) -> Iterator[None]:
-    path = os.path.join(git.common_dir, "ralph-fetch.lock")
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        acquire_lock(lock, path, left=git.time_left)
-        yield
-    finally:
-        os.close(lock)
 
 
 def push_refusal(result: GitResult) -> str:

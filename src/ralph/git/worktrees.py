@@ -16,15 +16,7 @@ from msgspec.structs import replace
 from ralph.core.events import NAMES, RunStarted
 from ralph.core.text import head
 from ralph.errors import UserError
-from ralph.files import (
-    acquire_lock,
-    open_file,
-    read_given,
-    remove_tree,
-    replace_file,
-    state_folder,
-    temporary_folder,
-)
+from ralph.files import locked, read_given, remove_tree, replace_file, state_folder, temporary_folder
 from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_at, git_dir_of, git_error, read_line
 from ralph.git.index import PrivateIndex, display_path, files_in, find_nested, gitlinks, head_of, tree_of
 from ralph.git.locks import OWN_LOCKS, remove_stale, remove_stale_locks, update_refs
@@ -93,16 +85,12 @@ def worktree_lock(home: Git) -> Iterator[None]:
         )
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        lock = open_file(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise UserError(
             f"cannot make a worktree in {folder}: {error.strerror}", "set XDG_STATE_HOME to a writable folder"
         ) from None
-    try:
-        acquire_lock(lock, folder, left=home.time_left)
+    with locked(Path(folder), home.time_left):
         yield
-    finally:
-        os.close(lock)
 
 
 def checked_out_at(git: Git, branch: str) -> str:

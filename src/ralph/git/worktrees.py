@@ -95,16 +95,9 @@ def worktree_lock(home: Git) -> Iterator[None]:
 
 def checked_out_at(git: Git, branch: str) -> str:
     """Return the folder in which a branch is checked out; empty if there is none."""
-    common = git.common_dir
-    trees = os.path.join(common, "worktrees")
-    names = sorted(os.listdir(trees)) if os.path.isdir(trees) else []
-    for git_dir in (common, *(os.path.join(trees, name) for name in names)):
-        if read_line(os.path.join(git_dir, "HEAD")) == f"ref: refs/heads/{branch}":
-            mark = read_line(os.path.join(git_dir, "gitdir")) if git_dir != common else f"{os.path.realpath(common)}/"
-            folder = os.path.dirname(mark)
-            if os.path.exists(os.path.join(folder, ".git")) or git_dir == common:
-                return folder
-    return ""
+    listed = git.run("for-each-ref", "--count=1", "--format=%(worktreepath)", f"refs/heads/{branch}")
+    folder = os.fsdecode(listed.removesuffix(b"\n"))
+    return folder if folder and os.path.exists(os.path.join(folder, ".git")) else ""
 
 
 def create(worktree: Worktree, start: str = "HEAD") -> str:

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -162,6 +162,13 @@ class Ear:
 
 
 Serve = Callable[..., Served]
+SERVE = (sys.executable, "-m", "ralph", "serve")
+IMPATIENT = """
+import sys
+from ralph.web import listening
+listening.serve(listening.ServeOptions(port=0, client_timeout=1), sys.stdout)
+"""
+"""A server whose clients have one second, not ten, to send a request and to read the answer."""
 
 
 @pytest.fixture(scope="module")
@@ -178,9 +185,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def serve(home: dict[str, str]) -> Iterator[Serve]:
     begun: list[subprocess.Popen[str]] = []
 
-    def start(*words: str, enters: bool = True, **env: str) -> Served:
+    def start(*words: str, enters: bool = True, command: Sequence[str] = SERVE, **env: str) -> Served:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ralph", "serve", *(() if "--socket" in words else ("--port", "0")), *words],
+            [*command, *(() if "--socket" in words else ("--port", "0")), *words],
             env={**home, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -204,6 +211,11 @@ def serve(home: dict[str, str]) -> Iterator[Serve]:
 @pytest.fixture(scope="module")
 def served(serve: Serve) -> Served:
     return serve()
+
+
+@pytest.fixture(scope="module")
+def impatient(serve: Serve) -> Served:
+    return serve(command=(sys.executable, "-c", IMPATIENT))
 
 
 @pytest.fixture

@@ -33,28 +33,27 @@ def test_seven_hundred_slow_clients_do_not_block_others(served: Served) -> None:
 
 
 def test_clients_that_do_not_read_do_not_block_others(served: Served, run: Scene) -> None:
-    run.tell(*[])
     lines = [f"GET {served.base}runs/{run.id} HTTP/1.1", "Host: 127.0.0.1", f"Cookie: {served.cookie}", "", ""]
-    deaf = []
+    unread = []
     for _ in range(80):
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         sock.connect(("127.0.0.1", served.port))
         sock.sendall("\r\n".join(lines).encode() * 20)
-        deaf.append(sock)
+        unread.append(sock)
     assert served.get().status == 200
-    for sock in deaf:
+    for sock in unread:
         sock.close()
 
 
-def test_a_request_has_ten_seconds_in_total(served: Served) -> None:
+def test_a_request_has_a_time_limit_however_often_a_byte_arrives(impatient: Served) -> None:
     began = time.monotonic()
-    with served.connect() as sock:
+    with impatient.connect() as sock:
         stop = threading.Event()
 
         def drip() -> None:
-            for byte in f"GET {served.base} HTTP/1.1\r\nHost: 127.0.0.1\r\nX: {'a' * 1000}".encode():
-                if stop.wait(0.25):
+            for byte in f"GET {impatient.base} HTTP/1.1\r\nHost: 127.0.0.1\r\nX: {'a' * 1000}".encode():
+                if stop.wait(0.05):
                     return
                 try:
                     sock.sendall(bytes([byte]))
@@ -67,8 +66,8 @@ def test_a_request_has_ten_seconds_in_total(served: Served) -> None:
         reply = Reply(read_reply(sock))
         stop.set()
         thread.join()
-    assert 9 < time.monotonic() - began < 20
-    assert reply.status == 408
+    assert time.monotonic() - began > 0.9
+    assert (reply.status, reply.text) == (408, "request timed out after 1 seconds\n")
     assert reply.headers["cache-control"] == "no-store"
 
 
@@ -81,15 +80,13 @@ def test_a_body_of_ten_megabytes_is_refused_with_a_message(served: Served, run: 
     assert not run.mail.read().notes
 
 
-def test_a_missing_body_times_out(served: Served, run: Scene) -> None:
-    head = [f"POST {served.base}runs/{run.id}/tell HTTP/1.1", "Host: 127.0.0.1", "Origin: http://127.0.0.1"]
-    head += [f"Cookie: {served.cookie}", f"Content-Type: {FORM}", "Content-Length: 100", "", "text=half a"]
-    began = time.monotonic()
-    with served.connect() as sock:
+def test_a_missing_body_times_out(impatient: Served, run: Scene) -> None:
+    head = [f"POST {impatient.base}runs/{run.id}/tell HTTP/1.1", "Host: 127.0.0.1", "Origin: http://127.0.0.1"]
+    head += [f"Cookie: {impatient.cookie}", f"Content-Type: {FORM}", "Content-Length: 100", "", "text=half a"]
+    with impatient.connect() as sock:
         sock.settimeout(30)
         sock.sendall("\r\n".join(head).encode())
-        read_reply(sock)
-    assert time.monotonic() - began < 20
+        assert read_reply(sock) == b""
     assert not run.mail.read().notes
 
 
@@ -114,9 +111,14 @@ def open_stream(served: Served, run: Scene, query: str = "", cookie: str = "") -
     return sock
 
 
+def cookies_for(browsers: int, served: Served) -> list[str]:
+    folder = ServerFolder(f"127.0.0.1:{served.port}", served.env)
+    return [served.enter(folder.new_link("look")) for _ in range(browsers)]
+
+
 def test_seventy_streams_stay_open(served: Served, run: Scene) -> None:
     """Streams have no time limit, and do not keep the server from answering."""
-    cookies = [served.enter_as("look") for _ in range(18)]
+    cookies = cookies_for(18, served)
     streams = [open_stream(served, run, cookie=cookies[n // 4]) for n in range(70)]
     for sock in streams:
         assert b"text/event-stream" in sock.recv(1 << 12)
@@ -129,10 +131,9 @@ def test_seventy_streams_stay_open(served: Served, run: Scene) -> None:
         sock.close()
 
 
-def test_at_most_256_streams_are_open(serve: Serve, home: dict[str, str], run: Scene) -> None:
+def test_at_most_256_streams_are_open(serve: Serve, run: Scene) -> None:
     served = serve()
-    folder = ServerFolder(f"127.0.0.1:{served.port}", home)
-    cookies = [served.enter(folder.new_link("look")) for _ in range(64)]
+    cookies = cookies_for(64, served)
     streams = [open_stream(served, run, cookie=cookies[n // 4]) for n in range(256)]
     for sock in streams:
         heard = b""

@@ -1,5 +1,6 @@
 """`ralph serve`: the listening socket, the names that browsers may use, and the link that lets the first one in."""
 
+import io
 import ipaddress
 import os
 import signal
@@ -31,7 +32,7 @@ MAX_REQUESTS = 64  # being answered at the same time
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
-    """The options of `ralph serve`."""
+    """The options of `ralph serve`, and the seconds that a client has to send its request and to read the answer."""
 
     workspaces: tuple[str, ...] = ()
     port: int | None = None
@@ -41,6 +42,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     plain: bool = False
     allow: str = "start"
     remember: bool = False
+    client_timeout: int = 10
 
 
 def serve(options: ServeOptions, out: TextIO, env: Mapping[str, str] = os.environ) -> int:
@@ -53,7 +55,8 @@ def serve(options: ServeOptions, out: TextIO, env: Mapping[str, str] = os.enviro
     folder = ServerFolder(options.socket or _address(listener), env)
     origin = _origin(options, listener)
     access = _access(options, folder, names, origin)
-    server = uvicorn.Server(_config(WebApp(access, folder, Register(env, options.workspaces), options.remember)))
+    app = WebApp(access, folder, Register(env, options.workspaces), options.remember)
+    server = uvicorn.Server(_config(app, options.client_timeout))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, server.handle_exit)
     folder.announce(RunningServer(os.getpid(), own_start(), origin + access.base, options.allow))
@@ -78,7 +81,7 @@ def _access(options: ServeOptions, folder: ServerFolder, names: Mapping[str, str
     return Access(remembered.site, names, LEVELS[options.allow], sessions, origin)
 
 
-def _config(app: WebApp) -> uvicorn.Config:
+def _config(app: WebApp, client_timeout: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=HttpConnection,
@@ -94,6 +97,7 @@ def _config(app: WebApp) -> uvicorn.Config:
         date_header=False,
         headers=list(HEADERS.items()),
         backlog=BACKLOG,
+        timeout_keep_alive=client_timeout,  # `HttpConnection` reads it
         limit_concurrency=MAX_WAITING + MAX_STREAMS + MAX_REQUESTS,
         timeout_graceful_shutdown=0,  # streams never end by themselves
     )
@@ -214,15 +218,10 @@ def _print_link(options: ServeOptions, folder: ServerFolder, out: TextIO) -> Non
 
 
 def _print_qr_code(link: str, out: TextIO) -> None:
-    """Print the link as a QR code, two modules per character."""
-    code = segno.make(link, error="l", micro=False)
+    drawn = io.StringIO()
+    segno.make(link, error="l", micro=False).terminal(drawn, border=2, compact=True)
     is_colored = out.isatty() and not os.environ.get("NO_COLOR")
-    rows = [bytes(row) for row in code.matrix_iter(border=2)]
-    if len(rows) % 2:
-        rows.append(bytes(len(rows[0])))
-    halves = {(0, 0): "█", (0, 1): "▀", (1, 0): "▄", (1, 1): " "}  # most terminals are light on dark
-    for upper, lower in zip(rows[::2], rows[1::2], strict=True):
-        line = "".join(halves[pair] for pair in zip(upper, lower, strict=True))
+    for line in drawn.getvalue().splitlines():
         print(f"\x1b[97;40m{line}\x1b[0m" if is_colored else line, file=out, flush=True)
 
 

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from ralph.agents.reader import LIMIT, Clipping, PlainText, without_summary
-from ralph.core.claims import Claim, FoundMarker, find_marker
+from ralph.core.claims import Claim, makes_claim
 
 
 def said(prompt: str, output: str) -> str:
@@ -101,7 +101,7 @@ def test_endless_output_takes_no_more_memory_than_a_little() -> None:
 def test_a_summary_of_tokens_and_cost_is_not_part_of_the_answer(summary: str) -> None:
     answer = "All tests pass.\n\nSTOP"
     assert without_summary(f"{answer}\n\n{summary}\n") == answer
-    assert find_marker(Claim("word", "STOP"), without_summary(f"{answer}\n{summary}")) == FoundMarker("STOP")
+    assert makes_claim(Claim("word", "STOP"), without_summary(f"{answer}\n{summary}"))
 
 
 @pytest.mark.parametrize("answer", ["Total cost: 12 euros", "12,345", "STOP\n12,345", "tokens used: 5", ""])

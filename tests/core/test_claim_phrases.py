@@ -3,7 +3,7 @@
 The tables have phrases in more than fifteen languages, each with the result of the two rules. Phrases of the form
 `plain` end with the marker, as every prompt asks. In those of the form `loose` the marker is inside a sentence or
 followed by one. The rules refuse most of these on purpose, even with a check, so the promise of 5 % is about `plain`
-only; the last two figures include both forms. To print the figures: `pytest tests/core/test_claim_phrases.py -k misread`.
+only; the last two figures include both forms. `pytest tests/core/test_claim_phrases.py -k misread` prints them.
 """
 
 from collections.abc import Iterator

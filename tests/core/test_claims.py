@@ -188,7 +188,7 @@ def test_only_the_last_turn_can_claim() -> None:
 
 def test_earlier_messages_of_the_last_turn_can_claim() -> None:
     turn = Turn(text="I also updated the docs.", earlier=("I will STOP soon", "All tests pass.\n\nSTOP"))
-    assert find_claim(Claim("word", "STOP"), a_run(turn)) == FoundMarker("STOP")
+    assert find_claim(Claim("word", "STOP"), a_run(turn)) == FoundMarker("STOP", span=(17, 21))
     found = find_claim(Claim("word", "STOP"), a_run(Turn(text="I am not done.", earlier=("I will STOP soon",))))
     assert found is not None
     assert found.doubt

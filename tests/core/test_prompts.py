@@ -254,7 +254,9 @@ def test_a_prompt_is_bounded_whatever_checks_and_people_say(compose: Compose) ->
 
 def test_a_promise_must_be_spelled_exactly() -> None:
     promise = Claim("promise", "DONE")
-    assert find_marker(promise, "All is well.\n\n<promise>DONE</promise>") == FoundMarker("<promise>DONE</promise>", "")
+    assert find_marker(promise, "All is well.\n\n<promise>DONE</promise>") == FoundMarker(
+        "<promise>DONE</promise>", "", (14, 37)
+    )
     assert find_marker(promise, "nothing of the kind") is None
     assert find_marker(Claim("promise", " "), "<promise>DONE</promise>") is None
     nearly = find_marker(promise, "<promise>done</promise>")

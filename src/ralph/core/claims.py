@@ -79,10 +79,11 @@ class Reading(Struct, frozen=True):
 
 
 class FoundMarker(Struct, frozen=True):
-    """A marker with the words around it. `doubt` says why it is not a claim; "" if it is one."""
+    """A marker with the words around it, and its place. `doubt` says why it is not a claim; "" if it is one."""
 
     words: str = ""
     doubt: str = ""
+    span: TextSpan = (0, 0)
 
 
 def find_claim(claim: Claim, run: Run, reading: Reading = Reading()) -> FoundMarker | None:
@@ -119,8 +120,7 @@ def find_marker(
     answer = _Answer(text, reading, echoes)
     if claim.kind == "response":
         return _read_response(claim.text, answer) or _find_misspelled(claim, answer)
-    found = answer.find(_places(claim, answer.text, reading))
-    return found[1] if found else _find_misspelled(claim, answer)
+    return answer.find(_places(claim, answer.text, reading)) or _find_misspelled(claim, answer)
 
 
 def find_blocked(word: str, turn: Turn, reading: Reading = Reading()) -> tuple[FoundMarker, str] | None:
@@ -131,8 +131,7 @@ def find_blocked(word: str, turn: Turn, reading: Reading = Reading()) -> tuple[F
     found = answer.find(reports)
     if not wanted or turn.failure or not found:
         return None
-    span, marker = found
-    return marker, one_line(reports[span][len(wanted) :].lstrip(" :：-–—"), 500)
+    return found, one_line(reports[found.span][len(wanted) :].lstrip(" :：-–—"), 500)
 
 
 def responses(text: str) -> Iterator[tuple[TextSpan, str]]:
@@ -154,8 +153,7 @@ def _read_response(wanted: str, answer: "_Answer") -> FoundMarker | None:
     first = next((words for span, words in found[:_MAX_JUDGED] if not answer.doubt(span, verified=True)), wanted)
     if wanted_spans and first != wanted:
         return FoundMarker(answer.quote(wanted_spans[-1]), "another response comes before it")
-    marker = answer.find(wanted_spans)
-    return marker[1] if marker else None
+    return answer.find(wanted_spans)
 
 
 def _places(claim: Claim, text: str, reading: Reading) -> Iterator[TextSpan]:
@@ -201,13 +199,10 @@ class _Answer:
         self._fences = list(_fences(self.lines))
         self._is_json = self.text.strip()[:1] + self.text.strip()[-1:] in ("{}", "[]")
 
-    def find(self, spans: Iterable[TextSpan]) -> tuple[TextSpan, FoundMarker] | None:
+    def find(self, spans: Iterable[TextSpan]) -> FoundMarker | None:
         """Return the last of these places that is a claim, else the last one."""
-        found = [(span, self.doubt(span, self._reading.verified)) for span in _last(spans)]
-        if not found:
-            return None
-        span, doubt = next(((span, doubt) for span, doubt in found if not doubt), found[0])
-        return span, FoundMarker(self.quote(span), doubt)
+        found = [FoundMarker(self.quote(span), self.doubt(span, self._reading.verified), span) for span in _last(spans)]
+        return next((marker for marker in found if not marker.doubt), found[0] if found else None)
 
     def quote(self, span: TextSpan) -> str:
         """Return the words around a place in one line, short enough for a message."""

@@ -88,14 +88,6 @@ def asked(prompt: str, last: Iteration | None) -> str:
     return "\n".join(line for line in lines if not line.startswith(WROTE))
 
 
-def wording_message(marker: str, words: str, doubt: str, when: str) -> str:
-    """Return what the agent reads about a marker that doesn't count."""
-    return (
-        f'{WROTE} "{words}", which does not count: {doubt}. {when}, put {marker} alone on the last line, after an '
-        "empty line, and don't lead up to it with a colon."
-    )
-
-
 def guardrails(brief: Brief) -> str:
     """Return the goal, with each note appended, prepended or in its place; check output is not fenced (seed 001)."""
     told = brief.tells_claim and brief.claim and brief.claim.marker not in own_words(brief.goal)

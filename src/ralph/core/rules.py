@@ -31,9 +31,9 @@ from ralph.core.prompts import (
     LOOK_AGAIN,
     MAX_CHECKS,
     NO_WORK,
+    WROTE,
     check_note,
     more_checks_failed,
-    wording_message,
 )
 from ralph.core.referees import describe_reviews
 from ralph.core.text import listed, money, one_line, plural
@@ -127,7 +127,8 @@ def claim_reminder(run: Run, claims: Sequence[Claim], reading: Reading = Reading
 
 
 def _refuse_wording(marker: str, found: FoundMarker, when: str) -> Opinions:
-    yield Note(wording_message(marker, found.words, found.doubt, when), about="wording")
+    told = f'{WROTE} "{found.words}", which does not count: {found.doubt}. {when}, put {marker} alone on the last line'
+    yield Note(f"{told}, after an empty line, and don't lead up to it with a colon.", about="wording")
     yield Refusal(marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
 
 

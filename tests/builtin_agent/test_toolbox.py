@@ -125,18 +125,6 @@ def test_an_edit_must_be_unmistakable(use, tmp_path):
     assert (tmp_path / "a").read_text() == "one\ntwo\none\n"
 
 
-def test_an_edit_that_differs_in_white_space_only_finds_its_place_and_its_indentation(use, tmp_path):
-    (tmp_path / "a.py").write_text("def f():\n    if  x:\n        return 1\n    return 2\n")
-    ok, output = use("edit", path="a.py", old="if x:\n    return 1\n", new="if y:\n    return 3\n")
-    assert (ok, output) == (True, "edited a.py, line 2")
-    assert (tmp_path / "a.py").read_text() == "def f():\n    if y:\n        return 3\n    return 2\n"
-
-
-def test_an_edit_that_fits_twice_but_for_white_space_is_refused(use, tmp_path):
-    (tmp_path / "a").write_text("x  = 1\nx =  1\n")
-    assert "2 times with other white space" in use("edit", path="a", old="x = 1", new="y")[1]
-
-
 def test_what_is_read_can_always_be_sent(use, tmp_path):
     (tmp_path / "a").write_bytes(b"\xff one")
     use("read", path="a")[1].encode()

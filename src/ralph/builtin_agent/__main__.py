@@ -5,8 +5,6 @@ A separate program that works with any model; ralph starts it like every other a
 
 import argparse
 import asyncio
-import atexit
-import gc
 import os
 import signal
 import sys
@@ -104,12 +102,4 @@ def _count(words: str) -> int:
 
 
 if __name__ == "__main__":
-    # Collecting garbage during the library's import, and tearing everything down at exit, took a third of a short turn.
-    gc.set_threshold(100_000)
-    code = main()
-    atexit._run_exitfuncs()
-    try:
-        sys.stdout.flush()
-    except OSError:
-        code = code or 120  # as Python does
-    os._exit(code)
+    sys.exit(main())

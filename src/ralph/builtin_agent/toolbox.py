@@ -25,7 +25,6 @@ from ralph.process.signals import defer_signals
 
 MAX_ARGUMENTS = 1_000_000
 
-_FENCE = re.compile(r"\A\s*+```\w*+\s*+(.*?)\n?```\s*+\Z", re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"^```(?:bash|sh|shell)[ \t]*+\n((?>(?:(?!```).*\n)*))```[ \t]*+$", re.MULTILINE)
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
@@ -132,17 +131,11 @@ def repair_json(words: str) -> Any:
 
 
 def _attempts(words: str) -> Iterator[str]:
-    yield words
-    bare = words.strip()
-    if fenced := _FENCE.match(bare):
-        bare = fenced[1].strip()
-        yield bare
-    begin, end = bare.find("{"), bare.rfind("}")
-    inner = bare[begin : end + 1] if 0 <= begin < end else ""
-    for guess in (bare, inner, f"{bare[begin:]}}}" if begin >= 0 else ""):
-        if guess:
-            yield guess
-            yield _TRAILING.sub(lambda found: found[1] or found[2], guess)
+    begin, end = words.find("{"), words.rfind("}")
+    inside = [words[begin : end + 1], f"{words[begin:]}}}"] if begin >= 0 else []
+    for guess in (words, *inside):
+        yield guess
+        yield _TRAILING.sub(lambda found: found[1] or found[2], guess)
 
 
 def _as_python(words: str) -> Any:
@@ -268,13 +261,10 @@ class Toolbox:
     def _edit(self, asked: Edit) -> str:
         file = self._inside(asked.path)
         text = _text(file)
-        begin, end = find_text(asked.old, text)
-        found = text[begin:end]
-        new = asked.new if found == asked.old else _reindent(found, asked.old, asked.new)
-        changed = text[:begin] + new + text[end:]
-        if changed == text:
+        begin = find_text(asked.old, text)
+        if asked.new == asked.old:
             raise ToolError("nothing would change: old and new are the same")
-        file.write_bytes(changed.encode("utf-8", "surrogateescape"))
+        file.write_bytes(text.replace(asked.old, asked.new, 1).encode("utf-8", "surrogateescape"))
         return f"edited {asked.path}, line {text.count(chr(10), 0, begin) + 1}"
 
     def _inside(self, path: str) -> Path:
@@ -311,42 +301,16 @@ def _text(file: Path) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def find_text(old: str, text: str) -> tuple[int, int]:
-    """Return where `old` is in `text`; if it differs in white space only, where that is. Raise unless it is unique."""
+def find_text(old: str, text: str) -> int:
+    """Return where `old` is in `text`; raise unless it is there exactly once."""
     if not old:
         raise ToolError("old is empty: name the text to replace, or use write for a new file")
     count = text.count(old)
     if count == 1:
-        begin = text.index(old)
-        return begin, begin + len(old)
+        return text.index(old)
     if count > 1:
         raise ToolError(f"old occurs {count} times in the file: include more of the lines around it")
-    found = _find_loosely(old, text)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ToolError(f"old occurs {len(found)} times with other white space: include more lines")
     raise ToolError(f"old is not in the file. The nearest lines are:\n{_nearest(old, text)}")
-
-
-def _find_loosely(old: str, text: str) -> list[tuple[int, int]]:
-    """Return where whole lines differ from `old` in white space only."""
-    wanted = [" ".join(line.split()) for line in old.strip("\n").split("\n")]
-    lines = text.split("\n")
-    squeezed = [" ".join(line.split()) for line in lines]
-    count, found, start = len(wanted), [], 0
-    for at, line in enumerate(lines):
-        if squeezed[at] == wanted[0] and squeezed[at : at + count] == wanted and any(wanted):
-            found.append((start, start + len("\n".join(lines[at : at + count]))))
-        start += len(line) + 1
-    return found
-
-
-def _reindent(found: str, old: str, new: str) -> str:
-    """Return `new` with the indentation of the text that was found, instead of the one that the model wrote."""
-    there, asked = (text[: len(text) - len(text.lstrip(" \t"))] for text in (found, old.strip("\n")))
-    lines = new.strip("\n").split("\n")
-    return "\n".join(there + line[len(asked) :] if line.strip() and line.startswith(asked) else line for line in lines)
 
 
 def _nearest(old: str, text: str) -> str:

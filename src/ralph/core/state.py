@@ -168,7 +168,7 @@ def _spent(facts: Summary, usage: Usage) -> Summary:
 
 MAX_OPEN_TOOLS = 100
 
-_NAMED = {
+_STARTED = {
     e.CheckStarted: "check",
     e.MeasurementStarted: "measuring",
     e.ReviewStarted: "review",
@@ -177,38 +177,47 @@ _NAMED = {
 
 
 class Activity:
-    """What a run is doing, `since` when (epoch seconds): the latest thing that started and has not ended."""
+    """What a run is doing, as `text`, and `since` when (epoch seconds): the latest thing that has not ended."""
 
     def __init__(self) -> None:
-        self.since = 0.0
+        self.text, self.since = "", 0.0
         self._root = ""
-        self._doing: e.Event | str = ""
-        self._tools: dict[str, e.ToolStarted] = {}
+        self._tools: dict[str, str] = {}  # the calls of tools that are running
 
     def __call__(self, event: e.Event, now: float) -> None:
-        doing = self._after(event)
-        if doing is not None and doing is not self._doing:
-            self._doing, self.since = doing, now
+        text = self._after(event)
+        if text is not None and text != self.text:
+            self.text, self.since = text, now
 
-    def _after(self, event: e.Event) -> e.Event | str | None:
-        """Return what the run does now: an event that started something, or words. None: `event` doesn't change it."""
+    def _after(self, event: e.Event) -> str | None:
+        """Return what the run does now; None if `event` doesn't change it."""
         match event:
             case e.AgentText():
                 return self._latest_tool()
             case e.ToolStarted():
+                given = short(event.input.replace(self._root, "") if self._root else event.input, 200)
+                text = short(event.name, 80) + (f"({given})" if given else "")
                 if len(self._tools) < MAX_OPEN_TOOLS:
-                    self._tools[event.id] = event
-                return event
+                    self._tools[event.id] = text
+                return text
             case e.ToolFinished():
                 self._tools.pop(event.id, None)
                 return self._latest_tool()
             case e.AgentStarted():
                 self._tools.clear()
-                return event
-            case e.AgentProgress() | e.IterationStarted() | e.ProofStarted() | e.Waiting() | e.Paused():
-                return event
+                return short(event.agent, 40) + (": commit message" if event.purpose == "message" else "")
+            case e.AgentProgress():
+                return short(event.text, 200)
+            case e.IterationStarted():
+                return "preparing"
             case e.CheckStarted() | e.MeasurementStarted() | e.ReviewStarted() | e.ExamStarted():
-                return event
+                return f"{_STARTED[type(event)]} {short(event.name, 200)}"
+            case e.ProofStarted():
+                return "running the checks without parts of the change"
+            case e.Waiting():
+                return f"waiting: {short(event.reason, 200)}"
+            case e.Paused():
+                return f"paused: {short(event.reason, 200)}"
             case e.AgentFinished() | e.IterationFinished() | e.Continued() | e.StartMeasured() | e.EndMeasured():
                 self._tools.clear()
                 return ""
@@ -218,29 +227,5 @@ class Activity:
                 self._root = f"{event.worktree or event.workspace}/"
         return None
 
-    def _latest_tool(self) -> e.ToolStarted | str:
+    def _latest_tool(self) -> str:
         return next(reversed(self._tools.values()), "thinking")
-
-    @property
-    def text(self) -> str:
-        match self._doing:
-            case str(words):
-                return words
-            case e.ToolStarted() as tool:
-                given = short(tool.input.replace(self._root, "") if self._root else tool.input, 200)
-                return short(tool.name, 80) + (f"({given})" if given else "")
-            case e.AgentStarted() as turn:
-                return short(turn.agent, 40) + (": commit message" if turn.purpose == "message" else "")
-            case e.IterationStarted():
-                return "preparing"
-            case e.AgentProgress() as progress:
-                return short(progress.text, 200)
-            case e.CheckStarted() | e.MeasurementStarted() | e.ReviewStarted() | e.ExamStarted() as started:
-                return f"{_NAMED[type(started)]} {short(started.name, 200)}"
-            case e.ProofStarted():
-                return "running the checks without parts of the change"
-            case e.Waiting() as wait:
-                return f"waiting: {short(wait.reason, 200)}"
-            case e.Paused() as pause:
-                return f"paused: {short(pause.reason, 200)}"
-        return ""

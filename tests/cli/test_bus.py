@@ -31,17 +31,17 @@ def given(**values: object) -> dict[str, object]:
 
 
 def post(path: str | None, kind: str, body: str | None, parent: str = "") -> int:
-    return task.post(given(bus=path, type=kind, body=body, parent=parent), [])
+    return task.post.handler(given(bus=path, type=kind, body=body, parent=parent), [])
 
 
 def read(
     path: str | None, since: str | None = None, types: tuple[str, ...] = (), root: str = "", json: bool = False
 ) -> int:
-    return task.read(given(bus=path, since=since, type=types, thread=root, json=json), [])
+    return task.read.handler(given(bus=path, since=since, type=types, thread=root, json=json), [])
 
 
 def follow(path: str, since: str) -> int:
-    return task.follow(given(bus=path, since=since), [])
+    return task.follow.handler(given(bus=path, since=since), [])
 
 
 def objects(out: str) -> list[dict[str, str]]:
@@ -128,7 +128,7 @@ def test_a_reader_that_stops_listening_causes_no_complaint(path: str) -> None:
 import sys
 from ralph.cli.task import read
 from ralph.cli.main import exit_code
-sys.exit(exit_code(lambda: read({'bus': sys.argv[1]}, [])))
+sys.exit(exit_code(lambda: read.handler({'bus': sys.argv[1]}, [])))
 """
     process = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -141,7 +141,7 @@ sys.exit(exit_code(lambda: read({'bus': sys.argv[1]}, [])))
 
 
 def test_follow_shows_a_message_when_it_arrives(path: str) -> None:
-    script = "import sys; from ralph.cli.task import follow; follow({'bus': sys.argv[1], 'json': True}, [])"
+    script = "import sys; from ralph.cli.task import follow; follow.handler({'bus': sys.argv[1], 'json': True}, [])"
     process = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:

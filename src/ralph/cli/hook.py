@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values, command_group, folder_of, no_words
+from ralph.cli.table import DIRECTORY, JSON, Values, command, command_group, folder_of, no_words
 from ralph.core.text import clean, escaped, one_line
 from ralph.errors import UserError
 from ralph.files import locked
@@ -21,7 +21,18 @@ HELP = """Keep an agent in its session until its promise is kept.
 copilot. The other commands are for scripts and other terminals."""
 
 
+SESSION = Option("--session ID", "The session (default: that of the calling agent).")
+SCOPES = (
+    Option("--project", "For you in this project (default)."),
+    Option("--shared", "For everyone in this project, shared by git."),
+    Option("--user", "For all your projects."),
+    DIRECTORY,
+)
+
+
+@command(*SCOPES, words="AGENT")
 def install(values: Values, words: list[str]) -> int:
+    """Add hooks and slash commands to an agent."""
     host, scope, workspace = _host_and_scope(values, words)
     written = hosts.install(host, scope, workspace, os.environ)
     for path in written:
@@ -34,7 +45,9 @@ def install(values: Values, words: list[str]) -> int:
     return 0
 
 
+@command(*SCOPES, words="AGENT")
 def uninstall(values: Values, words: list[str]) -> int:
+    """Remove them."""
     host, scope, workspace = _host_and_scope(values, words)
     done = hosts.uninstall(host, scope, workspace, os.environ)
     for path, what in done:
@@ -53,8 +66,16 @@ def _host_and_scope(values: Values, words: list[str]) -> tuple[Host, Scope, Path
     return host, scope if scope in host.scopes() else "project", folder_of(values)
 
 
+@command(
+    SESSION,
+    DIRECTORY,
+    Option("--agent NAME", "The agent whose session it is."),
+    Option("--transcript FILE", "The session's transcript so far."),
+    *starting.OPTIONS,
+    words="TASK",
+)
 def start(values: Values, words: list[str]) -> int:
-    """Start a loop and print the agent's instructions."""
+    """Start a loop in a session."""
     if not words:
         raise UserError("no task", 'say what to do: ralph hook start --session ID "TASK"')
     no_words(words[1:], "quote a task of several words")
@@ -73,11 +94,15 @@ def start(values: Values, words: list[str]) -> int:
     return 0
 
 
+@command(words="[AGENT]")
 def stop(values: Values, words: list[str]) -> int:
+    """Answer an agent that wants to stop (JSON on stdin)."""
     return main(["stop", *words])
 
 
+@command(SESSION, Option("--all", "Every loop in the workspace."), DIRECTORY)
 def cancel(values: Values, words: list[str]) -> int:
+    """End a loop at once."""
     no_words(words, "name a session with --session")
     root, everything = str(folder_of(values)), bool(values.get("all"))
     active = [loop for loop in loops.list_loops(root) if loop.status == loops.ACTIVE]
@@ -99,7 +124,9 @@ def cancel(values: Values, words: list[str]) -> int:
     return 0
 
 
+@command(SESSION, DIRECTORY, JSON)
 def status(values: Values, words: list[str]) -> int:
+    """List the loops of the workspace."""
     no_words(words, "name a session with --session")
     workspace, session, json = folder_of(values), values.get("session", ""), values.get("json")
     shown = [loop for loop in loops.list_loops(str(workspace)) if session in ("", loop.session)]
@@ -127,29 +154,4 @@ def _summary(loop: loops.Loop) -> str:
     return f"{one_line(loop.session)}  {one_line(loop.status)}  {place}  {one_line(loop.task, 80)}"
 
 
-_SESSION = Option("--session ID", "The session (default: that of the calling agent).")
-_SCOPES = (
-    Option("--project", "For you in this project (default)."),
-    Option("--shared", "For everyone in this project, shared by git."),
-    Option("--user", "For all your projects."),
-    DIRECTORY,
-)
-_START = (
-    _SESSION,
-    DIRECTORY,
-    Option("--agent NAME", "The agent whose session it is."),
-    Option("--transcript FILE", "The session's transcript so far."),
-    *starting.OPTIONS,
-)
-_ALL = Option("--all", "Every loop in the workspace.")
-
-hook = command_group(
-    "hook",
-    HELP,
-    CliCommand("install", "Add hooks and slash commands to an agent.", install, _SCOPES, "AGENT"),
-    CliCommand("uninstall", "Remove them.", uninstall, _SCOPES, "AGENT"),
-    CliCommand("start", "Start a loop in a session.", start, _START, "TASK"),
-    CliCommand("stop", "Answer an agent that wants to stop (JSON on stdin).", stop, (), "[AGENT]"),
-    CliCommand("cancel", "End a loop at once.", cancel, (_SESSION, _ALL, DIRECTORY)),
-    CliCommand("status", "List the loops of the workspace.", status, (_SESSION, DIRECTORY, JSON)),
-)
+hook = command_group("hook", HELP, install, uninstall, start, stop, cancel, status)

@@ -6,11 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ralph import __version__
 from ralph.cli.init import Dialog
 from ralph.cli.request import Request, no_goal, parse_request
 from ralph.cli.results import open_in_editor
-from ralph.cli.run import Shown, play
+from ralph.cli.run import play
 from ralph.cli.table import command
 from ralph.core.model import Outcome, Stop
 from ralph.core.text import clean, nickname, one_line
@@ -31,7 +30,6 @@ from ralph.planning.plans import (
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run import options
-from ralph.run.request import RunRequest
 from ralph.settings import Settings
 from ralph.settings import load as load_settings
 from ralph.settings.detect_checks import installed_checks
@@ -139,15 +137,9 @@ class Planning:
 
     def _ask(self, prompt: str) -> tuple[Plan | None, Stop]:
         """Have an agent make a plan in a separate run."""
-        request = RunRequest(
-            settings=planning_settings(self.settings),
-            workspace=str(self.workspace),
-            goal_text=prompt,
-            version=__version__,
-            looks_only=True,
-        )
-        shown = Shown(False, self.asked.quiet, self.asked.verbose)
-        run, stop = play(request, self.keeper, shown, rules=(require_plan(self.path.name),), answers=True)
+        settings = planning_settings(self.settings)
+        request = self.asked.run_request(settings, goal_text=prompt, goal_file="", looks_only=True)
+        run, stop = play(request, self.keeper, self.asked.shown, rules=(require_plan(self.path.name),), answers=True)
         answer = run.last.turn.text if run.last else ""
         plan = plan_in(answer, self.path.name) if stop.outcome is Outcome.DONE else None
         return plan, stop

@@ -28,7 +28,7 @@ from ralph.run.sandboxing import RunPlace, reachable_hosts, sandbox_request
 from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.sandbox.discovery import find_view
 from ralph.sandbox.mounts import bubblewrap_command, mount_table
-from ralph.settings import LoadedSettings, format_duration
+from ralph.settings import LoadedSettings, Settings, format_duration
 from ralph.show.words import done_when
 from ralph.store.find_run import Objection, find_run, find_workspace, why_not_begun
 from ralph.store.register import Listed
@@ -36,6 +36,18 @@ from ralph.store.register import Listed
 MAX_ITERATIONS = 200  # what "unlimited" means: a stuck agent can't run for ever
 YAML_ENDINGS = (".yaml", ".yml")
 GOAL_OPTIONS = ("prompt", "prompt_file", "spec", "issue")
+
+
+class Shown(Struct, frozen=True):
+    """What to print of a run: its events as JSON, only the result, or more than usual."""
+
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+    @classmethod
+    def parse(cls, values: dict[str, Any]) -> "Shown":
+        return cls(*(bool(values.get(name)) for name in cls.__struct_fields__))
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -48,12 +60,19 @@ class Request(Struct, frozen=True, kw_only=True):
     config: Path | None = None
     one_shot: bool = False
     unlimited: bool = False
-    json: bool = False
-    quiet: bool = False
-    verbose: bool = False
+    shown: Shown = Shown()
     dry_run: bool = False
     tells_claim: bool = False
     issue: Issue | None = None
+
+    def run_request(self, settings: Settings, **more: Any) -> RunRequest:
+        """Return the request for a run with these settings."""
+        return RunRequest(
+            settings=settings,
+            workspace=str(self.workspace),
+            version=__version__,
+            **{"goal_text": self.goal_text, "goal_file": self.goal_file, **more},
+        )
 
 
 def parse_request(command: str, values: dict[str, Any], words: list[str]) -> Request:
@@ -81,7 +100,8 @@ def parse_request(command: str, values: dict[str, Any], words: list[str]) -> Req
         unlimited=cap is not None and cap < 0,
         tells_claim=is_plain and bool(text or "spec" in values) and file != "-",
         issue=issue,
-        **{name: bool(values.get(name)) for name in ("json", "quiet", "verbose", "dry_run")},
+        shown=Shown.parse(values),
+        dry_run=bool(values.get("dry_run")),
     )
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ralph.cli.request import one_run
-from ralph.cli.run import Shown, play
+from ralph.cli.request import Shown, one_run
+from ralph.cli.run import play
 from ralph.cli.table import DIRECTORY, Values, command
 from ralph.cli.work import resume as resume_work
 from ralph.core.events import Notice
@@ -61,7 +61,7 @@ def resume(values: Values, words: list[str]) -> int:
     mailbox = Mailbox(found.place)
     mailbox.unpause()
     mailbox.sign_stop()
-    shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
+    shown = Shown.parse(values)
     if found.facts.kind == "work":
         return resume_work(found, shown)
     story = load_run(found.folder.journal)

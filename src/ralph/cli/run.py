@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ralph import __version__
 from ralph.agents import find as find_agent
-from ralph.cli.request import Request, explain, no_goal, parse_request, read_piped_goal
+from ralph.cli.request import Request, Shown, explain, no_goal, parse_request, read_piped_goal
 from ralph.cli.table import command
 from ralph.cli.ui import is_possible, open_screen
 from ralph.core.events import Notice
@@ -63,10 +62,9 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         request, loaded = _make_request(command, asked)
         request.goal()  # report an unreadable goal before anything is created
         if asked.dry_run:
-            return explain(request, loaded, sys.stderr if asked.json else sys.stdout)
-        notices = [*(verbose_notices(loaded) if asked.verbose else ()), *_ignored_input(request, loaded)]
-        shown = Shown(asked.json, asked.quiet, asked.verbose)
-        _, stop = play(request, keeper, shown, notices=notices)
+            return explain(request, loaded, sys.stderr if asked.shown.json else sys.stdout)
+        notices = [*(verbose_notices(loaded) if asked.shown.verbose else ()), *_ignored_input(request, loaded)]
+        _, stop = play(request, keeper, asked.shown, notices=notices)
         return stop.outcome.exit_code
 
 
@@ -89,14 +87,12 @@ def _make_request(command: str, asked: Request) -> tuple[RunRequest, LoadedSetti
         loaded = _with_detected_checks(loaded, asked.workspace)
     if loaded.settings.preset == "tune":
         loaded = replace(loaded, settings=_with_tuning(loaded.settings, asked.workspace))
-    request = RunRequest(
-        settings=loaded.settings,
-        workspace=str(asked.workspace),
+    request = asked.run_request(
+        loaded.settings,
         goal_text=goal,
         goal_file=asked.goal_file or spec,
         one_shot=asked.one_shot,
         unlimited=asked.unlimited,
-        version=__version__,
         tells_claim=tells_claim,
         issue=asked.issue.reference if asked.issue else "",
         issue_title=asked.issue.heading if asked.issue else "",
@@ -168,13 +164,6 @@ def is_folder_alone(values: dict[str, Any], words: list[str]) -> bool:
         return False
     # After --print a plain word is the goal, even if there is a folder of that name.
     return "print" not in values or os.sep in words[0] or words[0] in (os.curdir, os.pardir)
-
-
-class Shown:
-    """What to show of a run: events as JSON, only the result, or more than usual."""
-
-    def __init__(self, json: bool = False, quiet: bool = False, verbose: bool = False) -> None:
-        self.json, self.quiet, self.verbose = json, quiet, verbose
 
 
 def confirm_settings(difference: str) -> bool:

@@ -12,16 +12,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ralph import __version__
 from ralph.cli.request import explain, parse_request
-from ralph.cli.run import Shown, play, verbose_notices
-from ralph.cli.table import JSON, CliCommand, command, command_group, no_words, print_objects
+from ralph.cli.run import play, verbose_notices
+from ralph.cli.table import JSON, command, command_group, no_words, print_objects
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.process.keeper import Keeper
 from ralph.run import options
 from ralph.run.options import Option
-from ralph.run.request import RunRequest
 from ralph.settings import Protection, Settings, load
 from ralph.show.words import cut, duration, width
 from ralph.supervise.bus import BusReader, Message, MessageBus, thread, timestamp
@@ -48,21 +46,14 @@ def task(values: dict[str, Any], words: list[str]) -> int:
         folder = task_named(values)
         asked = parse_request("task", values, words)
         loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.option_names("task"))
-        request = RunRequest(
-            settings=loaded.settings,
-            workspace=str(asked.workspace),
-            goal_text=asked.goal_text,
-            goal_file=asked.goal_file or ("" if asked.goal_text else str(folder.prompt)),
-            version=__version__,
-            task=str(folder.path),
-        )
+        goal_file = asked.goal_file or ("" if asked.goal_text else str(folder.prompt))
+        request = asked.run_request(loaded.settings, goal_file=goal_file, task=str(folder.path))
         if asked.dry_run:
             return explain(request, loaded, sys.stdout)
         folder.save_prompt(request.goal() if asked.goal_text or asked.goal_file else None)
-        notices = verbose_notices(loaded) if asked.verbose else ()
-        shown = Shown(asked.json, asked.quiet, asked.verbose)
+        notices = verbose_notices(loaded) if asked.shown.verbose else ()
         place = supervise_task(request, reopens="resume" in values)
-        _, stop = play(request, keeper, shown, place=place, notices=notices)
+        _, stop = play(request, keeper, asked.shown, place=place, notices=notices)
         return stop.outcome.exit_code
 
 
@@ -95,20 +86,11 @@ def job(values: dict[str, Any], words: list[str]) -> int:
 def _play_job(values: dict[str, Any], words: list[str], keeper: Keeper, folder: TaskFolder, info: RunInfo) -> int:
     asked = parse_request("job", values, words)
     loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.option_names("job"))
-    request = RunRequest(
-        settings=one_turn(loaded.settings, "grace" in values),
-        workspace=str(asked.workspace),
-        goal_text=asked.goal_text,
-        goal_file=asked.goal_file,
-        one_shot=True,
-        version=__version__,
-        task=str(folder.path),
-    )
+    request = asked.run_request(one_turn(loaded.settings, "grace" in values), one_shot=True, task=str(folder.path))
     request.goal()
-    shown = Shown(asked.json, not asked.verbose, asked.verbose)
-    child = ChildRun(request, folder, info)
-    run, stop = play(request, keeper, shown, place=child.place, ticks=[child.watch_supervisor], answers=not asked.json)
-    if run.last and not asked.json and (text := run.last.turn.text).strip():
+    shown, child = replace(asked.shown, quiet=not asked.shown.verbose), ChildRun(request, folder, info)
+    run, stop = play(request, keeper, shown, place=child.place, ticks=[child.watch_supervisor], answers=not shown.json)
+    if run.last and not shown.json and (text := run.last.turn.text).strip():
         try:
             sys.stdout.write(text.rstrip("\n") + "\n")
             sys.stdout.flush()
@@ -178,8 +160,19 @@ def table(rows: list[TaskRow]) -> list[str]:
     return ["  ".join(line).rstrip() for line in padded]
 
 
+BUS = Option("--bus FILE", "The bus; by default $MESSAGE_BUS.")
+SINCE = Option("--since ID", "Only what comes after this message.")
+TYPES = Option("--type TYPE ...", "Only this type; may be repeated.")
+
+
+@command(
+    BUS,
+    Option("--type TYPE", "INFO (default), FACT, QUESTION, ..."),
+    Option("--body TEXT", "The text; without it, stdin is read."),
+    Option("--parent ID", "The message that this one answers."),
+)
 def post(values: dict[str, Any], words: list[str]) -> int:
-    """Append a message and print its id. Without --body, the text is read from stdin."""
+    """Append a message and print its id."""
     no_words(words, "the text is given with --body, or on stdin")
     target, body = named_bus(values), values.get("body")
     if body is None:
@@ -192,8 +185,9 @@ def post(values: dict[str, Any], words: list[str]) -> int:
     return 0
 
 
+@command(BUS, SINCE, TYPES, Option("--thread ID", "Only this message and its answers."), JSON)
 def read(values: dict[str, Any], words: list[str]) -> int:
-    """Print the messages: all, those after --since, those of some types, or one thread."""
+    """Print the messages."""
     no_words(words, "name the bus with --bus")
     path, since, root = named_bus(values).path, values.get("since"), values.get("thread")
     if not os.path.lexists(path):
@@ -206,8 +200,9 @@ def read(values: dict[str, Any], words: list[str]) -> int:
     return 0
 
 
+@command(BUS, SINCE, TYPES, JSON)
 def follow(values: dict[str, Any], words: list[str]) -> int:
-    """Print the messages, and then each new one, until interrupted. The bus need not exist yet."""
+    """Print the messages as they arrive."""
     no_words(words, "name the bus with --bus")
     messages = named_bus(values).follow(threading.Event(), values.get("since"), values.get("type", ()))
     _print_messages(messages, bool(values.get("json")))
@@ -233,21 +228,4 @@ def _print_messages(messages: Iterable[Message], json: bool) -> None:
         out.flush()
 
 
-_BUS = Option("--bus FILE", "The bus; by default $MESSAGE_BUS.")
-_SINCE = Option("--since ID", "Only what comes after this message.")
-_TYPES = Option("--type TYPE ...", "Only this type; may be repeated.")
-_POST = (
-    _BUS,
-    Option("--type TYPE", "INFO (default), FACT, QUESTION, ..."),
-    Option("--body TEXT", "The text; without it, stdin is read."),
-    Option("--parent ID", "The message that this one answers."),
-)
-_THREAD = Option("--thread ID", "Only this message and its answers.")
-
-bus = command_group(
-    "bus",
-    "The message bus of a task or project.",
-    CliCommand("post", "Append a message and print its id.", post, _POST),
-    CliCommand("read", "Print the messages.", read, (_BUS, _SINCE, _TYPES, _THREAD, JSON)),
-    CliCommand("follow", "Print the messages as they arrive.", follow, (_BUS, _SINCE, _TYPES, JSON)),
-)
+bus = command_group("bus", "The message bus of a task or project.", post, read, follow)

@@ -29,8 +29,8 @@ from ralph.backlog.work_order import (
     uncommitted_notice,
     with_checks,
 )
-from ralph.cli.request import loop_settings
-from ralph.cli.run import Shown, confirm_settings
+from ralph.cli.request import Shown, loop_settings
+from ralph.cli.run import confirm_settings
 from ralph.cli.table import command, folder_of, print_objects
 from ralph.cli.worker import act_on_shared, play_shared
 from ralph.core import events
@@ -147,7 +147,7 @@ def start(values: dict[str, Any], word: str) -> int:
         allow_red=settings.work.allow_red,
         **limits,
     )
-    shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
+    shown = Shown.parse(values)
     skipped = skipped_push_hook(home) if order.remote and not order.remote.runs_hooks else ""
     readable = COULD_READ if has_exams and not settings.sandbox.enabled else ""
     notice = "; ".join(filter(None, (uncommitted_notice(home), skipped, readable)))

@@ -397,7 +397,7 @@ def test_a_person_may_add_tick_and_remove_items_while_it_runs(works: Works) -> N
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert sorted(works.merged()) == ["T1", "T4"]
-    assert "the list is taken as it was before" in said
+    assert "the backlog is used as it was before" in said
 
 
 def test_a_parked_item_is_tried_again_when_a_person_says_so(works: Works, prompts: Callable[..., list[str]]) -> None:

@@ -219,11 +219,6 @@ class BacklogWatch:
         """Remember the files as they are now: they have just been read."""
         self._stamp = self._source.stamp() if self._is_on_disk else None
 
-    def hurry(self) -> None:
-        """Make `take_due` True: the target has changed, and with it the list in it."""
-        if self._source.is_in_files:
-            self._asked_at = -ASKED_AGAIN
-
     def take_due(self) -> bool:
         """Whether it is time to read a list that isn't on disk again, in another process; True once per interval."""
         if self._is_on_disk or time.monotonic() - self._asked_at < ASKED_AGAIN:

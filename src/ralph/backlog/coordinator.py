@@ -1,8 +1,7 @@
-"""The coordinator of a backlog: it starts loops and merges and reacts to how they end.
+"""The coordinator of a backlog run: it starts the loops of tasks and the merge gate, and reacts to how they end.
 
-Every second it looks at children that exited, at people's requests and at the list, decides what starts next, and
-sleeps. All its decisions follow from the results that the children print; journal and git hold everything it needs to
-resume.
+Once a second it handles exited children, people's requests and edits of the backlog, and starts what can start. Its
+decisions depend only on the results that the children print. To resume it needs only the journal and git.
 """
 
 import os
@@ -17,7 +16,6 @@ from ralph.backlog.children import ChildExits, StopLevel, TaskProcess, TaskProce
 from ralph.backlog.gate import MergeRequest, merge_request
 from ralph.backlog.ledger import JournalLedger
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
-from ralph.backlog.task_worktrees import clear_remote
 from ralph.backlog.work_order import (
     REQUEST,
     TASKS,
@@ -51,7 +49,7 @@ from ralph.store.register import read_summary
 
 TICK = 1.0
 GATE, REREADER = "", "*"  # keys of children that are not tasks
-SPENDING_INTERVAL = 2.0  # seconds between two looks at what the loops spend
+SPENDING_INTERVAL = 2.0  # seconds between two sums of what the running loops cost
 
 
 class Coordinator:
@@ -75,21 +73,21 @@ class Coordinator:
         self._children, self._env = TaskProcesses(), env
         self._mailbox = Mailbox(folder.path)
         self._began = time.monotonic() - ledger.elapsed
-        self._list = BacklogWatch(order.source, order.workspace)
-        self._looked = 0.0
+        self._watch = BacklogWatch(order.source, order.workspace)
+        self._summed_at = 0.0  # when the costs of the running loops were added up
         self._exits = ChildExits()
-        self._is_open = self._is_examining = False
-        self._end = ""  # why nothing new begins any more, in a word
-        self._reason = ""
+        self._is_open = False  # whether the target has passed its checks, so that tasks may start
+        self._is_examining = False
+        self._end, self._reason = "", ""  # the outcome and its reason, once nothing new may start
 
-    def run(self, reading: BacklogContent | None) -> int:
+    def run(self, content: BacklogContent) -> int:
         """Run until every task is merged or parked, or until a person or a limit ends it. Return the exit code."""
         self._home = require_git(self._folder.path.parents[2], self._deadline)
         if self.order.remote:
             self._push_settings = push_settings(read_settings(self._home))
         (self._folder.path / TASKS).mkdir(exist_ok=True)
         try:
-            self._begin(reading)
+            self._begin(content)
             while not self._is_over():
                 self._start_next()
                 if self._is_over():
@@ -114,22 +112,21 @@ class Coordinator:
             self._wait()
             self._handle_events()
 
-    def _begin(self, reading: BacklogContent | None) -> None:
-        self._list.begin()
+    def _begin(self, content: BacklogContent) -> None:
+        self._watch.begin()
         if not self.ledger.opened:
             make_target(self.order, self._home)
         self._record_merged()
-        if reading is not None:
-            self._apply_list(reading)
+        self._apply_edits(content)
         self._tick_on_disk()
         self._read_mailbox()
-        self._is_open = self._was_opened()
+        self._is_open = self._is_target_green()
 
     def _wait(self) -> None:
         self._children.wait(TICK, self._interrupt.fileno())
 
-    def _was_opened(self) -> bool:
-        """Return whether the target is where it was last seen green. Every merge is green."""
+    def _is_target_green(self) -> bool:
+        """Return whether the target is still at the commit that passed its checks: that of the last merge, if any."""
         now = self._home.resolve(self.order.target_ref)
         return bool(now) and now == self.ledger.opened
 
@@ -139,11 +136,11 @@ class Coordinator:
         return bool(self._end) or (self._is_open and is_over(self.ledger.board)) or self._is_idle()
 
     def _is_idle(self) -> bool:
-        """Return whether no task is open, so that even the target need not be checked."""
+        """Return whether every task is finished, so that not even the target needs a check."""
         return all(job.state in FINISHED_STATES for job in self.ledger.board.jobs.values())
 
     def _start_next(self) -> None:
-        """Start what can start: the gate first, because a merge may unblock other tasks."""
+        """Start the gate and the loops that can start now."""
         if self._end or self.ledger.finished:
             return
         is_free = self._children.find(GATE) is None and not self.ledger.board.is_paused
@@ -185,22 +182,22 @@ class Coordinator:
             urgency = StopLevel.AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2)
             self._stop(Outcome.INTERRUPTED.value, f"stopped by {self._mailbox.read().stopped_by or 'you'}", urgency)
         self._read_mailbox()
-        self._read_again()
+        self._reread_backlog()
         self._watch_limits()
 
     def _on_child_exit(self, child: TaskProcess) -> None:
         if child.key == REREADER:
-            if reading := child.result(BacklogContent):
-                self._apply_list(reading)
-            elif not self._end and not child.stop_level:  # the keeper is away now, and may be there in a minute
-                self._report_broken_list(child.error_message())
+            if content := child.result(BacklogContent):
+                self._apply_edits(content)
+            elif not self._end and not child.stop_level:  # it is tried again in a minute
+                self._report_unreadable(child.error_message())
         elif child.key == GATE:
             self._on_gate_exit(child)
         else:
             self._on_loop_exit(child)
 
     def _on_loop_exit(self, child: TaskProcess) -> None:
-        """Queue, park or pass on the task, depending on how its loop ended."""
+        """Record what becomes of the task; end the backlog run after a fatal error."""
         if self.ledger.board.jobs[child.key].state != "working":  # withdrawn in the meantime: its branch stays
             return
         event, fatal = self._exits.task_event(child)
@@ -218,12 +215,12 @@ class Coordinator:
         for key, conflict in verdict.probed.items():  # running tasks that will conflict with the merge
             job = self.ledger.board.jobs.get(key)
             if job is not None and job.state == "working" and job.run:
-                self._tell_agent(key, conflict.files)
+                self._warn_agent(key, conflict.files)
                 self.ledger.tell(work_events.TaskWarned(key, conflict.files))
         self._tick_on_disk()
 
     def _on_target_checked(self, result: GateVerdict) -> None:
-        """Open the work if the target itself passes; no task starts before that. At the end, note a failed exam."""
+        """Let tasks start if the target passes its checks. For the exams at the end, record a refusal."""
         if self._is_examining and (result.stuck or not result.commit):
             self._stop(Outcome.BLOCKED.value, result.stuck or "the exams of the backlog were not run to their end", 1)
             return
@@ -237,32 +234,32 @@ class Coordinator:
             self._is_open = True
             self.ledger.tell(work_events.GateOpened(result.commit, result.allowed))
 
-    def _tell_agent(self, key: str, files: Sequence[str]) -> None:
-        """Send the agent of a running task a note. Do nothing if its loop runs on another machine."""
+    def _warn_agent(self, key: str, files: Sequence[str]) -> None:
+        """Tell the agent of a running task that its change will conflict."""
         if self._children.find(key):
             text = f"Something else has merged that changes {', '.join(files[:20])}: keep your change there small."
             with suppress(UserError):
-                Mailbox(str(self._folder.path.parent / self.ledger.board.jobs[key].run)).tell(text)
+                self._mailbox_of(self.ledger.board.jobs[key]).tell(text)
+
+    def _mailbox_of(self, job: Job) -> Mailbox:
+        return Mailbox(str(self._folder.path.parent / job.run))
 
     def _stop(self, end: str, reason: str, level: int) -> None:
-        """Start nothing new. Running children end after their turn (level 1) or now."""
+        """Start nothing new, and ask the running children to stop."""
         if not self._end:
             self._end, self._reason = end, reason
         self._children.request_stop(level)
 
     def _read_mailbox(self) -> None:
-        """Read pauses and requests from the mailbox."""
+        """Handle pauses and requests of people."""
         is_paused = self._mailbox.read().is_paused
         if is_paused != self.ledger.board.is_paused and not self._end:
             self.ledger.tell(work_events.WorkPaused(is_paused))
-            self._hold_loops(is_paused)
-        self._handle_requests()
-
-    def _handle_requests(self) -> None:
+            self._pause_loops(is_paused)
         for request in self._mailbox.take(TASK_REQUEST, TaskRequest):
             job = self.ledger.board.jobs.get(request.key)
             if request.kind == "retry" and request.note and job and job.state == "working":
-                Mailbox(str(self._folder.path.parent / job.run)).tell(request.note)
+                self._mailbox_of(job).tell(request.note)
             elif told := events_for_request(self.ledger.board, request):
                 self.ledger.tell(*told)
         self._end_withdrawn()
@@ -274,47 +271,47 @@ class Coordinator:
             if job is not None and job.state == "withdrawn":
                 child.request_stop(1)
 
-    def _hold_loops(self, is_paused: bool) -> None:
+    def _pause_loops(self, is_paused: bool) -> None:
         for child in self._children:
             job = self.ledger.board.jobs.get(child.key)
             if job is not None and job.run:
-                box = Mailbox(str(self._folder.path.parent / job.run))
+                box = self._mailbox_of(job)
                 with suppress(UserError):
                     box.pause() if is_paused else box.unpause()
 
-    def _read_again(self) -> None:
-        """Reread the list if it was edited. A broken list changes nothing."""
+    def _reread_backlog(self) -> None:
+        """Apply edits of the backlog. If it cannot be read, nothing changes."""
         if self._end:
             return
-        if self._list.take_due() and self._children.find(REREADER) is None:
+        if self._watch.take_due() and self._children.find(REREADER) is None:
             self._start(REREADER, ("read-backlog", str(self._folder.path)), "list.log")
         try:
-            if reading := self._list.reread():
-                self._apply_list(reading)
+            if content := self._watch.reread():
+                self._apply_edits(content)
                 self._tick_on_disk()
         except UserError as error:
-            self._report_broken_list(error.message)
+            self._report_unreadable(error.message)
 
-    def _report_broken_list(self, why: str) -> None:
-        self.ledger.tell(events.Notice(f"the list is taken as it was before: {why}"))
+    def _report_unreadable(self, why: str) -> None:
+        self.ledger.tell(events.Notice(f"the backlog is used as it was before: {why}"))
 
-    def _apply_list(self, reading: BacklogContent) -> None:
-        if told := differences(self.ledger.board, reading):
+    def _apply_edits(self, content: BacklogContent) -> None:
+        if told := differences(self.ledger.board, content):
             self.ledger.tell(*told)
             self._end_withdrawn()
 
     def _watch_limits(self) -> None:
-        """Stop when the budget or the time is used up."""
+        """Stop when the time or the budget of the backlog run is used up."""
         order, ledger = self.order, self.ledger
         if ledger.finished:
             return
         if order.is_overdue(self.elapsed) and not self._end:
             self._stop(Outcome.TIMEOUT.value, "its time is over", 1)
-        if order.max_cost is None or time.monotonic() - self._looked < SPENDING_INTERVAL:
+        if order.max_cost is None or time.monotonic() - self._summed_at < SPENDING_INTERVAL:
             return
-        self._looked = time.monotonic()
-        result = [read_summary(str(self._folder.path.parent / job.run)) for job in ledger.board.of("working")]
-        spending = sum(standing.cost_usd or 0.0 for standing in result if standing)  # of the running loops so far
+        self._summed_at = time.monotonic()
+        running = [read_summary(str(self._folder.path.parent / job.run)) for job in ledger.board.of("working")]
+        spending = sum(summary.cost_usd or 0.0 for summary in running if summary)
         if ledger.board.spent + spending >= order.max_cost and not self._end:
             self._stop(Outcome.BUDGET.value, "its budget is spent", 1)
 
@@ -323,21 +320,21 @@ class Coordinator:
         return time.monotonic() - self._began
 
     def _record_merged(self) -> None:
-        """Ask git which ready tasks are merged already: a killed gate may not have reported it."""
+        """Record the ready tasks that git says are merged: a killed gate may not have reported them."""
         ready = {job.tip: key for key, job in self.ledger.board.jobs.items() if job.state == "ready" and job.tip}
         if not ready:
             return
         try:
             left = merging.unmerged(self._home, self.order.target_ref, [*ready])
         except UserError:
-            return  # the gate will say what is wrong
+            return  # the gate will report what is wrong
         now = self._home.resolve(self.order.target_ref)
         for tip, key in ready.items():
             if tip not in left:
                 self.ledger.tell(work_events.TaskMerged(key, tip, now))
 
     def _tick_on_disk(self) -> None:
-        for problem in self._list.tick(self.ledger.board, self._home, self._deadline):
+        for problem in self._watch.tick(self.ledger.board, self._home, self._deadline):
             self.ledger.tell(events.Notice(problem))
 
     def _stop_children(self) -> None:
@@ -351,28 +348,20 @@ class Coordinator:
             for child in self._children.reap():
                 self._on_child_exit(child)
 
-    def _remove_leftovers(self) -> None:
-        """Remove what killed merges have left behind; also the gate's worktree once everything is done."""
-        board = self.ledger.board
-        merged = {key: job.tip for key, job in board.jobs.items() if job.state == "merged"}
-        with suppress(UserError):
-            task_worktrees.clear_leftovers(self.order, self._home, merged, is_done=outcome(board)[1] == 0)
-
     def _finish(self) -> int:
         self._tick_on_disk()  # the user may have edited the list after the last merge
-        with suppress(UserError):  # a remote that is away keeps them: they are in the target
-            clear_remote(self.order, self._home)
-        self._remove_leftovers()
         board = self.ledger.board
         end, code = outcome(board)
+        merged = {key: job.tip for key, job in board.jobs.items() if job.state == "merged"}
+        with suppress(UserError):  # the remote is away: the branches are merged, and may stay
+            task_worktrees.clear_remote(self.order, self._home)
+        with suppress(UserError):
+            task_worktrees.clear_leftovers(self.order, self._home, merged, is_done=code == 0)
         if self._end and not (code == 0 and self._end in (Outcome.TIMEOUT.value, Outcome.BUDGET.value)):
             end, code = self._end, {"fatal": 2, "interrupted": 130}.get(self._end, 1)
         reason = self._reason or board.stuck or ("" if fits(board, 0) else "its budget is spent")
-        if self.ledger.opened and not self.order.remote and not self._was_opened():
+        if self.ledger.opened and not self.order.remote and not self._is_target_green():
             left = f"{self.order.target} is not where the gate left it, at {self.ledger.opened[:12]}"
             end, code, reason = "stuck" if code < 2 else end, code or 1, f"{reason}; {left}".removeprefix("; ")
-        self.ledger.tell(self._summary(end, reason, code))
+        self.ledger.tell(work_summary(board, end, reason, code, self.elapsed))
         return code
-
-    def _summary(self, end: str, reason: str, code: int) -> work_events.WorkFinished:
-        return work_summary(self.ledger.board, end, reason, code, self.elapsed)

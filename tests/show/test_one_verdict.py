@@ -3,6 +3,7 @@
 from io import StringIO
 
 import pytest
+from msgspec.structs import replace
 
 from ralph.core import events as e
 from ralph.core.model import Check, Failure, Iteration, Turn
@@ -93,3 +94,15 @@ def test_three_refused_claims_are_three_though_several_checks_object() -> None:
     for event in (STARTED, *claims, finished("exhausted", 3)):
         fold.add(event, 1000.0)
     assert "<b>3</b><span>claims refused</span>" in html([fold.history])
+
+
+@pytest.mark.parametrize("rights", [("--yolo",), ("--sandbox",), ("--yolo", "--sandbox")])
+def test_the_header_show_and_reports_say_that_a_run_has_all_rights_or_a_sandbox(rights: tuple[str, ...]) -> None:
+    started, fold = replace(STARTED, rights=rights), Fold("r")
+    for event in (started, *iteration(1, Turn(text="x")), finished("exhausted")):
+        fold.add(event, 1000.0)
+    said = " ".join(rights)
+    assert said in EventLines(Style(TEXT))(started)[0]
+    assert " · ".join(rights) in next(render_history(fold.history, Style(TEXT)))
+    assert f"claude {said}" in html([fold.history])
+    assert f"claude {said}" in markdown([fold.history])

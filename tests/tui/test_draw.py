@@ -127,6 +127,14 @@ def test_the_head_says_where_a_run_stands(plain: Style) -> None:
     assert draw.head(at_work, NOW, 40, plain)[0] == "● k3fa running · 3/10 · 1m5s · $0.42 · …"
 
 
+@pytest.mark.parametrize("columns", [52, 90])
+def test_the_head_says_that_a_run_has_all_rights_or_a_sandbox(columns: int, plain: Style) -> None:
+    free = run(rights=("--yolo", "--sandbox"), agent="/usr/bin/claude -p", finished=2, cost_usd=0.42, tokens=81_000)
+    first = draw.head(free, NOW, columns, plain)[0]
+    assert first.startswith("● k3fa running --yolo --sandbox · ")
+    assert columns < 90 or first.endswith(" · claude -p")
+
+
 def test_a_backlog_shows_how_many_tasks_are_merged_parked_and_blocked(plain: Style) -> None:
     facts = {
         "kind": "work",

@@ -88,13 +88,15 @@ def run_now(run: Listed, now: float, mail: Mail | None = None, successes: Succes
         "verified": facts.verified or facts.outcome != "done",
     }
     mergeable = is_mergeable(run)
+    is_busy = run.is_alive and not held and not facts.waits
+    is_last = facts.finished == facts.max_iterations  # the run only has to measure or prove its result
     return RunNow(
         **known,
         state="asking" if is_asking and run.state != "stopping" else run.state,
         alive=run.is_alive,
         held=held,
         needs_you=held or is_asking or (not run.is_alive and _is_open(run, successes, mergeable)),
-        iteration=facts.finished + (run.is_alive and not held and not facts.waits),
+        iteration=facts.finished + (is_busy and not is_last),
         age_s=age,
         lasted_s=age if run.is_alive else facts.seconds or min(max(facts.changed - facts.began, 0.0), MAX_SECONDS),
         questions=tuple(question.text for question in mail.questions),

@@ -16,6 +16,7 @@ from ralph.history.run_history import Fold, PastIteration
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, telling
 from ralph.show.words import (
+    agent_name,
     baseline_sentence,
     done_when,
     duration,
@@ -156,11 +157,10 @@ class EventLines:
         self._judged = None
         self._has_fail_actions = self.verbose or event.preset == "guardrails"
         self.talk.root = event.worktree or event.workspace
-        program, space, words = event.agent.partition(" ")
         command = COMMANDS.get(event.preset, "ralph run")
         facts = [
             "resumed" if event.resumed else "",
-            short(program.rpartition("/")[2] + space + words, 60),
+            short(agent_name(event.agent), 60),
             " ".join(short(right, 20) for right in event.rights),
             short(event.preset, 40) if command == "ralph run" else "",
             short(from_home(event.workspace, os.environ.get("HOME", "")), 200),

@@ -2,7 +2,7 @@
 
 import os
 import select
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from errno import EAGAIN, EDQUOT, ENOSPC
 from stat import S_ISREG
 from typing import IO
@@ -107,6 +107,32 @@ class Outlet:
         if self._own is not None:
             os.close(self._own)
             self._own = None
+
+
+_ERASE = "\r\x1b[J"
+
+
+class LiveRows:
+    """Rows that stay at the bottom of a terminal, below the lines that are printed.
+
+    The cursor rests at the beginning of the first row, so that all of them can be erased even after the terminal has
+    been made narrower and has folded them. They are drawn without automatic wrapping: a character that is wider than
+    we believe must not fold a row.
+    """
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self.is_drawn = False
+
+    def write(self, lines: Sequence[str], rows: Sequence[str] = (), patience: float = PATIENCE) -> bool:
+        """Erase the rows, print the lines and draw the new rows, in one write; return whether all was written."""
+        text = _ERASE if self.is_drawn else ""
+        text += "".join(f"{line}\n" for line in lines)
+        if rows:
+            up = f"\x1b[{len(rows) - 1}A" if len(rows) > 1 else ""
+            text += "\x1b[?7l" + "\n".join(rows) + f"\x1b[?7h\r{up}"
+        self.is_drawn = bool(rows)
+        return not text or self._outlet.write(text, patience)
 
 
 def _reopen(fd: int) -> int:

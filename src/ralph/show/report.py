@@ -25,6 +25,7 @@ from ralph.show import staircase
 from ralph.show.exam_text import exam_section
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import (
+    agent_name,
     baseline_sentence,
     commands,
     cost,
@@ -243,7 +244,7 @@ def for_review(history: RunHistory, answer: str) -> str:
     """Return the report for a reviewer at the host: the goal and the changes come before the verification, and details
     of this machine are left out.
     """
-    history = replace(history, agent=history.agent.rpartition("/")[2])
+    history = replace(history, agent=agent_name(history.agent))
     said = head(clean(answer[:12_000]).strip(), 3000, " …").splitlines()
     quoted = "\n".join(f"> {escape_markdown(line, 500)}".rstrip() for line in said)
     done = f"### What was done, in the agent's words\n\n{quoted}" if answer else ""
@@ -279,7 +280,8 @@ def _title(history: RunHistory) -> list[str]:
 
 
 def _facts(history: RunHistory) -> str:
-    facts = [f"run {code(history.run)}", escape_markdown(history.agent), plural(len(history.iterations), "iteration")]
+    agent = escape_markdown(" ".join((history.agent, *history.rights)))
+    facts = [f"run {code(history.run)}", agent, plural(len(history.iterations), "iteration")]
     facts += map(escape_markdown, spent(history.seconds, history.cost_usd, history.usage.tokens))
     if history.branch:
         facts.append(f"branch {code(history.branch)}")

@@ -15,8 +15,8 @@ from ralph.history.needs import next_steps
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.event_lines import EventLines, Flow
 from ralph.show.exam_text import exam_places
-from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart, outcome_tone, terminal_size
-from ralph.show.summary import proof_lines, table
+from ralph.show.outlet import PATIENCE, LiveRows, Outlet, Style, choose, is_smart, outcome_tone, terminal_size
+from ralph.show.summary import attempts_table, proof_lines, table
 from ralph.show.turn_lines import VERBOSE, LineLimits
 from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts, wrap
 from ralph.store.exam_output import load_exam_outputs
@@ -27,10 +27,7 @@ _IN_A_HURRY = 0.2  # while stopping
 _REDRAW = 0.1
 # Only the live line shows them, so it does at once.
 _BEGINNINGS = (AgentStarted, ToolStarted, CheckStarted, ReviewStarted)
-_ERASE = "\r\x1b[J"
-# The cursor rests in front of the live line, so that it can be erased even after the terminal has been made narrower
-# and has folded it. It is drawn without automatic wrapping: a character wider than we believe must not fold it either.
-_DRAW = "\x1b[?7l {}\x1b[?7h\r"
+_ATTEMPTS_SHOWN = 6  # above the live line
 
 
 class Screen:
@@ -51,12 +48,13 @@ class Screen:
         flow: Flow | None = None,
     ) -> None:
         self._outlet, self._style, self._lines = outlet, style, lines
+        self._live = LiveRows(outlet)
         self._columns, self._timestamps, self._clock = columns, timestamps, clock
         self._fold = lines.fold if lines else Fold("")
         self._flow = flow or Flow()
         self._skipped = 0
         self._status = Status(style) if live else None
-        self._drawn_at: float | None = None
+        self._drawn_at = 0.0
         self._is_over = False
 
     @property
@@ -100,7 +98,7 @@ class Screen:
             self._status.is_ending = True
         if self._is_over:  # nothing may follow the outcome
             return
-        self._outlet.write(f"{_ERASE if self._drawn_at is not None else ''}{text}\n")
+        self._live.write([text])
 
     def close(self) -> None:
         """Restore the terminal."""
@@ -126,7 +124,7 @@ class Screen:
         for event in happened:
             self._status(event, now)
         begins = any(isinstance(event, _BEGINNINGS) for event in happened)
-        if text or begins or self._drawn_at is None or now - self._drawn_at >= _REDRAW:
+        if text or begins or not self._live.is_drawn or now - self._drawn_at >= _REDRAW:
             self._write(text, now, room=room)
 
     def _readable(self, happened: Iterable[Event], lines: EventLines, now: float) -> list[str]:
@@ -190,16 +188,14 @@ class Screen:
         skipped = self._skipped
         if skipped and self._lines is not None:
             lines = [self._lines.skipped(skipped), *lines]
-        text = "\n".join(lines) + "\n" if lines else ""
-        if self._drawn_at is not None:
-            text = _ERASE + text
-            self._drawn_at = None
+        rows: list[str] = []
         if self._status is not None:
-            text += _DRAW.format(self._status.line(now, (room or self._room()) - 2))
+            room = (room or self._room()) - 2
+            attempts = attempts_table(self._fold.history, self._style, room, _ATTEMPTS_SHOWN)
+            rows = ["", *attempts] if attempts else []
+            rows.append(" " + self._status.line(now, room))
             self._drawn_at = now
-        if not text:
-            return
-        written = self._outlet.write(text, patience)
+        written = self._live.write(lines, rows, patience)
         self._skipped = 0 if written else skipped + len(lines) - (skipped > 0)
 
 

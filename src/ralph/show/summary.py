@@ -113,7 +113,7 @@ def _columns(
                 is_number=False,
                 least=24,
             ),
-            TextColumn("idea", [one.idea for one in shown], is_number=False, least=16),
+            TextColumn("idea", [one.idea for one in shown], is_number=False, least=12),
             TextColumn("cost", [cost(one.usage.cost_usd) for one in shown], cost(history.cost_usd)),
             TextColumn("time", [duration(one.seconds) for one in shown], duration(history.seconds)),
         ]

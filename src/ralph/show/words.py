@@ -70,6 +70,12 @@ def from_home(path: str, home: str) -> str:
     return f"~{path[len(home) :]}" if home and f"{path}/".startswith(f"{home}/") else path
 
 
+def agent_name(agent: str) -> str:
+    """Return an agent's command line without the folder of its program."""
+    program, space, words = agent.partition(" ")
+    return program.rpartition("/")[2] + space + words
+
+
 def path_from_here(path: str) -> str:
     """Return the path relative to the current folder if it is below it."""
     try:

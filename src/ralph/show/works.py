@@ -12,14 +12,12 @@ from ralph.core.backlog import STATE_ORDER, Board, Job, displayed_states, foreca
 from ralph.core.state import RunSummary
 from ralph.core.text import listed, one_line, plural, short
 from ralph.history.work_history import WorkHistory
-from ralph.show.outlet import Outlet, Style, choose, is_smart, outcome_tone, terminal_size
+from ralph.show.outlet import LiveRows, Outlet, Style, choose, is_smart, outcome_tone, terminal_size
 from ralph.show.words import cut, duration, money
 
 MAX_ROWS = 20
 MAX_KEY = 60  # characters
 TONES = {"merged": "green", "working": "cyan", "ready": "cyan", "parked": "warn", "blocked": "yellow", "held": "yellow"}
-_UP = "\x1b[{}A"
-_ERASE = "\r\x1b[J"
 
 
 class Row(Struct, frozen=True):
@@ -180,7 +178,7 @@ class WorkScreen:
         self._outlet = Outlet(stream)
         self._stream, self._quiet = stream, quiet
         self._live = is_terminal and is_smart(env) and not quiet
-        self._drawn = 0
+        self._rows = LiveRows(self._outlet)
         self._is_over = False
         self._target, self._name = "", ""
         self.look: Callable[[], list[Row]] = list
@@ -219,8 +217,7 @@ class WorkScreen:
         """Print at once that the backlog is about to end. A signal handler may call this during a write."""
         if self._is_over:  # nothing may follow the outcome
             return
-        self._outlet.write(f"{text}\n")
-        self._drawn = 0
+        self._rows.write([text])
 
     def close(self) -> None:
         self._live = False
@@ -228,18 +225,11 @@ class WorkScreen:
         self._outlet.close()
 
     def _write(self, lines: list[str]) -> None:
-        """Erase the table, print the lines and draw the table again, in one write."""
-        text = (_UP.format(self._drawn - 1) if self._drawn > 1 else "") + _ERASE if self._drawn else ""
-        text += "".join(f"{line}\n" for line in lines)
-        self._drawn = 0
+        rows: list[str] = []
         if self._live:
             columns, height = terminal_size(self._stream, 80)
-            most = max(height - 5, 3)
-            made = ["", *table(self.board(), self.look(), self._style, columns - 1, most=most)]
-            text += "\x1b[?7l" + "\n".join(made) + "\x1b[?7h"
-            self._drawn = len(made)
-        if text:
-            self._outlet.write(text)
+            rows = ["", *table(self.board(), self.look(), self._style, columns - 1, most=max(height - 5, 3))]
+        self._rows.write(lines, rows)
 
 
 def lines(history: WorkHistory) -> Sequence[str]:

@@ -194,10 +194,7 @@ class RalphApp(App[list[str]]):
             self.stream.add_lines(lines)
             self._draw_facts()
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._draw_everything)
-
-    def _draw_everything(self) -> None:
+    def on_pane_resized(self) -> None:
         self._draw_keys()
         self._draw_top()
         self._draw_runs()

@@ -12,7 +12,19 @@ from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, Fold, PastIteration
 from ralph.history.states import state_of
 from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
-from ralph.show.words import cut, duration, from_home, moment, nickname, portion, spent, why_ended, width, wrap
+from ralph.show.words import (
+    agent_name,
+    cut,
+    duration,
+    from_home,
+    moment,
+    nickname,
+    portion,
+    spent,
+    why_ended,
+    width,
+    wrap,
+)
 
 PLAIN = replace(
     ASCII,
@@ -66,7 +78,7 @@ def head(run: RunNow, now: float, columns: int, style: Style) -> list[str]:
     number = ("" if columns < 60 or run.kind == "work" else "iteration ") + _progress(run)
     number += " merged" if run.kind == "work" else ""
     took = spent(round(run.lasted_s), run.cost_usd, run.tokens)
-    said = [number if run.max_iterations != 1 else "", *took, short(run.agent, 30)]
+    said = [number if run.max_iterations != 1 else "", *took, short(agent_name(run.agent), 30)]
     name = " ".join((nickname(run.run), run.state if run.verified else "done (unverified)", *run.rights))
     rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
     goal = cut(f"  {short(run.goal, 300)}", columns)

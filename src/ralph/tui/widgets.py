@@ -38,6 +38,9 @@ def to_text(lines: Sequence[str]) -> Text:
 class Pane(Static):
     """Shows a few lines; what does not fit is cut."""
 
+    class Resized(Message):
+        """The pane has a new size, so other lines may fit."""
+
     def __init__(self, id: str) -> None:  # noqa: A002 - textual's name for it
         super().__init__(id=id, markup=False)
         self.lines: list[str] = []
@@ -47,6 +50,9 @@ class Pane(Static):
         if list(lines) != self.lines:
             self.lines = list(lines)
             self.update(to_text(self.lines))
+
+    def on_resize(self) -> None:
+        self.post_message(self.Resized())
 
 
 class ScrollLog(RichLog):
@@ -102,6 +108,9 @@ class RunList(OptionList):
                     self.replace_option_prompt(str(old.id), new.prompt)
             if chosen in rows:
                 self.highlighted = self.get_option_index(chosen)
+
+    def on_resize(self) -> None:
+        self.post_message(Pane.Resized())
 
 
 MAX_HISTORY = 200

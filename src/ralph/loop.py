@@ -148,7 +148,7 @@ def replace_agent(run: Run, asked: Replace, parts: Parts) -> Run:
 
     A run that is killed before this was recorded is handed over again when it is resumed.
     """
-    done = HandOver(after=len(run.iterations), agent=asked.agent, to=asked.to)
+    done = HandOver(after=len(run.iterations), agent=asked.agent, to=asked.to, reason=asked.reason)
     restored = parts.workspace.restore(run.iterations[asked.start - 1]) if asked.start else None
     if restored:
         tree, kept_as = restored

@@ -161,7 +161,7 @@ def test_who_is_stuck(name: str) -> None:
 def test_the_last_agent_ends_the_run_and_another_one_takes_over() -> None:
     run = a_history(*[RED] * 4, baseline=[RED])
     (replacement,) = stuck(N, ("claude", "codex"))(run)
-    assert replacement == Replace("claude", "codex", start=4)
+    assert replacement == Replace("claude", "codex", "no progress for 4 iterations", start=4)
     handed = replace(run, hand_overs=(HandOver(after=4, agent="claude", to="codex"),))
     assert list(stuck(N, ("claude", "codex"))(handed)) == []
     assert next_worker(handed, ("claude", "codex")) == "codex"
@@ -182,10 +182,10 @@ def test_a_run_that_ended_as_stalled_gets_a_new_chance_but_not_one_that_was_kill
 def test_files_are_not_restored_if_no_check_was_red_at_the_start_or_without_git() -> None:
     agents = ("claude", "codex")
     (kept,) = stuck(N, agents)(a_history(*[RED] * 4, baseline=[green()]))
-    assert kept == Replace("claude", "codex")
+    assert kept == Replace("claude", "codex", "no progress for 3 iterations")
     bare = a_history(*[RED] * 4, baseline=[RED])
     bare = replace(bare, iterations=tuple(replace(one, tree=None) for one in bare.iterations))
-    assert list(stuck(N, agents)(bare)) == [Replace("claude", "codex")]
+    assert list(stuck(N, agents)(bare)) == [Replace("claude", "codex", "no progress for 4 iterations")]
 
 
 def test_of_many_iterations_the_latest_and_those_with_progress_are_told() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from ralph.core import rules
 from ralph.core.claims import Claim, Reading
@@ -10,6 +11,7 @@ from ralph.core.model import (
     Check,
     Continue,
     Failure,
+    HandOver,
     Iteration,
     Note,
     Opinion,
@@ -254,6 +256,19 @@ def test_failures_in_a_row_end_the_run_and_a_success_between_resets_the_count() 
     assert outcome(a_run(CRASH, CRASH, CRASH), [rules.repeated_failures(3)]) is Outcome.FAILED
     assert outcome(a_run(CRASH, "fine", CRASH, CRASH), [rules.repeated_failures(3)]) is None
     assert outcome(a_run(CRASH, CRASH), [rules.repeated_failures(0)]) is None
+
+
+def test_the_next_agent_takes_over_after_failures_in_a_row() -> None:
+    agents = ("claude", "codex")
+    run = a_run("fine", CRASH, CRASH, CRASH)
+    verdict = judge(run, [rules.repeated_failures(3, agents)])
+    assert isinstance(verdict, Continue)
+    assert verdict.replacement
+    assert verdict.replacement.to == "codex"
+    taken = replace(run, hand_overs=(HandOver(after=4, agent="claude", to="codex"),))
+    assert outcome(taken, [rules.repeated_failures(3, agents)]) is None
+    again = replace(a_run("fine", *[CRASH] * 6), hand_overs=taken.hand_overs)
+    assert outcome(again, [rules.repeated_failures(3, agents)]) is Outcome.FAILED
 
 
 def test_failures_are_counted_from_the_last_one_that_made_every_check_pass() -> None:

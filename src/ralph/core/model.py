@@ -283,7 +283,7 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class HandOver(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The work of a run that is stuck passes to another agent.
+    """Another agent takes over the work.
 
     `after` is the number of the last iteration before it, and `to` the agent that takes over from `agent`. `start` is
     the iteration whose files it starts with, None if it starts with the present ones; `tree` is the workspace's
@@ -293,6 +293,7 @@ class HandOver(Struct, frozen=True, omit_defaults=True, kw_only=True):
     after: int
     agent: str
     to: str
+    reason: str = ""
     start: int | None = None
     tree: str | None = None
     kept_as: str = ""
@@ -464,6 +465,7 @@ class Replace(Struct, frozen=True, omit_defaults=True):
 
     agent: str
     to: str
+    reason: str
     start: int | None = None
 
 

@@ -26,7 +26,7 @@ from ralph.core.model import (
     configured,
     tree_files,
 )
-from ralph.core.progress import standstill, stuck_for, tried
+from ralph.core.progress import best_iteration, standstill, stuck_for, tried
 from ralph.core.prompts import (
     LOOK_AGAIN,
     MAX_CHECKS,
@@ -307,15 +307,18 @@ def unless_waiting(run: Run, first: Rule, *limits: Rule) -> Opinions:
 
 
 @configured
-def repeated_failures(run: Run, times: int) -> Opinions:
-    """End the run after this many failed turns in a row, counted from the last one that made every check pass: the work
-    may be done then, and only the claim is missing."""
-    recent = run.recent[-times:]
+def repeated_failures(run: Run, times: int, agents: tuple[str, ...] = ()) -> Opinions:
+    """After this many failed turns in a row, hand the work over to the next of `agents`, or end the run.
+
+    A failed turn that made every check pass is not a reason: the work may be done, and only the claim is missing.
+    """
+    recent = [i for i in run.recent[-times:] if i.number > _last_hand_over(run)]
     if times > 0 and len(recent) == times and all(i.turn.failure for i in recent):
         if times > 1 and any(i.checks and i.is_green and has_changed_files(i, run) for i in recent):
             return
         often = f"failed {times} times in a row" if times > 1 else "failed"
-        yield Stop(Outcome.FAILED, f"the agent {often}: {_reason(recent[-1])}")
+        why = f"the agent {often}: {_reason(recent[-1])}"
+        yield _next_agent(run, agents, why) or Stop(Outcome.FAILED, why)
 
 
 def has_changed_files(iteration: Iteration, run: Run) -> bool:
@@ -350,7 +353,7 @@ def taken_over(run: Run) -> Opinions:
     if done := run.hand_over:
         place = f"as they were after iteration {done.start}, the best so far" if done.start else "as it left them"
         yield Note(
-            f"You take over from another agent ({done.agent}), which made no progress any more. The files are {place}. "
+            f"You take over from another agent ({done.agent}): {done.reason}. The files are {place}. "
             "Don't repeat what did not help. What was tried, one iteration a line:",
             about="handover",
             output=tried(run),
@@ -381,17 +384,29 @@ def stuck(run: Run, times: int, agents: tuple[str, ...] = ()) -> Opinions:
 
     A run that ended as stalled gets a new chance when it is resumed, unless there is another agent now.
     """
-    last_change = run.hand_overs[-1].after if run.hand_overs else 0
-    found = standstill(run, times, last_change) if times and not run.retries else None
+    found = standstill(run, times, _last_hand_over(run)) if times and not run.retries else None
     if found is None or found.iterations < times:
         return
-    agent, *others = workers_left(run, agents) or ("",)
-    if others:
-        was_red = run.baseline is None or any(not check.passed for check in run.baseline)
-        has_tree = found.best and run.iterations[found.best - 1].tree
-        yield Replace(agent, others[0], found.best if was_red and has_tree else None)
-    elif stuck_for(run, times, max(run.stalled, last_change)) >= times:
+    if replacement := _next_agent(run, agents, f"no progress for {plural(found.iterations, 'iteration')}"):
+        yield replacement
+    elif stuck_for(run, times, max(run.stalled, _last_hand_over(run))) >= times:
         yield Stop(Outcome.STALLED, found.describe())
+
+
+def _last_hand_over(run: Run) -> int:
+    """Return the iteration after which another agent took over; 0 if none did."""
+    return run.hand_overs[-1].after if run.hand_overs else 0
+
+
+def _next_agent(run: Run, agents: tuple[str, ...], reason: str) -> Replace | None:
+    """Return who takes over, with the files of the best iteration. Without a red check at the start every state may be
+    right, so the files stay as they are."""
+    agent, *others = workers_left(run, agents) or ("",)
+    if not others:
+        return None
+    was_red = run.baseline is None or any(not check.passed for check in run.baseline)
+    best = best_iteration(run) if was_red else 0
+    return Replace(agent, others[0], reason, best if best and run.iterations[best - 1].tree else None)
 
 
 def _is_repeat(one: Iteration, other: Iteration, commits: bool) -> bool:

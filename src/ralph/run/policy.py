@@ -64,7 +64,7 @@ def make_policy(
                 doubts,
             ),
             *own,
-            rules.repeated_failures(1 if one_shot else settings.max_failures),
+            rules.repeated_failures(1 if one_shot else settings.max_failures, () if one_shot else agents),
             rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
             *_tuning_rules(settings),
             rules.stalled(stall, commits=settings.worktree or settings.scm is not None),

@@ -463,7 +463,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     then: Annotated[
         Texts,
         about(
-            "The agents that take over, in order, when the run is stuck or, with `switch`, at a usage limit.",
+            "Who takes over, in order: when the run is stuck, the agent keeps failing, or with `switch` at a limit.",
             ["codex", "claude:opus"],
             option="--then AGENT[:MODEL]",
         ),

@@ -189,7 +189,8 @@ def hand_over_words(hand_over: HandOver) -> str:
     """Return who took over, and with which files."""
     place = f"with the files of iteration {hand_over.start}" if hand_over.start else "with the files as they are"
     kept = f"; what it gives up is kept as {short(hand_over.kept_as, 200)}" if hand_over.kept_as else ""
-    return f"no progress: {short(hand_over.to, 80)} takes over from {short(hand_over.agent, 80)}, {place}{kept}"
+    to, agent = short(hand_over.to, 80), short(hand_over.agent, 80)
+    return f"{short(hand_over.reason, 200)}: {to} takes over from {agent}, {place}{kept}"
 
 
 def baseline_sentence(history: RunHistory) -> str:

@@ -118,11 +118,10 @@ def with_key(asked: Endpoint, env: Mapping[str, str]) -> tuple[Endpoint, str]:
     usual = PROVIDERS[asked.provider].keys if asked.provider in PROVIDERS else ()
     for variable in usual if asked.key_env in usual else (asked.key_env,):
         if key := env.get(variable, "").strip():
-            return Endpoint(asked.provider, asked.model, asked.wire, asked.url, variable), key
+            return replace(asked, key_env=variable), key
     if asked.key_env:
-        raise UserError(
-            f"{asked.key_env} is not set", f"put the key of {asked.provider} into it: export {asked.key_env}=…"
-        )
+        hint = f"put the key of {asked.provider} into it: export {asked.key_env}=…"
+        raise UserError(f"{asked.key_env} is not set", hint)
     return asked, ""
 
 

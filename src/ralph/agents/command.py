@@ -38,15 +38,20 @@ def invocation(request: TurnRequest) -> Invocation:
                 "flags cannot be added to a shell command line",
                 f"write {' '.join(request.flags)!r} into the agent's command, where it belongs",
             )
-        placed = "{prompt}" in line or "{prompt_file}" in line
         argv = script(line, request.prompt, request.prompt_file)
-        return Invocation(argv, stdin="empty" if placed else "prompt")
+        return Invocation(argv, stdin="empty" if _has_placeholder((line,)) else "prompt")
     else:
         words = split(line)
-    words = (expanduser(words[0]), *words[1:], *request.flags)
-    placed = any("{prompt}" in word or "{prompt_file}" in word for word in words)
+    return _without_shell((expanduser(words[0]), *words[1:], *request.flags), request)
+
+
+def _without_shell(words: tuple[str, ...], request: TurnRequest) -> Invocation:
     argv = fill_placeholders(words, request.prompt, request.prompt_file)
-    return Invocation(argv, stdin="empty" if placed else "prompt")
+    return Invocation(argv, stdin="empty" if _has_placeholder(words) else "prompt")
+
+
+def _has_placeholder(words: Iterable[str]) -> bool:
+    return any("{prompt}" in word or "{prompt_file}" in word for word in words)
 
 
 def parser(request: TurnRequest) -> Parser:
@@ -169,12 +174,9 @@ class _Described:
         if request.session:
             words += [word.replace("{session}", request.session) for word in own.resume]
         words += request.flags
-        placed = any("{prompt}" in word or "{prompt_file}" in word for word in words)
-        if not placed and own.prompt != "stdin":
+        if own.prompt != "stdin" and not _has_placeholder(words):
             words.append("{prompt}" if own.prompt == "argument" else "{prompt_file}")
-            placed = True
-        argv = fill_placeholders(tuple(words), request.prompt, request.prompt_file)
-        return Invocation(argv, stdin="empty" if placed else "prompt")
+        return _without_shell(tuple(words), request)
 
     def parser(self, request: TurnRequest) -> Parser:
         return Sniffer(request, self.NAME, self._description.stream)

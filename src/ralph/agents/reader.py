@@ -33,41 +33,36 @@ LIMIT = 1 << 20
 
 
 class Clipping:
-    """Keeps both ends of a text of any length."""
+    """Keeps both ends of a text of any length, at most `limit` characters."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._half = limit // 2
-        self._head: str | None = None
-        self._parts: list[str] = []
-        self._size = self._cut = 0
+        self.clear()
 
     def add(self, text: str) -> None:
-        if text:
-            self._parts.append(text)
-            self._size += len(text)
-            if self._size > 4 * self._half or len(self._parts) > 4096:
-                self._shrink()
+        self._parts.append(text)
+        self._size += len(text)
+        if self._size > 4 * self._half or len(self._parts) > 4096:
+            self._shrink()
 
     def clear(self) -> None:
-        self._head = None
-        self._parts.clear()
+        self._parts: list[str] = []
         self._size = self._cut = 0
 
     @property
     def text(self) -> str:
-        self._shrink()
-        rest = "".join(self._parts)
-        return rest if self._head is None else f"{self._head}\n[{self._cut} characters cut]\n{rest}"
+        text = self._shrink()
+        if not self._cut:
+            return text
+        return f"{text[: self._half]}\n[{self._cut} characters cut]\n{text[self._half :]}"
 
-    def _shrink(self) -> None:
+    def _shrink(self) -> str:
         text = "".join(self._parts)
-        if self._head is None and len(text) > 2 * self._half:
-            self._head, text = text[: self._half], text[self._half :]
-        if self._head is not None and len(text) > self._half:
-            self._cut += len(text) - self._half
-            text = text[-self._half :]
-        self._parts = [text] if text else []
-        self._size = len(text)
+        if len(text) > 2 * self._half:
+            self._cut += len(text) - 2 * self._half
+            text = text[: self._half] + text[-self._half :]
+        self._parts, self._size = [text], len(text)
+        return text
 
 
 class PlainText:

@@ -12,7 +12,6 @@ from ralph.files import read_head
 
 Table = dict[str, Any]
 
-
 _TABLE: Decoder[Table] = Decoder(Table)
 
 
@@ -108,22 +107,10 @@ TODO_TOOLS = frozenset({"TodoWrite", "todowrite", "todo_write", "write_todos", "
 
 _STATES = {"in_progress": "active", "active": "active", "completed": "done", "done": "done", "cancelled": "done"}
 
-
 # Arguments of tools that are worth showing, the most telling first.
 _TELLING = (
-    *(
-        "command",
-        "file_path",
-        "pattern",
-        "path",
-        "cmd",
-        "commands",
-        "filePath",
-        "absolute_path",
-        "notebook_path",
-        "files",
-    ),
-    *("query", "url", "subject", "description", "prompt", "skill", "name", "taskId"),
+    *("command", "file_path", "pattern", "path", "cmd", "commands", "filePath", "absolute_path", "notebook_path"),
+    *("files", "query", "url", "subject", "description", "prompt", "skill", "name", "taskId"),
 )
 _OLD = ("old_string", "oldString", "old_str", "oldText")
 _NEW = ("new_string", "newString", "new_str", "newText")

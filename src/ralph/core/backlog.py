@@ -93,7 +93,7 @@ class FailedCheck(Struct, frozen=True, omit_defaults=True):
         """Whether it failed before as well, with at least as many failures; False if a count is unknown."""
         if before is None or self.count is None or before.count is None:
             return False
-        return not self.count.is_worse_than(before.count)
+        return self.count.failures <= before.count.failures
 
 
 class Board(Struct, frozen=True, kw_only=True):

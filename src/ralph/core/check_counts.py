@@ -24,9 +24,6 @@ class FailureCount(Struct, frozen=True):
         has_lost_tests = self.total is not None and other.total is not None and self.total < other.total
         return self.failures < other.failures and not has_lost_tests
 
-    def is_worse_than(self, other: "FailureCount") -> bool:
-        return self.failures > other.failures
-
 
 def count_failures(output: str) -> FailureCount | None:
     """Return the count in the last summary that `output` ends with; None if there is none or it can't be trusted."""

@@ -205,10 +205,13 @@ def best_iteration(run: Run) -> int:
 
 def best_step(found: Sequence[ProgressStep]) -> int:
     """Return the number of the best step, the latest of several; 0 if every turn failed."""
-    taken = [step for step in found if not step.failed]
-    if not taken:
-        return 0
-    return max(taken, key=lambda step: (step.passing, -_or_infinite(step.failures), step.number)).number
+
+    def rank(step: ProgressStep) -> tuple[int, float, int]:
+        failures = float("inf") if step.failures is None else step.failures
+        return step.passing, -failures, step.number
+
+    best = max((step for step in found if not step.failed), key=rank, default=None)
+    return best.number if best else 0
 
 
 def standstill(run: Run, new_outputs: int, since: int = 0) -> Standstill | None:
@@ -250,10 +253,6 @@ def _count(check: Check) -> FailureCount | None:
     if check.passed or check.timeout or check.void:
         return None
     return count_failures(check.tail or check.head)
-
-
-def _or_infinite(failures: int | None) -> float:
-    return float("inf") if failures is None else failures
 
 
 _TEMPORARY = re.compile(r"(?:/tmp|/var/tmp|/var/folders|/private/var/folders|/dev/shm)/[^\s:'\")]*")

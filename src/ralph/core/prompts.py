@@ -129,16 +129,27 @@ def goal(brief: Brief) -> str:
 
 def checks(brief: Brief) -> str:
     """Return a prompt for a fresh context: task, instructions, changes so far, last errors, progress."""
-    notes = [_with_output(note, brief).text for note in brief.notes if note.about != "checks"]
-    sections = (
+    return _join_sections(
         ("Task", brief.goal),
         ("Instructions", _instructions(brief)),
-        ("Changes so far", _fence(head(clean(brief.diff), DIFF_LIMIT, "\n... [truncated]"), "diff", brief)),
+        ("Changes so far", _changes(brief)),
         ("Errors of the previous iteration", _errors(brief)),
-        ("Progress", _fence(brief.progress, "progress", brief)),
-        ("Notes", "\n\n".join(notes)),
+        ("Progress", fence(brief.progress, "progress", brief.nonce)),
+        ("Notes", _other_notes(brief)),
     )
+
+
+def _join_sections(*sections: tuple[str, str]) -> str:
     return "\n\n".join(f"# {title}\n\n{body}" for title, body in sections if body)
+
+
+def _changes(brief: Brief) -> str:
+    return fence(head(clean(brief.diff), DIFF_LIMIT, "\n... [truncated]"), "diff", brief.nonce)
+
+
+def _other_notes(brief: Brief) -> str:
+    """Return the notes that are not about checks: the errors have a section of their own."""
+    return "\n\n".join(_with_output(note, brief).text for note in brief.notes if note.about != "checks")
 
 
 def _instructions(brief: Brief) -> str:
@@ -159,7 +170,7 @@ def _errors(brief: Brief) -> str:
     errors = []
     for check in failed[:MAX_CHECKS]:
         hint = f"Hint: {check.hint}\n" if check.hint else ""
-        output = _fence(tail(clean(check.tail), ERROR_LIMIT), "output", brief)
+        output = fence(tail(clean(check.tail), ERROR_LIMIT), "output", brief.nonce)
         errors.append(f"{check.name}: {check.ending}\n{hint}{output}")
     if more := [check.name for check in failed[MAX_CHECKS:]]:
         errors.append(more_checks_failed(more))
@@ -168,17 +179,15 @@ def _errors(brief: Brief) -> str:
 
 def tune(brief: Brief) -> str:
     """Return a prompt for one more attempt at a better number, with what was tried and what came of it."""
-    notes = [_with_output(note, brief).text for note in brief.notes if note.about != "checks"]
-    sections = (
+    return _join_sections(
         ("Task", brief.goal),
         ("The number", brief.metric),
         ("Instructions", _tune_instructions(brief)),
-        ("What was tried", _fence(brief.attempts, "attempts", brief)),
-        ("Changes so far", _fence(head(clean(brief.diff), DIFF_LIMIT, "\n... [truncated]"), "diff", brief)),
+        ("What was tried", fence(brief.attempts, "attempts", brief.nonce)),
+        ("Changes so far", _changes(brief)),
         ("Why the last attempt was dropped", _errors(brief)),
-        ("Notes", "\n\n".join(notes)),
+        ("Notes", _other_notes(brief)),
     )
-    return "\n\n".join(f"# {title}\n\n{body}" for title, body in sections if body)
 
 
 def _tune_instructions(brief: Brief) -> str:
@@ -269,7 +278,7 @@ def _complete_notes(brief: Brief, fences_checks: bool = True) -> list[Note]:
 def _with_output(note: Note, brief: Brief) -> Note:
     said = note.output if note.about == "checks" else tail(note.output, ERROR_LIMIT)
     if brief.nonce and said.strip():
-        said = _fence(said, "output", brief)
+        said = fence(said, "output", brief.nonce)
     text = head(note.text, NOTE_LIMIT, "\n... [truncated]") if note.about != "checks" else note.text
     return replace(note, text=text + ("\n" if said and not text.endswith("\n") else "") + said, output="")
 
@@ -286,10 +295,9 @@ def _with_count(brief: Brief, prompt: str) -> str:
     return f"Iteration {brief.number} of {brief.cap}, {brief.cap - brief.number} remaining.\n\n{prompt}"
 
 
-def _fence(text: str, kind: str, brief: Brief) -> str:
-    if not text.strip():
-        return ""
-    return f"<{brief.nonce} {kind}>\n{clean(text).strip(chr(10))}\n</{brief.nonce} {kind}>"
+def fence(text: str, kind: str, nonce: str) -> str:
+    """Return text from outside between marks that it cannot contain; "" if it is blank."""
+    return f"<{nonce} {kind}>\n{clean(text).strip(chr(10))}\n</{nonce} {kind}>" if text.strip() else ""
 
 
 COMPOSERS: dict[str, Compose] = {

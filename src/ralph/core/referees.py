@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ralph.core.claims import NOT_LAST, Claim, Reading, find_claim, find_echoes, find_marker
 from ralph.core.model import Check, Note, Opinions, Outcome, Rule, Run, Stop, configured
+from ralph.core.prompts import fence
 from ralph.core.text import clean, head, listed, one_line, plural
 
 DIFF_SHOWN = 20_000  # characters of the diff in the prompt of a reviewer
@@ -53,10 +54,10 @@ def review_prompt(question: str, brief: ReviewBrief) -> str:
     """Return the prompt of a reviewer."""
     sections = (
         ("Your task", f"Somebody else says that the goal below is met. Review the work; change nothing.\n{question}"),
-        ("Goal", _fence(brief.goal, "goal", brief.nonce)),
+        ("Goal", fence(brief.goal, "goal", brief.nonce)),
         ("Checks", "\n".join(_check_lines(brief))),
         ("Protected files", f"The work had to leave these as they were: {listed(tuple(brief.protected))}"),
-        (_diff_title(brief), _fence(head(clean(brief.diff), DIFF_SHOWN, "\n…"), "diff", brief.nonce)),
+        (_diff_title(brief), fence(head(clean(brief.diff), DIFF_SHOWN, "\n…"), "diff", brief.nonce)),
         (
             "Your answer",
             "If the work should be accepted as it is, write APPROVE alone on the last line, after an empty line.\n"
@@ -66,10 +67,6 @@ def review_prompt(question: str, brief: ReviewBrief) -> str:
     )
     shown = [(title, body) for title, body in sections if title != "Protected files" or brief.protected]
     return "\n\n".join(f"# {title}\n\n{body}" for title, body in shown)
-
-
-def _fence(text: str, kind: str, nonce: str) -> str:
-    return f"<{nonce} {kind}>\n{clean(text).strip(chr(10))}\n</{nonce} {kind}>"
 
 
 def _check_lines(brief: ReviewBrief) -> list[str]:

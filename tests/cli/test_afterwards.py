@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ralph.run.afterwards import remains
+from ralph.run.clean import find_leftovers
 from ralph.store.folder import prepare, workspace_lock
 
 Ralph = Callable[..., Any]
@@ -465,7 +465,7 @@ def test_clean_minds_nobody_who_takes_away_what_is_theirs(tmp_path: Path, monkey
     there = os.listdir
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(os, "listdir", lambda folder: [*there(folder), "ralph-at-work-gone"])
-    assert remains(0.0) == []
+    assert find_leftovers(0.0) == []
 
 
 def test_clean_never_takes_work_that_is_merged_nowhere(ralph: Ralph, git: Git, branch: str, repository: Path) -> None:

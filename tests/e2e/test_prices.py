@@ -61,7 +61,7 @@ def test_a_budget_that_cannot_be_kept_is_said_once(words: tuple[str, ...], codex
     env = no_prices if words else {}
     result = codex(*words, "--max-cost", "0.0001", "-m", "3", "--json", **env)
     assert result.one("run_finished")["outcome"] == "exhausted"
-    assert notices(result).count("codex does not tell what it costs: --max-cost cannot end this run") == 1
+    assert notices(result).count("codex doesn't report its cost: --max-cost cannot end this run") == 1
 
 
 def test_a_budget_of_tokens_works_without_prices(codex, no_prices) -> None:

@@ -27,7 +27,7 @@ def planted(agent: Agent, ralph: Ralph) -> Any:
 
 
 def test_settings_that_changed_while_a_run_was_at_work_are_told_at_its_end(planted: Any) -> None:
-    assert "the settings have changed while the run was at work: " in planted.err
+    assert "the settings have changed during the run: " in planted.err
     assert ".ralph/settings.local.json" in planted.err
 
 
@@ -192,7 +192,7 @@ def test_a_settings_file_that_a_person_has_named_counts_too(agent: Agent, ralph:
     (workspace / "loop.yaml").write_text(told)
     plant = "echo '  max_iterations: 3' >> loop.yaml; echo COMPLETE"
     done = ralph("loop", "g", "--config", "loop.yaml", "--agent", agent(plant))
-    assert "the settings have changed while the run was at work: " in done.err, done.err
+    assert "the settings have changed during the run: " in done.err, done.err
     assert ASKS in ralph("loop", "g", "--config", "loop.yaml", "--agent", agent(plant)).err
     (workspace / "loop.yaml").write_text(told)
     assert ralph("loop", "g", "--config", "loop.yaml", "--agent", agent("echo COMPLETE")).code == 0

@@ -107,7 +107,7 @@ def test_what_the_agent_changes_while_it_plans_is_put_back_and_said(
     assert (repository / "mine").read_text() == "uncommitted\n"
     assert not (repository / "new").exists()
     assert (git("rev-parse", "HEAD"), git("branch", "--show-current")) == (before[0], "main\n")
-    assert "the agent was to change nothing; what it changed was put back: README" in done.err
+    assert "the agent was to change nothing; its changes were undone: README" in done.err
 
 
 def test_who_is_killed_while_an_agent_plans_loses_nothing_and_asks_again(

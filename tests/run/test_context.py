@@ -1,4 +1,4 @@
-"""What the turns and checks of a run share, and what is told of their troubles."""
+"""The context of a run reports problems around its processes."""
 
 from pathlib import Path
 
@@ -7,15 +7,18 @@ from ralph.core.secrets import Redactor
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run.context import Context
+from ralph.settings import Settings
 from ralph.store.folder import RunFolder
 
 
-def test_those_who_could_not_be_ended_are_told(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_and_a_process_that_survives_are_reported(tmp_path: Path) -> None:
     told: list[events.Event] = []
     with Keeper.start() as keeper, Interrupt() as interrupt:
         folder = RunFolder(tmp_path, "run")
         context = Context(
             root=tmp_path,
+            workspace=str(tmp_path),
+            settings=Settings(),
             folder=folder,
             keeper=keeper,
             interrupt=interrupt,
@@ -25,11 +28,11 @@ def test_those_who_could_not_be_ended_are_told(tmp_path: Path) -> None:
         )
         (tmp_path / "no-folder").touch()
         with context.log(tmp_path / "fine.log") as fine, context.log(tmp_path / "no-folder" / "log") as broken:
-            context.tell_problems(fine)
+            context.report_problems(fine)
             assert told == []
             broken.open()
             keeper.survivors = (41, 42)
-            context.tell_problems(fine, broken)
+            context.report_problems(fine, broken)
     assert [event.text for event in told if isinstance(event, events.Notice)] == [
         f"cannot write {tmp_path}/no-folder/log: Not a directory",
         "could not kill: process 41, 42",

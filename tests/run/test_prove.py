@@ -137,7 +137,7 @@ def test_whatever_the_agent_answers_the_run_ends_as_it_would_have(
     assert (sums / "test_sums.py").read_text() == TEST
     assert "broken" not in (sums / "sums.py").read_text()
     assert "untested: sums.py:10 in mul" in ralph("show").out
-    assert ("does not pass: put back" in done.err) == ("broken" in answer)
+    assert ("do not pass: they were undone" in done.err) == ("broken" in answer)
 
 
 @pytest.mark.parametrize(

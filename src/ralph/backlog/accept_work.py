@@ -27,7 +27,7 @@ from ralph.history.work_history import work_history
 from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
-from ralph.run.afterwards import DISCARDED, NotTaken, refuse_without_branch
+from ralph.run.accept import DISCARDED, NotAccepted, refuse_without_branch
 from ralph.store.register import Listed
 
 _SEE_EXAM = "`ralph show {name}` shows what it printed; nothing was changed"
@@ -73,7 +73,7 @@ def why_not_accept(run: Listed) -> str:
 
 
 def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWork:
-    """Merge the target of a backlog run into the user's branch, or raise `NotTaken` and change nothing."""
+    """Merge the target of a backlog run into the user's branch, or raise `NotAccepted` and change nothing."""
     order, board = read(run.folder, ORDER, WorkOrder), work_history(run).board
     deadline = Deadline(interrupt, grace=5.0)  # git gets a moment to finish after Ctrl-C
     home = require_git(Path(order.workspace), deadline)
@@ -95,14 +95,14 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
         if red := gate.new_failure(failed, before):
             how = "fails on the merged tree" if red.check not in {one.check for one in before} else "gets worse"
             hint = f"fix it on {order.target} or on your branch, then accept again; nothing was changed"
-            raise NotTaken(f"{red.check} {how} ({red.ending})", hint)
+            raise NotAccepted(f"{red.check} {how} ({red.ending})", hint)
         if failed_exam := _examine(gate, commit, order):
-            raise NotTaken(f"the exam fails on the merged tree: {failed_exam}", _SEE_EXAM.format(name=order.name))
+            raise NotAccepted(f"the exam fails on the merged tree: {failed_exam}", _SEE_EXAM.format(name=order.name))
         changed = merging.changed_files(home, base, commit)
         with _lists_in_place(order, home, files):
             answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
-                raise NotTaken(git_error(("merge",), answer, "cannot merge into your tree").message, IN_THE_WAY)
+                raise NotAccepted(git_error(("merge",), answer, "cannot merge into your tree").message, IN_THE_WAY)
     is_done = outcome(board)[1] == 0
     if is_done:
         update_refs(home, f"delete {order.target_ref} {tip}")
@@ -141,7 +141,7 @@ def _list_files(order: WorkOrder, home: Git, base: str, merged: list[str]) -> li
     try:
         after = {**now, **source.ticked(now, merged)}
     except UserError as error:
-        raise NotTaken(error.message, "fix the list, then accept again; nothing was changed") from None
+        raise NotAccepted(error.message, "fix the list, then accept again; nothing was changed") from None
     edited = {name: data for name, data in disk.items() if committed.get(name) != data}
     return [ListFile(name, data, edited.get(name)) for name, data in after.items()]
 
@@ -151,7 +151,7 @@ def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: list[L
     theirs = merging.with_files_of(home, tip, base, order.source.paths)
     merge = merging.merge_commits(home, base, theirs)
     if merge.conflict:
-        raise NotTaken(
+        raise NotAccepted(
             f"{order.target} no longer merges: conflicts in {listed(merge.conflict.files, 5)}",
             f"solve them yourself: git merge {order.target}; nothing was changed",
         )
@@ -179,7 +179,7 @@ def _lists_in_place(order: WorkOrder, home: Git, files: list[ListFile]) -> Itera
         return
     now = order.source.disk_files({file.path: file.content for file in files})
     if any(now.get(file.path) != file.edited for file in edited):
-        raise NotTaken(f"{order.source.name} changed during the checks", "accept again; nothing was changed")
+        raise NotAccepted(f"{order.source.name} changed during the checks", "accept again; nothing was changed")
     before = {file.path: read_file(os.path.join(home.root, file.path)) for file in edited}
     for file in edited:
         replace_in_place(os.path.join(home.root, file.path), file.content)

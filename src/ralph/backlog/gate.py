@@ -32,8 +32,8 @@ from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run.checks import Checks, open_check_sandbox
 from ralph.run.context import Context
+from ralph.run.copies import fill_worktree
 from ralph.run.exams import Exams
-from ralph.run.prepare_worktree import fill_worktree
 from ralph.settings import CheckCommand
 from ralph.store.folder import RunFolder, prepare
 
@@ -308,22 +308,22 @@ def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, int
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     context = Context(
         root=Path(made.workspace),
+        workspace=work.workspace,
+        settings=replace(work.settings, keep_children=False),
         folder=marked,
         keeper=keeper,
         interrupt=interrupt,
         tell=lambda *_: None,
         env=env,
         redact=Redactor(secret_values(env)),
-        max_log=work.settings.max_log,
-        grace=work.settings.grace,
     )
     numbers = iter(range(1, 1 << 30))
 
     def check(command: str) -> FailedCheck | None:
         os.makedirs(made.workspace, exist_ok=True)
         prepare(Path(made.workspace))
-        with open_check_sandbox(context, work.settings, work.workspace) as inside:
-            seen = Checks(inside, [CheckCommand(command)], work.settings).run(next(numbers))
+        with open_check_sandbox(context) as inside:
+            seen = Checks(inside, [CheckCommand(command)]).run(next(numbers))
         if seen is None:
             raise Interrupted
         (one,) = seen
@@ -332,11 +332,10 @@ def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, int
         return FailedCheck(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT), count_failures(clean(one.tail)))
 
     def furnish() -> None:
-        fill_worktree(made, context, work.settings, work.workspace, work.setup)
+        fill_worktree(made, context)
 
     def examine(commit: str) -> str:
-        exams = Exams(context, work.settings, home, work.id)
-        results = exams.run(commit, "the finished backlog", fail_fast=True)
+        results = Exams(context, home, work.id).run(commit, "the finished backlog", fail_fast=True)
         if interrupt.level:
             raise Interrupted
         return next((exam.name for exam, _ in results if not exam.passed), "")

@@ -21,7 +21,7 @@ from ralph.git.worktree_setup import is_prepared
 from ralph.git.worktrees import Worktree, worktree_lock
 from ralph.process.signals import Interrupt
 from ralph.run.context import Context
-from ralph.run.prepare_worktree import prepare_worktree
+from ralph.run.copies import prepare_worktree
 
 
 def open_worktree(
@@ -36,7 +36,7 @@ def open_worktree(
         worktrees.refuse_another(made)
         occupy(Path(made.workspace))
     if is_new:
-        prepare_worktree(made, context, order.settings, order.workspace, order.setup)
+        prepare_worktree(made, context)
     remove_stale_locks(made.git, made.ref)
     return made
 

@@ -56,7 +56,6 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     returns: int = 3
     max_cost: float | None = None
     max_time: float | None = None
-    setup: str = ""
     version: str = ""
     is_shared: bool = False
     allow_red: bool = False

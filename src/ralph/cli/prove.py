@@ -55,7 +55,7 @@ def prove(values: Values, words: list[str]) -> int:
         deadline = Deadline(interrupt, grace=0.0)
         change = Change(replace(home_repository(run), deadline=deadline), before, after)
         try:
-            proof = prove_change(change, _context(run, request, keeper, deadline), request.settings, request.workspace)
+            proof = prove_change(change, _context(run, request, keeper, deadline))
         except (ProofInterrupted, UserError):
             if interrupt.level:
                 raise KeyboardInterrupt from None
@@ -77,14 +77,14 @@ def why_not_prove(run: Listed) -> str:
 def _context(run: Listed, request: RunRequest, keeper: Keeper, deadline: Deadline) -> Context:
     return Context(
         root=Path(request.workspace),
+        workspace=request.workspace,
+        settings=replace(request.settings, grace=0.0),  # a proof that is interrupted is worth nothing
         folder=run.folder,
         keeper=keeper,
         interrupt=deadline.interrupt,
         tell=make_screen(sys.stderr, live=False),
         env=dict(os.environ),
         redact=Redactor(secret_values(os.environ)),
-        max_log=request.settings.max_log,
-        grace=0.0,  # a proof that is interrupted is worth nothing
         deadline=deadline,
     )
 

@@ -27,8 +27,9 @@ from ralph.history.repositories import repository_with_checkpoints
 from ralph.process.detached import DetachedProcess
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt, ignore_ctrl_c
-from ralph.run import afterwards
-from ralph.run.afterwards import NotTaken, Remains, has_no_branch, remains, take_away, take_over, throw_away
+from ralph.run.accept import NotAccepted, accept_run, discard_run, why_no_branch
+from ralph.run.accept import rewind as rewind_run
+from ralph.run.clean import Leftover, find_leftovers, remove_leftovers
 from ralph.run.followups import LARGEST_NOTES, NOTES_FILE, add_note, read_notes, write_notes
 from ralph.run.options import Option
 from ralph.settings import load, parse_duration
@@ -180,8 +181,8 @@ def accept(values: Values, words: list[str]) -> int:
                     if message:
                         raise UserError(f"{run.id} is a backlog: its merges stay as they are", "leave out -m")
                     return _print_accepted(accept_work(run, keeper, interrupt))
-                taken = take_over(run, keeper, interrupt, screen, squash=squash, message=message)
-        except NotTaken as refused:
+                taken = accept_run(run, keeper, interrupt, screen, squash=squash, message=message)
+        except NotAccepted as refused:
             complain(refused.message, refused.hint)
             return 1
         except UserError:
@@ -198,7 +199,7 @@ def accept(values: Values, words: list[str]) -> int:
 
 
 def _why_not_accept(run: Listed) -> str:
-    return why_not_accept(run) if run.facts.kind == "work" else has_no_branch(run)
+    return why_not_accept(run) if run.facts.kind == "work" else why_no_branch(run)
 
 
 def _print_accepted(work: AcceptedWork) -> int:
@@ -224,7 +225,7 @@ def discard(values: Values, words: list[str]) -> int:
         for branch, kept_as in kept:
             print(f"{branch} is gone. To have it back: git branch {branch} {kept_as}")
         return 0
-    kept_as = throw_away(run)
+    kept_as = discard_run(run)
     print(f"{run.facts.branch} and its worktree are gone.")
     print(f"To have it back: git branch {run.facts.branch} {kept_as}")
     return 0
@@ -242,7 +243,7 @@ def rewind(values: Values, words: list[str]) -> int:
     if number is None:
         raise UserError("which iteration?", "ralph rewind N; 0 is the state before the first")
     said: list[str] = []
-    done = afterwards.rewind(run, number, said.append, os.environ)
+    done = rewind_run(run, number, said.append, os.environ)
     state = f"after iteration {number}" if number else "before the first iteration"
     print(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", file=sys.stderr)
     for missed in done.missed:
@@ -272,7 +273,7 @@ def clean(values: Values, words: list[str]) -> int:
     for orphan in kill_orphans():
         print(cleaned(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}"))
     below = os.path.abspath(values["directory"]) if "directory" in values else ""
-    found = remains(parse_duration(values.get("older_than", OLDER)), below=below)
+    found = find_leftovers(parse_duration(values.get("older_than", OLDER)), below=below)
     going = [one for one in found if not one.kept]
     for one in found:
         if one.kept:
@@ -289,14 +290,14 @@ def clean(values: Values, words: list[str]) -> int:
             return 0
         if input("Delete it? [y/N] ").strip().lower() not in ("y", "yes"):
             return 0
-    stayed = take_away(going)
+    stayed = remove_leftovers(going)
     for one in stayed:
         _say("stays", one, one.kept)
     print(f"{len(going) - len(stayed)} deleted")
     return 1 if stayed else 0
 
 
-def _say(verb: str, one: "Remains", why: str = "") -> None:
+def _say(verb: str, one: Leftover, why: str = "") -> None:
     run = one.run
     what = f"{run.id}  {run.state}  {cleaned(run.facts.workspace)}" if run else cleaned(one.place)
     print(f"{verb:<5}  {what}  {_size(one.size)}" + (f"\n       {cleaned(why)}" if why else ""))

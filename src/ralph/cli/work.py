@@ -143,7 +143,6 @@ def start(values: dict[str, Any], word: str) -> int:
         new_order(workspace, home, source, settings, target=values.get("target", ""), push=push),
         slots=settings.work.jobs,
         returns=settings.work.returns,
-        setup=settings.work.setup,
         allow_red=settings.work.allow_red,
         **limits,
     )

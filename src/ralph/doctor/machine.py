@@ -259,16 +259,16 @@ def probe_agent(
     with Interrupt() as interrupt:
         context = Context(
             root=workspace,
+            workspace=str(workspace),
+            settings=replace(settings, turn_timeout=settings.turn_timeout or PROBE_TIMEOUT, session="fresh", grace=0.0),
             folder=folder,
             keeper=keeper,
             interrupt=interrupt,
             tell=record,
             env=env,
             redact=Redactor(secret_values(env)),
-            grace=0.0,
         )
-        patient = replace(settings, turn_timeout=settings.turn_timeout or PROBE_TIMEOUT, session="fresh")
-        turn = CliAgent([choice], patient, context).take_turn(f"Reply with exactly: {word}", Run(id="probe"))
+        turn = CliAgent([choice], context).take_turn(f"Reply with exactly: {word}", Run(id="probe"))
         if interrupt.level:
             raise KeyboardInterrupt
     answer = _answer(turn, word, folder.turn(1))

@@ -28,9 +28,10 @@ from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run import request as requests
 from ralph.run.context import Clock, Context
-from ralph.run.parts import make_parts, make_trees, make_workspace
+from ralph.run.parts import make_parts
 from ralph.run.policy import Policy, load_rules, make_composer, make_policy
-from ralph.run.trees import Trees
+from ralph.run.trees import Trees, make_trees
+from ralph.run.workspace import LocalWorkspace
 from ralph.settings import Settings, settings_files
 from ralph.settings.trust import SettingsWatch
 from ralph.store.folder import RunFolder, prepare
@@ -250,11 +251,10 @@ def open_engine(stack: ExitStack, loop: Loop, settings: Settings, seq: int | Non
     refused: list[events.ClaimRejected] = []
     context = _context(stack, loop, settings, seq, refused)
     policy = make_policy(settings, (loop.agent,), own=load_rules(settings.rules, (), Path(loop.root)))
-    trees = make_trees(settings, context)
-    workspace = make_workspace(settings, policy, context, trees)
+    trees = make_trees(context)
+    workspace = LocalWorkspace(context, policy.claims, trees)
     workspace.begin()
     parts = make_parts(
-        settings,
         policy,
         context,
         agent=HostAgent(),
@@ -291,6 +291,8 @@ def _context(
     interrupt, keeper = stack.enter_context(Interrupt()), stack.enter_context(Keeper.start())
     return Context(
         root=Path(loop.root),
+        workspace=loop.root,
+        settings=settings,
         folder=folder,
         keeper=keeper,
         interrupt=interrupt,
@@ -298,9 +300,6 @@ def _context(
         env=os.environ,
         redact=redact,
         clock=Clock(max_time=settings.max_time, before=max(0.0, time.time() - loop.started)),
-        max_log=settings.max_log,
-        grace=settings.grace,
-        keep_children=settings.keep_children,
         deadline=Deadline(interrupt, loop.run, settings.grace),
     )
 

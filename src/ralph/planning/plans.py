@@ -310,20 +310,20 @@ def try_checks(
     """
     if not commands:
         return []
+    limit = settings.check_timeout or TRIAL_TIMEOUT
     context = Context(
         root=workspace,
+        workspace=str(workspace),
+        settings=replace(settings, check_timeout=limit, parallel_checks=1, fail_fast=False, keep_children=False),
         folder=RunFolder(prepare(workspace), new_run_id(time.time())),
         keeper=keeper,
         interrupt=interrupt,
         tell=lambda *happened: None,
         env=dict(os.environ),
         redact=Redactor(secret_values(os.environ)),
-        grace=settings.grace,
     )
-    limit = settings.check_timeout or TRIAL_TIMEOUT
-    one_by_one = replace(settings, check_timeout=limit, parallel_checks=1, fail_fast=False)
-    with open_check_sandbox(context, settings, str(workspace)) as opened:
-        checks = Checks(opened, [CheckCommand(command) for command in commands], one_by_one).run(0)
+    with open_check_sandbox(context) as opened:
+        checks = Checks(opened, [CheckCommand(command) for command in commands]).run(0)
     if checks is None:
         raise KeyboardInterrupt
     return [_trial(command, check) for command, check in zip(commands, checks, strict=True)]

@@ -31,7 +31,7 @@ from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line, whole_words
 from ralph.errors import UserError
 from ralph.files import open_file
-from ralph.process.process import Process, ask_program
+from ralph.process.process import ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.run.context import Context
 from ralph.settings import CustomAgent, Settings
@@ -53,7 +53,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    module: "AgentModule"
+    module: AgentModule
     command: tuple[str, ...]
     flags: tuple[str, ...] = ()
     model: str = ""
@@ -61,9 +61,8 @@ class Choice(Struct, frozen=True, kw_only=True):
     understands: frozenset[str] | None = None
     purposes: tuple[str, ...] = ()
 
-    def request(self) -> "TurnRequest":
+    def request(self) -> TurnRequest:
         """Return the request for a turn without a prompt, to see how the agent would be started."""
-
         return TurnRequest(
             prompt="",
             prompt_file="",
@@ -92,7 +91,10 @@ def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choic
     flags = (*(word for flag in settings.agent.flags for word in _split(flag)), *settings.agent.args)
     first = _choice(command, settings, env, flags, settings.agent.model)
     working = (first, *(_successor(text, settings, env) for text in settings.then))
-    _refuse_twice(workers(working))
+    names = workers(working)
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--then: {name} is named twice", f"name another agent or model, such as {name}:MODEL")
     if settings.session == "continue":
         for choice in working:  # a custom command doesn't have a session to lose
             if choice.module.NAME in known_names() and not choice.module.RESUMES:
@@ -118,12 +120,6 @@ def _successor(text: str, settings: Settings, env: Mapping[str, str]) -> Choice:
     if not agent or not model:
         raise UserError(f"--then {text}: no model after the colon", f"--then {agent}, or --then {agent}:MODEL")
     return replace(_choice(agent, settings, env, (), model), name=text)
-
-
-def _refuse_twice(names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"--then: {name} is named twice", f"name another agent or model, such as {name}:MODEL")
 
 
 def unheard_limit(choice: Choice, max_turns: int | None) -> str:
@@ -239,7 +235,6 @@ def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...], env: 
 
 
 def _first_installed(env: Mapping[str, str]) -> str:
-
     for name in programs():
         if which(name, path=env.get("PATH")):
             return name
@@ -252,7 +247,6 @@ def _first_installed(env: Mapping[str, str]) -> str:
 
 def may_write(choice: Choice, settings: Settings, folders: tuple[str, ...]) -> bool:
     """Return whether the agent may write in folders outside the workspace."""
-
     request = replace(choice.request(), yolo=settings.yolo, boxed=settings.sandbox.enabled, folders=folders)
     return reaches(choice.module, request)
 
@@ -263,7 +257,6 @@ def out_of_reach(agent: str, folders: tuple[str, ...]) -> str:
 
 
 def _split(flag: str) -> list[str]:
-
     try:
         return shlex.split(flag)
     except ValueError as error:
@@ -271,13 +264,12 @@ def _split(flag: str) -> list[str]:
 
 
 class CliAgent:
-    """Runs each turn with the agent that is meant for its purpose. Turns on the goal go to the first agent, or to a
-    successor after a hand-over. A turn that reports its cost is ended when the budget is used up.
+    """Takes each turn with the agent for its purpose. Turns on the goal go to the first agent, or after a hand-over to
+    its successor. A turn that reports its cost is ended when the budget is used up.
     """
 
-    def __init__(self, choices: Sequence[Choice], settings: Settings, context: Context) -> None:
-        self._choices = list(choices)
-        self._settings, self._context = settings, context
+    def __init__(self, choices: Sequence[Choice], context: Context) -> None:
+        self._choices, self._context = list(choices), context
 
     @property
     def is_known(self) -> bool:
@@ -285,48 +277,48 @@ class CliAgent:
         return self._choices[0].module.NAME != "command"
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
-        at = self._whose(purpose, run)
+        context, at = self._context, self._index_for(purpose, run)
         choice = self._choices[at]
-        if self._settings.session == "continue" and not choice.purposes and has_unnamed_session(run, choice):
+        has_worked = any(one.turn.agent == choice.name and not one.turn.failure for one in run.iterations)
+        continues = context.settings.session == "continue" and not choice.purposes
+        session = run.session_of(choice.name) if continues else None
+        if continues and session is None and has_worked and choice.module.RESUMES:
             reason = f"{choice.name} named no session to continue (ralph resume --session fresh)"
             return Turn(text="", exit_code=None, failure=Failure("fatal", reason))
-        folder = self._context.folder.turn(run.number, purpose, choice.name)
-        attempt = _Turn(choice, self._settings, self._context, folder=folder, run=run, purpose=purpose)
-        turn = attempt.take(prompt)
-        if attempt.session and is_lost_session(turn.failure):
-            self._context.tell(events.Notice(f"the session of {choice.name} is lost: it starts a fresh one"))
-            attempt.session = None
-            turn = attempt.take(prompt)
+        folder = context.folder.turn(run.number, purpose, choice.name)
+        invoked = _Invocation(choice=choice, context=context, folder=folder, run=run, purpose=purpose, session=session)
+        turn = invoked.take(prompt)
+        if session and is_lost_session(turn.failure):
+            context.tell(events.Notice(f"the session of {choice.name} is lost: it starts a fresh one"))
+            invoked = replace(invoked, session=None)
+            turn = invoked.take(prompt)
         if turn.failure and turn.failure.kind == "fatal":
-            choice = self._choices[at] = self._wiser(choice, turn.failure, run.number)
-            second = _Turn(choice, self._settings, self._context, folder=folder, run=run, purpose=purpose)
-            second.session = attempt.session
-            if second.words(prompt) != attempt.words(prompt):
-                self._context.tell(events.Notice(f"{choice.name} refused an option, and is started without it"))
-                turn = second.take(prompt)
-        if has_worked(run, choice):
-            turn = _missing_for_now(turn)
+            choice = self._choices[at] = self._with_real_options(choice, turn.failure, run.number)
+            again = replace(invoked, choice=choice)
+            if again.words(prompt) != invoked.words(prompt):
+                context.tell(events.Notice(f"{choice.name} refused an option, and is started without it"))
+                turn = again.take(prompt)
+        if has_worked and turn.failure and turn.failure.kind == "fatal" and turn.exit_code in NOT_STARTED:
+            # It could be started before: its updater may be replacing it.
+            turn = replace(turn, failure=replace(turn.failure, kind="transient"))
         # The answer may become part of a prompt or of a file, so redact it here.
-        turn = replace(turn, text=self._context.redact.text(turn.text), agent=choice.name)
+        turn = replace(turn, text=context.redact.text(turn.text), agent=choice.name)
         folder.record_end(turn, turn.text.encode("utf-8", "replace"))
         return turn
 
-    def _whose(self, purpose: str, run: Run) -> int:
-        """Return the choice that takes a turn."""
+    def _index_for(self, purpose: str, run: Run) -> int:
+        """Return the index of the agent that takes a turn."""
         for at, choice in enumerate(self._choices):
             if purpose in choice.purposes:
                 return at
-        if len(self._choices) == 1:
-            return 0
         names = workers(self._choices)
-        return names.index(limits.next_worker(run, names))
+        return names.index(limits.next_worker(run, names)) if len(names) > 1 else 0
 
-    def _wiser(self, choice: Choice, failure: Failure, number: int) -> Choice:
-        """Return the choice with its program's real options, if the turn failed because of a missing option."""
+    def _with_real_options(self, choice: Choice, failure: Failure, number: int) -> Choice:
+        """Return the choice with the options that its program lists, if the turn failed because one is unknown."""
         context, question = self._context, choice.module.HELP
         if not question or not is_unknown_option(failure):
             return choice
-
         env = {name: value for name, value in context.child_env(number).items() if name not in choice.hidden}
         program = find_program(choice.command[0], context.env, str(context.root))
         asked = context.sandboxed(Command(argv=(program, *question), cwd=str(context.root), env=env))
@@ -335,48 +327,30 @@ class CliAgent:
         return replace(choice, understands=known)
 
 
-def has_worked(run: Run, choice: Choice) -> bool:
-    """Return whether the agent has finished a turn of this run."""
-    return any(iteration.turn.agent == choice.name and not iteration.turn.failure for iteration in run.iterations)
-
-
-def has_unnamed_session(run: Run, choice: Choice) -> bool:
-    """Return whether an agent that can continue sessions has finished a turn without naming its session."""
-    return choice.module.RESUMES and has_worked(run, choice) and run.session_of(choice.name) is None
-
-
 NOT_STARTED = (None, 126, 127)  # exit codes: no process, or a shell that cannot execute or find the command
 
 
-def _missing_for_now(turn: Turn) -> Turn:
-    """Make it transient that the agent could not be started: its updater may be replacing it."""
-    if turn.failure is None or turn.failure.kind != "fatal" or turn.exit_code not in NOT_STARTED:
-        return turn
-    return replace(turn, failure=replace(turn.failure, kind="transient"))
+class _Invocation(Struct, frozen=True, kw_only=True):
+    """One invocation of an agent. With a `session` it continues that."""
 
-
-class _Turn:
-    """One invocation of an agent, from prompt to answer."""
-
-    def __init__(
-        self, choice: Choice, settings: Settings, context: Context, *, folder: TurnFolder, run: Run, purpose: str
-    ) -> None:
-        self._choice, self._settings, self._context = choice, settings, context
-        self._folder, self._run, self._purpose = folder, run, purpose
-        continues = settings.session == "continue" and not choice.purposes
-        self.session = run.session_of(choice.name) if continues else None
+    choice: Choice
+    context: Context
+    folder: TurnFolder
+    run: Run
+    purpose: str
+    session: str | None
 
     def words(self, prompt: str) -> tuple[str, ...]:
         """Return the command line of the agent."""
-        return self._choice.module.invocation(self._request(prompt)).argv
+        return self.choice.module.invocation(self._request(prompt)).argv
 
     def take(self, prompt: str) -> Turn:
-        path = self._folder.prompt
+        path = self.folder.prompt
         request = self._request(prompt)
-        invocation = self._choice.module.invocation(request)
+        invocation = self.choice.module.invocation(request)
         # The agent gets the prompt verbatim; the copy on disk is redacted.
         data = prompt.encode("utf-8", "surrogateescape")
-        kept = self._context.redact(data)
+        kept = self.context.redact(data)
         is_read = kept != data and invocation.stdin != "prompt"
         write(path, data if is_read else kept)
         try:
@@ -388,71 +362,64 @@ class _Turn:
             if is_read:
                 write(path, kept)
 
-    def _request(self, prompt: str) -> "TurnRequest":
-        settings = self._settings
-        looks_only = self._context.looks_only or self._purpose.startswith("review-")
+    def _request(self, prompt: str) -> TurnRequest:
+        settings, spent = self.context.settings, self.run.usage.cost_usd or 0.0
+        looks_only = self.context.looks_only or self.purpose.startswith("review-")
         # Only the structured stream says what an agent costs and does.
         measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
         return replace(
-            self._choice.request(),
+            self.choice.request(),
             prompt=prompt,
-            prompt_file=self._folder.prompt,
+            prompt_file=self.folder.prompt,
             yolo=settings.yolo and not looks_only,
             stream=settings.stream_agent_output or bool(measured),
             session=self.session,
             max_turns=settings.agent.max_turns,
             root=os.geteuid() == 0 if hasattr(os, "geteuid") else False,
-            scratch=self._folder.scratch() if self._context.sandbox else self._folder.path,
+            scratch=self.folder.scratch() if self.context.sandbox else self.folder.path,
             usage_before=self._usage_before(),
-            boxed=self._context.sandbox is not None,
+            boxed=self.context.sandbox is not None,
             looks_only=looks_only,
-            folders=self._context.writable,
-            budget=self._budget(),
+            folders=self.context.writable,
+            # What is left of --max-cost, but at least a cent, because a commit message may come later.
+            budget=None if settings.max_cost is None else max(settings.max_cost - spent, 0.01),
         )
 
-    def _budget(self) -> float | None:
-        """Return how many dollars are left of --max-cost; at least a cent, because a commit message may come later."""
-        most = self._settings.max_cost
-        return None if most is None else max(most - (self._run.usage.cost_usd or 0.0), 0.01)
-
-    def _invoke(self, request: "TurnRequest", invocation: "Invocation", prompt: bytes) -> Turn:
-        context, module = self._context, self._choice.module
-        parser = module.parser(request)
+    def _invoke(self, request: TurnRequest, invocation: Invocation, prompt: bytes) -> Turn:
+        context, settings = self.context, self.context.settings
+        parser = self.choice.module.parser(request)
+        # Without an explicit limit, only agents whose stream reports everything are ended when they are silent.
+        is_limited = settings.idle_timeout is not None
 
         def on_lines(lines: list[bytes]) -> str:
             context.tell(*(event for line in lines for event in parser.feed(line)))
             return self._limit_reached(parser.spent) if parser.spent else ""
 
         def on_start(pid: int) -> None:
-            self._folder.record_start(pid)
+            self.folder.record_start(pid)
             words = tuple(whole_words(word, _LONGEST_WORD, "…") for word in invocation.argv)
-            if self._purpose != "message":
+            if self.purpose != "message":
                 context.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug"))
-            context.tell(
-                events.AgentStarted(self._choice.name, words, pid, self._purpose),
-            )
+            context.tell(events.AgentStarted(self.choice.name, words, pid, self.purpose))
 
         stdin = prompt if invocation.stdin == "prompt" else b""
-        shown = context.child_env(self._run.number)
-        for name in self._choice.hidden:
+        shown = context.child_env(self.run.number)
+        for name in self.choice.hidden:
             shown.pop(name, None)
-        env = {**shown, **self._folder.env, "RALPH_PROMPT_FILE": self._folder.prompt, **invocation.env}
+        env = {**shown, **self.folder.env, "RALPH_PROMPT_FILE": self.folder.prompt, **invocation.env}
         command = Command(argv=tuple(invocation.argv), cwd=str(context.root), env=env, stdin=stdin)
-        with context.log(self._folder.stdout) as out, context.log(self._folder.stderr) as err:
-            process = Process(
+        with context.log(self.folder.stdout) as out, context.log(self.folder.stderr) as err:
+            process = context.process(
                 context.sandboxed(command, request.scratch),
-                keeper=context.keeper,
-                limits=context.limits(self._settings.turn_timeout, self._patience),
-                interrupt=context.interrupt,
+                timeout=settings.turn_timeout,
+                idle=settings.idle_timeout if is_limited else limits.IDLE_TIMEOUT,
                 on_start=on_start,
-                tick=context.tick,
-                is_idle=lambda: not parser.is_waiting and (self._settings.idle_timeout is not None or parser.is_heard),
-                keep_children=context.keep_children,
+                is_idle=lambda: not parser.is_waiting and (is_limited or parser.is_heard),
             )
             ended = process.stream(on_lines, stdout_log=out, stderr_log=err, redact=context.redact)
-        context.tell_problems(out, err)
-        if UNTRUSTED in ended.stderr and not self._run.iterations:
-            context.tell(events.Notice(f"{self._choice.name} ignores its list of allowed tools: {TRUST_IT}"))
+        context.report_problems(out, err)
+        if UNTRUSTED in ended.stderr and not self.run.iterations:
+            context.tell(events.Notice(f"{self.choice.name} ignores its list of allowed tools: {TRUST_IT}"))
         turn = _with_answer(parser.turn(ended), ended, invocation.answer_file)
         context.tell(
             events.AgentFinished(
@@ -469,25 +436,18 @@ class _Turn:
         )
         return turn
 
-    @property
-    def _patience(self) -> float:
-        """Return how long the agent may be silent. Without an explicit limit this applies only to agents whose stream
-        reports everything; others may be silent for good reasons.
-        """
-        return limits.IDLE_TIMEOUT if self._settings.idle_timeout is None else self._settings.idle_timeout
-
     def _limit_reached(self, spent: Usage) -> str:
-        """Return the limit that this turn's cost so far exceeds."""
-        total = self._run.usage.plus(spent)
-        if self._settings.max_cost is not None and (total.cost_usd or 0.0) >= self._settings.max_cost:
+        """Return the name of the limit that the run exceeds with this turn's cost so far; "" if none."""
+        total, settings = self.run.usage.plus(spent), self.context.settings
+        if settings.max_cost is not None and (total.cost_usd or 0.0) >= settings.max_cost:
             return "max-cost"
-        return "max-tokens" if self._settings.max_tokens and total.tokens >= self._settings.max_tokens else ""
+        return "max-tokens" if settings.max_tokens and total.tokens >= settings.max_tokens else ""
 
     def _usage_before(self) -> Usage:
         """Return the usage of a continued session before this turn: some agents report totals."""
         total = Usage()
         if self.session:
-            for turn in (*(i.turn for i in self._run.iterations), *self._run.retries):
+            for turn in (*(i.turn for i in self.run.iterations), *self.run.retries):
                 if turn.session == self.session:
                     total = total.plus(turn.usage)
         return total

@@ -1,8 +1,4 @@
-"""Checks, the commands that verify the work; and reviews, in which the agent looks at its own work from time to time.
-
-Reviews belong to the iteration they follow and are not counted. The checks run again after every review turn: a review
-that leaves them red makes its iteration red, so it is neither committed nor counted as done.
-"""
+"""Run checks, the commands that verify the work, and notice changes to the files that they are made of."""
 
 import os
 import sys
@@ -21,11 +17,11 @@ from ralph.core.text import listed
 from ralph.files import read_given
 from ralph.process.keeper import Keeper
 from ralph.process.parallel import Running, run_in_parallel
-from ralph.process.process import Output, Process
+from ralph.process.process import Output
 from ralph.process.program import Command
 from ralph.run.context import Context
 from ralph.run.sandboxing import open_run_sandbox
-from ralph.settings import CheckCommand, Settings
+from ralph.settings import CheckCommand
 
 SLUG_LENGTH = 50
 CHANGED = (
@@ -37,55 +33,54 @@ CHANGED = (
 class Checks:
     """The check commands, as they were when the run started: editing the settings during the run changes nothing.
 
-    `watch`, if given, is called when a check starts; what it returns names the protected files that changed since then.
+    `watch`, if given, is called when a check starts. It returns a function that names the protected files which have
+    changed since then.
     """
 
     def __init__(
         self,
         context: Context,
         commands: Sequence[CheckCommand],
-        settings: Settings,
         watch: Callable[[], Callable[[], tuple[str, ...]]] | None = None,
     ) -> None:
-        self._context, self._commands, self._settings, self._watch = context, tuple(commands), settings, watch
-        self._timeout = settings.check_timeout or None
+        self._context, self._commands, self._watch = context, tuple(commands), watch
         self._slugs = slugs([context.redact.text(check.command) for check in commands])
-
-    def run(self, number: int) -> tuple[Check, ...] | None:
-        """Run all checks; return the results in their order, or None if the run was interrupted before the last."""
-        folder = os.path.join(self._context.task or "", ".ralph")
-        logs = [os.path.join(folder, f"guardrail_{number:03d}_{slug}.log") for slug in self._slugs]
-        # After a sandboxed check ralph looks for planted files: no other check may run then.
-        is_sandboxed = self._context.sandbox and self._context.sandboxes_checks
-        at_once = 1 if is_sandboxed else self._settings.parallel_checks
-        results: list[Check] = []
-
-        def is_enough(check: Check | None) -> bool:
-            return check is None or (self._settings.fail_fast and not check.passed)
-
-        with ExitStack() as stack:
-            starts = [
-                partial(self._start, check, log, number, stack) for check, log in zip(self._commands, logs, strict=True)
-            ]
-            others = [stack.enter_context(self._context.keeper.another()) for _ in starts[1:at_once]]
-            for check in run_in_parallel(starts, (self._context.keeper, *others), is_enough):
-                if check is None:
-                    return None
-                self._context.tell(check_finished(check))
-                results.append(check)
-        if len(results) < len(starts) and not any(map(is_enough, results)):  # the rest was not started
-            return None
-        return tuple(results)
 
     @property
     def commands(self) -> tuple[str, ...]:
         return tuple(check.command for check in self._commands)
 
+    def run(self, number: int) -> tuple[Check, ...] | None:
+        """Run all checks; return the results in their order, or None if the run was interrupted before the last."""
+        context, settings = self._context, self._context.settings
+        folder = os.path.join(context.task or "", ".ralph")
+        logs = [os.path.join(folder, f"guardrail_{number:03d}_{slug}.log") for slug in self._slugs]
+        # After a sandboxed check ralph looks for planted files: no other check may run then.
+        at_once = 1 if context.sandboxes_checks else settings.parallel_checks
+        results: list[Check] = []
+
+        def is_enough(check: Check | None) -> bool:
+            return check is None or (settings.fail_fast and not check.passed)
+
+        with ExitStack() as stack:
+            starts = [
+                partial(self._start, check, log, number, stack) for check, log in zip(self._commands, logs, strict=True)
+            ]
+            others = [stack.enter_context(context.keeper.another()) for _ in starts[1:at_once]]
+            for check in run_in_parallel(starts, (context.keeper, *others), is_enough):
+                if check is None:
+                    return None
+                context.tell(check_finished(check))
+                results.append(check)
+        if len(results) < len(starts) and not any(map(is_enough, results)):  # the rest was not started
+            return None
+        return tuple(results)
+
     def _start(
         self, check: CheckCommand, log_path: str, number: int, stack: ExitStack, keeper: Keeper
     ) -> Running[Check | None] | None:
-        """Start a check, unless the run is interrupted."""
-        context = self._context
+        """Start a check; return None if the run is interrupted."""
+        context, timeout = self._context, self._context.settings.check_timeout or None
         if context.interrupt.level:
             return None
         shell = ("cmd", "/c") if sys.platform == "win32" else ("/bin/sh", "-c")
@@ -95,48 +90,38 @@ class Checks:
             command = context.sandboxed(command)
         changed_files = self._watch() if self._watch else tuple
         log = stack.enter_context(context.log(os.path.join(context.root, log_path)))
-        process = Process(
-            command,
-            keeper=keeper,
-            limits=context.limits(self._timeout),
-            interrupt=context.interrupt,
-            tick=context.tick,
-            keep_children=context.keep_children,
-        )
-        output = process.start_capture(head=self._settings.quoted, tail=ERROR_LIMIT, log=log, redact=context.redact)
+        process = context.process(command, timeout=timeout, keeper=keeper)
+        output = process.start_capture(head=context.settings.quoted, tail=ERROR_LIMIT, log=log, redact=context.redact)
         context.tell(events.CheckStarted(check.command))
 
         def result() -> Check | None:
             log.close()
-            context.tell_problems(log, keeper=keeper)
-            return self._result(check, output(), log_path, changed_files(), process.limits.turn)
+            context.report_problems(log, keeper=keeper)
+            ended, changed = output(), changed_files()
+            if ended.exit.ended_by == "interrupt":
+                return None
+            void = CHANGED.format(listed(changed, 5)) if changed else ""
+            made = check_result(context.redact.text(check.command), ended, process.limits.turn, check.hint)
+            return replace(made, passed=made.passed and not void, action=check.fail_action, log=log_path, void=void)
 
         return process, result
 
-    def _result(
-        self, check: CheckCommand, output: Output, log_path: str, changed: tuple[str, ...], timeout: float | None
-    ) -> Check | None:
-        """Return the result of a check that has ended; None if it was interrupted."""
-        ended = output.exit
-        if ended.ended_by == "interrupt":
-            return None
+
+def check_result(name: str, output: Output, timeout: float | None, hint: str) -> Check:
+    """Return the result of a check that ran to its end or to its timeout."""
+    ended = output.exit
+    return Check(
+        name=name,
+        passed=ended.code == 0 and not ended.ended_by,
         # A program that SIGKILL ended has the exit code 137, as in a shell.
-        code = 128 - ended.code if ended.code is not None and ended.code < 0 else ended.code
-        void = CHANGED.format(listed(changed, 5)) if changed else ""
-        return Check(
-            name=self._context.redact.text(check.command),
-            passed=ended.code == 0 and not ended.ended_by and not void,
-            exit_code=code,
-            head=output.head,
-            tail=output.tail,
-            cut=output.cut,
-            hint=check.hint,
-            action=check.fail_action,
-            log=log_path,
-            duration=ended.duration,
-            timeout=timeout if ended.ended_by == "turn-timeout" else None,
-            void=void,
-        )
+        exit_code=128 - ended.code if ended.code is not None and ended.code < 0 else ended.code,
+        head=output.head,
+        tail=output.tail,
+        cut=output.cut,
+        hint=hint,
+        duration=ended.duration,
+        timeout=timeout if ended.ended_by == "turn-timeout" else None,
+    )
 
 
 # Files that decide what a program does, although its command line doesn't name them. They may not exist yet.
@@ -248,17 +233,13 @@ def slugs(commands: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def open_check_sandbox(context: Context, settings: Settings, workspace: str, sealed: bool = False) -> Iterator[Context]:
+def open_check_sandbox(context: Context, sealed: bool = False) -> Iterator[Context]:
     """Yield the context for checks without an agent: with a separate sandbox, if the settings ask for one.
 
-    In a `sealed` one nothing but the workspace and /tmp can be written to.
+    In a `sealed` one, programs can write only to the workspace and /tmp.
     """
-    context = replace(context, sandboxes_checks=settings.sandbox.checks)
-    if not settings.sandbox.enabled:
+    if not context.settings.sandbox.enabled:
         yield context
         return
-    sandbox = open_run_sandbox(context, settings, (), workspace, sealed)
-    try:
+    with open_run_sandbox(context, (), sealed) as sandbox:
         yield replace(context, sandbox=sandbox)
-    finally:
-        sandbox.close()

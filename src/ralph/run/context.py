@@ -1,4 +1,4 @@
-"""What every turn and every check of a run share: the folders, the keeper, the clock, the sandbox, where to tell."""
+"""`Context`: what every turn and every check of a run share, such as folders, settings, keeper, clock and sandbox."""
 
 import math
 import os
@@ -16,17 +16,18 @@ from ralph.files import StrPath, open_file
 from ralph.process.deadline import Deadline
 from ralph.process.descendants import KEPT_MARK, MARK
 from ralph.process.keeper import Keeper
-from ralph.process.process import Limits
+from ralph.process.process import Limits, Process
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 from ralph.process.streams import LogFile
 from ralph.sandbox.sandbox import Sandbox
+from ralph.settings import Settings
 from ralph.store.folder import RunFolder, is_ignored, prepare
 from ralph.store.mailbox import QUESTION_FILE, QUESTION_FILE_VARIABLE
 from ralph.store.orders import order_folder
 
 Tick = Callable[[], bool | None]
-"""Called now and then while nothing happens; returns whether it wants to be called again in a second."""
+"""Called from time to time while nothing happens; returns True to be called again in a second."""
 
 
 class Clock:
@@ -51,13 +52,15 @@ class Clock:
 class Context(Struct, frozen=True, kw_only=True):
     """What the parts of a run share.
 
-    `root` is the folder where the agent works: the workspace or a worktree of it. `task` is the folder of the task that
-    the run is part of, `writable` are folders outside of `root` where the agent may write. Agents run in the `sandbox`
-    if there is one, and so do checks if it `sandboxes_checks`. `looks_only`: only the agent's answer counts, and its
-    changes are undone. `deadline` ends git when the run is interrupted or out of time.
+    `root` is the folder where the agent works: the user's `workspace` or a worktree of it. `task` is the folder of the
+    task that the run is part of, `writable` are folders outside of `root` where the agent may write. Agents run in the
+    `sandbox` if there is one, and so do checks if the settings say so. `looks_only`: only the agent's answer counts,
+    and its changes are undone. `deadline` ends git when the run is interrupted or out of time.
     """
 
     root: Path
+    workspace: str
+    settings: Settings
     folder: RunFolder
     keeper: Keeper
     interrupt: Interrupt
@@ -66,12 +69,8 @@ class Context(Struct, frozen=True, kw_only=True):
     redact: Redactor
     tick: Callable[[], bool] | None = None
     clock: Clock = field(default_factory=Clock)
-    max_log: int = 32 << 20
-    grace: float = 30.0
-    keep_children: bool = False
     task: Path | None = None
     sandbox: Sandbox | None = None
-    sandboxes_checks: bool = True
     writable: tuple[str, ...] = ()
     looks_only: bool = False
     deadline: Deadline | None = None
@@ -83,23 +82,50 @@ class Context(Struct, frozen=True, kw_only=True):
 
     @property
     def order_folder(self) -> str:
-        """The folder for what decides, which `git clean` in the workspace cannot remove."""
+        """The folder for files that decide, which `git clean` in the workspace cannot remove."""
         return order_folder(self.folder.id, self.env)
+
+    @property
+    def sandboxes_checks(self) -> bool:
+        return self.sandbox is not None and self.settings.sandbox.checks
 
     def restore_home(self) -> None:
         """Create the home's `.ralph/` again if an agent that cleans up has removed it."""
         if not is_ignored(f"{self.home}/.ralph"):
             prepare(self.home)
 
-    def limits(self, turn: float | None = None, idle: float | None = None) -> Limits:
-        """Return the time limits of one process, including what is left of the run's time."""
+    def process(
+        self,
+        command: Command,
+        *,
+        timeout: float | None = None,
+        idle: float | None = None,
+        keeper: Keeper | None = None,
+        on_start: Callable[[int], None] | None = None,
+        is_idle: Callable[[], bool] = lambda: True,
+    ) -> Process:
+        """Return a process that ends with the run: when it is interrupted or its time is over."""
         left = None if self.clock.max_time is None else self.clock.time_left()
-        return Limits(turn=turn or None, idle=idle or None, total=left, grace=self.grace)
+        return Process(
+            command,
+            keeper=keeper or self.keeper,
+            limits=Limits(turn=timeout or None, idle=idle or None, total=left, grace=self.settings.grace),
+            interrupt=self.interrupt,
+            on_start=on_start,
+            tick=self.tick,
+            is_idle=is_idle,
+            keep_children=self.settings.keep_children,
+        )
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, and call `tick` now and then; return True if the run is interrupted."""
+        tick = self.tick
+        return self.interrupt.wait(seconds, (lambda _: tick()) if tick else None)
 
     def log(self, path: StrPath) -> LogFile:
-        return LogFile(os.fspath(path), self.max_log or 1 << 62, self.redact)
+        return LogFile(os.fspath(path), self.settings.max_log or 1 << 62, self.redact)
 
-    def tell_problems(self, *logs: LogFile, keeper: Keeper | None = None) -> None:
+    def report_problems(self, *logs: LogFile, keeper: Keeper | None = None) -> None:
         """Report what went wrong around the process that has just ended, under the run's keeper or another."""
         for log in logs:
             if log.trouble:
@@ -116,7 +142,7 @@ class Context(Struct, frozen=True, kw_only=True):
     def child_env(self, number: int) -> dict[str, str]:
         """Return the environment of every process that the run starts in iteration `number`."""
         own = {MARK: self.folder.id, "RALPH_ITERATION": str(number), "RALPH_RUN_FOLDER": str(self.folder.path)}
-        own[KEPT_MARK] = "1" if self.keep_children else ""
+        own[KEPT_MARK] = "1" if self.settings.keep_children else ""
         if self.sandbox and not self.task:  # a sandboxed agent cannot write into the run's folder
             own[QUESTION_FILE_VARIABLE] = f"{self.root}/.ralph/{QUESTION_FILE}"
         return {**self.env, **own}
@@ -131,12 +157,12 @@ HOST_KEYS = frozenset({
 
 
 def without_host_keys(env: Mapping[str, str], needed: Collection[str]) -> dict[str, str]:
-    """Return the environment of a run whose goal comes from an issue: it must not act for the user at the host."""
+    """Return an environment for a run whose goal comes from an issue: without keys to act for the user at the host."""
     return {name: value for name, value in env.items() if name not in HOST_KEYS or name in needed}
 
 
 def find_marker(path: StrPath) -> tuple[bool, str]:
-    """Return whether the marker file exists, and what is wrong with it. Only a missing file is a plain no."""
+    """Return whether the marker file exists, and what is wrong with it, if it is anything but a regular file."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Run checks on a state of a run in a throwaway copy, which is prepared like a worktree of the run."""
+"""Prepare working trees: a run's worktree, and throwaway copies in which checks run on a state of the run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,15 +7,54 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ralph.core.events import Notice
+from ralph.core.text import listed, tail
+from ralph.errors import UserError
 from ralph.git.client import Git
-from ralph.git.worktree_setup import check_out_copy
+from ralph.git.worktree_setup import (
+    check_out_copy,
+    copy_included_files,
+    init_submodules,
+    is_prepared,
+    mark_prepared,
+)
 from ralph.git.worktrees import Worktree
+from ralph.process.descendants import MARK
+from ralph.process.process import Process
+from ralph.process.program import Command
 from ralph.run.checks import open_check_sandbox
 from ralph.run.context import Context
-from ralph.run.prepare_worktree import fill_worktree
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
 from ralph.store.orphans import COPY_SUFFIX
+
+MAX_OUTPUT = 4000  # bytes kept of what the setup command prints
+
+
+def prepare_worktree(worktree: Worktree, context: Context) -> None:
+    """Prepare a worktree, unless that was done already."""
+    if not is_prepared(worktree):
+        fill_worktree(worktree, context)
+        mark_prepared(worktree)
+
+
+def fill_worktree(worktree: Worktree, context: Context) -> None:
+    """Check out submodules, copy the files that `.worktreeinclude` names, and run `--setup`, in a sandbox if the run
+    has one."""
+    setup = context.settings.work.setup
+    if missing := init_submodules(worktree.home, worktree.git):
+        hint = f"git submodule update --init in {worktree.home.root} makes them available"
+        context.tell(Notice(f"submodules that are not in the worktree: {listed(missing, 5)}; {hint}"))
+    copy_included_files(worktree.home, worktree.git)
+    if not setup:
+        return
+    command = Command(argv=("sh", "-c", setup), cwd=worktree.workspace, env={**context.env, MARK: context.folder.id})
+    with open_check_sandbox(replace(context, root=Path(worktree.workspace))) as inside:
+        process = Process(inside.sandboxed(command), keeper=context.keeper, interrupt=context.interrupt)
+        output = process.capture(head=0, tail=MAX_OUTPUT)
+    if output.exit.code or output.exit.ended_by:
+        reason = tail(output.tail.strip(), 500, "…") or output.exit.ended_by or f"exit code {output.exit.code}"
+        raise UserError(f"--setup failed in {worktree.workspace}: {setup}: {reason}", "fix it, then start again")
 
 
 class PreparedCopy(Struct, frozen=True):
@@ -27,28 +66,23 @@ class PreparedCopy(Struct, frozen=True):
 
 @contextmanager
 def open_copy(
-    context: Context,
-    home: Git,
-    commit: str,
-    settings: Settings,
-    workspace: str,
-    *,
-    sealed: Settings | None = None,
-    name: str = "",
+    context: Context, home: Git, commit: str, *, sealed: Settings | None = None, name: str = ""
 ) -> Iterator[PreparedCopy]:
-    """Yield a copy of this commit: `.worktreeinclude` and `--setup` are applied, in a sandbox if the run has one.
+    """Yield a copy of this commit, prepared like a worktree, with a sandbox if the run has one. Afterwards remove it.
 
-    `home` is the user's repository, `workspace` the user's folder in it. Nothing is left afterwards. With `sealed`, the
-    settings for what is run there, that sandbox lets programs write to the copy and to /tmp only.
-    `name` tells several copies of one run apart.
+    `home` is the user's repository. With `sealed`, the settings for what runs there, programs can write only to the
+    copy and to /tmp. `name` tells several copies of one run apart.
     """
-    # The mark and the sandbox of the run itself stay apart.
+    # The copy has its own mark for processes, and its own sandbox.
     folder = RunFolder(context.folder.path.parent.parent, f"{context.folder.id}{name}{COPY_SUFFIX}")
     folder.path = context.folder.path
     # Python compares the times of modules by the second: it might run the one that it compiled a moment ago.
     env = {**context.env, "PYTHONDONTWRITEBYTECODE": "1"}
+    settings = replace(context.settings, keep_children=False)
     with check_out_copy(home, context.folder.id, commit, context.keeper, name) as worktree:
-        outside = replace(context, root=Path(worktree.workspace), folder=folder, env=env, sandbox=None, task=None)
-        fill_worktree(worktree, outside, settings, workspace, settings.work.setup)
-        with open_check_sandbox(outside, sealed or settings, workspace, sealed=sealed is not None) as inside:
+        root = Path(worktree.workspace)
+        copy = replace(context, root=root, folder=folder, env=env, settings=settings, sandbox=None, task=None)
+        fill_worktree(worktree, copy)
+        copy = replace(copy, settings=replace(sealed, keep_children=False)) if sealed else copy
+        with open_check_sandbox(copy, sealed=sealed is not None) as inside:
             yield PreparedCopy(worktree, inside)

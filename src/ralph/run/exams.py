@@ -1,7 +1,7 @@
 """Run exams, the checks that the agent doesn't see, on a throwaway copy of a checkpoint.
 
-The agent learns pass or fail. What an exam printed goes to ralph's state folder; everything else that it leaves, in the
-copy, in its temporary folder or in its sandbox, is removed with them.
+The agent learns only whether it passed. ralph keeps what an exam printed in its state folder, and removes the copy and
+the temporary folder with everything else that the exam wrote.
 """
 
 import os
@@ -20,9 +20,8 @@ from ralph.files import remove_tree
 from ralph.git.client import Git
 from ralph.loop import Parts
 from ralph.process.keeper import Keeper
-from ralph.process.process import Output, Process
 from ralph.process.program import CannotStart, Command
-from ralph.run.checks import check_finished
+from ralph.run.checks import check_finished, check_result
 from ralph.run.context import Context
 from ralph.run.copies import open_copy
 from ralph.run.exam_commands import ExamProgram, find_exams, hidden_paths
@@ -40,15 +39,15 @@ _CUT_SHORT = ("interrupt", "max-time")
 class ExamReferee:
     """Runs the exams of a run at its claims."""
 
-    def __init__(self, context: Context, settings: Settings, trees: Trees) -> None:
+    def __init__(self, context: Context, trees: Trees) -> None:
         home = trees.worktree.home if trees.worktree else trees.git
         if home is None:
             raise UserError("an exam needs git, which cannot use this repository", "`git status` may say why")
-        self._exams, self._tell, self._trees = Exams(context, settings, home, context.folder.id), context.tell, trees
+        self._exams, self._tell, self._trees = Exams(context, home, context.folder.id), context.tell, trees
 
     def examine(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
         """Run the exams on the checkpoint of a claimed iteration, up to the first that fails."""
-        if not self._trees.checkpoint:  # the run has said why; the claim does not count without an exam
+        if not self._trees.checkpoint:  # already reported; a claim without its exams does not count
             return iteration
         for exam, check in self._exams.run(self._trees.checkpoint, f"iteration {iteration.number}", fail_fast=True):
             checks = (*iteration.checks, check) if exam.shows else iteration.checks
@@ -64,28 +63,36 @@ class ExamReferee:
 
 
 class Exams:
-    """The exams of `settings`, as they were when the run started. Their output is kept for the run `run_id`."""
+    """The exams of a run, as they were when it started. Their output is kept for the run `run_id`."""
 
-    def __init__(self, context: Context, settings: Settings, home: Git, run_id: str) -> None:
-        self._context, self._settings, self._home = context, settings, home
-        self._workspace = os.path.join(home.root, home.prefix).rstrip("/")
-        programs = find_exams(settings, self._workspace, context.env)
-        self._exams = tuple(zip(settings.exams, programs, strict=True))
+    def __init__(self, context: Context, home: Git, run_id: str) -> None:
+        self._context, self._home = context, home
+        programs = find_exams(context.settings, context.workspace, context.env)
+        self._exams = tuple(zip(context.settings.exams, programs, strict=True))
         self._folder = exam_folder(run_id, context.env)
 
     def run(self, commit: str, stage: str, fail_fast: bool = False) -> list[tuple[Exam, Check]]:
-        """Return the result of each exam on a copy of this commit; of fewer if the run has to end.
+        """Return the result of each exam on a copy of this commit, or of the first ones if the run has to end.
 
-        `stage` tells the person when that was.
+        `stage` says when they ran, in the output that is kept for the user.
         """
         results: list[tuple[Exam, Check]] = []
-        sealed = self._sealed()
-        with open_copy(self._context, self._home, commit, self._settings, self._workspace, sealed=sealed) as copy:
+        with open_copy(self._context, self._home, commit, sealed=self._sealed_settings()) as copy:
             for at, (exam, program) in enumerate(self._exams, 1):
                 log = f"{self._folder}/{stage.replace(' ', '-')}-{at}.log"
                 if self._context.interrupt.level or not (check := self._run_one(exam, program, copy.context, log)):
                     break
-                add_exam_output(self._folder, _for_person(stage, check, log))
+                add_exam_output(
+                    self._folder,
+                    ExamOutput(
+                        stage=stage,
+                        command=check.name,
+                        passed=check.passed,
+                        ending=check.ending,
+                        duration=check.duration,
+                        log=log,
+                    ),
+                )
                 results.append((Exam(check.name, check.passed, exam.hint, exam.show == "output"), check))
                 if fail_fast and not check.passed:
                     break
@@ -94,28 +101,19 @@ class Exams:
     def _run_one(self, exam: ExamCommand, program: ExamProgram, inside: Context, log: str) -> Check | None:
         """Run one exam; return None if the run has to end before it is over."""
         shows, name = exam.show == "output", inside.redact.text(exam.command)
-        timeout = self._settings.check_timeout if exam.timeout is None else exam.timeout
+        timeout = inside.settings.check_timeout if exam.timeout is None else exam.timeout
         inside.tell(events.CheckStarted(name) if shows else events.ExamStarted(name))
         try:
-            with _temporary_folder(inside.keeper) as folder:
-                process = Process(
-                    self._command(program, inside, folder),
-                    keeper=inside.keeper,
-                    limits=inside.limits(timeout),
-                    interrupt=inside.interrupt,
-                    tick=inside.tick,
-                )
-                with inside.log(log) as file:
-                    output = process.capture(
-                        head=self._settings.quoted, tail=ERROR_LIMIT, log=file, redact=inside.redact
-                    )
+            with _temporary_folder(inside.keeper) as folder, inside.log(log) as file:
+                process = inside.process(self._command(program, inside, folder), timeout=timeout)
+                output = process.capture(head=inside.settings.quoted, tail=ERROR_LIMIT, log=file, redact=inside.redact)
         except CannotStart as error:
             hint = "it runs in a copy of the repository, which --setup and .worktreeinclude prepare"
             raise UserError(f'the exam "{one_line(name, 200)}" cannot start: {error.message}', hint) from None
-        inside.tell_problems(file)
+        inside.report_problems(file)
         if output.exit.ended_by in _CUT_SHORT:
             return None
-        check = _result(name, exam, output, timeout)
+        check = check_result(name, output, timeout, exam.hint)
         inside.tell(check_finished(check) if shows else events.ExamFinished(name, check.passed))
         return check
 
@@ -125,30 +123,27 @@ class Exams:
         command = Command(argv=program.argv, cwd=str(inside.root), env=env)
         if inside.sandbox:  # where only /tmp and the copy can be written to
             return inside.sandboxed(replace(command, env={**env, "XDG_CACHE_HOME": "/tmp/cache"}))
-        return without_network(command, self._workspace, inside.keeper)
+        return without_network(command, inside.workspace, inside.keeper)
 
-    def _sealed(self) -> Settings:
+    def _sealed_settings(self) -> Settings:
         """Return the settings for the sandbox of an exam: it sees the exams, has no network, and leaves nothing."""
-        settings, env = self._settings, self._context.env
+        settings, workspace, env = self._context.settings, self._context.workspace, self._context.env
         sandbox, home = settings.sandbox, env.get("HOME") or os.path.expanduser("~")
-        shown = hidden_paths([program for _, program in self._exams], self._workspace, env)
+        shown = hidden_paths([program for _, program in self._exams], workspace, env)
 
         def hides_exam(path: str) -> bool:
-            (full,) = resolve_paths([path], self._workspace, home)
+            (full,) = resolve_paths([path], workspace, home)
             return any(is_inside(one, (full,)) for one in shown)
 
-        return replace(
-            settings,
-            exams=(),
-            sandbox=replace(
-                sandbox,
-                net="off",
-                checks=True,
-                read=(*sandbox.read, *sandbox.write, *shown),
-                write=(),
-                hide=tuple(path for path in sandbox.hide if not hides_exam(path)),
-            ),
+        inside = replace(
+            sandbox,
+            net="off",
+            checks=True,
+            read=(*sandbox.read, *sandbox.write, *shown),
+            write=(),
+            hide=tuple(path for path in sandbox.hide if not hides_exam(path)),
         )
+        return replace(settings, exams=(), sandbox=inside)
 
 
 @contextmanager
@@ -161,30 +156,3 @@ def _temporary_folder(keeper: Keeper) -> Iterator[str]:
     finally:
         remove_tree(folder)
         keeper.set_cleanup((), key=folder)
-
-
-def _result(name: str, exam: ExamCommand, output: Output, timeout: float | None) -> Check:
-    ended = output.exit
-    return Check(
-        name=name,
-        passed=ended.code == 0 and not ended.ended_by,
-        # A program that SIGKILL ended has the exit code 137, as in a shell.
-        exit_code=128 - ended.code if ended.code is not None and ended.code < 0 else ended.code,
-        head=output.head,
-        tail=output.tail,
-        cut=output.cut,
-        hint=exam.hint,
-        duration=ended.duration,
-        timeout=timeout if ended.ended_by == "turn-timeout" else None,
-    )
-
-
-def _for_person(stage: str, check: Check, log: str) -> ExamOutput:
-    return ExamOutput(
-        stage=stage,
-        command=check.name,
-        passed=check.passed,
-        ending=check.ending,
-        duration=check.duration,
-        log=log,
-    )

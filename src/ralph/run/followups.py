@@ -50,7 +50,6 @@ MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Out
 
 
 def make_followups(
-    scm: Scm | None,
     agent: Agent,
     context: Context,
     *,
@@ -58,10 +57,11 @@ def make_followups(
     workspace: LocalWorkspace,
     finished: frozenset[tuple[int, str]] = frozenset(),
     settle: Followup | None = None,
-) -> Sequence[Followup]:
+) -> list[Followup]:
     """Return what to do after each iteration. `finished` are the SCM tasks of iterations that are already done;
     `settle`, if given, decides what is committed to the branch of the run's worktree."""
     made: list[Followup] = [ProgressFile(context).write]  # first: it must be there even if the rest fails
+    scm = context.settings.scm
     if scm is not None and scm.tasks:
         commits = Commits(scm, agent, context, trees=trees, workspace=workspace, finished=finished)
         commits.begin()
@@ -242,6 +242,7 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
     Commits run in the sandbox, if there is one. A push is refused if the run changed where git pushes. Processes that a
     commit leaves running, such as git's housekeeping, stay unless child runs would stay with them.
     """
+    settings = context.settings
 
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
         if config_watch and "push" in words:
@@ -249,13 +250,10 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
                 config_watch.refuse_changed_push()
             except UserError as error:
                 return CommandResult(126, error.advice)
-        return _run(words, folder, env)
-
-    def _run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
         # A git that gets SIGTERM at the moment when it locks the index leaves the lock behind.
         command = Command(argv=words, cwd=str(folder), env={**env, MARK: context.folder.id}, term_delay=COMMIT_GRACE)
-        # Hooks and filters of a commit, which an agent can change, run in the sandbox. A push needs keys, which are not
-        # in there. A program other than git would follow settings that the agent wrote, so it never runs outside.
+        # Hooks and filters of a commit, which an agent can change, run in the sandbox. A push runs outside, where the
+        # keys are. A program other than git would follow settings that the agent wrote, so it never runs outside.
         is_git = Path(words[0]).stem.lower() == "git"
         if not is_git or any(word in ("add", "commit", "hook", "status", "update-index") for word in words[1:]):
             command = context.sandboxed(command)
@@ -267,10 +265,10 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
             process = Process(
                 command,
                 keeper=context.keeper,
-                limits=Limits(turn=timeout, grace=context.grace),
+                limits=Limits(turn=timeout, grace=settings.grace),  # even if the run's time is over
                 interrupt=context.interrupt,
                 tick=context.tick,
-                keep_children=context.keep_children or not context.keeper.has_spared,
+                keep_children=settings.keep_children or not context.keeper.has_spared,
             )
             # A commit of very many files first says what it is.
             output = process.capture(head=1000, tail=MAX_OUTPUT, redact=context.redact)

@@ -1,99 +1,48 @@
-"""Make the parts of a loop from settings, a policy and a context. Used by `play` and by the stop hook."""
+"""Make the parts of a loop from a policy and a context. Used by `play` and by the stop hook."""
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import partial
+
+from msgspec.structs import replace
 
 from ralph.agents.reader import price_hint
-from ralph.core import events, rules
+from ralph.core import events
 from ralph.core.events import Notice, Tell
 from ralph.core.gains import is_measurable
-from ralph.core.model import Iteration, Note, Run, Wait
-from ralph.errors import UserError
-from ralph.git.client import find_git
-from ralph.git.protect import Protected
-from ralph.git.worktrees import Worktree
+from ralph.core.model import Iteration, Note, Review, Run, Turn, Wait
+from ralph.core.prompts import own_words
+from ralph.core.referees import (
+    ASK_AGAIN,
+    DIFF_SHOWN,
+    NO_VERDICT,
+    ReviewAnswer,
+    ReviewBrief,
+    read_verdict,
+    review_prompt,
+)
 from ralph.loop import UNCOUNTED, Agent, Parts
-from ralph.run.checks import Checks
 from ralph.run.context import Context
 from ralph.run.exams import ExamReferee
 from ralph.run.followups import make_followups
 from ralph.run.policy import Policy, make_composer
-from ralph.run.request import refuse_hidden_link
-from ralph.run.review_claims import Reviewers
-from ralph.run.trees import GitTrees, Trees
+from ralph.run.trees import Trees
 from ralph.run.tuning import Tuning
-from ralph.run.workspace import LocalWorkspace, TasksFile
-from ralph.settings import Protection, Settings
+from ralph.run.workspace import LocalWorkspace
+from ralph.settings import ReviewPrompt, Settings
 from ralph.show.words import money
+from ralph.store.folder import write
 from ralph.store.mailbox import Mail, Mailbox, wait_for_person
 
 LONG_WAIT = 1.5  # seconds; shorter waits are not announced
+DIFF_FILE = ".ralph/review.diff"
+LARGEST_DIFF = 4 << 20  # characters in the file
 
-
-def make_trees(
-    settings: Settings, context: Context, worktree: Worktree | None = None, green_is_enough: bool = False
-) -> Trees:
-    """Return what keeps the states of the workspace: git or, without a usable repository, fingerprints of the files if
-    a rule needs them."""
-    root = context.root.resolve()
-    # Starting git would take longer than the rest of a small run, so look for `.git` first.
-    if any(os.path.lexists(parent / ".git") for parent in (root, *root.parents)):
-        try:
-            if git := find_git(context.root, context.deadline):
-                return GitTrees(context, git, worktree)
-        except UserError as error:
-            context.tell(Notice(f"no checkpoints, no diff: {error.advice}"))
-    return Trees(context, worktree, walks=settings.min_tool_calls > 0 or settings.stuck > 0 or green_is_enough)
-
-
-def make_workspace(
-    settings: Settings, policy: Policy, context: Context, trees: Trees, goal_file: str = ""
-) -> LocalWorkspace:
-    """Return the workspace that the rules look at, with the checks that verify the work."""
-    undoes = context.looks_only and trees.can_undo
-    protect = settings.protect
-    if context.looks_only:
-        protect = Protection() if undoes else Protection(("**",), "refuse")
-    protected = _protect(protect, context) if protect.globs else None
-    # A check may write anything if everything is protected.
-    watch = protected.watch if protected and not context.looks_only else None
-    if settings.parallel_checks > 1 and context.sandbox and context.sandboxes_checks:
-        context.tell(Notice("sandboxed checks run one at a time: --parallel-checks is ignored"))
-    return LocalWorkspace(
-        context,
-        Checks(context, settings.checks, settings, watch),
-        done_files=tuple(context.home / claim.text for claim in policy.claims if claim.kind == "file"),
-        wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
-        tasks=_tasks_file(settings, context) if settings.tasks else None,
-        tree=None if undoes else trees.tree,  # after an undo the tree is as it was
-        protected=protected,
-        undo=trees.undo if undoes else None,
-        restore=trees.restore if trees.can_undo and not undoes else None,
-        goal_file=goal_file,
-    )
-
-
-def _protect(protect: Protection, context: Context) -> Protected:
-    return Protected(
-        context.root,
-        protect.globs,
-        refuses_new=protect.new == "refuse",
-        store=Path(context.order_folder) / "protected",
-        aside=context.folder.path / "protected" / "aside",
-        wants_end=context.interrupt.must_end,
-    )
-
-
-def _tasks_file(settings: Settings, context: Context) -> TasksFile:
-    def refuse_link(path: str) -> None:
-        refuse_hidden_link(path, settings, str(context.root))
-
-    return TasksFile(context.root / settings.tasks, context.order_folder, refuse_link)
+ComposeTurn = Callable[[Run, tuple[Note, ...]], str]
+Referee = Callable[[Run, Iteration, Parts], Iteration]
 
 
 def make_parts(
-    settings: Settings,
     policy: Policy,
     context: Context,
     *,
@@ -104,18 +53,21 @@ def make_parts(
     cap: int | None = None,
     tells_claim: bool = False,
     finished: frozenset[tuple[int, str]] = frozenset(),
-    referees: Sequence[Callable[[Run, Iteration, Parts], Iteration]] = (),
+    referees: Sequence[Referee] = (),
     tuning: Tuning | None = None,
 ) -> Parts:
     """Return everything that the loop needs. `finished` are the SCM tasks of earlier iterations that are done;
     `tuning` measures and settles each attempt of a run that optimises a number."""
-    mailbox = Mailbox(context.folder.path)
-    exams = ExamReferee(context, settings, trees) if settings.exams else None
+    settings, mailbox = context.settings, Mailbox(context.folder.path)
+    exams = ExamReferee(context, trees) if settings.exams else None
     compose = make_composer(
         settings, policy, goal, diff=trees.diff, redact=context.redact.text, tells_claim=tells_claim
     )
-    has_budget = bool(settings.max_cost or settings.max_tokens)
-    if not has_budget:
+    settle = tuning.settle if tuning else None
+    followups = make_followups(agent, context, trees=trees, workspace=workspace, finished=finished, settle=settle)
+    if settings.max_cost or settings.max_tokens:
+        followups.append(warn_if_unmeasured(settings, context.tell))
+    else:
         compose = with_forecast(compose, policy.cap, context.tell)
     return Parts(
         agent=agent,
@@ -123,22 +75,10 @@ def make_parts(
         rules=policy.rules,
         compose=compose,
         tell=context.tell,
-        wait=_make_wait(context, settings.poll_interval, mailbox, settings.on_question == "wait"),
-        followups=(
-            *make_followups(
-                settings.scm,
-                agent,
-                context,
-                trees=trees,
-                workspace=workspace,
-                finished=finished,
-                settle=tuning.settle if tuning else None,
-            ),
-            *((warn_if_unmeasured(settings.max_cost, settings.max_tokens, context.tell),) if has_budget else ()),
-            lambda run, iteration: mailbox.forget(iteration.told),
-        ),
+        wait=_make_wait(context, mailbox),
+        followups=(*followups, lambda run, iteration: mailbox.forget(iteration.told)),
         referees=(
-            *((tuning.measure,) if tuning else Reviewers(settings, goal, context, trees).referees),
+            *((tuning.measure,) if tuning else make_reviewers(goal, context, trees)),
             *((exams.examine,) if exams else ()),
             *referees,
         ),
@@ -151,31 +91,25 @@ def make_parts(
     )
 
 
-def _make_wait(
-    context: Context, poll: float | None, mailbox: Mailbox, awaits_answers: bool
-) -> Callable[[Wait, Run], None]:
+def _make_wait(context: Context, mailbox: Mailbox) -> Callable[[Wait, Run], None]:
     """Return a function that waits until the next look is due, and announces a long wait once."""
+    poll, awaits_answers = context.settings.poll_interval, context.settings.on_question == "wait"
     announced: set[object] = set()
 
     def sleep(seconds: float) -> bool:
         """Sleep; return True if the run has to end: it is interrupted, or out of time."""
-        tick, left = context.tick, context.clock.time_left()
+        left = context.clock.time_left()
         # With no time left the run is done, and only waits for its children.
-        is_interrupted = context.interrupt.wait(min(seconds, left or seconds), (lambda _: tick()) if tick else None)
-        return is_interrupted or seconds >= left
+        return context.wait(min(seconds, left or seconds)) or seconds >= left
 
     def is_paused(mail: Mail) -> bool:
         return mail.is_paused or (awaits_answers and bool(mail.questions))
-
-    def pause(seconds: float) -> bool:
-        tick = context.tick
-        return context.interrupt.wait(seconds, (lambda _: tick()) if tick else None)
 
     def wait(asked: Wait, run: Run) -> None:
         if asked.until:
             is_question = asked.until == "answer"
             context.tell(events.Paused(asked.reason, asks=is_question))
-            seconds = wait_for_person(mailbox, is_paused, sleep if is_question else pause)
+            seconds = wait_for_person(mailbox, is_paused, sleep if is_question else context.wait)
             if not is_question:
                 context.clock.exclude(seconds)  # a pause doesn't count against --max-time
             if not context.interrupt.level and context.clock.time_left() > 0:
@@ -192,8 +126,8 @@ def _make_wait(
     return wait
 
 
-def warn_if_unmeasured(max_cost: float | None, max_tokens: int | None, tell: Tell) -> Callable[[Run, Iteration], None]:
-    """Return a followup that warns about each agent whose stream doesn't report what the budget limits."""
+def warn_if_unmeasured(settings: Settings, tell: Tell) -> Callable[[Run, Iteration], None]:
+    """Return a followup that warns about each agent that doesn't report what the budget limits."""
     seen: set[str] = set()
 
     def warn(run: Run, iteration: Iteration) -> None:
@@ -202,22 +136,17 @@ def warn_if_unmeasured(max_cost: float | None, max_tokens: int | None, tell: Tel
             return
         seen.add(turn.agent)
         name = turn.agent or "the agent"
-        if max_cost and usage.cost_usd is None:
+        if settings.max_cost and usage.cost_usd is None:
             hint = f"{price_hint()}, or use --max-tokens" if usage.tokens else "use --max-time"
-            tell(Notice(f"{name} does not tell what it costs: --max-cost cannot end this run; {hint}"))
-        if max_tokens and not usage.tokens:
-            tell(Notice(f"{name} tells of no tokens: --max-tokens cannot end this run; use --max-time"))
+            tell(Notice(f"{name} doesn't report its cost: --max-cost cannot end this run; {hint}"))
+        if settings.max_tokens and not usage.tokens:
+            tell(Notice(f"{name} doesn't report its tokens: --max-tokens cannot end this run; use --max-time"))
 
     return warn
 
 
-def with_forecast(
-    compose: Callable[[Run, tuple[Note, ...]], str], cap: int, tell: Tell
-) -> Callable[[Run, tuple[Note, ...]], str]:
-    """Return `compose`, which says after a third of the iterations what all of them will cost.
-
-    It does so before the next turn: a run that has ended costs nothing more.
-    """
+def with_forecast(compose: ComposeTurn, cap: int, tell: Tell) -> ComposeTurn:
+    """Return `compose`, extended: after a third of the iterations it reports what all of them will cost."""
     is_told = cap < 3
 
     def composed(run: Run, notes: tuple[Note, ...]) -> str:
@@ -231,3 +160,66 @@ def with_forecast(
         return compose(run, notes)
 
     return composed
+
+
+def make_reviewers(goal: Callable[[], str], context: Context, trees: Trees) -> list[Referee]:
+    """Return a referee for each review that the settings ask for."""
+    reviews = context.settings.reviews
+    asked = reviews.asked if reviews else ()
+    return [partial(_review, one, goal=goal, context=context, trees=trees) for one in asked]
+
+
+def _review(
+    asked: ReviewPrompt,
+    run: Run,
+    iteration: Iteration,
+    parts: Parts,
+    *,
+    goal: Callable[[], str],
+    context: Context,
+    trees: Trees,
+) -> Iteration:
+    """Ask a reviewer, once more if its answer is no verdict; return the iteration with the review."""
+    parts.tell(events.ReviewStarted(asked.name))
+    diff = trees.diff(LARGEST_DIFF)
+    if len(diff) > DIFF_SHOWN:
+        context.restore_home()
+        write(context.home / DIFF_FILE, diff.encode("utf-8", "replace"))
+    brief = ReviewBrief(
+        goal=own_words(goal()),
+        checks=iteration.checks,
+        baseline=run.baseline,
+        protected=context.settings.protect.globs,
+        diff=diff,
+        whole=DIFF_FILE,
+        nonce=os.urandom(4).hex(),
+    )
+    prompt = first = review_prompt(asked.prompt, brief)
+    turns: list[Turn] = []
+    said = ReviewAnswer()
+    while len(turns) < 2 and not said.is_verdict:
+        turns.append(turn := parts.agent.take_turn(prompt, run, purpose=f"review-{asked.name}"))
+        iteration = _undo_changes(iteration, parts, trees, context.tell)
+        if turn.failure or turn.ended_by:
+            break
+        said, prompt = read_verdict(turn.text, first), first + ASK_AGAIN
+    problem = ""
+    if not said.is_verdict:
+        last = turns[-1]
+        ended_by = f"ended by {last.ended_by}" if last.ended_by else NO_VERDICT
+        problem = last.failure.reason if last.failure else ended_by
+    review = Review(asked.name, said.approves, tuple(turns), changes=said.changes, problem=problem)
+    parts.tell(events.ReviewFinished(asked.name, review.passed, review.agent, said.changes, problem))
+    return replace(iteration, reviews=(*iteration.reviews, review))
+
+
+def _undo_changes(iteration: Iteration, parts: Parts, trees: Trees, tell: Tell) -> Iteration:
+    """Undo what a reviewer has changed. Without git the checks run again instead."""
+    touched = (*iteration.touched, *parts.workspace.guard())
+    if trees.can_undo and iteration.tree:
+        if trees.has_changed(iteration):
+            _, kept = trees.restore(iteration)
+            tell(Notice(f"the reviewer changed files, which were restored; its version is saved as {kept}"))
+        return replace(iteration, touched=touched)
+    checks = parts.workspace.check(iteration.number)
+    return replace(iteration, checks=checks or (), checked=checks is not None, touched=touched)

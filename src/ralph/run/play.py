@@ -27,25 +27,26 @@ from ralph.run import request as requests
 from ralph.run.agents import CliAgent, workers
 from ralph.run.context import Clock, Context, Tick, without_host_keys
 from ralph.run.control import obey_stop_request
+from ralph.run.copies import prepare_worktree
 from ralph.run.followups import ProgressFile, learn
 from ralph.run.notify import Notifier
-from ralph.run.parts import make_parts, make_trees, make_workspace
+from ralph.run.parts import make_parts
 from ralph.run.plan import RunPlan
 from ralph.run.policy import Policy, explain_missing_claim, make_policy
-from ralph.run.prepare_worktree import prepare_worktree
 from ralph.run.prove import prove_run
 from ralph.run.publish import PullRequestPublisher
 from ralph.run.request import RunRequest
 from ralph.run.sandboxing import open_run_sandbox
-from ralph.run.trees import GitTrees, Trees
+from ralph.run.trees import GitTrees, Trees, make_trees
 from ralph.run.tuning import Tuning
+from ralph.run.workspace import LocalWorkspace
 from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
 from ralph.show.report import leave
 from ralph.store.folder import RunFolder, occupied_above, prepare, remember_red, workspace_lock
 from ralph.store.journal import Journal
 from ralph.store.mailbox import Mailbox, QuestionListener
-from ralph.store.orphans import kill_orphans
+from ralph.store.orphans import OrphanedRun, kill_orphans
 from ralph.store.stored_run import StoredRun, load_run
 from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
 
@@ -97,7 +98,7 @@ def play(
         reporting = partial(report_refusal, plan.id, sinks, interrupt, is_resumed=plan.story is not None)
         with reporting():
             keeper = keeper or stack.enter_context(Keeper.start())
-            notices = [*plan.notices, *_kill_orphans(plan, deadline)]
+            notices = [*plan.notices, *map(_orphan_notice, kill_orphans(plan.env, deadline.remaining))]
             keeper.watch_run(plan.id)
             locks = FolderLocks(plan.id, stack)
             folder = _open_folder(plan, locks, stack)
@@ -111,17 +112,15 @@ def play(
             context = replace(context, root=Path(worktree.workspace) if worktree else context.root)
             context = _listen(plan, context, registration, teller, listeners=listeners, ticks=ticks, stack=stack)
             context = _enter_sandbox(plan, context, stack)
-            agent = plan.make_agent(context) if plan.make_agent else CliAgent(plan.agents, settings, context)
+            agent = plan.make_agent(context) if plan.make_agent else CliAgent(plan.agents, context)
             policy = make_policy(settings, workers(plan.agents), request.one_shot, plan.rules, request.green_is_enough)
-            trees = make_trees(settings, context, worktree, request.green_is_enough)
-            tuning = _open_tuning(plan, context, trees, stack)
+            trees = make_trees(context, worktree, request.green_is_enough)
             run = _begin(plan, trees, deadline)
-            if tuning:
-                tuning.begin()
+            tuning = _open_tuning(context, trees, stack) if settings.preset == "tune" else None
             publisher = PullRequestPublisher(request, plan.publish_to, context, trees) if plan.publish_to else None
             parts = _make_parts(plan, policy, context, agent=agent, trees=trees, publisher=publisher, tuning=tuning)
             context.tell(_run_started(plan, policy, parts, run, worktree))
-            for notice in (*notices, *_claim_notices(plan, policy), *_notices_about_runs_above(trees, context.root)):
+            for notice in (*notices, *_late_notices(plan, policy, context, trees)):
                 context.tell(notice)
             run, stop = _run_loop(plan, parts, run, context, trees=trees, tuning=tuning)
             run = prove_run(run, stop, request, agent=agent, parts=parts, context=context, trees=trees)
@@ -179,11 +178,8 @@ def report_refusal(
         raise
 
 
-def _kill_orphans(plan: RunPlan, deadline: Deadline) -> list[events.Notice]:
-    return [
-        events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}")
-        for orphan in kill_orphans(plan.env, deadline.remaining)
-    ]
+def _orphan_notice(orphan: OrphanedRun) -> events.Notice:
+    return events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}")
 
 
 def _open_folder(plan: RunPlan, locks: FolderLocks, stack: ExitStack) -> RunFolder:
@@ -278,11 +274,13 @@ def _make_context(
     clock: Clock,
     deadline: Deadline,
 ) -> Context:
-    request, settings, env = plan.request, plan.request.settings, dict(plan.env)
+    request, env = plan.request, dict(plan.env)
     if request.issue:
         env = without_host_keys(env, {key for choice in plan.agents for key in choice.module.KEYS})
     return Context(
         root=Path(request.workspace),
+        workspace=request.workspace,
+        settings=request.settings,
         folder=folder,
         keeper=keeper,
         interrupt=deadline.interrupt,
@@ -290,9 +288,6 @@ def _make_context(
         env=env,
         redact=redact,
         clock=clock,
-        max_log=settings.max_log,
-        grace=settings.grace,
-        keep_children=settings.keep_children,
         task=plan.place.task,
         writable=plan.place.writable,
         looks_only=request.looks_only,
@@ -302,10 +297,9 @@ def _make_context(
 
 def _check_out(plan: RunPlan, context: Context, locks: FolderLocks) -> Worktree:
     """Return the run's worktree, locked and prepared. Any number of runs may work in worktrees of one workspace."""
-    settings, workspace = plan.request.settings, plan.request.workspace
     check_out = plan.place.check_out or partial(_create_worktree, plan)
     worktree = check_out(context, locks.lock)
-    prepare_worktree(worktree, context, settings, workspace, settings.work.setup)
+    prepare_worktree(worktree, context)
     return worktree
 
 
@@ -377,13 +371,10 @@ def _listen(
 
 def _enter_sandbox(plan: RunPlan, context: Context, stack: ExitStack) -> Context:
     """Open the run's sandbox, if it has one. From then on ralph runs no program from where the agent can write."""
-    settings = plan.request.settings.sandbox
-    if not settings.enabled:
+    if not context.settings.sandbox.enabled:
         return context
-    stack.enter_context(exclude_programs(str(context.root), plan.request.workspace))
-    sandbox = open_run_sandbox(context, plan.request.settings, plan.agents, plan.request.workspace)
-    stack.callback(sandbox.close)
-    return replace(context, sandbox=sandbox, sandboxes_checks=settings.checks)
+    stack.enter_context(exclude_programs(str(context.root), context.workspace))
+    return replace(context, sandbox=stack.enter_context(open_run_sandbox(context, plan.agents)))
 
 
 def _begin(plan: RunPlan, trees: Trees, deadline: Deadline) -> Run:
@@ -397,14 +388,13 @@ def _begin(plan: RunPlan, trees: Trees, deadline: Deadline) -> Run:
     return story.resumed()
 
 
-def _open_tuning(plan: RunPlan, context: Context, trees: Trees, stack: ExitStack) -> Tuning | None:
-    """Return what measures the attempts, if the run optimises a number."""
-    if plan.request.settings.preset != "tune":
-        return None
+def _open_tuning(context: Context, trees: Trees, stack: ExitStack) -> Tuning:
+    """Return what measures the attempts of a run that optimises a number."""
     if not isinstance(trees, GitTrees) or trees.worktree is None:
         raise UserError("ralph tune needs git and a worktree", "git init, and commit once")
-    workspace = plan.request.workspace
-    return Tuning(context, plan.request.settings, trees, worktree=trees.worktree, workspace=workspace, stack=stack)
+    tuning = Tuning(context, trees, trees.worktree, stack)
+    tuning.begin()
+    return tuning
 
 
 def _make_parts(
@@ -421,13 +411,12 @@ def _make_parts(
     ProgressFile(context).clear()
     if publisher:
         publisher.begin()
-    workspace = make_workspace(request.settings, policy, context, trees, request.goal_file)
+    workspace = LocalWorkspace(context, policy.claims, trees, request.goal_file)
     workspace.begin()
     finished = story.settled if story else set()
     if story and story.run.last and trees.has_moved(story.run.last):  # committed, but not recorded any more
         finished = finished | {(story.run.last.number, "commit")}
     parts = make_parts(
-        request.settings,
         policy,
         context,
         agent=agent,
@@ -469,12 +458,16 @@ def _run_started(plan: RunPlan, policy: Policy, parts: Parts, run: Run, worktree
     )
 
 
-def _claim_notices(plan: RunPlan, policy: Policy) -> list[events.Notice]:
-    """Warn if the user's own prompt, which is sent verbatim, doesn't say how to claim."""
-    if plan.request.tells_claim or plan.story or plan.make_agent:
-        return []
-    text = explain_missing_claim(plan.request.settings, policy, plan.request.goal())
-    return [events.Notice(text, "info")] if text else []
+def _late_notices(plan: RunPlan, policy: Policy, context: Context, trees: Trees) -> list[events.Notice]:
+    """Return a notice if the user's own prompt, which is sent verbatim, doesn't say how to claim, and one for each
+    other run that changes files of the same repository."""
+    notices = []
+    if not (plan.request.tells_claim or plan.story or plan.make_agent):
+        text = explain_missing_claim(plan.request.settings, policy, plan.request.goal())
+        notices += [events.Notice(text, "info")] if text else []
+    above = occupied_above(context.root, Path(trees.git.root)) if trees.git and not trees.worktree else []
+    way_out = "both may change the same files, and --worktree keeps runs apart"
+    return [*notices, *(events.Notice(f"another run is running in {folder}: {way_out}") for folder in above)]
 
 
 def _run_loop(
@@ -518,7 +511,7 @@ def _finish(
         verified = verified and stop.outcome is Outcome.DONE
     try:
         if changed := watched.end():
-            text = f"the settings have changed while the run was at work: {', '.join(changed)}"
+            text = f"the settings have changed during the run: {', '.join(changed)}"
             context.tell(events.Notice(f"{text}; the next run asks about it, and so does `ralph trust`"))
         cap = -1 if plan.request.unlimited else settings.maximum_iterations
         _tell_end(context, trees, ending(run, stop, context.clock.elapsed(), cap, verified))
@@ -526,13 +519,6 @@ def _finish(
         stop = Stop(Outcome.FATAL, error.advice)
         _tell_end(context, trees, ending(run, stop, context.clock.elapsed()))
     return replace(run, seen=replace(run.seen, elapsed=context.clock.elapsed())), stop
-
-
-def _notices_about_runs_above(trees: Trees, root: Path) -> list[events.Notice]:
-    """Return a notice if another run changes files of the same repository."""
-    above = occupied_above(root, Path(trees.git.root)) if trees.git and not trees.worktree else []
-    way_out = "both may change the same files, and --worktree keeps runs apart"
-    return [events.Notice(f"another run is running in {folder}: {way_out}") for folder in above]
 
 
 def _tell_end(context: Context, trees: Trees, end: Sequence[events.Event]) -> None:

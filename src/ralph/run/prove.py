@@ -1,7 +1,7 @@
 """Proof: undo the parts of a change one at a time in a throwaway copy, and see whether any check notices.
 
-`--prove` does so after a run that is done, and with `=ask` the agent gets one turn about what is untested. Nothing of
-this decides how the run ends.
+`--prove` does so after a run that is done; with `--prove=ask` the agent gets one turn about what is untested. The proof
+doesn't change the outcome of the run.
 """
 
 import math
@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Iteration, Outcome, Run, Stop, Turn, Usage
+from ralph.core.model import Iteration, Outcome, Run, Stop, Usage
 from ralph.core.prompts import proof_question
 from ralph.core.proof import Hunk, Part, Proof, hunks_worth_undoing, parse_diff, prove, without
 from ralph.core.text import listed
@@ -31,13 +31,12 @@ from ralph.run.context import Clock, Context
 from ralph.run.copies import PreparedCopy, open_copy
 from ralph.run.request import RunRequest
 from ralph.run.trees import Trees
-from ralph.settings import Settings
 
 MIN_LIMIT, LIMIT_FACTOR = 10.0, 3.0  # a run of the checks may take 3 × the first, which is green, and 10 s
 
 
 class ProofInterrupted(Exception):
-    """The person stopped it."""
+    """The user has interrupted the proof."""
 
 
 class Change(Struct, frozen=True):
@@ -48,26 +47,22 @@ class Change(Struct, frozen=True):
     after: str
 
 
-def prove_change(change: Change, context: Context, settings: Settings, workspace: str) -> Proof:
-    """Return the proof of a change by the checks of the settings; `workspace` is the user's folder."""
-    with open_copy(context, change.home, change.after, settings, workspace) as copy:
-        hunks = _find_hunks(change, Path(copy.worktree.path))
+def prove_change(change: Change, context: Context) -> Proof:
+    """Return the proof of a change by the checks of the context."""
+    with open_copy(context, change.home, change.after) as copy:
+        folder = Path(copy.worktree.path)
+        found = parse_diff(diff_without_context(change.home, change.before, change.after))
+        hunks = hunks_worth_undoing(found, {path: _read(folder / path) for path in {hunk.path for hunk in found}})
         if hunks:
             context.tell(events.ProofStarted(len(hunks)))
-        return prove(hunks, _Trial(copy, change.after, settings).passes_without, time.monotonic)
-
-
-def _find_hunks(change: Change, folder: Path) -> list[Hunk]:
-    hunks = parse_diff(diff_without_context(change.home, change.before, change.after))
-    return hunks_worth_undoing(hunks, {path: _read(folder / path) for path in {hunk.path for hunk in hunks}})
+        return prove(hunks, _Trial(copy, change.after).passes_without, time.monotonic)
 
 
 class _Trial:
     """Runs the checks in a copy, without some parts of the change."""
 
-    def __init__(self, copy: PreparedCopy, commit: str, settings: Settings) -> None:
+    def __init__(self, copy: PreparedCopy, commit: str) -> None:
         self._copy, self._commit = copy, commit
-        self._settings = replace(settings, fail_fast=True)
         self._limit = math.inf
 
     def passes_without(self, parts: Sequence[Part], seconds: float) -> bool | None:
@@ -80,8 +75,9 @@ class _Trial:
         _undo(parts, Path(self._copy.worktree.path))
         seconds = min(seconds, context.clock.time_left())
         clock = Clock(min(seconds, self._limit))
-        inside = replace(context, clock=clock, tell=_only_notices(context.tell))
-        checks = Checks(inside, self._settings.checks, self._settings).run(0)
+        settings = replace(context.settings, fail_fast=True)
+        inside = replace(context, clock=clock, tell=_only_notices(context.tell), settings=settings)
+        checks = Checks(inside, settings.checks).run(0)
         if checks is None:
             raise ProofInterrupted
         passes = all(check.passed for check in checks)
@@ -108,7 +104,7 @@ def _read(path: Path) -> str:
 
 
 def _only_notices(tell: events.TellAll) -> events.TellAll:
-    """These checks belong to no iteration, so there are no events for them."""
+    """Return a `tell` that leaves out the events of checks: these checks belong to no iteration."""
 
     def tell_notices(*happened: events.Event) -> None:
         if notices := [event for event in happened if isinstance(event, events.Notice)]:
@@ -130,7 +126,8 @@ def refuse_unprovable(request: RunRequest, deadline: Deadline | None) -> None:
 def prove_run(
     run: Run, stop: Stop, request: RunRequest, *, agent: Agent, parts: Parts, context: Context, trees: Trees
 ) -> Run:
-    """Prove what a run did if it is done and was asked to; return the run, which may have spent a turn about it."""
+    """Prove what a run did, if that was asked for and the run is done. Return the run with the cost of a turn about it
+    and with what that turn changed."""
     settings, last = request.settings, run.last
     is_wanted = settings.prove != "off" and stop.outcome is Outcome.DONE and not request.looks_only
     if not is_wanted or last is None or last.tree is None or trees.git is None:
@@ -138,18 +135,15 @@ def prove_run(
     home = trees.worktree.home if trees.worktree else trees.git
 
     def prove_now(tree: str | None = None) -> Proof:
-        change = Change(home, *Checkpoints(home, run.id).ends())
-        proof = prove_change(change, context, settings, request.workspace)
+        proof = prove_change(Change(home, *Checkpoints(home, run.id).ends()), context)
         context.tell(events.ProofFinished(last.number, proof, tree))
         return proof
 
     try:
         proof = prove_now()
         if settings.prove == "ask" and proof.whole and not context.interrupt.level:
-            run, is_changed = _Question(
-                goal=request.goal(), run=run, last=last, agent=agent, parts=parts, context=context, trees=trees
-            ).ask(proof)
-            if is_changed and run.last:
+            run = _ask_about(proof, request.goal(), run, last, agent=agent, parts=parts, context=context, trees=trees)
+            if run.last and run.last is not last:
                 prove_now(run.last.tree)
     except ProofInterrupted:
         context.tell(events.Notice("the proof was interrupted; `ralph prove` starts it again", "info"))
@@ -158,52 +152,49 @@ def prove_run(
     return run
 
 
-class _Question(Struct, frozen=True, kw_only=True):
-    """The one turn that an agent gets about untested parts, after the run is done."""
-
-    goal: str
-    run: Run
-    last: Iteration
-    agent: Agent
-    parts: Parts
-    context: Context
-    trees: Trees
-
-    def ask(self, proof: Proof) -> tuple[Run, bool]:
-        """Return the run, with the turn's cost, and whether it has another last state: one that passes everything."""
-        places = tuple(part.place for part in proof.whole)
-        self.context.tell(events.ProofAsked(self.last.number, places))
-        turn = self.agent.take_turn(proof_question(self.goal, proof.whole), self.run, purpose="proof")
-        if turn.usage != Usage():
-            self.context.tell(events.Spent(self.last.number, "proof", turn.usage))
-        run = self.run.spending(turn.usage)
-        touched = self.parts.workspace.guard()
-        if touched:
-            self.context.tell(events.Notice(f"protected files were changed, and restored: {listed(touched, 5)}"))
-        if not self.trees.has_changed(self.last):
-            return run, False
-        if amended := self._amend(run, turn):
-            return amended, True
-        kept = self.trees.restore(self.last)
-        self.context.tell(
-            events.Notice(f"what the agent changed about untested parts does not pass: put back, kept as {kept}")
-        )
-        return run, False
-
-    def _amend(self, run: Run, turn: Turn) -> Run | None:
-        """Return the run with what the turn changed; None if that does not pass what the run has passed."""
-        before = replace(run, iterations=run.iterations[:-1])
-        workspace, number = self.parts.workspace, self.last.number
-        checks = None if turn.failure or turn.ended_by else workspace.check(number)
-        if not checks or not all(check.passed for check in checks):
-            return None
-        now = replace(self.last, checks=checks, tree=workspace.tree(number))
-        for referee in self.parts.referees:
-            now = referee(before, now, self.parts)
-            if now.is_refused:
-                return None
-        run = replace(run, iterations=(*before.iterations, now))
-        for followup in self.parts.followups:
-            if spent := followup(run, now):
-                run = run.spending(spent)
+def _ask_about(
+    proof: Proof,
+    goal: str,
+    run: Run,
+    last: Iteration,
+    *,
+    agent: Agent,
+    parts: Parts,
+    context: Context,
+    trees: Trees,
+) -> Run:
+    """Give the agent one turn about the untested parts. Return the run with its cost and, if they pass everything, its
+    changes; otherwise these are undone."""
+    context.tell(events.ProofAsked(last.number, tuple(part.place for part in proof.whole)))
+    turn = agent.take_turn(proof_question(goal, proof.whole), run, purpose="proof")
+    if turn.usage != Usage():
+        context.tell(events.Spent(last.number, "proof", turn.usage))
+    run = run.spending(turn.usage)
+    if touched := parts.workspace.guard():
+        context.tell(events.Notice(f"protected files were changed, and restored: {listed(touched, 5)}"))
+    if not trees.has_changed(last):
         return run
+    if not turn.failure and not turn.ended_by and (amended := _amend(run, last, parts)):
+        return amended
+    _, kept = trees.restore(last)
+    text = f"the agent's changes to untested parts do not pass: they were undone, and are saved as {kept}"
+    context.tell(events.Notice(text))
+    return run
+
+
+def _amend(run: Run, last: Iteration, parts: Parts) -> Run | None:
+    """Return the run with the changed files as its last state; None if they don't pass what the run has passed."""
+    before = replace(run, iterations=run.iterations[:-1])
+    checks = parts.workspace.check(last.number)
+    if not checks or not all(check.passed for check in checks):
+        return None
+    now = replace(last, checks=checks, tree=parts.workspace.tree(last.number))
+    for referee in parts.referees:
+        now = referee(before, now, parts)
+        if now.is_refused:
+            return None
+    run = replace(run, iterations=(*before.iterations, now))
+    for followup in parts.followups:
+        if spent := followup(run, now):
+            run = run.spending(spent)
+    return run

@@ -126,7 +126,7 @@ class PullRequestPublisher:
         context = self._context
         context.tell(events.Notice(f"waiting for the checks of {request.url}", "info"))
         looks = errors = 0
-        tick, poll = context.tick, self._request.settings.poll_interval or POLL_INTERVAL
+        poll = context.settings.poll_interval or POLL_INTERVAL
         while True:
             try:
                 checks, now = list_checks(self._hosted, self._pushed), load_pull_request(self._hosted, request.number)
@@ -143,7 +143,7 @@ class PullRequestPublisher:
                 errors += 1
                 if errors >= MAX_HOST_ERRORS or 400 <= error.status < 500:
                     raise
-            if context.interrupt.wait(min(poll, context.clock.time_left()), (lambda _: tick()) if tick else None):
+            if context.wait(min(poll, context.clock.time_left())):
                 return "not waited for: the run was interrupted"
             if context.clock.time_left() <= 0:
                 return "not finished when the time of the run was over"

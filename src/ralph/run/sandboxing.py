@@ -6,7 +6,7 @@ Everything else of the user stays outside, except what the settings allow.
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from shutil import copy2
 
@@ -46,23 +46,25 @@ class RunPlace(Struct, frozen=True):
         return os.path.join(state_folder(env, "sandbox"), name)
 
 
-def open_run_sandbox(
-    context: "Context", settings: Settings, chosen: "Sequence[Choice]", workspace: str, sealed: bool = False
-) -> Sandbox:
-    """Create and test the sandbox of a run."""
-    task = str(context.task) if context.task else ""
-    place = RunPlace(str(context.root), workspace, context.folder.id, str(context.folder.path), task)
+@contextmanager
+def open_run_sandbox(context: Context, chosen: Sequence[Choice], sealed: bool = False) -> Iterator[Sandbox]:
+    """Create and test the sandbox of a run, and close it afterwards."""
+    task, settings = str(context.task) if context.task else "", context.settings
+    place = RunPlace(str(context.root), context.workspace, context.folder.id, str(context.folder.path), task)
     request = replace(sandbox_request(settings, chosen, context.env, place), sealed=sealed)
     hosts = reachable_hosts(settings, chosen, context.env)
     sandbox = open_sandbox(request, place.folder(context.env), place.run_id, hosts, context.keeper)
-    for choice in chosen:
-        if choice.module.BOX:
-            _copy_home_files(choice.module.BOX.copied, context.env, request.private_home)
-    return sandbox
+    try:
+        for choice in chosen:
+            if choice.module.BOX:
+                _copy_home_files(choice.module.BOX.copied, context.env, request.private_home)
+        yield sandbox
+    finally:
+        sandbox.close()
 
 
 def sandbox_request(
-    settings: Settings, chosen: "Sequence[Choice]", env: Mapping[str, str], place: RunPlace
+    settings: Settings, chosen: Sequence[Choice], env: Mapping[str, str], place: RunPlace
 ) -> SandboxRequest:
     """Return what the sandbox of this run needs. Creates nothing."""
     choice_of_user, folder = settings.sandbox, place.folder(env)
@@ -89,7 +91,7 @@ def sandbox_request(
 
 
 def reachable_hosts(
-    settings: Settings, chosen: "Sequence[Choice]", env: Mapping[str, str]
+    settings: Settings, chosen: Sequence[Choice], env: Mapping[str, str]
 ) -> tuple[Reachable, ...] | None:
     """Return the hosts that can be reached from inside, the models among them; None if all can."""
     net = settings.sandbox.net.strip()
@@ -110,7 +112,7 @@ def validate_sandbox(settings: Settings, workspace: str, env: Mapping[str, str],
         raise UserError("--keep-children does not work with --sandbox: nothing outlives a sandbox", "leave one out")
 
 
-def _command_line(choice: "Choice", env: Mapping[str, str], cwd: str) -> tuple[str, ...]:
+def _command_line(choice: Choice, env: Mapping[str, str], cwd: str) -> tuple[str, ...]:
     argv = choice.module.invocation(choice.request()).argv
     return (find_program(argv[0], env, cwd), *argv[1:])
 
@@ -136,7 +138,7 @@ def _copy_home_files(paths: Sequence[str], env: Mapping[str, str], home: str) ->
                 copy2(source, target)
 
 
-def _named_urls(choice: "Choice", env: Mapping[str, str]) -> Iterator[str]:
+def _named_urls(choice: Choice, env: Mapping[str, str]) -> Iterator[str]:
     """Yield URLs on the agent's command line, and base URLs of models in its settings."""
     for word in (*choice.command, *choice.flags):
         yield from re.findall(r"https?://[\w.:\[\]-]+", word)

@@ -10,7 +10,7 @@ from ralph.core.prompts import DIFF_LIMIT
 from ralph.core.text import listed
 from ralph.errors import UserError
 from ralph.git.checkpoints import Checkpoints
-from ralph.git.client import Git, read_line
+from ralph.git.client import Git, find_git, read_line
 from ralph.git.configuration import GitConfigWatch
 from ralph.git.diffs import changed_files, changed_paths, diff
 from ralph.git.index import PrivateIndex, changed_at, display_path, head_of, tree_of, walk_fingerprint
@@ -229,6 +229,20 @@ class GitTrees(Trees):
         if self._base == self._now:
             return ""
         return self._context.redact.text(diff(self.git, self._base, self._now, limit))
+
+
+def make_trees(context: Context, worktree: Worktree | None = None, green_is_enough: bool = False) -> Trees:
+    """Return what saves the states of the workspace: git or, without a usable repository, fingerprints of the files if
+    a rule needs them."""
+    root, settings = context.root.resolve(), context.settings
+    # Starting git would take longer than the rest of a small run, so look for `.git` first.
+    if any(os.path.lexists(parent / ".git") for parent in (root, *root.parents)):
+        try:
+            if git := find_git(context.root, context.deadline):
+                return GitTrees(context, git, worktree)
+        except UserError as error:
+            context.tell(Notice(f"no checkpoints, no diff: {error.advice}"))
+    return Trees(context, worktree, walks=settings.min_tool_calls > 0 or settings.stuck > 0 or green_is_enough)
 
 
 def _branch_in(head: str) -> str:

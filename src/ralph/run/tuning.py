@@ -1,14 +1,22 @@
 """Optimise a number: measure each attempt, keep it if it is better than noise, otherwise restore the files.
 
 The best version is a commit on the run's branch, and `refs/ralph/<run>/best` names it, so that a kill loses nothing.
-Measurements run in two throwaway copies: one of the best version, one of the candidate.
+Measurements run in two throwaway copies: one of the best version, one of the candidate. `MeasuringCommand` runs the
+command that prints the number.
 """
 
 import os
+import re
+import sys
 import time
+from collections import deque
+from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
@@ -34,19 +42,21 @@ from ralph.core.measuring import (
     Start,
     decide_once,
     decide_without_time,
+    read_number,
 )
 from ralph.core.model import Iteration, Outcome, Run, Stop, tree_files
-from ralph.core.text import clean, listed
+from ralph.core.text import clean, listed, one_line
 from ralph.errors import UserError
 from ralph.files import remove_tree
 from ralph.git.locks import update_refs
 from ralph.git.worktrees import Worktree, check_out, check_out_branch
 from ralph.loop import Parts
+from ralph.process.program import CannotStart, Command
+from ralph.run.checks import RECIPES
 from ralph.run.context import Context
 from ralph.run.copies import PreparedCopy, open_copy
-from ralph.run.measure import measuring_command
 from ralph.run.trees import GitTrees
-from ralph.settings import Settings
+from ralph.settings.schema import TuneChoice
 
 CANDIDATE_TIME = 600.0  # seconds of measuring for one attempt
 END_TIME = 1800.0  # seconds for comparing the start with the end
@@ -57,6 +67,21 @@ BEST = "best"
 START = "0"  # the checkpoint before the first attempt
 CACHE = ".ralph/pycache"  # in a copy: Python compares the times of modules by the second
 MIN_PAIR_TIME = 0.001
+
+LINES_KEPT, LINE_LENGTH = 2000, 1000  # of the command's output
+TIMERS = ("cpu", "wall")
+INTERPRETERS = re.compile(r"(?:python|pypy|node|deno|bun|ruby|perl|php|lua|(?:ba|da|z|k)?sh)[0-9.]*")
+RUNNERS = ("env", "uv", "poetry", "pdm", "hatch", "npx", "run", "exec", "time", "nice", "taskset")
+# The command's output goes to stderr: the only line on stdout is the number.
+TIMER = """
+import resource, subprocess, sys, time
+began = time.perf_counter()
+code = subprocess.call(["/bin/sh", "-c", sys.argv[2]], stdout=2)
+seconds = time.perf_counter() - began
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(f"{used.ru_utime + used.ru_stime if sys.argv[1] == 'cpu' else seconds:.6f}")
+sys.exit(code if code >= 0 else 128 - code)
+"""
 
 CopyName = Literal["best", "next"]
 SIDES: tuple[CopyName, CopyName] = ("best", "next")
@@ -73,27 +98,17 @@ class NotMeasured(Exception):
 class Tuning:
     """Measures and settles the attempts of one run. `trees` saved them as checkpoints before."""
 
-    def __init__(
-        self,
-        context: Context,
-        settings: Settings,
-        trees: GitTrees,
-        *,
-        worktree: Worktree,
-        workspace: str,
-        stack: ExitStack,
-    ) -> None:
-        self._context, self._settings, self._trees = context, settings, trees
+    def __init__(self, context: Context, trees: GitTrees, worktree: Worktree, stack: ExitStack) -> None:
+        self._context, self._trees, self._stack = context, trees, stack
         self._worktree, self._home = worktree, worktree.home
-        self._workspace, self._stack = workspace, stack
-        self._command = measuring_command(settings.tune)
+        self._command = measuring_command(context.settings.tune)
         self._copies: dict[CopyName, PreparedCopy] = {}
         self._slowest = 0.0  # seconds of one run of the start
 
     # What the loop calls
 
     def begin(self) -> None:
-        """Return to the best version: a run that was killed may have left a half-made attempt in the worktree."""
+        """Return to the best version: a run that was killed may have left an unfinished attempt in the worktree."""
         if not self._home.resolve(self._ref(BEST)):
             update_refs(self._home, f"update {self._ref(BEST)} {self._home.resolve(self._worktree.ref)}")
         self._restore()
@@ -125,7 +140,7 @@ class Tuning:
         return replace(run, start=start)
 
     def measure(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
-        """Return the iteration with what came of measuring it."""
+        """Return the iteration with the result of measuring it."""
         before = best_value(run)
         assert run.start
         assert before is not None
@@ -142,7 +157,7 @@ class Tuning:
         return replace(iteration, measured=measured)
 
     def settle(self, run: Run, iteration: Iteration) -> None:
-        """Commit a kept attempt on the run's branch, and restore the best version's files. Can be repeated."""
+        """Commit an attempt that is kept to the run's branch, and restore the best version's files. Can be repeated."""
         best = self._home.resolve(self._ref(BEST))
         tree = tree_files(iteration.tree)
         if is_kept(iteration) and run.start and self._home.resolve(f"{best}^{{tree}}") != tree:
@@ -184,7 +199,7 @@ class Tuning:
         return Comparison(before=before, after=after, gain=metric.gain(before, after), kept=kept)
 
     def _is_unsteady(self, number: int, value: float, metric: Metric | None) -> bool:
-        """Run a kept candidate once more: one version that gives two numbers is noisy."""
+        """Measure once more; return whether the same version gives another number now: then the metric is noisy."""
         again = self._read("next", number, "the attempt, once more")
         return again != value if metric is None else abs(metric.gain(value, again)) >= metric.min_gain
 
@@ -241,7 +256,7 @@ class Tuning:
         context = self._copies[side].context
         self._context.tell(events.MeasurementStarted(name))
         reading = self._command.run(context, number, self._timeout(number))
-        context.tell_problems()
+        context.report_problems()
         if reading.is_interrupted or self._context.interrupt.level:
             raise MeasuringCut
         if reading.value is None:
@@ -252,7 +267,10 @@ class Tuning:
 
     def _timeout(self, number: int) -> float | None:
         """Return the seconds that one run may take. A candidate may be slower than the start, but not by far."""
-        limits = [self._settings.check_timeout, SLOWDOWN * self._slowest + EXTRA_TIME if self._slowest else None]
+        limits = [
+            self._context.settings.check_timeout,
+            SLOWDOWN * self._slowest + EXTRA_TIME if self._slowest else None,
+        ]
         return min(filter(None, limits if number else limits[:1]), default=None)
 
     def _check_out(self, side: CopyName, name: str) -> None:
@@ -261,9 +279,8 @@ class Tuning:
         if side in self._copies:
             check_out(self._copies[side].worktree, commit)
         else:
-            self._copies[side] = self._stack.enter_context(
-                open_copy(self._context, self._home, commit, self._settings, self._workspace, name=f"-{side}")
-            )
+            opened = open_copy(self._context, self._home, commit, name=f"-{side}")
+            self._copies[side] = self._stack.enter_context(opened)
         copy = self._copies[side]
         cache = f"{copy.worktree.path}/{CACHE}"
         if os.path.lexists(cache):
@@ -288,3 +305,102 @@ class Tuning:
 
     def _ref(self, name: str) -> str:
         return f"refs/ralph/{self._context.folder.id}/{name}"
+
+
+class Measurement(Struct, frozen=True):
+    """One run of the command. `problem` says why there is no value; `is_interrupted`: the run has to end."""
+
+    value: float | None = None
+    problem: str = ""
+    seconds: float = 0.0
+    is_interrupted: bool = False
+
+
+class MeasuringCommand(Struct, frozen=True):
+    """The command, and where its number comes from. `timer`: ralph measures its `cpu` or `wall` time itself."""
+
+    command: str
+    metric: Metric
+    timer: str = ""
+
+    @property
+    def spelling(self) -> str:
+        """The command as it was given."""
+        return f"{self.timer}:{self.command}" if self.timer else self.command
+
+    def run(self, context: Context, number: int, timeout: float | None) -> Measurement:
+        """Run the command in the context's folder, for at most `timeout` seconds."""
+        shell = ("/bin/sh", "-c", self.command)
+        argv = (sys.executable, "-I", "-S", "-c", TIMER, self.timer, self.command) if self.timer else shell
+        command = Command(argv=argv, cwd=str(context.root), env=context.child_env(number))
+        lines: deque[str] = deque(maxlen=LINES_KEPT)
+
+        def keep(new: Sequence[bytes]) -> None:
+            lines.extend(line[:LINE_LENGTH].decode("utf-8", "replace") for line in new if line.strip())
+
+        try:
+            ended = context.process(context.sandboxed(command), timeout=timeout).stream(keep, redact=context.redact)
+        except CannotStart as error:
+            return Measurement(problem=error.message)
+        if ended.ended_by == "turn-timeout":
+            return Measurement(problem=f"timed out after {timeout:g}s", seconds=ended.duration)
+        if ended.ended_by:
+            return Measurement(problem=ended.ended_by, is_interrupted=True)
+        if ended.code:
+            said = clean(ended.stderr).strip().splitlines()
+            reason = f": {one_line(said[-1], 200)}" if said else ""
+            return Measurement(problem=f"exit code {ended.code}{reason}", seconds=ended.duration)
+        value = read_number("\n".join(lines), "" if self.timer else self.metric.name)
+        return Measurement(value, "" if value is not None else self._no_number(lines), ended.duration)
+
+    def _no_number(self, lines: Sequence[str]) -> str:
+        if self.metric.name:
+            return f"it printed no line {self.metric.name}=NUMBER"
+        return f"its last line isn't a number: {one_line(clean(lines[-1]), 80)}" if lines else "it printed nothing"
+
+
+def measuring_command(settings: TuneChoice) -> MeasuringCommand:
+    """Return the command that the settings name; raise a UserError if they name none or two."""
+    if settings.minimize and settings.maximize:
+        raise UserError("--minimize and --maximize: only one number can be optimised", "give exactly one of them")
+    text = settings.command.strip()
+    if not text:
+        raise UserError("no number to optimise", 'name a command that prints it: --minimize "python bench.py"')
+    timer, colon, command = text.partition(":")
+    timer = timer if colon and timer in TIMERS else ""
+    command = command.strip() if timer else text
+    if not command:
+        raise UserError(f"{text}: no command to measure", f'--minimize {timer}:"python bench.py"')
+    if timer and settings.metric:
+        raise UserError(f"--metric has no effect: ralph measures the {timer} time itself", "leave out --metric")
+    metric = Metric(
+        maximize=bool(settings.maximize),
+        name=settings.metric,
+        min_gain=settings.min_gain / 100,
+        unit="s" if timer else "",
+        target=settings.target,
+    )
+    return MeasuringCommand(command, metric, timer)
+
+
+def scripts_of(command: str, root: Path) -> list[str]:
+    """Return the files below `root` that the command runs: its script, and a Makefile or the like.
+
+    Files that it only reads are not among them: `wc -c app.js` runs nothing of the repository.
+    """
+    found: list[str] = []
+    for part in re.split(r"&&|\|\||[;&|()\n]", command):
+        words = [word.strip("'\"") for word in part.split() if "=" not in word or word.startswith(("-", "/", "."))]
+        words = [word for at, word in enumerate(words) if at or word]
+        while words and Path(words[0]).name in RUNNERS:
+            words.pop(0)
+        if not words:
+            continue
+        program, rest = Path(words[0]).name, words[1:]
+        found += [words[0]] if "/" in words[0] else []
+        found += [name for name in RECIPES.get(program, ()) if program != "pytest"]
+        if INTERPRETERS.fullmatch(program):
+            found += [word for word in rest if not word.startswith("-")][:1]
+            found += [f"{name.replace('.', '/')}.py" for option, name in pairwise(rest) if option == "-m"]
+    inside = [name for name in dict.fromkeys(found) if not Path(name).is_absolute() and (root / name).is_file()]
+    return [name.removeprefix("./") for name in inside]

@@ -3,13 +3,15 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from ralph.core.claims import Claim
 from ralph.core.events import Notice
 from ralph.core.model import Check, Iteration, Run, Snapshot, Task, WaitRequest
+from ralph.core.rules import WAIT_FILE
 from ralph.core.tasks_file import tasks_in_json, tasks_in_markdown
 from ralph.core.text import listed
 from ralph.errors import UNREADABLE, UserError
@@ -17,6 +19,9 @@ from ralph.files import read_file, read_given
 from ralph.git.protect import Protected
 from ralph.run.checks import TOOL_SETTINGS, Checks, WatchedFiles, files_of_check
 from ralph.run.context import Context, find_marker, read_marker
+from ralph.run.request import refuse_hidden_link
+from ralph.run.trees import Trees
+from ralph.settings import Protection
 from ralph.store.mailbox import Mailbox, untold
 from ralph.store.orders import write_order
 
@@ -24,30 +29,42 @@ from ralph.store.orders import write_order
 class LocalWorkspace:
     """The workspace of a run, or its worktree."""
 
-    def __init__(
-        self,
-        context: Context,
-        checks: Checks,
-        *,
-        done_files: tuple[Path, ...] = (),
-        wait_file: Path | None = None,
-        tasks: "TasksFile | None" = None,
-        tree: Callable[[int], str | None] | None = None,
-        protected: Protected | None = None,
-        undo: Callable[[], tuple[str, ...]] | None = None,
-        restore: Callable[[Iteration], tuple[str, str]] | None = None,
-        goal_file: str = "",
-    ) -> None:
-        self._context, self._checks, self._undo, self._restore = context, checks, undo, restore
-        self._done_files, self._wait_file = done_files, wait_file
-        self._tasks, self._tree, self._protected = tasks, tree, protected
+    def __init__(self, context: Context, claims: Sequence[Claim], trees: Trees, goal_file: str = "") -> None:
+        settings = context.settings
+        self._context, self._trees = context, trees
+        self._undoes = context.looks_only and trees.can_undo
+        self._protected = self._protect()
+        # With `looks_only` everything is protected, and a check may write anything.
+        watch = self._protected.watch if self._protected and not context.looks_only else None
+        self._checks = Checks(context, settings.checks, watch)
+        self._done_files = [context.home / claim.text for claim in claims if claim.kind == "file"]
+        self._wait_file = context.home / WAIT_FILE if settings.wait_signals else None
+        self._tasks = TasksFile(context) if settings.tasks else None
         self._check_files, self._tool_settings = WatchedFiles(context.root), WatchedFiles(context.root)
         self._goal, self._goal_file = WatchedFiles(context.root), goal_file
         self._mailbox = Mailbox(context.folder.path)
         self.hook_output = ""  # of a hook that refused the latest commit
 
+    def _protect(self) -> Protected | None:
+        context, protect = self._context, self._context.settings.protect
+        if context.looks_only:
+            protect = Protection() if self._undoes else Protection(("**",), "refuse")
+        if not protect.globs:
+            return None
+        return Protected(
+            context.root,
+            protect.globs,
+            refuses_new=protect.new == "refuse",
+            store=Path(context.order_folder) / "protected",
+            aside=context.folder.path / "protected" / "aside",
+            wants_end=context.interrupt.must_end,
+        )
+
     def begin(self) -> None:
         """Read the tasks, copy protected files, and remember the files that checks and tools read."""
+        settings = self._context.settings
+        if settings.parallel_checks > 1 and self._context.sandboxes_checks:
+            self._context.tell(Notice("sandboxed checks run one at a time: --parallel-checks is ignored"))
         if self._tasks:
             self._tasks.begin()
         if self._protected:
@@ -100,13 +117,14 @@ class LocalWorkspace:
         )
 
     def guard(self) -> tuple[str, ...]:
-        touched = self._protected.restore() if self._protected else self._undo() if self._undo else ()
-        if touched and self._undo:
-            text = "the agent was to change nothing; what it changed was put back"
-            self._context.tell(Notice(f"{text}: {listed(touched)}"))
-        elif touched:
-            aside = self._protected.aside if self._protected else ""
-            kept = f"; its versions are in {aside}" if aside else ""
+        if self._undoes:
+            if undone := self._trees.undo():
+                text = f"the agent was to change nothing; its changes were undone: {listed(undone)}"
+                self._context.tell(Notice(text))
+            return undone
+        touched = self._protected.restore() if self._protected else ()
+        if touched and self._protected:
+            kept = f"; its versions are in {self._protected.aside}" if self._protected.aside else ""
             text = f"the agent changed protected files, which were restored or removed: {listed(touched)}"
             self._context.tell(Notice(text + kept))
         return touched
@@ -124,13 +142,13 @@ class LocalWorkspace:
         return None if self._context.interrupt.level else self._checks.run(number)
 
     def tree(self, number: int) -> str | None:
-        return self._tree(number) if self._tree else None
+        return None if self._undoes else self._trees.tree(number)  # after an undo the tree is as it was
 
     def restore(self, iteration: Iteration) -> tuple[str, str] | None:
-        if self._restore is None:
+        if self._undoes or not self._trees.can_undo:
             return None
         try:
-            return self._restore(iteration)
+            return self._trees.restore(iteration)
         except UserError as error:
             self._context.tell(Notice(f"iteration {iteration.number} was not restored: {error.advice}"))
             return None
@@ -140,8 +158,9 @@ class TasksFile:
     """The file with the tasks of a run. Those it contained when the run began are stored in the order folder: they must
     be done even if the agent removes them from the file."""
 
-    def __init__(self, path: Path, order_folder: str, refuse_link: Callable[[str], None] = lambda path: None) -> None:
-        self._path, self._kept, self._refuse_link = path, f"{order_folder}/tasks.json", refuse_link
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._path, self._kept = context.root / context.settings.tasks, f"{context.order_folder}/tasks.json"
         self._first: tuple[Task, ...] = ()
 
     def begin(self) -> None:
@@ -161,7 +180,7 @@ class TasksFile:
         return (*now, *removed_tasks(self._first, now))
 
     def _read(self) -> tuple[Task, ...]:
-        self._refuse_link(str(self._path))
+        refuse_hidden_link(str(self._path), self._context.settings, str(self._context.root))
         return read_tasks(self._path)
 
 

@@ -11,7 +11,7 @@ from ralph import agents as known_agents
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.process.program import CannotStart, find_program
-from ralph.run import afterwards, control
+from ralph.run import accept, control
 from ralph.run.launch import Launched, NextRun
 from ralph.settings import parse_duration
 from ralph.show.words import RESUME_OPTIONS, nickname
@@ -149,7 +149,7 @@ def _rewind(run: Listed, form: FormFields, register: Register) -> str:
         raise RequestRefused(400, "expected the number of an iteration")
 
     notes: list[str] = []
-    done = afterwards.rewind(run, int(number), notes.append, register.env)
+    done = accept.rewind(run, int(number), notes.append, register.env)
     messages = [f"{plural(done.files, 'file')} restored to iteration {number}", f"the files before are {done.kept_as}"]
     messages += [f"not restored: {missed}" for missed in done.missed]
     return "; ".join((*messages, *notes))

@@ -1,0 +1,329 @@
+"""`ralph accept`, `discard` and `rewind`: what happens to a run's work after the run.
+
+Accepting runs the checks on exactly the tree that the merge produces, and then merges it. A discarded branch can be
+recovered until `ralph clean` removes the run.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core import events
+from ralph.core.model import Check
+from ralph.core.prompts import own_words
+from ralph.core.secrets import Redactor, secret_values
+from ralph.core.text import clean, head, listed, nickname, one_line, plural, tail
+from ralph.errors import UserError
+from ralph.git import merging, worktrees
+from ralph.git.checkpoints import Rewound
+from ralph.git.client import Git, find_git, git_error, user_environment
+from ralph.git.locks import update_refs
+from ralph.git.scm import CommandResult, operation_in_progress
+from ralph.git.worktrees import Worktree
+from ralph.process.deadline import Deadline
+from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt
+from ralph.run import control
+from ralph.run import request as requests
+from ralph.run.checks import Checks, open_check_sandbox
+from ralph.run.context import Context
+from ralph.run.exams import Exams
+from ralph.run.followups import make_runner
+from ralph.run.request import RunRequest
+from ralph.settings import settings_files
+from ralph.settings.trust import SettingsWatch
+from ralph.store.folder import prepare, workspace_lock
+from ralph.store.mailbox import Mailbox
+from ralph.store.orders import remove_orders
+from ralph.store.orphans import kill_orphans
+from ralph.store.register import Listed
+from ralph.store.stored_run import load_run
+
+DISCARDED = "discarded"
+TRAILER = "Ralph-Run"
+LONGEST_TITLE = 72
+LONGEST_GOAL = 2000
+MAX_STAT = 20  # files in the message
+_HOOK_OUTPUT = 2000  # characters that are shown
+_IN_THE_WAY = "commit or stash what is in the way, then accept it again; nothing was changed"
+_CUT_OFF = "`git status` shows how far it came; if no git is running, remove the lock that git names, then accept again"
+
+
+class NotAccepted(UserError):
+    """The work cannot be accepted as it is. Nothing was changed."""
+
+
+class AcceptedRun(Struct, frozen=True):
+    """The result of an accept. `commit` is the new tip of the user's branch, `files` the number of changed files, and
+    `checks` the number of checks that passed. `is_new`: False if the user's branch had everything already.
+    """
+
+    branch: str
+    commit: str
+    files: int
+    checks: int
+    is_new: bool
+
+
+def why_no_branch(run: Listed) -> str:
+    """Return why a run has nothing to accept or discard; "" if it has."""
+    if run.is_alive:
+        return "is running"
+    if run.facts.work:
+        return f"is for a task of work {run.facts.work}: its gate merges it"
+    if not run.facts.branch:
+        return "worked in the tree itself: its work is there"
+    home = repository_of_run(run)
+    exists = home and home.resolve(f"refs/heads/{run.facts.branch}")
+    return "" if exists else f"has no branch any more: {run.facts.branch} is gone"
+
+
+def accept_run(
+    run: Listed,
+    keeper: Keeper,
+    interrupt: Interrupt,
+    tell: events.TellAll,
+    env: Mapping[str, str] = os.environ,
+    *,
+    squash: bool = True,
+    message: str = "",
+) -> AcceptedRun:
+    """Merge the work of a run, as one commit unless `squash` is False; then remove its worktree and branch. If anything
+    fails, nothing changes.
+    """
+    deadline = Deadline(interrupt, grace=5.0)  # git gets some time to restore the worktree
+    home, tree = _places(run, env, deadline)
+    merging.refuse_old_git(home.root)
+    refuse_without_branch(home)
+    for orphan in kill_orphans(env):  # they could change the files while they are checked
+        tell(events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}"))
+    with _lock_worktree(run, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
+        base, candidate = home.resolve("HEAD"), _candidate(run, home, tree)
+        if candidate == base:
+            _remove_merged(tree)
+            return AcceptedRun(tree.branch, base, 0, 0, False)
+        request = requests.read(run.id, env)
+        try:
+            worktrees.check_out(tree, candidate)
+            context = _make_context(run, request, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
+            with open_check_sandbox(context) as inside:
+                checks = _check_again(run, tree, inside)
+                commit = candidate
+                if squash:
+                    commit = _squash(run, request, tree, inside, candidate=candidate, base=base, text=message)
+                    if not merging.has_same_files(home, commit, candidate):  # the hook changed files
+                        worktrees.check_out(tree, commit)
+                        checks = _check_again(run, tree, inside)
+                if request.settings.exams:
+                    _examine_again(run, inside, home, commit)
+            answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
+            if answer.code:
+                way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
+                raise NotAccepted(git_error(("merge",), answer, "cannot merge into your tree").message, way_out)
+        except BaseException:  # the worktree as it was before the merge was tried in it
+            with suppress(UserError):  # the earlier problem is reported
+                worktrees.check_out_branch(tree)
+            raise
+        worktrees.check_out(tree, commit)
+        _remove_merged(tree)
+        return AcceptedRun(tree.branch, commit, len(merging.changed_files(home, base, commit)), len(checks), True)
+
+
+def _squash(
+    run: Listed, request: RunRequest, tree: Worktree, context: Context, *, candidate: str, base: str, text: str
+) -> str:
+    """Return one commit on `base` with the candidate's files, as the user's pre-commit hook leaves them."""
+    home = tree.home
+    worktrees.pin_head(tree, base)  # what the hook looks at is staged on the user's branch
+    answer = run_pre_commit(tree, context)
+    if answer.code:
+        said = tail(answer.output.strip(), _HOOK_OUTPUT, "…") or f"exit code {answer.code}"
+        Mailbox(run.place).tell(f"The pre-commit hook refused this work when it was about to be committed:\n{said}")
+        raise NotAccepted(
+            f"the pre-commit hook refused the commit:\n{said}",
+            f"let the agent fix it: ralph resume {nickname(run.id)}; nothing was changed",
+        )
+    files = tree.git.run("write-tree").decode().strip()
+    passed = [Check(name=context.redact.text(check.command), passed=True) for check in request.settings.checks]
+    own = squash_message(home, run.id, request.title, base=base, tree=files, checks=passed)
+    return home.commit_tree(files, (base,), with_trailer(text, run.id) if text else own, home.identity())
+
+
+def _remove_merged(tree: Worktree) -> None:
+    """Remove the worktree and the branch of a run whose work is on the user's branch."""
+    tip = tree.home.resolve(tree.ref)
+    worktrees.remove_folder(tree)
+    if tip:
+        update_refs(tree.home, f"delete {tree.ref} {tip}")
+
+
+def refuse_without_branch(home: Git) -> None:
+    """Refuse a detached HEAD: a commit there would be lost with the next switch."""
+    if what := operation_in_progress(home):
+        raise NotAccepted(f"a {what} is in progress in {home.root}", "finish or abort it first; nothing was changed")
+    if home.try_run("symbolic-ref", "--quiet", "HEAD").code:
+        raise NotAccepted(f"no branch is checked out in {home.root}", "git switch BRANCH, then accept it again")
+
+
+def discard_run(run: Listed, env: Mapping[str, str] = os.environ) -> str:
+    """Remove the worktree and the branch of a run; return the ref that keeps them."""
+    home, tree = _places(run, env)
+    with _lock_worktree(run, tree):
+        if os.path.isdir(tree.path) and worktrees.first_unsaved(tree):
+            worktrees.commit_all(tree, "what was not committed when it was discarded")
+            if left := worktrees.first_unsaved(tree):
+                raise UserError(f"git cannot save {left}, so nothing was removed", f"move it out of {tree.path} first")
+        tip = home.resolve(tree.ref)
+        kept_as = f"refs/ralph/{run.id}/{DISCARDED}"
+        update_refs(home, f"update {kept_as} {tip}")
+        worktrees.remove_folder(tree)
+        update_refs(home, f"delete {tree.ref} {tip}")
+        remove_orders(run.id, env)
+        return kept_as
+
+
+@contextmanager
+def _lock_worktree(run: Listed, tree: Worktree) -> Iterator[None]:
+    """Lock the worktree of the run, if it still exists."""
+    if not os.path.isdir(tree.workspace):
+        yield
+        return
+    with workspace_lock(prepare(Path(tree.workspace)), run.id):
+        yield
+
+
+@contextmanager
+def _settings_watched(run: Listed, say: Callable[[str], None], env: Mapping[str, str]) -> Iterator[None]:
+    """Report settings that come with the accepted work: they are the agent's, so the next run asks about them."""
+    workspace = Path(run.place).parents[2]
+    watched = SettingsWatch(workspace, run.id, settings_files(workspace, env), env)
+    watched.begin()
+    yield
+    if changed := watched.end():
+        what = f"the work of the run has changed the settings: {', '.join(changed)}"
+        say(f"{what}; the next run asks about it, and so does `ralph trust`")
+
+
+def rewind(run: Listed, number: int, say: Callable[[str], None], env: Mapping[str, str]) -> Rewound:
+    """Restore the files as they were after iteration `number`; keep the current ones under a ref."""
+    with _settings_watched(run, say, env):
+        return control.rewind(run, number)
+
+
+def repository_of_run(run: Listed, deadline: Deadline | None = None) -> Git | None:
+    """Return the user's repository in which a run was started; None if it is gone."""
+    workspace = Path(run.place).parents[2]
+    return find_git(workspace, deadline) if workspace.is_dir() else None
+
+
+def _places(run: Listed, env: Mapping[str, str], deadline: Deadline | None = None) -> tuple[Git, Worktree]:
+    """Return the user's own repository and the worktree of the run, which may be gone."""
+    started, home = load_run(run.folder.journal).started, repository_of_run(run, deadline)
+    if started is None or home is None:
+        raise UserError(f"the repository of run {run.id} is gone", "nothing can be taken over")
+    inside = os.path.join(started.worktree, home.prefix).rstrip("/")
+    tree = Worktree(started.worktree, started.branch, inside, home)
+    if os.path.isdir(tree.path):
+        worktrees.refuse_another(tree)
+    return home, tree
+
+
+def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
+    """Return the commit that the user's branch would move to: the work itself, or its merge with newer commits."""
+    if os.path.isdir(tree.path) and (unsaved := worktrees.first_unsaved(tree)):
+        way_out = f"continue with `ralph resume {nickname(run.id)}`, or commit it in {tree.path}"
+        if os.path.isabs(unsaved):  # a submodule, which is not to be looked into
+            way_out = "empty that folder, if all that is in it is elsewhere, too"
+        raise NotAccepted(f"the worktree has work that is not committed: {unsaved}", way_out)
+    base, tip = home.resolve("HEAD"), home.resolve(tree.ref)
+    if home.contains(base, tip) or is_accepted(home, run.id, tip):
+        return base
+    if home.contains(tip, base):
+        return tip
+    merge = merging.merge_commits(home, base, tip)
+    if merge.conflict:
+        raise NotAccepted(
+            f"{tree.branch} no longer merges: conflicts in {listed(merge.conflict.files, 5)}",
+            f"solve them yourself: git merge {tree.branch}; nothing was changed",
+        )
+    return home.commit_tree(merge.tree, (base, tip), f"Merge branch '{tree.branch}'", home.identity())
+
+
+def _make_context(
+    run: Listed,
+    request: RunRequest,
+    tree: Worktree,
+    *,
+    keeper: Keeper,
+    interrupt: Interrupt,
+    tell: events.TellAll,
+    env: Mapping[str, str],
+) -> Context:
+    """Return the context for checks and hooks in the run's worktree."""
+    return Context(
+        root=Path(tree.workspace),
+        workspace=request.workspace,
+        # After Ctrl-C nothing is merged, so there is no grace.
+        settings=replace(request.settings, fail_fast=False, grace=0.0, keep_children=False),
+        folder=run.folder,
+        keeper=keeper,
+        interrupt=interrupt,
+        tell=tell,
+        env=dict(env),
+        redact=Redactor(secret_values(env)),
+        deadline=tree.home.deadline,
+    )
+
+
+def _check_again(run: Listed, tree: Worktree, context: Context) -> tuple[Check, ...]:
+    """Run the checks of the run once more, in its worktree."""
+    done = Checks(context, context.settings.checks).run(0)
+    if done is None or context.interrupt.level:
+        raise KeyboardInterrupt
+    if red := [check for check in done if not check.passed]:
+        raise NotAccepted(
+            f"{len(red)} of {plural(len(done), 'check')} failed: {listed([check.name for check in red], 3)}",
+            f"continue with `ralph resume {nickname(run.id)}`, or look around in {tree.path}; nothing was changed",
+        )
+    return done
+
+
+def _examine_again(run: Listed, context: Context, home: Git, commit: str) -> None:
+    """Run the exams of the run on the merged commit; raise `NotAccepted` if one fails."""
+    results = Exams(context, home, run.id).run(commit, "accept", fail_fast=True)
+    if context.interrupt.level:
+        raise KeyboardInterrupt
+    if failed := [exam.name for exam, _ in results if not exam.passed]:
+        hint = f"`ralph show {nickname(run.id)}` shows what it printed; nothing was changed"
+        raise NotAccepted(f"the exam fails on the merged tree: {failed[0]}", hint)
+
+
+def squash_message(git: Git, run_id: str, goal: str, *, base: str, tree: str, checks: Sequence[Check]) -> str:
+    """Return the message for the work of a run: goal, changed files, checks, and the run's id as a trailer."""
+    told = head(clean(own_words(goal)).strip(), LONGEST_GOAL, " …") or f"Work of run {run_id}"
+    title = head(one_line(told.partition("\n")[0].lstrip("# ")), LONGEST_TITLE - 2, " …")
+    args = ("--no-ext-diff", "--no-color", "--stat=72", f"--stat-count={MAX_STAT}")
+    stat = git.run("diff", *args, base, tree).decode("utf-8", "replace").rstrip()
+    passed = "\n".join(f"- {one_line(check.name)}" for check in checks)
+    parts = [title, "" if title == told else told, stat, f"Checks that pass:\n{passed}" if passed else ""]
+    return with_trailer("\n\n".join(part for part in parts if part), run_id)
+
+
+def with_trailer(message: str, run_id: str) -> str:
+    return f"{message.strip()}\n\n{TRAILER}: {run_id}\n"
+
+
+def is_accepted(git: Git, run_id: str, tip: str) -> bool:
+    """Return whether the user's branch has a commit made of this run, although the run's own commits are not in it."""
+    out = git.run("log", f"--format=%(trailers:key={TRAILER},valueonly)", f"{tip}..HEAD")
+    return run_id in out.decode("utf-8", "replace").split()
+
+
+def run_pre_commit(tree: Worktree, context: Context) -> CommandResult:
+    """Run the user's pre-commit hook in the worktree, in the sandbox if the run had one."""
+    words = ("git", "hook", "run", "--ignore-missing", "pre-commit")
+    return make_runner(context)(words, Path(tree.path), user_environment())

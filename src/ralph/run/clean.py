@@ -1,0 +1,149 @@
+"""`ralph clean`: remove records, checkpoints, merged worktrees, demos and leftovers of killed gits.
+
+It never removes work that exists nowhere else, or anything of a running run.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.core.text import nickname
+from ralph.errors import UserError
+from ralph.files import AT_WORK, DEMO, DEMO_EXAM, PROBE, remove_tree, state_folder
+from ralph.git import worktrees
+from ralph.git.client import Git
+from ralph.git.locks import update_refs
+from ralph.git.look import remove_look_folder
+from ralph.git.worktrees import Worktree
+from ralph.run.accept import repository_of_run
+from ralph.store.folder import is_occupied
+from ralph.store.orders import remove_orders
+from ralph.store.register import STATE, Listed, run_at, runs
+
+MAX_GIT_TIME = 3600.0  # seconds; no git runs longer, so anything younger may be in use
+
+
+class Leftover(Struct, frozen=True):
+    """The leftovers of a run, or of a folder outside any workspace (without `run`). `kept`: why they have to stay."""
+
+    place: str
+    run: Listed | None = None
+    size: int = 0
+    kept: str = ""
+
+
+def find_leftovers(older: float, below: str = "") -> list[Leftover]:
+    """Return the leftovers older than this many seconds; with `below`, only of the workspaces in that folder."""
+    known, before = runs(), time.time() - older
+    running = {run.id for run in known if run.is_alive}
+    ended = [run for run in known if 0 < max(run.facts.changed, run.facts.began) < before and not run.is_child]
+    old = [run for run in ended if not {run.id, run.facts.work} & running]
+    here = [run for run in old if f"{run.facts.workspace}/".startswith(f"{below}/" if below else "")]
+    apart = [] if below else _temporary_folders(before)
+    inside = tuple(f"{folder}/" for folder in apart)
+    found = [
+        Leftover(run.place, run, _size(run.place), _explain_unmerged(run))
+        for run in here
+        if not run.place.startswith(inside)
+    ]
+    return [*found, *(Leftover(folder, size=_size(folder)) for folder in apart)]
+
+
+def remove_leftovers(found: Iterable[Leftover]) -> list[Leftover]:
+    """Remove leftovers; return those that had to stay, for example because the run was continued."""
+    stayed = []
+    for one in found:
+        try:
+            if one.run:
+                _remove_run(one.run)
+            else:
+                remove_tree(one.place)
+        except (UserError, OSError) as error:
+            stayed.append(Leftover(one.place, one.run, one.size, str(error)))
+    folder = state_folder(os.environ, "runs")  # has links to runs; remove those whose workspace is gone
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if os.path.islink(f"{folder}/{name}") and not os.path.exists(f"{folder}/{name}"):
+                _forget(name)
+    return stayed
+
+
+def _temporary_folders(before: float) -> list[str]:
+    """Return demos, failed probes of agents, and temporary folders that killed gits have left."""
+    folder, found = tempfile.gettempdir(), []
+    idle = min(before, time.time() - MAX_GIT_TIME)
+    for name in sorted(os.listdir(folder)):
+        if name.startswith((DEMO, PROBE, AT_WORK)):
+            path, until = f"{folder}/{name}", before if name.startswith(DEMO) else idle
+            with suppress(FileNotFoundError):  # it may be removed at this moment
+                is_own = os.lstat(path).st_uid == os.geteuid() and os.path.isdir(path) and not os.path.islink(path)
+                inside = [f"{path}/.ralph"] if os.path.lexists(f"{path}/.ralph") else []
+                last = max(os.lstat(one).st_mtime for one in (path, *inside))
+                if is_own and last < until and not is_occupied(Path(path.removesuffix(DEMO_EXAM))):
+                    found.append(path)
+    return found
+
+
+def _size(place: str) -> int:
+    """Return the size in bytes, as far as it can be read: an agent may nest folders deeper than the longest path."""
+    total, folders = 0, [place]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+def _trees(run: Listed, home: Git) -> list[Worktree]:
+    """Return the worktrees with a branch of a run or of a backlog's tasks. Their names are computed: an agent may have
+    forged the records.
+    """
+    names = (f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{nickname(run.id)}/")
+    out = home.run("for-each-ref", "--format=%(refname:lstrip=2)", *names).decode("utf-8", "replace")
+    paths, path = {}, ""  # where each branch is checked out
+    for line in home.run("worktree", "list", "--porcelain").decode("utf-8", "surrogateescape").splitlines():
+        if line.startswith("worktree "):
+            path = line.partition(" ")[2]
+        elif line.startswith("branch refs/heads/"):
+            paths[line.removeprefix("branch refs/heads/")] = path
+    return [Worktree(paths.get(name, ""), name, paths.get(name, ""), home) for name in out.splitlines()]
+
+
+def _explain_unmerged(run: Listed) -> str:
+    """Return why removing a run would lose its work; "" if it wouldn't."""
+    try:
+        if home := repository_of_run(run):
+            for tree in _trees(run, home):
+                worktrees.refuse_if_anything_is_lost(tree)
+    except UserError as error:
+        return error.message
+    return ""
+
+
+def _remove_run(run: Listed) -> None:
+    now = run_at(run.place)
+    if now and now.is_alive:
+        raise UserError(f"run {run.id} was continued")
+    if home := repository_of_run(run):
+        for tree in _trees(run, home):
+            worktrees.remove(tree)
+        refs = home.run("for-each-ref", "--format=delete %(refname)", f"refs/ralph/{run.id}/")
+        update_refs(home, *refs.decode("utf-8", "surrogateescape").splitlines())
+    remove_tree(run.place, last=STATE)
+    _forget(run.id)
+
+
+def _forget(run_id: str) -> None:
+    """Remove what a run has left outside the workspace."""
+    with suppress(OSError):
+        os.unlink(f"{state_folder(os.environ, 'runs')}/{run_id}")
+    remove_orders(run_id)
+    remove_look_folder(run_id)

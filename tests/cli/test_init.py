@@ -313,27 +313,6 @@ def test_the_questions_say_for_which_command_they_count(workspace: Path) -> None
     assert "For `ralph run`: what the agent writes" in said[iterations:response]
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [
-        ("10", "claude", "", "", "", "", "n"),
-        ("claude", "opus", "", "", "", "", "n"),
-        ("claude", "", "", "make test", "", "", "n"),
-        ("claude", "", "", "", "APPEND", "", "n"),
-        ("claude", "", "", "", "", "git", "n"),
-    ],
-)
-def test_an_answer_that_belongs_to_another_question_is_asked_back(workspace: Path, answers: tuple[str, ...]) -> None:
-    said = answered(workspace, *answers)
-    assert said.count("looks like the answer to another question") == 1
-    assert settings(workspace)["agent"] == {"command": "claude", "flags": []}
-
-
-def test_who_says_it_twice_means_it(workspace: Path) -> None:
-    answered(workspace, "10", "10", "", "", "", "", "n")
-    assert settings(workspace)["agent"]["command"] == "10"
-
-
 def test_yes_asks_nothing_and_takes_what_is_found(
     workspace: Path, ralph: Callable[..., Any], agent: Callable[..., str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from shutil import which
@@ -85,17 +84,9 @@ class Dialog:
             raise EOFError
         return line.strip() or default
 
-    def ask_about(self, question: str, default: str = "", is_odd: Callable[[str], bool] = lambda answer: False) -> str:
-        """Ask, and ask again if the answer looks like one to another question."""
-        answer = self.ask(question, default)
-        if answer and is_odd(answer):
-            self.say(f'"{answer}" looks like the answer to another question. If you mean it, type it again.')
-            answer = self.ask(question, default)
-        return answer
-
     def confirm(self, question: str, default: bool = False) -> bool:
-        answer = self.ask_about(question, is_odd=lambda said: said.lower() not in ("y", "yes", "n", "no"))
-        return answer.lower() in ("y", "yes") or (default and not answer)
+        answer = self.ask(question).lower()
+        return answer in ("y", "yes") or (default and not answer)
 
 
 class DefaultAnswers(Dialog):
@@ -150,10 +141,7 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
         "For `ralph run`: what the agent writes between <response> and </response> when\nit is done "
         "(`ralph loop` expects COMPLETE)."
     )
-    answer = dialog.ask_about(
-        "Completion response [DONE]: ", is_odd=lambda said: _is_choice(said) or " " in said or said.startswith("-")
-    )
-    settings["completionResponse"] = answer or "DONE"
+    settings["completionResponse"] = dialog.ask("Completion response [DONE]: ") or "DONE"
     settings["checks"] = _ask_checks(workspace, dialog)
     dialog.explain("ralph can commit the work after green checks; the agent writes the message.")
     if dialog.confirm("Configure SCM? (y/N): "):
@@ -173,14 +161,14 @@ def _ask_agent(dialog: Dialog) -> dict[str, Any]:
     if agents:
         dialog.say(f"Installed here: {', '.join(agents)}")
     question = "Agent command (e.g., claude, codex, amp, or other LLM CLI): "
-    while not (agent := dialog.ask_about(question, next(iter(agents), ""), _is_choice)):
+    while not (agent := dialog.ask(question, next(iter(agents), ""))):
         if isinstance(dialog, DefaultAnswers):
             raise UserError(
                 "no coding agent is installed", "install one, or name yours: run `ralph init` in a terminal"
             )
         dialog.say(f"An agent command is required, for example {(*agents, 'claude')[0]}.")
     dialog.explain("Words to add to every start of the agent.")
-    flags = dialog.ask_about("Agent flags (comma-separated, optional): ", is_odd=lambda said: not said.startswith("-"))
+    flags = dialog.ask("Agent flags (comma-separated, optional): ")
     return {"command": agent, "flags": _split_at_commas(flags)}
 
 
@@ -190,11 +178,6 @@ def _ask_scm(dialog: Dialog) -> dict[str, Any]:
     while not (tasks := _split_at_commas(dialog.ask("  SCM tasks (comma-separated, e.g., commit,push): "))):
         dialog.say("  Please name at least one task.")
     return {"command": scm, "tasks": tasks}
-
-
-def _is_choice(answer: str) -> bool:
-    """Whether it answers another kind of question: how many, yes or no, the fail action."""
-    return answer.isdigit() or answer.upper() in ("Y", "N", "YES", "NO", *ACTIONS)
 
 
 def _split_at_commas(answer: str) -> list[str]:
@@ -208,7 +191,7 @@ def _ask_checks(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
         dialog.explain(f"Press Enter to use the command in brackets, or type {NONE} to finish.")
     checks = []
     question = "Add guardrail command (leave blank to finish): "
-    while command := dialog.ask_about(question, next(iter(found), ""), _is_choice):
+    while command := dialog.ask(question, next(iter(found), "")):
         if command == NONE:
             break
         found = [other for other in found if other != command]

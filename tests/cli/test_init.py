@@ -111,7 +111,7 @@ def test_the_documented_conversation_writes_the_documented_settings(terminal: Te
     assert sorted(os.listdir(workspace / ".ralph")) == [".gitignore", "settings.json", "settings.schema.json"]
 
 
-def test_a_bad_answer_is_asked_for_again(terminal: Terminal, workspace: Path) -> None:
+def test_invalid_answers_are_asked_again(terminal: Terminal, workspace: Path) -> None:
     child = terminal()
     converse(
         child,
@@ -142,7 +142,7 @@ def test_a_bad_answer_is_asked_for_again(terminal: Terminal, workspace: Path) ->
     assert written["scm"] == {"command": "git", "tasks": ["commit", "push"]}
 
 
-def test_existing_settings_are_shown_and_kept_unless_the_person_agrees(terminal: Terminal, workspace: Path) -> None:
+def test_existing_settings_are_shown_and_overwritten_only_after_consent(terminal: Terminal, workspace: Path) -> None:
     folder = workspace / ".ralph"
     folder.mkdir()
     (folder / "settings.json").write_text('{"agent": {"command": "claude", "flags": ["--model opus"]}}')
@@ -154,7 +154,7 @@ def test_existing_settings_are_shown_and_kept_unless_the_person_agrees(terminal:
     assert settings(workspace) == {"agent": {"command": "claude", "flags": ["--model opus"]}}
 
 
-def test_local_settings_are_shown_merged_and_never_touched(terminal: Terminal, workspace: Path) -> None:
+def test_local_settings_are_shown_merged_and_never_written(terminal: Terminal, workspace: Path) -> None:
     folder = workspace / ".ralph"
     folder.mkdir()
     local = '{"agent": {"flags": ["--verbose"]}}'
@@ -172,7 +172,7 @@ def test_local_settings_are_shown_merged_and_never_touched(terminal: Terminal, w
     assert (folder / ".gitignore").read_text() == "mine\n"
 
 
-def test_broken_settings_are_named_and_may_be_overwritten(terminal: Terminal, workspace: Path) -> None:
+def test_errors_of_existing_settings_are_shown_and_they_may_be_overwritten(terminal: Terminal, workspace: Path) -> None:
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph" / "settings.json").write_text('{"stal": 1}')
     child = terminal()
@@ -183,7 +183,7 @@ def test_broken_settings_are_named_and_may_be_overwritten(terminal: Terminal, wo
 
 
 @pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["ctrl-c", "end of file"])
-def test_giving_up_writes_nothing(terminal: Terminal, workspace: Path, key: str) -> None:
+def test_aborting_writes_nothing(terminal: Terminal, workspace: Path, key: str) -> None:
     child = terminal()
     converse(child, *SHORTEST[:4])
     child.expect_exact(GUARDRAIL)
@@ -193,7 +193,7 @@ def test_giving_up_writes_nothing(terminal: Terminal, workspace: Path, key: str)
     assert not (workspace / ".ralph").exists()
 
 
-def test_without_a_terminal_it_says_so(environment: dict[str, str], workspace: Path) -> None:
+def test_without_a_terminal_init_is_refused(environment: dict[str, str], workspace: Path) -> None:
     for stdin in (subprocess.DEVNULL, None):
         words = [sys.executable, "-m", "ralph", "init"]
         closed = ["sh", "-c", 'exec "$@" <&-', "sh", *words] if stdin is None else words
@@ -209,7 +209,7 @@ def answered(workspace: Path, *answers: str) -> str:
     return said.getvalue()
 
 
-def test_a_terminal_that_is_gone_has_given_up(workspace: Path) -> None:
+def test_init_aborts_if_the_terminal_is_gone(workspace: Path) -> None:
     class Gone(io.StringIO):
         def readline(self, *_: object) -> str:
             raise OSError(errno.EIO, "Input/output error")
@@ -220,7 +220,7 @@ def test_a_terminal_that_is_gone_has_given_up(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "protected"), [("", ["tests/**"]), ("n", None)])
-def test_where_there_are_tests_they_are_protected_unless_the_person_says_no(
+def test_existing_tests_are_protected_unless_the_person_declines(
     workspace: Path, answer: str, protected: list[str] | None
 ) -> None:
     (workspace / "tests").mkdir()
@@ -229,21 +229,23 @@ def test_where_there_are_tests_they_are_protected_unless_the_person_says_no(
     assert settings(workspace).get("protect") == protected
 
 
-def test_no_preset_gets_fewer_iterations_than_it_has_by_itself(workspace: Path, ralph: Callable[..., Any]) -> None:
+def test_a_blank_number_of_iterations_keeps_the_default_of_each_preset(
+    workspace: Path, ralph: Callable[..., Any]
+) -> None:
     answered(workspace, "true", "", "", "", "make test", "", "", "", "n")
     assert "maximumIterations" not in settings(workspace)
     assert "at most  25 iterations" in ralph("loop", "G", "--dry-run").out
     assert "at most  10 iterations" in ralph("run", "G", "--dry-run").out
 
 
-def test_what_it_writes_is_shown_and_so_is_what_comes_next(workspace: Path) -> None:
+def test_the_written_settings_and_the_next_command_are_shown(workspace: Path) -> None:
     said = answered(workspace, "claude", "", "", "", "make test", "", "", "", "n")
     assert (workspace / ".ralph" / "settings.json").read_text() in said
     assert 'Next: ralph loop "' in said
     assert 'Next: ralph run "' in answered(workspace, "y", "claude", "", "", "", "", "n")
 
 
-def test_the_schema_that_it_names_knows_what_it_writes(workspace: Path, ralph: Callable[..., Any]) -> None:
+def test_the_written_settings_match_the_schema_that_they_name(workspace: Path, ralph: Callable[..., Any]) -> None:
     import jsonschema
 
     answered(workspace, "claude", "", "7", "", "make test", "", "", "", "n")
@@ -251,7 +253,7 @@ def test_the_schema_that_it_names_knows_what_it_writes(workspace: Path, ralph: C
     jsonschema.validate(settings(workspace), schema)
 
 
-def test_what_the_project_has_already_is_found_tried_and_taken_by_enter(workspace: Path) -> None:
+def test_detected_checks_are_tried_and_accepted_with_enter(workspace: Path) -> None:
     (workspace / "Makefile").write_text("test:\n\ttrue\nlint:\n\tfalse\n")
     said = answered(workspace, "claude", "", "", "", "", "", "", "", "", "", "", "n")
     assert "Found in Makefile, and tried: make test (green)" in said
@@ -306,14 +308,14 @@ def test_every_test_folder_is_proposed_for_protection(workspace: Path) -> None:
     assert settings(workspace)["protect"] == ["tests/**", "e2e/**"]
 
 
-def test_the_questions_say_for_which_command_they_count(workspace: Path) -> None:
+def test_the_questions_name_the_command_that_they_are_for(workspace: Path) -> None:
     said = answered(workspace, "claude", "", "", "", "", "n")
     iterations, response = said.index(ITERATIONS), said.index(RESPONSE)
     assert "10 for `ralph run`, 25 for `ralph loop`" in said[:iterations]
     assert "For `ralph run`: what the agent writes" in said[iterations:response]
 
 
-def test_yes_asks_nothing_and_takes_what_is_found(
+def test_yes_asks_nothing_and_uses_what_is_detected(
     workspace: Path, ralph: Callable[..., Any], agent: Callable[..., str]
 ) -> None:
     agent("true", "codex")
@@ -329,14 +331,14 @@ def test_yes_asks_nothing_and_takes_what_is_found(
     assert (workspace / ".ralph" / "settings.json").read_bytes() == before, "what is there stays"
 
 
-def test_yes_without_any_agent_says_so(workspace: Path, ralph: Callable[..., Any]) -> None:
+def test_yes_without_an_installed_agent_is_an_error(workspace: Path, ralph: Callable[..., Any]) -> None:
     result = ralph("init", "--yes", PATH="/nowhere")
     assert result.code == 2
     assert "no coding agent is installed" in result.err
     assert not (workspace / ".ralph" / "settings.json").exists()
 
 
-def test_where_there_can_be_a_box_it_is_offered(
+def test_the_sandbox_is_mentioned_if_it_is_available(
     workspace: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "tools"))
@@ -349,7 +351,7 @@ def test_where_there_can_be_a_box_it_is_offered(
     assert max(map(len, said.splitlines())) < 80
 
 
-def test_without_guardrails_there_is_nothing_to_protect_them_from(workspace: Path) -> None:
+def test_without_checks_no_protection_is_proposed(workspace: Path) -> None:
     (workspace / "tests").mkdir()
     assert "protect" not in answered(workspace, "claude", "", "", "", "", "n")
 
@@ -365,14 +367,14 @@ def test_installed_agents_are_named(
     assert settings(workspace)["agent"]["command"] == "codex"
 
 
-def test_what_is_typed_survives_as_it_is(workspace: Path) -> None:
+def test_answers_are_written_verbatim(workspace: Path) -> None:
     answered(workspace, 'my-agent "{prompt}" \\ ä 🎉', "", "", "", "grep -q 'a\\b' \"x\"", "append", 'ü\t"q"', "", "n")
     written = settings(workspace)
     assert written["agent"]["command"] == 'my-agent "{prompt}" \\ ä 🎉'
     assert written["checks"][0] == {"command": "grep -q 'a\\b' \"x\"", "failAction": "APPEND", "hint": 'ü\t"q"'}
 
 
-def test_what_it_writes_is_what_git_keeps(repository: Path, git: Callable[..., str]) -> None:
+def test_git_tracks_the_written_settings(repository: Path, git: Callable[..., str]) -> None:
     answered(repository, "claude", "", "", "", "", "n")
     (repository / ".ralph" / "settings.local.json").write_text("{}")
     (repository / ".ralph" / "runs").mkdir()
@@ -381,7 +383,7 @@ def test_what_it_writes_is_what_git_keeps(repository: Path, git: Callable[..., s
     assert git("diff", "--cached", "--name-only").split() == [".ralph/settings.json"]
 
 
-def test_a_place_that_cannot_be_written_is_an_error_and_leaves_nothing(workspace: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(workspace: Path) -> None:
     from ralph.errors import UserError
 
     target = workspace / ".ralph" / "settings.json"
@@ -391,7 +393,7 @@ def test_a_place_that_cannot_be_written_is_an_error_and_leaves_nothing(workspace
     assert sorted(os.listdir(workspace / ".ralph")) == [".gitignore", "settings.json"]
 
 
-def test_in_the_demo_a_check_refuses_a_lie_an_exam_a_special_case_and_a_proof_names_what_is_untested(
+def test_the_demo_shows_a_refused_claim_a_failed_exam_and_an_untested_part(
     ralph: Callable[..., Any], tmp_path: Path
 ) -> None:
     result = ralph("demo", TMPDIR=str(tmp_path))
@@ -408,7 +410,7 @@ def test_in_the_demo_a_check_refuses_a_lie_an_exam_a_special_case_and_a_proof_na
     assert "so far" not in result.err, "nothing is spent, so nothing is estimated"
 
 
-def test_it_names_the_command_as_it_can_be_typed(ralph: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_demo_names_a_command_that_can_be_typed(ralph: Callable[..., Any], tmp_path: Path) -> None:
     bare = f"{tmp_path}:/usr/bin:/bin"
     said = ralph("demo", TMPDIR=str(tmp_path), PATH=bare).err
     (line,) = [line for line in said.splitlines() if line.endswith("# iteration by iteration")]
@@ -416,7 +418,7 @@ def test_it_names_the_command_as_it_can_be_typed(ralph: Callable[..., Any], tmp_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_schema_is_json_that_says_what_it_is(kind: str) -> None:
+def test_a_schema_is_json_that_names_its_dialect(kind: str) -> None:
     text = schema_text(kind)
     assert text.endswith("}\n")
     assert json.loads(text)["$schema"].startswith("https://json-schema.org/")

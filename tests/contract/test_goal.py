@@ -201,7 +201,7 @@ def test_a_folder_that_is_gone_is_said(agent: Agent, tmp_path: Path, environment
         (("run", "G", "--preset", "supervise", "--done-file", "F"), "supervise", 100),
     ],
 )
-def test_a_preset_is_a_row_of_defaults(
+def test_each_preset_sets_its_defaults(
     ralph: Ralph, agent: Agent, words: tuple[str, ...], preset: str, cap: int | None
 ) -> None:
     claim = "touch F; echo STOP COMPLETE '<response>DONE</response><promise>DONE</promise>'"

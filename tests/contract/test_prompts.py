@@ -32,7 +32,7 @@ def test_the_agent_is_told_how_to_claim(ralph: Ralph, agent: Agent, prompts: Pro
     assert f"but the agent did not {ending}" in result.last_line
 
 
-def test_ultrawork_stands_in_front_of_every_continuation(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
+def test_with_ultrawork_every_continuation_starts_with_it(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
     ralph("run", "-p", "the task", "--preset", "promise", "--ultrawork", "-m", "2", "--agent", agent("echo $N"))
     first, second, third = prompts()
     assert first.startswith("the task\n\n")

@@ -117,7 +117,7 @@ def test_neither_the_agent_nor_the_checks_see_the_token_or_the_runners_files(
         assert f"{name}=" not in told, name
 
 
-def test_the_workflow_of_the_ci_guide_makes_a_pull_request_of_the_issue_that_was_labelled(
+def test_the_workflow_of_the_ci_guide_opens_a_pull_request_for_the_labelled_issue(
     runner: Runner, host: LoopbackHost, agent: Start, clone: Path, prompts: Callable[..., list[str]]
 ) -> None:
     host.issue(42, "Coupons", "A coupon larger than the price makes the total negative.")
@@ -136,7 +136,9 @@ def test_the_workflow_of_the_ci_guide_makes_a_pull_request_of_the_issue_that_was
     assert host.issues[42]["state"] == "closed"
 
 
-def test_the_workflow_of_the_ci_guide_is_for_those_who_may_write(runner: Runner, host: LoopbackHost) -> None:
+def test_the_workflow_of_the_ci_guide_runs_only_for_people_with_write_access(
+    runner: Runner, host: LoopbackHost
+) -> None:
     host.answers["/repos/acme/shop/collaborators/somebody/permission"] = (200, {"permission": "triage"})
     assert runner.start(ROOT / "action" / "example.yml", issue__number="42") == 1
     assert runner.said == "somebody may not start this\n"
@@ -153,7 +155,7 @@ def test_two_goals_or_none_are_refused(runner: Runner, host: LoopbackHost, agent
     assert runner.run(goal="x", issue="42", checks="true", agent=agent("echo COMPLETE")) == 2
 
 
-def test_no_script_takes_anything_from_outside_for_code() -> None:
+def test_no_script_of_the_action_runs_its_inputs_as_code() -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     example = yaml.safe_load((ROOT / "action" / "example.yml").read_text())
     steps = [*action["runs"]["steps"], *example["jobs"]["implement"]["steps"]]
@@ -162,7 +164,7 @@ def test_no_script_takes_anything_from_outside_for_code() -> None:
     assert all(step.get("with", {}).get("persist-credentials", False) is False for step in steps)
 
 
-def test_shellcheck_has_nothing_to_say() -> None:
+def test_shellcheck_finds_nothing() -> None:
     found = shutil.which("shellcheck")
     if found is None and "CI" not in os.environ:
         pytest.skip("needs shellcheck: apt-get install shellcheck")

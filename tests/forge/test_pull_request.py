@@ -24,7 +24,7 @@ def heads(host: LoopbackHost) -> list[str]:
     return host.git("for-each-ref", "--format=%(refname:short)", "refs/heads").split()
 
 
-def test_verified_work_becomes_a_pull_request_made_from_the_report(
+def test_verified_work_becomes_a_pull_request_with_the_report_as_its_text(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost
 ) -> None:
     host.issue(42, "Add @coupons <b>", "Please")
@@ -56,7 +56,7 @@ def test_nothing_is_pushed_for_a_run_that_is_not_done(
     assert not host.pulls
 
 
-def test_with_draft_a_run_that_is_not_done_becomes_a_draft_which_a_later_success_makes_ready(
+def test_with_draft_an_unfinished_run_opens_a_draft_that_a_later_success_makes_ready(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost
 ) -> None:
     script = f"if [ $N = 1 ]; then echo half > cart; echo COMPLETE; else {WORKS}; fi"
@@ -72,7 +72,7 @@ def test_with_draft_a_run_that_is_not_done_becomes_a_draft_which_a_later_success
     assert "## ✅ done" in pull["body"]
 
 
-def test_red_checks_of_the_host_come_back_as_notes_with_their_logs_and_the_loop_goes_on(
+def test_the_logs_of_the_hosts_red_checks_go_into_the_next_prompt(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost, prompts: Start
 ) -> None:
     host.ci = {"build": "echo compiling; test -f receipt || { echo no receipt here; exit 1; }", "lint": "true"}
@@ -90,7 +90,7 @@ def test_red_checks_of_the_host_come_back_as_notes_with_their_logs_and_the_loop_
     assert host.asked.count("POST /repos/acme/shop/pulls") == 1
 
 
-def test_a_host_without_checks_is_not_waited_for_for_ever(
+def test_ralph_does_not_wait_for_a_host_without_checks(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost
 ) -> None:
     done = ralph("loop", "x", *CHECK, "--pr=wait", "--agent", agent(WORKS))
@@ -98,7 +98,7 @@ def test_a_host_without_checks_is_not_waited_for_for_ever(
     assert "shows no checks for https://github.com/acme/shop/pull/1" in done.err
 
 
-def test_a_pull_request_that_was_closed_meanwhile_stays_closed_and_the_work_stays(
+def test_a_pull_request_that_was_closed_during_the_run_stays_closed_and_the_work_is_kept(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost, git: Start
 ) -> None:
     host.ci, host.slow = {"build": "true"}, 100
@@ -111,7 +111,7 @@ def test_a_pull_request_that_was_closed_meanwhile_stays_closed_and_the_work_stay
     assert git("show", f"{branch}:cart") == "coupon\n"
 
 
-def test_a_run_that_is_interrupted_while_it_waits_is_not_done_and_goes_on_later(
+def test_a_run_interrupted_while_it_waits_is_not_done_and_can_be_resumed(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost, live: Start
 ) -> None:
     host.ci, host.slow = {"build": "true"}, 10_000
@@ -126,7 +126,7 @@ def test_a_run_that_is_interrupted_while_it_waits_is_not_done_and_goes_on_later(
     assert len(host.pulls) == 1
 
 
-def test_a_run_that_is_killed_while_it_waits_goes_on_and_opens_no_second_pull_request(
+def test_a_run_killed_while_it_waits_resumes_and_opens_no_second_pull_request(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost, live: Start
 ) -> None:
     host.ci, host.slow = {"build": "test -f cart"}, 10_000
@@ -145,7 +145,7 @@ def test_a_run_that_is_killed_while_it_waits_goes_on_and_opens_no_second_pull_re
     assert "## ✅ done" in pull["body"]
 
 
-def test_a_protected_branch_is_one_clear_line_and_resume_tries_again(
+def test_a_refusal_by_a_protected_branch_is_one_line_and_resume_retries(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost
 ) -> None:
     hook = host.bare / "hooks" / "pre-receive"
@@ -163,7 +163,7 @@ def test_a_protected_branch_is_one_clear_line_and_resume_tries_again(
     assert len(list(Path(clone, ".ralph", "runs").glob("*/iterations/*"))) == 1  # nobody had to work again
 
 
-def test_a_repository_in_a_folder_gets_the_branch_and_the_person_the_command(
+def test_with_a_remote_that_is_a_folder_the_branch_is_pushed_and_the_next_command_shown(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost, git: Start
 ) -> None:
     git("remote", "set-url", "origin", str(host.bare))
@@ -182,14 +182,14 @@ def test_a_repository_in_a_folder_gets_the_branch_and_the_person_the_command(
         (("--pr", "--preset", "guardrails"), "--pr needs something that verifies the work"),
     ],
 )
-def test_a_wish_that_means_nothing_is_refused(
+def test_an_invalid_use_of_the_pr_option_is_refused(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost, words: tuple[str, ...], said: str
 ) -> None:
     done = ralph("run", "x", *words, "--agent", agent(WORKS))
     assert (done.code, said in done.err) == (2, True), done.err
 
 
-def test_what_keeps_a_run_from_its_host_is_said_before_anything_is_spent(
+def test_a_host_that_cannot_be_used_is_reported_before_the_agent_starts(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost, git: Start, tmp_path: Path, prompts: Start
 ) -> None:
     words = ("loop", "x", *CHECK, "--agent", agent(WORKS))
@@ -218,7 +218,7 @@ def test_a_run_that_changed_nothing_has_nothing_to_publish(
     assert not host.pulls
 
 
-def test_no_key_stands_in_a_pull_request(ralph: Start, agent: Start, clone: Path, host: LoopbackHost) -> None:
+def test_a_pull_request_contains_no_key(ralph: Start, agent: Start, clone: Path, host: LoopbackHost) -> None:
     done = ralph("loop", "x", *CHECK, "--pr", "--agent", agent(f"echo my key is $GH_TOKEN; {WORKS}"))
     assert done.code == 0, done.err
     assert TOKEN not in json.dumps(host.pulls)
@@ -235,7 +235,7 @@ A cart takes coupons.
 """
 
 
-def test_the_whole_way_from_a_wish_to_a_merged_pull_request(
+def test_a_goal_becomes_a_merged_pull_request(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost, git: Start
 ) -> None:
     """An issue becomes a plan, the plan a run whose first try the host's own check refuses, the run a pull request

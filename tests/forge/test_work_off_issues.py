@@ -19,7 +19,7 @@ ralph.__main__.leave(ralph.__main__.main())
 
 
 @pytest.mark.timeout(120)
-def test_issues_are_worked_off_and_those_that_come_meanwhile(
+def test_open_issues_and_those_opened_during_the_run_are_worked_off(
     host: LoopbackHost,
     workspace: Path,
     environment: dict[str, str],

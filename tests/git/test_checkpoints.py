@@ -37,7 +37,7 @@ class Loop:
         return self.saved.save(self.number, self.index.tree(), self.index.unsaved)
 
 
-def test_a_run_that_goes_on_loses_nothing_when_its_agent_tidies_the_repository(repo: Any, tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_its_state_if_its_agent_prunes_the_repository(repo: Any, tmp_path: Path) -> None:
     loop = Loop(repo)
     base = loop.index.tree()
     repo.write("by-a-person.txt", "while nobody worked\n")
@@ -53,7 +53,7 @@ def test_a_run_that_goes_on_loses_nothing_when_its_agent_tidies_the_repository(r
     assert [one.name for one in loop.saved.all()] == ["0", "1"]
 
 
-def test_rewinding_never_writes_to_a_folder_that_the_agent_led_git_to(repo: Any, tmp_path: Path) -> None:
+def test_a_rewind_ignores_a_working_tree_that_the_agent_configured(repo: Any, tmp_path: Path) -> None:
     loop = Loop(repo)
     repo.write("a.txt", "changed\n")
     loop.save()
@@ -68,7 +68,7 @@ def test_rewinding_never_writes_to_a_folder_that_the_agent_led_git_to(repo: Any,
     assert set(tmp_path.iterdir()) == before
 
 
-def test_a_file_that_was_written_anew_as_it_was_is_not_in_the_way(repo: Any) -> None:
+def test_a_rewritten_file_with_the_same_content_does_not_stop_a_rewind(repo: Any) -> None:
     loop = Loop(repo)
     changed = repo.write("a.txt", "changed\n")
     loop.save()
@@ -77,7 +77,7 @@ def test_a_file_that_was_written_anew_as_it_was_is_not_in_the_way(repo: Any) -> 
     assert repo.files() == loop.states[0]
 
 
-def test_every_state_is_a_commit_beside_the_branches(repo: Any) -> None:
+def test_every_checkpoint_is_a_commit_outside_the_branches(repo: Any) -> None:
     loop = Loop(repo)
     before = repo.state()
     repo.write("new.txt", "1\n")
@@ -94,14 +94,14 @@ def test_every_state_is_a_commit_beside_the_branches(repo: Any) -> None:
     assert repo.git("branch", "--contains", second) == ""
 
 
-def test_an_unchanged_state_is_the_same_commit(repo: Any) -> None:
+def test_an_unchanged_state_gets_the_same_commit(repo: Any) -> None:
     loop = Loop(repo)
     repo.write("new.txt")
     assert loop.save() == loop.save()
     assert [one.name for one in loop.saved.all()] == ["0", "1", "2"]
 
 
-def test_checkpoints_go_on_after_a_resume(repo: Any) -> None:
+def test_checkpoints_continue_after_a_resume(repo: Any) -> None:
     loop = Loop(repo)
     repo.write("new.txt", "1")
     first = loop.save()
@@ -112,7 +112,7 @@ def test_checkpoints_go_on_after_a_resume(repo: Any) -> None:
     assert [one.name for one in resumed.all()] == ["0", "1", "2"]
 
 
-def test_a_sudden_end_before_a_checkpoint_was_made_is_made_good_by_the_resume(repo: Any) -> None:
+def test_a_resume_makes_the_checkpoint_that_a_killed_run_did_not_make(repo: Any) -> None:
     Loop(repo)
     repo.write("new.txt", "1")
     resumed = Checkpoints(repo.found(), RUN)
@@ -121,7 +121,7 @@ def test_a_sudden_end_before_a_checkpoint_was_made_is_made_good_by_the_resume(re
     assert repo.git("show", f"refs/ralph/{RUN}/1:new.txt") == "1"
 
 
-def test_the_lock_that_a_killed_git_has_left_costs_no_checkpoint(repo: Any) -> None:
+def test_a_stale_lock_does_not_prevent_a_checkpoint(repo: Any) -> None:
     loop = Loop(repo)
     repo.write(f".git/refs/ralph/{RUN}/1.lock", "")
     os.utime(repo.path / f".git/refs/ralph/{RUN}/1.lock", (1, 1))
@@ -130,7 +130,7 @@ def test_the_lock_that_a_killed_git_has_left_costs_no_checkpoint(repo: Any) -> N
     assert [one.name for one in loop.saved.all()] == ["0", "1"]
 
 
-def test_numbers_are_numbers(repo: Any) -> None:
+def test_checkpoints_are_sorted_by_number(repo: Any) -> None:
     saved = Checkpoints(repo.found(), RUN)
     for number in (0, 1, 2, 9, 10, 11):
         repo.write("a.txt", str(number))
@@ -160,7 +160,7 @@ def test_a_repository_without_a_commit_has_checkpoints(empty: Any) -> None:
 @pytest.mark.parametrize(
     "setting", ["commit.gpgSign=true", "core.logAllRefUpdates=always", "i18n.commitEncoding=latin1"]
 )
-def test_neither_hooks_nor_settings_have_a_say(repo: Any, tmp_path: Path, setting: str) -> None:
+def test_checkpoints_ignore_the_users_hooks_and_settings(repo: Any, tmp_path: Path, setting: str) -> None:
     repo.config(*setting.split("="))
     repo.config("gpg.program", "false")
     for hook in ("pre-commit", "commit-msg", "reference-transaction", "post-commit", "post-checkout"):
@@ -175,7 +175,7 @@ def test_neither_hooks_nor_settings_have_a_say(repo: Any, tmp_path: Path, settin
     assert not (repo.path / ".git/logs/refs/ralph").exists()
 
 
-def test_a_rewind_says_what_its_checkpoint_has_not_saved(repo: Any) -> None:
+def test_a_rewind_reports_files_that_its_checkpoint_does_not_contain(repo: Any) -> None:
     names = ("big: é.bin", "not saved: no trailer", "a\tb", "plain")
     saved = Checkpoints(repo.found(), RUN)
     saved.save(0, repo.index().tree(), names)
@@ -196,7 +196,7 @@ def test_the_diff_of_an_iteration_is_what_it_changed(repo: Any) -> None:
 
 
 @pytest.mark.parametrize(("number", "message"), [(7, "has no checkpoint 7"), (0, "no checkpoint before 0")])
-def test_an_iteration_that_is_not_there_is_an_error(repo: Any, number: int, message: str) -> None:
+def test_an_unknown_iteration_is_an_error(repo: Any, number: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Loop(repo).saved.around(number)
 
@@ -229,7 +229,7 @@ def _work(repo: Any) -> Loop:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
-def test_a_rewind_brings_back_every_file(repo: Any, number: int) -> None:
+def test_a_rewind_restores_every_file(repo: Any, number: int) -> None:
     loop = _work(repo)
     before = repo.state()
     done = loop.saved.rewind(number, repo.index())
@@ -243,7 +243,7 @@ def test_a_rewind_brings_back_every_file(repo: Any, number: int) -> None:
     assert repo.files() == loop.states[3]
 
 
-def test_a_rewind_works_where_the_way_to_the_files_has_line_ends_in_it(repo: Any) -> None:
+def test_a_rewind_works_in_a_folder_with_line_ends_in_its_name(repo: Any) -> None:
     repo.path = repo.path.rename(repo.path.parent / "a\nb")
     index, saved = repo.index(), Checkpoints(repo.found(), "the-run")
     saved.save(0, index.tree())
@@ -255,7 +255,7 @@ def test_a_rewind_works_where_the_way_to_the_files_has_line_ends_in_it(repo: Any
     assert (repo.path / "a.txt").read_text() == "another\n"
 
 
-def test_a_rewind_brings_back_files_whose_names_hold_line_ends_or_quotes(repo: Any) -> None:
+def test_a_rewind_restores_files_with_line_ends_or_quotes_in_their_names(repo: Any) -> None:
     index, saved = repo.index(), Checkpoints(repo.found(), "the-run")
     names = ["\r", "a\r", "a\nb", '"a"', "a\\", "\\n"]
     for name in names:
@@ -268,7 +268,7 @@ def test_a_rewind_brings_back_files_whose_names_hold_line_ends_or_quotes(repo: A
     assert [(repo.path / name).read_bytes().decode() for name in names] == names
 
 
-def test_a_rewind_saves_what_is_not_saved_yet(repo: Any) -> None:
+def test_a_rewind_saves_the_present_state_first(repo: Any) -> None:
     loop = Loop(repo)
     repo.write("a.txt", "iteration 1\n")
     loop.save()
@@ -282,7 +282,7 @@ def test_a_rewind_saves_what_is_not_saved_yet(repo: Any) -> None:
         assert repo.git("show", f"{done.kept_as}:a.txt") == f"by hand {number}"
 
 
-def test_a_rewind_goes_past_commits_without_moving_a_branch(repo: Any) -> None:
+def test_a_rewind_over_commits_moves_no_branch(repo: Any) -> None:
     loop = Loop(repo)
     repo.write("a.txt", "committed\n")
     repo.write("new.txt")
@@ -325,7 +325,7 @@ def test_a_file_that_git_ignores_is_saved_before_it_is_overwritten(repo: Any, na
 
 
 @pytest.mark.parametrize("kind", ["without a commit", "with a commit", "a submodule"])
-def test_a_repository_of_its_own_is_not_overwritten(repo: Any, kind: str, tmp_path: Path) -> None:
+def test_a_rewind_does_not_overwrite_a_nested_repository(repo: Any, kind: str, tmp_path: Path) -> None:
     loop = Loop(repo)
     (repo.path / "a.txt").unlink()
     if kind == "a submodule":
@@ -345,7 +345,7 @@ def test_a_repository_of_its_own_is_not_overwritten(repo: Any, kind: str, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["a.bad", "new.bad"])
-def test_a_rewind_that_would_destroy_what_cannot_be_saved_is_refused(repo: Any, name: str) -> None:
+def test_a_rewind_that_would_overwrite_files_that_cannot_be_saved_is_refused(repo: Any, name: str) -> None:
     repo.write("a.bad", "something else")
     repo.commit()
     os.utime(repo.path / "a.bad", (1, 1))
@@ -361,7 +361,7 @@ def test_a_rewind_that_would_destroy_what_cannot_be_saved_is_refused(repo: Any, 
     assert repo.files() == before
 
 
-def test_a_rewind_saves_big_files_too(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rewind_saves_big_files(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ralph.git.index.BIG_FILE", 10)
     loop = Loop(repo)
     repo.write("big.txt", "big enough\n")
@@ -385,7 +385,7 @@ def test_a_rewind_does_not_enter_submodules(repo: Any) -> None:
     assert (repo.path / "a.txt").read_text() == "one\n"
 
 
-def test_a_run_in_a_subfolder_is_rewound_as_a_whole(repo: Any) -> None:
+def test_a_rewind_of_a_run_in_a_subfolder_restores_the_whole_repository(repo: Any) -> None:
     saved = Checkpoints(repo.found("folder"), RUN)
     saved.save(0, repo.index("folder").tree())
     before = repo.files()
@@ -395,7 +395,7 @@ def test_a_run_in_a_subfolder_is_rewound_as_a_whole(repo: Any) -> None:
     assert repo.files() == before
 
 
-def test_garbage_collection_does_not_take_checkpoints(repo: Any) -> None:
+def test_garbage_collection_does_not_remove_checkpoints(repo: Any) -> None:
     loop = Loop(repo)
     repo.write("new.txt", "kept\n")
     loop.save()
@@ -410,7 +410,7 @@ def hidden_by(repo: Any, flag: str) -> None:
 
 
 @pytest.mark.parametrize("flag", ["assume-unchanged", "skip-worktree"])
-def test_a_file_that_git_was_told_not_to_look_at_is_saved_and_brought_back(repo: Any, flag: str) -> None:
+def test_a_file_marked_assume_unchanged_is_saved_and_restored(repo: Any, flag: str) -> None:
     hidden_by(repo, flag)
     repo.write("a.txt", "mine, and in no commit\n")
     loop = Loop(repo)
@@ -423,7 +423,7 @@ def test_a_file_that_git_was_told_not_to_look_at_is_saved_and_brought_back(repo:
     assert repo.state() == before
 
 
-def test_an_agent_hides_nothing_by_such_a_flag(repo: Any) -> None:
+def test_an_agent_cannot_hide_a_change_by_marking_a_file_assume_unchanged(repo: Any) -> None:
     loop = Loop(repo)
     hidden_by(repo, "assume-unchanged")
     (repo.path.parent / "private" / "index").unlink()
@@ -432,7 +432,7 @@ def test_an_agent_hides_nothing_by_such_a_flag(repo: Any) -> None:
     assert repo.git("show", f"refs/ralph/{RUN}/1:a.txt") == "hidden"
 
 
-def test_what_a_sparse_checkout_leaves_out_stays_left_out(repo: Any) -> None:
+def test_a_rewind_does_not_add_files_outside_a_sparse_checkout(repo: Any) -> None:
     repo.git("sparse-checkout", "set", "--no-cone", "/a.txt")
     loop = Loop(repo)
     tree = loop.index.tree()
@@ -447,7 +447,7 @@ def test_what_a_sparse_checkout_leaves_out_stays_left_out(repo: Any) -> None:
     assert (repo.path / "folder" / "b.txt").read_text() == "made all the same\n"
 
 
-def test_a_rewind_says_what_it_could_not_make_as_it_was(repo: Any, tmp_path: Path) -> None:
+def test_a_rewind_reports_files_that_it_could_not_restore_exactly(repo: Any, tmp_path: Path) -> None:
     repo.write(".gitattributes", "*.crlf text eol=crlf\n*.txt -text\n")
     repo.write("b.crlf", "one\r\ntwo\r\n")
     repo.commit("line ends")
@@ -464,7 +464,7 @@ def test_a_rewind_says_what_it_could_not_make_as_it_was(repo: Any, tmp_path: Pat
     assert (repo.path / "a.txt").read_bytes() == b"other\r\n"
 
 
-def test_a_rewind_applies_filters_only_to_what_git_has_cleaned(repo: Any) -> None:
+def test_a_rewind_applies_filters_only_to_objects_that_a_filter_wrote(repo: Any) -> None:
     for kind in ("clean", "smudge"):
         repo.config(f"filter.rot13.{kind}", "tr a-z n-za-m")
     repo.write(".gitattributes", "*.secret filter=rot13\n")
@@ -488,7 +488,7 @@ def test_a_rewind_applies_filters_only_to_what_git_has_cleaned(repo: Any) -> Non
     assert tree_of(loop.index.tree()) == loop.saved.all()[2].tree, "nothing seems changed"
 
 
-def test_a_rewind_keeps_permissions_and_says_which_it_does_not_know(repo: Any) -> None:
+def test_a_rewind_restores_permissions_and_reports_those_that_are_unknown(repo: Any) -> None:
     secret, tool, gone = (repo.write(name, "one\n") for name in ("secret", "tool", "gone"))
     secret.chmod(0o600)
     tool.chmod(0o750)
@@ -503,7 +503,7 @@ def test_a_rewind_keeps_permissions_and_says_which_it_does_not_know(repo: Any) -
     assert done.missed == ("permissions, other than to be executable, of what was gone: gone",)
 
 
-def test_the_diff_holds_edits_new_files_and_deletions(repo: Any) -> None:
+def test_the_diff_contains_edits_new_files_and_deletions(repo: Any) -> None:
     index = repo.index()
     base = index.tree()
     repo.write("a.txt", "changed\n")
@@ -517,7 +517,7 @@ def test_the_diff_holds_edits_new_files_and_deletions(repo: Any) -> None:
     assert diff(repo.found(), base, base, 5000) == ""
 
 
-def test_the_diff_spans_commits_of_the_agent(repo: Any) -> None:
+def test_the_diff_includes_commits_of_the_agent(repo: Any) -> None:
     index = repo.index()
     base = index.tree()
     repo.write("a.txt", "committed\n")
@@ -537,7 +537,7 @@ def test_a_binary_file_is_one_line(repo: Any) -> None:
     assert len(lines) <= 4
 
 
-def test_a_file_that_moved_is_not_shown_twice(repo: Any) -> None:
+def test_a_moved_file_is_shown_once(repo: Any) -> None:
     repo.write("long.txt", "".join(f"line {number}\n" for number in range(100)))
     repo.commit()
     index = repo.index()
@@ -548,7 +548,7 @@ def test_a_file_that_moved_is_not_shown_twice(repo: Any) -> None:
     assert "line 50" not in text
 
 
-def test_a_huge_diff_is_read_no_further_than_wanted(repo: Any) -> None:
+def test_a_huge_diff_is_read_only_up_to_the_limit(repo: Any) -> None:
     index = repo.index()
     base = index.tree()
     for number in range(8):
@@ -565,7 +565,7 @@ def test_a_huge_file_is_one_line(repo: Any) -> None:
     assert "Binary files /dev/null and b/huge.txt differ" in diff(repo.found(), base, index.tree(), 5000)
 
 
-def test_text_that_is_not_utf8_and_cut_characters_do_no_harm(repo: Any) -> None:
+def test_invalid_utf8_and_cut_characters_in_a_diff_are_replaced(repo: Any) -> None:
     index = repo.index()
     base = index.tree()
     repo.write("latin.txt", "caf\xe9 and more\n".encode("latin-1"))
@@ -577,7 +577,7 @@ def test_text_that_is_not_utf8_and_cut_characters_do_no_harm(repo: Any) -> None:
     assert "caf\ufffd and more" in text
 
 
-def test_caches_and_libraries_are_not_the_work(repo: Any) -> None:
+def test_diffs_leave_out_caches_and_libraries(repo: Any) -> None:
     index = repo.index()
     base = index.tree()
     repo.write("src/__pycache__/x.pyc", b"\0")
@@ -589,7 +589,7 @@ def test_caches_and_libraries_are_not_the_work(repo: Any) -> None:
     assert b"pad.js" in b"".join(patch(repo.found(), base, index.tree()))
 
 
-def test_run_data_is_in_no_diff(repo: Any) -> None:
+def test_diffs_leave_out_run_data(repo: Any) -> None:
     index = repo.index()
     base = index.tree()
     repo.write(".ralph/runs/1/journal.ndjson", "secret")
@@ -613,7 +613,7 @@ def test_run_data_is_in_no_diff(repo: Any) -> None:
         "diff.orderFile=nowhere",
     ],
 )
-def test_the_users_settings_have_no_say(repo: Any, setting: str) -> None:
+def test_the_users_settings_change_nothing(repo: Any, setting: str) -> None:
     repo.config(*setting.split("="))
     index = repo.index()
     base = index.tree()
@@ -621,7 +621,7 @@ def test_the_users_settings_have_no_say(repo: Any, setting: str) -> None:
     assert "\n--- /dev/null\n+++ b/é.txt\n@@ -0,0 +1 @@\n+one\n" in diff(repo.found(), base, index.tree(), 5000)
 
 
-def test_no_program_is_run_to_make_a_file_readable(repo: Any) -> None:
+def test_a_diff_runs_no_textconv_program(repo: Any) -> None:
     repo.config("diff.odd.textconv", "echo converted; false")
     repo.config("diff.odd.command", "echo external; false")
     repo.write(".gitattributes", "*.txt diff=odd\n")
@@ -631,7 +631,7 @@ def test_no_program_is_run_to_make_a_file_readable(repo: Any) -> None:
     assert "-one\n+changed\n" in diff(repo.found(), base, index.tree(), 5000)
 
 
-def test_changed_files_are_listed_with_their_lines(repo: Any) -> None:
+def test_changed_files_are_listed_with_their_line_counts(repo: Any) -> None:
     index = repo.index()
     base = index.tree()
     repo.write("a.txt", "one\ntwo\nthree\n")
@@ -650,14 +650,14 @@ def test_changed_files_are_listed_with_their_lines(repo: Any) -> None:
     assert changed_files(repo.found(), base, base) == []
 
 
-def test_a_state_that_is_not_there_is_an_error(repo: Any) -> None:
+def test_a_diff_of_an_unknown_state_is_an_error(repo: Any) -> None:
     with pytest.raises(UserError, match="git diff-tree failed: "):
         diff(repo.found(), "0" * 40 + ":" + "1" * 40, repo.index().tree(), 5000)
     with pytest.raises(UserError, match="git diff-tree failed: "):
         changed_files(repo.found(), "1" * 40, repo.index().tree())
 
 
-def test_a_repository_without_a_commit_has_diffs(empty: Any) -> None:
+def test_diffs_work_in_a_repository_without_a_commit(empty: Any) -> None:
     index = empty.index()
     base = index.tree()
     empty.write("a.txt", "one\n")

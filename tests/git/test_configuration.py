@@ -69,7 +69,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_commit_that_git_refuses_is_told_and_ends_nothing(
+def test_a_failed_commit_is_reported_and_does_not_end_the_run(
     at_work: Callable[..., Any], tmp_path: Path, broken: str
 ) -> None:
     how, said = BROKEN[broken]
@@ -78,7 +78,7 @@ def test_a_commit_that_git_refuses_is_told_and_ends_nothing(
 
 
 @pytest.mark.parametrize("how", ["--commit", "--commit=all"])
-def test_nothing_is_committed_in_a_repository_around_one_that_is_gone(
+def test_nothing_is_committed_to_an_outer_repository_if_the_inner_one_is_gone(
     at_work: Callable[..., Any], workspace: Path, git: Git, how: str
 ) -> None:
     """As with dotfiles: the home folder is a repository, too."""
@@ -100,7 +100,7 @@ def test_the_private_git_folder_is_in_the_state_folder_until_the_run_is_cleaned_
     assert not [*look.iterdir()]
 
 
-def test_a_file_that_is_named_like_a_commit_is_committed_like_any_other(at_work: Callable[..., Any], git: Git) -> None:
+def test_a_file_named_head_can_be_committed(at_work: Callable[..., Any], git: Git) -> None:
     done = at_work("echo two > HEAD")
     assert git("show", "HEAD:HEAD", "--") == "two\n", done.err
 
@@ -130,7 +130,7 @@ def test_a_rewind_writes_files_through_the_users_filters(
         ("echo evil > .git/hooks/pre-push", "hooks/pre-push"),
     ],
 )
-def test_a_change_of_gits_settings_hooks_or_attributes_is_told(
+def test_changed_git_settings_hooks_and_attributes_are_reported(
     at_work: Callable[..., Any], workspace: Path, git: Git, change: str, told: str
 ) -> None:
     git("config", "include.path", str(workspace.parent / "mine"))
@@ -141,7 +141,7 @@ def test_a_change_of_gits_settings_hooks_or_attributes_is_told(
     assert told in said
 
 
-def test_work_is_not_pushed_where_the_agent_leads_it(
+def test_work_is_not_pushed_to_a_remote_that_the_agent_changed(
     at_work: Callable[..., Any], workspace: Path, git: Git, tmp_path: Path
 ) -> None:
     for name in ("mine", "theirs"):
@@ -154,7 +154,7 @@ def test_work_is_not_pushed_where_the_agent_leads_it(
 
 
 @pytest.mark.parametrize("folder", ["bin", "."])
-def test_a_push_does_not_take_an_ssh_that_the_agent_has_put_on_the_path(
+def test_a_push_does_not_run_an_ssh_that_the_agent_put_on_the_path(
     at_work: Callable[..., Any], workspace: Path, environment: dict[str, str], git: Git, tmp_path: Path, folder: str
 ) -> None:
     proof = tmp_path / "it-ran"
@@ -173,9 +173,7 @@ def test_a_push_does_not_take_an_ssh_that_the_agent_has_put_on_the_path(
     assert not proof.exists()
 
 
-def test_what_git_says_of_its_own_work_is_not_taken_for_its_answer(
-    at_work: Callable[..., Any], environment: dict[str, str]
-) -> None:
+def test_git_trace_output_is_not_taken_for_the_result(at_work: Callable[..., Any], environment: dict[str, str]) -> None:
     environment |= {"GIT_TRACE": "1", "GIT_TRACE2": "1", "GIT_TRACE_SETUP": "1"}
     assert "✓ commit: [" in at_work("echo two > a.txt").err
 
@@ -190,7 +188,7 @@ BEGUN = {
 
 @pytest.mark.parametrize("how", ["--commit", "--commit=all"])
 @pytest.mark.parametrize("begun", BEGUN)
-def test_nothing_is_committed_in_the_middle_of_a_merge_of_the_users(
+def test_nothing_is_committed_during_the_users_own_merge(
     at_work: Callable[..., Any], workspace: Path, git: Git, begun: str, how: str
 ) -> None:
     git("checkout", "-qb", "other")

@@ -10,14 +10,14 @@ from ralph.git import client as git
 from ralph.git.client import find_git, git_at, require_git
 
 
-def test_no_ref_is_moved_by_another_name_that_an_agent_gives_it() -> None:
+def test_every_update_ref_in_the_source_uses_no_deref() -> None:
     source = Path(git.__file__).parents[1]
     words = [line for path in source.rglob("*.py") for line in path.read_text().splitlines() if '"update-ref"' in line]
     assert len(words) > 6
     assert [line for line in words if '"update-ref", "--no-deref"' not in line] == []
 
 
-def test_a_folder_outside_any_repository_has_none(tmp_path: Path) -> None:
+def test_a_folder_outside_any_repository_has_no_repository(tmp_path: Path) -> None:
     assert find_git(tmp_path) is None
     with pytest.raises(UserError, match="not in a git repository"):
         require_git(tmp_path)
@@ -35,7 +35,7 @@ def test_a_workspace_may_have_line_ends_and_spaces_in_its_name(repo: Any) -> Non
     assert (repo.found(odd).root, repo.found(odd).prefix) == (str(repo.path), odd)
 
 
-def test_a_workspace_may_be_reached_through_a_link(repo: Any, tmp_path: Path) -> None:
+def test_a_workspace_may_be_a_link(repo: Any, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(repo.path / "folder")
     found = find_git(tmp_path / "link")
     assert found is not None
@@ -58,7 +58,7 @@ def test_a_submodule_is_a_repository(repo: Any) -> None:
 
 
 @pytest.mark.parametrize("elsewhere", [".", "elsewhere", "repo/folder"])
-def test_settings_that_lead_git_elsewhere_do_not_move_the_repository(repo: Any, tmp_path: Path, elsewhere: str) -> None:
+def test_the_setting_core_worktree_does_not_move_the_repository(repo: Any, tmp_path: Path, elsewhere: str) -> None:
     (tmp_path / "elsewhere").mkdir()
     before = repo.found("folder")
     repo.config("core.worktree", str(tmp_path / elsewhere))
@@ -87,14 +87,14 @@ def test_a_bare_repository_is_refused(repo: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", ["rm -r .git/HEAD", "rm -r .git && mkdir .git", "rm -r .git && echo 'gitdir: /nowhere' > .git"]
 )
-def test_a_broken_repository_is_said_to_be_one(repo: Any, damage: str) -> None:
+def test_a_broken_repository_is_an_error(repo: Any, damage: str) -> None:
     assert os.system(f"cd '{repo.path}' && {damage}") == 0
     for folder in (repo.path, repo.path / "folder"):
         with pytest.raises(UserError, match="cannot be used: not a git repository"):
             find_git(folder)
 
 
-def test_branches_that_are_not_kept_in_files_are_refused_with_what_to_do(repo: Any) -> None:
+def test_a_reftable_is_refused_with_a_hint(repo: Any) -> None:
     """ralph looks there for who has checked out which branch: where it saw none it would move them under others."""
     (repo.path / ".git" / "HEAD").write_text("ref: refs/heads/.invalid\n")
     with pytest.raises(UserError, match="reftable") as refused:
@@ -102,14 +102,14 @@ def test_branches_that_are_not_kept_in_files_are_refused_with_what_to_do(repo: A
     assert "git refs migrate" in refused.value.hint
 
 
-def test_broken_settings_of_git_are_named(repo: Any) -> None:
+def test_broken_git_settings_are_an_error_that_names_them(repo: Any) -> None:
     repo.write(".git/config", "[core\n")
     with pytest.raises(UserError, match="bad config line 1"):
         find_git(repo.path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_repository_of_somebody_else_is_refused_with_what_to_do(repo: Any) -> None:
+def test_a_repository_of_another_user_is_refused_with_a_hint(repo: Any) -> None:
     for folder in (repo.path, repo.path / ".git"):
         os.chown(folder, 12345, 12345)
     with pytest.raises(UserError, match="dubious ownership") as refused:
@@ -124,7 +124,7 @@ def test_without_git_there_is_no_repository(repo: Any, monkeypatch: pytest.Monke
         require_git(repo.path)
 
 
-def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere"):
         find_git(tmp_path / "nowhere")
 
@@ -157,14 +157,14 @@ def mortal_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return deaths
 
 
-def test_a_question_whose_git_was_killed_is_asked_once_more(repo: Any, mortal_git: Path) -> None:
+def test_a_killed_git_command_that_only_reads_is_run_again_once(repo: Any, mortal_git: Path) -> None:
     (mortal_git / "1").touch()
     assert repo.found().root == str(repo.path)
     (mortal_git / "1").touch()
     assert repo.found().run("rev-parse", "--is-inside-work-tree") == b"true\n"
 
 
-def test_a_git_that_was_killed_has_not_said_no(repo: Any, mortal_git: Path) -> None:
+def test_a_killed_git_command_is_an_error_and_not_a_negative_answer(repo: Any, mortal_git: Path) -> None:
     for name in "12":
         (mortal_git / name).touch()
     with pytest.raises(UserError, match="git rev-parse failed: it was killed by signal 9") as killed:
@@ -172,14 +172,14 @@ def test_a_git_that_was_killed_has_not_said_no(repo: Any, mortal_git: Path) -> N
     assert killed.value.hint == "nothing is lost: start again"
 
 
-def test_what_changes_something_is_not_done_twice(repo: Any, mortal_git: Path) -> None:
+def test_a_killed_git_command_that_writes_is_not_run_again(repo: Any, mortal_git: Path) -> None:
     found = repo.found()
     (mortal_git / "1").touch()
     assert found.try_run("branch", "other").code == -9
     assert not repo.found().resolve("other")
 
 
-def test_a_branch_is_known_wherever_git_keeps_it(repo: Any, tmp_path: Path) -> None:
+def test_loose_and_packed_branches_are_found(repo: Any, tmp_path: Path) -> None:
     repo.git("commit", "-q", "--allow-empty", "-m", "first")
     first = repo.git("rev-parse", "HEAD")
     repo.git("branch", "packed/away")
@@ -198,13 +198,13 @@ def test_a_branch_is_known_wherever_git_keeps_it(repo: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("written", ["", "0" * 40 + "\n", "no commit\n"])
-def test_what_a_crash_or_an_agent_has_left_in_place_of_a_branch_is_no_commit(repo: Any, written: str) -> None:
+def test_a_damaged_branch_resolves_to_no_commit(repo: Any, written: str) -> None:
     repo.commit()
     repo.write(".git/refs/heads/broken", written)
     assert repo.found().resolve("refs/heads/broken") == ""
 
 
-def test_a_folder_that_has_become_another_repository_is_known_as_that(repo: Any) -> None:
+def test_a_repository_is_found_as_it_is_now(repo: Any) -> None:
     inside = repo.path / "inside"
     inside.mkdir()
     before = find_git(inside)
@@ -220,7 +220,7 @@ def test_a_folder_that_has_become_another_repository_is_known_as_that(repo: Any)
 
 
 @pytest.mark.parametrize(("name", "is_known"), [("A Person", True), ("", False), (None, False)])
-def test_work_is_committed_in_the_users_name_where_git_knows_it(repo: Any, name: str | None, is_known: bool) -> None:
+def test_commits_have_the_users_name_if_git_knows_it(repo: Any, name: str | None, is_known: bool) -> None:
     for entry in ("user.name", "user.email"):
         repo.git("config", "--global", "--unset-all", entry, check=False)
         if name is not None:

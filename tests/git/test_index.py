@@ -100,7 +100,7 @@ def test_a_change_that_is_undone_gives_the_old_fingerprint(busy: Any) -> None:
     assert index.tree() == before
 
 
-def test_the_tree_holds_every_file_that_git_would_not_ignore(busy: Any) -> None:
+def test_the_tree_contains_every_file_that_git_does_not_ignore(busy: Any) -> None:
     fingerprint = busy.index().tree()
     names = busy.git("ls-tree", "-r", "--name-only", tree_of(fingerprint)).splitlines()
     assert names == [".gitignore", "a.txt", "dirty.txt", "folder/b.txt", "link", "new.txt", "staged.txt"]
@@ -108,7 +108,7 @@ def test_the_tree_holds_every_file_that_git_would_not_ignore(busy: Any) -> None:
     assert head_of(fingerprint) == busy.git("rev-parse", "HEAD")
 
 
-def test_nothing_of_the_user_is_touched(busy: Any) -> None:
+def test_the_users_index_branch_and_files_are_not_changed(busy: Any) -> None:
     busy.git("stash", "push", "-q", "--", "dirty.txt")
     before, files = busy.state(), busy.files()
     index = busy.index()
@@ -119,7 +119,7 @@ def test_nothing_of_the_user_is_touched(busy: Any) -> None:
     assert (busy.state(), busy.files()) == (before, files)
 
 
-def test_an_edit_in_the_same_moment_as_the_users_own_add_is_seen(repo: Any) -> None:
+def test_an_edit_in_the_same_moment_as_the_users_own_add_is_noticed(repo: Any) -> None:
     for number in range(20):
         repo.write("a.txt", f"{number:03}\n")
         repo.git("add", "a.txt")
@@ -127,7 +127,7 @@ def test_an_edit_in_the_same_moment_as_the_users_own_add_is_seen(repo: Any) -> N
         assert repo.git("show", f"{tree_of(repo.index().tree())}:a.txt") == f"{number:03}"[::-1] + "!"
 
 
-def test_many_edits_in_one_moment_are_all_seen(repo: Any) -> None:
+def test_many_edits_in_one_moment_are_all_noticed(repo: Any) -> None:
     index = repo.index()
     seen = set()
     for number in range(20):
@@ -136,7 +136,7 @@ def test_many_edits_in_one_moment_are_all_seen(repo: Any) -> None:
     assert len(seen) == 20
 
 
-def test_new_files_in_one_moment_are_all_seen(repo: Any) -> None:
+def test_new_files_in_one_moment_are_all_noticed(repo: Any) -> None:
     index = repo.index()
     seen = set()
     for number in range(20):
@@ -159,7 +159,7 @@ ODD = [
 ]
 
 
-def test_any_name_of_a_file_is_taken(repo: Any) -> None:
+def test_files_with_any_name_are_in_the_tree(repo: Any) -> None:
     index = repo.index()
     for name in ODD:
         repo.write(name, b"1")
@@ -187,13 +187,13 @@ def test_a_repository_without_a_commit_has_a_fingerprint(empty: Any) -> None:
     assert index.tree() != after
 
 
-def test_a_detached_head_is_as_good_as_a_branch(repo: Any) -> None:
+def test_a_detached_head_works_like_a_branch(repo: Any) -> None:
     before = repo.index().tree()
     repo.git("checkout", "-q", "--detach")
     assert repo.index().tree() == before
 
 
-def test_a_branch_that_git_has_tidied_away_is_still_checked_out(repo: Any) -> None:
+def test_a_packed_branch_is_still_checked_out(repo: Any) -> None:
     """A longer name that begins like it is another branch's."""
     before = repo.index().tree()
     branch = repo.git("symbolic-ref", "--short", "HEAD")
@@ -216,7 +216,7 @@ def test_a_linked_worktree_has_its_own_fingerprint(repo: Any, tmp_path: Path) ->
     assert linked.index().tree() != before == repo.index().tree()
 
 
-def test_a_subfolder_as_workspace_sees_the_whole_repository(repo: Any) -> None:
+def test_with_a_subfolder_as_workspace_the_fingerprint_covers_the_whole_repository(repo: Any) -> None:
     index = repo.index("folder")
     before = index.tree()
     repo.write("a.txt", "outside\n")
@@ -235,7 +235,7 @@ def test_a_home_folder_that_is_a_repository_is_not_read(repo: Any, monkeypatch: 
     assert "private" not in repo.git("ls-tree", "-r", "--name-only", tree_of(index.tree()))
 
 
-def test_a_merge_with_conflicts_is_no_obstacle(repo: Any) -> None:
+def test_the_fingerprint_works_during_a_merge_with_conflicts(repo: Any) -> None:
     repo.git("checkout", "-q", "-b", "other")
     repo.write("a.txt", "other\n")
     repo.commit()
@@ -251,14 +251,14 @@ def test_a_merge_with_conflicts_is_no_obstacle(repo: Any) -> None:
     assert repo.git("status", "--porcelain") == "UU a.txt"
 
 
-def test_a_file_that_is_only_intended_to_be_added_is_taken(repo: Any) -> None:
+def test_a_file_added_with_intent_to_add_is_in_the_tree(repo: Any) -> None:
     repo.write("later.txt")
     repo.git("add", "--intent-to-add", "later.txt")
     assert "later.txt" in repo.git("ls-tree", "-r", "--name-only", tree_of(repo.index().tree()))
 
 
 @pytest.mark.parametrize("words", [("--split-index",), ("--index-version", "4"), ("--untracked-cache",)])
-def test_every_kind_of_index_can_be_followed(repo: Any, words: tuple[str, ...]) -> None:
+def test_every_format_of_the_users_index_works(repo: Any, words: tuple[str, ...]) -> None:
     repo.write(".ralph/progress.md", "tracked by mistake")
     repo.write(".rajah/x")
     repo.commit()
@@ -272,14 +272,14 @@ def test_every_kind_of_index_can_be_followed(repo: Any, words: tuple[str, ...]) 
     assert index.tree() != before
 
 
-def test_a_missing_index_is_no_obstacle(repo: Any) -> None:
+def test_the_fingerprint_works_without_an_index(repo: Any) -> None:
     before = repo.index().tree()
     (repo.path / ".git/index").unlink()
     assert repo.index().tree() == before
 
 
 @pytest.mark.parametrize("removed", ["index", "."])
-def test_a_private_index_that_was_removed_is_made_again(repo: Any, removed: str) -> None:
+def test_a_removed_private_index_is_made_again(repo: Any, removed: str) -> None:
     index = repo.index()
     repo.write("new.txt", "new\n")
     before = index.tree()
@@ -293,7 +293,7 @@ def test_a_private_index_that_was_removed_is_made_again(repo: Any, removed: str)
 @pytest.mark.parametrize(
     "content", [b"", b"DIRC garbage", b"DIRC\0\0\0\2", b"other garbage" * 9, b"DIRC\0\0\0\2link" * 9]
 )
-def test_a_broken_index_is_no_obstacle_either(repo: Any, content: bytes) -> None:
+def test_the_fingerprint_works_with_a_broken_index(repo: Any, content: bytes) -> None:
     """An agent, or a disk that was full, may have broken it: what git has saved can be brought back anyway."""
     before = repo.index().tree()
     repo.write(".git/index", content)
@@ -306,14 +306,14 @@ def test_an_index_that_cannot_be_written_is_an_error(repo: Any) -> None:
         repo.index()
 
 
-def test_a_lock_that_a_killed_git_left_is_no_obstacle(repo: Any) -> None:
+def test_a_stale_lock_on_the_private_index_is_removed(repo: Any) -> None:
     before = repo.index().tree()
     (repo.path.parent / "private/index.lock").write_bytes(b"")
     repo.write("a.txt", "changed\n")
     assert repo.index().tree() != before
 
 
-def test_settings_that_the_user_committed_count_and_run_data_never_does(repo: Any) -> None:
+def test_committed_settings_are_in_the_tree_and_run_data_never_is(repo: Any) -> None:
     repo.write(".ralph/settings.json", "{}")
     repo.write(".ralph/PROMPT.md", "do it")
     repo.write(".ralph/runs/1/journal.ndjson", "")
@@ -343,11 +343,11 @@ def test_settings_that_the_user_committed_count_and_run_data_never_does(repo: An
         (b"runs/x", False),
     ],
 )
-def test_run_data_is_what_ralph_writes(path: bytes, expected: bool) -> None:
+def test_the_files_that_ralph_writes_are_run_data(path: bytes, expected: bool) -> None:
     assert is_run_data(path) is expected
 
 
-def test_no_hook_and_no_monitor_is_started(repo: Any, tmp_path: Path) -> None:
+def test_the_fingerprint_starts_no_hook_and_no_fsmonitor(repo: Any, tmp_path: Path) -> None:
     for name in ("post-index-change", "reference-transaction", "pre-commit", "query-watchman"):
         repo.hook(name, f"touch '{tmp_path}/started'; exit 1")
     repo.config("core.fsmonitor", str(repo.path / ".git/hooks/query-watchman"))
@@ -378,7 +378,7 @@ def _in_a_submodule(repo: Any, tmp_path: Path) -> Any:
     "settings",
     [{"core.worktree": "elsewhere"}, {"core.worktree": "."}, {"core.worktree": "nowhere"}, {"core.bare": "true"}],
 )
-def test_an_agent_cannot_lead_git_to_another_folder(
+def test_an_agent_cannot_redirect_the_fingerprint_to_another_folder(
     repo: Any, tmp_path: Path, there: Callable[[Any, Path], Any], settings: dict[str, str]
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -425,7 +425,7 @@ def test_an_agent_cannot_lead_git_to_another_folder(
         "submodule.recurse=true",
     ],
 )
-def test_the_users_settings_have_no_say(busy: Any, setting: str) -> None:
+def test_the_users_settings_change_nothing(busy: Any, setting: str) -> None:
     busy.write("crlf.txt", "one\r\ntwo\n")
     busy.config(*setting.split("="))
     busy.git("stash", "push", "-q", "--", "staged.txt")
@@ -438,7 +438,7 @@ def test_the_users_settings_have_no_say(busy: Any, setting: str) -> None:
     assert "folder/new.txt" in busy.git("ls-tree", "-r", "--name-only", tree_of(after)).splitlines()
 
 
-def test_changes_inside_a_submodule_and_a_nested_repository_are_seen(repo: Any, tmp_path: Path) -> None:
+def test_changes_inside_a_submodule_and_a_nested_repository_are_noticed(repo: Any, tmp_path: Path) -> None:
     inner = type(repo)(tmp_path / "inner")
     inner.path.mkdir()
     inner.git("init", "-q")
@@ -467,7 +467,7 @@ def test_changes_inside_a_submodule_and_a_nested_repository_are_seen(repo: Any, 
     assert changed == [True, True, True, False, True, True, True, False]
 
 
-def test_a_submodule_that_is_gone_is_a_change(repo: Any, tmp_path: Path) -> None:
+def test_a_removed_submodule_is_a_change(repo: Any, tmp_path: Path) -> None:
     repo.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repo.path), "sub")
     repo.commit()
     index = repo.index()
@@ -478,7 +478,7 @@ def test_a_submodule_that_is_gone_is_a_change(repo: Any, tmp_path: Path) -> None
     assert index.tree() != before
 
 
-def test_big_new_files_are_told_and_known_by_size_and_time(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_big_new_files_are_reported_and_compared_by_size_and_time(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "BIG_FILE", 1000)
     index = repo.index()
     repo.write("small.log", "x" * 1000)
@@ -498,7 +498,7 @@ def test_big_new_files_are_told_and_known_by_size_and_time(repo: Any, monkeypatc
     assert index.left_out == ()
 
 
-def test_a_big_file_that_was_committed_is_always_taken(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_big_committed_file_is_always_in_the_tree(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "BIG_FILE", 1000)
     repo.write("big.bin", b"\0" * 2000)
     repo.commit()
@@ -509,7 +509,7 @@ def test_a_big_file_that_was_committed_is_always_taken(repo: Any, monkeypatch: p
     assert index.left_out == ()
 
 
-def test_there_is_an_end_to_how_much_is_taken(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_size_of_new_files_in_the_tree_is_limited(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "MAX_NEW_FILES", 2500)
     for number in range(4):
         repo.write(f"{number}.bin", b"\0" * 1000)
@@ -520,7 +520,7 @@ def test_there_is_an_end_to_how_much_is_taken(repo: Any, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("count", [3, 400])
-def test_files_that_are_gone_leave_their_room_to_others(repo: Any, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_deleted_files_free_their_share_of_the_limit(repo: Any, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Few files are known to the tree alone, many to the index."""
     monkeypatch.setattr(index_module, "MAX_NEW_FILES", count * 10)
     index = repo.index()
@@ -534,7 +534,7 @@ def test_files_that_are_gone_leave_their_room_to_others(repo: Any, monkeypatch: 
         index.tree()
 
 
-def test_committed_files_leave_their_room_to_new_ones(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_committed_files_free_their_share_of_the_limit(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     enough = 3_100_000  # for git to know of it by the index
     monkeypatch.setattr(index_module, "MAX_NEW_FILES", enough)
     index = repo.index()
@@ -545,7 +545,7 @@ def test_committed_files_leave_their_room_to_new_ones(repo: Any, monkeypatch: py
         repo.commit()
 
 
-def test_a_file_that_had_no_room_is_taken_once_there_is_some(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_left_out_for_its_size_is_added_once_there_is_room(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "MAX_NEW_FILES", 1000)
     index = repo.index()
     junk = repo.write("junk.bin", b"\0" * 900)
@@ -560,7 +560,7 @@ def test_a_file_that_had_no_room_is_taken_once_there_is_some(repo: Any, monkeypa
     assert index.tree() == smaller, "no tree changes unless a file does"
 
 
-def test_files_that_cannot_be_taken_are_told_and_the_others_are_taken(repo: Any) -> None:
+def test_unreadable_files_are_reported_and_the_others_are_in_the_tree(repo: Any) -> None:
     repo.write(".gitattributes", "*.bad working-tree-encoding=UTF-16\n")  # which git misses in them
     index = repo.index()
     for name in ("1.bad", "2.txt", "3.txt", "4.bad", "5.txt"):
@@ -585,20 +585,20 @@ def test_a_repository_that_the_agent_removed_is_an_error(repo: Any) -> None:
         index.tree()
 
 
-def test_garbage_is_no_status() -> None:
+def test_malformed_status_output_is_ignored() -> None:
     assert parse_status(b"# branch.oid (initial)\0# branch.head main\0").head == ""
     assert parse_status(b"").changed == {}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sockets in the file system")
-def test_what_is_no_file_does_not_count(repo: Any) -> None:
+def test_pipes_do_not_change_the_fingerprint(repo: Any) -> None:
     index = repo.index()
     before = index.tree()
     os.mkfifo(repo.path / "pipe")
     assert index.tree() == before
 
 
-def test_one_of_many_files_that_cannot_be_read_does_not_keep_the_others_out(repo: Any) -> None:
+def test_one_unreadable_file_does_not_keep_others_out_of_the_tree(repo: Any) -> None:
     for number in range(100):
         repo.write(f"data/{number}.txt", f"{number}\n" * 3)
     # A folder in the place of a file is what git cannot take, root or not.
@@ -644,12 +644,12 @@ def test_the_walk_does_not_enter(root: Path, name: str) -> None:
     assert walk_fingerprint(root) == before
 
 
-def test_the_walk_has_an_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_walk_stops_at_its_limit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "MAX_WALKED", 1)
     before = walk_fingerprint(root)
     (root / "z.txt").write_text("x")
     assert walk_fingerprint(root) == before
 
 
-def test_a_folder_that_is_gone_has_a_fingerprint_too(tmp_path: Path) -> None:
+def test_a_missing_folder_has_a_fingerprint(tmp_path: Path) -> None:
     assert walk_fingerprint(tmp_path / "gone") == walk_fingerprint(tmp_path / "gone too")

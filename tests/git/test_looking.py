@@ -48,7 +48,7 @@ def promisor(repo: Any, evil: str) -> None:
 
 
 @pytest.mark.parametrize("plant", [filters, drivers, monitor, hooks, promisor])
-def test_nothing_that_an_agent_planted_is_run_by_a_look(repo: Any, plant: Plant, tmp_path: Path) -> None:
+def test_a_look_runs_no_program_that_the_agent_configured(repo: Any, plant: Plant, tmp_path: Path) -> None:
     index = repo.index()
     before = index.tree()
     proof = tmp_path / "it-ran"
@@ -62,7 +62,7 @@ def test_nothing_that_an_agent_planted_is_run_by_a_look(repo: Any, plant: Plant,
     assert not proof.exists()
 
 
-def test_a_replaced_object_is_not_looked_at(repo: Any) -> None:
+def test_a_look_ignores_replaced_objects(repo: Any) -> None:
     index = repo.index()
     before = index.tree()
     repo.write("a.txt", "the truth\n")
@@ -76,7 +76,7 @@ def test_a_replaced_object_is_not_looked_at(repo: Any) -> None:
     assert "a forgery" not in said
 
 
-def test_what_git_ignores_by_the_users_own_settings_stays_ignored(repo: Any, tmp_path: Path) -> None:
+def test_files_that_the_users_settings_ignore_stay_ignored(repo: Any, tmp_path: Path) -> None:
     mine = tmp_path / "my-ignore"
     mine.write_text("*.log\n")
     repo.config("core.excludesFile", str(mine))
@@ -88,7 +88,7 @@ def test_what_git_ignores_by_the_users_own_settings_stays_ignored(repo: Any, tmp
     assert index.tree() == before
 
 
-def test_an_agent_cannot_hide_files_by_the_settings_of_the_repository(repo: Any) -> None:
+def test_an_agent_cannot_hide_files_by_repository_settings(repo: Any) -> None:
     index = repo.index()
     before = index.tree()
     repo.write(".git/info/exclude", "*\n")
@@ -97,7 +97,7 @@ def test_an_agent_cannot_hide_files_by_the_settings_of_the_repository(repo: Any)
 
 
 @pytest.mark.parametrize("swap", ["rm -r .git; touch .git", "rm -r .git; mkfifo .git", "rm -r .git; mkdir .git"])
-def test_a_repository_that_is_gone_in_the_middle_is_said(repo: Any, swap: str) -> None:
+def test_a_repository_that_disappears_during_the_run_is_an_error(repo: Any, swap: str) -> None:
     index = repo.index()
     subprocess.run(("sh", "-c", swap), cwd=repo.path, check=True)
     with pytest.raises(UserError):
@@ -118,7 +118,7 @@ def test_a_repository_that_is_gone_in_the_middle_is_said(repo: Any, swap: str) -
         "echo 0123 >.git/refs/heads/main",
     ],
 )
-def test_the_commit_that_is_checked_out_is_the_one_that_git_names(repo: Any, before: str) -> None:
+def test_the_checked_out_commit_is_the_one_that_git_reports(repo: Any, before: str) -> None:
     """It is read without asking git where that is plain."""
     repo.write("a.txt")
     repo.commit()

@@ -100,7 +100,7 @@ DEEDS: dict[str, tuple[Callable[[Path], object], list[str]]] = {
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_what_was_touched_is_named_and_restored(root: Path, deed: str) -> None:
+def test_changed_protected_files_are_named_and_restored(root: Path, deed: str) -> None:
     protected = watch(root)
     before = picture(root / "tests")
     do, names = DEEDS[deed]
@@ -111,7 +111,7 @@ def test_what_was_touched_is_named_and_restored(root: Path, deed: str) -> None:
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_a_resumed_run_restores_what_the_run_began_with(root: Path, deed: str) -> None:
+def test_a_resumed_run_restores_the_files_of_its_first_start(root: Path, deed: str) -> None:
     watch(root)
     before = picture(root / "tests")
     do, names = DEEDS[deed]
@@ -135,7 +135,7 @@ HARMLESS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("deed", HARMLESS)
-def test_what_changes_nothing_protected_is_not_named(root: Path, deed: str) -> None:
+def test_changes_of_other_files_are_not_named(root: Path, deed: str) -> None:
     protected = watch(root)
     HARMLESS[deed](root)
     assert protected.restore() == ()
@@ -168,7 +168,7 @@ def test_all_new_files_can_be_refused(root: Path) -> None:
     assert protected.restore() == ("tests/test_new.py",)
 
 
-def test_what_the_agent_wrote_is_moved_aside_and_not_lost(root: Path) -> None:
+def test_the_agents_versions_are_moved_aside(root: Path) -> None:
     protected = watch(root)
     for number in (1, 2):
         (root / "tests/test_a.py").write_text(f"pass {number}")
@@ -180,7 +180,7 @@ def test_what_the_agent_wrote_is_moved_aside_and_not_lost(root: Path) -> None:
     assert not (root.parent / "aside/003").exists()
 
 
-def test_nothing_is_written_through_a_link(root: Path) -> None:
+def test_a_restore_does_not_write_through_a_link(root: Path) -> None:
     protected = watch(root)
     outside = root.parent / "outside"
     outside.mkdir()
@@ -193,7 +193,7 @@ def test_nothing_is_written_through_a_link(root: Path) -> None:
     assert not (root / "tests").is_symlink()
 
 
-def test_many_edits_in_one_moment_are_all_seen(root: Path) -> None:
+def test_many_edits_in_one_moment_are_all_noticed(root: Path) -> None:
     path = root / "tests/test_a.py"
     for number in range(30):
         path.write_text(f"assert {number:03}\n")
@@ -203,7 +203,7 @@ def test_many_edits_in_one_moment_are_all_seen(root: Path) -> None:
         assert protected.restore() == ("tests/test_a.py",)
 
 
-def test_a_restored_file_is_younger_than_what_was_built_from_the_forged_one(root: Path) -> None:
+def test_a_restored_file_has_a_new_modification_time(root: Path) -> None:
     protected = watch(root)
     os.utime(root / "tests/test_a.py", (1, 1))
     (root / "tests/test_a.py").write_text("pass")
@@ -213,7 +213,7 @@ def test_a_restored_file_is_younger_than_what_was_built_from_the_forged_one(root
     assert (root / "tests/test_a.py").stat().st_mtime_ns >= built.stat().st_mtime_ns
 
 
-def test_exceptions_are_not_protected(root: Path) -> None:
+def test_files_that_match_an_exception_are_not_protected(root: Path) -> None:
     protected = watch(root, "tests/**", "!tests/data/")
     (root / "tests/data/b.txt").write_text("changed")
     (root / "tests/data/c.txt").write_text("new")
@@ -252,11 +252,11 @@ def test_odd_names_are_protected(root: Path) -> None:
     assert {(root / "tests" / os.fsdecode(name)).read_text() for name in names} == {"1"}
 
 
-def test_patterns_that_protect_nothing_are_told(root: Path) -> None:
+def test_patterns_that_match_no_file_are_reported(root: Path) -> None:
     assert watch(root, "tests/**", "test/**", "!tests/data/", "*.lock").unmatched == ("test/**", "*.lock")
 
 
-def test_a_new_file_is_refused_even_where_nothing_was(root: Path) -> None:
+def test_a_new_file_is_refused_even_if_no_file_matched_at_the_start(root: Path) -> None:
     watch(root, "spec/**")
     (root / "spec").mkdir()
     (root / "spec/conftest.py").write_text("new")
@@ -277,12 +277,12 @@ def test_a_list_that_cannot_be_read_is_an_error(root: Path) -> None:
         watch(root)
 
 
-def test_the_store_is_private(root: Path) -> None:
+def test_only_the_user_can_read_the_copies(root: Path) -> None:
     watch(root)
     assert (root.parent / "store").stat().st_mode & 0o077 == 0
 
 
-def test_a_store_that_cannot_be_written_is_an_error(root: Path) -> None:
+def test_copies_that_cannot_be_written_are_an_error(root: Path) -> None:
     (root.parent / "store").write_text("a file")
     with pytest.raises(UserError, match="store"):
         watch(root)
@@ -390,7 +390,7 @@ def test_patterns_match_as_in_a_gitignore(tmp_path: Path, patterns: tuple[str, .
         ("a/[x]/c", "a"),
     ],
 )
-def test_the_start_says_where_to_look(text: str, start: str) -> None:
+def test_the_start_of_a_pattern_is_the_folder_before_its_first_wildcard(text: str, start: str) -> None:
     assert parse_glob(text).start == start
 
 
@@ -403,12 +403,12 @@ def test_a_pattern_that_can_match_nothing_in_the_workspace_is_refused(text: str)
 @pytest.mark.parametrize(
     "text", ["[", "a[b", "[]", "[!]", "(", "a+b", "[[x]", "[a&&b]", "[a--z]", "[~~]", "[||]", "\\", "a\\"]
 )
-def test_odd_patterns_are_read_literally_or_refused(text: str) -> None:
+def test_unusual_patterns_are_taken_literally_or_refused(text: str) -> None:
     with suppress(UserError):
         matches([parse_glob(text)], "some/path")
 
 
-def test_a_protected_file_that_became_a_hole_of_a_terabyte_is_put_back_in_a_moment(root: Path) -> None:
+def test_a_protected_file_that_became_a_sparse_terabyte_is_restored_quickly(root: Path) -> None:
     before = picture(root)
     protected = watch(root)
     os.truncate(root / "tests/test_a.py", 900 << 30)
@@ -424,7 +424,7 @@ def test_reading_large_protected_files_can_be_interrupted(tmp_path: Path) -> Non
         ).keep()
 
 
-def test_wildcards_try_every_way_to_match() -> None:
+def test_wildcards_backtrack() -> None:
     for glob, path in {
         "**/**/*b*": "b*/x",
         "**/a/**/b": "a/x/a/b",

@@ -33,7 +33,7 @@ def test_a_commit_takes_every_change_and_every_new_file(repo: Any) -> None:
     assert repo.git("log", "-1", "--format=%s by %an") == "Do the work by A Person"
 
 
-def test_what_git_warns_of_is_not_what_it_has_done(repo: Any) -> None:
+def test_the_summary_of_a_commit_skips_gits_warnings(repo: Any) -> None:
     repo.config("core.autocrlf", "true")
     repo.write("a.txt", "changed\n")
     assert "Do the work" in run_task("git", "commit", "Do the work", folder=repo.path).detail
@@ -46,7 +46,7 @@ def test_a_commit_from_a_subfolder_takes_the_whole_repository(repo: Any) -> None
     assert repo.git("status", "--porcelain") == ""
 
 
-def test_a_home_folder_that_is_a_repository_is_not_committed_as_a_whole(
+def test_in_a_home_folder_that_is_a_repository_only_the_workspace_is_committed(
     repo: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repo.config("user.name", "A Person")
@@ -59,7 +59,7 @@ def test_a_home_folder_that_is_a_repository_is_not_committed_as_a_whole(
 
 
 @pytest.mark.parametrize("elsewhere", [".", "home", "nowhere"])
-def test_nothing_is_committed_where_settings_lead_git_to_another_folder(
+def test_nothing_is_committed_if_settings_redirect_git_to_another_folder(
     repo: Any, tmp_path: Path, elsewhere: str
 ) -> None:
     before = repo.git("rev-parse", "HEAD")
@@ -74,7 +74,7 @@ def test_nothing_is_committed_where_settings_lead_git_to_another_folder(
     assert repo.git("show", "--name-only", "--format=") == "a.txt"
 
 
-def test_hooks_of_a_commit_are_not_told_where_the_repository_is(repo: Any, tmp_path: Path) -> None:
+def test_hooks_of_a_commit_do_not_inherit_git_dir(repo: Any, tmp_path: Path) -> None:
     """Else a git that a hook starts in a folder of its own would work in this one."""
     repo.hook("pre-commit", f"env > '{tmp_path}/env'")
     repo.write("a.txt", "changed\n")
@@ -100,12 +100,12 @@ def test_settings_that_are_tracked_are_committed(repo: Any) -> None:
     assert repo.git("show", "--name-only", "--format=") == ".ralph/settings.json"
 
 
-def test_nothing_to_commit_is_fine(repo: Any) -> None:
+def test_nothing_to_commit_is_a_success(repo: Any) -> None:
     repo.write(".ralph/progress.md")
     assert run_task("git", "commit", "work", folder=repo.path) == Result("commit", True, "nothing to commit")
 
 
-def test_what_cannot_be_added_is_not_nothing_and_says_why(repo: Any) -> None:
+def test_files_that_cannot_be_added_are_a_failure_with_the_reason(repo: Any) -> None:
     """As on a disk without room: there is nothing to commit then, either."""
     repo.write("new", "x\n")
     repo.write(".git/info/attributes", "new filter=broken\n")
@@ -135,7 +135,7 @@ def test_the_first_commit_of_a_repository_can_be_made(empty: Any) -> None:
         "half \ud83d",
     ],
 )
-def test_any_message_arrives_as_it_is(repo: Any, message: str) -> None:
+def test_any_message_is_committed_verbatim(repo: Any, message: str) -> None:
     repo.config("commit.cleanup", "strip")
     repo.write("new.txt")
     assert run_task("git", "commit", message, folder=repo.path).ok
@@ -143,14 +143,14 @@ def test_any_message_arrives_as_it_is(repo: Any, message: str) -> None:
     assert repo.git("rev-list", "--count", "HEAD") == "2"
 
 
-def test_the_users_hooks_have_their_say(repo: Any) -> None:
+def test_the_users_hooks_can_refuse_a_commit(repo: Any) -> None:
     repo.hook("pre-commit", "echo 'lint found 3 problems'; exit 1")
     repo.write("new.txt")
     done = run_task("git", "commit", "work", folder=repo.path)
     assert (done.ok, done.detail) == (False, "lint found 3 problems")
 
 
-def test_a_hook_that_prints_without_end_and_leaves_a_server_behind_does_no_harm(repo: Any, tmp_path: Path) -> None:
+def test_a_hook_that_floods_its_output_and_leaves_a_server_running_does_no_harm(repo: Any, tmp_path: Path) -> None:
     repo.hook("post-commit", f"sleep 300 & echo $! > '{tmp_path}/pid'; yes | head -c 20000000")
     repo.write("new.txt")
     done = run_task("git", "commit", "work", folder=repo.path)
@@ -159,7 +159,7 @@ def test_a_hook_that_prints_without_end_and_leaves_a_server_behind_does_no_harm(
     assert len(done.detail) < 3000
 
 
-def test_a_command_that_never_ends_is_ended(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_hangs_is_ended(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scm, "TASK_TIMEOUT", 0.2)
     repo.hook("pre-commit", "sleep 300")
     repo.write("new.txt")
@@ -169,7 +169,7 @@ def test_a_command_that_never_ends_is_ended(repo: Any, monkeypatch: pytest.Monke
     assert not (repo.path / ".git/index.lock").exists()
 
 
-def test_a_push_brings_the_commit_to_the_upstream(repo: Any, shared: Any) -> None:
+def test_a_push_sends_the_commit_to_the_upstream(repo: Any, shared: Any) -> None:
     repo.write("new.txt")
     results = list(run_tasks("git", ["commit", "push"], lambda task: run_task("git", task, "work", folder=repo.path)))
     assert [(one.task, one.ok) for one in results] == [("commit", True), ("push", True)]
@@ -194,7 +194,7 @@ def test_a_push_that_would_ask_for_a_password_fails_at_once(repo: Any) -> None:
     assert not run_task("git", "push origin main", "", folder=repo.path).ok
 
 
-def test_another_task_is_run_as_it_stands(repo: Any) -> None:
+def test_another_task_is_run_as_it_is_written(repo: Any) -> None:
     assert run_task("git", "tag 'v 1' -m x", "", folder=repo.path).ok is False
     assert run_task("git", "tag -m 'a message' v1", "", folder=repo.path).ok
     assert repo.git("tag", "-l", "--format=%(contents)", "v1") == "a message"
@@ -211,7 +211,7 @@ FAKE = '#!/bin/sh\nfor word; do printf "%s\\n" "[$word]"; done\n'
         ("jj", ["commit", "-m", "the 'message'"]),
     ],
 )
-def test_other_programs_commit_too(tmp_path: Path, name: str, words: list[str]) -> None:
+def test_other_source_control_programs_can_commit(tmp_path: Path, name: str, words: list[str]) -> None:
     program = tmp_path / "with space" / name
     program.parent.mkdir()
     program.write_text(FAKE + f'printf "%s\\n" "$@" > "{tmp_path}/words"\n')
@@ -221,7 +221,7 @@ def test_other_programs_commit_too(tmp_path: Path, name: str, words: list[str]) 
     assert (tmp_path / "words").read_text().splitlines() == words
 
 
-def test_git_is_known_by_its_path_and_may_have_options(repo: Any) -> None:
+def test_git_may_be_given_by_path_and_with_options(repo: Any) -> None:
     import shutil
 
     repo.write("new.txt")
@@ -229,7 +229,7 @@ def test_git_is_known_by_its_path_and_may_have_options(repo: Any) -> None:
     assert repo.git("log", "-1", "--format=%an") == "Somebody"
 
 
-def test_a_program_that_is_not_there_is_a_failed_task(tmp_path: Path) -> None:
+def test_a_missing_program_is_a_failed_task(tmp_path: Path) -> None:
     done = run_task("no-such-scm", "commit", "work", folder=tmp_path)
     assert (done.ok, done.detail) == (False, "cannot run no-such-scm: No such file or directory")
 
@@ -240,12 +240,12 @@ def test_a_commit_outside_a_repository_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "task"), [("", "commit"), ("git 'x", "commit"), ("git", " ")])
-def test_what_is_no_command_is_refused(tmp_path: Path, command: str, task: str) -> None:
+def test_a_command_that_cannot_be_parsed_is_refused(tmp_path: Path, command: str, task: str) -> None:
     with pytest.raises(UserError, match="scm: "):
         run_task(command, task, "work", folder=tmp_path)
 
 
-def test_escape_sequences_of_a_hook_are_not_passed_on(repo: Any) -> None:
+def test_escape_sequences_are_removed_from_a_hooks_output(repo: Any) -> None:
     repo.hook("pre-commit", r"printf '\033[31mred\033[0m\007'; exit 1")
     repo.write("new.txt")
     assert run_task("git", "commit", "work", folder=repo.path).detail == "red"

@@ -48,7 +48,7 @@ def wait_until_gone(*paths: Path) -> None:
         time.sleep(0.01)
 
 
-def test_a_copy_is_gone_with_everything_that_was_done_in_it(repo: Any) -> None:
+def test_a_copy_is_removed_with_all_changes_in_it(repo: Any) -> None:
     before, files = repo.state(), repo.files()
     with (
         Keeper.start() as keeper,
@@ -63,7 +63,7 @@ def test_a_copy_is_gone_with_everything_that_was_done_in_it(repo: Any) -> None:
     assert (repo.state(), repo.files()) == (before, files)
 
 
-def test_a_copy_is_gone_after_an_error(repo: Any) -> None:
+def test_a_copy_is_removed_after_an_error(repo: Any) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
         Keeper.start() as keeper,
@@ -84,7 +84,7 @@ def test_the_keeper_removes_the_copy_of_a_killed_ralph(repo: Any) -> None:
     assert not copies(repo)
 
 
-def test_the_next_copy_removes_one_whose_keeper_was_killed_too(repo: Any) -> None:
+def test_the_next_copy_removes_one_whose_keeper_was_killed(repo: Any) -> None:
     process, path, keeper_pid = hold(repo)
     living, other, _ = hold(repo)
     os.kill(keeper_pid, signal.SIGKILL)

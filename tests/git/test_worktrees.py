@@ -49,7 +49,7 @@ def test_a_worktree_is_a_copy_of_the_last_commit_outside_the_users_tree(repo: An
     assert worktree_of(repo.found(), RUN) == worktree
 
 
-def test_what_is_not_carried_over_is_said(repo: Any) -> None:
+def test_uncommitted_changes_that_stay_behind_are_reported(repo: Any) -> None:
     repo.write("a.txt", "not committed\n")
     repo.write("new.txt")
     repo.write(".ralph/runs/1/x")
@@ -65,13 +65,13 @@ def test_a_subfolder_stays_the_workspace(repo: Any) -> None:
     assert os.listdir(worktree.workspace) == ["b.txt"]
 
 
-def test_a_subfolder_that_was_never_committed_is_made(repo: Any) -> None:
+def test_a_subfolder_without_commits_is_created_in_the_worktree(repo: Any) -> None:
     (repo.path / "new/one").mkdir(parents=True)
     worktree, _ = made(repo, "new/one")
     assert os.listdir(worktree.workspace) == []
 
 
-def test_a_merge_of_the_branch_brings_the_work(repo: Any) -> None:
+def test_merging_the_branch_merges_the_work(repo: Any) -> None:
     worktree, there = made(repo)
     there.write("a.txt", "done\n")
     there.write("new.txt", "new\n")
@@ -86,7 +86,7 @@ def test_a_merge_of_the_branch_brings_the_work(repo: Any) -> None:
 
 
 @pytest.mark.parametrize("moment", [1, 4_000_000_000], ids=["long ago", "dated ahead"])
-def test_locks_that_a_killed_git_has_left_do_not_keep_the_work_from_being_committed(repo: Any, moment: int) -> None:
+def test_stale_locks_do_not_prevent_a_commit(repo: Any, moment: int) -> None:
     worktree, there = made(repo)
     there.write("new.txt")
     own = Path(there.git("rev-parse", "--absolute-git-dir"))
@@ -111,19 +111,19 @@ def half_made(repo: Any, request: pytest.FixtureRequest) -> Worktree:
     return worktree
 
 
-def test_what_a_killed_git_has_half_made_is_made_anew(repo: Any, half_made: Worktree) -> None:
+def test_a_half_made_worktree_is_made_again(repo: Any, half_made: Worktree) -> None:
     assert check_out(half_made, repo.git("rev-parse", "HEAD"))
     assert repo.git("worktree", "list").count("\n") == 1
 
 
-def test_what_a_killed_git_has_half_made_for_a_run_is_in_nobodys_way(repo: Any, half_made: Worktree) -> None:
+def test_the_half_made_worktree_of_a_killed_run_is_removed(repo: Any, half_made: Worktree) -> None:
     repo.write(f".ralph/runs/{RUN}/journal.ndjson", "")
     remove_unstarted(repo.found(), repo.path / ".ralph/runs")
     assert repo.git("worktree", "list").count("\n") == 0
     assert half_made.branch not in repo.git("branch")
 
 
-def test_half_of_an_items_worktree_is_not_taken_for_work(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_half_made_worktree_of_a_task_does_not_count_as_work(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     worktree, _ = made(repo)
 
     def killed(*_: object, **__: object) -> None:
@@ -139,7 +139,7 @@ def test_half_of_an_items_worktree_is_not_taken_for_work(repo: Any, monkeypatch:
     assert repo.git("worktree", "list").count("\n") == 0
 
 
-def test_the_work_is_committed_though_the_agent_leads_git_elsewhere(repo: Any, tmp_path: Path) -> None:
+def test_the_work_is_committed_even_if_the_agent_redirects_git(repo: Any, tmp_path: Path) -> None:
     worktree, there = made(repo)
     there.write("new.txt")
     there.git("config", "extensions.worktreeConfig", "true")
@@ -152,7 +152,7 @@ def test_the_work_is_committed_though_the_agent_leads_git_elsewhere(repo: Any, t
 @pytest.mark.parametrize(
     "message", ["-m dash", "# looks like a comment", 'quo"ted $(x) `y`', "é\n\n- list", "", "x" * 10_000]
 )
-def test_any_message_is_committed_as_it_is(repo: Any, message: str) -> None:
+def test_any_message_is_committed_verbatim(repo: Any, message: str) -> None:
     repo.config("commit.cleanup", "strip")
     worktree, there = made(repo)
     there.write("new.txt")
@@ -160,7 +160,7 @@ def test_any_message_is_committed_as_it_is(repo: Any, message: str) -> None:
     assert there.git("log", "-1", "--format=%B") == message
 
 
-def test_hooks_and_signatures_do_not_stop_the_harness(repo: Any, tmp_path: Path) -> None:
+def test_commits_in_a_worktree_skip_hooks_and_signatures(repo: Any, tmp_path: Path) -> None:
     repo.config("commit.gpgSign", "true")
     repo.config("gpg.program", "false")
     for hook in (
@@ -188,7 +188,7 @@ def remove_after_merge(repo: Any, worktree: Worktree) -> None:
 
 
 @pytest.mark.parametrize("only", [False, True])
-def test_without_a_name_ralph_signs(repo: Any, tmp_path: Path, only: bool) -> None:
+def test_without_a_user_name_ralph_is_the_author(repo: Any, tmp_path: Path, only: bool) -> None:
     (tmp_path / "home/.gitconfig").write_text(f"[user]\n\tuseConfigOnly = {str(only).lower()}\n")
     worktree, there = made(repo)
     there.write("new.txt")
@@ -219,7 +219,7 @@ def test_a_branch_that_was_deleted_is_made_again(repo: Any) -> None:
     assert commit_all(worktree, "work") == there.git("rev-parse", worktree.branch)
 
 
-def test_a_commit_that_was_ended_is_not_tried_again(repo: Any) -> None:
+def test_a_commit_that_was_stopped_is_not_retried(repo: Any) -> None:
     """What hung once would hang again, and a person who pressed Ctrl-C twice would wait for it twice."""
     worktree, there = made(repo)
     there.write("new.txt")
@@ -234,7 +234,7 @@ def test_a_commit_that_was_ended_is_not_tried_again(repo: Any) -> None:
     assert asked == ["add"]
 
 
-def test_branches_that_went_apart_are_an_error(repo: Any) -> None:
+def test_diverged_branches_are_an_error(repo: Any) -> None:
     worktree, there = made(repo)
     there.write("one.txt")
     there.commit("on the branch")
@@ -244,7 +244,7 @@ def test_branches_that_went_apart_are_an_error(repo: Any) -> None:
         commit_all(worktree, "work")
 
 
-def test_a_repository_inside_the_worktree_does_not_stop_the_commit(repo: Any) -> None:
+def test_a_nested_repository_does_not_prevent_the_commit(repo: Any) -> None:
     worktree, there = made(repo)
     (there.path / "nested").mkdir()
     there.git("-C", "nested", "init", "-q")
@@ -308,7 +308,7 @@ def _broken_commit(repo: Any) -> None:
         (_broken_commit, "cannot make a worktree: "),
     ],
 )
-def test_what_cannot_be_made_is_refused_and_leaves_nothing(repo: Any, arrange: Any, message: str) -> None:
+def test_a_worktree_that_cannot_be_made_leaves_nothing_behind(repo: Any, arrange: Any, message: str) -> None:
     arrange(repo)
     before, branches = repo.files(), repo.git("branch", "--list")
     with pytest.raises(UserError, match=message):
@@ -326,14 +326,14 @@ def test_a_worktree_inside_the_users_tree_is_refused(repo: Any, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("value", ["", "relative/path"])
-def test_without_a_usable_state_folder_the_usual_one_is_taken(
+def test_an_unusable_xdg_state_home_is_ignored(
     repo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", value)
     assert worktree_of(repo.found(), RUN).path.startswith(str(tmp_path / "home/.local/state/ralph/worktrees/"))
 
 
-def test_a_worktree_in_which_nothing_happened_is_removed(repo: Any) -> None:
+def test_a_worktree_without_work_is_removed(repo: Any) -> None:
     worktree, there = made(repo)
     there.write("build.ignored", "built")
     there.write(".ralph/runs/1/x")
@@ -382,9 +382,7 @@ def _own_repository(there: Any) -> None:
 
 
 @pytest.mark.parametrize("work", [_uncommitted, _staged, _new_file, _committed, _on_no_branch])
-def test_what_somebody_did_in_the_worktree_of_a_run_that_never_began_stays(
-    repo: Any, tmp_path: Path, work: Any
-) -> None:
+def test_work_in_the_worktree_of_a_run_that_never_began_is_kept(repo: Any, tmp_path: Path, work: Any) -> None:
     _, there = made(repo)
     (tmp_path / "runs" / RUN).mkdir(parents=True)
     (tmp_path / "runs" / RUN / "journal.ndjson").touch()
@@ -394,14 +392,14 @@ def test_what_somebody_did_in_the_worktree_of_a_run_that_never_began_stays(
     assert there.files() == before
 
 
-def test_the_worktree_of_another_workspace_stays(repo: Any, tmp_path: Path) -> None:
+def test_the_worktree_of_another_workspace_is_kept(repo: Any, tmp_path: Path) -> None:
     worktree, _ = made(repo)
     remove_unstarted(repo.found(), tmp_path / "runs")
     assert Path(worktree.path).exists()
 
 
 @pytest.mark.parametrize("work", [_uncommitted, _staged, _new_file, _committed, _on_no_branch, _own_repository])
-def test_work_that_is_nowhere_else_is_never_removed(repo: Any, work: Any) -> None:
+def test_a_worktree_with_work_that_is_nowhere_else_is_never_removed(repo: Any, work: Any) -> None:
     worktree, there = made(repo)
     work(there)
     before = there.files()
@@ -411,7 +409,7 @@ def test_work_that_is_nowhere_else_is_never_removed(repo: Any, work: Any) -> Non
     assert repo.git("rev-parse", worktree.branch)
 
 
-def test_a_worktree_whose_folder_is_gone_is_forgotten_with_its_branch(repo: Any) -> None:
+def test_a_worktree_whose_folder_is_gone_is_removed_with_its_branch(repo: Any) -> None:
     worktree, _ = made(repo)
     assert subprocess.run(("rm", "-r", worktree.path), check=True)
     remove(worktree)

@@ -33,7 +33,7 @@ def stop_command(settings):
 
 
 @pytest.mark.parametrize("host", PLACES)
-def test_hooks_come_and_go_without_a_trace(host, ralph, workspace):
+def test_uninstall_removes_everything_that_install_added(host, ralph, workspace):
     assert ralph("hook", "install", host).code == 0
     settings = json.loads((workspace / PLACES[host][0]).read_text())
     assert set(settings["hooks"]) == EVENTS[host]
@@ -62,7 +62,7 @@ def test_hooks_can_be_installed_for_the_user(host, ralph, workspace, environment
         ("copilot", "COPILOT_HOME", "hooks/ralph.json"),
     ],
 )
-def test_a_home_that_was_moved_is_found(host, variable, below, ralph, tmp_path):
+def test_a_settings_folder_set_by_a_variable_is_used(host, variable, below, ralph, tmp_path):
     moved = tmp_path / "moved"
     assert ralph("hook", "install", host, "--user", **{variable: str(moved)}).code == 0
     assert (moved / below).exists()
@@ -74,7 +74,7 @@ ODD = (
 )
 
 
-def test_settings_are_merged_and_only_our_entries_are_removed(ralph, workspace):
+def test_install_merges_into_settings_and_uninstall_removes_only_its_entries(ralph, workspace):
     path = workspace / ".claude/settings.local.json"
     path.parent.mkdir()
     path.write_bytes(ODD)
@@ -93,7 +93,7 @@ def test_settings_are_merged_and_only_our_entries_are_removed(ralph, workspace):
     assert path.stat().st_mode & 0o777 == 0o664
 
 
-def test_installing_twice_is_installing_once(ralph, workspace):
+def test_installing_twice_equals_installing_once(ralph, workspace):
     path = workspace / ".claude/settings.local.json"
     path.parent.mkdir()
     path.write_bytes(ODD)
@@ -106,7 +106,7 @@ def test_installing_twice_is_installing_once(ralph, workspace):
     assert "no hooks" in ralph("hook", "uninstall", "claude").out
 
 
-def test_what_was_edited_since_is_kept(ralph, workspace):
+def test_edits_after_the_installation_are_kept(ralph, workspace):
     path = workspace / ".claude/settings.local.json"
     path.parent.mkdir()
     path.write_bytes(ODD)
@@ -123,7 +123,7 @@ def test_what_was_edited_since_is_kept(ralph, workspace):
     assert set(rest) == {"model", "permissions", "naïve", "hooks"}
 
 
-def test_a_hook_in_the_same_entry_as_ours_is_kept(ralph, workspace):
+def test_another_hook_in_the_same_entry_is_kept(ralph, workspace):
     ralph("hook", "install", "claude")
     path = workspace / ".claude/settings.local.json"
     settings = json.loads(path.read_text())
@@ -133,7 +133,7 @@ def test_a_hook_in_the_same_entry_as_ours_is_kept(ralph, workspace):
     assert json.loads(path.read_text()) == {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "another"}]}]}}
 
 
-def test_an_own_cap_on_refusals_is_respected(ralph, workspace):
+def test_the_users_own_limit_on_refusals_is_kept(ralph, workspace):
     path = workspace / ".claude/settings.local.json"
     path.parent.mkdir()
     path.write_text('{"env": {"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "20", "A": "b"}}')
@@ -141,7 +141,7 @@ def test_an_own_cap_on_refusals_is_respected(ralph, workspace):
     assert json.loads(path.read_text())["env"] == {"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "20", "A": "b"}
 
 
-def test_the_hosts_own_cap_on_refusals_is_lifted(ralph, workspace):
+def test_the_hosts_default_limit_on_refusals_is_raised(ralph, workspace):
     ralph("hook", "install", "claude")
     ralph("hook", "install", "qwen")
     claude, qwen = (json.loads((workspace / PLACES[host][0]).read_text())["env"] for host in ("claude", "qwen"))
@@ -173,7 +173,7 @@ def test_a_link_stays_a_link(ralph, workspace, tmp_path):
     assert (workspace / ".claude/settings.local.json").is_symlink()
 
 
-def test_hooks_are_the_users_own_unless_shared(ralph, workspace):
+def test_hooks_go_into_the_local_settings_unless_shared(ralph, workspace):
     shared, own = workspace / ".claude/settings.json", workspace / ".claude/settings.local.json"
     assert ralph("hook", "install", "claude").code == 0
     assert own.exists()
@@ -191,7 +191,7 @@ def test_hooks_are_the_users_own_unless_shared(ralph, workspace):
 
 
 @pytest.mark.parametrize(("first", "second"), [("--user", "--project"), ("--project", "--user")])
-def test_hooks_are_not_installed_twice_over(ralph, workspace, first, second):
+def test_hooks_are_not_installed_in_two_scopes(ralph, workspace, first, second):
     assert ralph("hook", "install", "codex", first).code == 0
     result = ralph("hook", "install", "codex", second)
     assert result.code == 2
@@ -237,7 +237,7 @@ def test_the_settings_closest_to_the_project_decide_whether_hooks_are_off(ralph,
 
 
 @pytest.mark.parametrize("agent", ["opencode", "pi", "cline", "amp"])
-def test_an_agent_that_cannot_be_kept_is_refused_with_the_reason_and_the_alternative(ralph, workspace, agent):
+def test_an_agent_without_a_working_stop_hook_is_refused_with_an_alternative(ralph, workspace, agent):
     result = ralph("hook", "install", agent)
     assert result.code == 2
     assert f"{agent} cannot be kept from stopping" in result.err
@@ -270,14 +270,14 @@ def hook_line(ralph, workspace, environment):
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
-def test_the_installed_line_answers(hook_line, session, shell):
+def test_the_installed_command_answers_the_host(hook_line, session, shell):
     session.start()
     run = hook_line({"session_id": session.name, "last_assistant_message": "hm"}, shell=shell)
     assert (run.returncode, run.stderr) == (0, "")
     assert json.loads(run.stdout)["decision"] == "block"
 
 
-def test_the_installed_line_asks_the_whole_engine_too(hook_line, session):
+def test_the_installed_command_judges_a_promise(hook_line, session):
     session.start("--check", "echo red; false")
     session.works()
     event = {"session_id": session.name, "last_assistant_message": "<promise>DONE</promise>"}
@@ -286,7 +286,7 @@ def test_the_installed_line_asks_the_whole_engine_too(hook_line, session):
     assert "red" in json.loads(run.stdout)["reason"]
 
 
-def test_the_installed_line_finds_a_loop_from_a_folder_below(hook_line, session, workspace):
+def test_the_installed_command_finds_a_loop_from_a_subfolder(hook_line, session, workspace):
     session.start()
     deep = workspace / "a b" / "c"
     deep.mkdir(parents=True)
@@ -294,13 +294,13 @@ def test_the_installed_line_finds_a_loop_from_a_folder_below(hook_line, session,
     assert json.loads(run.stdout)["decision"] == "block"
 
 
-def test_the_installed_line_finds_the_project_wherever_the_agent_is(hook_line, session, workspace):
+def test_the_installed_command_finds_the_project_by_its_variable(hook_line, session, workspace):
     session.start()
     run = hook_line({"session_id": session.name}, cwd="/", CLAUDE_PROJECT_DIR=str(workspace))
     assert json.loads(run.stdout)["decision"] == "block"
 
 
-def test_on_another_machine_the_installed_line_asks_the_ralph_that_is_there(hook_line, session, environment):
+def test_the_installed_command_uses_the_ralph_on_the_path_of_another_machine(hook_line, session, environment):
     session.start()
     ralph = Path(environment["HOME"], "bin", "ralph")
     ralph.write_text(f'#!/bin/sh\nexec {sys.executable} -m ralph "$@"\n')
@@ -310,14 +310,14 @@ def test_on_another_machine_the_installed_line_asks_the_ralph_that_is_there(hook
     assert json.loads(run.stdout)["decision"] == "block"
 
 
-def test_where_there_is_no_ralph_at_all_the_installed_line_is_silent(hook_line, session):
+def test_the_installed_command_is_silent_without_any_ralph(hook_line, session):
     session.start()
     run = hook_line({"session_id": session.name}, python="/nowhere/python")
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("cwd", ["/", "workspace"])
-def test_without_a_loop_the_installed_line_does_not_even_start_python(hook_line, workspace, cwd):
+def test_without_a_loop_the_installed_command_does_not_start_python(hook_line, workspace, cwd):
     (workspace / ".ralph/hook").mkdir(parents=True)
     place = workspace if cwd == "workspace" else cwd
     run = hook_line({"session_id": "s"}, cwd=place, python="/nowhere/python")

@@ -21,7 +21,7 @@ def settings(workspace):
     return write
 
 
-def test_a_red_check_blocks_the_stop_and_its_output_is_the_reason(session, settings, workspace, log):
+def test_a_red_check_blocks_the_stop_with_its_output_as_the_reason(session, settings, workspace, log):
     settings(guardrails=[{"command": "echo the-output; test -e made.txt", "hint": "make it"}])
     session.start()
     session.works()
@@ -48,7 +48,7 @@ def test_a_check_can_be_given_with_the_loop(session, workspace):
     assert not session.stops(DONE).is_block
 
 
-def test_the_checks_are_those_of_the_start_whatever_the_agent_writes(session, settings):
+def test_the_agent_cannot_change_the_checks_of_a_loop(session, settings):
     settings(guardrails=[{"command": "false"}])
     session.start()
     session.works()
@@ -56,7 +56,7 @@ def test_the_checks_are_those_of_the_start_whatever_the_agent_writes(session, se
     assert session.stops(DONE).is_block
 
 
-def test_a_slow_check_is_ended_and_reported_as_slow(session, settings):
+def test_a_check_that_takes_too_long_is_ended_and_reported(session, settings):
     settings(guardrails=[{"command": "sleep 3456"}], checkTimeout=0.1)
     session.start()
     session.works()
@@ -78,7 +78,7 @@ def test_a_protected_file_is_restored_and_the_promise_refused(session, settings,
     assert not session.stops(DONE).is_block
 
 
-def test_open_tasks_refuse_the_promise(session, settings, workspace):
+def test_a_promise_is_refused_while_tasks_are_open(session, settings, workspace):
     (workspace / "TODO.md").write_text("- [x] one\n- [ ] two\n")
     settings(tasks="TODO.md")
     session.start()
@@ -91,7 +91,7 @@ def test_open_tasks_refuse_the_promise(session, settings, workspace):
 @pytest.mark.parametrize(
     ("left", "told"), [(None, "fix it: cannot read the tasks file"), ("- [x] other\n", "one (it was taken off")]
 )
-def test_a_task_that_is_taken_off_the_list_is_not_done(session, settings, workspace, left, told):
+def test_a_removed_task_does_not_count_as_done(session, settings, workspace, left, told):
     (workspace / "TODO.md").write_text("- [ ] one\n")
     settings(tasks="TODO.md")
     session.start()
@@ -114,7 +114,7 @@ def test_a_loop_keeps_its_checks_if_the_agent_edits_or_removes_the_copy_of_its_o
     assert "false" in session.stops(DONE).reason
 
 
-def test_a_loop_whose_order_is_gone_ends_but_not_as_a_success(session, settings, environment):
+def test_a_loop_whose_request_is_gone_ends_as_a_failure(session, settings, environment):
     settings(guardrails=[{"command": "false"}])
     session.start()
     session.works()
@@ -128,7 +128,7 @@ def test_a_loop_whose_order_is_gone_ends_but_not_as_a_success(session, settings,
     assert session.journal[-1]["data"]["outcome"] == "fatal"
 
 
-def test_a_sandbox_that_cannot_be_had_is_refused_and_not_forgotten(session, settings, workspace):
+def test_a_loop_is_refused_if_the_settings_ask_for_a_sandbox(session, settings, workspace):
     settings(sandbox={"enabled": True})
     result = session.try_start()
     assert result.code == 2
@@ -166,7 +166,7 @@ def test_tokens_are_counted_from_the_transcript(session, settings):
     assert session.status() == "BUDGET_EXHAUSTED"
 
 
-def test_a_promise_beats_a_budget_that_is_spent(session, settings):
+def test_a_promise_counts_even_if_the_budget_is_spent(session, settings):
     settings(maxTokens=1)
     session.start()
     session.works()
@@ -174,7 +174,7 @@ def test_a_promise_beats_a_budget_that_is_spent(session, settings):
     assert "PROMISE_ACCEPTED" in session.stops(DONE).message
 
 
-def test_the_time_of_a_loop_runs_out(session, settings, workspace):
+def test_a_loop_ends_at_its_time_limit(session, settings, workspace):
     settings(maxTime=60)
     session.start()
     assert session.stops("hm").is_block
@@ -185,7 +185,7 @@ def test_the_time_of_a_loop_runs_out(session, settings, workspace):
     assert session.status() == "TIME_IS_OVER"
 
 
-def test_a_promise_backed_by_a_changed_workspace_counts_where_tools_are_not_told(session, repository):
+def test_without_known_tool_calls_a_changed_workspace_counts_as_work(session, repository):
     session.start()
     nowhere = {"transcript_path": "/nowhere.jsonl"}
     assert "no tool calls/work" in session.stops(DONE, **nowhere).reason
@@ -193,7 +193,7 @@ def test_a_promise_backed_by_a_changed_workspace_counts_where_tools_are_not_told
     assert not session.stops(DONE, **nowhere).is_block
 
 
-def test_the_cap_holds_with_checks_and_even_without_a_journal(session, settings, workspace):
+def test_the_iteration_limit_applies_even_if_the_journal_is_removed(session, settings, workspace):
     settings(guardrails=[{"command": "false"}])
     session.start("--max-iterations", "2")
     session.works()
@@ -212,7 +212,7 @@ def test_limits_in_the_settings_file_apply(session, settings):
     assert "MAX_ITERATIONS_REACHED" in session.stops("hm").message
 
 
-def test_another_claim_in_the_settings_does_not_stand_for_the_promise(session, settings):
+def test_another_claim_in_the_settings_does_not_replace_the_promise(session, settings):
     settings(preset="guardrails", until=["word:STOP"])
     session.start()
     session.works()
@@ -220,7 +220,7 @@ def test_another_claim_in_the_settings_does_not_stand_for_the_promise(session, s
     assert not session.stops(DONE).is_block
 
 
-def test_what_a_run_has_left_of_its_progress_is_none_of_the_hooks_business(session, settings, workspace):
+def test_the_progress_file_of_a_run_is_not_used_by_a_loop(session, settings, workspace):
     settings(guardrails=[{"command": "test -e made.txt"}])
     progress = workspace / ".ralph/progress.md"
     progress.write_text("## Iteration 1\n")
@@ -232,7 +232,7 @@ def test_what_a_run_has_left_of_its_progress_is_none_of_the_hooks_business(sessi
     assert progress.read_text() == "## Iteration 1\n"
 
 
-def test_an_agent_that_may_ask_is_let_go_until_it_has_its_answer(session, settings, workspace, log):
+def test_an_agent_that_may_ask_can_stop_until_its_question_is_answered(session, settings, workspace, log):
     settings(onQuestion="wait")
     assert ".ralph/QUESTION.md" in session.start("--max-iterations", "5").out
     assert ".ralph/QUESTION.md" in session.stops("hm").reason
@@ -248,7 +248,7 @@ def test_an_agent_that_may_ask_is_let_go_until_it_has_its_answer(session, settin
     assert "PROMISE_ACCEPTED" in session.stops(DONE).message
 
 
-def test_an_agent_that_may_not_ask_is_kept_but_its_question_is_told(session, workspace):
+def test_an_agent_that_may_not_ask_must_continue_and_its_question_is_reported(session, workspace):
     session.start()
     (workspace / ".ralph/QUESTION.md").write_text("Which of the two?")
     assert session.stops("I have asked.").is_block
@@ -274,7 +274,7 @@ def test_the_users_own_rules_apply(session, settings, environment, tmp_path):
     assert session.status() == "FAILED"
 
 
-def test_settings_with_a_mistake_start_nothing(session, settings, workspace):
+def test_invalid_settings_start_no_loop(session, settings, workspace):
     settings(maximumIteration=1)
     result = session.try_start()
     assert result.code == 2
@@ -290,7 +290,7 @@ def test_a_check_with_a_key_in_it_is_refused(session, settings, workspace):
     assert not list(workspace.glob(".ralph/hook/*.json"))
 
 
-def test_no_check_outlives_a_hook_that_is_told_to_end(session, settings, environment, workspace):
+def test_no_check_outlives_a_hook_that_is_terminated(session, settings, environment, workspace):
     up = workspace.parent / "up"
     os.mkfifo(up)
     settings(guardrails=[{"command": f"echo $$ > {up}; exec sleep 3457"}], grace=0)

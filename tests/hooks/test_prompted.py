@@ -29,7 +29,7 @@ def type_in(environment, workspace):
     return call
 
 
-def test_a_loop_starts_and_the_agent_reads_the_contract(type_in, sessions):
+def test_a_prompt_starts_a_loop_and_the_agent_reads_its_instructions(type_in, sessions):
     task = "fix $(touch oops) `id` 'q' & {{x}}\nsecond line"
     said = type_in(f'/ralph-loop "{task}" --max-iterations 2 --completion-promise "ALL DONE"')
     context = said["hookSpecificOutput"]["additionalContext"]
@@ -40,17 +40,17 @@ def test_a_loop_starts_and_the_agent_reads_the_contract(type_in, sessions):
     assert "1 of 2" in answer.message
 
 
-def test_nothing_of_a_task_is_run(type_in, workspace):
+def test_no_part_of_a_task_is_run_by_a_shell(type_in, workspace):
     type_in('/ralph-loop "$(touch oops) `touch oops`; touch oops"')
     assert not (workspace / "oops").exists()
 
 
-def test_the_ultrawork_loop_says_so_every_time(type_in, sessions):
+def test_every_prompt_of_the_ultrawork_loop_starts_with_ultrawork(type_in, sessions):
     type_in('/ulw-loop "x"')
     assert sessions("s1").stops("hm").reason.startswith("ultrawork\n\n")
 
 
-def test_a_cancelled_loop_is_over_and_the_agent_is_not_bothered(type_in, sessions):
+def test_cancelling_by_prompt_ends_the_loop_and_the_agent_gets_no_prompt(type_in, sessions):
     type_in('/ralph-loop "x"')
     said = type_in("/cancel-ralph")
     assert said["decision"] == "block"
@@ -59,7 +59,7 @@ def test_a_cancelled_loop_is_over_and_the_agent_is_not_bothered(type_in, session
     assert "no loop is active" in type_in("/cancel-ralph")["reason"]
 
 
-def test_a_loop_while_one_is_active_needs_force(type_in, sessions):
+def test_a_second_loop_by_prompt_needs_force(type_in, sessions):
     type_in('/ralph-loop "the first"')
     said = type_in('/ralph-loop "the second"')
     assert said["decision"] == "block"
@@ -69,7 +69,7 @@ def test_a_loop_while_one_is_active_needs_force(type_in, sessions):
 
 
 @pytest.mark.parametrize("prompt", ["/ralph-loop", '/ralph-loop ""', '/ralph-loop "x" --max-iteration 3'])
-def test_a_command_that_makes_no_sense_does_not_reach_the_agent(type_in, workspace, prompt):
+def test_an_invalid_command_does_not_reach_the_agent(type_in, workspace, prompt):
     said = type_in(prompt)
     assert said["decision"] == "block"
     assert said["reason"].startswith("ralph: ")
@@ -77,23 +77,23 @@ def test_a_command_that_makes_no_sense_does_not_reach_the_agent(type_in, workspa
 
 
 @pytest.mark.parametrize("prompt", ["hello", "what does /ralph-loop do?", "the word ralph-loop in a sentence", 7, None])
-def test_every_other_prompt_passes_in_silence(type_in, workspace, prompt):
+def test_any_other_prompt_reaches_the_agent_unchanged(type_in, workspace, prompt):
     assert type_in(prompt) == {}
     assert list(workspace.iterdir()) == []
 
 
-def test_a_host_that_names_no_event_gets_its_context_unwrapped(type_in):
+def test_a_host_without_event_names_gets_the_context_at_the_top_level(type_in):
     said = type_in('/ralph-loop "x"', "copilot", hook_event_name=None, session_id=None, sessionId="s1")
     assert "<promise>DONE</promise>" in said["additionalContext"]
 
 
-def test_what_was_typed_counts_where_a_host_expands_it(type_in, sessions):
+def test_the_typed_prompt_counts_if_the_host_sends_an_expanded_one(type_in, sessions):
     expanded = "The text of the command's file\n\n/ralph-loop ..."
     type_in(expanded, "qwen", submitted_prompt='/ralph-loop "as typed" --max-iterations 4\n\n')
     assert "as typed" in sessions("s1").stops("hm").reason
 
 
-def test_a_loop_belongs_to_the_project_and_not_to_the_folder_the_agent_is_in(type_in, workspace, environment):
+def test_a_loop_belongs_to_the_project_and_not_to_the_agents_current_folder(type_in, workspace, environment):
     deep = workspace / "deep"
     deep.mkdir()
     environment["CLAUDE_PROJECT_DIR"] = str(workspace)

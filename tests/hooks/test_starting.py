@@ -11,7 +11,7 @@ from ralph.hooks.starting import OPTIONS, command_in
 from ralph.run.prompt_line import parse_prompt_line
 
 
-def test_the_contract_is_what_the_agent_gets(session):
+def test_start_prints_the_agents_instructions(session):
     result = session.start("--completion-promise", "ALL DONE", task="fix\nthe 'tests'")
     assert result.out.startswith("fix\nthe 'tests'\n\n")
     assert "<promise>ALL DONE</promise>" in result.out
@@ -50,7 +50,7 @@ def test_a_loop_may_follow_one_that_has_ended(session):
         (("two",), "words", "too many words"),
     ],
 )
-def test_what_makes_no_sense_starts_nothing(session, workspace, words, task, complaint):
+def test_invalid_arguments_start_no_loop(session, workspace, words, task, complaint):
     result = session.try_start(*words, task=task)
     assert result.code == 2
     assert complaint in result.err
@@ -58,13 +58,13 @@ def test_what_makes_no_sense_starts_nothing(session, workspace, words, task, com
     assert not list(workspace.glob(".ralph/hook/*.json"))
 
 
-def test_without_a_session_nothing_starts(ralph, workspace):
+def test_without_a_session_no_loop_starts(ralph, workspace):
     result = ralph("hook", "start", "a task")
     assert result.code == 2
     assert "--session ID" in result.err
 
 
-def test_the_session_around_us_is_meant_where_none_is_named(ralph, workspace):
+def test_the_default_session_is_that_of_the_calling_agent(ralph, workspace):
     assert ralph("hook", "start", "a task", CLAUDE_CODE_SESSION_ID="around").code == 0
     assert ralph("hook", "status").out.startswith("around  ACTIVE  0 of 100 continuations  a task")
     assert ralph("hook", "cancel", CLAUDE_CODE_SESSION_ID="around").out == "around  CANCELLED\n"
@@ -80,7 +80,7 @@ def test_the_session_around_us_is_meant_where_none_is_named(ralph, workspace):
         ("copilot", ".copilot/session-state/{}/events.jsonl"),
     ],
 )
-def test_work_before_the_loop_is_known_from_the_agents_own_transcript(ralph, environment, session, agent, place):
+def test_tool_calls_before_the_loop_do_not_count(ralph, environment, session, agent, place):
     session.works(3)
     own = Path(environment["HOME"], place.format(session.name))
     own.parent.mkdir(parents=True)
@@ -91,7 +91,7 @@ def test_work_before_the_loop_is_known_from_the_agents_own_transcript(ralph, env
     assert not session.stops("<promise>DONE</promise>").is_block
 
 
-def test_a_cancelled_loop_lets_the_agent_go(session, ralph, log):
+def test_an_agent_whose_loop_was_cancelled_can_stop(session, ralph, log):
     session.start()
     assert session.stops("hm").is_block
     assert ralph("hook", "cancel", "--session", session.name).out == f"{session.name}  CANCELLED\n"
@@ -102,12 +102,12 @@ def test_a_cancelled_loop_lets_the_agent_go(session, ralph, log):
     assert (finished["outcome"], finished["iterations"], finished["exit_code"]) == ("interrupted", 1, 130)
 
 
-def test_the_only_loop_is_meant_where_none_is_named(session, ralph):
+def test_cancel_without_a_session_ends_the_only_loop(session, ralph):
     session.start()
     assert ralph("hook", "cancel").code == 0
 
 
-def test_of_several_loops_one_must_be_named(session, sessions, ralph):
+def test_cancel_must_name_one_of_several_loops(session, sessions, ralph):
     session.start()
     sessions("two").start()
     result = ralph("hook", "cancel")
@@ -136,19 +136,19 @@ def test_status_lists_active_and_ended_loops(session, sessions, ralph):
     ]
 
 
-def test_no_loop_is_no_error(ralph, workspace):
+def test_status_without_a_loop_is_not_an_error(ralph, workspace):
     result = ralph("hook", "status")
     assert (result.code, result.out) == (0, "")
     assert list(workspace.iterdir()) == []
 
 
-def test_the_answer_to_a_host_wants_a_host(ralph, workspace):
+def test_wrong_usage_of_a_hook_command_is_refused(ralph, workspace):
     result = ralph("hook", "stop", "--nonsense")
     assert result.code == 2
     assert "usage: ralph hook stop" in result.err
 
 
-def test_what_a_loop_keeps_is_for_the_person_alone(session, workspace):
+def test_only_the_user_can_read_the_files_of_a_loop(session, workspace):
     session.start()
     session.stops("hm")
     assert (workspace / ".ralph/hook").stat().st_mode & 0o077 == 0
@@ -160,7 +160,7 @@ def test_the_commands_explain_themselves(ralph, workspace):
         assert ralph("hook", name, "--help").code == 0
 
 
-def test_the_help_states_the_defaults_that_hold_here(ralph, session, workspace):
+def test_the_help_states_the_defaults_of_loops_in_a_session(ralph, session, workspace):
     said = " ".join(ralph("hook", "start", "--help").out.split())
     session.start()
     [order] = workspace.glob(".ralph/hook/runs/*/run.json")
@@ -186,7 +186,7 @@ def test_ralph_ps_lists_the_folders_of_active_loops(ralph, workspace, session, t
     assert ralph("ps").out == ""
 
 
-def test_ended_loops_are_forgotten_when_another_starts(ralph, environment, session):
+def test_ended_loops_are_removed_from_the_list_when_another_starts(ralph, environment, session):
     session.start()
     ralph("hook", "cancel", "--all")
     session.start()
@@ -224,7 +224,7 @@ TASKS = [
 
 
 @pytest.mark.parametrize(("text", "task", "values"), TASKS)
-def test_the_task_is_what_stands_between_the_options(text, task, values):
+def test_the_task_is_the_text_between_the_options(text, task, values):
     assert parse_prompt_line(text, OPTIONS) == (task, values)
 
 
@@ -238,7 +238,7 @@ def test_the_task_is_what_stands_between_the_options(text, task, values):
         '"x" --nonsense',
     ],
 )
-def test_what_cannot_be_understood_is_said(text):
+def test_a_prompt_line_that_cannot_be_parsed_is_an_error(text):
     with pytest.raises(UserError):
         parse_prompt_line(text, OPTIONS)
 
@@ -257,7 +257,7 @@ def test_what_cannot_be_understood_is_said(text):
         (f'{LOOP}\n\n/ralph-loop "x"', "ralph-loop", '"x"'),
     ],
 )
-def test_a_command_is_known_by_its_beginning(prompt, name, rest):
+def test_a_command_is_recognised_at_the_start_of_a_prompt(prompt, name, rest):
     spoken = command_in(prompt)
     assert spoken is not None
     assert (spoken.name, spoken.rest) == (name, rest)
@@ -275,5 +275,5 @@ def test_a_command_is_known_by_its_beginning(prompt, name, rest):
         "",
     ],
 )
-def test_talk_about_a_command_is_none(prompt):
+def test_a_sentence_about_a_command_is_not_a_command(prompt):
     assert command_in(prompt) is None

@@ -22,7 +22,7 @@ def test_a_promise_after_work_is_accepted(session, log):
     assert "PROMISE_ACCEPTED" in log()[-1]
 
 
-def test_an_exit_without_the_promise_is_blocked_and_the_task_comes_again(session):
+def test_a_stop_without_the_promise_is_blocked_and_the_task_repeated(session):
     session.start(task="fix the $(tests) & `more`")
     answer = session.stops("I'm done")
     assert answer.is_block
@@ -31,7 +31,7 @@ def test_an_exit_without_the_promise_is_blocked_and_the_task_comes_again(session
     assert session.status() == "ACTIVE"
 
 
-def test_n_iterations_are_n_continuations(session, log):
+def test_a_limit_of_n_iterations_allows_n_continuations(session, log):
     session.start("--max-iterations", "2")
     assert [session.stops("not yet").is_block for _ in range(3)] == [True, True, False]
     assert session.status() == "MAX_ITERATIONS_REACHED"
@@ -58,7 +58,7 @@ def test_a_promise_without_work_is_rejected(session, log):
     "text",
     ["I will not output <promise>DONE</promise> yet", "Next:\n- <promise>DONE</promise>", "<promise>done</promise>"],
 )
-def test_a_promise_that_is_seen_and_not_believed_is_not_called_missing(session, log, text):
+def test_a_promise_that_does_not_count_is_not_called_missing(session, log, text):
     session.start()
     session.works()
     answer = session.stops(text)
@@ -78,7 +78,7 @@ def test_a_promise_in_an_earlier_message_of_the_turn_counts(session):
     assert "PROMISE_ACCEPTED" in session.stops("I have also removed the temporary files.").message
 
 
-def test_a_promise_before_the_last_refusal_or_the_start_of_the_loop_does_not_count(session):
+def test_a_promise_from_before_the_last_refusal_or_the_loop_does_not_count(session):
     session.says(DONE)
     session.start()
     assert session.stops("still working").is_block, "said before the loop started"
@@ -87,7 +87,7 @@ def test_a_promise_before_the_last_refusal_or_the_start_of_the_loop_does_not_cou
     assert session.stops("I am working on it.").is_block, "the promise was refused"
 
 
-def test_talk_in_an_earlier_message_is_judged_by_the_same_rules(session, log):
+def test_an_earlier_message_that_only_mentions_the_promise_does_not_count(session, log):
     session.start()
     session.works()
     session.says("I will output <promise>DONE</promise> once the tests pass.")
@@ -95,7 +95,7 @@ def test_talk_in_an_earlier_message_is_judged_by_the_same_rules(session, log):
     assert "promise rejected by wording" in log()[-1]
 
 
-def test_a_promise_of_a_sub_agent_does_not_count(session):
+def test_a_promise_by_a_sub_agent_does_not_count(session):
     session.start()
     session.works()
     said = {"role": "assistant", "content": [{"type": "text", "text": DONE}]}
@@ -110,7 +110,7 @@ def test_a_promise_on_the_last_continuation_counts(session):
     assert "PROMISE_ACCEPTED" in session.stops(DONE).message
 
 
-def test_a_rejected_promise_on_the_last_continuation_ends_the_loop_unkept(session):
+def test_a_rejected_promise_on_the_last_continuation_ends_the_loop_as_exhausted(session):
     session.start("--max-iterations", "0")
     assert "MAX_ITERATIONS_REACHED" in session.stops(DONE).message
 
@@ -129,7 +129,7 @@ def test_a_rejected_promise_on_the_last_continuation_ends_the_loop_unkept(sessio
         "",
     ],
 )
-def test_what_is_no_promise_does_not_end_the_loop(session, text):
+def test_text_that_only_resembles_the_promise_does_not_end_the_loop(session, text):
     session.start()
     session.works()
     assert session.stops(text).is_block
@@ -138,13 +138,13 @@ def test_what_is_no_promise_does_not_end_the_loop(session, text):
 @pytest.mark.parametrize(
     "text", [DONE, "Everything passes. <promise>DONE</promise>", "```\n<promise>DONE</promise>\n```"]
 )
-def test_what_is_a_promise_ends_it(session, text):
+def test_every_accepted_form_of_the_promise_ends_the_loop(session, text):
     session.start()
     session.works()
     assert not session.stops(text).is_block
 
 
-def test_a_promise_may_have_to_be_made_again(session):
+def test_with_claims_the_promise_must_be_repeated(session):
     session.start("--claims", "2")
     session.works()
     answer = session.stops(DONE)
@@ -153,7 +153,7 @@ def test_a_promise_may_have_to_be_made_again(session):
     assert "PROMISE_ACCEPTED" in session.stops(DONE).message
 
 
-def test_a_literal_reading_can_be_asked_for(session):
+def test_with_claim_anywhere_the_promise_counts_inside_a_sentence(session):
     session.start("--claim-anywhere")
     session.works()
     assert not session.stops("I will NOT say <promise>DONE</promise>").is_block
@@ -202,7 +202,7 @@ def test_a_promise_while_background_tasks_are_running_counts_once_they_have_ende
 
 
 @pytest.mark.parametrize("told", [None, [], {}, "none", 0, [ENDED]])
-def test_where_nothing_is_at_work_a_stop_is_a_stop(session, told):
+def test_without_running_background_tasks_a_stop_is_counted(session, told):
     session.start()
     assert session.stops("hm", background_tasks=told).is_block
 
@@ -253,7 +253,7 @@ def is_read_in(workspace, descriptor):
     return False
 
 
-def test_two_sessions_loop_side_by_side(session, sessions):
+def test_two_sessions_can_loop_at_the_same_time(session, sessions):
     other = sessions("another-session")
     session.start("--max-iterations", "1", task="first task")
     other.start("--completion-promise", "FERTIG", task="second task")
@@ -265,7 +265,7 @@ def test_two_sessions_loop_side_by_side(session, sessions):
     assert (session.status(), other.status()) == ("MAX_ITERATIONS_REACHED", "PROMISE_ACCEPTED")
 
 
-def test_without_a_loop_nothing_is_said_and_nothing_is_made(session, workspace):
+def test_without_a_loop_the_hook_prints_and_creates_nothing(session, workspace):
     answer = session.stops(DONE)
     assert (answer.out, answer.err) == ("", "")
     assert list(workspace.iterdir()) == []
@@ -281,7 +281,7 @@ def test_a_missing_transcript_does_not_end_the_loop(session, workspace):
     assert not session.stops(DONE, **missing).is_block, "the workspace has changed"
 
 
-def test_a_transcript_that_lags_does_not_end_the_loop(session):
+def test_a_transcript_that_is_written_late_does_not_end_the_loop(session):
     session.start()
     session.asks("the task")
     assert session.stops(None).is_block
@@ -295,7 +295,7 @@ def test_a_transcript_that_ends_in_a_tool_call_is_read(session):
     assert session.stops(None).is_block
 
 
-def test_the_last_message_of_the_transcript_is_read_where_the_host_names_none(session):
+def test_the_last_message_is_read_from_the_transcript_if_the_host_sends_none(session):
     session.start()
     session.asks("the task")
     session.works()
@@ -317,20 +317,20 @@ def test_work_that_was_done_before_the_loop_does_not_count(session):
     assert session.stops(DONE).is_block
 
 
-def test_the_prompt_that_names_the_promise_is_not_the_agents_word(session):
+def test_a_promise_in_the_prompt_does_not_count(session):
     session.start()
     session.works()
     session.asks("say <promise>DONE</promise> when done")
     assert session.stops(None).is_block
 
 
-def test_what_a_sub_agent_does_is_not_counted(session):
+def test_tool_calls_of_a_sub_agent_are_not_counted(session):
     session.start()
     session.works(3, sidechain=True)
     assert session.stops(DONE).is_block
 
 
-def test_as_much_work_as_asked_for_is_needed(session, log):
+def test_a_promise_needs_the_minimum_number_of_tool_calls(session, log):
     session.start("--min-tool-calls", "3")
     session.works(2)
     assert session.stops(DONE).is_block
@@ -349,13 +349,13 @@ def test_a_promise_without_work_may_be_accepted(session, policy, message):
     assert message in answer.message
 
 
-def test_ultrawork_stands_in_front_of_every_continuation(session):
+def test_with_ultrawork_every_continuation_starts_with_it(session):
     session.start("--ultrawork")
     assert session.stops("hm").reason.startswith("ultrawork\n\n")
     assert session.stops(DONE).reason.startswith("ultrawork\n\n")
 
 
-def test_the_session_is_found_wherever_the_agent_has_gone(session, workspace, tmp_path):
+def test_the_loop_is_found_from_any_folder_of_the_agent(session, workspace, tmp_path):
     session.start()
     deep = workspace / "a" / "b"
     deep.mkdir(parents=True)
@@ -363,7 +363,7 @@ def test_the_session_is_found_wherever_the_agent_has_gone(session, workspace, tm
     assert session.stops("hm", cwd="/nowhere").is_block, "the process itself is still in the project"
 
 
-def test_other_spellings_of_the_hosts_words_are_understood(session):
+def test_other_spellings_of_the_hosts_keys_are_read(session):
     session.start()
     session.works()
     session.says(DONE)
@@ -376,7 +376,7 @@ def test_other_spellings_of_the_hosts_words_are_understood(session):
     assert not session.stops(None, **camel).is_block
 
 
-def test_any_id_of_a_session_is_a_file_name(sessions, workspace):
+def test_any_session_id_can_be_used_as_a_file_name(sessions, workspace):
     strange = sessions("../../so/strange id\n✓")
     strange.start()
     assert strange.stops("hm").is_block
@@ -408,7 +408,7 @@ def test_a_second_unreadable_state_does_not_replace_the_first(session, workspace
 
 
 @pytest.mark.parametrize("stdin", ["", "not json", "[]", '{"session_id": 7}', '{"session_id": ""}', "{" * 5000])
-def test_a_host_that_talks_nonsense_gets_no_traceback(session, ralph, stdin):
+def test_invalid_input_from_the_host_causes_no_traceback(session, ralph, stdin):
     session.start()
     result = ralph("hook", "stop", stdin=stdin)
     assert (result.code, result.out) == (0, "")
@@ -441,7 +441,7 @@ def test_a_log_that_cannot_be_written_changes_nothing(session, workspace):
     assert session.stops("hm").is_block
 
 
-def test_the_journal_is_that_of_any_run(session):
+def test_the_journal_has_the_events_of_an_ordinary_run(session):
     session.start("--max-iterations", "3")
     session.stops("hm")
     session.stops(DONE)
@@ -472,7 +472,7 @@ def test_keys_are_redacted_in_the_journal(session, workspace):
     assert key not in next(workspace.glob(".ralph/hook/runs/*/journal.ndjson")).read_text()
 
 
-def test_the_task_is_told_again_after_the_context_was_compacted(session, environment, workspace):
+def test_the_task_is_repeated_after_the_context_was_compacted(session, environment, workspace):
     session.start(task="the whole task")
     event = {"session_id": session.name, "cwd": str(workspace), "hook_event_name": "SessionStart", "source": "compact"}
     code = "import sys; from ralph.hooks.stop import main; sys.exit(main(['remind', 'claude']))"

@@ -46,7 +46,7 @@ def test_a_plan_names_its_tasks_checks_and_questions() -> None:
 
 
 @given(st.text(st.characters(codec="utf-8")), st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\ufeff"]))
-def test_a_plan_that_nobody_changed_is_written_back_byte_for_byte(
+def test_an_unchanged_plan_is_written_back_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, more: str, newline: str, mark: str
 ) -> None:
     path = tmp_path_factory.mktemp("plan") / "PLAN.md"
@@ -59,7 +59,7 @@ def test_a_plan_that_nobody_changed_is_written_back_byte_for_byte(
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_an_answer_stands_below_its_question_and_ticks_it(newline: str) -> None:
+def test_an_answer_is_added_below_its_question_and_ticks_it(newline: str) -> None:
     plan = Plan(PLAN.replace("\n", newline) + f"  at checkout{newline}- [ ] And gifts?{newline}")
     done = plan.with_answers({"May coupons be combined?": "no,\nnever"})
     said = f"- [x] May coupons be combined?{newline}  at checkout{newline}  Answer: no, never{newline}- [ ] And gifts?"
@@ -68,7 +68,7 @@ def test_an_answer_stands_below_its_question_and_ticks_it(newline: str) -> None:
     assert done.text.replace(f"  Answer: no, never{newline}", "").replace("[x]", "[ ]") == plan.text
 
 
-def test_an_open_question_keeps_a_plan_from_being_worked_off() -> None:
+def test_a_plan_with_an_open_question_is_refused() -> None:
     with pytest.raises(UserError, match="answer and tick this question first: May coupons be combined"):
         require_valid(read_boxes({"PLAN.md": PLAN.encode()}), "PLAN.md")
 
@@ -84,11 +84,11 @@ def test_an_open_question_keeps_a_plan_from_being_worked_off() -> None:
         ("touches: cart.py", "max-cost: much", "no amount of dollars"),
     ],
 )
-def test_what_is_wrong_with_a_plan_is_said(old: str, new: str, wrong: str) -> None:
+def test_the_problems_of_a_plan_are_reported(old: str, new: str, wrong: str) -> None:
     assert wrong in Plan(PLAN.replace(old, new)).problems()[0]
 
 
-def test_a_plan_without_tasks_or_without_checks_is_none() -> None:
+def test_a_plan_without_tasks_or_checks_is_invalid() -> None:
     head, _, _ = PLAN.partition("## Tasks")
     assert "no tasks" in Plan(head).problems()[0]
     bare = PLAN.replace("- `make test`\n", "").replace("  check: `pytest tests/test_code.py`\n", "")
@@ -105,17 +105,17 @@ def test_a_plan_without_tasks_or_without_checks_is_none() -> None:
         f"I looked around.\n\n{PLAN}",
     ],
 )
-def test_a_plan_is_found_in_an_answer_with_words_or_a_fence_around_it(answer: str) -> None:
+def test_a_plan_with_text_or_a_fence_around_it_is_found_in_an_answer(answer: str) -> None:
     plan = plan_in(answer)
     assert plan
     assert plan.text == PLAN
 
 
-def test_an_answer_without_a_plan_holds_none() -> None:
+def test_an_answer_without_a_plan_contains_no_plan() -> None:
     assert plan_in("I would begin with the parser.") is None
 
 
-def test_a_command_that_is_not_taken_as_a_check_stands_as_a_remark() -> None:
+def test_a_command_that_is_not_allowed_as_a_check_becomes_a_remark() -> None:
     plan = Plan(PLAN.replace("  touches: cart.py", "  agent: evil")).without_commands({"make test"}.__contains__)
     assert plan.commands() == ["make test"]
     assert "  (not taken as check: pytest tests/test_code.py)" in plan.text
@@ -130,7 +130,7 @@ def test_the_projects_own_checks_can_be_added(text: str) -> None:
     assert plan.questions() == Plan(text).questions()
 
 
-def test_a_file_of_two_megabytes_is_no_plan(tmp_path: Path) -> None:
+def test_a_plan_of_two_megabytes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "PLAN.md").write_bytes(b"x" * (2 << 20))
     with pytest.raises(UserError, match="too large"):
         load(tmp_path / "PLAN.md")

@@ -32,7 +32,7 @@ def says(text: str) -> str:
     return f"cat <<'END'\n{text}END\n"
 
 
-def test_an_agents_plan_is_written_and_every_check_is_shown_as_it_is_today(
+def test_an_agents_plan_is_written_and_the_result_of_every_check_shown(
     ralph: Start, agent: Start, repository: Path
 ) -> None:
     (repository / "cart").write_text("empty\n")
@@ -44,7 +44,7 @@ def test_an_agents_plan_is_written_and_every_check_is_shown_as_it_is_today(
     assert "red           grep -q coupon cart  (exit code 1)" in done.err
 
 
-def test_the_plan_is_what_work_and_tasks_read(ralph: Start, agent: Start, repository: Path) -> None:
+def test_ralph_work_and_the_tasks_option_read_the_plan(ralph: Start, agent: Start, repository: Path) -> None:
     assert ralph("plan", "Add coupons", "--yes", "--agent", agent(says(PLAN))).code == 0
     shown = ralph("work", "PLAN.md", "--dry-run", "--agent", agent("true"))
     assert shown.out.splitlines() == ["check: test -f cart", "[ ] T1: T1 Cart: there is one"]
@@ -85,7 +85,7 @@ def test_the_agent_reads_the_goal_the_shape_and_the_projects_own_checks(
 
 
 @pytest.mark.parametrize(("name", "words"), [("claude", "--permission-mode plan"), ("codex", "--sandbox read-only")])
-def test_known_agents_plan_in_the_mode_in_which_they_only_look(
+def test_known_agents_plan_in_their_read_only_mode(
     ralph: Start, agent: Start, repository: Path, environment: dict[str, str], name: str, words: str
 ) -> None:
     ralph("plan", "Add coupons", "--yes", "--yolo", "--agent", agent("exit 9", name), "--max-failures", "1")
@@ -94,7 +94,7 @@ def test_known_agents_plan_in_the_mode_in_which_they_only_look(
     assert not [word for word in argv if "dangerously" in word]
 
 
-def test_what_the_agent_changes_while_it_plans_is_put_back_and_said(
+def test_files_that_the_agent_changes_while_planning_are_restored_and_reported(
     ralph: Start, agent: Start, repository: Path, git: Start
 ) -> None:
     (repository / "mine").write_text("uncommitted\n")
@@ -110,7 +110,7 @@ def test_what_the_agent_changes_while_it_plans_is_put_back_and_said(
     assert "the agent was to change nothing; its changes were undone: README" in done.err
 
 
-def test_who_is_killed_while_an_agent_plans_loses_nothing_and_asks_again(
+def test_if_ralph_is_killed_while_planning_the_next_plan_says_how_to_restore_the_files(
     ralph: Start, agent: Start, repository: Path, environment: dict[str, str], alive: Start, nap: str, eventually: Start
 ) -> None:
     (repository / "mine").write_text("uncommitted\n")
@@ -135,7 +135,9 @@ def test_who_is_killed_while_an_agent_plans_loses_nothing_and_asks_again(
     assert (repository / "mine").read_text() == "uncommitted\n"
 
 
-def test_without_git_too_what_the_agent_changes_is_put_back(ralph: Start, agent: Start, workspace: Path) -> None:
+def test_files_that_the_agent_changes_while_planning_are_restored_without_git(
+    ralph: Start, agent: Start, workspace: Path
+) -> None:
     (workspace / "mine").write_text("as it was\n")
     done = ralph("plan", "Add coupons", "--yes", "--agent", agent("echo changed > mine; echo > new\n" + says(PLAN)))
     assert done.code == 0, done.err
@@ -143,7 +145,7 @@ def test_without_git_too_what_the_agent_changes_is_put_back(ralph: Start, agent:
     assert sorted(os.listdir(workspace)) == [".ralph", "PLAN.md", "mine"]
 
 
-def test_a_plan_that_cannot_be_worked_off_is_asked_for_again_with_what_is_wrong(
+def test_an_invalid_plan_is_requested_again_with_its_problems(
     ralph: Start, agent: Start, repository: Path, prompts: Start
 ) -> None:
     broken = PLAN + "  after: T9\n"
@@ -154,30 +156,26 @@ def test_a_plan_that_cannot_be_worked_off_is_asked_for_again_with_what_is_wrong(
     assert "T1 comes after T9, which is not in the list" in prompts()[2]
 
 
-def test_an_agent_that_never_gives_a_plan_leaves_no_file(ralph: Start, agent: Start, repository: Path) -> None:
+def test_without_a_valid_plan_no_file_is_written(ralph: Start, agent: Start, repository: Path) -> None:
     done = ralph("plan", "Add coupons", "--yes", "--agent", agent("echo I cannot"))
     assert done.code == 1
     assert not (repository / "PLAN.md").exists()
     assert "exhausted" in done.last_line
 
 
-def test_a_plan_whose_every_check_is_green_already_is_said_to_prove_nothing(
-    ralph: Start, agent: Start, repository: Path
-) -> None:
+def test_a_warning_is_shown_if_every_check_is_already_green(ralph: Start, agent: Start, repository: Path) -> None:
     (repository / "cart").write_text("coupon\n")
     done = ralph("plan", "Add coupons", "--yes", "--agent", agent(says(PLAN)))
     assert done.code == 0
     assert "Every check is green already, so they would prove nothing about this plan." in done.err
 
 
-def test_a_check_that_cannot_be_run_is_told_apart_from_one_that_is_red(
-    ralph: Start, agent: Start, repository: Path
-) -> None:
+def test_a_check_that_cannot_be_run_is_not_shown_as_red(ralph: Start, agent: Start, repository: Path) -> None:
     done = ralph("plan", "x", "--yes", "--agent", agent(says(PLAN.replace("test -f cart", "no-such-program -q"))))
     assert "not runnable  no-such-program -q  (exit code 127" in done.err
 
 
-def test_in_a_box_the_checks_of_a_plan_are_tried_in_it_and_reach_nothing_else(
+def test_with_a_sandbox_the_checks_of_a_plan_are_tried_in_it(
     ralph: Start, agent: Start, repository: Path, environment: dict[str, str], bubblewrap: str
 ) -> None:
     outside = Path(environment["HOME"], "outside")
@@ -192,7 +190,7 @@ def test_in_a_box_the_checks_of_a_plan_are_tried_in_it_and_reach_nothing_else(
     assert outside.exists(), "without a box the same check reaches it"
 
 
-def test_a_check_that_was_red_once_is_proven_from_then_on(ralph: Start, agent: Start, repository: Path) -> None:
+def test_a_check_that_was_red_once_is_no_longer_called_unproven(ralph: Start, agent: Start, repository: Path) -> None:
     assert "red           test -f cart" in ralph("plan", "x", "--yes", "--agent", agent(says(PLAN))).err
     (repository / "cart").write_text("coupon\n")
     again = ralph("plan", "PLAN.md", "--yes")
@@ -200,9 +198,7 @@ def test_a_check_that_was_red_once_is_proven_from_then_on(ralph: Start, agent: S
     assert json.loads((repository / ".ralph" / "proofs.json").read_bytes()) == ["test -f cart", "grep -q coupon cart"]
 
 
-def test_a_question_that_nobody_can_answer_stays_open_and_is_exit_code_1(
-    ralph: Start, agent: Start, repository: Path
-) -> None:
+def test_with_yes_an_open_question_gives_exit_code_1(ralph: Start, agent: Start, repository: Path) -> None:
     done = ralph("plan", "x", "--yes", "--agent", agent(says(PLAN + QUESTION)))
     assert done.code == 1
     assert "the agent asks: Which currency?" in done.err
@@ -219,7 +215,7 @@ def test_a_person_answers_questions_sees_the_plan_and_accepts_it(person: Start, 
     assert "red           test -f cart" in somebody.screen
 
 
-def test_a_person_can_tell_what_shall_change(person: Start, agent: Start, repository: Path, prompts: Start) -> None:
+def test_a_person_can_ask_for_changes(person: Start, agent: Start, repository: Path, prompts: Start) -> None:
     other = PLAN.replace("there is one", "there are two")
     somebody = person("plan", "Add coupons", "--agent", agent(f"if [ $N = 1 ]; then {says(PLAN)}else {says(other)}fi"))
     somebody.answers("Run them? [Y/n]", "n")
@@ -231,7 +227,7 @@ def test_a_person_can_tell_what_shall_change(person: Start, agent: Start, reposi
     assert PLAN in prompts()[1]
 
 
-def test_a_person_can_edit_the_plan_and_what_is_wrong_then_is_said(
+def test_a_person_can_edit_the_plan_and_its_problems_are_reported(
     person: Start, agent: Start, repository: Path
 ) -> None:
     breaks = agent(r"""sed -i "s/- \[ \] T1/- T1/" "$1" """, "breaks")
@@ -245,7 +241,7 @@ def test_a_person_can_edit_the_plan_and_what_is_wrong_then_is_said(
     assert not (repository / "PLAN.md").exists()
 
 
-def test_whoever_leaves_loses_nothing(person: Start, agent: Start, repository: Path) -> None:
+def test_leaving_the_review_keeps_the_draft(person: Start, agent: Start, repository: Path) -> None:
     somebody = person("plan", "Add coupons", "--agent", agent(says(PLAN)))
     somebody.answers("Run them? [Y/n]", "n")
     somebody.presses("[l]eave:", "c")
@@ -257,9 +253,7 @@ def test_whoever_leaves_loses_nothing(person: Start, agent: Start, repository: P
     assert again.waits() == 1
 
 
-def test_a_plan_that_is_there_is_looked_at_again_without_an_agent_and_stays_byte_for_byte(
-    ralph: Start, repository: Path
-) -> None:
+def test_an_existing_plan_is_reviewed_without_an_agent_and_stays_byte_for_byte(ralph: Start, repository: Path) -> None:
     data = b"\xef\xbb\xbf" + PLAN.replace("\n", "\r\n").encode() + b"\xff trailing"
     (repository / "PLAN.md").write_bytes(data)
     done = ralph("plan", "PLAN.md", "--yes")
@@ -294,7 +288,7 @@ def test_a_plan_is_never_overwritten_by_another(ralph: Start, agent: Start, repo
     assert (repository / "PLAN.md").read_text() == "my own\n"
 
 
-def test_a_plan_goes_where_it_is_wanted_and_nobody_is_paid_for_one_that_could_not(
+def test_the_output_option_names_the_file_and_is_validated_before_the_agent_starts(
     ralph: Start, agent: Start, repository: Path
 ) -> None:
     assert ralph("plan", "x", "--yes", "--agent", agent(says(PLAN)), "-o", "plans/of/mine.md").code == 0
@@ -304,7 +298,7 @@ def test_a_plan_goes_where_it_is_wanted_and_nobody_is_paid_for_one_that_could_no
     assert not (repository / "ran").exists()
 
 
-def test_a_broken_plan_that_is_there_is_refused_by_yes(ralph: Start, repository: Path) -> None:
+def test_yes_refuses_an_existing_plan_with_problems(ralph: Start, repository: Path) -> None:
     (repository / "PLAN.md").write_text(PLAN.replace("  check", "  after: T2\n- [ ] T2 Two\n  after: T1\n  check"))
     done = ralph("plan", "PLAN.md", "--yes")
     assert done.code == 2
@@ -320,7 +314,7 @@ def test_the_report_says_which_checks_have_ever_failed(ralph: Start, agent: Star
     assert said in ralph("report", "--markdown").out
 
 
-def test_in_ten_thousand_files_a_plan_takes_hardly_longer_than_its_agent(
+def test_planning_in_ten_thousand_files_takes_little_longer_than_the_agent(
     ralph: Start, agent: Start, repository: Path, git: Start, tmp_path: Path
 ) -> None:
     """0.5 s is the limit; here it is processor time: what else the machine does is its own business. The first one

@@ -71,7 +71,7 @@ PROJECTS: dict[str, tuple[dict[str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", PROJECTS)
-def test_a_projects_own_files_say_what_verifies_it(case: str, tmp_path: Path) -> None:
+def test_checks_are_detected_from_the_projects_files(case: str, tmp_path: Path) -> None:
     files, commands = PROJECTS[case]
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -79,7 +79,7 @@ def test_a_projects_own_files_say_what_verifies_it(case: str, tmp_path: Path) ->
     assert [found.command for found in detect_checks(tmp_path)] == commands
 
 
-def test_each_proposal_names_the_file_that_says_so(tmp_path: Path) -> None:
+def test_each_detected_check_names_its_source_file(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("test:\n\ttrue\n")
     (tmp_path / "ruff.toml").write_text("line-length = 100\n")
     assert [(found.purpose, found.source) for found in detect_checks(tmp_path)] == [
@@ -88,12 +88,12 @@ def test_each_proposal_names_the_file_that_says_so(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_too_large_to_be_what_its_name_says_is_ignored(tmp_path: Path) -> None:
+def test_a_project_file_that_is_too_large_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("test:\n\ttrue\n" + "#" * (1 << 20))
     assert detect_checks(tmp_path) == ()
 
 
-def test_a_folder_or_a_pipe_of_that_name_is_no_project(tmp_path: Path) -> None:
+def test_a_folder_or_pipe_with_the_name_of_a_project_file_is_ignored(tmp_path: Path) -> None:
     import os
 
     (tmp_path / "Makefile").mkdir()

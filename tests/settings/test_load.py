@@ -12,7 +12,7 @@ from ralph.settings import PRESETS, CheckCommand, Settings, load
 from ralph.settings.load import PARSERS, merge, settings_files
 
 
-def test_without_any_file_the_defaults_of_the_guardrails_preset_hold(files: Any) -> None:
+def test_without_settings_files_the_defaults_of_the_guardrails_preset_apply(files: Any) -> None:
     assert files.load() == msgspec.structs.replace(files.load(), settings=Settings(), sources=())
 
 
@@ -26,7 +26,7 @@ def test_without_any_file_the_defaults_of_the_guardrails_preset_hold(files: Any)
         ("supervise", "file:DONE", 100, 0, None, 1, 0, "fresh"),
     ],
 )
-def test_a_preset_is_a_row_of_defaults(
+def test_each_preset_sets_its_defaults(
     files: Any,
     preset: str,
     claim: str,
@@ -43,7 +43,7 @@ def test_a_preset_is_a_row_of_defaults(
     assert (settings.min_tool_calls, settings.session) == (tool_calls, session)
 
 
-def test_a_higher_layer_wins(files: Any) -> None:
+def test_a_higher_layer_overrides_a_lower_one(files: Any) -> None:
     layers = {"user": 1, "project": 2, "local": 3}
     for name, count in layers.items():
         files.write(**{name: {"maximumIterations": count, f"{'stall' if name == 'user' else 'maxFailures'}": count}})
@@ -53,7 +53,7 @@ def test_a_higher_layer_wins(files: Any) -> None:
     assert files.load().sources == (files.user, files.project, files.local)
 
 
-def test_the_preset_may_come_from_any_layer_and_lies_below_them_all(files: Any) -> None:
+def test_any_layer_may_choose_the_preset_and_every_layer_overrides_it(files: Any) -> None:
     files.write(user={"preset": "checks"}, project={"checkTimeout": 7})
     assert files.load().settings.check_timeout == 7
     assert files.load().settings.maximum_iterations == 25
@@ -61,7 +61,7 @@ def test_the_preset_may_come_from_any_layer_and_lies_below_them_all(files: Any) 
     assert files.load(preset=None).settings.preset == "guardrails"
 
 
-def test_objects_merge_and_lists_replace(files: Any) -> None:
+def test_objects_are_merged_and_lists_replaced(files: Any) -> None:
     files.write(
         project={"agent": {"command": "claude", "flags": ["--model opus"]}, "guardrails": [{"command": "a"}]},
         local={"agent": {"flags": ["--verbose"]}, "guardrails": [{"command": "b"}, {"command": "c"}]},
@@ -71,7 +71,7 @@ def test_objects_merge_and_lists_replace(files: Any) -> None:
     assert [guardrail.command for guardrail in settings.checks] == ["b", "c"]
 
 
-def test_null_takes_back_what_a_lower_layer_says(files: Any) -> None:
+def test_null_removes_the_value_of_a_lower_layer(files: Any) -> None:
     files.write(
         project={
             "preset": "checks",
@@ -86,7 +86,7 @@ def test_null_takes_back_what_a_lower_layer_says(files: Any) -> None:
     assert (settings.check_timeout, settings.max_cost, settings.scm, settings.agent.model) == (120, None, None, "")
 
 
-def test_null_in_a_guardrail_is_its_default(files: Any) -> None:
+def test_null_in_a_check_means_the_default(files: Any) -> None:
     files.write(project={"guardrails": [{"command": "a", "failAction": None, "hint": None}]})
     assert files.load().settings.checks == (CheckCommand("a"),)
 
@@ -128,7 +128,7 @@ def test_an_agent_may_be_just_its_command(files: Any) -> None:
     assert (agent.command, agent.model) == ("claude", "opus")
 
 
-def test_fail_actions_are_case_blind_and_append_by_default(files: Any) -> None:
+def test_fail_actions_may_be_in_lower_case_and_default_to_append(files: Any) -> None:
     guardrails = [
         {"command": "a", "failAction": "prepend"},
         {"command": "b", "failAction": "Replace"},
@@ -149,7 +149,7 @@ def test_durations_and_sizes_may_be_numbers_or_text(files: Any, name: str) -> No
     assert getattr(files.write(project={name: 2000}).load().settings, field) == 2000
 
 
-def test_there_is_one_review_unless_prompts_ask_for_others(files: Any) -> None:
+def test_without_prompts_there_is_one_review_of_the_change(files: Any) -> None:
     for reviews, names in (
         ({}, ["change"]),
         ({"prompts": []}, ["change"]),
@@ -160,16 +160,16 @@ def test_there_is_one_review_unless_prompts_ask_for_others(files: Any) -> None:
     assert files.write(project={}).load().settings.reviews is None
 
 
-def test_a_removed_key_says_what_took_its_place(files: Any) -> None:
+def test_a_removed_key_is_refused_with_a_hint(files: Any) -> None:
     with pytest.raises(UserError, match="reviewAfter: removed: reviews take place at every claim"):
         files.write(project={"reviews": {"reviewAfter": 5}}).load()
 
 
-def test_an_editor_may_be_told_where_the_schema_is(files: Any) -> None:
+def test_the_key_schema_is_allowed_for_editors(files: Any) -> None:
     assert files.write(project={"$schema": "./schema.json", "stall": 2}).load().settings.stall == 2
 
 
-def test_a_byte_order_mark_is_tolerated(files: Any) -> None:
+def test_a_byte_order_mark_is_ignored(files: Any) -> None:
     assert files.write(project=b'\xef\xbb\xbf{"stall": 2}').load().settings.stall == 2
 
 
@@ -189,7 +189,7 @@ def test_the_users_own_settings_are_found(env: dict[str, str], expected: str | N
     assert found == ([expected, *project] if expected else project)
 
 
-def test_settings_survive_being_stored(files: Any) -> None:
+def test_settings_are_the_same_after_encoding_and_decoding(files: Any) -> None:
     files.write(
         project={"agents": {"mine": {"argv": ["x"]}}, "scm": {}, "reviews": {}, "maxTime": "2h", "maxLog": "1MB"}
     )
@@ -204,11 +204,11 @@ def test_every_preset_row_is_valid_and_every_claim_kind_can_be_set(files: Any) -
     assert files.load(until=claims).settings.until == tuple(claims)
 
 
-def test_merging_leaves_what_it_merges_alone() -> None:
+def test_merging_does_not_change_its_arguments() -> None:
     low, high = {"a": {"b": 1, "c": [1]}}, {"a": {"b": None, "d": 2}}
     assert merge(low, high) == {"a": {"c": [1], "d": 2}}
     assert (low, high) == ({"a": {"b": 1, "c": [1]}}, {"a": {"b": None, "d": 2}})
 
 
-def test_a_workspace_that_is_not_there_has_no_settings(tmp_path: Path) -> None:
+def test_a_missing_workspace_has_no_settings_files(tmp_path: Path) -> None:
     assert load(tmp_path / "nowhere", {}, env={}).sources == ()

@@ -96,7 +96,7 @@ Refusal = Callable[[str | bytes], list[str]]
         ('{"notify": ["ä\\"]}", 1]}', ":1: notify[1]: expected text that is not blank, got 1"),
     ],
 )
-def test_a_fault_is_named_with_its_place_and_what_is_valid(refusal_of: Refusal, text: str, fault: str) -> None:
+def test_an_error_names_line_key_and_valid_values(refusal_of: Refusal, text: str, fault: str) -> None:
     assert refusal_of(text) == [f".ralph/settings.json{fault}"]
 
 
@@ -123,13 +123,13 @@ def test_a_fault_is_named_with_its_place_and_what_is_valid(refusal_of: Refusal, 
         ("[" * 100_000, ": nested too deeply"),
     ],
 )
-def test_a_file_that_is_no_json_object_says_where_it_stops_being_one(
+def test_a_file_that_is_not_a_json_object_is_refused_with_the_line(
     refusal_of: Refusal, text: str | bytes, fault: str
 ) -> None:
     assert refusal_of(text) == [f".ralph/settings.json{fault}"]
 
 
-def test_all_faults_of_all_files_are_told_at_once(files: Any) -> None:
+def test_the_errors_of_all_files_are_reported_together(files: Any) -> None:
     files.write(user={"yolo": 1}, project=b'{"stal": 1,\n "agent": {"model": 5}}', local=b'{"a": ')
     assert files.refusal(emoji="x") == [
         "5 errors in the settings",
@@ -142,15 +142,15 @@ def test_all_faults_of_all_files_are_told_at_once(files: Any) -> None:
 
 
 @pytest.mark.parametrize("cost", [float("inf"), float("nan"), -1.0])
-def test_a_cost_that_is_no_amount_is_refused(files: Any, cost: float) -> None:
+def test_an_infinite_or_negative_cost_is_refused(files: Any, cost: float) -> None:
     assert files.refusal(maxCost=cost) == [f"command line: maxCost: expected a number above 0, got {cost}"]
 
 
-def test_a_fault_is_refused_even_where_a_higher_layer_would_hide_it(files: Any) -> None:
+def test_a_wrong_value_is_refused_even_if_a_higher_layer_overrides_it(files: Any) -> None:
     assert files.write(project={"stall": "x"}).refusal(stall=1)
 
 
-def test_a_conflict_is_blamed_on_the_layer_that_says_it(files: Any) -> None:
+def test_a_conflict_names_the_layer_that_sets_the_value(files: Any) -> None:
     files.write(project={"maximumIterations": 0, "onLimit": "switch"}, local={"stall": 1})
     lines = files.refusal(onLimit="switch")
     assert [line.split(": ")[0].strip() for line in lines[1:]] == [".ralph/settings.json:1", "command line"]
@@ -170,18 +170,20 @@ def test_an_unreadable_file_is_an_error(files: Any) -> None:
     assert files.refusal() == [".ralph/settings.json: cannot be read: permission denied"]
 
 
-def test_a_file_below_the_current_folder_is_named_from_there(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_below_the_current_folder_is_named_by_its_relative_path(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(files.workspace)
     files.write(project={"x": 1})
     with pytest.raises(Exception, match=r"^\.ralph/settings\.json:1: x: unknown key"):
         files.load()
 
 
-def test_a_name_cannot_break_out_of_its_line(refusal_of: Refusal) -> None:
+def test_a_key_with_a_line_end_is_shown_on_one_line(refusal_of: Refusal) -> None:
     assert refusal_of('{"a\\n\\u001b[31mb": 1}') == [".ralph/settings.json:1: a b: unknown key"]
 
 
-def test_faults_show_no_control_characters_and_no_endless_values(refusal_of: Refusal) -> None:
+def test_errors_contain_no_control_characters_and_only_the_start_of_long_values(refusal_of: Refusal) -> None:
     (line,) = refusal_of('{"yolo": "\\u001b]0;x\\u0007\\u009b31m' + "x" * 1000 + '"}')
     assert line.isprintable()
     assert len(line) < 150
@@ -193,7 +195,7 @@ def test_any_value_can_be_shown_on_one_short_line(value: object) -> None:
     assert "\n" not in show_value(value)
 
 
-def test_every_field_can_be_describe_type() -> None:
+def test_every_field_has_a_description_of_its_type() -> None:
     import msgspec
 
     for field in msgspec.structs.fields(Settings):

@@ -55,25 +55,29 @@ def loaded_or_refused(folder: Path, data: bytes) -> None:
 
 @in_a_folder
 @given(JSON)
-def test_any_json_is_settings_or_refused(tmp_path: Path, document: Any) -> None:
+def test_any_json_is_accepted_or_refused_with_a_user_error(tmp_path: Path, document: Any) -> None:
     loaded_or_refused(tmp_path, msgspec.json.encode(document))
 
 
 @in_a_folder
 @given(LIKELY)
-def test_anything_like_settings_is_settings_or_refused(tmp_path: Path, document: dict[str, Any]) -> None:
+def test_anything_like_settings_is_accepted_or_refused_with_a_user_error(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
     loaded_or_refused(tmp_path, msgspec.json.encode(document))
 
 
 @in_a_folder
 @given(st.binary() | st.text().map(str.encode))
-def test_any_bytes_are_settings_or_refused(tmp_path: Path, data: bytes) -> None:
+def test_any_bytes_are_accepted_or_refused_with_a_user_error(tmp_path: Path, data: bytes) -> None:
     loaded_or_refused(tmp_path, data)
 
 
 @in_a_folder
 @given(LIKELY, st.data())
-def test_a_torn_or_doctored_file_is_settings_or_refused(tmp_path: Path, document: Any, data: st.DataObject) -> None:
+def test_a_damaged_file_is_accepted_or_refused_with_a_user_error(
+    tmp_path: Path, document: Any, data: st.DataObject
+) -> None:
     whole = msgspec.json.encode(document)
     cut = data.draw(st.integers(0, len(whole)))
     loaded_or_refused(tmp_path, whole[:cut] + data.draw(st.binary(max_size=3)) + whole[cut:])
@@ -81,7 +85,7 @@ def test_a_torn_or_doctored_file_is_settings_or_refused(tmp_path: Path, document
 
 
 @given(LIKELY.map(merge))
-def test_a_fault_is_found_exactly_where_msgspec_would_refuse(document: dict[str, Any]) -> None:
+def test_problems_are_found_exactly_if_msgspec_refuses_the_value(document: dict[str, Any]) -> None:
     try:
         msgspec.convert(document, Settings)
         accepted = True
@@ -91,7 +95,7 @@ def test_a_fault_is_found_exactly_where_msgspec_would_refuse(document: dict[str,
 
 
 @given(PLAIN, DOCUMENTS)
-def test_what_is_merged_in_holds(low: dict[str, Any], high: dict[str, Any]) -> None:
+def test_merged_values_are_in_the_result(low: dict[str, Any], high: dict[str, Any]) -> None:
     result = merge(low, high)
     for key, value in high.items():
         if value is None:
@@ -103,7 +107,7 @@ def test_what_is_merged_in_holds(low: dict[str, Any], high: dict[str, Any]) -> N
 
 
 @given(PLAIN, DOCUMENTS)
-def test_merging_twice_is_merging_once(low: dict[str, Any], high: dict[str, Any]) -> None:
+def test_merging_twice_equals_merging_once(low: dict[str, Any], high: dict[str, Any]) -> None:
     assert merge(merge(low, high), high) == merge(low, high)
 
 
@@ -113,5 +117,5 @@ def test_merging_nothing_changes_nothing(document: dict[str, Any]) -> None:
 
 
 @given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
-def test_layers_are_laid_one_by_one(first: dict[str, Any], second: dict[str, Any], third: dict[str, Any]) -> None:
+def test_merging_is_associative(first: dict[str, Any], second: dict[str, Any], third: dict[str, Any]) -> None:
     assert merge(first, second, third) == merge(merge(first, second), third)

@@ -9,7 +9,7 @@ from ralph.settings import PRESETS, Settings
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"  # tests/test_docs.py: it is what is written
 
 
-def test_every_setting_and_every_preset_is_on_the_page() -> None:
+def test_the_reference_names_every_setting_and_preset() -> None:
     page = PAGE.read_text()
     for field in msgspec.structs.fields(Settings):
         assert f"| `{field.encode_name}` |" in page
@@ -17,13 +17,13 @@ def test_every_setting_and_every_preset_is_on_the_page() -> None:
         assert f"`{name}`" in page.partition("## Presets")[2]
 
 
-def test_objects_have_tables_of_their_own() -> None:
+def test_the_reference_has_a_table_for_each_object() -> None:
     page = PAGE.read_text()
     for title in ("agent", "checks[]", "scm", "reviews", "reviews.prompts[]", "agents.NAME"):
         assert f"## `{title}`\n" in page
 
 
-def test_defaults_are_written_as_one_would_write_them() -> None:
+def test_the_reference_shows_defaults_as_a_user_would_write_them() -> None:
     page = PAGE.read_text()
     assert "| `grace` | a duration | `30s` |" in page
     assert "| `maxLog` | a size | `32MB` |" in page
@@ -31,7 +31,7 @@ def test_defaults_are_written_as_one_would_write_them() -> None:
     assert "| `checkTimeout` |  |  | `2m` |  | `10m` |  |" in page
 
 
-def test_every_table_has_as_many_cells_in_each_row() -> None:
+def test_every_row_of_a_table_has_the_same_number_of_cells() -> None:
     for table in PAGE.read_text().split("\n## ")[1:]:
         rows = [line.replace("\\|", "") for line in table.splitlines() if line.startswith("|")]
         assert len({row.count("|") for row in rows}) <= 1

@@ -94,7 +94,7 @@ def test_bad_settings_do_not_pass_the_schema(document: dict[str, Any]) -> None:
         {}, optional={"stall": st.integers(), "yolo": st.none() | st.booleans(), "maxCost": st.floats(allow_nan=False)}
     )
 )
-def test_what_the_schema_lets_pass_is_accepted(document: dict[str, Any]) -> None:
+def test_settings_that_the_schema_allows_are_accepted(document: dict[str, Any]) -> None:
     if validator("settings").is_valid(document):
         assert resolve([merge(document)])
 

@@ -28,7 +28,7 @@ from ralph.settings import format_duration, parse_duration, parse_size
         (" 5M ", 300),
     ],
 )
-def test_a_duration_is_read(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
 
@@ -36,14 +36,14 @@ def test_a_duration_is_read(text: str, seconds: float) -> None:
     "text",
     ["", " ", "x", "-5", "-5s", "5 parsecs", "5x", "1m1h", "1h1h", "1e3", "inf", "nan", "5,5s", "s", "٣", "+5", "1_0"],
 )
-def test_what_is_no_duration_is_refused_with_what_is(text: str) -> None:
+def test_invalid_durations_are_refused_with_examples(text: str) -> None:
     with pytest.raises(UserError, match="not a duration") as caught:
         parse_duration(text)
     assert "1h30m" in caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["9" * 19, "99999999d", "9" * 19 + "d"])
-def test_a_time_that_no_timer_can_hold_is_refused(text: str) -> None:
+def test_a_duration_too_long_for_a_timer_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="too long"):
         parse_duration(text)
 
@@ -62,29 +62,29 @@ def test_a_time_that_no_timer_can_hold_is_refused(text: str) -> None:
         ("10b", 10),
     ],
 )
-def test_a_size_is_read(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "32 parsecs", "1e9", "1 2MB", "0x10"])
-def test_what_is_no_size_is_refused_with_what_is(text: str) -> None:
+def test_invalid_sizes_are_refused_with_examples(text: str) -> None:
     with pytest.raises(UserError, match="not a size") as caught:
         parse_size(text)
     assert "32MB" in caught.value.hint
 
 
-def test_a_size_that_no_disk_can_hold_is_refused() -> None:
+def test_a_size_too_large_for_a_disk_is_refused() -> None:
     with pytest.raises(UserError, match="too large"):
         parse_size("99999999TB")
 
 
 @given(st.integers(0, 10**12))
-def test_durations_survive_being_written_and_read(milliseconds: int) -> None:
+def test_formatted_durations_are_parsed_to_the_same_value(milliseconds: int) -> None:
     assert round(parse_duration(format_duration(milliseconds / 1000)) * 1000) == milliseconds
 
 
 @pytest.mark.parametrize("parse", [parse_duration, parse_size])
 @given(text=st.text())
-def test_any_text_is_read_or_refused(parse: Callable[[str], float], text: str) -> None:
+def test_any_text_is_parsed_or_refused_with_a_user_error(parse: Callable[[str], float], text: str) -> None:
     with suppress(UserError):
         assert parse(text) >= 0

@@ -27,7 +27,7 @@ def test_an_agent_that_leaves_done_is_started_once(task: Any, agent: Agent, prom
     assert task.said()[-1] == "task completed (DONE marker present, no active children)"
 
 
-def test_exit_code_zero_alone_is_not_the_end(task: Any, agent: Agent, prompts: Prompts) -> None:
+def test_exit_code_zero_without_done_restarts_the_agent(task: Any, agent: Agent, prompts: Prompts) -> None:
     result = task.supervise("--agent", agent(f"[ $N -lt 3 ] || {DONE}"), "--prompt", "Build it.")
     assert result.returncode == 0
     again = "Continue working on the following:\n\nBuild it."
@@ -137,7 +137,7 @@ def test_a_bad_login_stops_the_task_at_once(task: Any, agent: Agent) -> None:
     assert task.said("ERROR") == ["Fatal error: Error: Invalid API key"]
 
 
-def test_attempts_are_spaced(task: Any, agent: Agent) -> None:
+def test_there_is_a_delay_between_attempts(task: Any, agent: Agent) -> None:
     task.supervise("--agent", agent(f"[ $N -lt 3 ] || {DONE}"), "--prompt", "x", "--restart-delay", "0.4")
     runs = task.attempts()
     gaps = [seconds(later.started_at) - seconds(run.ended_at) for run, later in pairwise(runs)]
@@ -173,7 +173,7 @@ def test_each_attempt_has_a_folder_and_knows_the_one_before(task: Any, agent: Ag
         assert seconds(run.started_at) <= seconds(run.ended_at)
 
 
-def test_output_that_the_agent_wrote_itself_stays(task: Any, agent: Agent) -> None:
+def test_an_output_file_that_the_agent_wrote_is_kept(task: Any, agent: Agent) -> None:
     task.supervise("--agent", agent(f'echo talk; echo report > "$RUN_FOLDER/output.md"; {DONE}'), "--prompt", "x")
     (run,) = task.attempts()
     assert Path(run.output_path).read_text() == "report\n"
@@ -200,7 +200,7 @@ def test_the_agent_finds_its_task_in_its_environment(task: Any, agent: Agent) ->
     assert (folder / "output.md").read_text() == str(task.workspace), "it works in the current folder"
 
 
-def test_events_are_the_only_thing_on_stdout_with_json(task: Any, agent: Agent) -> None:
+def test_with_json_only_events_are_on_stdout(task: Any, agent: Agent) -> None:
     result = task.supervise("--agent", agent(f"[ $N = 2 ] && {DONE}"), "--prompt", "x", "--json")
     events = [json.loads(line) for line in result.stdout.splitlines()]
     assert [event["data"]["iteration"] for event in events if event["type"] == "ralph_iteration_started"] == [1, 2]
@@ -210,7 +210,7 @@ def test_events_are_the_only_thing_on_stdout_with_json(task: Any, agent: Agent) 
     assert {event["data"].get("task") for event in events if event["type"] == "run_started"} == {str(task.folder.path)}
 
 
-def test_done_that_was_there_before_is_checked(task: Any, agent: Agent, prompts: Prompts) -> None:
+def test_an_existing_done_is_checked(task: Any, agent: Agent, prompts: Prompts) -> None:
     task.folder.path.mkdir(parents=True)
     task.folder.done.touch()
     result = task.supervise("--agent", agent("touch fixed"), "--prompt", "x", "--check", "test -f fixed")
@@ -218,7 +218,7 @@ def test_done_that_was_there_before_is_checked(task: Any, agent: Agent, prompts:
     assert "The checks have not been run yet." in prompts()[0]
 
 
-def test_done_counts_whatever_the_project_says(task: Any, agent: Agent) -> None:
+def test_done_counts_whatever_claims_the_project_sets(task: Any, agent: Agent) -> None:
     settings = task.workspace / ".ralph" / "settings.json"
     settings.parent.mkdir()
     settings.write_text('{"preset": "goal", "until": ["word:STOP"]}')
@@ -229,14 +229,14 @@ def test_done_counts_whatever_the_project_says(task: Any, agent: Agent) -> None:
 @pytest.mark.parametrize(
     "gone", ['rm -rf "$RUN_FOLDER"', 'rm "$RUN_FOLDER/run-info.yaml"', 'echo : > "$RUN_FOLDER/run-info.yaml"']
 )
-def test_an_agent_that_spoils_its_own_folder_has_not_spoilt_the_task(task: Any, agent: Agent, gone: str) -> None:
+def test_a_task_continues_if_the_agent_removes_its_run_folder(task: Any, agent: Agent, gone: str) -> None:
     result = task.supervise("--agent", agent(f"{gone}; [ $N = 1 ] || {DONE}"), "--prompt", "x", "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout.splitlines()[-1])["data"]["iterations"] == 2
     assert str(task.folder.runs) in result.stderr, "it is said"
 
 
-def test_done_is_not_believed_while_a_check_fails(task: Any, agent: Agent, prompts: Prompts) -> None:
+def test_done_does_not_count_while_a_check_fails(task: Any, agent: Agent, prompts: Prompts) -> None:
     fake = agent(f"{DONE}; [ $N = 2 ] && touch fixed; :")
     result = task.supervise("--agent", fake, "--prompt", "x", "--check", "test -f fixed", "--json")
     assert result.returncode == 0
@@ -246,7 +246,7 @@ def test_done_is_not_believed_while_a_check_fails(task: Any, agent: Agent, promp
     assert not (task.workspace / ".ralph").exists(), "the workspace is the agent's alone"
 
 
-def test_the_project_learns_of_each_completion_once(task: Any, agent: Agent) -> None:
+def test_each_completion_is_posted_once_on_the_projects_bus(task: Any, agent: Agent) -> None:
     words = ("--agent", agent(DONE), "--prompt", "x")
     assert task.supervise(*words).returncode == 0
     (fact,) = task.facts()
@@ -275,7 +275,7 @@ def test_a_bus_that_is_not_a_file_is_refused_before_the_agent_starts(task: Any, 
     assert "cannot use the message bus" in result.stderr
 
 
-def test_keys_do_not_reach_the_bus(task: Any, agent: Agent) -> None:
+def test_keys_are_redacted_on_the_bus(task: Any, agent: Agent) -> None:
     key = "sk-ant-api03-" + "x9" * 30
     task.supervise("--agent", agent(f"echo 'Error: {key} is bad' >&2; exit 1"), "--prompt", "x", "--max-restarts", "1")
     assert key not in Path(task.folder.bus.path).read_text()
@@ -283,7 +283,7 @@ def test_keys_do_not_reach_the_bus(task: Any, agent: Agent) -> None:
         assert key not in (task.folder.runs / run.run_id / "run-info.yaml").read_text()
 
 
-def test_a_storm_of_restarts_loses_nothing(task: Any, agent: Agent) -> None:
+def test_many_quick_restarts_lose_no_message(task: Any, agent: Agent) -> None:
     result = task.supervise("--agent", "false", "--prompt", "x", "--max-restarts", "150", "--quiet")
     assert result.returncode == 1
     runs = task.attempts()

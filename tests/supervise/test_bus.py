@@ -56,26 +56,26 @@ def test_a_message_is_a_header_and_a_body_that_people_can_read(path: Path) -> No
         "\\msg_id: x\n\\\\msg_id: y\nmsg_id: z",
     ],
 )
-def test_any_text_comes_back_unchanged(path: Path, body: str) -> None:
+def test_any_text_is_read_back_unchanged(path: Path, body: str) -> None:
     post(path, "INFO", "before")
     post(path, "INFO", body)
     post(path, "INFO", "after")
     assert bodies(path) == ["before", body, "after"]
 
 
-def test_a_body_of_ten_megabytes_comes_back(path: Path) -> None:
+def test_a_body_of_ten_megabytes_is_read_back(path: Path) -> None:
     body = "é\n---\nmsg_id: \n" * 700_000
     post(path, "INFO", body)
     post(path, "INFO", "after")
     assert bodies(path) == [body, "after"]
 
 
-def test_bytes_that_are_no_text_become_question_marks(path: Path) -> None:
+def test_invalid_text_becomes_question_marks(path: Path) -> None:
     post(path, "INFO", "cut emoji: \ud83d, not UTF-8: \udcff")
     assert bodies(path) == ["cut emoji: ?, not UTF-8: ?"]
 
 
-def test_since_gives_what_comes_after_a_message(path: Path) -> None:
+def test_since_returns_the_later_messages(path: Path) -> None:
     ids = [post(path, "INFO", f"body {n}\nmsg_id: decoy") for n in range(20)]
     for n, msg_id in enumerate(ids):
         assert [message.msg_id for message in MessageBus(path).read(since=msg_id)] == ids[n + 1 :]
@@ -118,7 +118,7 @@ def test_since_an_unknown_message_is_an_error(path: Path) -> None:
         list(MessageBus(path).read(since="MSG-1"))
 
 
-def test_types_are_chosen(path: Path) -> None:
+def test_messages_can_be_filtered_by_type(path: Path) -> None:
     for kind in ("INFO", "FACT", "wait_without_restart"):
         post(path, kind, kind)
     assert [message.body for message in MessageBus(path).read(types=["fact", "WAIT_WITHOUT_RESTART"])] == [
@@ -141,7 +141,7 @@ def test_the_last_message_is_the_latest(path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", ["", "torn", "torn\n\n---\nmsg_id: decoy\n\n---\n", "torn\n---\nmsg_id: decoy\n---"])
-def test_a_message_cut_at_any_byte_is_skipped_and_spoils_nothing(path: Path, body: str) -> None:
+def test_a_message_cut_at_any_byte_is_skipped_and_others_are_read(path: Path, body: str) -> None:
     post(path, "INFO", "first")
     whole = path.stat().st_size
     post(path, "INFO", body)
@@ -178,7 +178,7 @@ def test_a_reader_continues_where_it_was(path: Path) -> None:
         assert list(reader.messages()) == []
 
 
-def test_a_reader_that_was_left_early_gives_each_message_once(path: Path) -> None:
+def test_a_reader_that_is_left_early_returns_each_message_once(path: Path) -> None:
     for n in range(5):
         post(path, "INFO", f"{n}")
     reader = BusReader(path)
@@ -199,7 +199,7 @@ def test_a_reader_waits_for_a_message_that_is_being_written(path: Path) -> None:
     assert [message.body for message in reader.messages()] == ["a message"]
 
 
-def test_a_reader_can_skip_what_is_there(path: Path) -> None:
+def test_a_reader_can_skip_existing_messages(path: Path) -> None:
     post(path, "INFO", "old")
     reader = BusReader(path)
     reader.skip()
@@ -216,7 +216,7 @@ def test_a_reader_starts_over_when_the_file_was_replaced(path: Path) -> None:
     assert [message.body for message in reader.messages()] == ["new"]
 
 
-def test_follow_gives_what_is_there_and_what_arrives_until_it_is_stopped(path: Path) -> None:
+def test_follow_returns_existing_and_new_messages_until_it_is_stopped(path: Path) -> None:
     first = post(path, "INFO", "seen before")
     post(path, "INFO", "there")
     stop = threading.Event()
@@ -238,7 +238,7 @@ print(*(MessageBus(path).post("INFO", f"{name} {n}\\n---\\n") for n in range(int
 """
 
 
-def test_eight_writers_at_once_lose_nothing_and_share_no_id(path: Path) -> None:
+def test_eight_concurrent_writers_lose_no_message_and_have_unique_ids(path: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, path, str(n), "250"], stdout=subprocess.PIPE) for n in range(8)
     ]
@@ -283,7 +283,7 @@ MessageBus(sys.argv[1]).post("INFO", "fits")
 """
 
 
-def test_a_message_that_does_not_fit_on_the_disk_leaves_no_trace(path: Path) -> None:
+def test_a_message_that_does_not_fit_on_the_disk_is_removed(path: Path) -> None:
     told = subprocess.run(
         [sys.executable, "-B", "-c", FULL_DISK, path], capture_output=True, text=True, check=True
     ).stdout
@@ -309,7 +309,7 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anything")
-def test_a_bus_that_may_not_be_written_can_be_read(path: Path) -> None:
+def test_a_read_only_bus_can_be_read(path: Path) -> None:
     post(path, "INFO", "one")
     path.chmod(0o444)
     with pytest.raises(UserError, match="Permission denied"):
@@ -335,7 +335,7 @@ def test_bytes_that_belong_to_no_message_are_counted(path: Path) -> None:
     assert reader.skipped == len("[2026-02-05 12:51:53] FACT: an old line") + len("---msg_id: tornty")
 
 
-def test_a_key_does_not_get_onto_the_bus(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_in_a_message_is_redacted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_PASSWORD", "correct horse battery")
     post(path, "INFO", "the key is ghp_" + "a1B2" * 9 + " and the password 'correct horse battery'\n---\n")
     assert bodies(path) == ["the key is [redacted] and the password '[redacted]'\n---\n"]
@@ -343,7 +343,7 @@ def test_a_key_does_not_get_onto_the_bus(path: Path, monkeypatch: pytest.MonkeyP
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_thread_is_a_message_and_all_that_answers_it() -> None:
+def test_a_thread_is_a_message_and_its_answers() -> None:
     parents = {"a": "", "b": "a", "c": "", "d": "b", "e": "c", "f": "a"}
     messages = [
         Message(msg_id=msg_id, ts="", type="INFO", body="", parent=parent) for msg_id, parent in parents.items()

@@ -45,7 +45,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize("way", WAITS)
-def test_a_task_that_waits_stays_so_until_it_is_resumed(task: Any, agent: Agent, way: str) -> None:
+def test_a_waiting_task_stays_stopped_until_it_is_resumed(task: Any, agent: Agent, way: str) -> None:
     """However its agent has asked for it."""
     fake = agent(f"if [ $N = 1 ]; then {WAITS[way]}; else {DONE}; fi")
     assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
@@ -94,7 +94,9 @@ STUBBORN = "trap '' TERM; setsid sleep {n} & sleep {n} & sleep {n}"
 
 
 @pytest.mark.parametrize("option", ["--turn-timeout", "--idle-timeout"])
-def test_an_agent_that_hangs_is_ended_as_a_tree_and_restarted(task: Any, agent: Agent, mark: Any, option: str) -> None:
+def test_a_hanging_agent_is_ended_with_its_processes_and_restarted(
+    task: Any, agent: Agent, mark: Any, option: str
+) -> None:
     fake = agent(f"[ $N != 1 ] && {DONE} && exit 0; setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
     result = task.supervise("--agent", fake, "--prompt", "x", option, "1500ms")
     assert result.returncode == 0
@@ -141,7 +143,7 @@ def test_the_first_sigterm_lets_the_attempt_finish_within_the_grace(task: Any, a
     assert task.said()[-1] == "task cancelled: received SIGTERM"
 
 
-def test_when_the_grace_is_over_the_tree_is_ended(task: Any, agent: Agent, pipe: Pipe, mark: Any) -> None:
+def test_after_the_grace_period_all_processes_are_ended(task: Any, agent: Agent, pipe: Pipe, mark: Any) -> None:
     started = pipe("started")
     fake = agent(f"setsid sleep {mark.seconds} & echo up > {started}; exec sleep {mark.seconds}")
     process = task.start("--agent", fake, "--prompt", "x", "--grace", "0.1")
@@ -163,7 +165,7 @@ def test_ctrl_c_ends_the_wait_between_attempts(task: Any, agent: Agent) -> None:
     assert [run.status for run in task.attempts()] == ["failed"]
 
 
-def test_cancelled_comes_before_done(task: Any, agent: Agent, pipe: Pipe) -> None:
+def test_an_interrupt_takes_precedence_over_done(task: Any, agent: Agent, pipe: Pipe) -> None:
     terminated_in_an_attempt(task, agent, pipe, DONE)
 
 
@@ -206,7 +208,7 @@ def test_notes_for_a_killed_supervisor_are_delivered_once_by_the_next_one(
     assert ["the second" in prompt for prompt in prompts()] == [False, False, True, False]
 
 
-def test_an_agent_that_outlives_its_supervisor_for_a_moment_leaves_no_done_to_the_next_one(
+def test_done_of_an_agent_that_outlived_its_supervisor_does_not_count_for_the_next_one(
     task: Any, agent: Agent, pipe: Pipe, mark: Any
 ) -> None:
     started, go = pipe("started"), pipe("go")

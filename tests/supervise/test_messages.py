@@ -33,7 +33,7 @@ def test_a_transient_error_is_named() -> None:
     ],
     ids=["exit code 0", "ended by a person", "asks to wait"],
 )
-def test_an_attempt_that_did_not_fail_is_no_warning(turn: Turn) -> None:
+def test_an_attempt_that_did_not_fail_gives_no_warning(turn: Turn) -> None:
     assert list(warnings(1, turn)) == []
 
 
@@ -63,5 +63,5 @@ def test_the_exit_code_and_its_reason_are_not_repeated(turn: Turn, text: str) ->
         (90061, "25h1m1s"),
     ],
 )
-def test_durations_are_written_as_in_the_seed(seconds: float, text: str) -> None:
+def test_durations_are_formatted_as_in_go(seconds: float, text: str) -> None:
     assert go_duration(seconds) == text

@@ -48,7 +48,7 @@ def test_a_prompt_file_is_the_prompt(task: Any, agent: Agent, prompts: Prompts) 
         (("--prompt", "a", "--nonsense"), "--nonsense"),
     ],
 )
-def test_a_bad_command_line_is_one_line_of_error(task: Any, words: tuple[str, ...], complaint: str) -> None:
+def test_an_invalid_command_line_is_a_one_line_error(task: Any, words: tuple[str, ...], complaint: str) -> None:
     result = task.supervise("--agent", "true", *words)
     assert result.returncode == 2
     assert complaint in result.stderr
@@ -69,7 +69,7 @@ def test_a_task_must_be_named_in_full(ralph: Callable[..., Any]) -> None:
     assert "missing: --root, --task" in result.err
 
 
-def test_a_known_agent_learns_what_its_prompt_does_not_say(task: Any, agent: Agent, prompts: Prompts) -> None:
+def test_a_known_agent_gets_explanations_that_its_prompt_lacks(task: Any, agent: Agent, prompts: Prompts) -> None:
     agent(DONE, "claude")
     task.supervise("--agent", "claude", "--prompt", "Build it.")
     (asked,) = prompts("claude")
@@ -82,7 +82,7 @@ def test_a_known_agent_learns_what_its_prompt_does_not_say(task: Any, agent: Age
     assert prompts("claude")[1] == said
 
 
-def test_a_known_agent_learns_where_its_task_is(task: Any, agent: Agent, prompts: Prompts) -> None:
+def test_a_known_agent_gets_the_path_of_its_task(task: Any, agent: Agent, prompts: Prompts) -> None:
     agent(DONE, "claude")
     task.supervise("--agent", "claude", "--prompt", "Then create $TASK_FOLDER/DONE; no bus, no ralph job.")
     assert prompts("claude") == [
@@ -112,7 +112,7 @@ def test_an_agent_that_may_not_write_there_is_reported_before_the_first_attempt(
     assert f"opencode may not write in {task.folder.path}, where its work ends" in " ".join(result.stderr.split())
 
 
-def test_done_that_a_check_refused_does_not_count_anywhere(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
+def test_done_that_a_check_refused_is_not_listed_as_done(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
     words = ("--agent", agent(DONE), "--prompt", "x", "--check", "test -f fixed", "--max-restarts", "1")
     assert task.supervise(*words).returncode == 1
     assert task.folder.done.exists()
@@ -124,9 +124,7 @@ def test_done_that_a_check_refused_does_not_count_anywhere(task: Any, agent: Age
     assert tasks_of(ralph, task)["login"]["state"] == "done"
 
 
-def test_done_that_a_killed_supervisor_had_no_time_to_look_at_does_not_count(
-    task: Any, agent: Agent, pipe: Pipe
-) -> None:
+def test_done_that_a_killed_supervisor_did_not_see_does_not_count(task: Any, agent: Agent, pipe: Pipe) -> None:
     started, go = pipe("started"), pipe("go")
     check = f"echo up > {started}; cat {go}"
     process = task.start("--agent", agent(DONE), "--prompt", "x", "--check", check)

@@ -12,7 +12,9 @@ DONE = 'echo fine > "$TASK_FOLDER/DONE"'
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_supervisors_killed_in_a_storm_leave_a_whole_history(task: Any, agent: Agent, mark: Any, seed: int) -> None:
+def test_supervisors_killed_at_random_moments_leave_a_complete_history(
+    task: Any, agent: Agent, mark: Any, seed: int
+) -> None:
     chance = random.Random(seed)
     fake = agent(f"[ $N -gt 2 ] || setsid sleep {mark.seconds} & exit 1")
     for _ in range(4):
@@ -30,7 +32,7 @@ def test_supervisors_killed_in_a_storm_leave_a_whole_history(task: Any, agent: A
     assert task.said()[-1] == "task completed (DONE marker present, no active children)"
 
 
-def test_children_that_take_their_time_to_start_are_awaited(task: Any, agent: Agent) -> None:
+def test_ralph_waits_for_children_that_start_slowly(task: Any, agent: Agent) -> None:
     child = agent('echo "$PROMPT" > "$RUN_FOLDER/output.md"', "child")
     many = f'for i in 1 2 3 4 5 6 7 8 9 10 11 12; do ralph job --agent {child} -p "part $i" & done; {DONE}'
     result = task.supervise("--agent", agent(many), "--prompt", "x")

@@ -45,7 +45,7 @@ def test_an_attempt_that_leaves_done_is_the_last(supervisor: Any) -> None:
     assert statuses(made.task) == [("completed", 0)]
 
 
-def test_attempts_are_counted_from_zero_and_any_end_restarts(supervisor: Any) -> None:
+def test_attempts_are_counted_from_zero_and_every_end_without_done_restarts(supervisor: Any) -> None:
     calls = []
 
     def root(self: Supervisor, attempt: int) -> Any:
@@ -73,13 +73,13 @@ def test_attempts_are_counted_from_zero_and_any_end_restarts(supervisor: Any) ->
     assert Path(made.task.list_runs()[5].output_path).read_text() == "all is well"
 
 
-def test_max_restarts(supervisor: Any) -> None:
+def test_a_supervisor_gives_up_after_max_restarts(supervisor: Any) -> None:
     result = supervisor(lambda self, attempt: None, max_restarts=3).run()
     assert (result.outcome, result.attempts, result.success, result.exit_code) == ("exhausted", 3, False, 1)
     assert supervisor(lambda self, attempt: pytest.fail("called"), max_restarts=0).run().attempts == 0
 
 
-def test_done_before_the_first_attempt(supervisor: Any) -> None:
+def test_a_task_with_done_needs_no_attempt(supervisor: Any) -> None:
     made = supervisor(lambda self, attempt: pytest.fail("called"))
     made.task.path.mkdir(parents=True)
     done(made)
@@ -179,7 +179,7 @@ def test_a_bad_option_is_a_user_error(supervisor: Any) -> None:
         supervisor(lambda self, attempt: None, max_restarts=-1).run()
 
 
-def test_ctrl_c_in_the_callers_function_is_the_callers(supervisor: Any) -> None:
+def test_ctrl_c_in_the_callers_function_is_raised_to_the_caller(supervisor: Any) -> None:
     def root(self: Supervisor, attempt: int) -> None:
         raise KeyboardInterrupt
 

@@ -37,7 +37,7 @@ def make(root: Path, name: str, project: str = "project") -> TaskFolder:
     return task
 
 
-def test_a_task_has_its_place_below_the_root(tmp_path: Path) -> None:
+def test_a_task_is_a_folder_below_the_root(tmp_path: Path) -> None:
     task = task_folder(tmp_path, "p", "t")
     files = (task.path, task.prompt, task.done, task.wait, task.runs, task.bus.path, task.project_bus.path)
     assert {os.path.relpath(file, tmp_path) for file in files} == {
@@ -64,7 +64,7 @@ def test_the_root_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         *("\udcff", "PROJECT-MESSAGE-BUS.md"),
     ],
 )
-def test_names_that_play_tricks_are_refused(tmp_path: Path, name: str) -> None:
+def test_names_that_would_lead_out_of_the_root_are_refused(tmp_path: Path, name: str) -> None:
     for names in ((name, "task"), ("project", name)):
         with pytest.raises(UserError, match="not a name for a"):
             task_folder(tmp_path, *names)
@@ -75,7 +75,7 @@ def test_ordinary_names_are_accepted(tmp_path: Path, name: str) -> None:
     assert task_folder(tmp_path, name, name).path == tmp_path / name / name
 
 
-def test_a_given_prompt_becomes_the_task(tmp_path: Path) -> None:
+def test_a_given_prompt_is_saved_as_task_md(tmp_path: Path) -> None:
     task = task_folder(tmp_path / "new", "p", "t")
     prompt = "do\r\nthis {{x}} \u2028 $(y)"
     assert task.save_prompt(prompt) == prompt
@@ -84,7 +84,7 @@ def test_a_given_prompt_becomes_the_task(tmp_path: Path) -> None:
     assert task.save_prompt(None) == prompt
 
 
-def test_a_given_prompt_wins_for_this_run_and_overwrites_nothing(task: TaskFolder) -> None:
+def test_a_given_prompt_is_used_for_this_run_and_task_md_is_not_overwritten(task: TaskFolder) -> None:
     task.prompt.write_text("the task")
     assert task.save_prompt("something else") == "something else"
     assert task.save_prompt(None) == "the task"
@@ -103,7 +103,7 @@ def test_without_prompt_and_task_nothing_is_created(tmp_path: Path) -> None:
     assert not (tmp_path / "p").exists()
 
 
-def test_an_empty_task_is_nothing_to_do(task: TaskFolder) -> None:
+def test_an_empty_task_is_an_error(task: TaskFolder) -> None:
     task.prompt.write_text("\n")
     with pytest.raises(UserError, match="is empty"):
         task.save_prompt(None)
@@ -116,7 +116,7 @@ def test_a_file_in_the_place_of_the_folder_is_reported(tmp_path: Path) -> None:
             task_folder(tmp_path, "p", "t").save_prompt(given)
 
 
-def test_an_empty_file_is_enough_to_be_done(task: TaskFolder, tmp_path: Path) -> None:
+def test_an_empty_done_file_counts(task: TaskFolder, tmp_path: Path) -> None:
     assert task_folder(tmp_path, "no", "such").markers() == task.markers() == Markers()
     task.done.symlink_to("result")
     assert task.markers() == Markers()
@@ -124,7 +124,7 @@ def test_an_empty_file_is_enough_to_be_done(task: TaskFolder, tmp_path: Path) ->
     assert task.markers() == Markers(done=True)
 
 
-def test_anything_else_in_the_place_of_done_is_trouble(task: TaskFolder, tmp_path: Path) -> None:
+def test_a_done_that_is_not_a_file_is_trouble(task: TaskFolder, tmp_path: Path) -> None:
     task.done.mkdir()
     assert task.markers() == Markers(trouble="DONE is a directory")
     task.done.rmdir()
@@ -135,7 +135,7 @@ def test_anything_else_in_the_place_of_done_is_trouble(task: TaskFolder, tmp_pat
     assert task.markers().trouble.startswith("stat DONE: ")
 
 
-def test_the_wait_marker_says_why(task: TaskFolder) -> None:
+def test_the_wait_marker_contains_the_reason(task: TaskFolder) -> None:
     task.wait.touch()
     assert task.markers() == Markers(wait="WAIT_WITHOUT_RESTART")
     task.wait.write_text("Waiting for\nuser input\n")
@@ -218,7 +218,7 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(task: TaskFolder) -
     assert "cannot read" in runs["bad"].error_summary
 
 
-def test_a_run_that_is_gone_cannot_be_updated(task: TaskFolder) -> None:
+def test_a_removed_run_cannot_be_updated(task: TaskFolder) -> None:
     for run_id in ("none", "."):
         with pytest.raises(UserError, match="cannot use"):
             task.update_run(run_id, status="failed")
@@ -292,7 +292,7 @@ def test_a_child_that_has_ended_is_left_alone(task: TaskFolder, sleeper: subproc
     assert task.load_run(over.run_id) == over
 
 
-def test_the_project_learns_of_each_completion_once(tmp_path: Path) -> None:
+def test_each_completion_is_posted_once_on_the_projects_bus(tmp_path: Path) -> None:
     task, other = make(tmp_path, "task", "p"), make(tmp_path, "other", "p")
     for one in (task, other):
         one.done.touch()
@@ -337,7 +337,7 @@ def attempt(status: str = "running", **fields: object) -> RunInfo:
         (Markers(trouble="DONE is a directory"), [], "trouble"),
     ],
 )
-def test_one_word_tells_the_state_of_a_task(found: Markers, runs: list[RunInfo], state: str) -> None:
+def test_the_state_of_a_task(found: Markers, runs: list[RunInfo], state: str) -> None:
     assert task_state(found, runs, found.done) == state
 
 
@@ -369,7 +369,7 @@ def test_every_task_has_a_row(tmp_path: Path) -> None:
     assert [row.task for row in list_tasks(tmp_path, 0.0, project="p")] == ["a", "b"]
 
 
-def test_a_task_in_trouble_spoils_no_list(tmp_path: Path) -> None:
+def test_a_task_in_trouble_is_listed_with_the_others(tmp_path: Path) -> None:
     good, bad, mute = (task_folder(tmp_path, "p", name) for name in ("good", "bad", "mute"))
     for task in (good, bad, mute):
         task.save_prompt("do it")

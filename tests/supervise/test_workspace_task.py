@@ -16,7 +16,7 @@ def said(task: TaskFolder, kind: str = "") -> list[str]:
     return [message.body for message in task.bus.read() if kind in ("", message.type)]
 
 
-def test_its_agent_finds_the_same_environment_and_bus_as_in_a_task(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_the_agent_has_the_same_environment_and_bus_as_in_a_task(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     echo = "; ".join(f'echo "{name}=${{{name}?}}/${{JRUN_{name}?}}"' for name in VARIABLES)
     post = 'ralph bus post --type FACT --body "attempt $N"'
     fake = agent(f'({echo}) > env.$N; {post} >&2; [ $N = 2 ] && touch "$TASK_FOLDER/DONE"; exit 0')
@@ -38,14 +38,14 @@ def test_its_agent_finds_the_same_environment_and_bus_as_in_a_task(ralph: Ralph,
     assert said(task)[-1] == "task completed (DONE marker present, no active children)"
 
 
-def test_nothing_but_the_agents_own_work_is_left_in_the_tree(ralph: Ralph, agent: Agent, repository: Path) -> None:
+def test_only_the_agents_work_is_in_the_tree(ralph: Ralph, agent: Agent, repository: Path) -> None:
     result = ralph("run", "the goal", *SUPERVISE, "--agent", agent("touch DONE"))
     assert result.code == 0, result.err
     assert sorted(path.name for path in repository.iterdir()) == [".git", ".ralph", "DONE", "README"]
     assert sorted(path.name for path in repository.parent.iterdir()) == ["home", "workspace"]
 
 
-def test_done_waits_for_the_children_that_its_agent_started(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_the_run_waits_for_the_children_that_its_agent_started(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     child = agent('echo "part of $JRUN_PARENT_ID" > part', "child")
     until_known = 'until [ $(ls "$RUNS_DIR" | wc -l) = 2 ]; do sleep 0.02; done'
     fake = agent(f"ralph job --agent {child} --prompt one & {until_known}; touch DONE")
@@ -57,7 +57,7 @@ def test_done_waits_for_the_children_that_its_agent_started(ralph: Ralph, agent:
     assert job.run_id in ralph("ps", "--all").out
 
 
-def test_in_a_worktree_that_is_the_task(ralph: Ralph, agent: Agent, repository: Path) -> None:
+def test_a_worktree_can_be_the_task(ralph: Ralph, agent: Agent, repository: Path) -> None:
     fake = agent('pwd > where; echo "$TASK_FOLDER" >> where; ralph bus post --type FACT --body here; touch DONE')
     result = ralph("run", "x", *SUPERVISE, "--worktree", "--agent", fake, "--json")
     assert result.code == 0, result.err
@@ -80,7 +80,7 @@ def test_a_message_that_asks_to_wait_stops_the_task_and_resume_continues_it(
     assert (resumed.code, resumed.last_line.startswith("ralph: done")) == (0, True), resumed.err
 
 
-def test_a_known_agent_learns_which_file_counts(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_known_agent_gets_the_path_of_the_done_file(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     fake = agent('case "$PROMPT" in *"/workspace/FINISHED"*) touch FINISHED;; esac', "claude")
     result = ralph("run", "x", *SUPERVISE, "--done-file", "FINISHED", "-m", "1", "--agent", fake)
     assert result.code == 0, result.err
@@ -90,6 +90,6 @@ def test_a_known_agent_learns_which_file_counts(ralph: Ralph, agent: Agent, work
     assert "DONE," not in prompt
 
 
-def test_a_run_that_cannot_begin_leaves_no_bus(ralph: Ralph, workspace: Path) -> None:
+def test_a_run_that_cannot_start_leaves_no_bus(ralph: Ralph, workspace: Path) -> None:
     assert ralph("run", "x", *SUPERVISE, "--agent", "no-such-agent").code == 2
     assert not (workspace / ".ralph" / "task").exists()

@@ -145,7 +145,7 @@ def test_a_terminal_that_cannot_draw_is_none(terminal: Callable[..., Terminal]) 
     assert b"the TUI needs a terminal" in one.raw
 
 
-def test_without_a_terminal_it_says_so(ralph: Callable[..., Any]) -> None:
+def test_without_a_terminal_init_is_refused(ralph: Callable[..., Any]) -> None:
     result = ralph("ui")
     assert (result.code, result.out) == (2, "")
     assert result.err == ("ralph: the TUI needs a terminal\nhint: `ralph ps` and `ralph logs -f` work anywhere\n")

@@ -29,8 +29,8 @@ from ralph.backlog.work_order import REQUEST, WorkOrder, read
 from ralph.core import work_events
 from ralph.core.backlog import BacklogTask, Board, GateVerdict, Job, TaskResult, next_batch, next_starts
 from ralph.fleet import worker as fleet_worker
-from ralph.fleet.database import Database
-from ralph.fleet.local_work import LocalWork, Show
+from ralph.fleet.database import Database, fetch_all
+from ralph.fleet.local_work import LocalWork
 from ralph.fleet.log import add_work
 from ralph.fleet.tasks import FleetTasks
 from ralph.fleet.worker import Worker
@@ -51,11 +51,11 @@ class NoChild:
     stop_level = exit_code = 0
 
     def __init__(self, local: LocalWork, key: str) -> None:
-        self._local, self._key = local, key
+        self.key, self._local = key, local
 
     def result(self, kind: type) -> object:
         if kind is TaskResult:
-            key = self._key
+            key = self.key
             return TaskResult(outcome="done", reason="", exit_code=0, run=key, tip=key, files=(key,))
         if kind is GateVerdict:
             keys = tuple(one.key for one in read(self._local.folder, REQUEST, MergeRequest).branches)
@@ -85,18 +85,20 @@ def clone_of(folder: str, name: str) -> Path:
 def take_part(url: str, folder: str, name: str) -> None:
     """A worker whose loops and merges take no time: all that is left is what they tell each other."""
     setattr(fleet_worker, "FleetTasks", NoTasks)  # noqa: B010
-    Worker(url, clone_of(folder, name), slots=4, name=name, show=Show(is_quiet=True)).run(once=True)
+    Worker(url, clone_of(folder, name), slots=4, name=name, is_quiet=True).run(once=True)
 
 
 async def bring(url: str, order: WorkOrder, tasks: int) -> None:
     content = BacklogContent(tuple(BacklogTask(key=f"T{n}", title="x") for n in range(tasks)))
     async with Database(url).open() as database:
-        await database.transact(lambda one: add_work(one, order, "", order.base[:20], content))
+        await database.transact(add_work, order, "", order.base[:20], content)
 
 
 async def count_merged(url: str) -> int:
     async with Database(url).open() as database:
-        ((count,),) = await database.fetch("SELECT count(*) FROM ralph_events WHERE line LIKE '%task_merged%'")
+        ((count,),) = await database.transact(
+            fetch_all, "SELECT count(*) FROM ralph_events WHERE line LIKE '%task_merged%'"
+        )
     return int(count)
 
 

@@ -24,11 +24,10 @@ from ralph.core.backlog import BacklogTask, Board, GateVerdict, Job
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.fleet import steering
-from ralph.fleet.database import BEGIN, ONE_SHOT, Database, migrate
+from ralph.fleet.database import BEGIN, ONE_SHOT, Database, fetch_all, migrate
 from ralph.fleet.log import (
     GATE,
     TASK,
-    WorkerRow,
     WorkLog,
     WorkState,
     add_work,
@@ -37,8 +36,8 @@ from ralph.fleet.log import (
     register_worker,
     task_queue,
 )
-from ralph.fleet.steering import Mirror
 from ralph.fleet.tasks import FleetTasks, changed_since
+from ralph.fleet.work_copies import Mirror
 from ralph.git.remote import Remote
 from ralph.history.work_history import work_history
 from ralph.run import control
@@ -77,8 +76,8 @@ class Table:
     def log(self) -> WorkLog:
         return WorkLog(self.database, self.order.id)
 
-    async def worker(self, name: str, slots: int = 2, brings: str = "") -> WorkerRow:
-        return await self.database.transact(lambda one: register_worker(one, name, slots, HERE, brings))
+    async def worker(self, name: str, slots: int = 2, brings: str = "") -> tuple[int, str]:
+        return await self.database.transact(register_worker, name, slots, HERE, brings)
 
     async def start(self, key: str, by: str, run: str = "") -> WorkState:
         """Start a task, as a job does that was brought to a worker."""
@@ -112,7 +111,7 @@ def play(database: str, anywhere: Machine) -> Callable[[Callable[[Table], Awaita
         async def opened() -> None:
             made = order(anywhere.folder)
             async with Database(database, ONE_SHOT).open() as shared:
-                await shared.transact(lambda one: add_work(one, made, "", HERE, CONTENT))
+                await shared.transact(add_work, made, "", HERE, CONTENT)
                 table = Table(shared, database, made)
                 await table.log().append("", lambda state: [work_events.GateOpened("e" * 40)])
                 await story(table)
@@ -312,10 +311,10 @@ def test_money_and_time_end_a_backlog_wherever_they_were_spent(play: Play) -> No
         for name in ("one", "two"):
             await table.worker(name)
         spending = f'{{"{table.order.id}": 1.5}}'
-        await table.database.fetch("UPDATE ralph_workers SET spending = %s WHERE name = 'one'", spending)
+        await table.database.transact(fetch_all, "UPDATE ralph_workers SET spending = %s WHERE name = 'one'", spending)
         await table.tick()
         assert (await table.log().refresh()).finished is None
-        await table.database.fetch("UPDATE ralph_workers SET spending = %s", spending)
+        await table.database.transact(fetch_all, "UPDATE ralph_workers SET spending = %s", spending)
         silence(table.url, "two")  # what a dead one has spent is spent
         await table.tick()
         finished = (await table.log().refresh()).finished
@@ -330,29 +329,29 @@ def test_people_steer_from_anywhere(play: Play) -> None:
     async def story(table: Table) -> None:
         shared, log = table.database, table.log()
         await table.start("T1", "one/1")
-        assert "pauses" in await steering.pause(shared, "")
+        assert "pauses" in await steering.steer(shared, "pause", "")
         assert (await log.refresh()).board.is_paused
-        await steering.resume(shared, "")
-        await steering.withdraw(shared, "abcd", "t2")
+        await steering.steer(shared, "resume", "")
+        await steering.steer(shared, "withdraw", "abcd", "t2")
         state = await log.refresh()
         assert not state.board.is_paused
         assert state.board.jobs["T2"].state == "withdrawn"
         with pytest.raises(UserError, match="T1 is working"):
-            await steering.retry(shared, "", "T1", "")
+            await steering.steer(shared, "retry", "", "T1")
         with pytest.raises(UserError, match="has no task T9"):
-            await steering.withdraw(shared, "", "T9")
+            await steering.steer(shared, "withdraw", "", "T9")
         with pytest.raises(UserError, match="no backlog run nope"):
-            await steering.see(shared, "nope")
-        await steering.retry(shared, "", "T2", "a word")
+            await steering.load_view(shared, "nope")
+        await steering.steer(shared, "retry", "", "T2", "a word")
         state = await log.refresh()
         assert (state.board.jobs["T2"].state, state.board.jobs["T2"].note) == ("queued", "a word")
-        await steering.stop(shared, "")
+        await steering.steer(shared, "stop", "")
         finished = (await log.refresh()).finished
         assert finished is not None
         assert finished.exit_code == 130
         with pytest.raises(UserError, match="is over"):
-            await steering.pause(shared, "")
-        assert await steering.resume(shared, "") == "abcd continues"
+            await steering.steer(shared, "pause", "")
+        assert await steering.steer(shared, "resume", "") == "abcd continues"
         state = await log.refresh()
         assert state.finished is None
         assert state.board.jobs["T1"].state == "queued"
@@ -381,9 +380,9 @@ def test_a_machine_that_takes_no_part_sees_and_steers_as_if_it_did(play: Play, t
             control.pause(run)
             await until(lambda: log.state.board.is_paused)
             await until(lambda: runs(env)[0].state == "paused")
-            await steering.resume(shared, "")
+            await steering.steer(shared, "resume", "")
             await until(lambda: runs(env)[0].state == "running")
-            await steering.pause(shared, "")
+            await steering.steer(shared, "pause", "")
             await until(lambda: runs(env)[0].state == "paused")
             control.unpause(run)
             await until(lambda: not log.state.board.is_paused)
@@ -448,7 +447,7 @@ def test_silent_workers_are_forgotten_after_a_week(play: Play) -> None:
         await table.worker("one")
         await table.worker("one")
         assert [one.name.partition("-")[0] for one in await table.database.transact(list_workers)] == ["one", "one"]
-        await table.database.fetch("UPDATE ralph_workers SET seen = now() - interval '8 days'")
+        await table.database.transact(fetch_all, "UPDATE ralph_workers SET seen = now() - interval '8 days'")
         await table.worker("two")
         assert [one.name for one in await table.database.transact(list_workers)] == ["two"]
 

@@ -255,13 +255,13 @@ def _show_shared(seen: WorkView, action: str, as_json: bool) -> int:
         return 0
     made = rows(seen.board, {})
     if as_json:
-        told = ({"worker": one.name, **to_builtins(one), "tasks": tasks_of(one, seen.board)} for one in seen.workers)
+        told = ({"worker": one.name, **to_builtins(one), "tasks": tasks_of(one, [seen.board])} for one in seen.workers)
         return print_objects([*made, *told])
     print(f"work {one_line(seen.row.name)}: {summary(seen.history)}")
     if action == "show":
         _print_story(seen.history)
     _print_items(seen.board, made)
-    print("\n".join(describe_workers(seen.workers, seen.board)))
+    print("\n".join(describe_workers(seen.workers, [seen.board])))
     return 0
 
 

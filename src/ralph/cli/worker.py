@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.work_order import WorkOrder
 from ralph.cli.table import Values, command, folder_of, no_words
-from ralph.core.text import clean
+from ralph.core.text import clean, one_line
 from ralph.errors import UserError, to_install
 from ralph.git.client import require_git
 from ralph.run.options import Option
 from ralph.store.folder import prepare, work_lock
 
 if TYPE_CHECKING:  # the fleet is an optional extra
-    from ralph.fleet.steering import Mirror, WorkView
+    from ralph.fleet.steering import WorkView
+    from ralph.fleet.work_copies import Mirror
 
 
 @command(
@@ -41,21 +43,19 @@ def worker(values: Values, words: list[str]) -> int:
     the checks and agents that the backlogs in the database name: write access to the database means shell access to
     this machine."""
     no_words(words, "the backlogs are in the database: name it with --db")
-    app = load_fleet()
-    url = app.resolve_url(values.get("db"))
+    database = load_fleet()
+    url = database.resolve_url(values.get("db"))
     if values.get("migrate"):
-        print(f"{app.location(url)}: {asyncio.run(app.migrate(url))}")
+        print(f"{database.location(url)}: {asyncio.run(database.migrate(url))}")
         return 0
     jobs = values.get("jobs", 2)
     if jobs < 1:
         raise UserError(f"-j {jobs} is too little", "give a number above 0")
-    from ralph.fleet.local_work import Show
     from ralph.fleet.worker import Worker
 
     workspace = folder_of(values)
     require_git(workspace)  # before anything is written there
-    show = Show(is_quiet=bool(values.get("quiet")))
-    made = Worker(url, workspace, slots=jobs, name=values.get("name", ""), show=show)
+    made = Worker(url, workspace, slots=jobs, name=values.get("name", ""), is_quiet=bool(values.get("quiet")))
     with work_lock(prepare(workspace), "worker"):
         return made.run(once=bool(values.get("once")))
 
@@ -77,7 +77,7 @@ def load_fleet() -> ModuleType:
 def mirror_fleet(db: str, *, follows: bool = False) -> Mirror:
     """Return the backlogs of a fleet, to be listed as if they ran here."""
     url = load_fleet().resolve_url(db or None)
-    from ralph.fleet.steering import Mirror
+    from ralph.fleet.work_copies import Mirror
 
     return Mirror(url, follows=follows)
 
@@ -85,13 +85,14 @@ def mirror_fleet(db: str, *, follows: bool = False) -> Mirror:
 def play_shared(db: str, order: WorkOrder, content: BacklogContent, notice: str, *, json: bool, quiet: bool) -> int:
     """Bring a backlog to the fleet, and work on it until it is over."""
     url = load_fleet().resolve_url(db or None)
-    from ralph.fleet.local_work import Show
     from ralph.fleet.worker import Worker
 
     workspace = Path(order.workspace)
-    worker = Worker(url, workspace, slots=order.slots, show=Show(json, quiet))
+    worker = Worker(url, workspace, slots=order.slots, is_quiet=quiet, prints_events=json)
+    if notice and not quiet:
+        print(f"ralph: {one_line(notice, 2000)}", file=sys.stderr)
     with work_lock(prepare(workspace), order.id):
-        return worker.work_off(order, content, notice)
+        return worker.run(order, content)
 
 
 def act_on_shared(action: str, values: dict[str, Any], words: list[str]) -> WorkView | None:
@@ -99,25 +100,16 @@ def act_on_shared(action: str, values: dict[str, Any], words: list[str]) -> Work
     return asyncio.run(_act(load_fleet(), action, values, words))
 
 
-async def _act(app: ModuleType, action: str, values: dict[str, Any], words: list[str]) -> WorkView | None:
+async def _act(database: ModuleType, action: str, values: dict[str, Any], words: list[str]) -> WorkView | None:
     from ralph.fleet import steering
 
-    name = words[0] if words else ""
-    if action in ("retry", "withdraw") and not name:
-        raise UserError(f"no task to {action}", f"name one: ralph work {action} KEY")
-    work, key = name.split("/", 1) if "/" in name else ("", name)  # with several backlogs: WORK/KEY
-    async with app.Database(app.resolve_url(values.get("db")), app.ONE_SHOT).open() as database:
-        match action:
-            case "retry":
-                print(clean(await steering.retry(database, work, key, " ".join(words[1:]))))
-            case "withdraw":
-                print(clean(await steering.withdraw(database, work, key)))
-            case "pause":
-                print(clean(await steering.pause(database, name)))
-            case "resume":
-                print(clean(await steering.resume(database, name)))
-            case "stop":
-                print(clean(await steering.stop(database, name)))
-            case _:
-                return await steering.see(database, name)
-    return None
+    name, key, note = words[0] if words else "", "", " ".join(words[1:])
+    if action in ("retry", "withdraw"):
+        if not name:
+            raise UserError(f"no task to {action}", f"name one: ralph work {action} KEY")
+        name, key = name.split("/", 1) if "/" in name else ("", name)  # with several backlogs: WORK/KEY
+    async with database.Database(database.resolve_url(values.get("db")), database.ONE_SHOT).open() as opened:
+        if action in steering.DONE:
+            print(clean(await steering.steer(opened, action, name, key, note)))
+            return None
+        return await steering.load_view(opened, name)

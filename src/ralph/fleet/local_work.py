@@ -1,110 +1,54 @@
-"""A backlog run on one machine of a fleet: its folder, its child processes, and a copy of its events.
-
-The copy is an ordinary journal, so `ralph ps`, `show`, `report` and the TUI work on every machine that takes part.
-"""
+"""A backlog run that this machine works on: its copy here, its child processes, its screen and its list."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
-
-from msgspec import Struct
 
 from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_source import BacklogWatch, differences
 from ralph.backlog.children import ChildExits, StopLevel, TaskProcess
-from ralph.backlog.ledger import Audience, JournalLedger, WorkTold
-from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
-from ralph.backlog.work_order import TASKS, WorkOrder, put_order
+from ralph.backlog.ledger import Audience, WorkTold
+from ralph.backlog.work_order import TASKS
 from ralph.core import events, work_events
 from ralph.core.backlog import outcome
-from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
-from ralph.fleet.database import Database
-from ralph.fleet.log import WorkLog, WorkState
+from ralph.fleet.log import WorkState
+from ralph.fleet.work_copies import WorkCopy
 from ralph.git.client import Git
 from ralph.git.configuration import GitSettings, push_settings, read_settings
-from ralph.process.signals import Interrupt
-from ralph.show.outlet import Ndjson
-from ralph.store.folder import RunFolder, prepare
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import read_summary
-from ralph.store.writer import enlist
-
-
-class Show(Struct, frozen=True):
-    """What the person at this machine wants to see."""
-
-    events: bool = False
-    is_quiet: bool = False
-
-
-class PauseFile:
-    """Keeps the pause in a mailbox and the one in the log equal: the one that changed last wins."""
-
-    def __init__(self, mailbox: Mailbox) -> None:
-        self._mailbox, self._was = mailbox, False
-
-    def open(self) -> None:
-        """Take what is in the mailbox as unchanged."""
-        self._was = self._mailbox.read().is_paused
-
-    def compare(self, is_paused: bool) -> bool | None:
-        """Return what a person here wants if they changed it; otherwise make the mailbox follow the log."""
-        was, self._was = self._was, self._mailbox.read().is_paused
-        if self._was == is_paused:
-            return None
-        if self._was != was:
-            return self._was
-        self._mailbox.pause() if is_paused else self._mailbox.unpause()
-        self._was = is_paused
-        return None
 
 
 class LocalWork:
-    """One backlog run. `children` are its processes here, by task, and `holders` their jobs' names in the log;
-    `brings`: its list is watched here."""
+    """A backlog run on this machine. `children` are its processes here, by task, and `holders` the names of their jobs
+    in the log. With `brings` the list is watched here."""
 
-    def __init__(self, database: Database, order: WorkOrder, home: Git, brings: bool) -> None:
-        self.order, self.home, self.brings = order, home, brings
-        self.log = WorkLog(database, order.id)
-        self.folder: RunFolder
+    def __init__(self, copy: WorkCopy, home: Git, *, brings: bool) -> None:
+        self.copy, self.home, self.brings = copy, home, brings
+        self.order, self.folder, self.log = copy.order, copy.folder, copy.log
         self.children: dict[str, TaskProcess] = {}
         self.holders: dict[str, str] = {}
         self.exits = ChildExits()
         self.push_settings: GitSettings
-        self._watch = BacklogWatch(order.source, order.workspace, is_here=brings)
-        self._stack = ExitStack()
         self._was_paused = False
-        self._ledger: JournalLedger
+        self._stack = ExitStack()
+        self._watch = BacklogWatch(copy.order.source, copy.order.workspace, is_here=brings)
         self._audience: Audience
 
-    def open(self, show: Show, interrupt: Interrupt) -> str:
-        """Create the folder and begin to copy; return a notice for the person."""
-        self.folder = RunFolder(prepare(Path(self.order.workspace)), self.order.id)
-        self.folder.make()
-        self.push_settings = push_settings(read_settings(self.home))
-        put_order(self.folder, self.order)
+    async def open(self, is_quiet: bool) -> None:
+        """Make the folder, and read what has happened so far."""
+        self.copy.open()
+        self._stack.callback(self.copy.ledger.close)
         (self.folder.path / TASKS).mkdir(exist_ok=True)
-        self._audience = Audience(self.order, self.folder, is_quiet=show.is_quiet, notifies=self.brings)
+        self.push_settings = push_settings(read_settings(self.home))
+        self._audience = Audience(self.order, self.folder, is_quiet=is_quiet, notifies=self.brings)
         self._audience.begin(self._stack)
-
-        def is_late() -> bool:
-            return interrupt.must_end() or self.log.state.finished is not None or self.order.is_overdue(self.age)
-
-        sinks = [Ndjson(is_late)] if show.events else []
-        self._ledger = JournalLedger(self.folder, sinks, Redactor(secret_values(os.environ)))
-        self._ledger.open()
-        self._stack.callback(self._ledger.close)
-        self._audience.attend(self._ledger, self._stack)
-        self._mailbox = Mailbox(self.folder.path)
-        self._pause = PauseFile(self._mailbox)
-        self._pause.open()
+        self._audience.attend(self.copy.ledger, self._stack)
         self._watch.begin()
-        return enlist(self.folder, os.environ) or ""
+        await self.log.refresh()
 
     @property
     def age(self) -> float:
@@ -113,30 +57,30 @@ class LocalWork:
 
     @property
     def spending(self) -> float:
-        """What the running loops here have cost so far."""
+        """The cost so far of the loops that run here."""
         runs = (self.log.state.board.working.get(key) for key in self.children)
-        return sum((facts.cost_usd or 0.0) for run in runs if run and (facts := read_summary(self.run_path(run))))
+        return sum((facts.cost_usd or 0.0) for run in runs if run and (facts := read_summary(self._run_path(run))))
 
-    def run_path(self, run: str) -> str:
+    def _run_path(self, run: str) -> str:
         return str(self.folder.path.parent / run)
 
     async def update(self, name: str) -> WorkState:
-        """Read what happened elsewhere, and act on it: stop children, copy events, pass on requests."""
+        """Read what other machines wrote, and react: stop children, copy events, pass on requests."""
         state = await self.log.refresh()
         self._steer_children(state)
-        lines, self.log.new_lines = self.log.new_lines, []
-        happened = await asyncio.to_thread(self._ledger.copy_lines, [(seq, line) for seq, _, line in lines])
+        happened, authors = await asyncio.to_thread(self.copy.copy_events)
         for event in happened:
             if isinstance(event, work_events.TaskWarned) and event.key in self.children:
                 files = ", ".join(event.files[:20])
-                self.tell_agent(event.key, f"Something else was merged that changes {files}: keep your change small.")
-        await asyncio.to_thread(self._clean_up, name, [by for _, by, _ in lines], happened)
-        await self._pass_requests(name, state)
+                self._tell_agent(event.key, f"Something else was merged that changes {files}: keep your change small.")
+        await asyncio.to_thread(self._clean_up, name, authors, happened)
+        if not state.finished:
+            await self._pass_requests(name)
         await asyncio.to_thread(self._audience.tick)
         return state
 
     def _steer_children(self, state: WorkState) -> None:
-        """Stop what is over, withdrawn, or no longer ours; pause and continue the rest."""
+        """Stop children whose task is over, withdrawn or taken over; pause and continue the others."""
         for key, child in self.children.items():
             job = state.board.jobs.get(key)
             if state.finished or (job is not None and job.state == "withdrawn"):
@@ -145,42 +89,32 @@ class LocalWork:
                 child.request_stop(StopLevel.NOW)
         if state.board.is_paused != self._was_paused:
             self._was_paused = state.board.is_paused
-            for run in (state.board.working.get(key) for key in self.children):
+            for run in filter(None, (state.board.working.get(key) for key in self.children)):
                 with suppress(UserError):
-                    if run and self._was_paused:
-                        Mailbox(self.run_path(run)).pause()
-                    elif run:
-                        Mailbox(self.run_path(run)).unpause()
+                    mailbox = Mailbox(self._run_path(run))
+                    mailbox.pause() if self._was_paused else mailbox.unpause()
 
-    def tell_agent(self, key: str, text: str) -> None:
+    def _tell_agent(self, key: str, text: str) -> None:
         with suppress(UserError):
-            Mailbox(self.run_path(self.log.state.board.jobs[key].run)).tell(text)
+            Mailbox(self._run_path(self.log.state.board.jobs[key].run)).tell(text)
 
     def _clean_up(self, name: str, authors: Sequence[str], happened: Sequence[WorkTold]) -> None:
         """Remove the worktrees of merged tasks (the gate did it on its own machine), and tick the list here."""
         merged = {event.key: event.tip for event in happened if isinstance(event, work_events.TaskMerged)}
         if not any(author.startswith(f"{name}/") for author in authors):
-            self._remove_worktrees(merged)
+            trees = {key: Path(self.order.worktree_of(self.home, key).path) for key in merged}
+            with suppress(UserError):
+                here = {key: tip for key, tip in merged.items() if trees[key].exists()}
+                task_worktrees.clear(self.order, self.home, here)
         if merged and self.brings:
             self._watch.tick(self.log.state.board)
 
-    def _remove_worktrees(self, merged: dict[str, str]) -> None:
-        here = {key: tip for key, tip in merged.items() if Path(self.order.worktree_of(self.home, key).path).exists()}
-        with suppress(UserError):
-            task_worktrees.clear(self.order, self.home, here)
-
-    async def _pass_requests(self, name: str, state: WorkState) -> None:
-        """Write to the log what people asked for on this machine."""
-        if state.finished:
-            return
-        wanted = self._pause.compare(state.board.is_paused)
-        if wanted is not None:
-            await self.log.append(name, lambda _: [work_events.WorkPaused(wanted)])
-        for request in self._mailbox.take(TASK_REQUEST, TaskRequest):
-            if request.kind == "retry" and request.note and request.key in self.children:
-                self.tell_agent(request.key, request.note)
-            else:
-                await self.log.append(name, partial(_decide_request, request))
+    async def _pass_requests(self, name: str) -> None:
+        requests = self.copy.take_requests()
+        notes = [one for one in requests if one.kind == "retry" and one.note and one.key in self.children]
+        for note in notes:
+            self._tell_agent(note.key, note.note)
+        await self.copy.pass_on(name, [one for one in requests if one not in notes])
         if self.brings:
             await self._reread(name)
 
@@ -188,8 +122,8 @@ class LocalWork:
         try:
             content = await asyncio.to_thread(self._watch.reread)
         except UserError as error:
-            message = f"the backlog is used as it was before: {error.message}"
-            await self.log.append(name, lambda _: [events.Notice(message)])
+            notice = events.Notice(f"the backlog is used as it was before: {error.message}")
+            await self.log.append(name, lambda _: [notice])
             return
         if content is not None:
             await self.log.append(name, lambda state: differences(state.board, content))
@@ -210,7 +144,3 @@ class LocalWork:
             is_done = outcome(state.board)[1] == 0
             task_worktrees.clear_leftovers(self.order, self.home, merged, is_done=is_done)
         self._stack.close()
-
-
-def _decide_request(request: TaskRequest, state: WorkState) -> Sequence[WorkTold]:
-    return events_for_request(state.board, request)

@@ -1,18 +1,21 @@
-"""What happened in each backlog of a fleet, in one order for all machines, and what follows from it.
+"""What happened in each backlog of a fleet, in one order for all machines, and the jobs that follow from it.
 
-An event counts only if it still makes sense when it is written: the writer locks the backlog, reads what is new and
-decides then. The jobs that follow are deferred in the same transaction. A job is only a hint: it looks at the log
+An event counts only if it still makes sense when it is written: the writer locks the backlog's row, reads what is new
+and decides then. The jobs that follow are deferred in the same transaction. A job is only a hint: it looks at the log
 before it does anything, so a job too many does no harm, and a missing one is deferred again.
 """
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from procrastinate import exceptions
+from psycopg.rows import class_row
 
 from ralph import __version__
 from ralph.backlog.backlog_content import BacklogContent
@@ -27,22 +30,23 @@ from ralph.store.journal import decode_entry
 from ralph.store.register import host
 from ralph.store.writer import Writer
 
-GATE = ""  # the key under which the gate's holder is known
+GATE = ""  # the key of the gate in `WorkState.holders`
 TASK, MERGE, READ_LIST, TICK = "ralph.task", "ralph.merge", "ralph.read_list", "ralph.tick"  # the engine's tasks
 FORGET_WORKER = "7 days"  # after which a silent worker is deleted
 
 
 def task_queue(repository: str) -> str:
-    """Jobs of this queue run tasks, in a clone of this repository, with a ralph that knows this layout."""
+    """Return the queue of jobs that run tasks in clones of this repository, with a ralph that knows this layout."""
     return f"tasks.{LAYOUT}.{repository}"
 
 
 def gate_queue(repository: str) -> str:
+    """Return the queue of jobs that merge tasks and read lists."""
     return f"gate.{LAYOUT}.{repository}"
 
 
 class WorkRow(Struct, frozen=True, kw_only=True):
-    """A backlog in the database. `layout` is that of its order and events; `last` is the number of its last event."""
+    """A backlog run in the database. `layout` is that of its order and events; `last`, the number of its last event."""
 
     id: str
     name: str
@@ -51,14 +55,14 @@ class WorkRow(Struct, frozen=True, kw_only=True):
     backlog: str
     target: str
     repository: str
-    order: str
+    work_order: str
     is_open: bool
     last: int
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
-    """A worker. `brings` is the backlog that it was started with; `spending` is what its running loops have cost so
-    far, by backlog; `silence` is the seconds since its last heartbeat."""
+    """A worker. `brings` is the backlog run that it was started with, `spending` the cost so far of its running loops,
+    by backlog run, and `silence` the seconds since its last heartbeat."""
 
     id: int
     name: str
@@ -75,39 +79,43 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
         return self.silence < STALLED
 
 
-async def list_works(connection: Transaction, where: str = "true") -> list[WorkRow]:
-    """Return the backlogs, oldest first."""
-    columns = "id, name, layout, version, backlog, target, repository, work_order, is_open, last"
-    rows = await fetch_all(connection, f"SELECT {columns} FROM ralph_works WHERE {where} ORDER BY id")
-    return [WorkRow(**dict(zip(WorkRow.__struct_fields__, row, strict=True))) for row in rows]
+async def list_works(connection: Transaction, where: str = "true", *values: object) -> list[WorkRow]:
+    """Return the backlog runs, oldest first."""
+    query = f"SELECT {', '.join(WorkRow.__struct_fields__)} FROM ralph_works WHERE {where} ORDER BY id"
+    cursor = connection.cursor(row_factory=class_row(WorkRow))
+    return await (await cursor.execute(query, values)).fetchall()
 
 
 async def list_workers(connection: Transaction) -> list[WorkerRow]:
-    """Return every worker that has not left, with the time since its last heartbeat."""
-    silence = "extract(epoch FROM now() - seen)::float8"
-    columns = f"id, name, host, slots, version, repository, brings, spending, {silence}"
-    rows = await fetch_all(connection, f"SELECT {columns} FROM ralph_workers ORDER BY name, id")
-    return [WorkerRow(**dict(zip(WorkerRow.__struct_fields__, row, strict=True))) for row in rows]
+    """Return every worker that has not left."""
+    columns = ", ".join(WorkerRow.__struct_fields__[:-1])
+    query = (
+        f"SELECT {columns}, extract(epoch FROM now() - seen)::float8 AS silence FROM ralph_workers ORDER BY name, id"
+    )
+    cursor = connection.cursor(row_factory=class_row(WorkerRow))
+    return await (await cursor.execute(query)).fetchall()
 
 
-async def register_worker(connection: Transaction, name: str, slots: int, repository: str, brings: str) -> WorkerRow:
-    """Add a worker; its name gets a number if another present worker has it."""
+async def register_worker(
+    connection: Transaction, name: str, slots: int, repository: str, brings: str
+) -> tuple[int, str]:
+    """Add a worker; return its id, and its name with a number if another present worker has the same one."""
     await fetch_all(connection, "SELECT pg_advisory_xact_lock(%s)", LOCK)
     await fetch_all(connection, f"DELETE FROM ralph_workers WHERE seen < now() - interval '{FORGET_WORKER}'")
     taken = {one.name for one in await list_workers(connection) if one.is_present}
+    if name in taken:
+        name = next(f"{name}-{number}" for number in count(2) if f"{name}-{number}" not in taken)
     ((number,),) = await fetch_all(
         connection,
         "INSERT INTO ralph_workers (name, host, slots, version, repository, brings) VALUES (%s, %s, %s, %s, %s, %s) "
         "RETURNING id",
         *(name, host(), slots, __version__, repository, brings),
     )
-    if name in taken:
-        await fetch_all(connection, "UPDATE ralph_workers SET name = name || '-' || id WHERE id = %s", number)
-    return next(one for one in await list_workers(connection) if one.id == number)
+    return number, name
 
 
 class WorkState(Struct, frozen=True, kw_only=True):
-    """What the events of a backlog add up to. `holders` names the job that runs each task, and the gate's."""
+    """The state of a backlog run after its events. `holders` names the job that runs each task, and the gate's."""
 
     board: Board = msgspec.field(default_factory=Board)
     holders: dict[str, str] = msgspec.field(default_factory=dict)
@@ -115,9 +123,6 @@ class WorkState(Struct, frozen=True, kw_only=True):
     started: work_events.WorkStarted | None = None
     finished: work_events.WorkFinished | None = None
     began: float = 0.0
-
-    def copy(self) -> "WorkState":
-        return replace(self, board=work_events.copy_board(self.board), holders={**self.holders})
 
 
 def apply_event(state: WorkState, event: object, by: str, at: float) -> WorkState:
@@ -153,7 +158,7 @@ Decide = Callable[[WorkState], Sequence[WorkTold]]
 
 
 class WorkLog:
-    """The events of one backlog. `new_lines` are those that nobody on this machine has copied yet."""
+    """The events of one backlog run. `new_lines` are those that nobody on this machine has copied yet."""
 
     def __init__(self, database: Database, work: str) -> None:
         self.work, self.state = work, WorkState()
@@ -162,18 +167,14 @@ class WorkLog:
         self._redact = Redactor(secret_values(os.environ))
         self._lock = asyncio.Lock()
 
-    async def append(self, by: str, decide: Decide, *, reopens: bool = False, defers_all: bool = False) -> WorkState:
+    async def append(self, by: str, decide: Decide, *, defers_all: bool = False) -> WorkState:
         """Write the events that `decide` returns for the current state; return the state after them.
 
         `decide` is called again if the connection is lost, so it must recognise what it has already written. The jobs
         that become due are deferred; with `defers_all` those that were due before, in case one is missing.
         """
-
-        async def write(connection: Transaction) -> WorkState:
-            return await self._append(connection, by, decide, reopens=reopens, defers_all=defers_all)
-
         async with self._lock:
-            return await self._database.transact(write)
+            return await self._database.transact(self._append, by, decide, defers_all)
 
     async def refresh(self) -> WorkState:
         """Read what others have written."""
@@ -189,42 +190,43 @@ class WorkLog:
             if (entry := decode_entry(line)) and (event := entry.event()) is not None:
                 self.state = apply_event(self.state, event, by, entry.at)
 
-    async def _append(
-        self, connection: Transaction, by: str, decide: Decide, *, reopens: bool, defers_all: bool
-    ) -> WorkState:
+    async def _append(self, connection: Transaction, by: str, decide: Decide, defers_all: bool) -> WorkState:
         rows = await fetch_all(
             connection,
-            "SELECT w.repository, w.is_open, (SELECT coalesce(sum(slots), 0) FROM ralph_workers p "
+            "SELECT w.repository, (SELECT coalesce(sum(slots), 0) FROM ralph_workers p "
             f"WHERE p.repository = w.repository AND p.seen > now() - interval '{STALLED} seconds')::int "
             "FROM ralph_works w WHERE id = %s FOR UPDATE OF w",
             self.work,
         )
         if not rows:
             raise UserError(f"backlog run {self.work} is no longer in the database", "was it deleted by hand?")
-        ((repository, is_open, slots),) = rows
+        ((repository, slots),) = rows
         await self._read(connection)
-        self.state = replace(self.state, board=replace(self.state.board, slots=max(slots, 1)))
-        events = list(decide(self.state))
-        if reopens and not is_open and self.state.started:
-            events = [replace(self.state.started, resumed=True, pid=os.getpid()), *events]
-        state, lines = self.state.copy(), encode_events(self.work, self._seq, events, self._redact)
-        for line in lines:
-            entry = decode_entry(line)
-            assert entry is not None
-            state = apply_event(state, entry.event(), by, entry.at)
-        if lines:
-            await write_lines(connection, self.work, self._seq + 1, by, lines, is_open=state.finished is None)
-        before = () if defers_all else due_jobs(self.state)
-        for key in due_jobs(state) if lines or defers_all else ():
-            if key == GATE and key not in before:
-                await self.defer(connection, MERGE, gate_queue(repository), f"{self.work}/.gate")
-            elif key not in before:
-                await self.defer(connection, TASK, task_queue(repository), f"{self.work}/{key}", key=key)
-        return state
+        before = self.state = replace(self.state, board=replace(self.state.board, slots=max(slots, 1)))
+        events, after = decide(before), before
+        if events:
+            after = replace(before, board=work_events.copy_board(before.board), holders={**before.holders})
+            for event in events:
+                after = apply_event(after, event, by, time.time())
+            lines = encode_events(self.work, self._seq, events, self._redact)
+            await write_lines(connection, self.work, self._seq + 1, by, lines, is_open=after.finished is None)
+        if events or defers_all:
+            old = () if defers_all else due_jobs(before)
+            for key in due_jobs(after):
+                if key not in old:
+                    await self._defer_due(connection, repository, key)
+        return after
+
+    async def _defer_due(self, connection: Transaction, repository: str, key: str) -> None:
+        if key == GATE:
+            await self.defer(connection, MERGE, gate_queue(repository), f"{self.work}/.gate")
+        else:
+            await self.defer(connection, TASK, task_queue(repository), f"{self.work}/{key}", key=key)
 
     async def defer(
-        self, connection: Transaction, task: str, queue: str, lock: str, after: int = 0, **more: str
+        self, connection: Transaction, /, task: str, queue: str, lock: str, after: int = 0, **more: str
     ) -> None:
+        """Defer a job of this backlog run by `after` seconds, unless one with the same lock is waiting."""
         deferrer = self._database.app.configure_task(
             task, queue=queue, queueing_lock=lock, connection=connection, schedule_in={"seconds": after}
         )
@@ -236,16 +238,12 @@ class WorkLog:
 
 
 def due_jobs(state: WorkState) -> tuple[str, ...]:
-    """Return the keys of the tasks that can start, and `GATE` if there is something to merge."""
+    """Return the keys of the tasks that can start, and `GATE` if the gate has something to do."""
     if state.finished or state.board.is_paused:
         return ()
     starts = next_starts(state.board) if state.opened else ()
-    return (GATE, *starts) if GATE not in state.holders and needs_gate(state) else tuple(starts)
-
-
-def needs_gate(state: WorkState) -> bool:
-    """Whether the gate has to check the target, merge something, or end the backlog run."""
-    return not state.opened or bool(next_batch(state.board)) or is_complete(state)
+    needs_gate = not state.opened or bool(next_batch(state.board)) or is_complete(state)
+    return (GATE, *starts) if needs_gate and GATE not in state.holders else tuple(starts)
 
 
 def is_complete(state: WorkState) -> bool:
@@ -279,8 +277,8 @@ async def add_work(
 ) -> WorkRow:
     """Add a backlog with all its tasks, and return it.
 
-    A backlog is worked off once at a time: one that is already open is returned instead, if the machine that brought it
-    is gone. `prefix` is the workspace's path inside the repository.
+    A backlog can be open only once. If it already is, and the machine that brought it is gone, the open one is
+    returned. `prefix` is the workspace's path inside the repository.
     """
     stored = replace(order, is_shared=True, workspace=prefix, settings=replace(order.settings, notify=()))
     await fetch_all(connection, "SELECT pg_advisory_xact_lock(%s)", LOCK)

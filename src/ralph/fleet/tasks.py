@@ -8,30 +8,21 @@ from functools import partial
 from shutil import which
 
 from procrastinate import JobContext, exceptions
-from procrastinate.jobs import Status
+from procrastinate.jobs import Job, Status
 
 from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_content import BacklogContent
-from ralph.backlog.backlog_source import BacklogSource, differences, read_list_at
+from ralph.backlog.backlog_source import differences, read_list_at
 from ralph.backlog.children import TaskProcess
 from ralph.backlog.gate import MergeRequest, merge_request
 from ralph.backlog.ledger import WorkTold
 from ralph.backlog.work_order import REQUEST, TASKS, assign_task, decode_order, put
 from ralph.core import events, work_events
-from ralph.core.backlog import (
-    FINISHED_STATES,
-    BacklogTask,
-    Board,
-    GateVerdict,
-    fits,
-    next_batch,
-    next_starts,
-    outcome,
-)
+from ralph.core.backlog import FINISHED_STATES, BacklogTask, Board, GateVerdict, fits, next_batch, next_starts, outcome
 from ralph.core.model import Outcome
 from ralph.core.work_events import after_merge, work_summary
 from ralph.errors import UserError
-from ralph.fleet.database import HEARTBEAT, LAYOUT, STALLED, Database, GaveUp
+from ralph.fleet.database import LAYOUT, STALLED, Database
 from ralph.fleet.local_work import LocalWork
 from ralph.fleet.log import (
     GATE,
@@ -48,11 +39,12 @@ from ralph.fleet.log import (
 
 LIST_KEY = ".list"  # no task's key begins with a dot
 LIST_INTERVAL = 30  # seconds between two looks at a list whose machine is gone
+MAX_WAIT = 2.0  # seconds between two looks at a child process, if the system doesn't report its exit
 
 
 class FleetTasks:
-    """The tasks of one worker process. `join` returns a backlog run that this machine takes part in, None if it can't;
-    `fail` stops the process with an error."""
+    """The jobs of one worker process. `join` returns a backlog run that this machine takes part in, None if it can't;
+    `fail` stops the process with an error. `running` are the engine's workers of the jobs that run here, by job."""
 
     def __init__(
         self,
@@ -65,15 +57,13 @@ class FleetTasks:
         self._database, self._name, self._env = database, name, env
         self._join, self._fail = join, fail
         self._logs: dict[str, WorkLog] = {}
-        self._jobs: set[int | None] = set()
-        self.is_stopping = False
-
-    # Tasks
+        self._abandoned: set[str] = set()  # backlog runs whose list is on a machine that is gone
+        self.running: dict[int | None, int] = {}
 
     async def run_task(self, context: JobContext, work: str, key: str) -> None:
         """Run a task's loop, if it is still its turn."""
-        local, holder = await self._join(work), self._holder(context)
-        if local is None or self.is_stopping:
+        local, holder = await self._join(work), self._holder(context.job)
+        if local is None or self._database.outage.is_stopping:
             return
         while key in local.children:  # it was taken from us, and its process is about to end
             await asyncio.sleep(0.1)
@@ -95,9 +85,8 @@ class FleetTasks:
         state = await local.log.append(holder, start)
         if state.holders.get(key) != holder:
             return
-        child = await self.run_child(
-            local, key, context, ("run-task", str(local.folder.path), key), f"{TASKS}/{key}.log"
-        )
+        words = ("run-task", str(local.folder.path), key)
+        child = await self.run_child(local, key, context.job, words, f"{TASKS}/{key}.log")
         event, fatal = local.exits.task_event(child)
         if fatal:
             self._fail(fatal)
@@ -105,7 +94,7 @@ class FleetTasks:
 
     async def merge(self, context: JobContext, work: str) -> None:
         """Merge what is ready until nothing is left, unless another job has the gate; check the target first."""
-        local, holder = await self._join(work), self._holder(context)
+        local, holder = await self._join(work), self._holder(context.job)
         if local is None:
             return
 
@@ -116,7 +105,7 @@ class FleetTasks:
             return [work_events.GateStarted(batch)] if batch or not (state.opened or is_complete(state)) else []
 
         state = local.log.state
-        while not self.is_stopping:
+        while not self._database.outage.is_stopping:
             state = await local.log.append(holder, start)
             if state.holders.get(GATE) != holder:
                 break
@@ -126,10 +115,11 @@ class FleetTasks:
             await self._finish(local, holder)
 
     async def _run_gate(self, local: LocalWork, context: JobContext, state: WorkState) -> tuple[GateVerdict, float]:
+        """Run the gate's process; return its verdict and how long it took."""
         batch, began = state.board.trying, time.monotonic()
         request = merge_request(local.order, state.board, batch, state.opened, local.push_settings)
         put(local.folder, REQUEST, request if batch else MergeRequest())
-        child = await self.run_child(local, GATE, context, ("run-gate", str(local.folder.path)), "gate.log")
+        child = await self.run_child(local, GATE, context.job, ("run-gate", str(local.folder.path)), "gate.log")
         return local.exits.gate_verdict(child), time.monotonic() - began
 
     def _after_gate(
@@ -149,7 +139,7 @@ class FleetTasks:
         return [closed, work_events.GateOpened(verdict.commit, verdict.allowed)] if verdict.commit else [closed]
 
     async def _finish(self, local: LocalWork, holder: str) -> None:
-        """Remove what is left on the remote, and end the backlog run."""
+        """Remove the branches that are left on the remote, and end the backlog run."""
         with suppress(UserError):  # the remote is away: the branches are merged, and may stay
             await asyncio.to_thread(task_worktrees.clear_remote, local.order, local.home)
 
@@ -163,17 +153,17 @@ class FleetTasks:
         await local.log.append(holder, finish)
 
     async def read_list(self, context: JobContext, work: str) -> None:
-        """Read a list whose machine is gone: as it is on the target, or from its host."""
+        """Read a list whose machine is gone: as it is on the target, or from its tracker."""
         local = await self._join(work)
         if local is not None and LIST_KEY not in local.children:
-            await self.reread(local, context)
+            await self.reread(local, context.job)
 
-    async def reread(self, local: LocalWork, context: JobContext | None = None) -> None:
+    async def reread(self, local: LocalWork, job: Job | None = None) -> None:
         """Have a child process read the list, and write what changed."""
         source, before = local.order.source, tuple[BacklogTask, ...]()
         if source.program == "github" and not which("gh"):
             return
-        child = await self.run_child(local, LIST_KEY, context, ("read-backlog", str(local.folder.path)), "list.log")
+        child = await self.run_child(local, LIST_KEY, job, ("read-backlog", str(local.folder.path)), "list.log")
         content = child.result(BacklogContent)
         if content is None:
             if not child.stop_level:
@@ -190,14 +180,14 @@ class FleetTasks:
         await local.log.append(self._name, change)
 
     async def tick(self, timestamp: int) -> None:
-        """Give back what silent workers had, then look at each open backlog run, in case anything is missing."""
+        """Delete the jobs of silent workers, then look at each open backlog run, in case anything is missing."""
         manager = self._database.app.job_manager
         if time.monotonic() - self._database.outage.ended > STALLED:  # otherwise every heartbeat is old
             for job in await manager.get_stalled_jobs(seconds_since_heartbeat=STALLED):
-                if job.id not in self._jobs:
+                if job.id not in self.running:
                     with suppress(exceptions.ConnectorException):  # another worker was faster
                         await manager.finish_job(job, Status.FAILED, delete_job=True)
-        rows = await self._database.transact(lambda one: list_works(one, f"is_open AND layout <= {LAYOUT}"))
+        rows = await self._database.transact(list_works, f"is_open AND layout <= {LAYOUT}")
         workers = await self._database.transact(list_workers)
         self._logs = {row.id: self._logs.get(row.id) or WorkLog(self._database, row.id) for row in rows}
         for row in rows:
@@ -219,50 +209,49 @@ class FleetTasks:
             return [*queued, *closed, *_check_limits(state, spending)]
 
         await log.append("tick", check, defers_all=True)
-        if not any(one.brings == row.id and one.is_present for one in workers) and can_anyone_read(row):
-            await self._database.transact(
-                lambda connection: log.defer(
-                    connection, READ_LIST, gate_queue(row.repository), f"{row.id}/.list", LIST_INTERVAL
-                )
-            )
-
-    # Child processes
+        if any(one.brings == row.id and one.is_present for one in workers) or not _can_anyone_read(row):
+            self._abandoned.discard(row.id)
+            return
+        delay = LIST_INTERVAL if row.id in self._abandoned else 0
+        self._abandoned.add(row.id)
+        lock = f"{row.id}/{LIST_KEY}"
+        await self._database.transact(log.defer, READ_LIST, gate_queue(row.repository), lock, delay)
 
     async def run_child(
-        self, local: LocalWork, key: str, context: JobContext | None, words: tuple[str, ...], log_name: str
+        self, local: LocalWork, key: str, job: Job | None, words: tuple[str, ...], log_name: str
     ) -> TaskProcess:
-        """Run `ralph` with these words to its end.
-
-        The engine sends no heartbeats while it waits for its last jobs, so the job sends them.
-        """
+        """Run `ralph` with these words to its end."""
         child = TaskProcess(key, str(local.folder.path / log_name))
         child.start(words, self._env)
         local.children[key] = child
-        job = context.job if context else None
         if job is not None:
-            local.holders[key] = f"{self._name}/{job.id}"
-            self._jobs.add(job.id)
-        loop, changed, fds = asyncio.get_running_loop(), asyncio.Event(), child.poll_fds()
-        for fd in fds:
-            loop.add_reader(fd, changed.set)
+            local.holders[key] = self._holder(job)
+            self.running[job.id] = job.worker_id or 0
         try:
-            while not child.poll_exit():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), HEARTBEAT)
-                changed.clear()
-                if self.is_stopping and job is not None and job.worker_id is not None:
-                    with suppress(GaveUp):
-                        await self._database.app.job_manager.update_heartbeat(job.worker_id)
+            await _wait_for_exit(child)
         finally:
-            for fd in fds:
-                loop.remove_reader(fd)
-            self._jobs.discard(job.id if job else None)
             del local.children[key]
-            local.holders.pop(key, None)
+            if job is not None:
+                del local.holders[key], self.running[job.id]
         return child
 
-    def _holder(self, context: JobContext) -> str:
-        return f"{self._name}/{context.job.id}"
+    def _holder(self, job: Job) -> str:
+        """Return the name in the log for one of our jobs."""
+        return f"{self._name}/{job.id}"
+
+
+async def _wait_for_exit(child: TaskProcess) -> None:
+    loop, changed, fds = asyncio.get_running_loop(), asyncio.Event(), child.poll_fds()
+    for fd in fds:
+        loop.add_reader(fd, changed.set)
+    try:
+        while not child.poll_exit():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), MAX_WAIT)
+            changed.clear()
+    finally:
+        for fd in fds:
+            loop.remove_reader(fd)
 
 
 def _check_limits(state: WorkState, spending: float) -> list[WorkTold]:
@@ -278,10 +267,10 @@ def _check_limits(state: WorkState, spending: float) -> list[WorkTold]:
     return []
 
 
-def can_anyone_read(row: WorkRow) -> bool:
+def _can_anyone_read(row: WorkRow) -> bool:
     """Whether a list can be read by another machine than the one that brought it."""
     try:
-        source: BacklogSource = decode_order(row.order).source
+        source = decode_order(row.work_order).source
     except UserError:
         return False
     return bool(source.paths) or source.program == "github"

@@ -21,24 +21,14 @@ from ralph.backlog.children import StopLevel
 from ralph.backlog.work_order import WorkOrder, decode_order, find_home
 from ralph.core.text import one_line
 from ralph.errors import UserError
-from ralph.fleet.database import (
-    HEARTBEAT,
-    LAYOUT,
-    POLL,
-    VARIABLE,
-    Database,
-    GaveUp,
-    Transaction,
-    fetch_all,
-    refuse_migrated,
-)
-from ralph.fleet.local_work import LocalWork, Show
+from ralph.fleet import database
+from ralph.fleet.database import Database, GaveUp, Transaction, fetch_all
+from ralph.fleet.local_work import LocalWork
 from ralph.fleet.log import (
     MERGE,
     READ_LIST,
     TASK,
     TICK,
-    WorkerRow,
     WorkRow,
     add_work,
     gate_queue,
@@ -47,12 +37,16 @@ from ralph.fleet.log import (
     task_queue,
 )
 from ralph.fleet.tasks import FleetTasks
+from ralph.fleet.work_copies import WorkCopy
 from ralph.git.client import Git
 from ralph.process.signals import Interrupt
+from ralph.show.outlet import Ndjson
+from ralph.store.folder import RunFolder, prepare
 from ralph.store.register import host
+from ralph.store.writer import enlist
 
-SECRETS = (VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")  # not for loops and checks
-TICK_QUEUE = f"tick.{LAYOUT}"
+SECRETS = (database.VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")  # not for loops and checks
+TICK_QUEUE = f"tick.{database.LAYOUT}"
 GATE_JOBS = 20  # gates, lists and ticks at once: they mostly wait
 EVERY_3_SECONDS = "* * * * * */3"
 
@@ -60,95 +54,83 @@ EVERY_3_SECONDS = "* * * * * */3"
 class Worker:
     """One process of the fleet, in a clone. `slots` is how many tasks it runs at once."""
 
-    def __init__(self, url: str, workspace: Path, *, slots: int, name: str = "", show: Show) -> None:
-        self._slots, self._show = slots, show
+    def __init__(
+        self,
+        url: str,
+        workspace: Path,
+        *,
+        slots: int,
+        name: str = "",
+        is_quiet: bool = False,
+        prints_events: bool = False,
+    ) -> None:
+        self._slots, self._is_quiet, self._prints_events = slots, is_quiet, prints_events
         self._database = Database(url)
-        self._name = name or f"{host()}-{os.getpid()}"
+        self._id, self._name = 0, name or f"{host()}-{os.getpid()}"
         self._workspace = workspace
         self._home: Git
         self._repository = ""
         self._works: dict[str, LocalWork] = {}
         self._refused: dict[str, str] = {}
-        self._brought = ""
+        self._brought = ""  # the backlog run that this worker brings
         self._error = ""
         self._crash: Exception | None = None
         self._joining = asyncio.Lock()
+        self._stopping, self._drained = asyncio.Event(), asyncio.Event()
         self._interrupt: Interrupt
-        self._me: WorkerRow
         self._tasks: FleetTasks
 
-    def run(self, *, once: bool = False) -> int:
-        """Work until stopped; with `once`, until no backlog is open."""
-        return self._start(once=once)
+    def run(self, order: WorkOrder | None = None, content: BacklogContent | None = None, once: bool = False) -> int:
+        """Work until stopped; with an order, until its backlog run is over; with `once`, until none is open.
 
-    def work_off(self, order: WorkOrder, content: BacklogContent, notice: str = "") -> int:
-        """Bring a backlog, and stay until it is over; return its exit code."""
-        return self._start(order, content, notice)
-
-    def _start(
-        self,
-        order: WorkOrder | None = None,
-        content: BacklogContent | None = None,
-        notice: str = "",
-        once: bool = False,
-    ) -> int:
+        Return the exit code.
+        """
         self._home = find_home(self._workspace)
         roots = self._home.run("rev-list", "--first-parent", "--max-parents=0", "HEAD")
         self._repository = roots.decode()[:20]  # the engine's names have 40 characters at most
         with Interrupt() as self._interrupt:
             try:
-                return asyncio.run(self._run(order, content, notice, once))
+                return asyncio.run(self._run(order, content, once))
             except GaveUp:
                 return 130
 
-    async def _run(self, order: WorkOrder | None, content: BacklogContent | None, notice: str, once: bool) -> int:
-        stopping = asyncio.Event()
-        asyncio.get_running_loop().add_reader(self._interrupt.fileno(), self._on_signal, stopping)
-        entering = asyncio.create_task(self._enter(order, content, notice, once))
-        entering.add_done_callback(lambda _: stopping.set())
-        self._stopping, self._drained = stopping, asyncio.Event()
+    async def _run(self, order: WorkOrder | None, content: BacklogContent | None, once: bool) -> int:
+        asyncio.get_running_loop().add_reader(self._interrupt.fileno(), self._on_signal)
         try:
-            return await entering
+            async with self._database.open():
+                self._id, self._name = await self._database.transact(
+                    register_worker, self._name, self._slots, self._repository, order.id if order else ""
+                )
+                env = {name: value for name, value in os.environ.items() if name not in SECRETS}
+                self._tasks = FleetTasks(self._database, self._name, env, self._join, self._fail)
+                try:
+                    if order is not None and content is not None:
+                        await self._bring(order, content)
+                    else:
+                        self._say(f"worker {self._name} ({self._slots} at a time) looks for work")
+                    await self._work(once)
+                finally:
+                    await self._leave()
         finally:
             asyncio.get_running_loop().remove_reader(self._interrupt.fileno())
-
-    async def _enter(self, order: WorkOrder | None, content: BacklogContent | None, notice: str, once: bool) -> int:
-        async with self._database.open():
-            self._me = await self._database.transact(
-                lambda one: register_worker(one, self._name, self._slots, self._repository, order.id if order else "")
-            )
-            env = {name: value for name, value in os.environ.items() if name not in SECRETS}
-            self._tasks = FleetTasks(self._database, self._me.name, env, self._join, self._fail)
-            try:
-                if order is not None and content is not None:
-                    await self._bring(order, content, notice)
-                else:
-                    self._say(f"worker {self._me.name} ({self._slots} at a time) looks for work")
-                await self._work(once)
-            finally:
-                await self._leave()
         if self._error:
             raise UserError(self._error, "fix it, then start this worker again: its tasks continue elsewhere")
         return self._exit_code()
 
-    async def _bring(self, order: WorkOrder, content: BacklogContent, notice: str) -> None:
-        prefix = self._home.prefix
-
+    async def _bring(self, order: WorkOrder, content: BacklogContent) -> None:
         async def bring(connection: Transaction) -> WorkRow:
-            row = await add_work(connection, order, prefix, self._repository, content)
-            await fetch_all(connection, "UPDATE ralph_workers SET brings = %s WHERE id = %s", row.id, self._me.id)
+            row = await add_work(connection, order, self._home.prefix, self._repository, content)
+            await fetch_all(connection, "UPDATE ralph_workers SET brings = %s WHERE id = %s", row.id, self._id)
             return row
 
         row = await self._database.transact(bring)
         self._brought = row.id
-        if notice:
-            self._say(notice)
         if row.id == order.id:
             local = await self._open(replace(order, is_shared=True))
         else:
             self._say(f"{row.name} continues as it was started; its list is now watched here")
             local = await self._open(replace(self._localize(row), source=order.source))
-        await local.log.append(self._me.name, lambda state: [], defers_all=True)
+        await local.log.append(self._name, lambda state: [], defers_all=True)
 
     # The event loop
 
@@ -170,7 +152,7 @@ class Worker:
         await asyncio.wait([*serving, beating, following, stopped], return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         self._stop_children(StopLevel.AFTER_TURN)
-        tasks.is_stopping = self._database.outage.is_stopping = True
+        self._database.outage.is_stopping = True
         for task in serving:
             task.cancel()  # no new jobs; the running ones end with their children
         await asyncio.gather(*serving, return_exceptions=True)
@@ -197,7 +179,7 @@ class Worker:
     async def _serve(self, queues: Sequence[str], concurrency: int) -> None:
         """Run an engine worker; a new one if it ends because of an error."""
         while True:
-            await self._database.app.run_worker_async(queues=queues, concurrency=concurrency, name=self._me.name)
+            await self._database.app.run_worker_async(queues=queues, concurrency=concurrency, name=self._name)
             await asyncio.sleep(1.0)
 
     async def _beat(self) -> None:
@@ -205,19 +187,21 @@ class Worker:
         query = "UPDATE ralph_workers SET seen = now(), spending = %s WHERE id = %s"
         while not self._drained.is_set():
             spending = {work: local.spending for work, local in self._works.items() if local.children}
-            await self._database.fetch(query, Jsonb(spending), self._me.id)
-            await self._sleep(HEARTBEAT)
+            await self._database.transact(fetch_all, query, Jsonb(spending), self._id)
+            if self._database.outage.is_stopping:  # the engine sends no heartbeats while it waits for its last jobs
+                for worker in {*self._tasks.running.values()}:
+                    await self._database.app.job_manager.update_heartbeat(worker)
+            await self._sleep(database.HEARTBEAT)
 
     async def _follow(self, once: bool) -> None:
         """Copy what happens, and join and leave backlog runs; return when there is nothing left to wait for."""
         while not self._drained.is_set():
-            await refuse_migrated(self._database)
-            rows = await self._database.transact(lambda connection: list_works(connection, "is_open"))
-            accepted = [row for row in rows if await self._accepts(row)]
-            for row in accepted:
-                await self._join(row.id, row)
+            await self._database.transact(database.check_version)
+            rows = await self._database.transact(list_works, "is_open")
+            for row in rows:
+                await self._join(row.id)
             for local in [*self._works.values()]:
-                state = await local.update(self._me.name)
+                state = await local.update(self._name)
                 if local.is_list_due:
                     await self._tasks.reread(local)
                 if state.finished and local.order.id != self._brought and not local.children:
@@ -226,22 +210,20 @@ class Worker:
                 return
             if once and not rows:
                 return
-            await self._sleep(POLL)
+            await self._sleep(database.POLL)
 
     async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drained.wait(), seconds)
 
-    def _on_signal(self, stopping: asyncio.Event) -> None:
+    def _on_signal(self) -> None:
         self._interrupt.acknowledge()
-        if not self._interrupt.level:
-            return
-        stopping.set()
-        self._database.outage.is_stopping = True
-        level = StopLevel.AT_ONCE if self._interrupt.is_repeated else StopLevel(min(self._interrupt.level, 2))
-        self._stop_children(level)
+        if self._interrupt.level:
+            self._stopping.set()
+            self._database.outage.is_stopping = True
+            self._stop_children(StopLevel.AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2))
 
-    def _stop_children(self, level: StopLevel) -> None:
+    def _stop_children(self, level: int) -> None:
         for local in self._works.values():
             for child in local.children.values():
                 child.request_stop(level)
@@ -252,11 +234,11 @@ class Worker:
         self._stopping.set()
 
     async def _leave(self) -> None:
-        """Copy the last events, and give up our place, unless the database is away."""
+        """Copy the last events, and delete our row, unless the database is away."""
         with suppress(GaveUp):
             for local in self._works.values():
-                await local.update(self._me.name)
-            await self._database.fetch("DELETE FROM ralph_workers WHERE id = %s", self._me.id)
+                await local.update(self._name)
+            await self._database.transact(fetch_all, "DELETE FROM ralph_workers WHERE id = %s", self._id)
         for local in [*self._works.values()]:
             if local.order.id != self._brought:
                 self._close(local)
@@ -273,24 +255,34 @@ class Worker:
 
     # Backlog runs
 
-    async def _join(self, work: str, row: WorkRow | None = None) -> LocalWork | None:
-        """Return the backlog run with this id, or None if it is not for this clone."""
+    async def _join(self, work: str) -> LocalWork | None:
+        """Return the open backlog run with this id, or None if this clone cannot work on it; say why, once."""
         async with self._joining:
             if work in self._works:
                 return self._works[work]
-            if row is None:
-                rows = await self._database.transact(lambda connection: list_works(connection, "is_open"))
-                row = next((one for one in rows if one.id == work), None)
-                if row is None or not await self._accepts(row):
-                    return None
-            return await self._open(self._localize(row))
+            rows = await self._database.transact(list_works, "is_open AND id = %s", work)
+            if not rows:
+                return None
+            (row,) = rows
+            objection = await asyncio.to_thread(self._objection, row)
+            if objection and self._refused.get(work) != objection:
+                self._say(f"takes no tasks of {row.name} ({row.backlog}): {objection}")
+            self._refused[work] = objection
+            return None if objection else await self._open(self._localize(row))
 
     async def _open(self, order: WorkOrder) -> LocalWork:
-        local = LocalWork(self._database, order, self._home, brings=order.id == self._brought)
-        is_hidden = self._show.is_quiet or (not local.brings and bool(self._works))  # one table fits on a screen
-        if notice := local.open(Show(self._show.events and local.brings, is_hidden), self._interrupt):
+        def is_late() -> bool:
+            is_over = local.log.state.finished is not None or order.is_overdue(local.age)
+            return self._interrupt.must_end() or is_over
+
+        brings = order.id == self._brought
+        sinks = [Ndjson(is_late)] if brings and self._prints_events else []
+        folder = RunFolder(prepare(Path(order.workspace)), order.id)
+        local = LocalWork(WorkCopy(self._database, order, folder, sinks), self._home, brings=brings)
+        is_hidden = self._is_quiet or (not brings and bool(self._works))  # one table fits on a screen
+        await local.open(is_hidden)
+        if notice := enlist(local.folder, os.environ):
             self._say(notice)
-        await local.log.refresh()
         self._works[order.id] = local
         return local
 
@@ -298,18 +290,9 @@ class Worker:
         local.close(self._say)
         del self._works[local.order.id]
 
-    async def _accepts(self, row: WorkRow) -> bool:
-        """Whether this clone can work on a backlog; if not, say why, once."""
-        if row.id in self._works:
-            return True
-        reason = await asyncio.to_thread(self._objection, row)
-        if reason and self._refused.get(row.id) != reason:
-            self._say(f"takes no tasks of {row.name} ({row.backlog}): {reason}")
-        self._refused[row.id] = reason
-        return not reason
-
     def _objection(self, row: WorkRow) -> str:
-        if row.layout > LAYOUT:
+        """Return why this clone cannot work on a backlog run; empty if it can."""
+        if row.layout > database.LAYOUT:
             return f"it was started by ralph {row.version}, which is newer than this one ({__version__}); upgrade ralph"
         try:
             order = self._localize(row)
@@ -328,9 +311,9 @@ class Worker:
 
     def _localize(self, row: WorkRow) -> WorkOrder:
         """Return the order of a backlog run with its workspace in this clone."""
-        order = decode_order(row.order)
+        order = decode_order(row.work_order)
         return replace(order, workspace=os.path.join(self._home.root, order.workspace).rstrip("/"))
 
     def _say(self, text: str) -> None:
-        if not self._show.is_quiet:
+        if not self._is_quiet:
             print(f"ralph: {one_line(text, 2000)}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""A repository on a host that speaks as GitHub does, and the real `gh` and `git` that reach it."""
+"""A repository on a simulated GitHub, reached by the real `gh` and `git`."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ __all__ = ["live"]
 
 @pytest.fixture(scope="session")
 def gh() -> str:
-    """GitHub's own program."""
+    """The real `gh`."""
     return installed("gh", "gh")
 
 

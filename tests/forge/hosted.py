@@ -1,7 +1,8 @@
-"""A host of repositories that speaks as GitHub does: issues, pull requests, checks, comments, and git itself, over TLS
-with a certificate of its own. Programs reach it under GitHub's real names through a proxy on loopback, which is it too.
+"""A simulated GitHub: issues, pull requests, checks, comments, and git, over TLS with a test certificate.
 
-What it lands and what its checks see is real: a bare repository, and commands that run on the pushed commit."""
+Programs reach it under GitHub's real names through a proxy on loopback, which this server is as well. Merges and checks
+are real: there is a bare repository, and the checks are commands that run on the pushed commit.
+"""
 
 import http.server
 import json
@@ -21,8 +22,8 @@ TOKEN = "gho_a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6q7r8"
 
 
 class LoopbackHost:
-    """One repository, `acme/shop`. `ci` are the checks of the host by name, each a command that is run on the commit;
-    `slow` is how often one is still running when somebody looks."""
+    """One repository, `acme/shop`. `ci` maps the names of the host's checks to their commands; `slow` is how often a
+    check is reported as running before it ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.bare = folder, folder / "shop.git"
@@ -41,14 +42,14 @@ class LoopbackHost:
         self._lock = threading.RLock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.hosted = self
-        self._server.socket.setblocking(False)  # a client may be gone before it is let in: nobody waits for the next
+        self._server.socket.setblocking(False)  # a client that has gone must not block the next one
         self._server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._server.context.load_cert_chain(self.certificate, folder / "key.pem")
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     @property
     def env(self) -> dict[str, str]:
-        """What leads gh and git here."""
+        """The environment that makes gh and git use this host."""
         proxy = f"http://127.0.0.1:{self._server.server_address[1]}"
         return {
             "HTTPS_PROXY": proxy,
@@ -80,7 +81,7 @@ class LoopbackHost:
         self.comments[number] = [{"user": {"login": "mallory"}, "body": text} for text in comments]
 
     def merge(self, number: int) -> str:
-        """What a maintainer does with a pull request."""
+        """Merge a pull request, as a maintainer would."""
         pull = self.pulls[number]
         assert pull["state"] == "open", pull
         assert not pull["draft"], pull
@@ -94,7 +95,7 @@ class LoopbackHost:
         return commit
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
-        """The answer of the REST interface."""
+        """Return the answer of the REST API."""
         with self._lock:
             self.asked.append(f"{method} {path}")
             if path in self.answers:
@@ -116,7 +117,7 @@ class LoopbackHost:
         return (200, {**found, "html_url": f"https://github.com/acme/shop/issues/{number}"}) if found else _NOT_FOUND
 
     def _issues_of(self, *, query: Any, body: Any) -> tuple[int, Any]:
-        """A page of those that are open and bear all the labels, the newest first."""
+        """Return a page of the open issues that have all these labels, the newest first."""
         labels, size = {*filter(None, query.get("labels", "").split(","))}, int(query["per_page"])
         found = [one for one in self.issues.values() if one["state"] == "open" and labels <= {*one["labels"]}]
         begin = (int(query.get("page", "1")) - 1) * size
@@ -178,7 +179,7 @@ class LoopbackHost:
         return next((200, run[2]) for run in self._runs.values() if run[0] == int(number))
 
     def _check(self, sha: str, name: str, command: str) -> dict[str, Any]:
-        """A check of the host, run on the commit. It takes its time."""
+        """Return a check of the host, run on the commit; it is reported as running at first."""
         run = self._runs.setdefault((sha, name), [900 + len(self._runs), self.slow, "", None])
         if run[1] > 0:
             run[1] -= 1
@@ -223,12 +224,12 @@ _ROUTES = (
 
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # who comes while it is busy waits for an answer, and is not turned away
+    request_queue_size = 128  # clients wait instead of being refused
     hosted: LoopbackHost
     context: ssl.SSLContext
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no news."""
+        """Ignore clients that close the connection."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -236,7 +237,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: _Server
 
     def do_CONNECT(self) -> None:
-        """The way to one of GitHub's names: from here on, what is spoken is TLS."""
+        """Open a tunnel to one of GitHub's names; the client then speaks TLS."""
         if self.path.partition(":")[0] not in HOSTS:
             self.send_error(403, "no way out")
             return
@@ -286,7 +287,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _speak_git(self, data: bytes) -> None:
-        """As `git http-backend` does, for the one repository."""
+        """Serve the repository through `git http-backend`."""
         parts = urlsplit(self.path)
         env = {
             **os.environ,
@@ -319,7 +320,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.connection.close()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nobody reads it."""
+        """Log nothing."""
 
 
 def _certificate(folder: Path) -> Path:

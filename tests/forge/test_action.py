@@ -1,4 +1,4 @@
-"""The GitHub Action, by a runner of its own steps on this machine: inputs in, outputs, summary and pull request out."""
+"""The GitHub Action, run by a small runner on this machine: inputs in; outputs, summary and pull request out."""
 
 import os
 import re
@@ -17,7 +17,7 @@ Start = Callable[..., Any]
 
 
 class Runner:
-    """Runs the steps of the action as GitHub would; steps that use other actions are named, not run."""
+    """Runs the steps of the action as GitHub would; steps that use other actions are recorded, not run."""
 
     def __init__(self, folder: Path, env: dict[str, str], cwd: Path) -> None:
         self.action = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -30,7 +30,7 @@ class Runner:
         self.env = {**env, **files, "GITHUB_ACTION_PATH": str(ROOT), "RUNNER_TEMP": str(folder)}
 
     def run(self, **inputs: str) -> int:
-        """The action with these inputs."""
+        """Run the action with these inputs."""
         given = {
             f"inputs.{name}": inputs.get(name.replace("-", "_"), about.get("default", ""))
             for name, about in self.action["inputs"].items()
@@ -38,7 +38,7 @@ class Runner:
         return self._steps(self.action["runs"]["steps"], given)
 
     def start(self, workflow: Path, **event: str) -> int:
-        """A job that uses the action, from what has happened to its end."""
+        """Run a job that uses the action, from its event to its end."""
         happened = {f"github.event.{name.replace('__', '.')}": value for name, value in event.items()}
         known = {"github.actor": "somebody", "github.repository": "acme/shop", **happened}
         (job,) = yaml.safe_load(workflow.read_text())["jobs"].values()
@@ -66,7 +66,7 @@ class Runner:
 
     def _filled(self, value: str, known: dict[str, str]) -> str:
         known = {"github.token": TOKEN, "secrets.ANTHROPIC_API_KEY": "sk-ant-of-the-model", **known}
-        for _ in range(2):  # the default of an input may name another value
+        for _ in range(2):  # the default of an input may refer to another value
             value = re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda found: known[found[1]], value)
         return value
 
@@ -77,7 +77,7 @@ class Runner:
 
 @pytest.fixture
 def runner(tmp_path: Path, clone: Path, environment: dict[str, str]) -> Runner:
-    del environment["GH_TOKEN"]  # it comes as an input
+    del environment["GH_TOKEN"]  # passed as an input
     return Runner(tmp_path / "runner", environment, clone)
 
 
@@ -160,7 +160,7 @@ def test_no_script_of_the_action_runs_its_inputs_as_code() -> None:
     example = yaml.safe_load((ROOT / "action" / "example.yml").read_text())
     steps = [*action["runs"]["steps"], *example["jobs"]["implement"]["steps"]]
     assert [step["run"] for step in steps if "${{" in step.get("run", "")] == []
-    assert example[True] == {"issues": {"types": ["labeled"]}}  # YAML takes `on` for a truth
+    assert example[True] == {"issues": {"types": ["labeled"]}}  # YAML parses the key `on` as true
     assert all(step.get("with", {}).get("persist-credentials", False) is False for step in steps)
 
 

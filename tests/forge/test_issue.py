@@ -1,4 +1,4 @@
-"""An issue as the goal: what it says is data, whatever it says."""
+"""An issue as the goal: its text is data, never an instruction."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_no_text_of_an_issue_can_close_its_fence(text: str) -> None:
     nonce = goal.partition("<")[2].partition(" issue>")[0]
     assert goal.count(f"</{nonce} issue>") == 1
     assert goal.endswith(f"\n</{nonce} issue>")
-    assert goal.count(nonce) == 3  # once where it is explained, and around the text
+    assert goal.count(nonce) == 3  # once in the explanation, and around the text
     assert goal.isprintable() or set(goal) - {"\n", "\t"} == {char for char in goal if char.isprintable()}
 
 
@@ -81,7 +81,7 @@ def test_the_same_issue_gives_the_same_goal() -> None:
     assert issue_goal(1, "a/b", "text") != issue_goal(1, "a/b", "text.")
 
 
-# Several in each issue; one that hides all that follows stands last.
+# Each issue contains several attacks; the one that hides the rest of the text comes last.
 TEXTS = sorted(INJECTIONS.values(), key=lambda text: text == INJECTIONS["unclosed"])
 EVIL = ["\n\n".join(TEXTS[number::5]) for number in range(5)]
 
@@ -90,7 +90,7 @@ EVIL = ["\n\n".join(TEXTS[number::5]) for number in range(5)]
 def test_an_agent_that_repeats_an_evil_issue_is_not_done_and_runs_nothing(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost, text: str
 ) -> None:
-    """The worst of agents: it answers with all that it read. Nothing of the issue becomes a check or a claim."""
+    """The agent answers with the whole prompt. Nothing in the issue becomes a check or a claim."""
     host.issue(42, f"Fix it {text[:40]}", text)
     parrot = agent('printf "%s\\n" "$PROMPT"')
     done = ralph("loop", "--issue", "42", "--check", "true", "--agent", parrot, "-m", "1", "--json")
@@ -104,7 +104,7 @@ def test_an_agent_that_repeats_an_evil_issue_is_not_done_and_runs_nothing(
 def test_a_plan_from_an_evil_issue_contains_none_of_its_commands(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost, text: str
 ) -> None:
-    """An agent that obeys the issue and writes its commands into the plan."""
+    """The agent obeys the issue and writes its commands into the plan."""
     host.issue(42, "Fix it", text)
     (clone / "Makefile").write_text("test:\n\ttrue\n")
     done = ralph("plan", "--issue", "42", "--yes", "--agent", agent(f"cat <<'END'\n{OBEYED}END"))

@@ -15,7 +15,7 @@ CHECK = ("--check", "grep -q coupon cart")
 
 @pytest.fixture(autouse=True)
 def impatient(workspace: Path) -> None:
-    """A run looks at the host's checks more often than it would."""
+    """Let a run poll the host's checks more often."""
     (workspace / ".ralph").mkdir(exist_ok=True)
     (workspace / ".ralph" / "settings.local.json").write_text('{"pollInterval": "50ms"}')
 
@@ -41,7 +41,7 @@ def test_verified_work_becomes_a_pull_request_with_the_report_as_its_text(
     assert "git merge" not in pull["body"], "whoever reads it there merges it there"
     assert str(clone) not in pull["body"]
     assert f"{clone.parent}" not in pull["body"], "nothing of the machine on which it was made"
-    assert "@coupons" not in pull["body"]  # nobody is called by a report
+    assert "@coupons" not in pull["body"]  # a report mentions nobody
     assert f"pull request: https://github.com/acme/shop/pull/{pull['number']}" in done.err
     assert not (clone / "cart").exists()
     assert "Please" not in host.git("log", "--format=%B", pull["head"]["ref"])
@@ -160,7 +160,7 @@ def test_a_refusal_by_a_protected_branch_is_one_line_and_resume_retries(
     again = ralph("resume")
     assert again.code == 0, again.err
     assert len(host.pulls) == 1
-    assert len(list(Path(clone, ".ralph", "runs").glob("*/iterations/*"))) == 1  # nobody had to work again
+    assert len(list(Path(clone, ".ralph", "runs").glob("*/iterations/*"))) == 1  # the agent was not started again
 
 
 def test_with_a_remote_that_is_a_folder_the_branch_is_pushed_and_the_next_command_shown(
@@ -238,8 +238,8 @@ A cart takes coupons.
 def test_a_goal_becomes_a_merged_pull_request(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost, git: Start
 ) -> None:
-    """An issue becomes a plan, the plan a run whose first try the host's own check refuses, the run a pull request
-    with a green second try, and a maintainer merges it: the issue is closed, and main has the work."""
+    """From an issue to a plan, a run, and a pull request. The host's check refuses the first version and passes the
+    second. A maintainer merges it: the issue is closed, and main has the work."""
     (clone / "Makefile").write_text("test:\n\ttest -f README\n")
     git("add", "-A")
     git("commit", "-qm", "a check")

@@ -10,7 +10,7 @@ from tests.backlog.works import WAITING, Works, go
 from tests.forge.hosted import LoopbackHost
 from tests.warm import Warm
 
-# As `ralph`, but it asks for the list more often than every minute.
+# Like `ralph`, but it reloads the list more often than every minute.
 IMPATIENT = """
 import ralph.backlog.backlog_source, ralph.__main__
 ralph.backlog.backlog_source.ASKED_AGAIN = 0.5

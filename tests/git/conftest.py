@@ -12,7 +12,7 @@ ME = "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefault
 
 
 class Repo:
-    """A repository of a test, driven by the real git as its user would drive it."""
+    """A repository for a test, which the test drives with the real git as a user would."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class Repo:
         return index
 
     def state(self) -> tuple[object, ...]:
-        """All that belongs to the user: index, branch, stash, refs, settings."""
+        """Return everything that belongs to the user: index, branch, stash, refs, settings."""
         index = self.path / ".git" / "index"
         return (
             index.read_bytes() if index.exists() else b"",
@@ -62,14 +62,14 @@ class Repo:
         )
 
     def files(self) -> dict[str, bytes]:
-        """Every file outside `.git`, with its content."""
+        """Return every file outside `.git`, with its content."""
         paths = (path for path in self.path.rglob("*") if ".git" not in path.parts and not path.is_dir())
         return {str(path.relative_to(self.path)): path.read_bytes() for path in paths}
 
 
 @pytest.fixture(autouse=True)
 def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home of its own for every test: no settings of the machine, no variables of a git that runs the tests."""
+    """Give every test an empty home folder, and no variables of a git that runs the tests."""
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
     home = tmp_path / "home"
@@ -93,7 +93,7 @@ def empty(tmp_path: Path) -> Repo:
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with one commit, to be copied: three starts of git less for each test that needs one."""
+    """A repository with one commit, made once. Copying it saves each test three git commands."""
     home, path = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("made-once")
     (home / ".gitconfig").write_text(ME)
     first = Repo(path)

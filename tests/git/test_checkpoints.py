@@ -21,7 +21,7 @@ RUN = "20261115-120000-abcd"
 
 
 class Loop:
-    """The part of a run that saves its states."""
+    """A run reduced to its checkpoints."""
 
     def __init__(self, repo: Any) -> None:
         self.repo = repo
@@ -72,7 +72,7 @@ def test_a_rewritten_file_with_the_same_content_does_not_stop_a_rewind(repo: Any
     loop = Loop(repo)
     changed = repo.write("a.txt", "changed\n")
     loop.save()
-    os.utime(changed, (1, 1))  # as anyone who writes it again leaves it
+    os.utime(changed, (1, 1))  # the file was rewritten with the same content
     assert loop.saved.rewind(0, loop.index).files == 1
     assert repo.files() == loop.states[0]
 
@@ -207,7 +207,7 @@ def test_a_run_without_checkpoints_is_an_error(repo: Any) -> None:
 
 
 def _work(repo: Any) -> Loop:
-    """Three iterations that do all that can be done to files."""
+    """Save three iterations that change files in every possible way."""
     repo.write("link-target", "x")
     (repo.path / "link").symlink_to("a.txt")
     loop = Loop(repo)

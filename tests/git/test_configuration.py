@@ -13,7 +13,7 @@ Git = Callable[..., str]
 
 @pytest.fixture
 def at_work(ralph: Ralph, workspace: Path, git: Git) -> Callable[[str], Any]:
-    """Plays a run that commits, whose agent runs this script and then claims to be done."""
+    """Return a function that plays a run with --commit, whose agent runs a script and then claims to be done."""
     git("init", "-q")
     git("config", "user.name", "A Person")
     git("config", "user.email", "person@example.org")
@@ -32,7 +32,7 @@ def at_work(ralph: Ralph, workspace: Path, git: Git) -> Callable[[str], Any]:
 def test_a_setting_that_the_agent_adds_does_not_keep_ralph_from_committing(
     at_work: Callable[..., Any], git: Git
 ) -> None:
-    """What was not said before cannot be unsaid for a moment, and "empty" is no number to git."""
+    """Git refuses some settings if they are set to an empty value, so ralph cannot simply blank them."""
     added = ("core.compression 9", "status.showUntrackedFiles no", "diff.ignoreSubmodules all", "gc.auto 0")
     done = at_work("; ".join(f"git config {each}" for each in added) + "; echo two > a.txt; echo three > new.txt")
     assert done.code == 0
@@ -81,7 +81,7 @@ def test_a_failed_commit_is_reported_and_does_not_end_the_run(
 def test_nothing_is_committed_to_an_outer_repository_if_the_inner_one_is_gone(
     at_work: Callable[..., Any], workspace: Path, git: Git, how: str
 ) -> None:
-    """As with dotfiles: the home folder is a repository, too."""
+    """A home folder with dotfiles in git is such an outer repository."""
     git("init", "-q", str(workspace.parent))
     done = at_work("rm -rf .git; echo two > a.txt", how)
     assert "commit failed" in done.err

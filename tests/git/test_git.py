@@ -95,7 +95,7 @@ def test_a_broken_repository_is_an_error(repo: Any, damage: str) -> None:
 
 
 def test_a_reftable_is_refused_with_a_hint(repo: Any) -> None:
-    """ralph looks there for who has checked out which branch: where it saw none it would move them under others."""
+    """With a reftable ralph would not find out which branches are checked out, and would move them."""
     (repo.path / ".git" / "HEAD").write_text("ref: refs/heads/.invalid\n")
     with pytest.raises(UserError, match="reftable") as refused:
         find_git(repo.path)
@@ -144,7 +144,7 @@ def test_variables_meant_for_another_repository_are_ignored(
 
 @pytest.fixture
 def mortal_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Git that kills itself as long as there are files in a folder, one for each death."""
+    """A git that kills itself while there are files in a folder; each time it removes one of them."""
     programs, deaths = tmp_path / "programs", tmp_path / "deaths"
     for made in (programs, deaths):
         made.mkdir()

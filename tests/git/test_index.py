@@ -58,7 +58,7 @@ SAME: dict[str, Callable[[Any], object]] = {
 
 @pytest.fixture
 def busy(repo: Any) -> Any:
-    """A repository in the middle of work."""
+    """A repository with staged, changed, new and deleted files."""
     repo.write("dirty.txt", "clean\n")
     (repo.path / "link").symlink_to("a.txt")
     repo.commit()
@@ -194,7 +194,7 @@ def test_a_detached_head_works_like_a_branch(repo: Any) -> None:
 
 
 def test_a_packed_branch_is_still_checked_out(repo: Any) -> None:
-    """A longer name that begins like it is another branch's."""
+    """A branch whose longer name begins in the same way is a different branch."""
     before = repo.index().tree()
     branch = repo.git("symbolic-ref", "--short", "HEAD")
     repo.git("branch", f"{branch}-too", "HEAD")
@@ -294,7 +294,7 @@ def test_a_removed_private_index_is_made_again(repo: Any, removed: str) -> None:
     "content", [b"", b"DIRC garbage", b"DIRC\0\0\0\2", b"other garbage" * 9, b"DIRC\0\0\0\2link" * 9]
 )
 def test_the_fingerprint_works_with_a_broken_index(repo: Any, content: bytes) -> None:
-    """An agent, or a disk that was full, may have broken it: what git has saved can be brought back anyway."""
+    """An agent or a full disk may have broken the index; the objects that git has saved can still be restored."""
     before = repo.index().tree()
     repo.write(".git/index", content)
     assert repo.index().tree() == before
@@ -392,7 +392,7 @@ def test_an_agent_cannot_redirect_the_fingerprint_to_another_folder(
     after = tree_of(index.tree())
     assert [change.path for change in changed_files(index.git, before, after)] == ["new.txt"]
     assert "+here" in diff(index.git, before, after, 1000)
-    repo.write("more.txt", "x" * 4_000_000)  # too much to be known without the index
+    repo.write("more.txt", "x" * 4_000_000)  # more than the limit for files that are not in the index
     names = index.git.run("ls-tree", "-r", "--name-only", tree_of(index.tree())).decode().split()
     assert {"a.txt", "new.txt", "more.txt"} < {*names}
 
@@ -521,7 +521,7 @@ def test_the_total_size_of_new_files_in_the_tree_is_limited(repo: Any, monkeypat
 
 @pytest.mark.parametrize("count", [3, 400])
 def test_deleted_files_free_their_share_of_the_limit(repo: Any, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Few files are known to the tree alone, many to the index."""
+    """In the second case most files are in the private index already."""
     monkeypatch.setattr(index_module, "MAX_NEW_FILES", count * 10)
     index = repo.index()
     for night in range(3):

@@ -1,4 +1,4 @@
-"""To look at a repository runs nothing that an agent may have written into it."""
+"""Reading a repository runs no program that an agent may have put or configured there."""
 
 import subprocess
 from collections.abc import Callable

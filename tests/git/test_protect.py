@@ -31,7 +31,7 @@ def watch(root: Path, *globs: str) -> Protected:
 
 
 def picture(root: Path) -> dict[str, object]:
-    """Every file below a folder: content and mode, or where a link points to."""
+    """Return every file below a folder: content and mode, or the target of a link."""
     paths = [path for path in root.rglob("*") if path.is_symlink() or not path.is_dir()]
     return {
         str(path.relative_to(root)): os.readlink(path)

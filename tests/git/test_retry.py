@@ -5,7 +5,7 @@ from ralph.git.locks import RetryPolicy
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The delays; nobody really sleeps."""
+    """The delays that were requested. No test sleeps."""
     delays: list[float] = []
     monkeypatch.setattr("ralph.git.locks.time.sleep", delays.append)
     return delays

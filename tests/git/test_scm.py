@@ -12,7 +12,7 @@ from ralph.git.scm import Result, run_task, run_tasks
 
 @pytest.fixture
 def shared(repo: Any, tmp_path: Path) -> Any:
-    """A repository that can be pushed to, and is the upstream of `repo`."""
+    """A bare repository, which is the upstream of `repo`."""
     path = tmp_path / "shared.git"
     path.mkdir()
     there = type(repo)(path)
@@ -75,7 +75,7 @@ def test_nothing_is_committed_if_settings_redirect_git_to_another_folder(
 
 
 def test_hooks_of_a_commit_do_not_inherit_git_dir(repo: Any, tmp_path: Path) -> None:
-    """Else a git that a hook starts in a folder of its own would work in this one."""
+    """With GIT_DIR set, a hook that runs git in another folder would change this repository."""
     repo.hook("pre-commit", f"env > '{tmp_path}/env'")
     repo.write("a.txt", "changed\n")
     assert run_task("git", "commit", "work", folder=repo.path).ok
@@ -106,7 +106,7 @@ def test_nothing_to_commit_is_a_success(repo: Any) -> None:
 
 
 def test_files_that_cannot_be_added_are_a_failure_with_the_reason(repo: Any) -> None:
-    """As on a disk without room: there is nothing to commit then, either."""
+    """`git add` fails like this on a full disk."""
     repo.write("new", "x\n")
     repo.write(".git/info/attributes", "new filter=broken\n")
     repo.git("config", "filter.broken.clean", "false")

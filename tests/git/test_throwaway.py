@@ -1,4 +1,4 @@
-"""A throwaway copy of the repository leaves nothing behind."""
+"""A throwaway copy of the repository is always removed."""
 
 import os
 import signal

@@ -99,7 +99,7 @@ def test_stale_locks_do_not_prevent_a_commit(repo: Any, moment: int) -> None:
 
 @pytest.fixture(params=["its folder is missing", "no git can read it"])
 def half_made(repo: Any, request: pytest.FixtureRequest) -> Worktree:
-    """What a git leaves that is killed while it makes a worktree."""
+    """Leave behind what a git leaves that is killed while it makes a worktree."""
     worktree = worktree_of(repo.found(), RUN)
     repo.git("worktree", "add", "-q", "--lock", "-b", worktree.branch, worktree.path)
     own = repo.path / ".git/worktrees" / Path(worktree.path).name
@@ -220,7 +220,7 @@ def test_a_branch_that_was_deleted_is_made_again(repo: Any) -> None:
 
 
 def test_a_commit_that_was_stopped_is_not_retried(repo: Any) -> None:
-    """What hung once would hang again, and a person who pressed Ctrl-C twice would wait for it twice."""
+    """A hook that hung would hang again, and a user who pressed Ctrl-C twice would wait twice."""
     worktree, there = made(repo)
     there.write("new.txt")
     asked: list[str] = []

@@ -1,4 +1,4 @@
-"""A session of a host that exists only on paper: what it would tell the hook, and what the hook answers."""
+"""A simulated session of a host: it calls the hook, and the tests look at the answers."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 class Answer:
-    """What the hook said to its host."""
+    """The answer of the hook to its host."""
 
     def __init__(self, result: Any) -> None:
         assert result.code == 0, result.err
@@ -52,7 +52,7 @@ class Session:
         self.write({"type": "user", "message": {"role": "user", "content": prompt}})
 
     def works(self, calls: int = 1, sidechain: bool = False) -> None:
-        """Calls a tool, and gets its result."""
+        """Record a tool call with its result in the transcript."""
         for number in range(calls):
             use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": "make"}}
             done = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "ok"}
@@ -66,7 +66,7 @@ class Session:
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
     def stops(self, text: str | None = None, **fields: Any) -> Answer:
-        """The agent ends its turn with `text`, which the host hands over. None: it hands over nothing."""
+        """End the agent's turn with `text`, which the host sends to the hook. None: the host sends no text."""
         event: Row = {
             "session_id": self.name,
             "transcript_path": str(self.transcript),

@@ -1,4 +1,4 @@
-"""Hooks are added to an agent's settings, and removed again without a trace."""
+"""Hooks are added to an agent's settings, and removed again without leaving anything behind."""
 
 import json
 import os
@@ -253,7 +253,7 @@ def test_an_unknown_agent_is_refused(ralph, workspace):
 
 @pytest.fixture
 def hook_line(ralph, workspace, environment):
-    """Runs the line that was installed as a host does: through a shell, with nothing of ours in the environment."""
+    """Return a function that runs the installed command as a host does: in a shell, without ralph's environment."""
 
     def run(event, cwd=None, shell="sh", python=sys.executable, **env):
         ralph("hook", "install", "claude")

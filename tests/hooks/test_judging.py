@@ -1,4 +1,4 @@
-"""Do the project's settings hold inside a session too? Checks, tasks, protected files, budgets and stalls do."""
+"""The project's settings apply inside a session as well: checks, tasks, protected files, budgets, stalls."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What becomes of a command that is typed in a session? The host hands over the prompt; no shell ever sees it."""
+"""Commands that a user types as a prompt in a session. No shell ever sees them."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""How does a loop begin, and how does a person look at it and end it?"""
+"""Starting, listing and cancelling loops inside a session."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""May the agent stop? The five acceptance tests of the same-session loop, and what a real session adds to them."""
+"""When the agent may stop: the five acceptance tests of a loop inside a session, and cases from real sessions."""
 
 import json
 import os
@@ -209,7 +209,7 @@ def test_without_running_background_tasks_a_stop_is_counted(session, told):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="who waits for a lock is read from /proc")
 def test_two_stops_at_once_count_once(session, environment, workspace):
-    """The first is held by a check until the second has been asked too."""
+    """A check delays the first call until the second has started."""
     up, down = workspace.parent / "up", workspace.parent / "down"
     os.mkfifo(up)
     os.mkfifo(down)
@@ -240,7 +240,7 @@ def test_two_stops_at_once_count_once(session, environment, workspace):
 
 
 def wait_for_lock_of(process, workspace):
-    """Returns when the process has a folder of ralph's open to read, there: it does so only to get its lock."""
+    """Wait until the process waits for its lock: it has opened a folder of ralph's only for that."""
     while not any(is_read_in(workspace, one) for one in Path(f"/proc/{process.pid}/fd").iterdir()):
         assert process.poll() is None
 
@@ -248,7 +248,7 @@ def wait_for_lock_of(process, workspace):
 def is_read_in(workspace, descriptor):
     with suppress(OSError):
         flags = (descriptor.parent.parent / "fdinfo" / descriptor.name).read_text().split()[3]
-        is_place = int(flags, 8) & os.O_PATH  # by which files in it are opened
+        is_place = int(flags, 8) & os.O_PATH  # the open files show it
         return not is_place and descriptor.is_dir() and os.readlink(descriptor).startswith(f"{workspace}/.ralph/")
     return False
 

@@ -48,7 +48,7 @@ def test_only_lines_after_the_given_offset_are_read(host):
 
 @pytest.mark.parametrize("host", sorted({*LAST_MESSAGES} - {"qwen"}))
 def test_there_is_no_last_message_until_the_agent_answers_the_latest_prompt(host, tmp_path):
-    """The sample is cut after its last prompt. (Qwen does not record what a hook says, but passes the answer to it.)"""
+    """The sample ends after its last prompt. (Qwen does not record the hook's reason, but sends it to the agent.)"""
     lines = (SAMPLES / f"{host}.jsonl").read_text().splitlines(keepends=True)
     prompts = [
         at for at, line in enumerate(lines) if "attempted to end the loop" in line or '"content":"go on"' in line

@@ -1,4 +1,4 @@
-"""A person at a terminal, for commands that ask."""
+"""A person at a terminal, for commands that ask questions."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ __all__ = ["alive", "nap"]
 
 
 class Person:
-    """Answers what the real command asks. All that it printed is in `screen`."""
+    """Answers the questions of the real command. `screen` is all that it printed."""
 
     def __init__(self, words: tuple[str, ...], cwd: Path, env: dict[str, str]) -> None:
         self._child = pexpect.spawn(
@@ -37,7 +37,7 @@ class Person:
         self._child.sendcontrol(key)
 
     def waits(self) -> int:
-        """The exit code."""
+        """Wait for the end and return the exit code."""
         self._child.expect(pexpect.EOF)
         self.screen = (self.screen + str(self._child.before)).replace("\r\n", "\n")
         self._child.close()

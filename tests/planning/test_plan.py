@@ -1,4 +1,4 @@
-"""A plan is Markdown that people edit: what nobody changed on purpose stays as it is, and what is wrong is said."""
+"""Plans are Markdown that people edit: ralph changes only what it must, and reports problems."""
 
 from pathlib import Path
 

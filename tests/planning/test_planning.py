@@ -1,4 +1,4 @@
-"""From a wish to a plan: what the agent answers is tried, asked about, shown, and accepted by a person or by --yes."""
+"""From a goal to a plan that a person or --yes accepts."""
 
 import json
 import os
@@ -317,8 +317,8 @@ def test_the_report_says_which_checks_have_ever_failed(ralph: Start, agent: Star
 def test_planning_in_ten_thousand_files_takes_little_longer_than_the_agent(
     ralph: Start, agent: Start, repository: Path, git: Start, tmp_path: Path
 ) -> None:
-    """0.5 s is the limit; here it is processor time: what else the machine does is its own business. The first one
-    leaves its bytecode, as an installation does, and tells what git is asked."""
+    """The limit is 0.5 s of processor time, so other processes don't matter. The first run writes bytecode and lists
+    the git commands."""
     for folder in range(100):
         (repository / f"d{folder}").mkdir()
         for file in range(100):

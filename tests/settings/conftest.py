@@ -1,4 +1,4 @@
-"""A workspace whose settings can be written, loaded and refused."""
+"""A workspace whose settings a test can write and load."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from ralph.settings import LoadedSettings, load
 
 
 class Files:
-    """The three settings files of one workspace, and what comes of them."""
+    """The three settings files of one workspace."""
 
     def __init__(self, root: Path) -> None:
         self.workspace = root / "workspace"
@@ -32,7 +32,7 @@ class Files:
         return load(self.workspace, overrides, env=environment, config=config)
 
     def refusal(self, config: Path | None = None, **overrides: Any) -> list[str]:
-        """The lines of the error, with paths as seen from the workspace."""
+        """Return the lines of the error, with paths relative to the workspace."""
         with pytest.raises(UserError) as caught:
             self.load(config, **overrides)
         return caught.value.message.replace(f"{self.workspace}/", "").splitlines()
@@ -45,7 +45,7 @@ def files(tmp_path: Path) -> Files:
 
 @pytest.fixture
 def refusal_of(files: Files) -> Callable[[str | bytes], list[str]]:
-    """What is said about a project's settings.json with this text."""
+    """Return a function that returns the errors of a project's settings.json with this text."""
 
     def refuse(text: str | bytes) -> list[str]:
         return files.write(project=text.encode() if isinstance(text, str) else text).refusal()

@@ -1,4 +1,4 @@
-"""A project says how it is tested; anyone who starts a loop in it need not."""
+"""Checks are detected from the files of a project."""
 
 from pathlib import Path
 

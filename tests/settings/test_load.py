@@ -1,4 +1,4 @@
-"""Which settings hold: the layers, how they merge, and the presets below them."""
+"""The layers of settings, how they are merged, and the presets."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is said about settings that are wrong: the file, the line, the field, and what would be right."""
+"""Errors in settings name the file, the line, the key, and what is valid."""
 
 import os
 from collections.abc import Callable

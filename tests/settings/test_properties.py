@@ -1,4 +1,4 @@
-"""What holds for any settings document at all."""
+"""Properties of every settings document."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The page about settings is written from the settings."""
+"""The reference of the settings is generated from the schema."""
 
 from pathlib import Path
 
@@ -6,7 +6,9 @@ import msgspec
 
 from ralph.settings import PRESETS, Settings
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"  # tests/test_docs.py: it is what is written
+PAGE = (
+    Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+)  # tests/test_docs.py checks that this text is in the file
 
 
 def test_the_reference_names_every_setting_and_preset() -> None:

@@ -1,4 +1,4 @@
-"""The schemas say what the program does."""
+"""The JSON Schemas match what the program accepts and writes."""
 
 from functools import cache
 from typing import Any

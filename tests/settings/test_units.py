@@ -1,4 +1,4 @@
-"""Times and sizes as people write them."""
+"""Durations and sizes as users write them."""
 
 from collections.abc import Callable
 from contextlib import suppress

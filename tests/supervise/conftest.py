@@ -1,4 +1,4 @@
-"""A task in a root of its own, supervised by the real command, and what it left behind."""
+"""A task in a temporary root, supervised by the real command."""
 
 import json
 import os
@@ -18,7 +18,7 @@ __all__ = ["mark"]
 
 
 class Task:
-    """A task, and the commands that work on it."""
+    """A task, and the commands that use it."""
 
     def __init__(self, folder: TaskFolder, environment: dict[str, str], workspace: Path, warm: Warm) -> None:
         self.folder, self.environment, self.workspace, self._warm = folder, environment, workspace, warm
@@ -32,7 +32,7 @@ class Task:
         return self._warm.run(self.words(*more), self.workspace, {**self.environment, **env}, timeout=timeout)
 
     def start(self, *more: str, **env: str) -> "subprocess.Popen[str]":
-        """A supervisor that continues while the test does."""
+        """Start a supervisor in the background."""
         process = subprocess.Popen(
             [sys.executable, "-m", "ralph", *self.words(*more)],
             cwd=self.workspace,
@@ -52,7 +52,7 @@ class Task:
         return [run for run in self.folder.list_runs() if not run.attempt]
 
     def said(self, kind: str = "") -> list[str]:
-        """The bodies of the messages on the task's bus."""
+        """Return the bodies of the messages on the task's bus."""
         return [message.body for message in self.folder.bus.read() if kind in ("", message.type)]
 
     def facts(self) -> list[str]:
@@ -73,7 +73,7 @@ def task(tmp_path: Path, environment: dict[str, str], workspace: Path, warm: War
 
 
 class Pipe:
-    """How an agent and a test wait for each other: opening either end waits for the other one."""
+    """A named pipe with which an agent and a test wait for each other: opening one end blocks until the other is open."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

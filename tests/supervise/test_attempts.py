@@ -1,4 +1,4 @@
-"""One attempt after the other: what restarts the agent, what ends the task, and what is left behind of each."""
+"""What restarts the agent, what ends the task, and the files of each attempt."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The message bus: any text comes back, writers don't disturb each other, and torn messages are skipped."""
+"""The message bus: any text is read back, writers don't disturb each other, and torn messages are skipped."""
 
 import fcntl
 import os
@@ -155,7 +155,7 @@ def test_a_message_cut_at_any_byte_is_skipped_and_others_are_read(path: Path, bo
         assert before[0] == "first"
         assert after[:1] + after[-2:] == ["first", "third", "fourth"]
         assert len(before) == (2 if cut == len(torn) else 1)
-        # Its body is all there if only the blank line below is not: then it may be given after all.
+        # If only the blank line after it is missing, the message may count: its body is complete.
         assert after[1:-2] in ([[body]] if cut == len(torn) else [[], [body]] if cut >= len(torn) - 2 else [[]])
 
 

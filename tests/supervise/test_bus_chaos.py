@@ -1,4 +1,4 @@
-"""Writers are killed with -9 in the middle of their work: no reader fails, no acknowledged message is lost."""
+"""Writers are killed with -9 while they write: no reader fails, and no acknowledged message is lost."""
 
 import os
 import random

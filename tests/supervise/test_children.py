@@ -1,4 +1,4 @@
-"""Agents that start agents: the task waits for its children, and knows which of them have died."""
+"""Agents that start agents: the task waits for its children, and notices which of them have died."""
 
 import json
 import os
@@ -203,14 +203,14 @@ def test_no_child_outlives_its_supervisor(task: Any, agent: Agent, pipe: Pipe, m
     mark.wait_until_gone()
     if number == signal.SIGTERM:
         assert [run.status for run in task.children()] == ["stopped"]
-    else:  # who killed it is not said to have stopped the child
+    else:  # the status is not "stopped": nobody stopped the child on purpose
         (run,) = task.children()
         assert "received SIGTERM" not in (task.folder.runs / run.run_id / "journal.ndjson").read_text()
 
 
 @pytest.fixture
 def waiting(task: Any, agent: Agent, pipe: Pipe, mark: Any) -> Callable[..., tuple[Any, int]]:
-    """A supervisor that waits for a child, and the pid of its keeper."""
+    """Return a supervisor that waits for a child, and the pid of its keeper."""
 
     def start(*words: str) -> tuple[Any, int]:
         up = pipe("up")
@@ -236,8 +236,8 @@ def test_no_child_outlives_a_keeper_that_is_killed_during_the_wait(task: Any, wa
 
 def test_no_child_outlives_a_supervisor_that_is_killed_together_with_its_keeper(waiting: Any, mark: Any) -> None:
     process, keeper = waiting()
-    process.send_signal(signal.SIGSTOP)  # it must not come to noticing
-    time.sleep(1.5)  # children that look once would have looked by now
+    process.send_signal(signal.SIGSTOP)  # killed before it can notice
+    time.sleep(1.5)  # by then, children would have noticed
     os.kill(keeper, signal.SIGKILL)
     process.kill()
     process.communicate()
@@ -286,7 +286,7 @@ def test_commands_in_a_task_are_for_its_supervisor_and_not_for_a_child(
 ) -> None:
     up, go = pipe("up"), pipe("go")
     child = agent(f"echo up > {up}; cat {go}", "child")
-    # The id of a child that is started in a later second sorts behind that of its supervisor.
+    # Wait for the next second, so that the child's id sorts after that of its supervisor.
     late = "s=$(date +%s); while [ $(date +%s) = $s ]; do sleep 0.01; done"
     fake = agent(f"[ $N = 1 ] && {{ {late}; ralph job --agent {child} the-header; exit 1; }}; {DONE}")
     process = task.start("--agent", fake, "--prompt", "the page")

@@ -1,4 +1,4 @@
-"""How an agent, a person or the clock ends an attempt or the task, and that nothing survives it."""
+"""An agent, a person or a time limit ends an attempt or the task, and no process survives."""
 
 import os
 import shutil
@@ -46,7 +46,7 @@ WAITS = {
 
 @pytest.mark.parametrize("way", WAITS)
 def test_a_waiting_task_stays_stopped_until_it_is_resumed(task: Any, agent: Agent, way: str) -> None:
-    """However its agent has asked for it."""
+    """Each way in which an agent can ask to wait."""
     fake = agent(f"if [ $N = 1 ]; then {WAITS[way]}; else {DONE}; fi")
     assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
     again = task.supervise("--agent", fake)
@@ -121,12 +121,12 @@ def test_an_agent_that_ignores_sigterm_is_killed_after_five_seconds(task: Any, a
 
 
 def heard(process: Any) -> None:
-    """Waits until the supervisor has said that the signal reached it; what it said before that may come first."""
+    """Wait until the supervisor has reported the signal; other messages may come first."""
     assert any("Received signal, shutting down..." in line for line in iter(process.stderr.readline, ""))
 
 
 def terminated_in_an_attempt(task: Any, agent: Agent, pipe: Pipe, last: str) -> None:
-    """The supervisor hears SIGTERM while an attempt is running, whose agent does the `last` after that."""
+    """Send SIGTERM to the supervisor during an attempt whose agent runs `last` afterwards."""
     started, go = pipe("started"), pipe("go")
     process = task.start("--agent", agent(f"echo up > {started}; cat {go}; {last}"), "--prompt", "x")
     started.read()

@@ -1,4 +1,4 @@
-"""The guide's example of a root agent with two children runs as it is written."""
+"""The example in the guide, a root agent with two children, runs as it is written."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What the supervisor says about an attempt, in the words of the seed."""
+"""The supervisor's messages about an attempt have the wording of the seed."""
 
 import pytest
 

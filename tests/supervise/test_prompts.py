@@ -1,4 +1,4 @@
-"""What the agent is asked, which tasks come first, and how all of them stand."""
+"""Where the prompt comes from, what is added to it, and the rows of `ralph tasks`."""
 
 import json
 from collections.abc import Callable

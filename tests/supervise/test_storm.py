@@ -1,4 +1,4 @@
-"""Storms of restarts, in which supervisors are killed with -9 at any moment: nothing is lost, torn or left behind."""
+"""Supervisors that are killed with -9 at random moments: no message is lost or torn, and no process survives."""
 
 import itertools
 import random

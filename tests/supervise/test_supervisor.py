@@ -1,4 +1,4 @@
-"""The supervisor from Python: a function of the caller's is the agent."""
+"""The supervisor from Python, with a function of the caller as the agent."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from ralph.supervise.task import TaskFolder
 
 @pytest.fixture
 def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Supervisor]:
-    """A supervisor whose `run_root` is called with it and the attempt."""
+    """Return a supervisor whose `run_root` is called with the supervisor and the attempt."""
     monkeypatch.chdir(tmp_path)
 
     def make(run_root: Callable[[Supervisor, int], Any] | None = None, **options: Any) -> Supervisor:

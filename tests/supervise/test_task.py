@@ -226,7 +226,7 @@ def test_a_removed_run_cannot_be_updated(task: TaskFolder) -> None:
 
 @pytest.fixture
 def only_process_7(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the only running process were 7, started "then"."""
+    """Pretend that the only running process has the pid 7 and was started at "then"."""
     monkeypatch.setattr("ralph.supervise.task.is_living", lambda pid, start: (pid, start) == (7, "then"))
 
 
@@ -256,7 +256,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def orphan(task: TaskFolder, process: subprocess.Popen[bytes]) -> RunInfo:
-    """Create a child run with this agent, whose ralph is gone."""
+    """Create a child run with this agent, whose ralph has ended."""
     run_id = task.create_run("claude", parent="root").run_id
     start = start_of(process.pid) or ""
     return task.update_run(run_id, pid=process.pid, pid_start=start, owner_pid=0, owner_start="")

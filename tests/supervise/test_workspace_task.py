@@ -1,4 +1,4 @@
-"""`ralph run --preset supervise`: the workspace is the task, and its agent finds there what that of a task finds."""
+"""`ralph run --preset supervise`: the workspace is the task, and its agent finds the same environment as in a task."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -216,12 +216,12 @@ BAD_STARTS = [
     ({"agent": "sh -c 'touch pwned'"}, "agent is not installed"),
     ({"agent": "/bin/sh"}, "agent is not installed"),
     ({"agent": "codex"}, "agent is not installed"),
-    ({"iterations": "0"}, "not a limit"),
-    ({"iterations": "-1"}, "not a limit"),
-    ({"iterations": "1 --yolo"}, "not a limit"),
-    ({"cost": "free"}, "not a limit"),
-    ({"cost": "nan"}, "not a limit"),
-    ({"time": "soon"}, "not a duration"),
+    ({"iterations": "0"}, "--max-iterations: expected 1 or more"),
+    ({"iterations": "1 --yolo"}, "--max-iterations: expected a whole number"),
+    ({"iterations": "--yolo"}, "--max-iterations: expected a whole number"),
+    ({"cost": "free"}, "--max-cost: expected dollars"),
+    ({"cost": "nan"}, "--max-cost: expected a number above 0"),
+    ({"time": "soon"}, "--max-time: expected a duration"),
 ]
 
 

@@ -133,7 +133,7 @@ def with_limits(request: RunRequest, story: StoredRun, values: Values) -> RunReq
         said["session"] = values["session"]
     if "then" in values:
         said["then"] = [*request.settings.then, *values["then"]]
-    if values.get("yolo"):
+    if values.get("yolo") or values.get("sandbox"):  # in a sandbox the agent need not ask
         said["yolo"] = True
     if values.get("sandbox"):
         said["sandbox"] = {"enabled": True}

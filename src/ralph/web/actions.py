@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -13,15 +14,23 @@ from ralph.errors import UserError
 from ralph.process.program import CannotStart, find_program
 from ralph.run import accept, control
 from ralph.run.launch import Launched, NextRun
-from ralph.settings import parse_duration
-from ralph.show.words import RESUME_OPTIONS, nickname
+from ralph.show.words import nickname
 from ralph.store.register import Listed
 from ralph.web.access import Level, RequestRefused
 from ralph.web.watching import Register, RunningCommand
 
 START_TIMEOUT = 8.0  # seconds until a started run must be recorded, and for which an answer waits for a command
-_POLL_INTERVAL = 0.02
+POLL_INTERVAL = 0.02  # seconds
 FormFields = Mapping[str, str]
+T = TypeVar("T")
+NEW_LIMITS = {
+    "until": "--until=",
+    "more": "-m",
+    "max_cost": "--max-cost=",
+    "max_tokens": "--max-tokens=",
+    "max_time": "--max-time=",
+}
+"""Fields of a form that resumes a run, as options in one word: so a value cannot be another option."""
 
 
 class Done(Struct, frozen=True):
@@ -81,9 +90,7 @@ def _resume(run: Listed, form: FormFields, register: Register) -> str:
     if run.is_alive:
         return f"{nickname(run.id)} resumed" + (" without an answer" if control.unpause(run) else "")
     words = ["resume", run.id, "--quiet", "-C", run.facts.workspace]
-    for name, option in RESUME_OPTIONS.items():
-        if value := form.get(name):
-            words += [option, "checks" if name == "until" else _limit(name, value)]
+    words += [option + form[name] for name, option in NEW_LIMITS.items() if form.get(name)]
     words += [f"--{name}" for name in ("yolo", "sandbox") if form.get(name)]
     _launch(words, register)
     return f"{nickname(run.id)} resumed"
@@ -120,15 +127,13 @@ def _command(run: Listed, words: list[str], register: Register, success: str) ->
     if running and running.result is None:
         raise UserError(f"{running.name} is still running", "its result appears here")
     command = register.commands[run.id] = RunningCommand.start([*words, "-C", run.facts.workspace], register.env)
-    until = time.monotonic() + START_TIMEOUT
-    while time.monotonic() < until:
-        if command.result is not None:
-            del register.commands[run.id]
-            if command.result:
-                raise UserError(command.result)
-            return success
-        time.sleep(_POLL_INTERVAL)
-    return f"{command.name} is running: its checks take a while"
+    result = _wait_for(lambda: command.result)
+    if result is None:
+        return f"{command.name} is running: its checks take a while"
+    del register.commands[run.id]
+    if result:
+        raise UserError(result)
+    return success
 
 
 def _dismiss(run: Listed, form: FormFields, register: Register) -> str:
@@ -165,10 +170,9 @@ def _start(register: Register, _: str, form: FormFields) -> Done:
     if agent and agent not in agents(register.env):
         raise UserError("this agent is not installed", "choose one from the list")
     checks = tuple(line.strip() for line in form.get("checks", "").splitlines() if line.strip())
-    limits = {"max_cost": "cost", "max_time": "time"}
-    given = {name: _limit(name, form[field].strip()) for name, field in limits.items() if form.get(field, "").strip()}
-    if form.get("iterations", "").strip():
-        given["maximum_iterations"] = _limit("more", form["iterations"].strip())
+    limits = {"maximum_iterations": "iterations", "max_cost": "cost", "max_time": "time"}
+    given: dict[str, object] = {name: form[field] for name, field in limits.items() if form.get(field)}
+    given |= {name: True for name in ("worktree", "sandbox", "yolo") if form.get(name)}
     has_settings = os.path.exists(f"{workspace}/.ralph/settings.json")
     if not checks and not has_settings:
         given["preset"] = "guardrails"
@@ -177,7 +181,7 @@ def _start(register: Register, _: str, form: FormFields) -> Done:
         cap=None,
         agent=agent,
         checks=checks,
-        given={**given, **{name: True for name in ("worktree", "sandbox", "yolo") if form.get(name)}},
+        given=given,
         has_settings=has_settings,
     )
     words = plan.words(goal.replace("\r\n", "\n"))
@@ -197,44 +201,35 @@ def agents(env: Mapping[str, str]) -> list[str]:
 def _launch(words: list[str], register: Register) -> str:
     """Start a ralph command detached, so that it continues without the web UI; return the id of its run."""
     launched = Launched.start(words, register.env)
+
+    def started_run() -> str | None:
+        code = launched.exit_code
+        found = next((run.id for run in register.runs() if launched.plays(run) and run.facts.workspace), None)
+        if code is not None and (code == 2 or not found):
+            raise UserError(launched.last_words() or "the run ended at once")
+        return found
+
     try:
-        until = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < until:
-            code = launched.exit_code
-            found = next((run for run in register.runs() if launched.plays(run) and run.facts.workspace), None)
-            if found and code != 2:
-                return found.id
-            if code is not None:
-                raise UserError(launched.last_words() or "the run ended at once")
-            time.sleep(_POLL_INTERVAL)
-        raise UserError("the run has not started yet", "look at the list of runs in a moment")
+        run_id = _wait_for(started_run)
     finally:
         launched.hand_over()
+    if run_id is None:
+        raise UserError("the run has not started yet", "look at the list of runs in a moment")
+    return run_id
+
+
+def _wait_for(look: Callable[[], T | None]) -> T | None:
+    """Return what `look` finds, None if that is nothing for `START_TIMEOUT`."""
+    until = time.monotonic() + START_TIMEOUT
+    while (found := look()) is None and time.monotonic() < until:
+        time.sleep(POLL_INTERVAL)
+    return found
 
 
 def _text(form: FormFields) -> str:
     text = form.get("text", "").replace("\r\n", "\n").strip()
     if not text:
         raise RequestRefused(400, "the text is empty")
-    return text
-
-
-def _limit(name: str, text: str) -> str:
-    """Return a limit as the command line expects it. Raise `UserError` if it is not one."""
-    try:
-        if name == "max_time":
-            parse_duration(text)
-        elif name == "max_cost":
-            text = text.removeprefix("$")
-            if not 0 < float(text) < float("inf"):
-                raise ValueError
-        elif not text.isascii() or not text.isdigit() or not 0 < int(text) < 10**9:
-            raise ValueError
-    except ValueError:
-        examples = {"max_time": "a time such as 90s, 30m or 2h", "max_cost": "dollars such as 5"}
-        raise UserError(
-            f"not a limit: {one_line(text, 40)!r}", f"give {examples.get(name, 'a number such as 10')}"
-        ) from None
     return text
 
 

@@ -212,7 +212,7 @@ def test_a_model_is_chosen_by_the_words_for_it(ralph, agent, configure, environm
     [
         ({}, '"argv" is missing'),
         ({"argv": ["no-such-agent"]}, "command not found: no-such-agent"),
-        ({"argv": ["cat"], "stream": "klingon"}, 'speaks an unknown stream: "klingon"'),
+        ({"argv": ["cat"], "stream": "klingon"}, 'stream: unknown format "klingon"'),
         ({"argv": ["cat"], "prompt": "telepathy"}, "telepathy"),
         ({"argv": ["cat"], "resumes": []}, "resumes"),
     ],

@@ -16,7 +16,6 @@ from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, tokens_in
 from ralph.agents.protocol import (
     BoxNeeds,
-    Description,
     Invocation,
     Login,
     Trouble,
@@ -143,17 +142,20 @@ _WHERE = ("--model", "--url", "--wire", "--key-env")
 _PRICED_AS = {"xai": "x-ai", OWN: ""}  # providers with another name in the price table
 
 
-def options(custom: Description | None, asked: str, flags: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
+def options(
+    settings: Mapping[str, object], asked: str, flags: tuple[str, ...], env: Mapping[str, str]
+) -> tuple[str, ...]:
     """Return everything about the model as words for the agent, its address included.
 
-    Settings for one model do not apply to a model of another provider.
+    `settings` are those of the agent. They do not apply to a model of another provider than theirs.
     """
-    own = custom.model if custom and isinstance(custom.model, str) else ""
+    configured = settings.get("model")
+    own = configured if isinstance(configured, str) else ""
     name = _option_value(flags, "--model") or asked or own
     words: dict[str, object] = {"--model": name}
-    if custom and (not own or name.partition(":")[0] == own.partition(":")[0]):
-        words |= {"--url": custom.url, "--wire": custom.wire, "--key-env": custom.key_env, "--tools": custom.tools}
-        words |= {"--context": custom.context, "--max-output": custom.max_output}
+    if not own or name.partition(":")[0] == own.partition(":")[0]:
+        names = ("url", "wire", "key_env", "tools", "context", "max_output")
+        words |= {f"--{key.replace('_', '-')}": settings.get(key) for key in names}
     words |= {option: said for option in _WHERE if (said := _option_value(flags, option))}
     found = endpoint(*(str(words.get(option) or "") for option in _WHERE), env=env)
     words |= {"--url": found.url, "--wire": found.wire, "--key-env": found.key_env}

@@ -6,9 +6,9 @@ from os.path import expanduser, isfile
 
 from msgspec.structs import replace
 
-from ralph.agents import known_names, module, wire
+from ralph.agents import module, wire
 from ralph.agents.command_line import fill_placeholders, needs_shell, script, split
-from ralph.agents.protocol import AgentModule, BoxNeeds, Description, Invocation, Login, Parser, Trouble, TurnRequest
+from ralph.agents.protocol import Invocation, Parser, Trouble, TurnRequest
 from ralph.agents.reader import Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent
@@ -39,18 +39,19 @@ def invocation(request: TurnRequest) -> Invocation:
                 f"write {' '.join(request.flags)!r} into the agent's command, where it belongs",
             )
         argv = script(line, request.prompt, request.prompt_file)
-        return Invocation(argv, stdin="empty" if _has_placeholder((line,)) else "prompt")
+        return Invocation(argv, stdin="empty" if has_placeholder((line,)) else "prompt")
     else:
         words = split(line)
-    return _without_shell((expanduser(words[0]), *words[1:], *request.flags), request)
+    return invoke_directly((expanduser(words[0]), *words[1:], *request.flags), request)
 
 
-def _without_shell(words: tuple[str, ...], request: TurnRequest) -> Invocation:
+def invoke_directly(words: tuple[str, ...], request: TurnRequest) -> Invocation:
+    """Fill in the placeholders; without one, the prompt comes on stdin."""
     argv = fill_placeholders(words, request.prompt, request.prompt_file)
-    return Invocation(argv, stdin="empty" if _has_placeholder(words) else "prompt")
+    return Invocation(argv, stdin="empty" if has_placeholder(words) else "prompt")
 
 
-def _has_placeholder(words: Iterable[str]) -> bool:
+def has_placeholder(words: Iterable[str]) -> bool:
     return any("{prompt}" in word or "{prompt_file}" in word for word in words)
 
 
@@ -141,42 +142,3 @@ def dialect_of(table: Table) -> str | None:
     if "data" in table and kind.startswith(("session.", "assistant.", "user.", "tool.", "model.")):
         return "copilot"
     return "cline" if kind in ("hook_event", "agent_event", "run_result") else None
-
-
-def described(name: str, description: Description) -> AgentModule:
-    """Return an object like an agent module for the agent `name` of the settings."""
-    if description.stream not in ("text", "auto", *known_names()):
-        raise UserError(
-            f'the agent "{name}" speaks an unknown stream: "{description.stream}"',
-            f"use one of: text, auto, {', '.join(known_names())}",
-        )
-    return _Described(name, description)
-
-
-class _Described:
-    INSTALL = ""
-    KEYS: tuple[str, ...] = ()
-    HELP: tuple[str, ...] = ()
-    LOGIN: Login | None = None
-    BOX: BoxNeeds | None = None
-
-    def __init__(self, name: str, description: Description) -> None:
-        self.NAME = name
-        self.RESUMES = bool(description.resume)
-        self.CONFINED = False
-        self._description = description
-
-    def invocation(self, request: TurnRequest) -> Invocation:
-        own = self._description
-        words = list(own.argv)
-        if request.model:
-            words += [word.replace("{model}", request.model) for word in own.model]
-        if request.session:
-            words += [word.replace("{session}", request.session) for word in own.resume]
-        words += request.flags
-        if own.prompt != "stdin" and not _has_placeholder(words):
-            words.append("{prompt}" if own.prompt == "argument" else "{prompt_file}")
-        return _without_shell(tuple(words), request)
-
-    def parser(self, request: TurnRequest) -> Parser:
-        return Sniffer(request, self.NAME, self._description.stream)

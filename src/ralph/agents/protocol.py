@@ -95,36 +95,6 @@ class BoxNeeds(Struct, frozen=True, kw_only=True):
     urls: tuple[str, ...] = ()
 
 
-class Description(Protocol):
-    """An agent as the settings describe it. `resume` and `model` are words added if there is a session or a model.
-
-    `stream` is `text`, `auto`, or the known agent whose format it prints. The rest is for the built-in agent's model.
-    """
-
-    @property
-    def argv(self) -> tuple[str, ...]: ...
-    @property
-    def prompt(self) -> Literal["stdin", "argument", "file"]: ...
-    @property
-    def stream(self) -> str: ...
-    @property
-    def resume(self) -> tuple[str, ...]: ...
-    @property
-    def model(self) -> tuple[str, ...] | str: ...
-    @property
-    def url(self) -> str: ...
-    @property
-    def wire(self) -> str: ...
-    @property
-    def key_env(self) -> str: ...
-    @property
-    def context(self) -> int | None: ...
-    @property
-    def max_output(self) -> int | None: ...
-    @property
-    def tools(self) -> str: ...
-
-
 class Parser(Protocol):
     """Reads one turn's stdout. Never raises on bad input: a line it cannot read is counted in `skipped`.
 

@@ -11,12 +11,11 @@ from difflib import get_close_matches
 from shutil import which
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ralph import agents
 from ralph.agents import acp, known_names, programs
 from ralph.agents.builtin import options, refuse_unready
-from ralph.agents.command import described
 from ralph.agents.failures import is_lost_session
 from ralph.agents.protocol import (
     AgentModule,
@@ -34,6 +33,7 @@ from ralph.files import open_file
 from ralph.process.process import ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.run.context import Context
+from ralph.run.custom_agents import CustomAgentModule
 from ralph.settings import CustomAgent, Settings
 from ralph.store.folder import TurnFolder, write
 
@@ -214,7 +214,9 @@ def _choice(
     own = settings.agents.get(command)
     if own and own.argv:
         hidden = frozenset({"CLAUDECODE"})
-        return Choice(name=command, module=described(command, own), command=(), flags=flags, model=model, hidden=hidden)
+        return Choice(
+            name=command, module=CustomAgentModule(command, own), command=(), flags=flags, model=model, hidden=hidden
+        )
     if own:
         return replace(_built_in(own, model, flags, env), name=command)
     module = agents.find(command)
@@ -229,7 +231,7 @@ def _choice(
 def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...], env: Mapping[str, str]) -> Choice:
     """Return the built-in agent with a model."""
     module = agents.module(BUILTIN)
-    words = options(own, model, flags, env)
+    words = options(asdict(own) if own else {}, model, flags, env)
     hidden = agents.foreign_keys(module) - {*words}
     return Choice(name=BUILTIN, module=module, command=(BUILTIN,), flags=words, hidden=hidden)
 

@@ -54,4 +54,4 @@ def test_a_refused_backlog_is_blocked_and_says_so_without_its_output(works: Work
 def test_exams_of_a_backlog_are_refused_before_anything_is_spent(works: Works) -> None:
     works.todo("- [ ] T1 Make one\n  exam: sh -c true\n")
     refused = works.work()
-    assert (refused.returncode, "the exam is readable in its command" in refused.stderr) == (2, True)
+    assert (refused.returncode, "the exam doesn't name a script" in refused.stderr) == (2, True)

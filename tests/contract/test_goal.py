@@ -31,8 +31,6 @@ Prompts = Callable[..., list[str]]
         (("-p", "G", "--wat"), "--wat"),
         (("-p", "G", "--model", ""), "--model is empty"),
         (("-p", "G", "--review-agent", " "), "--review-agent is empty"),
-        (("-p", "G", "--until", f"file:{'x' * 5000}"), "no file can have so long a name"),
-        (("-p", "G", "--done-file", f"a/{'x' * 256}"), "no file can have so long a name"),
         (("G", "H"), "folder not found: H\nhint: name a folder, or quote a goal of several words"),
     ],
 )

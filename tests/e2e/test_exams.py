@@ -139,11 +139,9 @@ def test_in_a_sandbox_the_code_under_exam_can_keep_nothing_of_it(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("python3 -c 'assert 0'", "the exam is readable in its command"),
-        ("python3 -Bc 'assert 0'", "the exam is readable in its command"),
-        ("sh -ec true", "the exam is readable in its command"),
-        ("env A=1 sh -c true", "the exam is readable in its command"),
-        ("sh {exams}/double.sh && true", "the exam is readable in its command"),
+        ("python3 -c 'assert 0'", "the exam doesn't name a script"),
+        ("env A=1 sh -c true", "the exam doesn't name a script"),
+        ("sh {exams}/double.sh && true", "the exam uses shell syntax"),
         ("python3 {exams}/missing.py", "cannot start: file not found"),
         ("no-such-exam", "command not found: no-such-exam"),
         ("sh 'unclosed", "cannot start: no closing quotation"),

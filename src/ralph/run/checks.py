@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -149,8 +149,7 @@ Content = tuple[int, int]
 
 
 class WatchedFiles:
-    """Files of the workspace whose changes are reported, once each. With those that checks are made of, for example, an
-    agent changes what is verified."""
+    """Files of the workspace whose changes are reported, once each: those that checks are made of, for example."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -161,18 +160,10 @@ class WatchedFiles:
 
     def take_changed(self) -> tuple[str, ...]:
         """Return the files that changed, and forget them."""
-        changed = [path for path in self._candidates() if self._read(path) != self._files[path]]
+        changed = [path for path, before in self._files.items() if self._read(path) != before]
         for path in changed:
             del self._files[path]
         return tuple(changed)
-
-    def _candidates(self) -> list[str]:
-        """Return the files that may have changed. Most of them don't exist: one listing shows that of all of them."""
-        names: set[str] = set()
-        if self._files:
-            with suppress(OSError):
-                names = set(map(str.lower, os.listdir(self._root)))
-        return [path for path, before in self._files.items() if before or path.partition("/")[0].lower() in names]
 
     def _read(self, path: str) -> Content | None:
         try:

@@ -1,7 +1,7 @@
-"""The command of an exam: one program with arguments, whose script is outside the repository.
+"""Parse the command of an exam: one program with arguments, whose script is outside the repository.
 
-The command is visible, in the settings and in the process list; only its script is secret. So ralph refuses a command
-that contains the exam itself, and a script that the repository or its history has.
+The command can be read in the settings and in the process list; only its script is secret. So ralph refuses a command
+without a script file, and a script that is in the repository or in its history.
 """
 
 import os
@@ -27,15 +27,6 @@ _RUNNERS = re.compile(
     r"(python|pypy|ruby|perl|php|lua|node)[\d.]*|(ba|da|z|k|fi)?sh|deno|bun|tsx|ts-node|Rscript|julia|pwsh|java|go|cargo"
     r"|(py\.?)?test|nose2|tox|nox|uv|uvx|poetry|pipenv|hatch|pdm|npm|npx|pnpm|yarn|bats|make|just|env|timeout|nice"
 )
-# Options of these programs that take the script's text.
-_INLINE = (
-    (re.compile(r"(python|pypy)[\d.]*"), re.compile(r"-[bBdEiIOPqsSuvx]*c.*")),
-    (re.compile(r"(ba|da|z|k|fi)?sh|pwsh"), re.compile(r"-[A-Za-z]*c|-Command|--command(=.*)?")),
-    (re.compile(r"(ruby|perl|julia|Rscript|lua)[\d.]*"), re.compile(r"-[acilnpsw]*[eE].*|--eval(=.*)?")),
-    (re.compile(r"node[\d.]*|bun|tsx"), re.compile(r"-e|-pe?|--(eval|print)(=.*)?")),
-    (re.compile(r"php[\d.]*"), re.compile(r"-[rBRE].*")),
-    (re.compile(r"deno"), re.compile(r"eval")),
-)
 _SYSTEM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
 _SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/usr/bin", "/etc")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -45,7 +36,8 @@ OUTSIDE = "keep it outside the repository, such as --exam 'python ~/exams/parser
 
 
 class ExamProgram(Struct, frozen=True):
-    """An exam as it is started: `argv` with absolute paths, `env` as its command adds to it. `script` is the secret."""
+    """The program of an exam: `argv` has absolute paths, `env` the variables that the command sets, and `script` is the
+    file that the agent must not see."""
 
     command: str
     argv: tuple[str, ...]
@@ -58,21 +50,22 @@ class ExamProgram(Struct, frozen=True):
 
 
 def parse_exam(command: str, workspace: str, env: Mapping[str, str]) -> ExamProgram:
-    """Return the program behind an exam's command. Raise a UserError if it is inline or cannot start."""
+    """Return the program of an exam's command. Raise a UserError if it names no script or cannot start."""
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise _cannot_start(command, str(error)[:1].lower() + str(error)[1:]) from None
     count = next((at for at, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
     added, argv = words[:count], [_expand(word, env) for word in words[count:]]
-    if _SHELL.search(command) or _is_inline(argv):
-        raise UserError(f"the exam is readable in its command: {_quote(command)}", f"write it to a file, and {OUTSIDE}")
+    if _SHELL.search(command):
+        raise UserError(f"the exam uses shell syntax: {_quote(command)}", f"write it to a file, and {OUTSIDE}")
     if not argv:
         raise _cannot_start(command, "it names no program")
     script_at = _script_at(argv, workspace, env)
     if script_at is None:
-        missing = next((word for word in argv[1:] if "/" in word or os.path.splitext(word)[1]), "")
-        if missing and not missing.startswith("-"):
+        named = [word for word in argv[1:] if "/" in word or os.path.splitext(word)[1]]
+        missing = next((word for word in named if " " not in word and not word.startswith("-")), "")
+        if missing:
             raise _cannot_start(command, f"file not found: {missing}")
         raise UserError(f"the exam doesn't name a script: {_quote(command)}", OUTSIDE)
     script = find_program(argv[0], env, workspace) if script_at == 0 else os.path.join(workspace, argv[script_at])
@@ -87,7 +80,7 @@ def find_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -> tu
 
 
 def validate_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -> None:
-    """Raise a UserError if a run here cannot have these exams."""
+    """Raise a UserError if these exams cannot be run in this workspace."""
     if not settings.exams:
         return
     git = find_git(Path(workspace))
@@ -104,7 +97,7 @@ def hide_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -> Se
 
 
 def hidden_paths(programs: Sequence[ExamProgram], workspace: str, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what a sandbox hides of the exams: their folders, or only the file if others need the folder."""
+    """Return the paths of the exams that a sandbox hides: their folders, or only the script if the folder is in use."""
     home = os.path.realpath(env.get("HOME") or os.path.expanduser("~"))
     needed = (home, os.path.realpath(workspace), *map(os.path.realpath, env.get("PATH", "").split(os.pathsep)))
 
@@ -115,27 +108,12 @@ def hidden_paths(programs: Sequence[ExamProgram], workspace: str, env: Mapping[s
 
 
 def _script_at(argv: Sequence[str], workspace: str, env: Mapping[str, str]) -> int | None:
-    """Return the position of the exam's own file; None if a runner is given none that exists."""
+    """Return the index of the exam's script in `argv`; None if there is only a runner, without an existing file."""
     is_runner = _RUNNERS.fullmatch(os.path.basename(argv[0])) is not None
     if not is_runner and ("/" in argv[0] or not is_inside(find_program(argv[0], env, workspace), _SYSTEM_FOLDERS)):
         return 0
     files = (at for at, word in enumerate(argv) if at and os.path.exists(os.path.join(workspace, word)))
     return next((at for at in files if not _RUNNERS.fullmatch(argv[at])), None)
-
-
-def _is_inline(argv: Sequence[str]) -> bool:
-    """Return whether an interpreter among the words gets its script as text, or from standard input."""
-    for at, word in enumerate(argv):
-        name = os.path.basename(word)
-        options = next((options for programs, options in _INLINE if programs.fullmatch(name)), None)
-        if options is None:
-            continue
-        for option in argv[at + 1 :]:
-            if option == "-" or options.fullmatch(option):
-                return True
-            if not option.startswith("-"):
-                break
-    return False
 
 
 def _refuse_known(program: ExamProgram, git: Git) -> None:

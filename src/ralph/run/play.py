@@ -98,11 +98,10 @@ def play(
         reporting = partial(report_refusal, plan.id, sinks, interrupt, is_resumed=plan.story is not None)
         with reporting():
             keeper = keeper or stack.enter_context(Keeper.start())
-            notices = [*plan.notices, *map(_orphan_notice, kill_orphans(plan.env, deadline.remaining))]
+            orphans = kill_orphans(plan.env, deadline.remaining)
             keeper.watch_run(plan.id)
             locks = FolderLocks(plan.id, stack)
             folder = _open_folder(plan, locks, stack)
-            notices += _save_request(plan, folder, redact)
             teller = _open_journal(plan, folder, locks=locks, redact=redact, sinks=sinks, is_read=is_read, stack=stack)
         watched = _watch_settings(plan)
         with reporting(teller=teller, watched=watched):
@@ -120,8 +119,7 @@ def play(
             publisher = PullRequestPublisher(request, plan.publish_to, context, trees) if plan.publish_to else None
             parts = _make_parts(plan, policy, context, agent=agent, trees=trees, publisher=publisher, tuning=tuning)
             context.tell(_run_started(plan, policy, parts, run, worktree))
-            for notice in (*notices, *_late_notices(plan, policy, context, trees)):
-                context.tell(notice)
+            context.tell(*plan.notices, *_notices(plan, orphans, policy, context, trees))
             run, stop = _run_loop(plan, parts, run, context, trees=trees, tuning=tuning)
             run = prove_run(run, stop, request, agent=agent, parts=parts, context=context, trees=trees)
             if request.notes_file:
@@ -178,10 +176,6 @@ def report_refusal(
         raise
 
 
-def _orphan_notice(orphan: OrphanedRun) -> events.Notice:
-    return events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}")
-
-
 def _open_folder(plan: RunPlan, locks: FolderLocks, stack: ExitStack) -> RunFolder:
     """Lock the place and return the run's folder. A run in a worktree locks only that."""
     place = plan.place
@@ -195,18 +189,6 @@ def _open_folder(plan: RunPlan, locks: FolderLocks, stack: ExitStack) -> RunFold
     return folder
 
 
-def _save_request(plan: RunPlan, folder: RunFolder, redact: Redactor) -> list[events.Notice]:
-    """Write what was asked for to the state folder, which decides, and a copy for people to the run's folder."""
-    data, notices = redact(requests.encode(plan.request)), []
-    try:
-        requests.save(plan.id, data, plan.env)
-    except UserError as error:
-        notices.append(events.Notice(f"this run cannot be resumed: {error.advice}"))
-    folder.make()
-    folder.write(requests.REQUEST_FILE, data)
-    return notices
-
-
 def _open_journal(
     plan: RunPlan,
     folder: RunFolder,
@@ -217,9 +199,8 @@ def _open_journal(
     is_read: Callable[[], bool],
     stack: ExitStack,
 ) -> Teller:
-    story, settings = plan.story, plan.request.settings
-    if story and load_run(folder.journal).seq != story.seq:
-        raise UserError(f"run {plan.id} was continued by another process", "look at it, and try again")
+    """Save the request and open the journal. The copy of the request in the run's folder is only for people."""
+    settings, data = plan.request.settings, redact(requests.encode(plan.request))
 
     def restore() -> None:
         """Create the folders again after an agent has removed them."""
@@ -227,16 +208,24 @@ def _open_journal(
             prepare(plan.place.home)
         locks.restore()
         folder.make()
-        folder.write(requests.REQUEST_FILE, redact(requests.encode(plan.request)))
+        folder.write(requests.REQUEST_FILE, data)
 
+    folder.make()
+    folder.write(requests.REQUEST_FILE, data)
     journal = Journal(folder.journal, restore).open()
     stack.callback(journal.close)
-    # The rest of what an agent says is in the log of its turn.
+    stored = load_run(folder.journal)  # a new run may have a few lines already, from a process that was killed
+    if plan.story and stored.seq != plan.story.seq:
+        raise UserError(f"run {plan.id} was continued by another process", "look at it, and try again")
+    # The log of each turn has everything that the agent says; the journal has a share of it.
     most = max(settings.max_log // 8, 1) if settings.max_log else 1 << 62
-    # A new run may have a few lines already, from a process that was killed.
-    seq = story.seq if story else load_run(folder.journal).seq
-    writer = Writer(plan.id, [journal, *sinks], seq=seq, redact=redact, most=most, is_read=is_read)
-    return Teller(writer, LOOP_EVENTS if plan.request.one_shot else ())
+    writer = Writer(plan.id, [journal, *sinks], seq=stored.seq, redact=redact, most=most, is_read=is_read)
+    teller = Teller(writer, LOOP_EVENTS if plan.request.one_shot else ())
+    try:
+        requests.save(plan.id, data, plan.env)
+    except UserError as error:
+        teller(events.Notice(f"this run cannot be resumed: {error.advice}"))
+    return teller
 
 
 def _watch_settings(plan: RunPlan) -> SettingsWatch:
@@ -458,16 +447,18 @@ def _run_started(plan: RunPlan, policy: Policy, parts: Parts, run: Run, worktree
     )
 
 
-def _late_notices(plan: RunPlan, policy: Policy, context: Context, trees: Trees) -> list[events.Notice]:
-    """Return a notice if the user's own prompt, which is sent verbatim, doesn't say how to claim, and one for each
-    other run that changes files of the same repository."""
-    notices = []
-    if not (plan.request.tells_claim or plan.story or plan.make_agent):
-        text = explain_missing_claim(plan.request.settings, policy, plan.request.goal())
-        notices += [events.Notice(text, "info")] if text else []
-    above = occupied_above(context.root, Path(trees.git.root)) if trees.git and not trees.worktree else []
-    way_out = "both may change the same files, and --worktree keeps runs apart"
-    return [*notices, *(events.Notice(f"another run is running in {folder}: {way_out}") for folder in above)]
+def _notices(
+    plan: RunPlan, orphans: Sequence[OrphanedRun], policy: Policy, context: Context, trees: Trees
+) -> Iterator[events.Notice]:
+    """Yield what the user should know when the run starts."""
+    for orphan in orphans:
+        yield events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}")
+    is_explained = plan.request.tells_claim or plan.story or plan.make_agent
+    if not is_explained and (text := explain_missing_claim(context.settings, policy, plan.request.goal())):
+        yield events.Notice(text, "info")
+    for folder in occupied_above(context.root, Path(trees.git.root)) if trees.git and not trees.worktree else ():
+        way_out = "both may change the same files, and --worktree keeps runs apart"
+        yield events.Notice(f"another run is running in {folder}: {way_out}")
 
 
 def _run_loop(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ralph.backlog.backlog_content import BacklogContent, is_id, key_of, require_valid, slug
 from ralph.backlog.backlog_source import find_backlog
 from ralph.backlog.json_backlogs import (
-    DEEPEST,
+    MAX_DEPTH,
     JsonPath,
     is_taskmasters,
     read_prd,
@@ -204,7 +204,7 @@ def test_no_priority_is_an_internal_error(written: str) -> None:
 @pytest.mark.parametrize("written", ["[" * 3000, "2020-99-99", "9" * 5000])
 def test_front_matter_that_nobody_can_read_is_told(written: str) -> None:
     reading = read_folder({"tasks/a.md": f"---\nid: {written}\n---\n".encode()})
-    assert reading.problems == ("tasks/a.md:2: its front matter cannot be read",)
+    assert reading.problems == ("tasks/a.md:2: the front matter cannot be parsed",)
 
 
 def test_few_characters_that_stand_for_without_end_are_told_and_not_read() -> None:
@@ -212,14 +212,14 @@ def test_few_characters_that_stand_for_without_end_are_told_and_not_read() -> No
     tens = "\n".join(f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, 12))
     for name in ("id", "title", "dependencies", "check"):
         reading = read_folder({"a.md": f"---\nid: 1\na0: &a0 [x]\n{tens}\n{name}: *a11\n---\n".encode()})
-        assert reading.problems == ("a.md:2: its front matter cannot be read",)
+        assert reading.problems == ("a.md:2: the front matter cannot be parsed",)
 
 
 def test_front_matter_of_more_than_64_KB_is_told_and_not_read() -> None:
     front = "".join(f"k{number}: v\n" for number in range(10_000))
     reading = read_folder({"a.md": f"---\nid: 1\n{front}---\nwords\n".encode()})
     assert reading.tasks == ()
-    assert reading.problems == ("a.md:1: its front matter is too long: at most 64 KB are read",)
+    assert reading.problems == ("a.md:1: the front matter is longer than 64 KB",)
 
 
 def test_what_a_plan_says_around_its_tasks_is_not_written_thousands_of_times_over() -> None:
@@ -284,7 +284,7 @@ def test_every_value_of_a_json_text_is_found_where_it_stands(document: object) -
     for text in (json.dumps(document), json.dumps(document, indent=3, ensure_ascii=False)):
         wanted = dict(values_in(document))
         found = spans(text, wanted)
-        assert found.keys() == {path for path in wanted if len(path) <= DEEPEST}
+        assert found.keys() == {path for path in wanted if len(path) <= MAX_DEPTH}
         for path, (start, end, last) in found.items():
             assert json.loads(text[start:end]) == wanted[path]
             assert not text[last or start + 1 : end - 1].strip() or not isinstance(wanted[path], list | dict)
@@ -435,7 +435,7 @@ def test_beads_come_after_what_blocks_them() -> None:
         ("- [ ] T1 a\n- [ ] t1 b\n", "T.md:2: the key t1 is taken by T.md:1"),
         ("- [ ] T1 a\n  after: T9\n", "T.md:1: T1 comes after T9, which is not in the list"),
         ("- [ ] T1 a\n  after: T2\n- [ ] T2 b\n  after: T1\n", "T1 → T2 → T1: each waits for the next"),
-        ("- [ ] T1 a\n  max-cost: lots\n", "T.md:2: max-cost: 'lots' is no amount"),
+        ("- [ ] T1 a\n  max-cost: lots\n", "T.md:2: max-cost: 'lots' is not an amount"),
         ("- [ ] T1 a\n  check:\n", "T.md:2: check: is empty"),
         ("- [ ] T1 a\n  check:\n- [ ] T1 b", r"and 1 more"),
     ],
@@ -447,7 +447,7 @@ def test_what_is_wrong_with_a_list_is_said_by_line(text: str, said: str) -> None
 
 def test_json_that_is_none_is_said_by_line(tmp_path: Path) -> None:
     (tmp_path / "prd.json").write_text('{\n"userStories": [\n')
-    with pytest.raises(UserError, match=r"prd.json:\d: this is not JSON"):
+    with pytest.raises(UserError, match=r"prd.json:\d: invalid JSON"):
         find_backlog("prd.json", tmp_path, None)
 
 

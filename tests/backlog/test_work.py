@@ -55,7 +55,7 @@ def test_nothing_of_the_users_changes_and_a_dirty_tree_is_said(works: Works) -> 
     before = works.git("status", "--porcelain"), works.git("rev-parse", "HEAD"), works.git("diff", "--cached")
     done = works.work()
     assert done.returncode == 0, done.stderr
-    assert "2 uncommitted changes are not part of it" in done.stderr
+    assert "2 uncommitted changes are left out" in done.stderr
     assert (works.git("status", "--porcelain"), works.git("rev-parse", "HEAD"), works.git("diff", "--cached")) == before
     assert works.show("hot") == "line"
 
@@ -70,8 +70,8 @@ def test_two_items_that_conflict_both_land_and_the_second_is_told_what_the_gate_
     (returned,) = works.all("task_returned")
     assert returned["files"] == ["hot"]
     last = prompts()[-1]
-    assert "The merge gate did not take the work" in last
-    assert "Marks of conflicts (<<<<<<<, >>>>>>>) stand in: hot" in last
+    assert "The merge gate refused the work on this task" in last
+    assert "There are conflict markers (<<<<<<<, >>>>>>>) in: hot" in last
     assert "CONFLICT" in last.partition(" output>")[2], "what git said is fenced"
 
 

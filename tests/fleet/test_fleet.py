@@ -212,7 +212,7 @@ def test_ctrl_c_on_one_machine_leaves_the_work_to_the_others(fleet: Fleet) -> No
     fleet.let_go()
     assert work.wait(60) == 130
     assert "the other workers continue" in first.said.splitlines()[-1]
-    assert "it goes on elsewhere" in first.ralph("ps", "-a").stdout
+    assert "it continues on other machines" in first.ralph("ps", "-a").stdout
     fleet.wait_for("work_finished", exit_code=0)
     fleet.audit()
 

@@ -13,7 +13,7 @@ from tests.warm import Warm
 # Like `ralph`, but it reloads the list more often than every minute.
 IMPATIENT = """
 import ralph.backlog.backlog_source, ralph.__main__
-ralph.backlog.backlog_source.ASKED_AGAIN = 0.5
+ralph.backlog.backlog_source.QUERY_INTERVAL = 0.5
 ralph.__main__.leave(ralph.__main__.main())
 """
 

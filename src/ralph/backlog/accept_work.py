@@ -1,7 +1,7 @@
 """`ralph accept` and `ralph discard` for a backlog run.
 
-Accepting merges the target into the user's branch, after its checks have passed once more on exactly that tree. The
-list is never merged line by line: it becomes what the user has on disk now, with the merged tasks ticked.
+Accepting merges the target into the user's branch, after the checks have passed once more on exactly that tree. The
+backlog file is not merged: the user's version on disk is kept, with the merged tasks ticked.
 """
 
 import os
@@ -35,9 +35,9 @@ IN_THE_WAY = "commit or stash what is in the way, then accept again; nothing was
 
 
 class AcceptedWork(Struct, frozen=True, kw_only=True):
-    """What was merged: `merged` of `tasks` tasks. `commit` is where the user's branch is now.
+    """The result of accepting: `merged` of `tasks` tasks. `commit` is the new commit of the user's branch.
 
-    `checks` passed; with --allow-red, `red` others fail as they did before.
+    `checks` checks passed; with --allow-red, `red` others fail no worse than before.
     """
 
     target: str
@@ -59,7 +59,7 @@ class ListFile(Struct, frozen=True):
 
 
 def why_not_accept(run: Listed) -> str:
-    """Return why a backlog run has nothing to accept or discard; "" if it has."""
+    """Return why a backlog run can't be accepted or discarded; "" if it can."""
     if run.is_alive:
         return "is still running"
     order = read(run.folder, ORDER, WorkOrder)
@@ -82,7 +82,7 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
     base, tip = home.resolve("HEAD"), home.resolve(order.target_ref)
     merged = [key for key, job in board.jobs.items() if job.state == "merged"]
     if home.contains(base, tip):
-        raise UserError(f"{order.target} is already merged", f"nothing to do; it goes with: ralph discard {order.name}")
+        raise UserError(f"{order.target} is already merged", f"nothing to do; to remove it: ralph discard {order.name}")
     with gate_lock(run.folder, deadline):
         files = _list_files(order, home, base, merged)
         commit = _make_commit(order, home, base, tip, files)
@@ -129,7 +129,7 @@ def _examine(gate: Gate, commit: str, order: WorkOrder) -> str:
 
 
 def _list_files(order: WorkOrder, home: Git, base: str, merged: list[str]) -> list[ListFile]:
-    """Return the files of the backlog, as the user has them on disk, with the merged tasks ticked."""
+    """Return the backlog files as they are on the user's disk, with the merged tasks ticked."""
     source = order.source
     if not source.paths:
         return []
@@ -141,7 +141,7 @@ def _list_files(order: WorkOrder, home: Git, base: str, merged: list[str]) -> li
     try:
         after = {**now, **source.ticked(now, merged)}
     except UserError as error:
-        raise NotAccepted(error.message, "fix the list, then accept again; nothing was changed") from None
+        raise NotAccepted(error.message, "fix the backlog, then accept again; nothing was changed") from None
     edited = {name: data for name, data in disk.items() if committed.get(name) != data}
     return [ListFile(name, data, edited.get(name)) for name, data in after.items()]
 
@@ -153,7 +153,7 @@ def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: list[L
     if merge.conflict:
         raise NotAccepted(
             f"{order.target} no longer merges: conflicts in {listed(merge.conflict.files, 5)}",
-            f"solve them yourself: git merge {order.target}; nothing was changed",
+            f"resolve them yourself: git merge {order.target}; nothing was changed",
         )
     blobs = {
         os.fsencode(file.path): (
@@ -171,7 +171,7 @@ def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: list[L
 
 @contextmanager
 def _lists_in_place(order: WorkOrder, home: Git, files: list[ListFile]) -> Iterator[None]:
-    """Write and stage the edited list files, so that git merges over them; undo that if the merge fails."""
+    """Write and stage the edited backlog files, so that git can fast-forward over them; undo that on failure."""
     edited = [file for file in files if file.edited is not None]
     names = [file.path for file in edited]
     if not edited:

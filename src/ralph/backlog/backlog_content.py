@@ -1,4 +1,4 @@
-"""Backlog formats. Each one reads the tasks from files and ticks tasks without changing any other byte."""
+"""What the backlog formats share: the content of a backlog, its validation, keys, and the settings of single tasks."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,13 +15,12 @@ OWN_KEYS = ("check", "exam", "after", "touches", "agent", "model", "max-cost")
 OWN = re.compile(rf"\A\s*+(?:[-*+]\s++)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
 PRIORITIES = {"critical": -2, "urgent": -2, "high": -1, "medium": 0, "normal": 0, "low": 1}
 LONGEST_KEY = 48
-TARGET_KEY = "merged"
-"""The branch of the target is called so, beside those of the tasks."""
+TARGET_KEY = "merged"  # the last part of the target's branch name, so no task may have it
 
 
 class BacklogContent(Struct, frozen=True):
-    """The content of a list: its tasks, the checks that it brings, and its problems by file and line. A plan also has a
-    `title` and unanswered `questions`.
+    """The content of a backlog: its tasks and checks, and its problems with file and line. A plan also has a `title`
+    and unanswered `questions`.
     """
 
     tasks: tuple[BacklogTask, ...]
@@ -32,7 +31,7 @@ class BacklogContent(Struct, frozen=True):
 
 
 class Format(Struct, frozen=True):
-    """A file format for backlogs. `ticked` returns the files that change when these tasks are done."""
+    """A file format for backlogs. `ticked` returns the files that change when these tasks are ticked, byte for byte."""
 
     read: Callable[[Mapping[str, bytes]], BacklogContent]
     ticked: Callable[[Mapping[str, bytes], Collection[str]], dict[str, bytes]]
@@ -52,20 +51,20 @@ def require_valid(reading: BacklogContent, name: str) -> BacklogContent:
     problems = [*find_problems(reading), *reading.questions]
     if problems:
         more = f" (and {len(problems) - 1} more: {'; '.join(problems[1:6])})" if len(problems) > 1 else ""
-        raise UserError(f"{problems[0]}{more}", "fix the list, then start again")
+        raise UserError(f"{problems[0]}{more}", "fix the backlog, then start again")
     if not reading.tasks:
-        raise UserError(f"{name} names no task", 'write one a line as "- [ ] text"')
+        raise UserError(f"{name} names no task", 'write one per line: "- [ ] text"')
     return reading
 
 
 def find_problems(reading: BacklogContent) -> list[str]:
-    """Return the problem that keeps a list from being worked on, apart from open questions."""
+    """Return the problems of a backlog, except its open questions."""
     tasks, problems = reading.tasks, [*reading.problems]
     known: dict[str, BacklogTask] = {}
     for task in tasks:
-        other = known.setdefault(task.key.casefold(), task)  # some disks do not tell capitals from small letters
+        other = known.setdefault(task.key.casefold(), task)  # some file systems ignore case
         if other is not task:
-            problems.append(f"{task.place}: the key {task.key} is taken by {other.place}; give each its own")
+            problems.append(f"{task.place}: the key {task.key} is taken by {other.place}; give each another key")
         if task.key.casefold() == TARGET_KEY:
             problems.append(f"{task.place}: the key {task.key} is the name of the target's branch; give it another")
     names = {task.key for task in tasks}
@@ -73,7 +72,7 @@ def find_problems(reading: BacklogContent) -> list[str]:
         problems += [f"{task.place}: {task.key} comes after {key}, which is not in the list"
                      for key in task.after if key not in names]  # fmt: skip
     if ring := cycle(tasks):
-        problems.append(f"{' → '.join(ring)}: each waits for the next, so none can start")
+        problems.append(f"{' → '.join(ring)}: each comes after the next, so none can start")
     return problems
 
 
@@ -88,7 +87,7 @@ def key_of(word: str) -> str:
     while ".." in kept or "--" in kept:
         kept = kept.replace("..", ".").replace("--", "-")
     kept = kept.strip(".-")[:LONGEST_KEY].rstrip(".-")
-    return f"{kept}-" if kept.endswith(".lock") else kept  # git keeps this ending for itself
+    return f"{kept}-" if kept.endswith(".lock") else kept  # git reserves this ending
 
 
 def slug(title: str) -> str:
@@ -103,7 +102,7 @@ def slug(title: str) -> str:
 
 
 def add_own_settings(task: BacklogTask, own: Sequence[tuple[str, str, str]], problems: list[str]) -> BacklogTask:
-    """Return the task with its own settings, given as (name, value, line)."""
+    """Return the task with its own settings, which are (name, value, place) each."""
     known: dict[str, Any] = {"check": list(task.checks), "exam": list(task.exams)}
     known |= {"after": list(task.after), "touches": list(task.touches)}
     for name, value, place in own:
@@ -136,7 +135,7 @@ def _dollars(text: str, place: str, problems: list[str]) -> float | None:
     except ValueError:
         amount = 0.0
     if not 0 < amount < 1e9:
-        problems.append(f"{place}: max-cost: {text!r} is no amount of dollars")
+        problems.append(f"{place}: max-cost: {text!r} is not an amount of dollars")
         return None
     return amount
 

@@ -1,7 +1,7 @@
-"""Find, read, watch and tick a backlog: a file or folder here, or the list of another program.
+"""Find, read, watch and tick a backlog: a file, a folder, or the list of a tracker such as GitHub.
 
-People edit a backlog while it runs. ralph reads it again when it changes, and ticks merged tasks both in the merge
-commits and, if the user has edited the list, on disk.
+People edit a backlog while it runs, so ralph reads it again when it changes. Merged tasks are ticked in the merge
+commits; if the user has uncommitted changes in the file, on disk as well.
 """
 
 import errno
@@ -31,18 +31,18 @@ FORMATS = {
     "taskmaster": Format(read_taskmaster, tick_taskmaster),
     "backlogmd": Format(read_folder, tick_folder),
 }
-# What is looked for in a folder: spec-kit, OpenSpec, stories, task-master, plans.
+# Files that may be the backlog of a folder: of spec-kit, OpenSpec, stories, task-master, plans.
 LIST_FILES = ("tasks.md", "TASKS.md", "prd.json", "tasks/tasks.json", "PLAN.md")
 MAX_BYTES = 16 << 20  # of a backlog file
-ASKED_AGAIN = 60.0  # seconds between two queries of another program
+QUERY_INTERVAL = 60.0  # seconds between two queries of a tracker
 TICK_TRIES = 5  # the user may save the file while ralph ticks it
 
 
 class BacklogSource(Struct, frozen=True, kw_only=True):
     """A backlog as the user named it.
 
-    `name` is for messages; `paths` are its files or its folder from the top of the repository, if git tracks them.
-    `program` is the tracker that keeps it, if it isn't in files, and `wanted` the user's query.
+    `name` is for messages, `place` is its path. `paths` are its files or its folder, relative to the top of the
+    repository, if git tracks them. `program` is the tracker that has it, if it isn't in files, and `wanted` the query.
     """
 
     word: str
@@ -58,7 +58,7 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
         return not self.program
 
     def closing(self, key: str) -> str:
-        """Return the line for the merge commit that makes the tracker close the task."""
+        """Return the line in a merge commit that makes GitHub close the issue; "" for other backlogs."""
         return f"Closes #{key}" if self.program == "github" else ""
 
     def read(self) -> BacklogContent:
@@ -70,14 +70,14 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
         return FORMATS[self.format].read({name: data for name, data in files.items() if self._is_part(name)})
 
     def ticked(self, files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
-        """Return those of `files`, as they are in some commit, that change when these tasks are ticked."""
+        """Return the new content of those `files` that change when these tasks are ticked."""
         files = {name: data for name, data in files.items() if self._is_part(name)}
         return FORMATS[self.format].ticked(files, keys) if files and self.is_in_files else {}
 
     def ticked_as_edited(self, files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
-        """Like `ticked`, but for the list as the user has it on disk, with all tasks ticked that `files` ticks.
+        """Like `ticked`, but for the files on the user's disk; tick the tasks that are done in `files` as well.
 
-        If the list on disk is broken, or is not the same list, this is `ticked`.
+        If the files on disk are broken, or have none of these tasks, return what `ticked` returns.
         """
         disk = self.disk_files(files)
         try:
@@ -86,12 +86,12 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
             if not known.intersection(keys):
                 return self.ticked(files, keys)
             after = {**disk, **self.ticked(disk, {*keys, *done})}
-        except (UserError, ValueError):  # no list, or not a valid one
+        except (UserError, ValueError):  # not a valid backlog
             return self.ticked(files, keys)
         return {name: data for name, data in after.items() if files.get(name) != data}
 
     def disk_files(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Return the files on disk, with the line ends that they have in `files`; {} if they cannot be read."""
+        """Return the files on disk, with the line endings of `files`; {} if they cannot be read."""
         try:
             found = self._contents()
         except UserError:
@@ -155,7 +155,7 @@ def _bytes_of(path: str) -> bytes:
 
 
 def find_backlog(word: str, workspace: Path, root: Path | None) -> BacklogSource:
-    """Return the backlog that a word on the command line means. `root` is the top of the repository, if any."""
+    """Return the backlog that a word on the command line names. `root` is the top of the repository, if any."""
     program, colon, wanted = word.partition(":")
     if colon and program in PROGRAMS:
         PROGRAMS[program].command(wanted)
@@ -206,7 +206,7 @@ def read_list_at(commit: str, source: BacklogSource, home: Git) -> BacklogConten
 
 
 class BacklogWatch:
-    """A backlog while it runs. `is_here` unless another machine of the fleet has its files."""
+    """Notices edits of a backlog during its run. `is_here` is False if another machine of the fleet has its files."""
 
     def __init__(self, source: BacklogSource, workspace: str, is_here: bool = True) -> None:
         self._source, self._workspace = source, workspace
@@ -220,8 +220,8 @@ class BacklogWatch:
         self._stamp = self._source.stamp() if self._is_on_disk else None
 
     def take_due(self) -> bool:
-        """Whether it is time to read a list that isn't on disk again, in another process; True once per interval."""
-        if self._is_on_disk or time.monotonic() - self._asked_at < ASKED_AGAIN:
+        """Return whether to query the tracker, or read the files of another machine, again; True once per interval."""
+        if self._is_on_disk or time.monotonic() - self._asked_at < QUERY_INTERVAL:
             return False
         self._asked_at = time.monotonic()
         return True
@@ -234,17 +234,17 @@ class BacklogWatch:
         return require_valid(self._source.read(), self._source.name)
 
     def tick(self, board: Board, home: Git | None = None, deadline: Deadline | None = None) -> list[str]:
-        """Tick the merged tasks, unless a merge of the target will do that; return what went wrong.
+        """Tick the merged tasks in files that git doesn't track or that have uncommitted changes, and in beads.
 
-        That is: in a list that git doesn't track, in one that the user has edited, and in beads.
+        In all other files the merge commits tick them. Return what went wrong.
         """
         merged = [key for key, job in board.jobs.items() if job.state == "merged"]
         if self._source.program == "beads":
             fresh = [key for key in merged if key not in self._closed]
             self._closed.update(fresh)
-            said = [close_bead(key, board.jobs[key].commit, self._workspace, deadline) for key in fresh]
-            return [problem for problem in said if problem]
-        if not self._is_on_disk or not merged or not self._is_ours_to_tick(home):
+            problems = [close_bead(key, board.jobs[key].commit, self._workspace, deadline) for key in fresh]
+            return list(filter(None, problems))
+        if not self._is_on_disk or not merged or not self._needs_tick(home):
             return []
         try:
             self._source.tick_on_disk(merged)
@@ -253,7 +253,7 @@ class BacklogWatch:
             return [f"cannot tick {self._source.name}: {error}"]
         return []
 
-    def _is_ours_to_tick(self, home: Git | None) -> bool:
+    def _needs_tick(self, home: Git | None) -> bool:
         paths = self._source.paths
         return not paths or (home is not None and has_changes(home, paths))
 
@@ -264,7 +264,7 @@ def has_changes(home: Git, paths: Sequence[str]) -> bool:
 
 
 def differences(board: Board, reading: BacklogContent) -> list[WorkEvent]:
-    """Return the events that follow from a backlog that was read again."""
+    """Return the events that follow from an edited backlog."""
     told: list[WorkEvent] = []
     for task in reading.tasks:
         job = board.jobs.get(task.key)

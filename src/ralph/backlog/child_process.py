@@ -75,7 +75,7 @@ def _read_list_again(folder: str) -> int:
 
 
 def _was_git_killed() -> bool:
-    """Return whether a git command that we started was killed. If so, the task didn't fail and is retried."""
+    """Return whether a git command of this process was killed. Then the task is not at fault, and is started again."""
     return bool(killed_commands)
 
 

@@ -1,6 +1,6 @@
-"""The merge gate: merge the tasks that are ready, check exactly that tree, and move the target to it.
+"""The merge gate: merge the tasks that are ready, check the result, and move the target to exactly that commit.
 
-It runs in a child process (`ralph run-gate`), one at a time, and prints its verdict.
+It runs in a child process (`ralph run-gate`), one at a time, which prints its verdict.
 """
 
 import os
@@ -44,10 +44,10 @@ GateCheck = Callable[[str], FailedCheck | None]
 class MergeRequest(Struct, frozen=True, kw_only=True):
     """The tasks to merge.
 
-    `passed` is the commit at which the target was last seen green, and `red` the checks that failed there (with
-    --allow-red). `own` are checks of single tasks, `conflicted` the files in which a task had conflicts to solve,
-    `probed` the branches of running tasks. `push_settings` are git's settings for pushing when the backlog run began.
-    `examines`: run the exams of the whole backlog on the target instead.
+    `passed` is the commit at which the target last passed its checks, and `red` the checks that failed there (with
+    --allow-red). By task, `own` are its additional checks, `conflicted` the files in which it had conflicts to resolve,
+    and `probed` the branches of running tasks. `push_settings` are git's settings for pushing when the backlog run
+    began. `examines`: run the exams of the whole backlog on the target instead.
     """
 
     branches: tuple[Branch, ...] = ()
@@ -78,8 +78,10 @@ def merge_request(
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """Merges the tasks of one backlog run. `check` runs in the gate's own worktree; `furnish` prepares a new one.
-    `examine` runs the exams of the backlog on a copy of a commit, and returns the first that fails.
+    """Merges the tasks of one backlog run.
+
+    `check` runs a command in the gate's worktree, and `furnish` prepares that after it was created. `examine` runs the
+    exams of the backlog on a copy of a commit, and returns the name of the first that fails.
     """
 
     order: WorkOrder
@@ -88,8 +90,8 @@ class Gate(Struct, frozen=True, kw_only=True):
     furnish: Callable[[], None]
     examine: Callable[[str], str] = lambda commit: ""
 
-    def now(self) -> str:
-        """Return the commit of the target."""
+    def fetch_target(self) -> str:
+        """Return the current commit of the target."""
         order = self.order
         if order.remote:
             timeout = REMOTE_TIMEOUT if order.is_shared else 0.0
@@ -101,7 +103,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def check_target(self) -> GateVerdict:
         """Check the target itself."""
-        target = self.now()
+        target = self.fetch_target()
         red = self.failing_commands(target, self.order.checks, tries=CHECK_RUNS)
         if self.order.allow_red:
             return GateVerdict(commit=target, allowed=red)
@@ -109,24 +111,25 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def examine_target(self) -> GateVerdict:
         """Run the exams of the whole backlog on the target."""
-        target = self.now()
+        target = self.fetch_target()
         failed = self.examine(target)
         return GateVerdict(commit=target, stuck=f"the exam refuses the finished backlog: {failed}" if failed else "")
 
     def merge(self, request: MergeRequest) -> GateVerdict:
-        """Merge the tasks; may be repeated at any time, even if an earlier process was killed half-way."""
+        """Merge the tasks. If an earlier process was killed half-way, repeating this is safe."""
         asked = {branch.tip: branch for branch in request.branches}
         reserved_names = self.order.reserved_names(self.repository)
         passed, known_red = request.passed, request.red
         for _ in MERGE_RACE.tries():
-            base = self.now()
-            # Someone else has moved it: for a local branch that may be an agent.
+            base = self.fetch_target()
+            # Someone else has moved the target. If it is a local branch, that may have been an agent.
             if passed and base != passed and (self.order.allow_red or not self.order.remote):
                 known_red = self.failing_commands(base, self.order.checks, tries=CHECK_RUNS)
                 problem = self.new_failure(known_red, request.red)
                 if problem and not self.order.remote:
-                    was = f"{self.order.target} was moved by someone else to {base[:12]}, where `{problem.check}` fails"
-                    return GateVerdict(stuck=f"{was} ({problem.ending}); the gate had left it at {passed[:12]}")
+                    moved = f"{self.order.target} was moved by someone else to {base[:12]}"
+                    fails = f"where `{problem.check}` fails ({problem.ending})"
+                    return GateVerdict(stuck=f"{moved}, {fails}; the gate had left it at {passed[:12]}")
                 passed = base
             there = {*asked} - merging.unmerged(self.repository, base, asked)
             before = tuple(asked[tip].key for tip in there)
@@ -153,7 +156,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     def _judge(
         self, made: Candidate, request: MergeRequest, known_red: Sequence[FailedCheck]
     ) -> tuple[FailedCheck | None, str, tuple[FailedCheck, ...]]:
-        """Check the candidate: the failure, or why the target itself is at fault, and the failures that are allowed."""
+        """Check the candidate. Return its failure, why the target itself is at fault, and the failures it may have."""
         files = tuple({name for branch in made.tried for name in request.conflicted.get(branch.key, ())})
         if left := merging.files_with_markers(self.repository, made.commit, files):
             return FailedCheck("no conflict markers", f"found some in {', '.join(left)}"), "", ()
@@ -168,14 +171,14 @@ class Gate(Struct, frozen=True, kw_only=True):
         return red, "", failed
 
     def new_failure(self, failed: Sequence[FailedCheck], before: Sequence[FailedCheck]) -> FailedCheck | None:
-        """Return the first failure that isn't allowed: any or, with --allow-red, one that got worse."""
+        """Return the first failure; with --allow-red, the first that is worse than before."""
         known = {check.check: check for check in before} if self.order.allow_red else {}
         return next((check for check in failed if not check.is_no_worse_than(known.get(check.check))), None)
 
     def failing_commands(self, commit: str, commands: Sequence[str], tries: int) -> tuple[FailedCheck, ...]:
         """Return the commands that fail `tries` times on exactly the files of this commit.
 
-        That is the first one only, unless --allow-red needs them all.
+        Without --allow-red, return only the first one.
         """
         tree = self.order.gate_worktree(self.repository)
         failed: list[FailedCheck] = []
@@ -190,12 +193,12 @@ class Gate(Struct, frozen=True, kw_only=True):
                 failed.append(red)
                 if not self.order.allow_red:
                     return (red,)
-        with suppress(UserError):  # a check broke it: it is made from scratch next time
+        with suppress(UserError):  # a check broke the worktree: it is made from scratch next time
             worktrees.pin_head(tree, commit)
         return tuple(failed)
 
     def _move_target(self, made: Candidate, push_settings: GitSettings | None) -> str | None:
-        """Move the target to the candidate; return "", why that is impossible, or None after a lost race."""
+        """Move the target to the candidate. Return "", why it cannot move, or None if someone else moved it first."""
         order = self.order
         if order.remote:
             refuse_changed_push(self.repository, push_settings)
@@ -206,7 +209,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def _push(self, made: Candidate, remote: Remote) -> str | None:
         tips = {self.order.branch_of(branch.key): branch.tip for branch in made.tried}
-        tasks = remote.last_known(self.repository, tips)  # the leases will tell whether it is so
+        tasks = remote.last_known(self.repository, tips)  # possibly outdated: then the push fails
         removes = True
         for _ in LOCKED_REMOTE.tries():
             if any(not self._is_ours(there, tips[name]) for name, there in tasks.items()):
@@ -214,14 +217,15 @@ class Gate(Struct, frozen=True, kw_only=True):
             if foreign := [name for name, there in tasks.items() if not self._is_ours(there, tips[name])]:
                 return f"{foreign[0]} on {remote.name} is not what was checked: somebody else works on it"
             answer = remote.push(self.repository, made.commit, made.base, tasks, removes=removes)
-            now = self.now() if answer.code else made.commit
-            if not answer.code or not merging.unmerged(self.repository, now, {made.commit}):  # it may have got lost
+            now = self.fetch_target() if answer.code else made.commit
+            # The push may have arrived although its answer did not.
+            if not answer.code or not merging.unmerged(self.repository, now, {made.commit}):
                 remote.delete(self.repository, {name: made.commit for name in tasks if not (tasks[name] and removes)})
                 return ""
             if now != made.base:
                 return None
             before, tasks = tasks, remote.branch_tips(self.repository, tips)
-            if tasks != before:  # another one moved it, or a push was torn there
+            if tasks != before:  # another machine moved one, or a push stopped half-way
                 continue
             if removes and "delet" in answer.error:
                 removes = False
@@ -230,9 +234,9 @@ class Gate(Struct, frozen=True, kw_only=True):
         return f"{remote.name} refuses {remote.branch}: {push_refusal(answer)}"
 
     def _is_ours(self, there: str, tip: str) -> bool:
-        """Whether a task's branch on the remote is what was checked.
+        """Whether a task's branch on the remote contains only what was checked.
 
-        A push that was cut off may have moved it to a candidate without moving the target.
+        An interrupted push may have moved it to a merge of `tip`, and the target not.
         """
         return there in ("", tip) or merging.is_merge_of(self.repository, there, tip)
 
@@ -251,7 +255,7 @@ MAX_CHECK_TIME = 3600.0  # seconds to wait for a gate whose coordinator was kill
 
 
 class Interrupted(Exception):
-    """A person asked to stop before the gate had finished."""
+    """A person asked to stop before the gate finished."""
 
 
 def run_gate(path: str, keeper: Keeper, interrupt: Interrupt) -> GateVerdict:
@@ -278,8 +282,8 @@ def run_gate(path: str, keeper: Keeper, interrupt: Interrupt) -> GateVerdict:
 def gate_lock(folder: RunFolder, deadline: Deadline) -> Iterator[None]:
     """Allow only one gate at a time.
 
-    The git commands that the gate starts inherit the lock, so the next gate waits for those of a killed one. It also
-    kills the checks that a killed gate has left, unless the lock file says that the last gate finished.
+    The git commands that a gate starts inherit its lock, so the next gate waits until those of a killed gate have
+    exited. It kills the checks that a killed gate left running; the lock file says whether the last gate finished.
     """
     lock = open_file(folder.path / "gate.lock", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(lock, True)
@@ -289,13 +293,14 @@ def gate_lock(folder: RunFolder, deadline: Deadline) -> Iterator[None]:
             kill_run(_mark(folder), time_left=deadline.remaining)
         os.ftruncate(lock, 0)
         yield
-        with suppress(OSError):  # the disk is full: the next gate looks for leftovers
+        with suppress(OSError):  # the disk is full: the next gate looks for processes to kill
             os.pwrite(lock, FINISHED, 0)
     finally:
         os.close(lock)
 
 
 def _mark(folder: RunFolder) -> str:
+    """Return the run id that marks the processes of the gate."""
     return f"{folder.id}-gate"
 
 
@@ -304,7 +309,7 @@ def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, int
     made = work.gate_worktree(home)
     marked = RunFolder(folder.path.parent.parent, _mark(folder))
     marked.path = folder.path / "gate"
-    # Python compares the times of modules by the second: it might run the one that it compiled a moment ago.
+    # Python compares the times of modules by the second: it might use bytecode of the candidate before.
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     context = Context(
         root=Path(made.workspace),

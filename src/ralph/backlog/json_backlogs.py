@@ -38,7 +38,7 @@ OWN_NAMES = {
 }
 SETTLED = frozenset({"done", "completed", "cancelled", "canceled", "deferred"})
 FIRST_TAG = "master"
-DEEPEST = 6  # the way to what is ticked deepest down: the status of a part of a task below a tag
+MAX_DEPTH = 6  # of a value that is ticked: TAG, tasks, NUMBER, subtasks, NUMBER, status
 
 
 def parse_json(text: str, name: str) -> Any:
@@ -46,18 +46,18 @@ def parse_json(text: str, name: str) -> Any:
     try:
         return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
-        raise UserError(f"{name}:{error.lineno}: this is not JSON: {error.msg}", "fix the list") from None
+        raise UserError(f"{name}:{error.lineno}: invalid JSON: {error.msg}", "fix the backlog") from None
     except ValueError:
-        raise UserError(f"{name} holds a number of thousands of digits", "fix the list") from None
+        raise UserError(f"{name} contains a number with thousands of digits", "fix the backlog") from None
     except RecursionError:
-        raise UserError(f"{name} is nested too deeply to be read", "flatten the list") from None
+        raise UserError(f"{name} is nested too deeply to be read", "flatten it") from None
 
 
 def spans(text: str, wanted: Collection[JsonPath]) -> dict[JsonPath, tuple[int, int, int]]:
-    """Return where each of these values begins and ends in a well-formed JSON text, and where its last member ends."""
+    """Return start and end of these values in a valid JSON text, and where the last member of each ends (0: none)."""
     found: dict[JsonPath, tuple[int, int, int]] = {}
-    path: list[str | int] = []  # the way to the value that comes next
-    starts, lasts = [0], [0]  # of the objects and lists around it, and of the values in each the last one's end
+    path: list[str | int] = []  # of the next value
+    starts, lasts = [0], [0]  # by nesting: where an object or list starts, and where its last member ends
     tokens = TOKEN.finditer(text, len(text) - len(text.removeprefix("\ufeff")))
     following = next(tokens, None)
     while token := following:
@@ -76,7 +76,7 @@ def spans(text: str, wanted: Collection[JsonPath]) -> dict[JsonPath, tuple[int, 
                 path.pop()
                 start, last = starts.pop(), lasts.pop()
             lasts[-1] = token.end()
-            if len(path) <= DEEPEST and (at := tuple(path)) in wanted:
+            if len(path) <= MAX_DEPTH and (at := tuple(path)) in wanted:
                 found[at] = start, token.end(), last
     return found
 
@@ -124,7 +124,7 @@ def tick_prd(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, byt
 
 
 def _stories(document: Any) -> Iterator[tuple[JsonPath, dict[str, Any]]]:
-    """Return each story and its position."""
+    """Yield each story and its position."""
     lists: dict[JsonPath, Any] = {(): document}
     if isinstance(document, dict):
         lists = {(key,): document[key] for key in LISTS if key in document}
@@ -203,7 +203,7 @@ def tick_taskmaster(files: Mapping[str, bytes], keys: Collection[str]) -> dict[s
 
 
 def _tasks(document: Any) -> Iterator[tuple[JsonPath, dict[str, Any]]]:
-    """Return the tasks of the file, or of one tag: `master` if it exists, else the first."""
+    """Yield the tasks of the file, or of one tag: `master` if it exists, else the first."""
     at: JsonPath = ("tasks",)
     found = document.get("tasks") if isinstance(document, dict) else None
     if found is None and isinstance(document, dict):

@@ -1,4 +1,4 @@
-"""The journal of a backlog run, the board that its events add up to, and everyone who follows it."""
+"""The journal of a backlog run, the board that follows from its events, and the listeners that display them."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ NAMES = {**work_events.NAMES, events.Notice: events.NAMES[events.Notice]}
 
 
 class JournalLedger:
-    """The events of a backlog run in its journal, and the board that they add up to."""
+    """Writes the events of a backlog run to its journal, and keeps the board that follows from them."""
 
     def __init__(self, folder: RunFolder, sinks: Sequence[LineSink], redact: Redactor) -> None:
         self.board, self.opened, self.elapsed = Board(), "", 0.0
@@ -47,7 +47,7 @@ class JournalLedger:
         if os.path.exists(self._folder.journal):
             for entry in read_entries(self._folder.journal):
                 self._seq = max(self._seq, entry.seq)
-                self._know(entry.event(), entry.at)
+                self._apply(entry.event(), entry.at)
         self.is_resumed = self._seq > 0
         self._journal.open()
         self._writer = Writer(self._folder.id, self._sinks, seq=self._seq, redact=self._redact, names=NAMES)
@@ -57,7 +57,7 @@ class JournalLedger:
         now = time.time()
         self._copy_board()
         for event in happened:
-            self._know(event, now)
+            self._apply(event, now)
         for listener in self._listeners:
             listener(*happened)
 
@@ -65,7 +65,7 @@ class JournalLedger:
         self._listeners = tuple(listeners)
 
     def copy_lines(self, lines: Sequence[tuple[int, bytes]]) -> list[WorkTold]:
-        """Store numbered lines that another machine wrote, unless they are here already; return their new events."""
+        """Append the numbered lines of another machine that are not here yet; return their events."""
         self._copy_board()
         happened: list[Any] = []
         for seq, line in lines:
@@ -76,7 +76,7 @@ class JournalLedger:
                 sink(line if line.endswith(b"\n") else line + b"\n")
             entry = decode_entry(line)
             if entry and (event := entry.event()) is not None:  # otherwise a newer ralph wrote it
-                self._know(event, entry.at)
+                self._apply(event, entry.at)
                 happened.append(event)
         for listener in self._listeners if happened else ():
             listener(*happened)
@@ -86,11 +86,11 @@ class JournalLedger:
         self._journal.close()
 
     def _copy_board(self) -> None:
-        """Copy the board, so that listeners that still hold the old one see no change."""
+        """Copy the board before it changes, because listeners may still use the old one."""
         self.board = work_events.copy_board(self.board)
 
-    def _know(self, event: object, at: float) -> None:
-        with suppress(KeyError):  # about a task that a torn line had named
+    def _apply(self, event: object, at: float) -> None:
+        with suppress(KeyError):  # about a task whose line in the journal is torn
             self.board = work_events.apply_event(self.board, event, at)
         match event:
             case work_events.GateOpened():
@@ -118,7 +118,7 @@ class WorkRegistration(Registration):
         self._ledger = ledger
 
     def __call__(self, *happened: Any) -> None:
-        """Write the summary, but not for each of a thousand tasks: `tick` writes what is left."""
+        """Write the summary, at most once per WRITE_INTERVAL; `tick` writes what was left out."""
         turns = [event for event in happened if isinstance(event, work_events.WorkStarted | work_events.WorkFinished)]
         self._is_behind = not turns and time.time() - self._written < WRITE_INTERVAL
         if not self._is_behind:
@@ -162,8 +162,10 @@ class WorkRegistration(Registration):
             self._try_write()
 
     def leave(self) -> None:
-        """Record that the run continues on other machines."""
-        self._facts = replace(self._facts, outcome="interrupted", reason="it goes on elsewhere", exit_code=130)
+        """Record that the run continues on other machines only."""
+        self._facts = replace(
+            self._facts, outcome="interrupted", reason="it continues on other machines", exit_code=130
+        )
         self._try_write()
 
     def rows(self) -> list[Row]:
@@ -178,7 +180,7 @@ def running_summaries(folder: RunFolder, board: Board) -> dict[str, RunSummary |
 
 
 class Audience:
-    """Everyone who follows a backlog run: `ralph ps`, the screen and, with `notifies`, notifications."""
+    """The listeners of a backlog run: its entry in `ralph ps`, the screen and, with `notifies`, notifications."""
 
     def __init__(self, order: WorkOrder, folder: RunFolder, *, is_quiet: bool, notifies: bool = True) -> None:
         color, emoji = (None if flag else False for flag in (order.settings.color, order.settings.emoji))

@@ -1,8 +1,8 @@
-"""Backlogs in Markdown: one box per line, `- [ ] T1 Title`, with its details indented below; or, as in Backlog.md, a
-folder with one file per task and the status in its front matter.
+"""Backlogs in Markdown: a file with one checkbox per task, `- [ ] T1 Title`, and its details indented below it; or a
+folder of Backlog.md with one file per task, whose front matter has the status.
 
-Plans of `ralph plan` and the `tasks.md` of spec-kit and OpenSpec are read as well. A plan brings its checks, and its
-questions must be answered. In spec-kit's phases, tasks without `[P]` run in order.
+A file may be a plan of `ralph plan`, with checks and with questions that must be answered first, or the `tasks.md` of
+spec-kit or OpenSpec. In the phases of spec-kit, tasks without `[P]` run one after another.
 """
 
 import re
@@ -30,10 +30,10 @@ from ralph.backlog.backlog_content import (
 from ralph.core.backlog import BacklogTask
 from ralph.core.tasks_file import ASIDE, BoxLine, box_lines, plan_title
 
-MOST_EDGES = 250_000  # from task to task, in the phases of a list
-LONGEST_AROUND = 8000  # characters of a plan that go with each of its tasks
-MOST_AROUND = 16_000_000  # with all of them together
-LARGEST_FRONT = 1 << 16  # characters of front matter: a megabyte of YAML takes many seconds
+MAX_DEPENDENCIES = 250_000  # between the tasks of phases
+MAX_CONTEXT = 8000  # characters of a plan that are appended to each of its tasks
+MAX_TOTAL_CONTEXT = 16_000_000  # characters that are appended to all tasks together
+MAX_FRONT_MATTER = 1 << 16  # characters; parsing a megabyte of YAML takes many seconds
 CODE = re.compile(r"(?<!`)`++([^`]++)`++")
 FRONT = re.compile(r"\ufeff?---\r?\n(.*?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _WORDS = r"[^ \t\r\n#]*+(?>(?:[ \t]++[^ \t\r\n#]++)*)"
@@ -42,7 +42,7 @@ DONE = "Done"
 
 
 class ListedBox(Struct):
-    """A top-level box of a list with the lines that belong to it."""
+    """A top-level checkbox, and the lines that are indented below it."""
 
     box: BoxLine
     below: list[BoxLine]
@@ -58,7 +58,7 @@ def read_boxes(files: Mapping[str, bytes]) -> BacklogContent:
              for word in value.replace(",", " ").split()}  # fmt: skip
     tasks = [_task_of_box(entry, name, named, problems) for entry in entries]
     if plan:
-        around = f"This is one task of the plan: {plan}{_around(lines, len(tasks))}"
+        around = f"This is one task of the plan: {plan}{_context_of(lines, len(tasks))}"
         tasks = [replace(task, text=f"{task.text}\n\n{around}") for task in tasks]
     has_phases = any(line.section.startswith("phase ") for line in lines)
     if has_phases and any("[P]" in entry.box.words.split() for entry in entries):
@@ -87,7 +87,7 @@ def tick_boxes(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, b
 
 
 def _entries(lines: list[BoxLine]) -> Iterator[ListedBox]:
-    """Return the top-level boxes, each with everything that is indented below it."""
+    """Yield the top-level checkboxes, each with the lines that are indented below it."""
     entry: ListedBox | None = None
     for line in lines:
         is_below = entry is not None and line.indent > entry.box.indent
@@ -109,7 +109,6 @@ def _own(entry: ListedBox, name: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _task_of_box(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> BacklogTask:
-
     box, own = entry.box, [*_own(entry, name)]
     first, _, rest = box.words.partition(" ")
     bare = first.strip("*_`[]():").rstrip(".")
@@ -126,30 +125,31 @@ def _task_of_box(entry: ListedBox, name: str, named: set[str], problems: list[st
 
 
 def _checks(lines: list[BoxLine]) -> Iterator[str]:
-    """Return the commands of a plan: the text in backticks, task by task."""
+    """Yield the checks of a plan: the text in backticks of each item."""
     for line in lines:
         is_item = re.match(r"\s*(?:[-*+]|\d+[.)])\s", line.text)
         if line.section == "checks" and line.is_plain and is_item and (command := CODE.search(line.text)):
             yield command[1].strip()
 
 
-def _around(lines: list[BoxLine], tasks: int) -> str:
-    """Return the rest of a plan: goal, assumptions, questions with their answers."""
+def _context_of(lines: list[BoxLine], tasks: int) -> str:
+    """Return the rest of a plan, for each task: goal, assumptions, questions with their answers."""
     begin = next(at for at, line in enumerate(lines) if line.text.removeprefix("\ufeff").startswith("# "))
     rest = [line.text for line in lines[begin + 1 :] if line.section not in ("checks", "tasks")]
     text = "\n".join(rest).strip()
-    return f"\n\n{text[: min(LONGEST_AROUND, MOST_AROUND // max(tasks, 1))]}" if text else ""
+    return f"\n\n{text[: min(MAX_CONTEXT, MAX_TOTAL_CONTEXT // max(tasks, 1))]}" if text else ""
 
 
 def _in_phases(tasks: list[BacklogTask], entries: list[ListedBox], problems: list[str]) -> Iterator[BacklogTask]:
-    """Return the tasks in spec-kit's order. A phase starts when the previous one is finished; within a phase, tasks
-    marked `[P]` run in parallel, and every other task waits for all before it. Between thousands of waiting and awaited
-    tasks an intermediate dependency is enough, so the edges stay few.
+    """Yield the tasks with the dependencies that follow from spec-kit's phases.
+
+    A phase starts when the previous one is finished. Within a phase, tasks marked `[P]` run in parallel; every other
+    task waits for all tasks above it.
     """
     edges = 0
-    before: tuple[str, ...] = ()  # of the phases before
-    phase: list[str] = []  # the tasks that the next ones wait for
-    above: tuple[str, ...] = ()  # the last one in this phase that goes alone
+    before: tuple[str, ...] = ()  # the tasks of the previous phase that the next phase waits for
+    phase: list[str] = []  # the tasks of this phase that the next phase waits for
+    above: tuple[str, ...] = ()  # the last task of this phase that runs alone
     section = ""
     for task, entry in zip(tasks, entries, strict=True):
         if entry.box.section != section:
@@ -161,18 +161,16 @@ def _in_phases(tasks: list[BacklogTask], entries: list[ListedBox], problems: lis
             phase = phase if task.after else []
         phase.append(task.key)
         edges += len(waits)
-        if edges > MOST_EDGES and edges - len(waits) <= MOST_EDGES:
-            problems.append(
-                f"{task.place}: too many tasks side by side wait for too many; let one without [P] go between"
-            )
-        yield task if task.after or edges > MOST_EDGES else replace(task, after=waits)
+        if edges > MAX_DEPENDENCIES and edges - len(waits) <= MAX_DEPENDENCIES:
+            problems.append(f"{task.place}: too many tasks wait for too many others; put one without [P] between them")
+        yield task if task.after or edges > MAX_DEPENDENCIES else replace(task, after=waits)
 
 
 def read_folder(files: Mapping[str, bytes]) -> BacklogContent:
     problems: list[str] = []
     found = [_task(name, *_parts(files[name], name, problems), problems) for name in sorted(files, key=_order)]
     tasks = [task for task in found if task]
-    spelled = {task.key.casefold(): task.key for task in tasks}  # `TASK-1` and `task-1` are one there
+    spelled = {task.key.casefold(): task.key for task in tasks}  # Backlog.md ignores case
     named = [tuple(spelled.get(key.casefold(), key) for key in task.after) for task in tasks]
     tasks = [replace(task, after=after) for task, after in zip(tasks, named, strict=True)]
     return BacklogContent(tuple(tasks), problems=tuple(problems))
@@ -188,7 +186,7 @@ def tick_folder(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, 
 
 
 def _with_status(text: str) -> str:
-    """Return the text with its status changed, in the notation it already uses."""
+    """Return the text with the status Done, quoted like the old one."""
     found = FRONT.match(text)
     if found is None:
         return text
@@ -207,24 +205,23 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _parts(data: bytes, name: str, problems: list[str]) -> tuple[dict[str, Any], str]:
-    """Return the front matter of a task and the text after it."""
-
+    """Return the front matter of a task's file and the text after it."""
     text = decode_file(data)
     found = FRONT.match(text)
     if found is None:
         return {}, text
-    if len(found[1]) > LARGEST_FRONT:
-        problems.append(f"{name}:1: its front matter is too long: at most {LARGEST_FRONT >> 10} KB are read")
+    if len(found[1]) > MAX_FRONT_MATTER:
+        problems.append(f"{name}:1: the front matter is longer than {MAX_FRONT_MATTER >> 10} KB")
         return {}, text
     import yaml  # only lists with front matter need it
 
     try:
         if "*" in found[1] and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(found[1])):
-            raise ValueError("an alias")  # ten of ten of ten others are few characters, and no memory holds them
+            raise ValueError("an alias")  # nested aliases can expand to more than the memory holds
         front = yaml.safe_load(found[1])
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, thousands of brackets
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a ValueError: an invalid date
         line = getattr(getattr(error, "problem_mark", None), "line", 0) + 2
-        problems.append(f"{name}:{line}: its front matter cannot be read")
+        problems.append(f"{name}:{line}: the front matter cannot be parsed")
         return {}, text
     return front if isinstance(front, dict) else {}, text[found.end() :]
 
@@ -234,13 +231,13 @@ def _is_done(front: Mapping[str, Any]) -> bool:
 
 
 def _task(name: str, front: Mapping[str, Any], body: str, problems: list[str]) -> BacklogTask | None:
-    if not front:  # a page about the tasks, or one whose front matter was told of
+    if not front:  # not a task, or its front matter was reported
         return None
     if not front.get("id"):
         problems.append(f"{name}:1: a task without id in its front matter")
         return None
     title = str(front.get("title") or front["id"])
-    # Without the marks by which Backlog.md finds its sections again.
+    # Backlog.md marks its sections with comments.
     text = re.sub(r"^<!--[^>\n]*>\r?\n?", "", body, flags=re.MULTILINE).strip()
     task = BacklogTask(
         key=key_of(str(front["id"])),

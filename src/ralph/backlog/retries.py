@@ -14,3 +14,5 @@ REMOTE_TIMEOUT = 60.0
 CHECK_RUNS = 2
 # A task's loop, or the gate, may exit without a result this often in a row.
 MAX_CHILD_DEATHS = 3
+# Seconds between two attempts to push a finished task to a remote that is unreachable.
+PUSH_INTERVAL = 0.2

@@ -1,10 +1,11 @@
 """Work on one task: an ordinary run in the task's own worktree.
 
-Its result is read from the run's journal and from git, so a killed process loses nothing.
+Its result comes from the run's journal and from git, so a killed process can be started again.
 """
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,15 @@ from ralph.store.folder import RunFolder, prepare
 from ralph.store.stored_run import load_run
 
 RETURNED = (
-    "The merge gate did not take the work on this task as it was: what it saw stands below. Since then the target, "
-    "with all that has merged, was merged into this folder. Make the task's work fit it."
+    "The merge gate refused the work on this task, for the reason below. Since then the target, with everything that "
+    "was merged, has been merged into this folder. Make the task's work fit it."
 )
-SOLVE = " Marks of conflicts (<<<<<<<, >>>>>>>) stand in: {files}. Solve them, keeping what both sides want."
-TOLD = "A note from the person about this task:\n"
+CONFLICTED = " There are conflict markers (<<<<<<<, >>>>>>>) in: {files}. Resolve them, keeping what both sides want."
+NOTE = "A note from the person about this task:\n"
 
 
 class TaskRun:
-    """The run for one task of a backlog. It works in the task's worktree, and keeps its files in the workspace."""
+    """Where the run for one task plays: it works in the task's worktree, and its files are in the workspace."""
 
     def __init__(self, work: WorkOrder, assigned: Assignment, is_begun: bool) -> None:
         self._work, self._assigned, self._is_begun = work, assigned, is_begun
@@ -82,12 +83,12 @@ class TaskRun:
         return made
 
     def _adapt(self, parts: Parts, context: Context) -> Parts:
-        said, notes = self._assigned.note, list[Note]()
+        notes = list[Note]()
         if self._assigned.is_returned:
-            solve = SOLVE.format(files=", ".join(self._conflicts[:50])) if self._conflicts else ""
-            notes.append(Note(RETURNED + solve, "gate", output=said))
-        elif said:
-            notes.append(Note(f"{TOLD}{said}", "person"))
+            conflicted = CONFLICTED.format(files=", ".join(self._conflicts[:50])) if self._conflicts else ""
+            notes.append(Note(RETURNED + conflicted, "gate", output=self._assigned.note))
+        elif self._assigned.note:
+            notes.append(Note(f"{NOTE}{self._assigned.note}", "person"))
         if notes:
             parts = replace(parts, rules=(*parts.rules, lambda run: notes))
         if self._assigned.red:
@@ -108,7 +109,7 @@ class TaskRun:
 
 
 class RedWorkspace:
-    """A workspace in which checks may fail that failed on the target, with no more failures (--allow-red)."""
+    """A workspace for --allow-red: a check that failed on the target passes if it has no more failures than there."""
 
     def __init__(self, workspace: Workspace, red: Sequence[FailedCheck]) -> None:
         self._workspace, self._red = workspace, {check.check: check for check in red}
@@ -136,7 +137,7 @@ class RedWorkspace:
 
 
 def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResult:
-    """Play the run that a task of the backlog is assigned to, or the rest of it, and return what came of it."""
+    """Play the run of a task, or resume it, and return its result."""
     folder = folder_of(path)
     work = read(folder, ORDER, WorkOrder)
     assigned = read(folder, assignment_of(key), Assignment)
@@ -150,13 +151,14 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
     )
     own = RunFolder(prepare(Path(work.workspace)), assigned.run)
     story = load_run(own.journal) if os.path.exists(own.journal) else None
-    story = story if story and story.started else None
+    if story and not story.started:
+        story = None
     deadline = Deadline(interrupt, assigned.run, request.settings.grace)
     home = require_git(Path(work.workspace), deadline)
     if story and story.finished and story.is_done:
         publisher = _publisher(work, home, assigned, interrupt) if work.is_shared else None
         return _publish(publisher, _loop_result(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
-    if os.path.exists(own.path) and not request.settings.keep_children:  # it was cut off
+    if os.path.exists(own.path) and not request.settings.keep_children:  # its process was killed
         kill_run(assigned.run, time_left=deadline.remaining)
     task_run = TaskRun(work, assigned, is_begun=story is not None and bool(story.run.iterations))
     try:
@@ -174,37 +176,37 @@ def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Inte
     return made
 
 
-def _publish(publisher: Publisher | None, seen: TaskResult) -> TaskResult:
-    """Push the result of a loop; return what became of it."""
-    if publisher is None or seen.outcome != Outcome.DONE.value or not seen.files:
-        return seen
-    try:
-        is_there = publisher.settle()
-    except Taken:
-        is_there = False
+def _publish(publisher: Publisher | None, result: TaskResult) -> TaskResult:
+    """Push the work of a finished loop; return the result, or an interruption if another worker has the task now."""
+    if publisher is None or result.outcome != Outcome.DONE.value or not result.files:
+        return result
+    with suppress(Taken):
+        if publisher.push_all():
+            return result
     stopped = Outcome.INTERRUPTED
-    return seen if is_there else replace(seen, outcome=stopped.value, reason=TAKEN, exit_code=stopped.exit_code)
+    return replace(result, outcome=stopped.value, reason=TAKEN, exit_code=stopped.exit_code)
 
 
 def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
-    """Return the settings of every loop with the task's own on top."""
-    task, said = assigned.task, dict[str, Any]()
+    """Return the settings of the backlog run's loops, with the task's own on top."""
+    task, own = assigned.task, dict[str, Any]()
     if task.agent:
-        said["agent"] = {"command": task.agent}
+        own["agent"] = {"command": task.agent}
     if task.model:
-        said.setdefault("agent", {})["model"] = task.model
+        own.setdefault("agent", {})["model"] = task.model
     if task.max_cost:
-        said["maxCost"] = task.max_cost
+        own["maxCost"] = task.max_cost
     if task.checks:
-        own = [{"command": command} for command in task.checks]
-        said["checks"] = [*({"command": g.command, "hint": g.hint} for g in work.settings.checks), *own]
-    settings = override(work.settings, said) if said else work.settings
-    settings = hide_exams(settings, work.workspace, os.environ)  # those of the whole backlog run at its end
+        known = [{"command": check.command, "hint": check.hint} for check in work.settings.checks]
+        own["checks"] = [*known, *({"command": command} for command in task.checks)]
+    settings = override(work.settings, own) if own else work.settings
+    settings = hide_exams(settings, work.workspace, os.environ)  # the exams of the whole backlog run at its end
+    # No baseline: the gate has checked the target before the first task starts.
     return replace(settings, worktree=True, scm=None, baseline=False, exams=tuple(map(ExamCommand, task.exams)))
 
 
 def _loop_result(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> TaskResult:
-    seen = TaskResult(
+    result = TaskResult(
         outcome=stop.outcome.value,
         reason=stop.reason,
         exit_code=stop.outcome.exit_code,
@@ -213,13 +215,13 @@ def _loop_result(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> 
         cost_usd=run.usage.cost_usd,
     )
     if stop.outcome is not Outcome.DONE:
-        return seen
+        return result
     try:
         tip, files = _work_on(work, home, key)
     except Astray as error:
         failed = Outcome.FAILED
-        return replace(seen, outcome=failed.value, exit_code=failed.exit_code, reason=error.advice, verified=False)
-    return replace(seen, tip=tip, files=files)
+        return replace(result, outcome=failed.value, exit_code=failed.exit_code, reason=error.advice, verified=False)
+    return replace(result, tip=tip, files=files)
 
 
 def _work_on(work: WorkOrder, home: Git, key: str) -> tuple[str, tuple[str, ...]]:

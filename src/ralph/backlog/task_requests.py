@@ -1,4 +1,4 @@
-"""What people ask of a running backlog: small messages in its mailbox, such as "retry this task" or "drop that one"."""
+"""Requests about one task of a backlog run, such as "retry this task": messages in the run's mailbox."""
 
 from pathlib import Path
 from typing import Literal
@@ -36,13 +36,13 @@ def events_for_request(board: Board, request: TaskRequest) -> list[WorkEvent]:
         again = TaskQueued(request.key, "asked for by a person", request.note, forgiven=True)
         return [again, GateFinished(GateVerdict())] if board.stuck else [again]
     if request.note and job.state == "queued":
-        return [TaskQueued(request.key, "a person had something to say", request.note)]
+        return [TaskQueued(request.key, "a person left a note", request.note)]
     return []
 
 
 def explain_no_effect(job: Job, request: TaskRequest) -> UserError:
     """Return the message for a request that changes nothing."""
-    hints = {"retry": "only what stands aside can be tried again", "withdraw": "nothing is left to withdraw"}
+    hints = {"retry": "only a parked or withdrawn task can be retried", "withdraw": "nothing is left to withdraw"}
     return UserError(f"{job.task.key} is {job.state}", hints[request.kind])
 
 
@@ -50,18 +50,17 @@ def find_task(board: Board, key: str, work: str) -> Job:
     wanted = key.removeprefix("#").casefold()
     found = next((job for known, job in board.jobs.items() if known.casefold() == wanted), None)
     if found is None:
-        raise UserError(f"work {work} has no task {key}", "`ralph work status` lists them")
+        raise UserError(f"backlog run {work} has no task {key}", "`ralph work status` lists them")
     return found
 
 
 def find_work(name: str, here: Path) -> Listed:
     """Return the named backlog run, or the one that fits if none is named."""
-    return find_run(name, find_workspace(here), lambda run: "" if run.facts.kind == "work" else "is no work")
+    return find_run(name, find_workspace(here), lambda run: "" if run.facts.kind == "work" else "is not a backlog run")
 
 
 def make(kind: str, key: str, note: str, here: Path) -> str:
-    """Leave a request in the run's mailbox; return a message for the user."""
-
+    """Leave a request in the mailbox of the backlog run; return a message for the user."""
     run = find_work("", here)
     board = work_history(run).board
     job = find_task(board, key, run.id)
@@ -78,8 +77,7 @@ def make(kind: str, key: str, note: str, here: Path) -> str:
 
 
 def tell_task(key: str, text: str, here: Path) -> str:
-    """Store a note for the next loop of a task. Do nothing if a loop is running, which can be told directly."""
-
+    """Leave a note for the next loop of a task; return a message for the user, or "" if its loop is running."""
     try:
         job = work_history(find_work("", here)).board.jobs.get(key.removeprefix("#"))
     except UserError:

@@ -1,7 +1,7 @@
-"""Worktrees of tasks, prepared like the gate's with what git does not carry.
+"""Worktrees and branches of tasks.
 
-In a fleet, other machines get the work from the task's branch on the remote, which is pushed after every iteration and
-only if it is still where this machine left it.
+In a fleet, a task's branch is pushed after every iteration, so that another machine can continue from it. The push
+fails if another machine has moved the branch since this one last pushed it.
 """
 
 import os
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ralph.backlog.retries import CLAIM_BRANCH, REMOTE_TIMEOUT
+from ralph.backlog.retries import CLAIM_BRANCH, PUSH_INTERVAL, REMOTE_TIMEOUT
 from ralph.backlog.work_order import WorkOrder
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
@@ -27,7 +27,7 @@ from ralph.run.copies import prepare_worktree
 def open_worktree(
     order: WorkOrder, repository: Git, key: str, occupy: Callable[[Path], None], context: Context
 ) -> Worktree:
-    """Return the worktree of a task on its branch: as it was left, or new from the current target."""
+    """Return the worktree of a task: the existing one, or a new one from the current target."""
     made = order.worktree_of(repository, key)
     with worktree_lock(repository):
         is_new = not is_prepared(made)
@@ -42,9 +42,7 @@ def open_worktree(
 
 
 def align(order: WorkOrder, repository: Git, key: str, tip: str) -> None:
-    """Set the task's local branch to the remote one, unless it is only ahead of it. Commits of other machines win;
-    unpushed commits that diverge are dropped.
-    """
+    """Move the task's local branch to the remote one, unless it contains that. Drops unpushed commits otherwise."""
     made = order.worktree_of(repository, key)
     here = repository.resolve(f"refs/heads/{made.branch}")
     if here == tip or (here and not repository.try_run("merge-base", "--is-ancestor", tip, here).code):
@@ -57,8 +55,8 @@ def align(order: WorkOrder, repository: Git, key: str, tip: str) -> None:
 def _make(order: WorkOrder, repository: Git, made: Worktree) -> None:
     if os.path.lexists(made.path):
         _remove(made)
-    remove_stale_ref_locks(repository, made.ref)  # of one that was killed while it made this
-    words = ["worktree", "add", "-q", "--force", "--force"]  # --force twice: git may remember a removed one
+    remove_stale_ref_locks(repository, made.ref)  # a process may have been killed while it made this worktree
+    words = ["worktree", "add", "-q", "--force", "--force"]  # --force twice: git may have a record of a removed one
     if repository.resolve(f"refs/heads/{made.branch}"):
         words += ["--", made.path, made.branch]
     else:
@@ -87,7 +85,7 @@ def _remove(made: Worktree) -> None:
 def clear_leftovers(order: WorkOrder, repository: Git, merged: dict[str, str], is_done: bool) -> None:
     """Remove what is left of merged tasks, and the gate's worktree once all tasks are merged."""
     prefix = order.branch_of("")
-    for _ in range(3):  # a git may be killed, and leave its lock
+    for _ in range(3):  # a killed git may have left its lock
         answer = repository.try_run("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
         left = {name.removeprefix(prefix) for name in answer.out.decode("utf-8", "replace").split()} & {*merged}
         if not left and not answer.code:
@@ -98,7 +96,6 @@ def clear_leftovers(order: WorkOrder, repository: Git, merged: dict[str, str], i
         _remove(order.gate_worktree(repository))
 
 
-RETRY_DELAY = 0.2  # seconds between two attempts to push to a remote that is away
 TAKEN = "another worker has this task"
 
 
@@ -115,12 +112,12 @@ def clear_remote(work: WorkOrder, home: Git) -> None:
 
 
 class Taken(Exception):
-    """The branch is no longer where this machine left it: another one has the task now."""
+    """Another machine has moved the task's branch: it works on the task now."""
 
 
 class Publisher:
-    """Pushes the branch of one task. `_left` is where this machine left it on the remote. A lease on git's own tracking
-    branch would prove nothing, because every fetch in this clone moves it.
+    """Pushes the branch of one task. `_left` is the commit at which this machine left it on the remote; git's tracking
+    branch can't be used for that, because every fetch in this clone moves it.
     """
 
     def __init__(
@@ -140,16 +137,16 @@ class Publisher:
         self._left = ""
 
     def prepare(self) -> None:
-        """Fetch the target and the task's branch; unpushed work counts only if it grew from that branch."""
+        """Fetch the target and the task's branch, and continue from the latter."""
         self._remote.fetch(self._home, self._branch, REMOTE_TIMEOUT)
         self._left = self._home.resolve(f"refs/remotes/{self._remote.name}/{self._branch}")
         if self._left:
             align(self._work, self._home, self._key, self._left)
 
     def claim(self, worker: str) -> None:
-        """Put the branch on the remote before anything is done on it, so that pushes of an earlier holder fail.
+        """Push the branch before the loop starts, so that pushes of another machine that had the task fail.
 
-        `worker` is set if there may be one: then the branch has to move.
+        If there may be such a machine, `worker` names this one, and the branch is moved by an empty commit.
         """
         if not worker:
             with suppress(Taken):
@@ -188,9 +185,9 @@ class Publisher:
         self._left = tip
         return True
 
-    def settle(self) -> bool:
-        """Push the last commits, however long that takes; return False if the user asked to stop first."""
+    def push_all(self) -> bool:
+        """Push the last commits, however long the remote is away; return False if the user asked to stop first."""
         while not self.push():
-            if self._interrupt.wait(RETRY_DELAY):
+            if self._interrupt.wait(PUSH_INTERVAL):
                 return False
         return True

@@ -1,7 +1,7 @@
-"""Backlogs kept by another program: GitHub issues through `gh`, which holds the token, and beads through `bd`.
+"""Backlogs in a tracker: GitHub issues through `gh`, which has the token, and beads through `bd`.
 
-The text of an issue becomes the agent's goal. Nothing in it is ever executed: no check, agent or command comes from it.
-A merge commit says `Closes #12`, so that GitHub closes the issue when the work reaches its default branch.
+The text of an issue becomes the agent's goal. ralph never takes a check, an agent or a command from it. A merge commit
+says `Closes #12`, so that GitHub closes the issue when the commit reaches its default branch.
 """
 
 import json
@@ -23,16 +23,15 @@ from ralph.process.deadline import Deadline
 from ralph.process.process import Process
 from ralph.process.program import Command, own_program
 
-ANSWER = 60.0  # seconds
+QUERY_TIMEOUT = 60.0  # seconds
 HARMLESS = ("after", "touches")
-ISSUES = "repos/{owner}/{repo}/issues"
-"""gh itself fills in which repository the folder is a clone of."""
+ISSUES = "repos/{owner}/{repo}/issues"  # gh replaces the braces by the repository of the folder
 BLOCKING = ("", "blocks", "conditional-blocks", "waits-for")
 TEXTS = ("description", "design", "acceptance_criteria", "notes")
 
 
 class Tracker(Struct, frozen=True):
-    """A program that keeps a list: `command` returns the argv for a query, `read` parses its answer."""
+    """A program that has a list of tasks: `command` returns the argv for a query, `read` parses the answer."""
 
     program: str
     hint: str
@@ -45,11 +44,11 @@ class Tracker(Struct, frozen=True):
         try:
             command = Command(argv=self.command(wanted), env=user_environment(), cwd=workspace)
             with Process(command) as asked:
-                said = asked.output(ANSWER, latest=MOST_BYTES)
+                said = asked.output(QUERY_TIMEOUT, latest=MOST_BYTES)
         except TimeoutError:
-            raise UserError(f"{self.program} gave no answer within {ANSWER:.0f} seconds", "try again") from None
+            raise UserError(f"{self.program} did not answer within {QUERY_TIMEOUT:.0f} seconds", "try again") from None
         if asked.code:
-            raise UserError(f"{self.program} cannot list them: {one_line(asked.error, 300)}", self.hint)
+            raise UserError(f"{self.program} cannot list the tasks: {one_line(asked.error, 300)}", self.hint)
         return self.read(said)
 
 
@@ -74,7 +73,7 @@ def read_issues(said: bytes) -> BacklogContent:
         tasks = [_issue(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
     except (*UNREADABLE, KeyError, TypeError, OverflowError) as error:
         raise UserError(f"cannot understand what gh says: {error}", "is it a recent version?") from None
-    return BacklogContent(_after_each_other(tasks))  # closed ones don't count
+    return BacklogContent(_after_each_other(tasks))  # the query returns only open issues
 
 
 def _pages(said: str) -> Iterator[dict[str, Any]]:
@@ -85,12 +84,11 @@ def _pages(said: str) -> Iterator[dict[str, Any]]:
         while said[at : at + 1].isspace():
             at += 1
         if isinstance(page, dict) and "pull_request" in page:
-            raise UserError(f"#{page['number']} is a pull request, not an issue", "name the issue that it is about")
+            raise UserError(f"#{page['number']} is a pull request, not an issue", "name the issue that it closes")
         yield from [page] if isinstance(page, dict) else page
 
 
 def _issue(issue: dict[str, Any]) -> BacklogTask:
-
     number, title, body = issue["number"], str(issue["title"]), str(issue.get("body") or "")
     place = f"#{number}"
     lines = body.replace("\r\n", "\n").split("\n")
@@ -101,7 +99,7 @@ def _issue(issue: dict[str, Any]) -> BacklogTask:
 
 
 def _after_each_other(tasks: list[BacklogTask]) -> tuple[BacklogTask, ...]:
-    """Return the tasks with only those dependencies that are in the list."""
+    """Return the tasks without the dependencies that are not in the list."""
     known = {task.key for task in tasks}
     return tuple(replace(task, after=tuple(key for key in task.after if key in known)) for task in tasks)
 
@@ -148,8 +146,8 @@ def close_bead(key: str, commit: str, workspace: str, deadline: Deadline | None 
         words = ("bd", "close", key, "--reason", f"merged as {commit[:12]}")
         command = Command(argv=words, env=user_environment(), cwd=workspace)
         with Process(command, deadline=deadline) as asked:
-            asked.output(ANSWER, latest=MOST_BYTES)
-    except OSError:  # it is gone, or takes too long
+            asked.output(QUERY_TIMEOUT, latest=MOST_BYTES)
+    except OSError:  # bd is not installed, or does not answer
         return f"bd did not close {key}"
     return f"bd did not close {key}: {one_line(asked.error, 200)}" if asked.code else ""
 

@@ -1,8 +1,4 @@
-"""The order of a backlog run and the files that its processes exchange.
-
-Everything is validated before the run begins. After that the coordinator writes small files in the order's folder, and
-each process prints one line at its end.
-"""
+"""The order of a backlog run: its validated request, frozen and stored, and the files that its processes exchange."""
 
 import os
 import time
@@ -39,9 +35,11 @@ SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")
 
 
 class WorkOrder(Struct, frozen=True, kw_only=True):
-    """The frozen request of a backlog run. `name` is the prefix of its branches, `settings` are those of each loop.
-    `target` is a local branch unless `remote` has it, and starts at `base`. `is_shared`: several machines work on it,
-    so task branches are on the remote.
+    """The request of a backlog run.
+
+    `name` is part of its branch names, and `settings` are those of each loop. `target` is the local branch that it
+    merges into, unless it merges into `remote`; `base` is the commit that the target starts at. `is_shared`: several
+    machines work on it, so the tasks' branches are pushed.
     """
 
     id: str
@@ -114,9 +112,9 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
 class Assignment(Struct, frozen=True, kw_only=True):
     """What one loop works on.
 
-    `note` is the gate's report (`is_returned`) or a person's note. `worker` is set if another machine had the task
-    before and may not know yet. `push_settings` are git's settings for pushing when the backlog run began. `red` are
-    the checks that fail on the target, if that is allowed.
+    `note` is why the gate refused it (if `is_returned`), or a person's note. `worker` names this machine if another
+    one had the task before. `push_settings` are git's settings for pushing when the backlog run began. `red` are the
+    checks that fail on the target, if that is allowed.
     """
 
     task: BacklogTask
@@ -138,7 +136,7 @@ Known = TypeVar("Known")
 
 
 def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
-    """Return what a file of the backlog's order folder holds; a UserError says what is wrong with it."""
+    """Read a file of the backlog run's order folder; raise a UserError if it is malformed."""
     path = f"{backlog_order_folder(folder.path)}/{name}"
     data = read_order(path, folder.id)
     try:
@@ -149,20 +147,20 @@ def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
 
 
 def decode_order(text: str) -> WorkOrder:
-    """Decode an order that a database stores."""
+    """Decode an order from a database."""
     try:
         return msgspec.json.decode(text, type=WorkOrder)
     except UNREADABLE as error:
-        raise UserError(f"its order makes no sense: {one_line(str(error))}", "is it of a newer ralph?") from None
+        raise UserError(f"cannot parse its order: {one_line(str(error))}", "was it written by a newer ralph?") from None
 
 
 def put(folder: RunFolder, name: str, value: object) -> None:
-    """Write a file of the backlog's order folder, from which its processes read what to do."""
+    """Write a file of the backlog run's order folder, for its child processes."""
     write_order(f"{backlog_order_folder(folder.path)}/{name}", msgspec.json.encode(value))
 
 
 def put_order(folder: RunFolder, order: WorkOrder) -> None:
-    """Keep the order of a backlog, with a copy for people."""
+    """Store the order, and a copy for people in the run's folder."""
     put(folder, ORDER, order)
     folder.write(ORDER, msgspec.json.encode(order))
 
@@ -284,9 +282,7 @@ def _target(home: Git, target: str) -> str:
 
 
 def make_target(order: WorkOrder, home: Git) -> None:
-    """Create the target branch unless it exists. Only after the order was written: otherwise nothing would say whose it
-    is.
-    """
+    """Create the target branch unless it exists. Call this only after the order was stored, which names its owner."""
     ref = f"refs/heads/{order.target}"
     if order.remote is None and not home.resolve(ref):
         merging.move_target(home, ref, order.base, "")
@@ -303,7 +299,7 @@ def _remote(home: Git, asked: str) -> Remote:
     for name in sorted(remotes, key=len, reverse=True):
         if asked.startswith(f"{name}/") and asked != f"{name}/":
             return Remote(name, asked.removeprefix(f"{name}/"))
-    known = ", ".join(remotes) or "there is none"
+    known = ", ".join(remotes) or "none"
     raise UserError(f"--push={asked} names no remote's branch", f"write REMOTE/BRANCH; remotes here: {known}")
 
 
@@ -314,4 +310,4 @@ def uncommitted_notice(home: Git) -> str:
     if not count:
         return ""
     changes = "an uncommitted change is" if count == 1 else f"{count} uncommitted changes are"
-    return f"{changes} not part of it: the loops start from the last commit"
+    return f"{changes} left out: the loops start from the last commit"

@@ -69,7 +69,7 @@ def test_an_edit_during_a_task_is_ticked(works: Works, change: Callable[[Works],
     assert_accepted(works, ALL_DONE)
 
 
-def test_an_edit_that_is_committed_with_its_ticks_merges_by_hand_as_well(works: Works) -> None:
+def test_a_committed_edit_with_ticks_can_be_merged_by_hand(works: Works) -> None:
     assert during_a_task(works, edit).returncode == 0
     works.git("commit", "-qam", "my edit, and ralph's ticks")
     works.git("merge", "-q", works.target)
@@ -90,7 +90,7 @@ def test_an_edit_after_a_merge_and_before_the_end_is_ticked(works: Works) -> Non
     assert_accepted(works, text.replace("[ ]", "[x]"))
 
 
-def test_an_edit_between_a_merge_and_its_tick_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_during_a_tick_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "T.md"
     file.write_text("- [ ] T1 One\n")
     source = find_backlog(str(file), tmp_path, None)
@@ -117,7 +117,7 @@ def test_an_edit_after_the_end_does_not_conflict_with_the_ticks(works: Works, ch
     assert works.git("status", "--porcelain") == ""
 
 
-def test_an_unedited_list_stays_as_it_is_until_the_work_is_accepted(works: Works) -> None:
+def test_an_unedited_backlog_is_unchanged_until_its_run_is_accepted(works: Works) -> None:
     assert works.work("-j", "2").returncode == 0
     assert on_disk(works) == LIST
     assert works.git("status", "--porcelain") == ""
@@ -144,7 +144,7 @@ def test_accept_merges_a_backlog_and_says_what_to_do_next(works: Works) -> None:
     assert works.git("rev-parse", f"ralph/{name}/merged"), "it stays for what is parked"
 
 
-def test_accept_of_a_backlog_refuses_what_is_red_or_conflicts_and_changes_nothing(works: Works) -> None:
+def test_accept_refuses_failing_checks_and_conflicts_and_changes_nothing(works: Works) -> None:
     assert works.work(checks=("! test -e mine",)).returncode == 0
     (works.folder / "mine").write_text("x\n")
     works.git("add", "mine")
@@ -174,7 +174,7 @@ def test_accept_of_a_backlog_refuses_what_is_red_or_conflicts_and_changes_nothin
     assert works.git("diff", "--cached", "--name-only") == ""
 
 
-def test_discard_of_a_backlog_keeps_it_under_a_name(works: Works) -> None:
+def test_a_discarded_backlog_run_can_be_restored(works: Works) -> None:
     works.todo("- [ ] T1 One\n- [ ] T2 Two\n  check: test -e never\n")
     assert works.work("--max-iterations", "1").returncode == 1
     tip = works.git("rev-parse", works.target)

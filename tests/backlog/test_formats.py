@@ -56,14 +56,14 @@ def test_the_key_is_the_first_word_if_it_looks_like_an_id_else_a_slug(line: str,
     assert keys(boxed(line)) == [key]
 
 
-def test_a_word_that_another_item_comes_after_is_a_key() -> None:
+def test_a_word_named_in_after_is_a_key() -> None:
     assert keys(boxed("- [ ] login Add the form\n- [ ] logout Add the button\n  after: login\n")) == [
         "login",
         "logout-add-the-button",
     ]
 
 
-def test_what_is_indented_below_belongs_to_the_item_and_own_settings_are_taken_out() -> None:
+def test_indented_lines_belong_to_the_task_except_its_settings() -> None:
     reading = boxed(
         "- [ ] T1 Login\n  It has two fields.\n\n  - [ ] the name\n  check: `make login`\n  - check: make more\n"
         "  after: T2, T3\n  touches: src/login/**\n  agent: codex\n  model: big\n  max-cost: $2.50\n"
@@ -76,14 +76,14 @@ def test_what_is_indented_below_belongs_to_the_item_and_own_settings_are_taken_o
     assert (first.max_cost, first.place, second.done) == (2.5, "T.md:1", True)
 
 
-def test_boxes_in_code_and_comments_are_no_items() -> None:
+def test_checkboxes_in_code_and_comments_are_not_tasks() -> None:
     assert keys(
         boxed("```\n- [ ] T1 a\n```\n<!--\n- [ ] T2 b\n-->\n<!-- - [ ] T3 -->\n~~~\n- [ ] x\n~~~\n- [ ] T4 d")
     ) == ["T4"]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_tick_changes_one_character_for_each_box_of_the_item(end: str) -> None:
+def test_a_tick_changes_one_character_per_checkbox_of_the_task(end: str) -> None:
     text = end.join(
         ["\ufeff# List", "", "- [ ] T1 a", "  - [ ] part", "", "+ [ ] T2 b  ", "\t- [X] c", "- [] T3 d", "é"]
     )
@@ -94,7 +94,7 @@ def test_a_tick_changes_one_character_for_each_box_of_the_item(end: str) -> None
 
 
 @given(st.lists(st.sampled_from(["- [ ] T{n} a", "  - [ ] sub", "  text", "", "# H", "```", "- [x] D{n} b", "\tx\r"])))
-def test_whatever_the_list_looks_like_a_tick_leaves_the_rest_alone(parts: list[str]) -> None:
+def test_a_tick_changes_nothing_else_in_any_file(parts: list[str]) -> None:
     data = "\n".join(part.format(n=number) for number, part in enumerate(parts)).encode()
     open_ = [task.key for task in read_boxes({"T.md": data}).tasks if not task.done]
     after = tick_boxes({"T.md": data}, set(open_)).get("T.md", data)
@@ -124,7 +124,7 @@ Sell things.
 """
 
 
-def test_a_plan_brings_its_checks_and_its_questions_must_be_answered() -> None:
+def test_a_plan_has_checks_and_its_questions_must_be_answered() -> None:
     reading = require_valid(boxed(PLAN), "T.md")
     assert reading.checks == ("pytest -q", "ruff check .")
     assert keys(reading) == ["T1", "T2"]
@@ -150,7 +150,7 @@ SPEC_KIT = """# Tasks: Photo albums
 """
 
 
-def test_spec_kits_phases_and_marks_say_what_comes_after_what() -> None:
+def test_phases_and_marks_of_spec_kit_become_dependencies() -> None:
     after = {task.key: task.after for task in boxed(SPEC_KIT).tasks}
     assert after == {
         "T001": (),
@@ -161,7 +161,7 @@ def test_spec_kits_phases_and_marks_say_what_comes_after_what() -> None:
     }
 
 
-def test_who_waits_for_one_that_waits_for_all_need_not_name_all() -> None:
+def test_dependencies_between_phases_leave_out_implied_ones() -> None:
     """A list of thousands that each name all above would take more memory than there is."""
     text = "## Phase 1: a\n- [ ] T1 [P] a\n- [ ] T2 b\n- [ ] T3 c\n- [ ] T4 d\n  after: T1\n- [ ] T5 e\n- [ ] T6 f\n"
     after = {task.key: task.after for task in boxed(text).tasks}
@@ -169,7 +169,7 @@ def test_who_waits_for_one_that_waits_for_all_need_not_name_all() -> None:
 
 
 @pytest.mark.parametrize("tick", [tick_boxes, tick_prd], ids=["boxes", "prd"])
-def test_to_tick_a_long_list_takes_no_longer_than_it_is_long(tick: Callable[..., Any]) -> None:
+def test_ticking_takes_linear_time(tick: Callable[..., Any]) -> None:
     def seconds(count: int) -> float:
         written = "".join(f"- [ ] T{number} do\n" for number in range(count))
         if tick is tick_prd:
@@ -184,7 +184,7 @@ def test_to_tick_a_long_list_takes_no_longer_than_it_is_long(tick: Callable[...,
     assert any(seconds(30_000) / seconds(3_000) < 30 for _ in range(3))  # 10 if it is linear, 100 if not
 
 
-def test_to_read_a_long_chain_of_items_takes_no_longer_than_it_is_long() -> None:
+def test_reading_a_chain_of_dependencies_takes_linear_time() -> None:
     def seconds(count: int) -> float:
         written = "".join(f"- [ ] T{number} do\n  after: T{number + 1}\n" for number in range(count))
         began = time.thread_time()
@@ -195,19 +195,19 @@ def test_to_read_a_long_chain_of_items_takes_no_longer_than_it_is_long() -> None
 
 
 @pytest.mark.parametrize("written", ["9" * 5000, '"²"', '"--5"', "Infinity", "NaN", f'"{"9" * 5000}"'])
-def test_no_priority_is_an_internal_error(written: str) -> None:
+def test_any_value_of_a_priority_can_be_read(written: str) -> None:
     files = {"prd.json": f'[{{"id": 1, "title": "a", "priority": {written}}}]'.encode()}
     with suppress(UserError):
         assert read_prd(files).tasks[0].priority == 0
 
 
 @pytest.mark.parametrize("written", ["[" * 3000, "2020-99-99", "9" * 5000])
-def test_front_matter_that_nobody_can_read_is_told(written: str) -> None:
+def test_invalid_front_matter_is_reported(written: str) -> None:
     reading = read_folder({"tasks/a.md": f"---\nid: {written}\n---\n".encode()})
     assert reading.problems == ("tasks/a.md:2: the front matter cannot be parsed",)
 
 
-def test_few_characters_that_stand_for_without_end_are_told_and_not_read() -> None:
+def test_front_matter_with_aliases_is_reported_and_not_expanded() -> None:
     """Aliases of aliases: ten of ten of ten, and so on, which no memory holds."""
     tens = "\n".join(f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, 12))
     for name in ("id", "title", "dependencies", "check"):
@@ -215,21 +215,21 @@ def test_few_characters_that_stand_for_without_end_are_told_and_not_read() -> No
         assert reading.problems == ("a.md:2: the front matter cannot be parsed",)
 
 
-def test_front_matter_of_more_than_64_KB_is_told_and_not_read() -> None:
+def test_front_matter_of_more_than_64_KB_is_reported_and_not_parsed() -> None:
     front = "".join(f"k{number}: v\n" for number in range(10_000))
     reading = read_folder({"a.md": f"---\nid: 1\n{front}---\nwords\n".encode()})
     assert reading.tasks == ()
     assert reading.problems == ("a.md:1: the front matter is longer than 64 KB",)
 
 
-def test_what_a_plan_says_around_its_tasks_is_not_written_thousands_of_times_over() -> None:
+def test_the_context_of_a_plan_is_cut_if_it_has_many_tasks() -> None:
     listed = "".join(f"- [ ] T{number} a\n" for number in range(20_000))
     tasks = read_boxes({"p.md": f"# Plan: x\n\n{'The goal. ' * 1000}\n## Tasks\n{listed}".encode()}).tasks
     assert sum(len(task.text) for task in tasks) < 20_000_000
     assert "The goal." in tasks[-1].text
 
 
-def test_where_thousands_would_wait_for_thousands_one_has_to_go_between() -> None:
+def test_too_many_dependencies_between_phases_are_reported() -> None:
     first, second = ("".join(f"- [ ] {name}{at} a [P]\n" for at in range(9000)) for name in "AB")
     reading = boxed(f"## Phase 1\n{first}## Phase 2\n{second}")
     (problem,) = reading.problems
@@ -237,12 +237,12 @@ def test_where_thousands_would_wait_for_thousands_one_has_to_go_between() -> Non
     assert not boxed(f"## Phase 1\n{first}- [ ] Z1 all\n## Phase 2\n{second}").problems
 
 
-def test_one_dependency_need_not_be_a_list() -> None:
+def test_a_single_dependency_may_be_a_string() -> None:
     (task,) = read_folder({"tasks/a.md": b"---\nid: 1\ndependencies: 5\n---\n"}).tasks
     assert task.after == ("5",)
 
 
-def test_openspecs_numbers_are_keys() -> None:
+def test_the_numbers_of_openspec_are_keys() -> None:
     assert keys(boxed("## 1. Implementation\n- [ ] 1.1 Create schema\n- [x] 1.2 Add endpoint\n")) == ["1.1", "1.2"]
 
 
@@ -260,7 +260,7 @@ PRD = """{
 """
 
 
-def test_the_stories_of_a_prd() -> None:
+def test_a_prd_is_read_story_by_story() -> None:
     first, second = read_prd({"prd.json": PRD.encode()}).tasks
     assert (first.key, first.title, first.done, first.priority) == ("US-001", "Cart", False, 2)
     assert first.text.startswith("Cart\n\nAs a buyer …")
@@ -268,7 +268,7 @@ def test_the_stories_of_a_prd() -> None:
     assert second.after == ("US-001",)
 
 
-def test_a_story_passes_and_everything_else_stays_as_it_was() -> None:
+def test_a_ticked_story_passes_and_nothing_else_changes() -> None:
     ticked = tick_prd({"prd.json": PRD.encode()}, {"US-001"})["prd.json"].decode()
     assert ticked == PRD.replace('"passes": false', '"passes": true')
     added = tick_prd({"prd.json": PRD.encode()}, {"US-002"})["prd.json"].decode()
@@ -280,7 +280,7 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.text()
 
 
 @given(st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_every_value_of_a_json_text_is_found_where_it_stands(document: object) -> None:
+def test_the_position_of_every_json_value_is_found(document: object) -> None:
     for text in (json.dumps(document), json.dumps(document, indent=3, ensure_ascii=False)):
         wanted = dict(values_in(document))
         found = spans(text, wanted)
@@ -323,7 +323,7 @@ TASKMASTER = {
 
 
 @pytest.mark.parametrize("document", [TASKMASTER, TASKMASTER["master"]])
-def test_task_masters_tasks_with_and_without_tags(document: object) -> None:
+def test_task_master_files_are_read_with_and_without_tags(document: object) -> None:
     text = json.dumps(document, indent=2)
     assert is_taskmasters(document)
     tasks = read_taskmaster({"tasks.json": text.encode()}).tasks
@@ -379,12 +379,12 @@ def test_a_folder_of_backlog_md_is_read_file_by_file(tmp_path: Path) -> None:
     assert source.ticked({name: data}, {"task-1"}) == {name: data.replace(b"status: To Do", b"status: Done")}
 
 
-def test_the_status_of_a_task_keeps_its_quotes_and_its_line_end() -> None:
+def test_a_new_status_keeps_quotes_and_line_ending() -> None:
     data = b'---\r\nid: task-1\r\nstatus: "In Progress" # mine\r\ntitle: x\r\n---\r\nbody status: To Do\r\n'
     assert tick_folder({"a.md": data}, {"task-1"})["a.md"] == data.replace(b'"In Progress"', b'"Done"')
 
 
-def test_an_issue_is_what_is_wanted_and_no_command_is_taken_from_it() -> None:
+def test_an_issue_becomes_a_goal_and_its_commands_are_ignored() -> None:
     body = "Please.\n\ncheck: rm -rf /\nagent: evil\nafter: #3, #99\ntouches: src/**\nmax-cost: 99999"
     issues = [{"number": 12, "title": "Dark mode", "body": body}, {"number": 3, "title": "First", "body": None}]
     first, second = read_issues(json.dumps(issues).encode()).tasks
@@ -394,7 +394,7 @@ def test_an_issue_is_what_is_wanted_and_no_command_is_taken_from_it() -> None:
     assert find_backlog("github:", Path(), None).closing("12") == "Closes #12"
 
 
-def test_pages_of_issues_are_one_list_without_the_pull_requests_among_them() -> None:
+def test_pages_of_issues_are_joined_without_pull_requests() -> None:
     pages = [
         [{"number": 1, "title": "One", "body": ""}],
         [{"number": 2, "title": "Two", "body": "", "pull_request": {}}],
@@ -408,7 +408,7 @@ def test_pages_of_issues_are_one_list_without_the_pull_requests_among_them() -> 
             read_issues(broken)
 
 
-def test_beads_come_after_what_blocks_them() -> None:
+def test_beads_come_after_the_beads_that_block_them() -> None:
     listed = [
         {"id": "bd-a1", "title": "One", "description": "d", "status": "open", "priority": 1, "issue_type": "task"},
         {
@@ -440,12 +440,12 @@ def test_beads_come_after_what_blocks_them() -> None:
         ("- [ ] T1 a\n  check:\n- [ ] T1 b", r"and 1 more"),
     ],
 )
-def test_what_is_wrong_with_a_list_is_said_by_line(text: str, said: str) -> None:
+def test_problems_of_a_backlog_name_the_line(text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         require_valid(boxed(text), "T.md")
 
 
-def test_json_that_is_none_is_said_by_line(tmp_path: Path) -> None:
+def test_invalid_json_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "prd.json").write_text('{\n"userStories": [\n')
     with pytest.raises(UserError, match=r"prd.json:\d: invalid JSON"):
         find_backlog("prd.json", tmp_path, None)
@@ -463,7 +463,7 @@ def test_a_key_can_always_be_part_of_a_branch(word: str) -> None:
             assert not key.startswith((".", "-"))
 
 
-def test_git_itself_agrees_that_keys_can_be_branches() -> None:
+def test_git_accepts_keys_as_branch_names() -> None:
     for word in ("@{x}", "a.lock", "a..b", "x@{y", "..", "T1.lock.lock", "a~b^c:d?e*f[g\\h"):
         if key := key_of(word):
             subprocess.run(["git", "check-ref-format", f"refs/heads/ralph/x/{key}"], check=True)
@@ -480,7 +480,7 @@ def test_words_that_do_not(word: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["tasks.md", "prd.json", "tasks/tasks.json"])
-def test_a_folder_is_searched_for_its_list(tmp_path: Path, name: str) -> None:
+def test_a_folder_is_searched_for_its_backlog(tmp_path: Path, name: str) -> None:
     path = tmp_path / "specs" / name
     path.parent.mkdir(parents=True)
     path.write_text(
@@ -489,7 +489,7 @@ def test_a_folder_is_searched_for_its_list(tmp_path: Path, name: str) -> None:
     assert find_backlog("specs", tmp_path, tmp_path).paths == (f"specs/{name}",)
 
 
-def test_what_is_no_list_is_said(tmp_path: Path) -> None:
+def test_a_path_without_a_backlog_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for word, said in (
         ("gone.md", "gone.md not found"),
@@ -500,7 +500,7 @@ def test_what_is_no_list_is_said(tmp_path: Path) -> None:
             find_backlog(word, tmp_path, tmp_path)
 
 
-def test_a_list_outside_of_the_repository_has_no_path_in_it(tmp_path: Path) -> None:
+def test_a_backlog_outside_the_repository_has_no_path_in_it(tmp_path: Path) -> None:
     (tmp_path / "repo").mkdir()
     (tmp_path / "T.md").write_text("- [ ] T1 a")
     source = find_backlog(str(tmp_path / "T.md"), tmp_path / "repo", tmp_path / "repo")
@@ -509,7 +509,7 @@ def test_a_list_outside_of_the_repository_has_no_path_in_it(tmp_path: Path) -> N
     assert (tmp_path / "T.md").read_text() == "- [x] T1 a"
 
 
-def test_a_changed_file_has_another_stamp(tmp_path: Path) -> None:
+def test_the_stamp_changes_with_the_file(tmp_path: Path) -> None:
     (tmp_path / "T.md").write_text("- [ ] T1 a")
     source = find_backlog("T.md", tmp_path, tmp_path)
     before = source.stamp()

@@ -27,7 +27,7 @@ from ralph.git.remote import Remote
 from ralph.git.worktrees import Worktree, checked_out_at
 
 
-def test_what_was_checked_is_what_lands(lab: Lab) -> None:
+def test_exactly_the_checked_commit_is_merged(lab: Lab) -> None:
     seen = []
 
     def check(command: str) -> FailedCheck | None:
@@ -41,13 +41,13 @@ def test_what_was_checked_is_what_lands(lab: Lab) -> None:
     assert lab.git("log", "-1", "--format=%P", TARGET).split() == [lab.git("rev-parse", "main"), branch.tip]
 
 
-def test_the_tick_is_part_of_the_landing(lab: Lab) -> None:
+def test_the_merge_commit_contains_the_tick(lab: Lab) -> None:
     lab.merge(lab.branch("T1", {"a": "1\n"}))
     assert lab.show("T.md") == LIST.replace("[ ] T1", "[x] T1").rstrip("\n")
     assert "Ralph-Task: T1" in lab.git("log", "-1", "--format=%B", TARGET)
 
 
-def test_a_batch_lands_as_one_commit_with_several_parents(lab: Lab) -> None:
+def test_a_batch_is_merged_as_one_commit_with_several_parents(lab: Lab) -> None:
     branches = [lab.branch(f"T{n}", {f"f{n}": "x\n"}) for n in (1, 2, 3)]
     assert lab.merge(*branches).merged == ("T1", "T2", "T3")
     assert len(lab.commits()) == 2
@@ -61,7 +61,7 @@ def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("GIT_DEFAULT_HASH", request.param)
 
 
-def test_edits_of_the_list_and_of_settings_are_put_back_and_conflict_with_nothing(names: None, lab: Lab) -> None:
+def test_edits_of_the_backlog_and_of_settings_are_left_out_and_never_conflict(names: None, lab: Lab) -> None:
     mine = {"T.md": "# mine\n", ".ralph/settings.json": "{}", "a": "1\n"}
     one, two = lab.branch("T1", mine), lab.branch("T2", {"T.md": "", "b": "2\n"})
     assert lab.merge(one).merged == ("T1",)
@@ -70,7 +70,7 @@ def test_edits_of_the_list_and_of_settings_are_put_back_and_conflict_with_nothin
     assert lab.git("ls-tree", "-r", "--name-only", TARGET).split() == ["T.md", "a", "b", "hot"]
 
 
-def test_a_conflict_names_the_files_and_moves_nothing(lab: Lab) -> None:
+def test_a_conflict_names_the_files_and_does_not_move_the_target(lab: Lab) -> None:
     one, two = lab.branch("T1", {"hot": "one\n"}), lab.branch("T2", {"hot": "two\n"})
     lab.merge(one)
     before = lab.git("rev-parse", TARGET)
@@ -81,7 +81,7 @@ def test_a_conflict_names_the_files_and_moves_nothing(lab: Lab) -> None:
     assert lab.git("rev-parse", TARGET) == before
 
 
-def test_who_conflicts_only_with_another_of_the_batch_comes_the_next_time(lab: Lab) -> None:
+def test_a_task_that_conflicts_only_within_the_batch_stays_ready(lab: Lab) -> None:
     one, two = lab.branch("T1", {"hot": "one\n"}), lab.branch("T2", {"hot": "two\n"})
     verdict = lab.merge(one, two)
     assert (verdict.merged, verdict.conflicts) == (("T1",), {})
@@ -94,12 +94,12 @@ def test_files_of_any_name_can_conflict(lab: Lab) -> None:
     assert verdict.conflicts["T2"].files == (name,)
 
 
-def test_a_red_single_is_run_once_more(lab: Lab, tmp_path: Path) -> None:
+def test_a_check_that_fails_on_a_single_task_runs_once_more(lab: Lab, tmp_path: Path) -> None:
     flaky = f"test -e {tmp_path}/seen || ! touch {tmp_path}/seen"
     assert lab.merge(lab.branch("T1", {"a": "1\n"}), checks=(flaky,)).merged == ("T1",)
 
 
-def test_a_red_batch_is_not_run_again_and_nothing_of_it_lands(lab: Lab) -> None:
+def test_a_failing_batch_is_not_checked_again_and_not_merged(lab: Lab) -> None:
     branches = [lab.branch(f"T{n}", {f"f{n}": "x\n"}) for n in (1, 2)]
     verdict = lab.merge(*branches, checks=("! test -e f2",))
     assert (verdict.tried, verdict.merged) == (("T1", "T2"), ())
@@ -108,27 +108,27 @@ def test_a_red_batch_is_not_run_again_and_nothing_of_it_lands(lab: Lab) -> None:
     assert len(lab.commits()) == 1
 
 
-def test_a_red_single_moves_nothing_and_says_what_failed(lab: Lab) -> None:
+def test_a_failing_task_is_not_merged_and_the_verdict_says_what_failed(lab: Lab) -> None:
     verdict = lab.merge(lab.branch("T1", {"a": "1\n"}), checks=("echo why; ! test -e a",))
     assert verdict.red is not None
     assert (verdict.red.ending, verdict.red.output) == ("exit code 1", "why\n")
     assert (verdict.merged, verdict.stuck, len(lab.commits())) == ((), "", 1)
 
 
-def test_a_target_that_is_red_itself_stops_the_gate_and_blames_nobody(lab: Lab) -> None:
+def test_a_check_that_fails_on_the_target_itself_stops_the_gate(lab: Lab) -> None:
     verdict = lab.merge(lab.branch("T1", {"a": "1\n"}), checks=("false",))
     assert (verdict.red, verdict.merged) == (None, ())
     assert verdict.stuck == f"`false` fails on {TARGET} itself (exit code 1)"
 
 
-def test_an_items_own_check_runs_on_the_merged_tree(lab: Lab) -> None:
+def test_a_tasks_own_check_runs_on_the_merged_tree(lab: Lab) -> None:
     verdict = lab.merge(lab.branch("T1", {"a": "1\n"}), own={"T1": ("test -e b",)})
     assert verdict.red is not None
     assert lab.ran == ["true", "test -e b", "test -e b"]
     assert lab.merge(lab.branch("T2", {"b": "1\n"}), own={"T2": ("test -e b",)}).merged == ("T2",)
 
 
-def test_each_check_sees_exactly_the_files_that_land(lab: Lab) -> None:
+def test_each_check_sees_exactly_the_merged_files(lab: Lab) -> None:
     checks = ("echo spoilt > hot; touch new", "grep -q line hot && ! test -e new")
     assert lab.merge(lab.branch("T1", {"a": "1\n"}), checks=checks).merged == ("T1",)
 
@@ -143,7 +143,7 @@ MEDDLING = {
 
 
 @pytest.mark.parametrize("how", MEDDLING)
-def test_each_check_sees_exactly_the_files_that_land_though_one_meddles_with_git(lab: Lab, how: str) -> None:
+def test_each_check_sees_exactly_the_merged_files_even_if_one_changes_git_state(lab: Lab, how: str) -> None:
     exact = "grep -q line hot && ! test -e new"
     checks = (MEDDLING[how], exact, MEDDLING[how])
     assert lab.merge(lab.branch("T1", {"a": "1\n"}), checks=checks).merged == ("T1",)
@@ -160,7 +160,7 @@ ANOTHER = {
 
 
 @pytest.mark.parametrize("where", ANOTHER)
-def test_no_other_tree_is_taken_for_the_gates_though_a_check_leads_there(lab: Lab, where: str) -> None:
+def test_a_check_cannot_replace_the_gates_worktree_by_another(lab: Lab, where: str) -> None:
     mine = lab.path.parent / "mine"
     lab.git("worktree", "add", "-q", "-b", "mine", str(mine))
     for tree in (lab.path, mine):
@@ -182,7 +182,7 @@ def test_no_other_tree_is_taken_for_the_gates_though_a_check_leads_there(lab: La
     assert not os.path.lexists(lab.tree)
 
 
-def test_what_ralph_itself_keeps_beside_settings_in_git_stays_in_the_gates_tree(lab: Lab) -> None:
+def test_the_lock_in_the_gates_worktree_survives_a_check_out(lab: Lab) -> None:
     """Its lock above all, which somebody may hold."""
     (lab.path / ".ralph").mkdir()
     (lab.path / ".ralph" / "settings.json").write_text("{}")
@@ -193,7 +193,7 @@ def test_what_ralph_itself_keeps_beside_settings_in_git_stays_in_the_gates_tree(
     assert lab.merge(lab.branch("T1", {"a": "1\n"}), checks=checks).merged == ("T1",)
 
 
-def test_a_gate_that_was_killed_in_a_check_that_meddled_with_git_starts_with_exact_files(lab: Lab) -> None:
+def test_after_a_kill_during_a_check_the_gate_starts_with_exact_files(lab: Lab) -> None:
     def killed(command: str) -> FailedCheck | None:
         subprocess.run(("sh", "-c", MEDDLING["tells git not to look"]), cwd=lab.tree, check=True)
         raise KeyboardInterrupt
@@ -203,32 +203,32 @@ def test_a_gate_that_was_killed_in_a_check_that_meddled_with_git_starts_with_exa
     assert lab.merge(lab.branch("T2", {"b": "1\n"}), checks=("grep -q line hot",)).merged == ("T2",)
 
 
-def test_attributes_that_land_are_those_by_which_the_files_are_checked(lab: Lab) -> None:
+def test_changed_attributes_apply_to_all_checked_files(lab: Lab) -> None:
     """Git writes only the files that another commit has otherwise; a clone would have all of them by the new ones."""
     lab.merge(lab.branch("T1", {"a": "1\n"}))
     verdict = lab.merge(lab.branch("T2", {".gitattributes": "hot eol=crlf\n"}), checks=("! grep -q '\r$' hot",))
     assert verdict.red is not None
 
 
-def test_what_git_ignores_stays_in_the_gates_tree(lab: Lab) -> None:
+def test_ignored_files_stay_in_the_gates_worktree(lab: Lab) -> None:
     first = lab.branch("T1", {".gitignore": "cache\n", "a": "1\n"})
     assert lab.merge(first, checks=("touch cache",)).merged == ("T1",)
     assert lab.merge(lab.branch("T2", {"b": "1\n"}), checks=("test -e cache",)).merged == ("T2",)
 
 
-def test_work_that_changes_nothing_is_said_to(lab: Lab) -> None:
+def test_a_task_without_changes_is_reported_as_empty(lab: Lab) -> None:
     verdict = lab.merge(lab.branch("T1", {}), lab.branch("T2", {"T.md": "ticked by the agent\n"}))
     assert (verdict.empty, verdict.merged, len(lab.commits())) == (("T1", "T2"), (), 1)
 
 
-def test_marks_of_a_conflict_do_not_land(lab: Lab) -> None:
+def test_conflict_markers_are_not_merged(lab: Lab) -> None:
     marked = "<<<<<<< HEAD\na\n=======\nb\n>>>>>>> other\n"
     verdict = lab.merge(lab.branch("T1", {"hot": marked}), conflicted={"T1": ("hot",)})
     assert verdict.red is not None
     assert "hot" in verdict.red.ending
 
 
-def test_what_has_landed_lands_no_second_time(lab: Lab) -> None:
+def test_a_merged_task_is_not_merged_again(lab: Lab) -> None:
     branch = lab.branch("T1", {"a": "1\n"})
     lab.merge(branch)
     before = lab.commits()
@@ -236,7 +236,7 @@ def test_what_has_landed_lands_no_second_time(lab: Lab) -> None:
     assert lab.commits() == before
 
 
-def test_somebody_who_moves_the_target_in_the_middle_is_not_overrun(lab: Lab) -> None:
+def test_a_target_that_moves_during_the_checks_is_merged_with(lab: Lab) -> None:
     branch, other = lab.branch("T1", {"a": "1\n"}), lab.branch("T2", {"b": "1\n"})
     moved: list[str] = []
 
@@ -251,7 +251,7 @@ def test_somebody_who_moves_the_target_in_the_middle_is_not_overrun(lab: Lab) ->
     assert lab.git("rev-parse", f"{TARGET}^1") == other.tip
 
 
-def test_nothing_lands_on_a_target_that_somebody_has_moved_to_what_is_red(lab: Lab) -> None:
+def test_nothing_is_merged_onto_a_target_that_was_moved_to_a_failing_commit(lab: Lab) -> None:
     passed, branch, bad = lab.git("rev-parse", TARGET), lab.branch("T1", {"a": "1\n"}), lab.branch("T2", {"bad": ""})
     lab.git("update-ref", f"refs/heads/{TARGET}", bad.tip)
     verdict = lab.merge(branch, checks=("! test -e bad",), passed=passed)
@@ -269,7 +269,7 @@ def test_a_branch_that_is_checked_out_is_never_moved(lab: Lab, tmp_path: Path) -
     assert len(lab.commits()) == 1
 
 
-def test_a_target_that_an_agent_makes_another_name_of_a_branch_does_not_move_that(lab: Lab) -> None:
+def test_a_target_that_an_agent_made_a_symbolic_ref_does_not_move_its_branch(lab: Lab) -> None:
     branch, mine = lab.branch("T1", {"a": "1\n"}), lab.git("rev-parse", "HEAD")
     lab.git("symbolic-ref", f"refs/heads/{TARGET}", lab.git("symbolic-ref", "HEAD"))
     assert lab.merge(branch).merged == ("T1",)
@@ -277,7 +277,7 @@ def test_a_target_that_an_agent_makes_another_name_of_a_branch_does_not_move_tha
     assert lab.show("a") == "1"
 
 
-def test_a_stale_lock_and_a_lost_race_are_told_apart(lab: Lab) -> None:
+def test_a_stale_lock_is_removed_and_a_lost_race_is_reported(lab: Lab) -> None:
     """By exit code they look alike; the target itself says which it was."""
     branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
     base = lab.git("rev-parse", TARGET)
@@ -310,7 +310,7 @@ def removed_when_awaited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     assert awaited[:1] == [True for _ in prepared], "it was waited for, and nobody else has removed it"
 
 
-def test_a_link_in_place_of_the_reflog_does_not_lead_a_merge_to_another_file(lab: Lab, tmp_path: Path) -> None:
+def test_a_merge_does_not_follow_a_link_in_place_of_the_reflog(lab: Lab, tmp_path: Path) -> None:
     """A sandboxed agent of another task may write in the folder of these reflogs while its turn lasts."""
     branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
     mine, reflog = tmp_path / "mine", lab.path / ".git" / "logs" / ref
@@ -322,14 +322,14 @@ def test_a_link_in_place_of_the_reflog_does_not_lead_a_merge_to_another_file(lab
     assert mine.read_text() == "mine\n"
 
 
-def test_a_lock_that_somebody_holds_is_waited_for(lab: Lab, removed_when_awaited: Callable[[Path], None]) -> None:
+def test_a_merge_waits_for_a_locked_ref(lab: Lab, removed_when_awaited: Callable[[Path], None]) -> None:
     branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
     base = lab.git("rev-parse", TARGET)
     removed_when_awaited(lab.path / ".git" / f"{ref}.lock")
     assert move_target(lab.found(), ref, branch.tip, base) == "moved"
 
 
-def test_a_lock_that_is_gone_when_it_is_looked_for_was_in_the_way_all_the_same(
+def test_a_lock_that_disappears_before_it_is_examined_counts_as_a_lock(
     lab: Lab,
 ) -> None:
     branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
@@ -367,7 +367,7 @@ def at_origin(lab: Lab, *words: str) -> str:
     return lab.git(*words, cwd=lab.path.parent / "origin.git")
 
 
-def test_a_push_moves_the_target_there_and_leaves_no_branch_of_an_item(lab: Lab, remote: Remote) -> None:
+def test_a_push_moves_the_remote_target_and_leaves_no_task_branch(lab: Lab, remote: Remote) -> None:
     branches = tuple(lab.branch(key, {key: "x\n"}) for key in ("T1", "T2"))
     verdict = lab.gate("true", remote=remote).merge(MergeRequest(branches=branches))
     assert verdict.merged == ("T1", "T2")
@@ -377,7 +377,7 @@ def test_a_push_moves_the_target_there_and_leaves_no_branch_of_an_item(lab: Lab,
 
 
 @pytest.mark.parametrize("denies", [False, True])
-def test_the_branches_of_what_lands_go_with_the_push_that_lands_it(lab: Lab, remote: Remote, denies: bool) -> None:
+def test_the_push_that_merges_tasks_removes_their_branches(lab: Lab, remote: Remote, denies: bool) -> None:
     """Or stay, moved to the merge, where a server lets nobody remove a branch."""
     branches = tuple(lab.branch(key, {key: "x\n"}) for key in ("T1", "T2"))
     for branch in branches:
@@ -394,7 +394,7 @@ def test_the_branches_of_what_lands_go_with_the_push_that_lands_it(lab: Lab, rem
 
 
 @pytest.mark.parametrize("is_left", [True, False])
-def test_a_worktree_that_is_half_made_keeps_nobody_from_fetching(
+def test_a_half_made_worktree_does_not_prevent_a_fetch(
     lab: Lab, remote: Remote, removed_when_awaited: Callable[[Path], None], is_left: bool
 ) -> None:
     """Its HEAD is nothing yet, and git looks at all of them. It is finished a moment later, or its maker is dead."""
@@ -413,7 +413,7 @@ def test_a_worktree_that_is_half_made_keeps_nobody_from_fetching(
     assert not half_made.exists()
 
 
-def test_a_loops_first_push_sends_its_own_work_alone_whatever_has_landed_since(lab: Lab, remote: Remote) -> None:
+def test_the_first_push_of_a_task_sends_only_its_own_commits(lab: Lab, remote: Remote) -> None:
     """Git takes what the remote's branches are now for all that the remote has; where none of them is known here, it
     would send every file that was ever committed."""
     origin, other = lab.path.parent / "origin.git", lab.path.parent / "other"
@@ -430,7 +430,7 @@ def test_a_loops_first_push_sends_its_own_work_alone_whatever_has_landed_since(l
     ]  # fmt: skip
 
 
-def test_somebody_who_pushes_in_the_middle_is_not_overrun(lab: Lab, remote: Remote, tmp_path: Path) -> None:
+def test_a_push_of_someone_else_during_the_checks_is_merged_with(lab: Lab, remote: Remote, tmp_path: Path) -> None:
     other = lab.branch("T2", {"b": "1\n"})
     moved: list[bool] = []
 
@@ -446,7 +446,7 @@ def test_somebody_who_pushes_in_the_middle_is_not_overrun(lab: Lab, remote: Remo
     assert at_origin(lab, "rev-parse", "main^1") == other.tip
 
 
-def test_a_remote_that_refuses_stops_the_gate_and_says_why(lab: Lab, remote: Remote, tmp_path: Path) -> None:
+def test_a_remote_that_refuses_the_push_stops_the_gate(lab: Lab, remote: Remote, tmp_path: Path) -> None:
     hook = tmp_path / "origin.git" / "hooks" / "pre-receive"
     hook.write_text("#!/bin/sh\necho 'main is protected' >&2\nexit 1\n")
     hook.chmod(0o755)
@@ -457,7 +457,7 @@ def test_a_remote_that_refuses_stops_the_gate_and_says_why(lab: Lab, remote: Rem
     assert lab.git("rev-parse", "ralph/w/T1") == branch.tip, "the work is kept"
 
 
-def test_an_item_whose_branch_was_moved_there_does_not_land(lab: Lab, remote: Remote, tmp_path: Path) -> None:
+def test_a_task_whose_remote_branch_was_moved_is_not_merged(lab: Lab, remote: Remote, tmp_path: Path) -> None:
     """The lease on the task's branch: anyone who owns it now has other work on it."""
     mine = lab.branch("T1", {"a": "1\n"})
     lab.git("push", "-q", "origin", f"{mine.tip}:refs/heads/ralph/w/T1")
@@ -473,7 +473,7 @@ def test_an_item_whose_branch_was_moved_there_does_not_land(lab: Lab, remote: Re
     assert at_origin(lab, "rev-parse", "main") == lab.git("rev-parse", "main")
 
 
-def test_a_lease_on_an_items_branch_holds_up_to_the_last_moment(lab: Lab, remote: Remote, tmp_path: Path) -> None:
+def test_the_lease_on_a_task_branch_is_checked_at_the_end_of_the_push(lab: Lab, remote: Remote, tmp_path: Path) -> None:
     """Between the server's list of refs and the push itself: a ref that does not move would not be compared again."""
     mine, theirs = lab.branch("T1", {"a": "1\n"}), lab.branch("T2", {"a": "2\n"})
     lab.git("push", "-q", "origin", f"{mine.tip}:refs/heads/ralph/w/T1")
@@ -487,7 +487,7 @@ def test_a_lease_on_an_items_branch_holds_up_to_the_last_moment(lab: Lab, remote
     assert at_origin(lab, "rev-parse", "main") == lab.git("rev-parse", "main"), "all or nothing"
 
 
-def test_nothing_of_the_users_is_touched(lab: Lab) -> None:
+def test_the_users_tree_index_and_branch_are_unchanged(lab: Lab) -> None:
     (lab.path / "hot").write_text("dirty\n")
     (lab.path / "mine").write_text("new\n")
     lab.git("add", "mine")
@@ -497,7 +497,7 @@ def test_nothing_of_the_users_is_touched(lab: Lab) -> None:
     assert before == after
 
 
-def test_the_files_of_a_branch_are_those_since_it_left_the_target(lab: Lab) -> None:
+def test_changed_files_are_those_since_the_merge_base(lab: Lab) -> None:
     branch = lab.branch("T1", {"a": "1\n", "hot": None})
     lab.merge(lab.branch("T2", {"b": "1\n"}))
     assert {*changed_files(lab.found(), TARGET, branch.tip)} == {"a", "hot"}
@@ -545,7 +545,7 @@ def killed_at(lab: Lab, request: MergeRequest, start: int, has_ended: bool) -> b
 
 
 @pytest.mark.parametrize("has_ended", [False, True], ids=["before a git", "behind a git"])
-def test_a_landing_that_is_killed_at_any_instant_loses_and_doubles_nothing(lab: Lab, has_ended: bool) -> None:
+def test_a_merge_that_is_killed_at_any_git_command_is_repeated_safely(lab: Lab, has_ended: bool) -> None:
     """One after the other: each finds what those before it have left."""
     tasks = ["T1", "T2", "T3", "T4"]
     request = MergeRequest(branches=tuple(lab.branch(key, {key: "x\n"}) for key in tasks))
@@ -568,7 +568,7 @@ def test_a_landing_that_is_killed_at_any_instant_loses_and_doubles_nothing(lab: 
     assert merging.unmerged(lab.found(), commit, {f"{commit}^2"}) == set()
 
 
-def test_a_lock_on_the_remote_that_goes_is_waited_for(
+def test_the_gate_waits_for_a_lock_on_the_remote(
     lab: Lab, remote: Remote, removed_when_awaited: Callable[[Path], None]
 ) -> None:
     """To a push, somebody who is just pushing and somebody who was killed there look alike."""
@@ -578,7 +578,7 @@ def test_a_lock_on_the_remote_that_goes_is_waited_for(
     assert verdict.merged == ("T1",)
 
 
-def test_a_lock_that_was_left_on_the_remote_stops_the_gate_and_blames_nobody(lab: Lab, remote: Remote) -> None:
+def test_a_stale_lock_on_the_remote_stops_the_gate(lab: Lab, remote: Remote) -> None:
     branch = lab.branch("T1", {"T1": "x\n"})
     lock = lab.path.parent / "origin.git" / "refs" / "heads" / "main.lock"
     lock.touch()
@@ -589,9 +589,7 @@ def test_a_lock_that_was_left_on_the_remote_stops_the_gate_and_blames_nobody(lab
     assert lab.gate("true", remote=remote).merge(MergeRequest(branches=(branch,))).merged == ("T1",)
 
 
-def test_an_item_that_somebody_else_has_moved_does_not_land_though_the_target_is_where_it_was(
-    lab: Lab, remote: Remote
-) -> None:
+def test_a_task_branch_that_was_taken_over_is_not_merged(lab: Lab, remote: Remote) -> None:
     """A lease on a branch that stays where it is would only be compared with what the remote said at first."""
     branch, other = lab.branch("T1", {"T1": "x\n"}), lab.branch("T2", {"T2": "x\n"})
     lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
@@ -607,7 +605,7 @@ def test_an_item_that_somebody_else_has_moved_does_not_land_though_the_target_is
 
 
 @pytest.mark.parametrize("moved", ["the task", "the target"])
-def test_a_push_that_was_torn_on_the_remote_lands_once(lab: Lab, remote: Remote, moved: str) -> None:
+def test_a_push_that_stopped_half_way_on_the_remote_is_merged_once(lab: Lab, remote: Remote, moved: str) -> None:
     """A kill between two refs leaves one of them moved: the history alone says what merged."""
     branch = lab.branch("T1", {"T1": "x\n"})
     lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
@@ -622,7 +620,7 @@ def test_a_push_that_was_torn_on_the_remote_lands_once(lab: Lab, remote: Remote,
     assert unmerged(lab.found(), "origin/main", {branch.tip}) == set()
 
 
-def test_a_ref_that_moved_while_its_git_was_killed_has_moved(lab: Lab) -> None:
+def test_a_killed_update_of_the_target_is_completed_or_repeated(lab: Lab) -> None:
     """And one that did not is tried again, its lock aside: neither exit code nor lock tell which."""
     branch, base = lab.branch("T1", {"T1": "x\n"}), lab.git("rev-parse", TARGET)
     lock = lab.path / ".git" / "refs" / "heads" / f"{TARGET}.lock"
@@ -635,7 +633,7 @@ def test_a_ref_that_moved_while_its_git_was_killed_has_moved(lab: Lab) -> None:
     lock.unlink()
 
 
-def test_a_merge_of_the_target_that_was_killed_half_way_is_done_again(lab: Lab, tmp_path: Path) -> None:
+def test_a_merge_of_the_target_that_was_killed_half_way_is_repeated(lab: Lab, tmp_path: Path) -> None:
     """It has written files of the target, and no index yet that names them."""
     mine = lab.branch("T1", {"mine": "1\n"})
     lab.merge(lab.branch("T2", {"theirs": "2\n", "more/theirs": "2\n"}))
@@ -648,7 +646,7 @@ def test_a_merge_of_the_target_that_was_killed_half_way_is_done_again(lab: Lab, 
     assert lab.git("status", "--porcelain", cwd=tree) == ""
 
 
-def test_a_merge_of_the_target_that_was_killed_at_its_very_end_is_not_under_way(lab: Lab, tmp_path: Path) -> None:
+def test_a_merge_of_the_target_that_was_killed_after_its_commit_is_finished(lab: Lab, tmp_path: Path) -> None:
     """What it brought is committed; that it was at it stands there still, and nobody could commit any more."""
     lab.branch("T1", {"mine": "1\n"})
     lab.merge(lab.branch("T2", {"theirs": "2\n"}))
@@ -661,14 +659,14 @@ def test_a_merge_of_the_target_that_was_killed_at_its_very_end_is_not_under_way(
     assert worktrees.commit_all(Worktree(str(tree), "ralph/w/T1", str(tree), lab.found()), "more")
 
 
-def test_a_branch_goes_though_a_git_that_was_killed_has_left_its_lock(lab: Lab) -> None:
+def test_a_branch_is_deleted_despite_the_lock_of_a_killed_git(lab: Lab) -> None:
     tips = {f"ralph/w/{key}": lab.branch(key, {key: "x\n"}).tip for key in ("T1", "T2")}
     (lab.path / ".git" / "refs" / "heads" / "ralph" / "w" / "T1.lock").touch()
     merging.delete_branches(lab.found(), {**tips, "ralph/w/T3": tips["ralph/w/T1"]})
     assert lab.git("for-each-ref", "--format=%(refname)", "refs/heads/ralph/w/T*") == ""
 
 
-def test_a_repository_inside_is_not_looked_into_when_the_target_is_brought(lab: Lab, tmp_path: Path) -> None:
+def test_merging_the_target_runs_no_filter_of_a_nested_repository(lab: Lab, tmp_path: Path) -> None:
     """A look into a nested repository would run the filters that its agent named there."""
     proof, tree = tmp_path / "it-ran", tmp_path / "tree"
     lab.branch("T1", {"hot": "mine\n"})

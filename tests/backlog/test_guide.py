@@ -57,7 +57,7 @@ def shell(works: Works, agent: Callable[..., str]) -> Shell:
 
 
 @pytest.mark.timeout(180)
-def test_the_guide_is_a_story_that_happens(shell: Shell, eventually: Callable[..., None]) -> None:
+def test_every_command_of_the_guide_works_in_its_order(shell: Shell, eventually: Callable[..., None]) -> None:
     works, home = shell.works, Path(shell.works.env["HOME"])
     night = shell.start('ralph work TASKS.md -j 4 --check "pytest -q"')
     for key in ("T1", "T2", "T8", "T9"):

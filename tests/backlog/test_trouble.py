@@ -30,9 +30,7 @@ def tiny(tmp_path: Path, environment: dict[str, str], agent: Callable[..., str],
 
 
 @pytest.mark.parametrize("free", [0, 60, 250, 450, 700])
-def test_a_disk_that_fills_up_at_night_costs_nothing_that_was_done(
-    tiny: Works, free: int, eventually: Callable[..., None]
-) -> None:
+def test_a_full_disk_loses_no_finished_work(tiny: Works, free: int, eventually: Callable[..., None]) -> None:
     tiny.todo("".join(f"- [ ] T{n} Make\n" for n in range(6)))
     tiny.script('head -c 20000 /dev/urandom > "$key.bin"; echo COMPLETE')
     disk = os.statvfs(tiny.folder)
@@ -60,9 +58,7 @@ def test_a_disk_that_fills_up_at_night_costs_nothing_that_was_done(
     assert tiny.git("fsck", "--no-progress", "--no-dangling") == ""
 
 
-def test_an_agent_at_work_is_told_early_what_it_will_conflict_with(
-    works: Works, prompts: Callable[..., list[str]]
-) -> None:
+def test_a_running_agent_is_warned_of_a_coming_conflict(works: Works, prompts: Callable[..., list[str]]) -> None:
     works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n")
     works.script(
         """
@@ -87,7 +83,7 @@ def test_an_agent_at_work_is_told_early_what_it_will_conflict_with(
     assert works.show("hot").split() == ["hot1", "hot2", "line"]
 
 
-def test_agents_of_a_work_can_be_in_boxes(works: Works, agent: Callable[..., str], bubblewrap: str) -> None:
+def test_the_agents_of_a_backlog_can_be_sandboxed(works: Works, agent: Callable[..., str], bubblewrap: str) -> None:
     agent(
         """
         key=$(printf '%s\\n' "$PROMPT" | sed -n 's/^\\(T[0-9]*\\) .*/\\1/p' | head -1)
@@ -108,7 +104,7 @@ def test_agents_of_a_work_can_be_in_boxes(works: Works, agent: Callable[..., str
     assert (works.folder / "hot").read_text() == "line\n"
 
 
-def test_a_lock_of_a_git_that_was_killed_while_it_removed_branches_goes(works: Works) -> None:
+def test_a_stale_lock_of_packed_refs_is_removed(works: Works) -> None:
     lock = works.folder / ".git" / "packed-refs.lock"
     lock.touch()
     os.utime(lock, (1_000_000_000, 1_000_000_000))
@@ -119,7 +115,7 @@ def test_a_lock_of_a_git_that_was_killed_while_it_removed_branches_goes(works: W
     assert works.git("branch", "--list", "--format=%(refname:short)").splitlines() == ["main", works.target]
 
 
-def test_what_a_loop_told_before_a_git_of_its_was_killed_keeps_its_number(works: Works) -> None:
+def test_events_keep_their_numbers_after_a_killed_git(works: Works) -> None:
     mine = Path(works.env["HOME"]) / "bin" / "git"
     dies = '[ -e "$HOME/died" ] || { touch "$HOME/died"; kill -9 $$; }'
     mine.write_text(f'#!/bin/sh\ncase "$*" in *"worktree add"*" -b "*) {dies};; esac\nexec {which("git")} "$@"\n')
@@ -133,7 +129,7 @@ def test_what_a_loop_told_before_a_git_of_its_was_killed_keeps_its_number(works:
 
 
 @pytest.mark.parametrize("deed", ["sed -i 's/test ! -e T2.txt/true/g' {}/work.json", "rm -f {}/*.json"])
-def test_an_agent_that_edits_or_removes_the_order_in_the_workspace_changes_no_check(works: Works, deed: str) -> None:
+def test_editing_the_order_in_the_workspace_changes_no_check(works: Works, deed: str) -> None:
     """Neither the gate nor the loops of other tasks read the copy there, nor does `ralph resume`."""
     forge = deed.format(f"{works.folder}/.ralph/runs/*") + '; touch "$key.txt"; echo COMPLETE'
     works.script(forge)

@@ -47,7 +47,7 @@ def test_the_gates_first_check_of_the_target_is_the_baseline_of_every_task(works
     assert log.read_text().split() == ["gate", *(["agent", "task", "gate"] * 2)]
 
 
-def test_nothing_of_the_users_changes_and_a_dirty_tree_is_said(works: Works) -> None:
+def test_the_users_tree_is_unchanged_and_uncommitted_changes_are_reported(works: Works) -> None:
     works.todo(ONE)
     (works.folder / "hot").write_text("mine\n")
     (works.folder / "new").write_text("mine\n")
@@ -60,7 +60,7 @@ def test_nothing_of_the_users_changes_and_a_dirty_tree_is_said(works: Works) -> 
     assert works.show("hot") == "line"
 
 
-def test_two_items_that_conflict_both_land_and_the_second_is_told_what_the_gate_saw(
+def test_a_refused_task_is_told_of_its_conflict_and_then_merged(
     works: Works, prompts: Callable[..., list[str]]
 ) -> None:
     works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n")
@@ -75,7 +75,7 @@ def test_two_items_that_conflict_both_land_and_the_second_is_told_what_the_gate_
     assert "CONFLICT" in last.partition(" output>")[2], "what git said is fenced"
 
 
-def test_an_item_that_cannot_be_done_is_parked_and_blocks_what_waits_for_it(works: Works) -> None:
+def test_a_task_that_fails_is_parked_and_blocks_those_after_it(works: Works) -> None:
     works.todo("- [ ] bad1 Never\n- [ ] T1 One\n- [ ] T2 Two\n  after: bad1\n- [ ] T3 Three\n  after: T2\n")
     works.script('[ "$key" = bad1 ] || echo COMPLETE')
     done = works.work("-j", "2", "-m", "2")
@@ -127,7 +127,7 @@ def test_done_with_nothing_changed_is_parked(works: Works) -> None:
     assert "done, but it changed nothing" in done.stderr
 
 
-def test_a_red_candidate_is_sent_back_until_it_is_parked(works: Works) -> None:
+def test_a_task_that_fails_at_the_gate_is_returned_and_finally_parked(works: Works) -> None:
     works.todo("- [ ] T1 One\n- [ ] T2 Two\n")
     together = "! { test -e T1.txt && test -e T2.txt; }"
     done = works.work("-j", "2", "--returns", "2", checks=(together,))
@@ -154,7 +154,7 @@ def test_a_red_candidate_is_sent_back_until_it_is_parked(works: Works) -> None:
         (("--check", "true", "--setup", "echo broken; false"), "--setup failed"),
     ],
 )
-def test_what_cannot_work_is_said_in_one_line_before_anything_is_spent(
+def test_an_invalid_command_line_is_one_line_before_an_agent_starts(
     works: Works, words: tuple[str, ...], said: str
 ) -> None:
     own = () if words[:1] == ("nothing.md",) else ("TASKS.md",)
@@ -175,26 +175,26 @@ def test_what_cannot_work_is_said_in_one_line_before_anything_is_spent(
         ("- [ ] T1 a\n  after: T2\n- [ ] T2 b\n  after: T1\n", "T1 → T2 → T1"),
     ],
 )
-def test_a_broken_list_is_said_by_line(works: Works, text: str, said: str) -> None:
+def test_an_invalid_backlog_names_the_line(works: Works, text: str, said: str) -> None:
     works.todo(text)
     done = works.work()
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
-def test_outside_of_a_repository_and_without_a_commit(workspace: Path, ralph: Callable[..., Any], git: Any) -> None:
+def test_a_backlog_needs_a_repository_with_a_commit(workspace: Path, ralph: Callable[..., Any], git: Any) -> None:
     (workspace / "T.md").write_text("- [ ] T1 a\n")
     assert "is not in a git repository" in ralph("work", "T.md", "--check", "true").err
     git("init", "-q")
     assert "no commit yet" in ralph("work", "T.md", "--check", "true").err
 
 
-def test_a_list_whose_items_are_all_done_needs_nothing(works: Works) -> None:
+def test_a_backlog_without_open_tasks_is_done(works: Works) -> None:
     works.todo(LIST.replace("[ ]", "[x]"))
     done = works.work()
     assert (done.returncode, "nothing to do" in done.stderr) == (0, True)
 
 
-def test_an_agent_that_breaks_in_the_middle_stops_everything_and_parks_nobody(works: Works) -> None:
+def test_an_agent_that_cannot_start_ends_the_run_and_parks_no_task(works: Works) -> None:
     works.script('rm "$0"; echo COMPLETE')
     done = works.work("-j", "1")
     assert done.returncode == 2, done.stderr
@@ -202,7 +202,7 @@ def test_an_agent_that_breaks_in_the_middle_stops_everything_and_parks_nobody(wo
     assert works.all("work_finished")[-1]["outcome"] == "fatal"
 
 
-def test_a_list_that_is_not_in_git_is_ticked_afterwards(works: Works) -> None:
+def test_a_backlog_outside_git_is_ticked_on_disk(works: Works) -> None:
     (works.folder / "mine.md").write_text("- [ ] T1 One\n- [ ] T2 Two\n")
     done = works.work("mine.md")
     assert done.returncode == 0, done.stderr
@@ -210,7 +210,7 @@ def test_a_list_that_is_not_in_git_is_ticked_afterwards(works: Works) -> None:
     assert works.git("ls-tree", "--name-only", works.target, "mine.md") == ""
 
 
-def test_agents_edits_of_the_list_and_of_the_settings_are_put_back(works: Works) -> None:
+def test_an_agents_edits_of_the_backlog_and_settings_are_not_merged(works: Works) -> None:
     works.todo(ONE)
     works.script('echo "- [ ] T9 Mine" > TASKS.md; mkdir -p .ralph; echo "{}" > .ralph/settings.json; echo COMPLETE')
     done = works.work()
@@ -219,7 +219,7 @@ def test_agents_edits_of_the_list_and_of_the_settings_are_put_back(works: Works)
     assert works.git("ls-tree", "-r", "--name-only", works.target, ".ralph") == ""
 
 
-def test_an_items_own_settings_are_its_loops(works: Works, agent: Callable[..., str]) -> None:
+def test_a_tasks_own_settings_apply_to_its_loop(works: Works, agent: Callable[..., str]) -> None:
     agent("echo other > other.txt; echo COMPLETE", "other-agent")
     works.todo(
         "- [ ] T1 One\n  check: test -e T1.txt\n- [ ] T2 Two\n  agent: other-agent\n  check: test -e other.txt\n"
@@ -229,7 +229,7 @@ def test_an_items_own_settings_are_its_loops(works: Works, agent: Callable[..., 
     assert works.show("other.txt") == "other"
 
 
-def test_worktrees_get_what_worktreeinclude_names_and_the_setup(works: Works) -> None:
+def test_worktrees_are_filled_by_worktreeinclude_and_setup(works: Works) -> None:
     (works.folder / ".gitignore").write_text(".env\nsecret\n")
     (works.folder / ".worktreeinclude").write_text(".env\n")
     works.todo(ONE)
@@ -242,7 +242,7 @@ def test_worktrees_get_what_worktreeinclude_names_and_the_setup(works: Works) ->
     assert done.returncode == 0, done.stderr
 
 
-def test_a_workspace_below_the_top_of_its_repository(works: Works) -> None:
+def test_the_workspace_may_be_a_subfolder_of_the_repository(works: Works) -> None:
     below = works.folder / "app"
     below.mkdir()
     (below / "TASKS.md").write_text("- [ ] T1 One\n")
@@ -254,7 +254,7 @@ def test_a_workspace_below_the_top_of_its_repository(works: Works) -> None:
     assert works.show("app/TASKS.md") == "- [x] T1 One"
 
 
-def test_json_says_what_happens_and_ends_with_its_end(works: Works) -> None:
+def test_json_prints_every_event_in_order(works: Works) -> None:
     works.todo(ONE)
     done = works.work("--json")
     told = [json.loads(line) for line in done.stdout.splitlines()]
@@ -265,7 +265,7 @@ def test_json_says_what_happens_and_ends_with_its_end(works: Works) -> None:
     assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
 
 
-def test_a_push_lands_on_the_remote(works: Works, tmp_path: Path) -> None:
+def test_push_merges_into_the_remote_branch(works: Works, tmp_path: Path) -> None:
     works.git("init", "-q", "--bare", str(tmp_path / "origin.git"))
     works.git("remote", "add", "origin", str(tmp_path / "origin.git"))
     works.git("push", "-qu", "origin", "main")
@@ -277,7 +277,7 @@ def test_a_push_lands_on_the_remote(works: Works, tmp_path: Path) -> None:
     assert works.git("rev-parse", "main") != works.git("rev-parse", "origin/main"), "the user's branch is not moved"
 
 
-def test_a_branch_that_a_killed_landing_left_on_the_remote_goes_in_the_end(works: Works, tmp_path: Path) -> None:
+def test_a_task_branch_left_on_the_remote_is_removed_at_the_end(works: Works, tmp_path: Path) -> None:
     works.git("init", "-q", "--bare", str(tmp_path / "origin.git"))
     works.git("remote", "add", "origin", str(tmp_path / "origin.git"))
     works.git("push", "-qu", "origin", "main")
@@ -292,7 +292,7 @@ def test_a_branch_that_a_killed_landing_left_on_the_remote_goes_in_the_end(works
     assert works.git("for-each-ref", "--format=%(refname)", cwd=tmp_path / "origin.git") == "refs/heads/main"
 
 
-def test_a_protected_branch_is_said_and_nothing_is_lost(works: Works, tmp_path: Path) -> None:
+def test_a_protected_remote_branch_is_reported_and_resume_merges_later(works: Works, tmp_path: Path) -> None:
     works.git("init", "-q", "--bare", str(tmp_path / "origin.git"))
     works.git("remote", "add", "origin", str(tmp_path / "origin.git"))
     works.git("push", "-qu", "origin", "main")
@@ -309,7 +309,7 @@ def test_a_protected_branch_is_said_and_nothing_is_lost(works: Works, tmp_path: 
     assert works.merged("origin/main") == ["T1"]
 
 
-def test_ctrl_c_ends_it_and_resume_goes_on(works: Works) -> None:
+def test_ctrl_c_stops_a_backlog_and_resume_continues_it(works: Works) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")
     works.wait_for("task_started", key="T2")
@@ -324,7 +324,7 @@ def test_ctrl_c_ends_it_and_resume_goes_on(works: Works) -> None:
 
 
 @pytest.mark.parametrize("where", ["in two loops", "in the checks of the gate"])
-def test_ctrl_c_twice_ends_all_of_it_at_once_though_everybody_is_deaf(
+def test_ctrl_c_twice_ends_a_backlog_at_once_even_if_signals_are_ignored(
     works: Works, eventually: Callable[..., None], where: str
 ) -> None:
     deaf = "trap '' TERM INT HUP; echo $$ >> \"$HOME/working\"; while :; do sleep 600; done"
@@ -344,7 +344,7 @@ def test_ctrl_c_twice_ends_all_of_it_at_once_though_everybody_is_deaf(
     eventually(lambda: not left(works))
 
 
-def test_kill_9_leaves_nothing_running_and_resume_loses_nothing(works: Works, eventually: Callable[..., None]) -> None:
+def test_after_kill_9_nothing_runs_and_resume_merges_everything(works: Works, eventually: Callable[..., None]) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")
     works.wait_for("task_started", key="T2")
@@ -359,9 +359,7 @@ def test_kill_9_leaves_nothing_running_and_resume_loses_nothing(works: Works, ev
     assert len(works.all("task_merged")) == 2
 
 
-def test_a_loop_that_dies_twice_before_and_after_its_beginning_goes_on(
-    works: Works, eventually: Callable[..., None]
-) -> None:
+def test_a_loop_that_is_killed_twice_is_continued(works: Works, eventually: Callable[..., None]) -> None:
     home = Path(works.env["HOME"])
     works.todo(ONE)
     works.script(WAITING)
@@ -381,7 +379,7 @@ def test_a_loop_that_dies_twice_before_and_after_its_beginning_goes_on(
     assert works.merged() == ["T1"]
 
 
-def test_a_person_may_add_tick_and_remove_items_while_it_runs(works: Works) -> None:
+def test_tasks_can_be_added_ticked_and_removed_during_the_run(works: Works) -> None:
     works.todo(f"{LIST}- [ ] T3 Make three\n  after: T1\n")
     works.script(WAITING)
     process = works.start("-j", "2")
@@ -400,7 +398,7 @@ def test_a_person_may_add_tick_and_remove_items_while_it_runs(works: Works) -> N
     assert "the backlog is used as it was before" in said
 
 
-def test_a_parked_item_is_tried_again_when_a_person_says_so(works: Works, prompts: Callable[..., list[str]]) -> None:
+def test_a_parked_task_is_retried_with_a_note(works: Works, prompts: Callable[..., list[str]]) -> None:
     works.todo(ONE)
     works.script('[ -e "$HOME/go" ] && echo COMPLETE')
     assert works.work("-m", "1").returncode == 1
@@ -414,7 +412,7 @@ def test_a_parked_item_is_tried_again_when_a_person_says_so(works: Works, prompt
     assert works.merged() == ["T1"]
 
 
-def test_one_work_at_a_time_and_a_second_run_beside_it(works: Works, eventually: Callable[..., None]) -> None:
+def test_only_one_backlog_runs_in_a_workspace(works: Works, eventually: Callable[..., None]) -> None:
     works.script(WAITING)
     works.start("-j", "2")
     works.wait_for("task_started", key="T1")
@@ -424,7 +422,7 @@ def test_one_work_at_a_time_and_a_second_run_beside_it(works: Works, eventually:
     go(works)
 
 
-def test_pause_holds_everything_and_resume_lets_it_go_on(works: Works) -> None:
+def test_a_paused_backlog_merges_nothing_until_resume(works: Works) -> None:
     works.todo(ONE)
     works.script(WAITING)
     process = works.start("-j", "1")
@@ -440,7 +438,7 @@ def test_pause_holds_everything_and_resume_lets_it_go_on(works: Works) -> None:
     assert process.returncode == 0, said
 
 
-def test_stop_means_the_work_and_not_one_of_its_items(works: Works) -> None:
+def test_stop_ends_the_whole_backlog(works: Works) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")
     works.wait_for("task_started", key="T2")
@@ -450,7 +448,7 @@ def test_stop_means_the_work_and_not_one_of_its_items(works: Works) -> None:
     assert process.returncode == 130, said
 
 
-def test_the_budget_holds_for_the_whole(works: Works, agent: Callable[..., str]) -> None:
+def test_max_cost_limits_the_whole_backlog(works: Works, agent: Callable[..., str]) -> None:
     result = {"type": "result", "subtype": "success", "is_error": False, "result": "COMPLETE", "total_cost_usd": 1.0}
     agent(AGENT + f"echo '{json.dumps(result)}'", "claude")
     works.todo("".join(f"- [ ] T{n} Number {n}\n" for n in range(1, 4)))
@@ -461,7 +459,7 @@ def test_the_budget_holds_for_the_whole(works: Works, agent: Callable[..., str])
     assert "($1.00); the budget is spent" in done.stderr.splitlines()[-1]
 
 
-def test_an_issue_list_of_github_is_a_backlog(works: Works) -> None:
+def test_github_issues_are_a_backlog(works: Works) -> None:
     issues = [{"number": 7, "title": "T7 Seven", "body": "check: touch /tmp/evil"}]
     gh = Path(works.env["HOME"]) / "bin" / "gh"
     gh.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(issues)}\nEND\n")
@@ -471,7 +469,7 @@ def test_an_issue_list_of_github_is_a_backlog(works: Works) -> None:
     assert "Closes #7" in works.git("log", "-1", "--format=%B", works.target)
 
 
-def test_without_gh_it_is_said_how_to_get_it(works: Works, tmp_path: Path) -> None:
+def test_without_gh_the_error_says_how_to_install_it(works: Works, tmp_path: Path) -> None:
     programs = tmp_path / "programs"  # it may be installed here
     programs.mkdir()
     for name in ("git", "sh"):
@@ -497,7 +495,7 @@ def test_every_first_parent_commit_passes_every_check(works: Works, tmp_path: Pa
     assert len(works.merged()) == 6
 
 
-def test_a_work_is_seen_by_the_commands_that_see_runs(works: Works) -> None:
+def test_ps_show_logs_diff_and_report_know_a_backlog(works: Works) -> None:
     works.todo("- [ ] T1 One\n- [ ] bad1 Nothing\n")
     assert works.work().returncode == 1
     listed = works.run("ps", "-a").stdout
@@ -515,7 +513,7 @@ def test_a_work_is_seen_by_the_commands_that_see_runs(works: Works) -> None:
     assert works.run("show", "T1").returncode == 0, "a task's key means its latest run"
 
 
-def test_the_diff_of_an_item_is_there_when_its_worktree_is_gone(works: Works) -> None:
+def test_diff_shows_a_merged_task(works: Works) -> None:
     works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n- [ ] T1 One\n")
     assert works.work("-j", "3").returncode == 0
     assert works.run("diff", "T1", "--stat").stdout == "A T1.txt (+1 -0)\n"
@@ -526,7 +524,7 @@ def test_the_diff_of_an_item_is_there_when_its_worktree_is_gone(works: Works) ->
     assert "take it over" not in works.run("show", "T1").stdout, "the gate has done that"
 
 
-def test_beads_are_closed_when_they_have_landed(works: Works) -> None:
+def test_merged_beads_are_closed(works: Works) -> None:
     bead = [{"id": "t7", "title": "t7 Seven", "status": "open", "priority": 1, "issue_type": "task"}]
     bd = Path(works.env["HOME"]) / "bin" / "bd"
     bd.write_text(f"#!/bin/sh\necho \"$@\" >> $HOME/bd.calls\n[ $1 = list ] && echo '{json.dumps(bead)}'\nexit 0\n")
@@ -537,7 +535,7 @@ def test_beads_are_closed_when_they_have_landed(works: Works) -> None:
     assert f"close t7 --reason merged as {commit[:12]}" in (Path(works.env["HOME"]) / "bd.calls").read_text()
 
 
-def test_a_program_that_lists_without_end_is_not_remembered_whole(works: Works) -> None:
+def test_endless_output_of_a_tracker_is_cut(works: Works) -> None:
     bd = Path(works.env["HOME"]) / "bin" / "bd"
     bd.write_text("#!/bin/sh\nprintf '[]'; head -c 70000000 /dev/zero | tr '\\0' ' '\n")
     bd.chmod(0o755)
@@ -546,7 +544,7 @@ def test_a_program_that_lists_without_end_is_not_remembered_whole(works: Works) 
     assert "cannot understand what bd says" in done.stderr
 
 
-def test_notifications_tell_of_parked_items_and_of_the_end(works: Works) -> None:
+def test_parked_tasks_and_the_end_are_notified(works: Works) -> None:
     works.todo("- [ ] bad1 Nothing\n")
     assert works.work("--notify", 'echo "$RALPH_EVENT: $RALPH_TEXT" >> "$HOME/told"').returncode == 1
     told = (Path(works.env["HOME"]) / "told").read_text()
@@ -585,7 +583,7 @@ def test_the_files_of_a_repository_that_an_agent_makes_are_merged(works: Works) 
     assert "sub/file" in works.git("ls-tree", "-r", "--name-only", works.target).split()
 
 
-def test_a_target_that_an_agent_has_moved_is_said_at_the_end(works: Works) -> None:
+def test_a_target_that_an_agent_has_moved_is_reported_at_the_end(works: Works) -> None:
     """Else a person would merge what no gate has let in."""
     works.todo(ONE)
     works.script(
@@ -596,7 +594,7 @@ def test_a_target_that_an_agent_has_moved_is_said_at_the_end(works: Works) -> No
     assert "/merged is not where the gate left it" in done.stderr.splitlines()[-1]
 
 
-def test_what_was_carried_over_is_no_work_though_an_agent_has_it_ignored_no_longer(works: Works) -> None:
+def test_carried_over_files_are_not_merged_even_if_no_longer_ignored(works: Works) -> None:
     for name, text in ((".gitignore", ".env\n"), (".worktreeinclude", ".env\n")):
         (works.folder / name).write_text(text)
     works.git("add", "-A")
@@ -609,7 +607,7 @@ def test_what_was_carried_over_is_no_work_though_an_agent_has_it_ignored_no_long
     assert ".env" not in works.git("ls-tree", "--name-only", works.target).split()
 
 
-def test_the_time_of_the_whole_ends_what_is_at_work_and_keeps_it(works: Works) -> None:
+def test_max_time_ends_running_tasks_and_parks_none(works: Works) -> None:
     works.script("sleep 99")
     done = works.work("-j", "1", "--max-time", "3")
     assert done.returncode == 1, done.stderr
@@ -618,7 +616,7 @@ def test_the_time_of_the_whole_ends_what_is_at_work_and_keeps_it(works: Works) -
     assert works.all("task_parked") == [], "it is nobody's fault"
 
 
-def test_nobody_keeps_a_work_from_its_end_by_not_reading_its_events(works: Works) -> None:
+def test_a_full_pipe_of_events_does_not_delay_the_end_of_a_backlog(works: Works) -> None:
     works.todo("".join(f"- [ ] T{number} {'A long title. ' * 20}\n" for number in range(600)))  # more than a pipe holds
     works.script("sleep 99")
     process = works.start("-j", "1", "--json", "--quiet", "--max-time", "3")
@@ -627,9 +625,7 @@ def test_nobody_keeps_a_work_from_its_end_by_not_reading_its_events(works: Works
     assert end["outcome"] == "timeout"
 
 
-def test_an_item_that_a_person_withdraws_does_not_land_and_its_branch_stays(
-    works: Works, eventually: Callable[..., None]
-) -> None:
+def test_a_withdrawn_task_is_not_merged_and_its_branch_stays(works: Works, eventually: Callable[..., None]) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")
     working = Path(works.env["HOME"]) / "working"
@@ -658,13 +654,13 @@ def red_target(works: Works) -> str:
     return "sh counting.sh"
 
 
-def test_a_red_target_ends_it_and_says_how_to_go_on(works: Works) -> None:
+def test_a_failing_target_ends_the_run_with_a_hint(works: Works) -> None:
     done = works.work(checks=(red_target(works),))
     assert done.returncode == 2
     assert "--allow-red" in done.stderr.splitlines()[-1]
 
 
-def test_on_a_red_target_tasks_are_merged_that_do_not_make_it_worse(works: Works) -> None:
+def test_allow_red_merges_tasks_that_do_not_make_it_worse(works: Works) -> None:
     check = red_target(works)
     works.script('case $key in T2) echo "FAIL a" > results;; esac; echo COMPLETE')
     done = works.work("--allow-red", "-j", "1", checks=(check, "true"))
@@ -697,7 +693,7 @@ def test_accept_merges_a_red_target_only_if_no_check_is_worse_than_on_your_branc
         assert (accepted.returncode, said in accepted.stderr) == (1, True), accepted.stderr
 
 
-def test_on_a_red_target_a_task_that_makes_it_worse_is_not_merged(works: Works) -> None:
+def test_allow_red_refuses_tasks_that_make_it_worse(works: Works) -> None:
     check = red_target(works)
     works.todo("".join(f"- [ ] T{number} Make {number}\n" for number in range(1, 5)))
     worse = "T1) echo FAIL c >> results ;; T2) echo broken > counting.sh ;; T3) touch not-green ;;"

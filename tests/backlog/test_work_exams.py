@@ -15,7 +15,7 @@ def write(works: Works, name: str, script: str) -> str:
     return f"sh {path}"
 
 
-def test_a_tasks_own_exam_decides_about_its_claim(works: Works, prompts: Callable[..., list[str]]) -> None:
+def test_a_tasks_own_exam_refuses_its_claim(works: Works, prompts: Callable[..., list[str]]) -> None:
     own = write(works, "one.sh", f"echo {TOKEN}; grep -q two T1.txt")
     works.todo(f"- [ ] T1 Make one\n  exam: `{own}`\n")
     works.script("[ $N -lt 2 ] || echo two >> T1.txt; echo COMPLETE")
@@ -36,7 +36,7 @@ def test_the_exam_of_the_backlog_runs_once_when_every_task_is_merged(works: Work
     assert log.read_text().split().count("T2.txt") == 2
 
 
-def test_a_refused_backlog_is_blocked_and_says_so_without_its_output(works: Works) -> None:
+def test_a_backlog_that_its_exam_refuses_is_blocked_and_its_output_stays_secret(works: Works) -> None:
     exam = write(works, "all.sh", f"echo {TOKEN}; exit 1")
     works.todo(ONE)
     ended = works.work("--exam", exam)
@@ -51,7 +51,7 @@ def test_a_refused_backlog_is_blocked_and_says_so_without_its_output(works: Work
     assert (refused.returncode, "the exam fails on the merged tree" in refused.stderr) == (1, True)
 
 
-def test_exams_of_a_backlog_are_refused_before_anything_is_spent(works: Works) -> None:
+def test_an_invalid_exam_is_refused_before_an_agent_starts(works: Works) -> None:
     works.todo("- [ ] T1 Make one\n  exam: sh -c true\n")
     refused = works.work()
     assert (refused.returncode, "the exam doesn't name a script" in refused.stderr) == (2, True)

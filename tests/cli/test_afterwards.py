@@ -44,7 +44,7 @@ def test_accepted_work_is_merged_and_its_worktree_is_gone(ralph: Ralph, git: Git
     assert (git("branch").split(), trees(git), git("status", "--short")) == (["*", "main"], 1, "")
 
 
-def test_what_is_merged_is_what_was_checked(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
+def test_accept_merges_exactly_the_checked_tree(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
     (workspace / "mine").write_text("meanwhile\n")
     git("add", "mine")
     git("commit", "-qm", "mine")
@@ -55,7 +55,7 @@ def test_what_is_merged_is_what_was_checked(ralph: Ralph, git: Git, branch: str,
     assert (workspace / "mine").exists()
 
 
-def test_accepted_work_is_one_commit_that_says_goal_files_checks_and_run(
+def test_the_commit_of_accepted_work_names_goal_files_checks_and_run(
     ralph: Ralph, agent: Agent, git: Git, repository: Path
 ) -> None:
     goal = "Make the file fresh\n\nIt has to contain a line."
@@ -70,7 +70,7 @@ def test_accepted_work_is_one_commit_that_says_goal_files_checks_and_run(
     assert git("log", "-1", "--format=%(trailers:key=Ralph-Run,valueonly)").strip() == run
 
 
-def test_the_message_and_the_iterations_can_be_kept(ralph: Ralph, agent: Agent, git: Git, repository: Path) -> None:
+def test_accept_takes_a_message_or_keeps_the_commits(ralph: Ralph, agent: Agent, git: Git, repository: Path) -> None:
     turns = agent('echo $N > fresh; test $N = 1 || echo "<response>DONE</response>"')
     work = ("run", "go", "--worktree", "--check", "test $(cat fresh) = 2", "--agent", turns)
     ralph(*work)
@@ -87,7 +87,7 @@ def test_the_message_and_the_iterations_can_be_kept(ralph: Ralph, agent: Agent, 
     assert "Ralph-Run: " in git("log", "-1", "--format=%b")
 
 
-def test_what_was_squashed_before_a_crash_is_known_by_its_trailer(
+def test_after_a_crash_a_squashed_commit_is_recognised_by_its_trailer(
     ralph: Ralph, git: Git, branch: str, workspace: Path
 ) -> None:
     run = branch.removeprefix("ralph/")
@@ -108,7 +108,7 @@ def hook(repository: Path, script: str) -> None:
     path.chmod(0o755)
 
 
-def test_a_hook_that_refuses_the_commit_tells_the_agent_when_the_run_is_resumed(
+def test_the_output_of_a_refusing_hook_is_in_the_next_prompt_after_resume(
     ralph: Ralph, agent: Agent, git: Git, repository: Path, prompts: Callable[..., list[str]]
 ) -> None:
     hook(repository, 'git diff --cached --name-only; grep TODO fresh && { echo "no TODO, please"; exit 1; }; exit 0')
@@ -129,7 +129,7 @@ def test_a_hook_that_refuses_the_commit_tells_the_agent_when_the_run_is_resumed(
     assert git("status", "--porcelain") == "A  mine\n"
 
 
-def test_what_a_hook_changes_is_checked_again_before_my_branch_moves(
+def test_changes_by_a_hook_are_checked_again_before_the_branch_moves(
     ralph: Ralph, agent: Agent, git: Git, repository: Path
 ) -> None:
     hook(repository, "echo formatted > fresh; git add fresh")
@@ -158,7 +158,7 @@ def untouched(git: Git, branch: str, head: str) -> bool:
         ("README", "hello\nother\n", "no longer merges: conflicts in README"),
     ],
 )
-def test_what_cannot_be_taken_over_is_said_and_nothing_changes(
+def test_work_that_cannot_be_accepted_changes_nothing(
     ralph: Ralph, git: Git, branch: str, workspace: Path, file: str, text: str, said: str
 ) -> None:
     (workspace / file).write_text(text)
@@ -184,7 +184,7 @@ def test_accept_runs_the_checks_of_the_start_even_if_the_copy_in_the_workspace_w
     assert untouched(git, branch, head)
 
 
-def test_discard_and_clean_remove_what_was_kept_outside_of_the_workspace(
+def test_discard_and_clean_remove_files_outside_the_workspace(
     ralph: Ralph, agent: Agent, git: Git, branch: str, environment: dict[str, str]
 ) -> None:
     orders = Path(environment["HOME"], ".local/state/ralph/orders")
@@ -197,7 +197,7 @@ def test_discard_and_clean_remove_what_was_kept_outside_of_the_workspace(
     assert not [*orders.iterdir()]
 
 
-def test_changes_of_ones_own_are_never_overwritten(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
+def test_accept_never_overwrites_the_users_changes(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
     (workspace / "README").write_text("mine\n")
     head = git("rev-parse", "HEAD")
     result = ralph("accept")
@@ -206,9 +206,7 @@ def test_changes_of_ones_own_are_never_overwritten(ralph: Ralph, git: Git, branc
     assert untouched(git, branch, head)
 
 
-def test_a_file_of_mine_that_git_ignores_is_not_overwritten_either(
-    ralph: Ralph, agent: Agent, git: Git, repository: Path
-) -> None:
+def test_accept_never_overwrites_an_ignored_file(ralph: Ralph, agent: Agent, git: Git, repository: Path) -> None:
     (repository / ".gitignore").write_text(".env\n")
     git("add", "-A")
     git("commit", "-qm", "ignored")
@@ -224,7 +222,7 @@ def test_a_file_of_mine_that_git_ignores_is_not_overwritten_either(
     ("how", "said"),
     [(("bisect", "start", "HEAD", "HEAD^"), "a bisect is in progress"), (("checkout", "-q", "HEAD^0"), "no branch is")],
 )
-def test_work_is_not_accepted_where_no_branch_of_mine_would_hold_it(
+def test_work_is_not_accepted_without_a_checked_out_branch(
     ralph: Ralph, git: Git, branch: str, how: tuple[str, ...], said: str
 ) -> None:
     git("commit", "-q", "--allow-empty", "-m", "later")
@@ -243,14 +241,14 @@ def test_a_run_without_changes_has_nothing_to_merge(ralph: Ralph, agent: Agent, 
     assert "has nothing to merge: your branch has all of it" in result.out
 
 
-def test_a_run_in_the_tree_itself_has_nothing_to_accept(ralph: Ralph, agent: Agent, repository: Path) -> None:
+def test_a_run_without_a_worktree_has_nothing_to_accept(ralph: Ralph, agent: Agent, repository: Path) -> None:
     ralph("run", "go", "--agent", agent(WORKS), "--quiet")
     for command in ("accept", "discard"):
         result = ralph(command)
         assert (result.code, "worked in the tree itself" in result.err) == (2, True), result.err
 
 
-def test_to_discard_a_branch_that_an_agent_made_another_name_of_mine_leaves_mine(
+def test_discarding_a_symbolic_ref_leaves_the_users_branch(
     ralph: Ralph, git: Git, branch: str, workspace: Path
 ) -> None:
     head = git("rev-parse", "HEAD")
@@ -261,7 +259,7 @@ def test_to_discard_a_branch_that_an_agent_made_another_name_of_mine_leaves_mine
 
 @pytest.mark.parametrize("command", [("accept",), ("discard",), ("resume", "-m", "1")])
 @pytest.mark.parametrize("how", ["a link", "a .git of another"])
-def test_nothing_is_done_in_another_tree_that_stands_for_the_worktree_of_a_run(
+def test_commands_change_nothing_in_a_tree_that_replaced_the_worktree(
     ralph: Ralph, agent: Agent, git: Git, repository: Path, command: tuple[str, ...], how: str
 ) -> None:
     ralph("run", "go", "--worktree", "-m", "1", "--agent", agent("echo new > fresh"))
@@ -278,7 +276,7 @@ def test_nothing_is_done_in_another_tree_that_stands_for_the_worktree_of_a_run(
     assert (git("rev-parse", "HEAD"), git("symbolic-ref", "HEAD"), git("status", "--porcelain")) == before
 
 
-def test_a_check_that_leads_the_worktree_elsewhere_changes_nothing_there(
+def test_a_check_that_redirects_the_worktree_changes_nothing_elsewhere(
     ralph: Ralph, agent: Agent, git: Git, repository: Path, tmp_path: Path
 ) -> None:
     leads = f"test ! -e {tmp_path}/now || printf 'gitdir: %s\\n' {repository}/.git > .git"
@@ -292,7 +290,7 @@ def test_a_check_that_leads_the_worktree_elsewhere_changes_nothing_there(
     assert (repository / "fresh").read_text() == "new\n"
 
 
-def test_clean_takes_no_branch_that_only_the_records_of_a_run_name(
+def test_clean_deletes_no_branch_that_ralph_did_not_create(
     ralph: Ralph, agent: Agent, repository: Path, git: Git
 ) -> None:
     ralph("run", "go", "-m", "1", "--agent", agent("echo more"))
@@ -306,7 +304,7 @@ def test_clean_takes_no_branch_that_only_the_records_of_a_run_name(
 DEEP = "import os; [(os.mkdir('d' * 200), os.chdir('d' * 200)) for _ in range(25)]"
 
 
-def test_work_beside_which_folders_are_too_deep_for_git_is_not_accepted_but_can_be_discarded(
+def test_work_with_folders_too_deep_for_git_can_only_be_discarded(
     ralph: Ralph, agent: Agent, git: Git, repository: Path
 ) -> None:
     """They are no part of the work, for git does not see them; and nobody knows what they would do to the checks."""
@@ -321,7 +319,7 @@ def test_work_beside_which_folders_are_too_deep_for_git_is_not_accepted_but_can_
     assert not [*home.glob(".local/state/ralph/worktrees/*/d*")]
 
 
-def test_discarded_work_can_be_had_back(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
+def test_discarded_work_can_be_restored(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
     tip = git("rev-parse", branch)
     result = ralph("discard")
     assert result.code == 0, result.err
@@ -351,7 +349,7 @@ exec %s "$@"
 
 
 @pytest.mark.parametrize("words", [("discard",), ("accept",), ("clean", "--older-than", "0s", "--yes", "-C", ".")])
-def test_what_is_killed_again_and_again_while_it_removes_a_run_comes_to_its_end(
+def test_a_discard_that_is_killed_again_and_again_can_be_finished(
     words: tuple[str, ...], git: Git, branch: str, repository: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Half of what was to go is not taken for something else, whether ralph or its git that is killed."""
@@ -377,7 +375,7 @@ def test_what_is_killed_again_and_again_while_it_removes_a_run_comes_to_its_end(
     assert len([*repository.glob(".ralph/runs/*")]) == (words[0] != "clean")
 
 
-def test_what_a_git_that_was_killed_left_half_checked_out_is_not_taken_for_work(
+def test_a_half_checked_out_worktree_of_a_killed_git_is_not_work(
     ralph: Ralph, git: Git, branch: str, repository: Path, environment: dict[str, str]
 ) -> None:
     (repository / "mine").write_text("meanwhile\n")
@@ -396,7 +394,7 @@ def test_what_a_git_that_was_killed_left_half_checked_out_is_not_taken_for_work(
     assert (repository / "mine").read_text() == "meanwhile\n"
 
 
-def test_locks_that_a_killed_git_has_left_keep_nobody_from_removing_a_run(
+def test_locks_of_a_killed_git_do_not_prevent_the_removal_of_a_run(
     ralph: Ralph, git: Git, branch: str, repository: Path
 ) -> None:
     kept = f"refs/{branch}"
@@ -411,7 +409,7 @@ def test_locks_that_a_killed_git_has_left_keep_nobody_from_removing_a_run(
     assert not [*(repository / ".git").rglob("*.lock")]
 
 
-def test_clean_says_first_what_would_go(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
+def test_clean_lists_first_what_it_would_delete(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
     ralph("run", "go", "--agent", agent(WORKS), "--quiet")
     assert "nothing to delete" in ralph("clean", "-C", str(repository)).out
     said = ralph("clean", "-C", str(repository), "--older-than", "0s")
@@ -424,9 +422,7 @@ def test_clean_says_first_what_would_go(ralph: Ralph, agent: Agent, repository: 
     assert "no runs on this machine yet" in ralph("ps", "-a").err
 
 
-def test_a_folder_of_any_depth_goes_with_the_run_in_which_it_was_made(
-    ralph: Ralph, agent: Agent, repository: Path
-) -> None:
+def test_clean_deletes_folders_of_any_depth(ralph: Ralph, agent: Agent, repository: Path) -> None:
     """Deeper than Python goes into itself, and than any path is long; and one that is closed."""
     down = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(3000)]; open('f', 'w').close(); os.chmod('.', 0)"
     assert (
@@ -437,7 +433,7 @@ def test_a_folder_of_any_depth_goes_with_the_run_in_which_it_was_made(
     assert not [*repository.glob(".ralph/runs/*")]
 
 
-def test_what_lies_outside_the_workspace_goes_with_a_run(
+def test_clean_deletes_the_files_of_a_run_outside_the_workspace(
     ralph: Ralph, agent: Agent, repository: Path, environment: dict[str, str]
 ) -> None:
     state = Path(environment["HOME"]) / ".local" / "state" / "ralph"
@@ -450,7 +446,7 @@ def test_what_lies_outside_the_workspace_goes_with_a_run(
     assert not [path for path in state.rglob("*") if not path.is_dir() and path.parent.name != "settings"]
 
 
-def test_clean_takes_away_what_a_kill_left_among_the_temporary_files(ralph: Ralph, tmp_path: Path) -> None:
+def test_clean_deletes_temporary_files_of_killed_runs(ralph: Ralph, tmp_path: Path) -> None:
     old, young, anothers = (tmp_path / name for name in ("ralph-at-work-a", "ralph-at-work-b", "ralph-notes"))
     for folder in (old, young, anothers):
         folder.mkdir()
@@ -460,7 +456,7 @@ def test_clean_takes_away_what_a_kill_left_among_the_temporary_files(ralph: Ralp
     assert (old.exists(), young.exists(), anothers.exists()) == (False, True, True)
 
 
-def test_clean_minds_nobody_who_takes_away_what_is_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_ignores_files_that_disappear_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As every run does with its own, many times: it may go between two looks at it."""
     there = os.listdir
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -468,7 +464,7 @@ def test_clean_minds_nobody_who_takes_away_what_is_theirs(tmp_path: Path, monkey
     assert find_leftovers(0.0) == []
 
 
-def test_clean_never_takes_work_that_is_merged_nowhere(ralph: Ralph, git: Git, branch: str, repository: Path) -> None:
+def test_clean_never_deletes_unmerged_work(ralph: Ralph, git: Git, branch: str, repository: Path) -> None:
     said = ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository))
     assert "has commits that are not merged" in said.out
     assert (trees(git), branch in git("branch")) == (2, True)
@@ -477,7 +473,7 @@ def test_clean_never_takes_work_that_is_merged_nowhere(ralph: Ralph, git: Git, b
     assert (trees(git), branch in git("branch")) == (1, False)
 
 
-def test_clean_leaves_a_run_at_work_alone(
+def test_clean_keeps_a_running_run(
     ralph: Ralph, agent: Agent, repository: Path, eventually: Callable[..., None]
 ) -> None:
     waits = agent(f'while [ ! -f "{repository}/go-on" ]; do sleep 0.1; done; echo "<response>DONE</response>"')
@@ -489,7 +485,7 @@ def test_clean_leaves_a_run_at_work_alone(
     assert "unverified" in ralph("ps", "-a").out
 
 
-def test_a_detached_run_goes_on_and_can_be_followed(ralph: Ralph, agent: Agent, repository: Path) -> None:
+def test_a_detached_run_continues_and_can_be_followed(ralph: Ralph, agent: Agent, repository: Path) -> None:
     started = ralph("run", "go", "--agent", agent(WORKS), "--detach", "--check", "test -f fresh")
     assert started.code == 0, started.err
     name = started.out.split()[1]
@@ -513,7 +509,7 @@ def test_a_run_that_cannot_be_detached_says_why(
     assert (result.code, said in result.err) == (2, True), result.err
 
 
-def test_a_run_that_nobody_would_find_is_not_detached(ralph: Ralph, workspace: Path, tmp_path: Path) -> None:
+def test_a_run_that_ps_could_not_list_is_not_detached(ralph: Ralph, workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = ralph("run", "go", "--agent", "true", "--detach", XDG_STATE_HOME=str(tmp_path / "file"))
     assert (result.code, "XDG_STATE_HOME" in result.err) == (2, True), result.err
@@ -553,7 +549,7 @@ def on_a_terminal(environment: dict[str, str], workspace: Path, *words: str, **e
     return seen.decode()
 
 
-def test_a_terminal_gets_the_pager_of_ones_choice(
+def test_on_a_terminal_the_users_pager_is_used(
     ralph: Ralph, agent: Agent, repository: Path, environment: dict[str, str]
 ) -> None:
     ralph("run", "go", "--agent", agent(WORKS), "--quiet")

@@ -48,7 +48,7 @@ def objects(out: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_post_prints_the_id_and_read_gives_an_object_a_line(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_post_prints_the_id_and_read_prints_one_object_per_line(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert post(path, "FACT", "it\nworks", parent="MSG-0") == 0
     msg_id = capsys.readouterr().out.strip()
     assert read(path, json=True) == 0
@@ -107,7 +107,7 @@ def test_read_chooses_by_id_type_and_thread(path: str, capsys: pytest.CaptureFix
     assert chosen(root=question) == ["which?", "this"]
 
 
-def test_what_is_missing_is_said(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_bus_or_text_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="no message bus is named"):
         read(None)
     with pytest.raises(UserError, match="no message bus"):
@@ -178,7 +178,7 @@ def test_the_commands_take_their_options(path: str, capsys: pytest.CaptureFixtur
     assert [message["parent"] for message in objects(capsys.readouterr().out)] == [question]
 
 
-def test_what_cannot_be_read_is_said_and_left_as_it_is(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_bytes_are_reported_and_kept(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path(path).write_text("[2026-02-05 12:51:53] FACT: an old line\n")
     assert read(path) == 0
     assert capsys.readouterr() == ("", f"ralph: skipped 39 bytes of {path} that belong to no message\n")

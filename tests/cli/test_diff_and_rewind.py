@@ -42,7 +42,7 @@ def test_without_a_number_the_whole_run_is_shown(ralph: Ralph, run: str) -> None
     assert "D old (+0 -1)" in ralph("diff", "--stat", run).out
 
 
-def test_what_is_printed_can_be_applied(ralph: Ralph, run: str, repository: Path, git: Git, tmp_path: Path) -> None:
+def test_the_printed_patch_can_be_applied(ralph: Ralph, run: str, repository: Path, git: Git, tmp_path: Path) -> None:
     patch = ralph("diff", run).out
     git("worktree", "add", "-q", str(tmp_path / "elsewhere"), "HEAD")
     (tmp_path / "elsewhere" / "old").write_text("old\n")
@@ -50,7 +50,7 @@ def test_what_is_printed_can_be_applied(ralph: Ralph, run: str, repository: Path
     assert (tmp_path / "elsewhere" / "new3").read_text() == "new 3\n"
 
 
-def test_rewinding_brings_back_the_files_and_nothing_else(ralph: Ralph, run: str, repository: Path, git: Git) -> None:
+def test_rewind_restores_the_files_and_nothing_else(ralph: Ralph, run: str, repository: Path, git: Git) -> None:
     (repository / "README").write_text("edited since\n")
     git("add", "README")
     before = (git("rev-parse", "HEAD"), git("symbolic-ref", "HEAD"), git("diff", "--cached"), git("stash", "list"))
@@ -65,7 +65,7 @@ def test_rewinding_brings_back_the_files_and_nothing_else(ralph: Ralph, run: str
 
 
 @pytest.mark.parametrize("there", [(), ("-C", ".")])
-def test_the_name_of_the_folder_need_not_be_text(
+def test_the_folder_name_may_be_invalid_unicode(
     ralph: Ralph, agent: Agent, repository: Path, there: tuple[str, ...]
 ) -> None:
     odd = repository.rename(os.fsdecode(bytes(repository) + b"\xff\xfe"))
@@ -124,7 +124,7 @@ def test_a_run_in_a_worktree_is_rewound_there(ralph: Ralph, agent: Agent, reposi
         (("rewind", "9"), "no checkpoint 9"),
     ],
 )
-def test_what_is_not_there_is_said_in_one_line(ralph: Ralph, run: str, words: tuple[str, ...], said: str) -> None:
+def test_a_missing_run_or_iteration_is_one_line(ralph: Ralph, run: str, words: tuple[str, ...], said: str) -> None:
     result = ralph(*words)
     assert result.code == 2
     assert said in result.err.splitlines()[0]
@@ -137,14 +137,14 @@ def test_a_run_that_changed_nothing_says_so(ralph: Ralph, agent: Agent, reposito
 
 
 @pytest.mark.parametrize("command", ["diff", "rewind"])
-def test_without_git_there_is_nothing_to_show(ralph: Ralph, agent: Agent, command: str) -> None:
+def test_without_git_there_is_no_diff(ralph: Ralph, agent: Agent, command: str) -> None:
     ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))
     result = ralph(command, "1")
     assert result.code == 2
     assert "git" in result.err
 
 
-def test_a_rewind_says_what_was_not_saved_when_the_run_began(
+def test_a_rewind_names_files_that_were_not_saved_at_the_start(
     ralph: Ralph, agent: Agent, repository: Path, git: Git
 ) -> None:
     """Neither a file that is too large nor a repository inside can be brought back; nor were line ends kept."""

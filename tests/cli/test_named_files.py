@@ -29,7 +29,7 @@ def taking_files() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["/proc/self/mem", "fifo"])
-def test_what_is_named_in_the_place_of_a_file_is_no_bug(
+def test_a_device_or_pipe_in_place_of_a_file_is_not_a_bug(
     ralph: Callable[..., Any], agent: Callable[..., str], workspace: Path, tmp_path: Path, kind: str
 ) -> None:
     (workspace / "list").write_text("- [x] one\n")

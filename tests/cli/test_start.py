@@ -51,7 +51,7 @@ def test_a_goal_is_read_from_a_pipe_or_a_redirected_file(
     assert prompts() == ["the piped goal"]
 
 
-def test_nothing_on_standard_input_is_no_goal(ralph: Ralph, agent: Agent) -> None:
+def test_empty_standard_input_is_not_a_goal(ralph: Ralph, agent: Agent) -> None:
     result = ralph("run", "--agent", agent(DONE))
     assert (result.code, result.err.splitlines()[0]) == (2, "ralph: no goal")
 
@@ -63,7 +63,7 @@ def test_nothing_on_standard_input_is_no_goal(ralph: Ralph, agent: Agent) -> Non
         ("TODO.md", "- [ ] Login\n", "Tick a task in the file"),
     ],
 )
-def test_a_tasks_file_is_goal_enough(
+def test_a_tasks_file_can_be_the_goal(
     ralph: Ralph, agent: Agent, prompts: Prompts, workspace: Path, name: str, text: str, said: str
 ) -> None:
     (workspace / name).write_text(text)
@@ -87,7 +87,7 @@ def test_a_missing_tasks_file_is_named(ralph: Ralph, agent: Agent, command: str)
     ],
     ids=["utf-16-le", "utf-16-be", "utf-8 with a mark"],
 )
-def test_a_prompt_file_with_a_byte_order_mark_is_understood(
+def test_a_prompt_file_may_have_a_byte_order_mark(
     ralph: Ralph, agent: Agent, prompts: Prompts, workspace: Path, data: bytes
 ) -> None:
     (workspace / "PROMPT.md").write_bytes(data)
@@ -104,7 +104,7 @@ def test_a_prompt_file_that_is_not_utf_8_is_refused_in_one_line(ralph: Ralph, ag
 
 
 @pytest.mark.parametrize("words", [("--model", "opus"), ("--session", "continue")])
-def test_an_option_that_a_plain_command_cannot_be_given_is_refused(
+def test_an_option_without_effect_on_a_plain_command_is_refused(
     ralph: Ralph, agent: Agent, words: tuple[str, ...]
 ) -> None:
     result = ralph("run", "x", *words, "--agent", agent(DONE))

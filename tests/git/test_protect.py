@@ -253,7 +253,7 @@ def test_odd_names_are_protected(root: Path) -> None:
 
 
 def test_patterns_that_match_no_file_are_reported(root: Path) -> None:
-    assert watch(root, "tests/**", "test/**", "!tests/data/", "*.lock").unmatched == ("test/**", "*.lock")
+    assert watch(root, "tests/**", "test/**", "!tests/data/", "*.lock").unmatched_patterns == ("test/**", "*.lock")
 
 
 def test_a_new_file_is_refused_even_if_no_file_matched_at_the_start(root: Path) -> None:

@@ -73,7 +73,7 @@ def task(tmp_path: Path, environment: dict[str, str], workspace: Path, warm: War
 
 
 class Pipe:
-    """A named pipe with which an agent and a test wait for each other: opening one end blocks until the other is open."""
+    """A named pipe for an agent and a test to wait for each other: opening one end blocks until the other is open."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -141,7 +141,7 @@ def _hooks(folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _hook(host: Host, scope: Scope, folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a finding if a host has ralph's hooks: whether they call this ralph, and whether they are called."""
+    """Yield a finding about ralph's hooks in a host, if it has any: are they current, and does the host call them?"""
     path = host.settings_file(scope, folder, env)
     try:
         if not has_hooks(host, scope, folder, env):

@@ -70,7 +70,7 @@ class Dialog:
         print(text, file=self.questions, end=end, flush=True)
 
     def explain(self, text: str) -> None:
-        """Say what the next question is about."""
+        """Introduce the next question."""
         self.say(f"\n{text}")
 
     def ask(self, question: str, default: str = "") -> str:

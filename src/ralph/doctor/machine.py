@@ -312,7 +312,7 @@ def _stream(choice: Choice, turn: Turn, seen: list[events.Event], logs: TurnFold
 
 
 def _dialect(logs: TurnFolder) -> str:
-    """Return the name of the known agent that prints such a stream."""
+    """Return the name of the known agent whose stream is like the one in the log."""
     with open(logs.stdout, "rb") as stream:
         tables = (read(line) for line in stream.read(_SAMPLE).split(b"\n"))
         return next(filter(None, (dialect_of(table) for table in tables if table)), "an unknown agent")

@@ -107,7 +107,7 @@ def _error_details(said: bytes) -> str:
 
 
 def find_hosted(repository: Git) -> Hosted:
-    """Return where the repository is pushed to. If its remote is a folder, only the name of the remote is set."""
+    """Return the host that the repository is pushed to. If its remote is a folder, only the remote's name is set."""
     remote = _remote(repository)
     urls = [
         *_git_lines(repository, "config", "--get", f"remote.{remote}.url"),

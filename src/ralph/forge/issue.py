@@ -62,7 +62,7 @@ def issue_goal(number: int | str, path: str, text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return what a person sees of a text: no HTML comments, invisible or control characters."""
+    """Return the visible part of a text: no HTML comments, invisible or control characters."""
     seen = re.sub(r"<!--.*?(?:-->|\Z)", "", clean(text), flags=re.DOTALL)
     return "".join(one for one in seen if one in "\n\t\u200d" or unicodedata.category(one) not in ("Cf", "Co", "Cn"))
 

@@ -1,6 +1,6 @@
 """Checkpoints: the state after each iteration as a commit under `refs/ralph/<run>/`, and how to restore one.
 
-Nothing is overwritten that is saved nowhere.
+Restoring never overwrites a file that is not saved somewhere.
 """
 
 import os
@@ -32,7 +32,7 @@ class Saved(Struct, frozen=True):
 
 
 class Rewound(Struct, frozen=True):
-    """What a rewind did. `kept_as` is the ref of the state before it, `missed` what it could not restore."""
+    """The result of a rewind. `kept_as` is the ref of the state before it, `missed` what could not be restored."""
 
     files: int
     kept_as: str
@@ -59,7 +59,7 @@ class Checkpoints:
         self._last = (fingerprint, commit)
         return commit
 
-    def hold(self, fingerprint: str, number: int) -> None:
+    def save_resumed(self, fingerprint: str, number: int) -> None:
         """Save the state in which a run resumes after iteration `number`, unless a checkpoint already has it.
 
         Otherwise garbage collection could remove its objects. If the run was killed before iteration `number` got its
@@ -102,7 +102,7 @@ class Checkpoints:
         index.tree(whole=True)
         # Ignored files in places that the checkpoint needs would be overwritten: they must be saved.
         missing = index.run("diff-index", "--cached", "-z", "--name-only", "--diff-filter=D", target.tree)
-        index.take(sorted({found for path in missing.split(b"\0")[:-1] for found in self._in_the_way_of(path)}))
+        index.add(sorted({found for path in missing.split(b"\0")[:-1] for found in self._in_the_way_of(path)}))
         now = index.tree(whole=True)
         if index.left_out:
             raise UserError(
@@ -132,8 +132,8 @@ class Checkpoints:
     def _find_cleaned(self, files: Mapping[bytes, bytes], index: PrivateIndex) -> list[bytes]:
         """Return the files whose objects were written by a filter, such as that of git-lfs.
 
-        A checkpoint has the real content of each file that changed during the run, but for other files the object that
-        the user's git has made.
+        For files that changed during the run a checkpoint has the real content. For other files it has the object that
+        the user's git made, perhaps with a filter.
         """
         paths = b"\0".join([*(path for path, name in files.items() if name), b""])
         rows = self.git.run("check-attr", "-z", "--stdin", "filter", stdin=paths).split(b"\0")
@@ -143,7 +143,7 @@ class Checkpoints:
         return [path for path in filtered if (path, files[path]) in added]
 
     def _not_in_checkpoint(self, target: Saved, nested: Sequence[str]) -> Iterator[str]:
-        """Yield reports of what the checkpoint does not contain."""
+        """Yield reports of files and repositories that the checkpoint does not contain."""
         if nested:
             yield f"what is inside nested repositories: {listed(nested)}"
         trailers = f"--format=%(trailers:key={UNSAVED_TRAILER},valueonly)"
@@ -152,7 +152,7 @@ class Checkpoints:
             yield f"what was too large to be saved, unreadable or a nested repository: {listed(unsaved)}"
 
     def _permissions(self, files: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the mode of each of the files that exists."""
+        """Return the mode of each of these files, if it exists."""
         found = {}
         for path in files:
             with suppress(OSError):
@@ -189,7 +189,8 @@ class Checkpoints:
             yield f"not byte for byte, but as git's attributes and filters write them: {listed(others)}"
 
     def _in_the_way_of(self, path: bytes) -> Iterator[bytes]:
-        """Yield what a file at this path would replace: the file at or above this path, or all files of a folder."""
+        """Yield the files that a file at this path would replace: the one at or above this path, or all files of a
+        folder."""
         parts = path.split(b"/")
         for depth in range(1, len(parts) + 1):
             here = b"/".join(parts[:depth])

@@ -121,7 +121,7 @@ class Git(Struct, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """The pathspecs to look at: the workspace if the repository contains the home folder, else none (all files)."""
+        """The pathspecs to use: the workspace if the repository contains the home folder, else none (all files)."""
         home = os.path.realpath(os.path.expanduser("~"))
         if self.prefix and os.path.commonpath((self.root, home)) == self.root:
             return (f":(top,literal){self.prefix}",)
@@ -143,7 +143,7 @@ class Git(Struct, frozen=True, kw_only=True):
         return result.out
 
     def try_run(self, *args: str, stdin: bytes = b"", env: Env = None) -> GitResult:
-        """Return exit code and output. A command of `READS` that was killed is run again, once."""
+        """Return exit code and output. If a command that only reads (`READS`) was killed, run it again once."""
         command = _command(args)
         for _ in range(2):
             with self.stream(*args, stdin=stdin, env=env) as process:

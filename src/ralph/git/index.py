@@ -27,7 +27,7 @@ NO_COMMIT = "0" * 40
 ADDED = "added"  # file in the private folder that lists the trees of the user's index at each start of the run
 MAX_INDEX = 1 << 30  # bytes; the index of a million files has a tenth of it
 GITLINK = b"160000"  # the file mode of a submodule
-# File modes as `git status` prints them; the last two are ours.
+# File modes as `git status` prints them; ralph adds the last two.
 GONE, UNKNOWN, UNMERGED = b"000000", b"", b"several"
 
 # Files that ralph itself writes while it runs. Never part of a tree, even if they were committed once.
@@ -53,7 +53,7 @@ class GitStatus(Struct):
 
 
 class PrivateIndex:
-    """A copy of the user's index that follows the working tree; copied, so that git need not read every file again."""
+    """A copy of the user's index, updated to the working tree. (With a new index git would have to read every file.)"""
 
     def __init__(self, git: Git, folder: str) -> None:
         self.git = git
@@ -76,9 +76,9 @@ class PrivateIndex:
             add_to_file(f"{self._look.folder}/{ADDED}", tree)
 
     def added_objects(self, paths: Sequence[bytes]) -> set[tuple[bytes, bytes]]:
-        """Return path and object of each of these files in the user's index at the starts of this run.
+        """Return path and object of these files as they were in the user's index when the run started or resumed.
 
-        Those objects have been through the user's filters.
+        A filter of the user may have written those objects.
         """
         trees = {*read_given(f"{self._look.folder}/{ADDED}", MAX_INDEX).decode().split()}
         names = [os.fsdecode(path) for path in paths]
@@ -89,14 +89,14 @@ class PrivateIndex:
     def tree(self, whole: bool = False) -> str:
         """Return a fingerprint `HEAD:tree[:rest]` that changes with HEAD and with any file's content, mode or name.
 
-        The tree has big new files only if it is to be `whole`, and never has unreadable files; `left_out` names both.
+        Big new files are in the tree only if `whole`, unreadable files never; `left_out` names the missing files.
         `rest` is a hash of their sizes and times, and of the files in nested repositories.
         """
         if not os.path.isfile(self._path) or os.path.islink(self._path):
             self.begin()
         seen = self._status()
         self._enter_new_nested(seen)
-        kept = seen.changed | (seen.new if whole else self._fitting(seen))
+        kept = seen.changed | (seen.new if whole else self._small_new_files(seen))
         tree, unreadable = self._add(kept)
         left_out = sorted({*seen.new} - {*kept} | {*unreadable})
         self.left_out = tuple(display_path(path) for path in left_out)
@@ -109,14 +109,14 @@ class PrivateIndex:
         """The files and nested repositories that are not in the latest tree."""
         return (*self.left_out, *self.nested)
 
-    def take(self, paths: list[bytes]) -> None:
-        """Add these files, even if git ignores them."""
+    def add(self, paths: list[bytes]) -> None:
+        """Add these files to the index, even if git ignores them."""
         if paths and (unreadable := self._update(paths)):
             raise GitError(f"git cannot save {display_path(unreadable[0])}", "move it away first")
         self._tree = ""
 
     def run(self, *args: str, stdin: bytes = b"", head: str = "") -> bytes:
-        """Run git with this index, and nothing of the repository that could start a program."""
+        """Run git with this index. No program that the repository names is run."""
         return self._look.at(head).run(*self._options, *args, stdin=stdin, env=self._env)
 
     def check_out(self, now: str, target: str) -> None:
@@ -187,7 +187,7 @@ class PrivateIndex:
         return seen
 
     def _enter_new_nested(self, seen: GitStatus) -> None:
-        """Count the files of nested repositories that the user did not have when the run began as new files."""
+        """Treat the files of nested repositories that were added during the run as new files."""
         path = f"{self._look.folder}/nested"
         if not os.path.exists(path):
             write_file(path, b"\0".join(seen.nested))
@@ -210,7 +210,7 @@ class PrivateIndex:
             self._tree = self.run("write-tree", "--missing-ok").decode().strip()
         return self._tree, unreadable
 
-    def _fitting(self, seen: GitStatus) -> dict[bytes, bytes]:
+    def _small_new_files(self, seen: GitStatus) -> dict[bytes, bytes]:
         """Return the new files that are small enough for the tree."""
         room = MAX_NEW_FILES - sum(size for size in map(self._size, seen.indexed) if size <= BIG_FILE)
         fitting = {}
@@ -389,8 +389,8 @@ def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:
 
 
 # Nested repositories are folders of the working tree that have their own `.git`. Git sees such a folder as one unit and
-# saves at most the number of a commit in it, which nobody else has. If the run made the folder, its files belong to the
-# work. Once the index has one of them, git treats the folder as an ordinary one.
+# saves at most the hash of a commit in it, which exists nowhere else. If the run made the folder, its files belong to
+# the work. Once the index has one of them, git treats the folder as an ordinary one.
 
 
 def submodule_paths(git: Git) -> dict[bytes, str]:

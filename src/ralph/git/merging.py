@@ -45,8 +45,8 @@ class Merge(Struct, frozen=True):
 class Candidate(Struct, frozen=True, kw_only=True):
     """A commit that merges the branches `tried` into `base`.
 
-    `conflicts` are the branches that conflict with `base`, `empty` those that change nothing. A branch that conflicts
-    only with another branch of this candidate is in none of these: it is merged the next time.
+    `conflicts` are the branches that conflict with `base`; `empty` are those that change nothing. A branch that
+    conflicts only with another branch of this candidate is in neither: it is merged the next time.
     """
 
     base: str
@@ -216,7 +216,7 @@ def has_same_files(git: Git, one: str, other: str) -> bool:
 
 
 def commit_nothing(git: Git, tip: str, message: str) -> str:
-    """Return a commit on `tip` that changes no file: it shows others that the branch has moved."""
+    """Return a commit on `tip` that changes no file, with which a branch can be moved so that others notice."""
     return git.commit_tree(_tree_of(git, tip), (tip,), message)
 
 
@@ -236,9 +236,9 @@ Moved = Literal["moved", "lost"]
 
 
 def move_target(git: Git, ref: str, new: str, old: str) -> Moved:
-    """Move a ref from `old` to `new` by compare-and-swap; "lost" if somebody else has moved it.
+    """Move a ref from `old` to `new` by compare-and-swap; return "lost" if somebody else has moved it.
 
-    Git's exit code is the same if the ref is locked, so this asks where the ref is, and removes a stale lock.
+    Git exits with the same code if the ref is locked. Therefore this reads the ref again, and removes a stale lock.
     """
     args = ("update-ref", "--no-deref", "--create-reflog", "-m", "ralph: merge", ref, new, old)
     for is_last in LOCKED_REF.tries():

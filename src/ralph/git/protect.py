@@ -77,14 +77,14 @@ class Protected:
         self._kept = self._copy_all() if kept is None else kept
 
     @property
-    def unmatched(self) -> tuple[str, ...]:
-        """The patterns that match no file: perhaps a typing error."""
+    def unmatched_patterns(self) -> tuple[str, ...]:
+        """The patterns that match no file, perhaps because of a typing error."""
         paths = [os.fsdecode(path) for path in self._kept]
         wanted = [glob for glob in self._globs if not glob.is_exception]
         return tuple(glob.text for glob in wanted if not any(map(glob.pattern.fullmatch, paths)))
 
     @property
-    def uncovered(self) -> tuple[str, ...]:
+    def unprotected_folders(self) -> tuple[str, ...]:
         """Folders of libraries and caches that match, but are not protected because no pattern names them."""
         known = {os.fsencode(name) for name in (LIBRARIES | CACHES) - {"__pycache__"}}
         met = {path.rstrip(b"/") for path in self._skipped if path.rstrip(b"/").rpartition(b"/")[2] in known}
@@ -92,7 +92,7 @@ class Protected:
         return tuple(sorted(display_path(path) for path in met - named if matches(self._globs, os.fsdecode(path))))
 
     @property
-    def led_to(self) -> tuple[str, ...]:
+    def unprotected_targets(self) -> tuple[str, ...]:
         """Targets of protected links in the workspace that are not protected themselves."""
         links = (self._place(one.path) for one in self._kept.values() if stat.S_ISLNK(one.mode))
         targets = {os.path.relpath(os.path.realpath(place), self._root) for place in links}
@@ -249,7 +249,7 @@ class Protected:
         os.chmod(place, stat.S_IMODE(kept.mode))
 
     def _move_aside(self, paths: list[bytes]) -> None:
-        """Move away what is at these paths, or a link or file where a folder on the way to them was."""
+        """Move aside whatever is at these paths, or the link or file that replaced a folder on the way to them."""
         number = 1
         while (aside := self._aside / f"{number:03d}").exists():
             number += 1

@@ -92,8 +92,9 @@ class Remote(Struct, frozen=True):
     def push(self, git: Git, new: str, old: str, branches: Mapping[str, str], *, removes: bool = True) -> GitResult:
         """Move the target from `old` to `new` and remove the branches of its tasks, in one transaction.
 
-        `branches` maps each branch to the commit that the remote should have, or "". Nothing changes if one of them
-        has moved. Git checks that only for refs that the push changes: if the server `removes` no branches, they move.
+        `branches` maps each branch to the commit that the remote should have, or "". Nothing changes if one of them has
+        moved. Git checks that only for refs that the push changes, so if the server doesn't allow removing branches
+        (`removes` is False), the push moves them to `new` instead.
         """
         expected = {self.branch: old, **branches}
         leases = [f"--force-with-lease=refs/heads/{name}:{commit}" for name, commit in expected.items()]

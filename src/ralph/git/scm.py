@@ -22,7 +22,7 @@ from ralph.process.program import Command
 from ralph.store.folder import cannot_write
 
 EXCLUDE_RALPH = ":(top,exclude,glob)**/.ralph/**"
-# How programs other than git commit everything, including new files.
+# The commands with which other programs commit everything, including new files.
 COMMIT = ("commit", "-am")
 OTHER_COMMITS = {"hg": ("commit", "--addremove", "-m"), "jj": ("commit", "-m"), "sl": ("commit", "--addremove", "-m")}
 NOTHING_NEW = "nothing to commit"
@@ -56,7 +56,7 @@ Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], CommandResult]
 def run_unattended(
     argv: tuple[str, ...], folder: Path, env: Mapping[str, str], deadline: Deadline | None = None
 ) -> CommandResult:
-    """Run a command that does not belong to a run, without a keeper. It cannot prompt."""
+    """Run a command without a keeper, because it does not belong to a run. It cannot prompt."""
     try:
         with Process(Command(argv=argv, env=env, cwd=str(folder)), deadline=deadline) as process:
             out = process.output(TASK_TIMEOUT, latest=4 * MAX_OUTPUT)
@@ -178,7 +178,7 @@ def _add_all(git: Git, run_git: Callable[..., CommandResult]) -> CommandResult:
 
 
 def _add_only(git: Git, paths: Sequence[bytes], run_git: Callable[..., CommandResult]) -> CommandResult:
-    """Stage these files, or that they are gone."""
+    """Stage these files; a missing file is staged as deleted."""
     tracked = {*git.run("ls-files", "-z").split(b"\0")}
     root = os.fsencode(git.root)
     there = {path for path in paths if path in tracked or os.path.lexists(os.path.join(root, path))}
@@ -214,7 +214,7 @@ def _restore_index(git: Git, before: bytes | None) -> None:
 
 
 def _obstacle(git: Git, folder: Path, program: tuple[str, ...]) -> str:
-    """Return why nothing can be committed there; empty if nothing is in the way."""
+    """Return why ralph cannot commit there; empty if it can."""
     if len(program) == 1:  # ralph does not pin this git to a repository
         now = None
         with suppress(UserError):  # `find_git` refuses core.bare, which is reported below
@@ -287,7 +287,7 @@ def operation_in_progress(git: Git) -> str:
 
 
 def _as_argument(message: str) -> str:
-    """Remove what no program argument can contain: NUL characters and halves of surrogate pairs."""
+    """Remove characters that no program argument can contain: NUL and halves of surrogate pairs."""
     return message.replace("\0", "").encode("utf-8", "replace").decode()
 
 

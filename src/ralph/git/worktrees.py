@@ -48,7 +48,8 @@ class Worktree(Struct, frozen=True):
 
     @property
     def git(self) -> Git:
-        """Git in this worktree. Its git folder is the one that the repository names, not the one that `.git` names."""
+        """Git in this worktree. It uses the git folder that the repository has registered, not the one that `.git`
+        names."""
         kept = registered_git_dir(self)
         if not kept:
             raise _another_tree(self)
@@ -77,7 +78,7 @@ def _folder() -> str:
 
 @contextmanager
 def worktree_lock(home: Git) -> Iterator[None]:
-    """Keep other ralphs of this user from making or removing worktrees: git has races there."""
+    """Keep other processes of ralph from making or removing worktrees at the same time: git has races there."""
     folder = _folder()
     if os.path.commonpath((folder, home.root)) == home.root:
         raise UserError(
@@ -191,7 +192,7 @@ def check_out(worktree: Worktree, commit: str) -> bool:
         worktree.home.run("worktree", "add", "-q", "--detach", "--force", "--force", "--", worktree.path, commit)
     pin_head(worktree, commit)
     remove_stale_locks(worktree.git)
-    # A check may have changed the worktree's own index, but it does not know this index.
+    # A check may have changed the worktree's own index, so another file is used.
     git = replace(worktree.git, env={"GIT_INDEX_FILE": index})
     has_new_attributes = git.try_run("diff-index", "--cached", "--quiet", commit, *ATTRIBUTES).code != 0
     git.run("checkout", "-q", "--detach", "--force", commit)
@@ -202,7 +203,8 @@ def check_out(worktree: Worktree, commit: str) -> bool:
     _clean(git)
     times = os.stat(index)
     replace_file(f"{git.git_dir}/index", read_given(index, MAX_INDEX))
-    os.utime(f"{git.git_dir}/index", ns=(times.st_atime_ns, times.st_mtime_ns))  # git trusts older files
+    # Git takes files that are older than the index for unchanged.
+    os.utime(f"{git.git_dir}/index", ns=(times.st_atime_ns, times.st_mtime_ns))
     return is_new
 
 
@@ -284,7 +286,7 @@ def merge_target(git: Git, target: str, reserved: Sequence[str]) -> tuple[str, .
 
 
 def copied_files(git: Git) -> list[bytes]:
-    """Return the ignored files that were copied into a worktree: not work, even if they are no longer ignored."""
+    """Return the ignored files that were copied into a worktree: not work, even if git doesn't ignore them now."""
     with suppress(OSError, UserError):
         return read_given(os.path.join(git.git_dir, COPIED_LIST), MAX_INDEX).split(b"\0")
     return []
@@ -304,7 +306,7 @@ def is_clean(git: Git, tip: str) -> bool:
 def registered_git_dir(worktree: Worktree) -> str:
     """Return the folder in which the repository keeps HEAD and index of this worktree; empty if there is none.
 
-    The worktree's `.git` is not asked: an agent may have changed or removed it.
+    The worktree's `.git` is not read: an agent may have changed or removed it.
     """
     trees = os.path.realpath(os.path.join(worktree.home.common_dir, "worktrees"))
     first, mark = os.path.basename(worktree.path), os.path.join(worktree.path, ".git")
@@ -316,7 +318,7 @@ def registered_git_dir(worktree: Worktree) -> str:
 
 
 def is_own(worktree: Worktree) -> bool:
-    """Return whether the folder still is this worktree.
+    """Return whether the folder is still this worktree.
 
     If it is a link now, or its `.git` leads elsewhere, git would change another working tree, such as the user's.
     """
@@ -440,12 +442,12 @@ def _changed_submodules(home: Git, git: Git) -> Iterator[bytes]:
             continue
         users, inside = git_at(source), git_at(place)
         is_known = not users.try_run("cat-file", "-e", f"{commit}^{{commit}}").code
-        if not is_known or not _holds_only(inside, commit) or any(_changed_submodules(users, inside)):
+        if not is_known or not _equals_commit(inside, commit) or any(_changed_submodules(users, inside)):
             yield path
 
 
-def _holds_only(git: Git, commit: str) -> bool:
-    """Return whether HEAD and all files of a repository are those of `commit`. Nothing that it names is run."""
+def _equals_commit(git: Git, commit: str) -> bool:
+    """Return whether HEAD and all files of a repository are those of `commit`. No program that it names is run."""
     with temporary_folder() as folder:
         index = PrivateIndex(git, folder)
         seen = index.tree()

@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """An agent that calls a hook before it stops, and how its settings look."""
+    """An agent with a stop hook, and the format of its settings."""
 
     name: str
     project: str  # the folder of its settings in a workspace
@@ -38,7 +38,7 @@ class Host(Struct, frozen=True, kw_only=True):
     remind: str = "SessionStart"  # the event after the context was compacted
     flat: bool = False  # an event has a list of hooks, without entries that have a matcher
     named: bool = False  # a hook has a name, which the user sees instead of its command
-    per_second: int = 1  # its units of time in a second
+    per_second: int = 1  # its unit of time limits: 1 for seconds, 1000 for milliseconds
     env: dict[str, str] = {}  # variables that raise its own limit on refusals in a row
     mute: str = ""  # the setting that turns all hooks off
     commands: Literal["", "md", "toml"] = ""  # the type of file that defines a slash command
@@ -311,7 +311,7 @@ def _is_our_command(data: bytes) -> bool:
 
 
 def with_hooks(settings: Json, host: Host) -> Json:
-    """Return the settings with ralph's hooks, after the hooks that they have already."""
+    """Return the settings with ralph's hooks after the other hooks."""
     hooks = dict(settings.get("hooks") or {})
     for event, word, matcher in (
         (host.stop, "stop", ""),
@@ -339,7 +339,7 @@ def without_hooks(settings: Json, host: Host) -> Json:
 
 
 def _others(entries: Any) -> Any:
-    """Return the entries without ralph's hooks; an entry that has other hooks too keeps those."""
+    """Return the entries without ralph's hooks; an entry that also has other hooks keeps those."""
     if not isinstance(entries, list):
         return entries
     left = []

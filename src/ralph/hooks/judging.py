@@ -68,7 +68,8 @@ class Parked(Exception):
 
 
 class HostAgent:
-    """Stands for the host's agent: the loop ends when it would start a turn, because the host does that."""
+    """Takes the place of the agent in the loop: instead of taking a turn it ends the loop, because the host takes the
+    turn."""
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         raise NextTurn(prompt, run)
@@ -88,7 +89,7 @@ class Engine(Struct, frozen=True, kw_only=True):
 
 
 def judge_stop(root: str, session: str, event: loops.HookEvent, began: float) -> str:
-    """Return the answer to a host whose agent wants to stop; empty if it may. `began`: when the host asked."""
+    """Return the answer to a host whose agent wants to stop; empty if it may. `began`: when the hook was called."""
     loop = _read_loop(root, session)
     if not isinstance(loop, Loop):
         return loop
@@ -230,7 +231,7 @@ def allow(message: str) -> str:
 
 
 def watch_settings(loop: Loop) -> SettingsWatch:
-    """Return what watches the settings files for changes since the loop began."""
+    """Return the watch on the settings files, which began with the loop."""
     workspace = Path(loop.root)
     return SettingsWatch(workspace, loop.run, settings_files(workspace, os.environ), os.environ, pid=0)
 

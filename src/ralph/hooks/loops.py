@@ -36,8 +36,8 @@ class Unreadable(Exception):
 
 
 class Loop(Struct, kw_only=True):
-    """A loop inside a session. `offset`: how many bytes of the transcript were judged; `answered`: when the host was
-    last told to continue, in seconds since the epoch."""
+    """A loop inside a session. `offset`: how many bytes of the transcript were judged; `answered`: when the hook last
+    made the agent continue, in seconds since the epoch."""
 
     root: str  # the workspace; not stored
     session: str

@@ -1,4 +1,4 @@
-"""Starts and cancels loops inside a session, by `ralph hook start` or by a prompt such as `/ralph-loop "TASK"`.
+"""Start and cancel loops inside a session, by `ralph hook start` or by a prompt such as `/ralph-loop "TASK"`.
 
 A prompt is not parsed like a shell command: the task is the text between the options, verbatim, without one pair of
 quotes around the whole of it.

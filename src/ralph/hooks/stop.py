@@ -11,7 +11,8 @@ COMMANDS = (b"ralph-loop", b"ulw-loop", b"cancel-ralph")
 
 
 def main(words: list[str]) -> int:
-    """Answer the event `stop`, `prompt` or `remind`, which the name of the host follows. Its JSON is on stdin."""
+    """Answer an event of a host, whose JSON is on stdin. `words`: the event (`stop`, `prompt` or `remind`) and the name
+    of the host."""
     began, event, host = time.time(), words[0], words[1] if len(words) > 1 else ""
     if len(words) > 2 or host.startswith("-") or sys.stdin is None or sys.stdin.isatty():
         print(f"ralph: usage: ralph hook {event} [AGENT] < JSON\nhint: an agent's hook calls this", file=sys.stderr)

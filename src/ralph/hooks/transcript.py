@@ -28,8 +28,8 @@ MAX_CLAIMS = 20  # messages of one turn
 
 
 class TranscriptEntry(Struct, frozen=True, kw_only=True):
-    """What one line says. Several lines may belong to the same `message`; if one `replaces` those before it, it repeats
-    their text and tool calls. The usage of a message is always that of its latest line."""
+    """The content of one line. Several lines may belong to the same `message`; if one `replaces` those before it, it
+    repeats their text and tool calls. The usage of a message is always that of its latest line."""
 
     speaker: Literal["agent", "user", ""] = ""
     message: str = ""
@@ -41,9 +41,9 @@ class TranscriptEntry(Struct, frozen=True, kw_only=True):
 
 
 class Transcript:
-    """What a transcript says after its first `size` bytes.
+    """The content of a transcript after its first `size` bytes.
 
-    `claims` are the agent's latest messages that contain `marker`. `has_mark`: a line contains `mark`.
+    `claims` are the agent's latest messages that contain `marker`. `has_mark`: whether a line contains `mark`.
     """
 
     def __init__(self, path: str, size: int = 0, marker: str = "", mark: bytes = b"") -> None:
@@ -79,7 +79,7 @@ class Transcript:
             self.read()
 
     def contains(self, text: str) -> bool:
-        """Whether the agent's last message is this text, or a part of it, or has it as a part."""
+        """Whether the agent's last message equals this text, contains it, or is a part of it."""
         written = self.text.strip()
         return bool(written) and (written in text or text.strip() in written)
 
@@ -107,7 +107,7 @@ class Transcript:
 
     @property
     def calls(self) -> int | None:
-        """How many tools the agent has called; None if the transcript doesn't tell."""
+        """How many tools the agent has called; None if the transcript has no line of an agent."""
         return sum(self._calls.values()) if self._has_agent else None
 
     def usage(self, model: str = "", is_priced: bool = False) -> Usage:
@@ -174,7 +174,7 @@ def _size(path: str) -> int:
 
 
 def read_entry(line: bytes) -> TranscriptEntry | None:
-    """Return what a line says; None if its type is unknown, or if it is malformed."""
+    """Return the content of a line; None if its type is unknown, or if it is malformed."""
     try:
         row = parse_object(line)
         reader = _READERS.get(row.get("type", "") or row.get("role", ""))
@@ -184,7 +184,7 @@ def read_entry(line: bytes) -> TranscriptEntry | None:
 
 
 def _claude_or_qwen(row: TranscriptRow) -> TranscriptEntry | None:
-    """Both have the types `assistant` and `user`; the parts of a message and its usage differ."""
+    """Read a line of Claude Code or Qwen Code: both have the types `assistant` and `user`, with other parts."""
     message = row.get("message", row)
     content = message.get("content") or message.get("parts") or []
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content

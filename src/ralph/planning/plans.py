@@ -1,4 +1,4 @@
-"""Plans: an agent that may only look turns a goal into tasks with checks, in a separate run.
+"""Plans: in a separate run, an agent that may only read turns a goal into tasks with checks.
 
 A plan is Markdown with a goal, checks, tasks and questions; edits change nothing else in the file. `--tasks` and `ralph
 work` read the same file. Each check is tried once, as a run would run it: green, red, or not runnable.
@@ -116,7 +116,7 @@ class Plan(Struct, frozen=True):
         return Plan("\n".join(one for n, text in enumerate(texts, 1) for one in (text, *below.get(n, ()))), self.name)
 
     def without_commands(self, is_taken: Callable[[str], bool]) -> "Plan":
-        """Return the plan with agents, and checks that are not taken, turned into plain remarks."""
+        """Return the plan with agents, and checks for which `is_taken` is false, turned into plain remarks."""
         texts = self.text.split("\n")
         for line in box_lines(self.text):
             own = OWN.fullmatch(line.text) if line.is_plain else None
@@ -160,7 +160,7 @@ def plan_in(answer: str, name: str = "PLAN.md") -> Plan | None:
 
 
 def with_tasks(settings: Settings, workspace: Path) -> tuple[Settings, str]:
-    """Return the settings for a run that does the tasks of a file, and its goal. The checks of a plan must pass."""
+    """Return the settings and the goal of a run that does the tasks of a file. The checks of a plan must pass."""
     path = workspace / settings.tasks
     if not path.exists():
         raise UserError(

@@ -84,12 +84,12 @@ class LocalWorkspace:
     def _tell_gaps(self, protected: Protected) -> None:
         """Report what --protect doesn't cover, although the user may think so."""
         tell = self._context.tell
-        if unmatched := protected.unmatched:
+        if unmatched := protected.unmatched_patterns:
             tell(Notice(f"--protect matches no file yet: {', '.join(unmatched)}"))
-        if folders := protected.uncovered:
+        if folders := protected.unprotected_folders:
             hint = f"name it to protect it, too: --protect '{folders[0]}/**'"
             tell(Notice(f"--protect does not cover {listed(folders, 5)}; {hint}"))
-        if targets := protected.led_to:
+        if targets := protected.unprotected_targets:
             hint = f"name it to protect it, too: --protect '{targets[0]}'"
             tell(Notice(f"--protect keeps links, not {listed(targets, 5)} behind them; {hint}"))
 

@@ -1,6 +1,6 @@
 """Detect the checks that a project already has, from its files. Nothing is run here.
 
-A recipe of just or make covers its purpose (test, lint, types); otherwise the tools of each language do.
+For each purpose (test, lint, types) a recipe of just or make comes before the tools of the languages.
 """
 
 import json
@@ -16,7 +16,7 @@ from ralph.files import read_given
 
 Purpose = Literal["test", "lint", "types"]
 
-MAX_FILE = 1 << 20  # bytes; a larger file isn't what its name says
+MAX_FILE = 1 << 20  # bytes; larger files are ignored
 _RECIPES: dict[str, Purpose] = {
     **dict.fromkeys(("test", "tests", "check"), "test"),
     "lint": "lint",
@@ -35,7 +35,7 @@ class DetectedCheck(Struct, frozen=True):
 
 
 def detect_checks(workspace: Path) -> tuple[DetectedCheck, ...]:
-    """Return what verifies work in this project: tests first, then linters, then type checkers."""
+    """Return the commands that verify work in this project: tests first, then linters, then type checkers."""
     recipes: dict[Purpose, DetectedCheck] = {}
     just = _recipes(workspace, "just", "justfile", "Justfile", ".justfile")
     make = _recipes(workspace, "make", "GNUmakefile", "makefile", "Makefile")

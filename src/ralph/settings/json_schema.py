@@ -51,7 +51,7 @@ def events_schema() -> dict[str, Any]:
 
 
 def _or_null(field: dict[str, Any]) -> dict[str, Any]:
-    """Let a field be null, which takes back what a lower layer says."""
+    """Allow null for a field: it removes the value of a lower layer."""
     about: dict[str, Any] = {key: field.pop(key) for key in ("description", "examples", "default") if key in field}
     if about.get("default", 0) in (None, "", (), [], {}):
         del about["default"]
@@ -62,6 +62,6 @@ def _or_null(field: dict[str, Any]) -> dict[str, Any]:
 
 
 def _or_text(option: dict[str, Any]) -> dict[str, Any]:
-    """Let a number that has a pattern be given as text."""
+    """Allow text for a number that has a pattern."""
     is_number = "pattern" in option and option["type"] != "string"
     return {**option, "type": [option["type"], "string"]} if is_number else option

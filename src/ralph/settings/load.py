@@ -121,13 +121,13 @@ def merge(*documents: Document) -> Document:
 
 def normalize(layer: SettingsLayer) -> SettingsLayer:
     """Replace short forms by what they stand for. A value that can't be parsed stays, and is refused later."""
-    document, spelled, problems = dict(layer.document), dict(layer.spelled), list(layer.problems)
+    document, file_keys, problems = dict(layer.document), dict(layer.file_keys), list(layer.problems)
     for old, key in {"guardrails": "checks", **layer.aliases}.items():
         if old in document and key in document:
             problems.append(Problem((old,), f'"{key}" and "{old}" are the same key: remove one of them'))
             del document[old]
         elif old in document:
-            spelled[key] = old
+            file_keys[key] = old
             document = {key if name == old else name: value for name, value in document.items()}
     for name, parse in PARSERS.items():
         if isinstance(document.get(name), str):
@@ -140,7 +140,7 @@ def normalize(layer: SettingsLayer) -> SettingsLayer:
     for name in ("checks", "exams"):
         if isinstance(document.get(name), list):
             document[name] = [_normalize_command(command) for command in document[name]]
-    return replace(layer, document=document, spelled=spelled, problems=tuple(problems))
+    return replace(layer, document=document, file_keys=file_keys, problems=tuple(problems))
 
 
 def _normalize_command(command: Any) -> Any:
@@ -180,7 +180,7 @@ def _problems_in(layer: SettingsLayer) -> Iterator[Problem]:
 
 
 def _conflicts(settings: Settings) -> Iterator[Problem]:
-    """Yield what is wrong with the settings of all layers together."""
+    """Yield the conflicts between the settings of all layers together."""
     fewest = 0 if settings.preset in COUNTS_CONTINUATIONS else 1
     if settings.maximum_iterations < fewest:
         text = f'expected {fewest} or more with the "{settings.preset}" preset, got {settings.maximum_iterations}'
@@ -195,7 +195,7 @@ def _conflicts(settings: Settings) -> Iterator[Problem]:
 
 
 def _agent_conflict(name: str, agent: CustomAgent) -> str:
-    """Return why it is unclear which kind of agent is meant; empty if it is clear."""
+    """Return why the settings of an agent contradict each other; empty if they don't."""
     by_model = [field for field in ("url", "wire", "key_env", "context", "max_output") if getattr(agent, field)]
     if agent.argv and name == "builtin":
         return '"builtin" is ralph\'s own agent: give yours another name, or remove "argv"'

@@ -40,7 +40,7 @@ class SettingsLayer(Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
     aliases: Mapping[str, str] = {}  # names of settings that are valid only in this file
     section: KeyPath = ()  # where the settings are in the file
-    spelled: Mapping[str, str] = {}  # keys that have another name in the file, with that name
+    file_keys: Mapping[str, str] = {}  # keys that have another name in the file, with that name
     lines: Callable[[], KeyLines] = dict  # returns the line of each path in the file
     options: Mapping[str, str] = {}  # the options that set each setting on the command line
     ignored: tuple[str, ...] = ()  # sections of other programs
@@ -52,7 +52,7 @@ class SettingsLayer(Struct, frozen=True, kw_only=True):
             if option := self.options.get(".".join(keys[:length])):
                 return option
         if path:
-            path = (*self.section, self.spelled.get(str(path[0]), path[0]), *path[1:])
+            path = (*self.section, self.file_keys.get(str(path[0]), path[0]), *path[1:])
         lines = self.lines()
         line = next((lines[path[:length]] for length in range(len(path), -1, -1) if path[:length] in lines), 0)
         where = f"{self.name}:{line}" if line else self.name
@@ -103,7 +103,7 @@ def read_yaml(path: Path) -> SettingsLayer:
         problem = Problem(section, f"expected a mapping, got {show_value(settings)}")
         return SettingsLayer(name=name, document={}, problems=(problem,), lines=lambda: lines)
     fields = zip(field_types(Settings), Settings.__struct_fields__, strict=True)
-    spelled = {key: name for key, name in fields if name in (settings or {})}
+    file_keys = {key: name for key, name in fields if name in (settings or {})}
     settings = _rename_keys(settings or {}, Settings)
     depth = len(section)
     problems = [Problem(key[depth:], "given twice") for key in repeated if key[:depth] == section]
@@ -121,7 +121,7 @@ def read_yaml(path: Path) -> SettingsLayer:
         problems=tuple(problems),
         aliases=YAML_ALIASES,
         section=section,
-        spelled=spelled,
+        file_keys=file_keys,
         lines=lambda: lines,
         ignored=ignored,
     )
@@ -141,7 +141,7 @@ def _rename_keys(value: Any, kind: Any) -> Any:
 
 
 def display_path(path: Path) -> str:
-    """Return a path as a person would type it here."""
+    """Return a path relative to the current folder if it is below it, else as it is."""
     here = os.path.relpath(path)
     return str(path) if here.startswith(os.pardir) else here
 
@@ -185,7 +185,7 @@ def _parse_json(text: str, to_dict: Callable[[list[tuple[str, Any]]], Document])
 
 
 def _json_lines(text: str) -> KeyLines:
-    """Return the line of each key path, as the YAML parser finds it: JSON without tabs is YAML."""
+    """Return the line of each key path. JSON without tabs is YAML, so the YAML parser finds them."""
     try:
         return _parse_yaml(text.replace("\t", " "))[1]
     except _BadFileError:

@@ -138,7 +138,7 @@ class ExamCommand(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
 
 
 class Scm(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The git tasks after green checks."""
+    """The git commands that ralph runs after green checks."""
 
     command: Annotated[NotBlank, about("The source control program.")] = "git"
     tasks: Annotated[Texts, about("Its subcommands, in order.", ["commit", "push"])] = ()
@@ -188,7 +188,7 @@ class Protection(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def rule(self) -> str:
-        """What the agent is told."""
+        """The paragraph about protected files in prompts."""
         new = "New files are not allowed there either." if self.new == "refuse" else NEW_ALLOWED
         return f"Protected files, which must stay as they are: {', '.join(self.globs)}. {new}"
 
@@ -299,7 +299,7 @@ class SandboxChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
 
 class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """Every setting, as the run uses it."""
+    """Every setting of a run."""
 
     preset: Annotated[
         Literal["guardrails", "goal", "checks", "tune", "promise", "supervise"],
@@ -536,10 +536,10 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
 
     @property
     def quoted(self) -> int:
-        """How many characters of a check's output a prompt quotes; "all" is still bounded by memory."""
+        """How many characters of a check's output a prompt quotes; if the setting is 0, MAX_QUOTE."""
         return self.output_truncate_chars or MAX_QUOTE
 
     @property
     def verifies(self) -> bool:
-        """Whether something other than the agent's word shows that the work is done."""
+        """Whether the run has checks, tasks, exams or a number to optimise that show whether the work is done."""
         return bool(self.checks or self.tasks or self.exams or self.preset == "tune")

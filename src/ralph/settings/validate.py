@@ -42,7 +42,7 @@ class Problem(Struct, frozen=True):
 
 
 def find_problems(value: object, kind: Any, path: KeyPath = ()) -> Iterator[Problem]:
-    """Yield the problems that make `value` no valid `kind`. A null in an object is valid: it means "not set"."""
+    """Yield the reasons why `value` is not a valid `kind`. A null in an object is valid: it means "not set"."""
     bare = bare_type(kind)
     if is_struct(bare) and isinstance(value, dict):
         yield from _struct_problems(value, bare, path)

@@ -24,7 +24,7 @@ Timeouts = Mapping[str, float | None]
 class Announcer:
     """Posts messages on the task's bus and in the run's log. `run`: the id of the run that they are about.
 
-    If the bus can't be written to, that is logged, and the task continues.
+    If the bus can't be written, that is logged, and the task continues.
     """
 
     def __init__(self, task: TaskFolder) -> None:
@@ -51,9 +51,9 @@ class Announcer:
 
 
 class AttemptFolders(RunFolder):
-    """The folder of a supervisor's run. Each attempt is one of the task's `runs/` as well.
+    """The folder of a supervisor's run, which also creates a folder in the task's `runs/` for each attempt.
 
-    `in_task`: the files of an attempt are in that folder, not in the `iterations/` of the supervisor's run.
+    `in_task`: prompt and output of an attempt are in that folder, not in the `iterations/` of the supervisor's run.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class AttemptFolders(RunFolder):
         post("INFO", f"Agent failed{exit_code}, restarting (attempt {number + 1}/{self._cap})")
 
     def close(self, status: RunStatus | None = None) -> None:
-        """Note in the last attempt's file that no ralph owns it any more."""
+        """Record in the last attempt's file that its supervisor has ended."""
         if self.last:
             self.last.close(status)
 
@@ -164,7 +164,7 @@ class Attempt(TurnFolder):
             self._announcer.post("WARNING", warning, "warning" if warning.startswith("Agent timeout") else "debug")
 
     def close(self, status: RunStatus | None = None) -> None:
-        """Note in the run's file that no ralph owns it any more; `status` replaces the status there."""
+        """Record in the run's file that the ralph that started it has ended; `status` replaces the status there."""
         if self.turn is None:
             self.update(status="failed", error_summary="ralph did not see its end", ended_at=timestamp())
         self.update(owner_pid=0, owner_start="", **({"status": status} if status else {}))

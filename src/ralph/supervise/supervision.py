@@ -1,5 +1,5 @@
-"""Supervision of a task. The loop is the same as for every run; this module adds what is special about a task: its
-folder, its bus and the wait for child runs."""
+"""Supervise a task. The loop is the same as for every run; this module adds the folder of the task, its bus, and the
+wait for child runs."""
 
 import math
 import select

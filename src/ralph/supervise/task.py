@@ -286,7 +286,7 @@ def list_tasks(root: str | os.PathLike[str], now: float, project: str | None = N
 
 
 def task_state(found: Markers, runs: Sequence[RunInfo], is_accepted: bool) -> str:
-    """Return one word for the state of a task. `is_accepted`: its DONE counts."""
+    """Return the state of a task as one word. `is_accepted`: its DONE counts."""
     last = next((run for run in reversed(runs) if run.attempt), None)
     is_supervised = last is not None and last.has_owner()
     is_running = any(run.is_active() for run in runs)

@@ -233,7 +233,7 @@ def test_too_many_dependencies_between_phases_are_reported() -> None:
     first, second = ("".join(f"- [ ] {name}{at} a [P]\n" for at in range(9000)) for name in "AB")
     reading = boxed(f"## Phase 1\n{first}## Phase 2\n{second}")
     (problem,) = reading.problems
-    assert problem.endswith("let one without [P] go between")
+    assert problem.endswith("put one without [P] between them")
     assert not boxed(f"## Phase 1\n{first}- [ ] Z1 all\n## Phase 2\n{second}").problems
 
 
@@ -434,7 +434,7 @@ def test_beads_come_after_the_beads_that_block_them() -> None:
         ("- [ ] T1 a\n- [ ] T1 b\n", "T.md:2: the key T1 is taken by T.md:1"),
         ("- [ ] T1 a\n- [ ] t1 b\n", "T.md:2: the key t1 is taken by T.md:1"),
         ("- [ ] T1 a\n  after: T9\n", "T.md:1: T1 comes after T9, which is not in the list"),
-        ("- [ ] T1 a\n  after: T2\n- [ ] T2 b\n  after: T1\n", "T1 → T2 → T1: each waits for the next"),
+        ("- [ ] T1 a\n  after: T2\n- [ ] T2 b\n  after: T1\n", "T1 → T2 → T1: each comes after the next"),
         ("- [ ] T1 a\n  max-cost: lots\n", "T.md:2: max-cost: 'lots' is not an amount"),
         ("- [ ] T1 a\n  check:\n", "T.md:2: check: is empty"),
         ("- [ ] T1 a\n  check:\n- [ ] T1 b", r"and 1 more"),

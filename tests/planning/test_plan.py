@@ -78,10 +78,10 @@ def test_a_plan_with_an_open_question_is_refused() -> None:
     [
         ("# Plan: Coupons", "# Coupons", "on the first line"),
         ("- [ ] T1", "- T1", "T2 comes after T1, which is not in the list"),
-        ("  check: `pytest tests/test_code.py`", "  after: T2", "each waits for the next"),
+        ("  check: `pytest tests/test_code.py`", "  after: T2", "each comes after the next"),
         ("- [ ] T2 Cart", "- [ ] T1 Cart", "the key T1 is taken"),
         ("after: T1", "after: T9", "T2 comes after T9"),
-        ("touches: cart.py", "max-cost: much", "no amount of dollars"),
+        ("touches: cart.py", "max-cost: much", "not an amount of dollars"),
     ],
 )
 def test_the_problems_of_a_plan_are_reported(old: str, new: str, wrong: str) -> None:

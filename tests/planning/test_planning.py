@@ -302,7 +302,7 @@ def test_yes_refuses_an_existing_plan_with_problems(ralph: Start, repository: Pa
     (repository / "PLAN.md").write_text(PLAN.replace("  check", "  after: T2\n- [ ] T2 Two\n  after: T1\n  check"))
     done = ralph("plan", "PLAN.md", "--yes")
     assert done.code == 2
-    assert "each waits for the next" in done.err
+    assert "each comes after the next" in done.err
 
 
 def test_the_report_says_which_checks_have_ever_failed(ralph: Start, agent: Start, repository: Path) -> None:

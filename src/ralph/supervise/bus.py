@@ -19,6 +19,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from threading import Event
 
 from msgspec import Struct, convert, field, to_builtins
@@ -126,7 +127,8 @@ class MessageBus:
             while left:
                 left = left[os.write(fd, left) :]
         except OSError as error:
-            os.ftruncate(fd, size)  # nobody else has written since: this process has the lock
+            with suppress(OSError):  # not an ordinary file
+                os.ftruncate(fd, size)  # nobody else has written since: this process has the lock
             raise cannot_use(f"the message bus {self.path}", error) from None
 
 

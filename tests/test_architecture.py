@@ -1,4 +1,4 @@
-"""The house keeps its shape: imports point inward, the core knows nothing of the world, start-up stays light."""
+"""The structure of the source: imports point one way, functions are short, and constructors do not act."""
 
 import ast
 import re
@@ -25,11 +25,11 @@ FORBIDDEN_IN_CORE = {
     "logging",
 }
 
-# What each room may import next to itself. Imports point one way, late ones included.
+# The packages that each package may import; imports inside functions count as well.
 ALLOWED = {
-    "__init__": set[str](),  # what Python users import, it finds by its name
+    "__init__": set[str](),  # imports by name
     "__main__": {"cli", "hooks"},
-    "builtin_agent": {"agents", "errors", "process"},  # a program of its own: it stands in no other row
+    "builtin_agent": {"agents", "errors", "process"},  # a separate program, which no other package imports
     "acp": {"agents"},  # a separate program; ralph starts it like every other agent
     "agents": {"core", "errors"},
     "api": {"core", "errors", "process", "store", "run", "settings", "supervise"},
@@ -109,7 +109,7 @@ ALLOWED = {
 
 @cache
 def parts(path: Path) -> tuple[ast.AST, ...]:
-    """The module, and everything in it."""
+    """Return the module's node and all nodes below it."""
     return tuple(ast.walk(ast.parse(path.read_text())))
 
 
@@ -131,63 +131,62 @@ def place(path: Path) -> str:
 
 
 def test_imports_point_one_way() -> None:
-    astray, needed = {}, {room: set[str]() for room in ALLOWED}
+    astray, needed = {}, {package: set[str]() for package in ALLOWED}
     for path in MODULES:
         inner = {found.split(".")[1] for found in imports(path) if found.startswith("ralph.")}
         allowed = ALLOWED[group(path)]
         needed[group(path)] |= inner & allowed
-        beneath = {"files"} if "errors" in allowed else set()  # below all rooms that touch the world
+        beneath = {"files"} if "errors" in allowed else set()  # every package with errors may use files
         if more := inner - allowed - beneath - {group(path), "__version__"}:
             astray[place(path)] = more
     assert astray == {}
-    assert needed == ALLOWED, "a row allows what its room does not need"
+    assert needed == ALLOWED, "a row allows an import that its package does not need"
 
 
-def test_the_architecture_says_what_each_room_knows() -> None:
+def test_the_table_in_the_architecture_matches() -> None:
     text = (SOURCE.parent.parent / "docs" / "architecture.md").read_text()
     rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \|.*\| ([\w, ]*)\|$", text, re.MULTILINE)
-    known = {room: {name.strip() for name in told.split(",")} - {""} for room, told in rows}
-    rooms = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()} - {"core", "cli", "api"}
-    assert known == {room: ALLOWED[room] - {"core", "errors"} for room in rooms | {"loop"}}
+    known = {package: {name.strip() for name in told.split(",")} - {""} for package, told in rows}
+    packages = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()} - {"core", "cli", "api"}
+    assert known == {package: ALLOWED[package] - {"core", "errors"} for package in packages | {"loop"}}
 
 
 def test_the_built_in_agent_stays_small() -> None:
     assert sum(path.read_text().count("\n") for path in MODULES if group(path) == "builtin_agent") <= 1210
 
 
-def test_the_core_decides_without_the_world() -> None:
+def test_the_core_imports_no_clock_disk_or_process() -> None:
     for path in MODULES:
         worldly = {found.split(".")[0] for found in imports(path)} & FORBIDDEN_IN_CORE
         assert group(path) != "core" or not worldly, f"{place(path)}: {worldly}"
 
 
-def test_every_module_says_which_question_it_answers() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert [place(path) for path in MODULES if path.read_text().strip() and not ast.get_docstring(parts(path)[0])] == []
 
 
 def nodes(kind: type[Node]) -> Iterator[tuple[str, Node]]:
-    """Everything of this kind in the source, with the file that it stands in."""
+    """Yield all nodes of this kind in the source, each with its file."""
     for path in MODULES:
         yield from ((place(path), node) for node in parts(path) if isinstance(node, kind))
 
 
-def is_stand_in(value: ast.expr) -> bool:
+def is_type_variable(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and ast.unparse(value.func) in ("TypeVar", "ParamSpec")
 
 
-def test_a_name_stands_for_one_thing() -> None:
-    """A file in cli/ bears the name of its command, whatever else is called so. A type may have a name without being a
-    class; what stands in for any type is nobody else's."""
+def test_no_two_classes_or_modules_have_the_same_name() -> None:
+    """Type aliases count as classes, type variables don't. A file in cli/ may have the name of another module."""
     classes = Counter(node.name for _, node in nodes(ast.ClassDef) if not node.name.startswith("_"))
     for _, module in nodes(ast.Module):
-        given = [node for node in module.body if isinstance(node, ast.Assign) and not is_stand_in(node.value)]
+        given = [node for node in module.body if isinstance(node, ast.Assign) and not is_type_variable(node.value)]
         names = [target.id for node in given for target in node.targets if isinstance(target, ast.Name)]
         classes.update(name for name in names if re.fullmatch("[A-Z][a-z]+([A-Z][a-z]+)*", name))
     files = Counter(path.stem for path in MODULES if path.parent.name != "cli" and not path.stem.startswith("__"))
     assert [name for name, number in (classes + files).items() if number > 1] == []
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
+def test_no_import_cycles() -> None:
     names = {".".join(("ralph", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in MODULES}
     names = {name.removesuffix(".__init__"): path for name, path in names.items()}
     below = {name: {found for found in imports(path) if found in names} - {name} for name, path in names.items()}
@@ -204,9 +203,8 @@ def test_a_function_fits_on_a_screen() -> None:
     assert {name: length for name, length in lengths.items() if length > 60} == {}
 
 
-def test_expressions_mean_the_same_to_every_python() -> None:
-    """Before 3.11.5, and Debian 12 has 3.11.2, a group that is repeated possessively, `(…)*+`, fails where it should
-    match. An atomic group, `(?>(…)*)`, is the same and does not."""
+def test_no_possessive_groups_in_regular_expressions() -> None:
+    """Before Python 3.11.5 (Debian 12 has 3.11.2) `(…)*+` may fail to match. Write an atomic group: `(?>(…)*)`."""
     possessive = re.compile(r"\)(?:[*+?]|\{[^}\s]*\})\+")
     assert [place(path) for path in MODULES if possessive.search(path.read_text())] == []
 
@@ -214,8 +212,8 @@ def test_expressions_mean_the_same_to_every_python() -> None:
 STARTS = r"os\.((posix_)?spawn\w*|fork(pty)?|exec[lv]\w*|popen|system)"
 
 
-def test_processes_are_started_in_one_room_alone() -> None:
-    """By the keeper, as a `Process` or as a `DetachedProcess`."""
+def test_only_the_package_process_starts_processes() -> None:
+    """The ways are the keeper, `Process` and `DetachedProcess`."""
     known = {place(path): {found.split(".")[0] for found in imports(path)} for path in MODULES}
     known = {name: found for name, found in known.items() if not name.startswith("acp/")}  # a separate program
     assert [name for name, found in known.items() if found & {"subprocess", "multiprocessing", "pty"}] == []
@@ -247,15 +245,15 @@ ACTS = {
 }
 
 
-def test_to_construct_is_not_to_act() -> None:
-    """Nothing is opened, written, started or removed by making an object: a verb does that, and says so."""
+def test_constructors_do_not_act() -> None:
+    """Constructors open, write, start and remove nothing; methods such as `open` and `start` do."""
     acting = []
     for name, made in nodes(ast.ClassDef):
         methods = {one.name: one for one in made.body if isinstance(one, ast.FunctionDef)}
         looked_at, waiting = set[str](), {"__init__", "__post_init__", "__new__"} & methods.keys()
         while waiting:
             looked_at |= waiting
-            # What is only handed on, to be called later, is not called.
+            # Calls in nested functions and lambdas happen later.
             later = {id(part) for one in waiting for inner in inners(methods[one]) for part in ast.walk(inner)}
             calls = [node for one in waiting for node in ast.walk(methods[one]) if isinstance(node, ast.Call)]
             called = [ast.unparse(call.func) for call in calls if id(call) not in later]
@@ -271,8 +269,8 @@ def inners(function: ast.FunctionDef) -> Iterator[ast.AST]:
     )
 
 
-def test_many_values_are_given_by_name() -> None:
-    """A struct with more than five fields is made by keywords, and no function takes more than five by their place."""
+def test_more_than_five_values_are_passed_by_name() -> None:
+    """A struct with more than five fields is keyword-only; a function has at most five positional parameters."""
     long = []
     for name, node in nodes(ast.FunctionDef):
         places = [one.arg for one in (*node.args.posonlyargs, *node.args.args) if one.arg not in ("self", "cls")]

@@ -1,4 +1,4 @@
-"""A repository with a list, tasks' branches in it, and the gate that they merge through."""
+"""Fixtures: a repository with a backlog and branches of tasks, and a gate that merges them."""
 
 import os
 import subprocess
@@ -26,8 +26,7 @@ LIST = "# List\n\n- [ ] T1 One\n- [ ] T2 Two\n- [ ] T3 Three\n- [ ] T4 Four\n"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Git knows who the user is, and nothing of the developer's own. All gates here have the same name: what one test
-    leaves is not for the next to find."""
+    """Make a home with the user's name for git, and a state folder: all gates have the same name, and must not meet."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     place = tmp_path / "home"
     place.mkdir()
@@ -41,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Lab:
-    """Where merges are tried."""
+    """A repository with a backlog, in which tests merge branches of tasks."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.target = path, TARGET
@@ -58,7 +57,7 @@ class Lab:
         return repository
 
     def branch(self, key: str, files: Mapping[str, str | None], start: str = "") -> Branch:
-        """A task's work: its files as they are to become, or None for one that goes."""
+        """Make a task's branch with these contents of files; None deletes a file."""
         tree = self.path.parent / f"tree-{key}"
         self.git("worktree", "add", "-q", "-f", "-B", f"ralph/w/{key}", str(tree), start or self.target)
         for name, content in files.items():
@@ -91,7 +90,7 @@ class Lab:
 
     @property
     def tree(self) -> str:
-        """Where the gate checks."""
+        """The path of the gate's worktree."""
         return self.order().gate_worktree(self.found()).path
 
     def check(self, command: str) -> FailedCheck | None:

@@ -1,4 +1,4 @@
-"""Every format of a backlog is read as its own program would, and a tick changes nothing else, byte for byte."""
+"""Every format of a backlog is read as its own program reads it, and a tick changes no other byte."""
 
 import json
 import subprocess
@@ -162,7 +162,7 @@ def test_phases_and_marks_of_spec_kit_become_dependencies() -> None:
 
 
 def test_dependencies_between_phases_leave_out_implied_ones() -> None:
-    """A list of thousands that each name all above would take more memory than there is."""
+    """Thousands of tasks that each name all tasks above would need too much memory."""
     text = "## Phase 1: a\n- [ ] T1 [P] a\n- [ ] T2 b\n- [ ] T3 c\n- [ ] T4 d\n  after: T1\n- [ ] T5 e\n- [ ] T6 f\n"
     after = {task.key: task.after for task in boxed(text).tasks}
     assert after == {"T1": (), "T2": ("T1",), "T3": ("T2",), "T4": ("T1",), "T5": ("T3", "T4"), "T6": ("T5",)}
@@ -208,7 +208,7 @@ def test_invalid_front_matter_is_reported(written: str) -> None:
 
 
 def test_front_matter_with_aliases_is_reported_and_not_expanded() -> None:
-    """Aliases of aliases: ten of ten of ten, and so on, which no memory holds."""
+    """Nested YAML aliases expand to more than the memory holds."""
     tens = "\n".join(f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, 12))
     for name in ("id", "title", "dependencies", "check"):
         reading = read_folder({"a.md": f"---\nid: 1\na0: &a0 [x]\n{tens}\n{name}: *a11\n---\n".encode()})
@@ -291,7 +291,7 @@ def test_the_position_of_every_json_value_is_found(document: object) -> None:
 
 
 def values_in(document: object, path: JsonPath = ()) -> Iterator[tuple[JsonPath, object]]:
-    """Every value of a document, and the way to it."""
+    """Yield every value of a document with its path."""
     yield path, document
     steps = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()

@@ -1,4 +1,4 @@
-"""What is merged is what was checked, byte for byte; and only git's own history says what has merged."""
+"""The gate merges exactly what it checked, and git's history alone says what is merged."""
 
 import os
 import shutil
@@ -57,7 +57,7 @@ def test_a_batch_is_merged_as_one_commit_with_several_parents(lab: Lab) -> None:
 
 @pytest.fixture(params=["sha1", "sha256"])
 def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How long the names of commits are."""
+    """Run the test with both object formats of git."""
     monkeypatch.setenv("GIT_DEFAULT_HASH", request.param)
 
 
@@ -173,7 +173,7 @@ def test_a_check_cannot_replace_the_gates_worktree_by_another(lab: Lab, where: s
 
     before, leads = of_the_user(), ANOTHER[where].format(repo=lab.path)
     assert lab.merge(lab.branch("T1", {"a": "1\n"}), checks=(leads,)).merged == ("T1",)
-    with suppress(UserError):  # one that spoils all for the next
+    with suppress(UserError):  # a worktree that can't be used
         lab.merge(lab.branch("T2", {"b": "1\n"}), checks=(leads, "true"))
     assert lab.merge(lab.branch("T3", {"c": "1\n"}), checks=("grep -q line hot",)).merged == ("T3",)
     subprocess.run(("sh", "-c", leads), cwd=lab.tree, check=True)
@@ -183,7 +183,7 @@ def test_a_check_cannot_replace_the_gates_worktree_by_another(lab: Lab, where: s
 
 
 def test_the_lock_in_the_gates_worktree_survives_a_check_out(lab: Lab) -> None:
-    """Its lock above all, which somebody may hold."""
+    """The lock file in `.ralph` is not in git, but must not be deleted: a process may hold the lock."""
     (lab.path / ".ralph").mkdir()
     (lab.path / ".ralph" / "settings.json").write_text("{}")
     lab.git("add", "-A")
@@ -204,7 +204,7 @@ def test_after_a_kill_during_a_check_the_gate_starts_with_exact_files(lab: Lab) 
 
 
 def test_changed_attributes_apply_to_all_checked_files(lab: Lab) -> None:
-    """Git writes only the files that another commit has otherwise; a clone would have all of them by the new ones."""
+    """A check-out rewrites only files that differ between commits, but changed attributes apply to all files."""
     lab.merge(lab.branch("T1", {"a": "1\n"}))
     verdict = lab.merge(lab.branch("T2", {".gitattributes": "hot eol=crlf\n"}), checks=("! grep -q '\r$' hot",))
     assert verdict.red is not None
@@ -278,7 +278,7 @@ def test_a_target_that_an_agent_made_a_symbolic_ref_does_not_move_its_branch(lab
 
 
 def test_a_stale_lock_is_removed_and_a_lost_race_is_reported(lab: Lab) -> None:
-    """By exit code they look alike; the target itself says which it was."""
+    """Git's exit code is the same; the target's commit tells them apart."""
     branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
     base = lab.git("rev-parse", TARGET)
     lock = lab.path / ".git" / f"{ref}.lock"
@@ -291,7 +291,7 @@ def test_a_stale_lock_is_removed_and_a_lost_race_is_reported(lab: Lab) -> None:
 
 @pytest.fixture
 def removed_when_awaited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
-    """Anyone who holds a lock, or makes a worktree, is done with it as soon as somebody waits for that."""
+    """Return a function that creates a lock; it disappears as soon as ralph waits for it."""
     prepared, awaited = list[Path](), list[bool]()
 
     def prepare(path: Path) -> None:
@@ -307,11 +307,11 @@ def removed_when_awaited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
             monkeypatch.setattr(room, "time", SimpleNamespace(**{**vars(time), "sleep": sleep}))
 
     yield prepare
-    assert awaited[:1] == [True for _ in prepared], "it was waited for, and nobody else has removed it"
+    assert awaited[:1] == [True for _ in prepared], "ralph waited, and did not remove the lock itself"
 
 
 def test_a_merge_does_not_follow_a_link_in_place_of_the_reflog(lab: Lab, tmp_path: Path) -> None:
-    """A sandboxed agent of another task may write in the folder of these reflogs while its turn lasts."""
+    """The sandboxed agent of another task can write to the folder of these reflogs."""
     branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
     mine, reflog = tmp_path / "mine", lab.path / ".git" / "logs" / ref
     mine.write_text("mine\n")
@@ -347,7 +347,7 @@ def test_a_lock_that_disappears_before_it_is_examined_counts_as_a_lock(
 
 
 def test_a_branch_named_like_a_folder_of_branches_is_in_the_way(lab: Lab) -> None:
-    """`ralph/x` and `ralph/x/y` cannot both be branches: git says so, and nothing has moved."""
+    """`ralph/x` and `ralph/x/y` cannot both be branches."""
     lab.git("branch", "ralph/x")
     with pytest.raises(UserError, match="cannot move refs/heads/ralph/x/y"):
         move_target(lab.found(), "refs/heads/ralph/x/y", lab.git("rev-parse", "main"), "")
@@ -378,7 +378,7 @@ def test_a_push_moves_the_remote_target_and_leaves_no_task_branch(lab: Lab, remo
 
 @pytest.mark.parametrize("denies", [False, True])
 def test_the_push_that_merges_tasks_removes_their_branches(lab: Lab, remote: Remote, denies: bool) -> None:
-    """Or stay, moved to the merge, where a server lets nobody remove a branch."""
+    """If the server refuses to delete branches, they stay and point to the merge."""
     branches = tuple(lab.branch(key, {key: "x\n"}) for key in ("T1", "T2"))
     for branch in branches:
         lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/{branch.key}")
@@ -397,7 +397,7 @@ def test_the_push_that_merges_tasks_removes_their_branches(lab: Lab, remote: Rem
 def test_a_half_made_worktree_does_not_prevent_a_fetch(
     lab: Lab, remote: Remote, removed_when_awaited: Callable[[Path], None], is_left: bool
 ) -> None:
-    """Its HEAD is nothing yet, and git looks at all of them. It is finished a moment later, or its maker is dead."""
+    """`git fetch` fails while the HEAD of any worktree is invalid. It becomes valid soon, or its process was killed."""
     half_made = lab.path / ".git" / "worktrees" / "new"
     half_made.mkdir(parents=True)
     for name, text in (("HEAD", "0" * 40), ("commondir", "../.."), ("gitdir", f"{lab.path.parent}/new/.git")):
@@ -414,14 +414,13 @@ def test_a_half_made_worktree_does_not_prevent_a_fetch(
 
 
 def test_the_first_push_of_a_task_sends_only_its_own_commits(lab: Lab, remote: Remote) -> None:
-    """Git takes what the remote's branches are now for all that the remote has; where none of them is known here, it
-    would send every file that was ever committed."""
+    """If git knew none of the remote's current commits here, it would send every file that was ever committed."""
     origin, other = lab.path.parent / "origin.git", lab.path.parent / "other"
     lab.git("clone", "-q", str(origin), str(other))
     lab.git("commit", "-q", "--allow-empty", "-m", "merged meanwhile", cwd=other)
     lab.git("push", "-q", "origin", "HEAD:main", cwd=other)
     mine = lab.branch("T1", {"a": "1\n"})
-    at_origin(lab, "config", "receive.unpackLimit", "1")  # so that what was sent stays together
+    at_origin(lab, "config", "receive.unpackLimit", "1")  # so that the pushed objects stay in one pack
     assert remote.push_branch(lab.found(), "ralph/w/T1", mine.tip, "").code == 0
     (pack,) = (origin / "objects" / "pack").glob("*.idx")
     sent = at_origin(lab, "verify-pack", "-v", str(pack))
@@ -458,7 +457,7 @@ def test_a_remote_that_refuses_the_push_stops_the_gate(lab: Lab, remote: Remote,
 
 
 def test_a_task_whose_remote_branch_was_moved_is_not_merged(lab: Lab, remote: Remote, tmp_path: Path) -> None:
-    """The lease on the task's branch: anyone who owns it now has other work on it."""
+    """The lease on the task's branch fails: another machine has the task now."""
     mine = lab.branch("T1", {"a": "1\n"})
     lab.git("push", "-q", "origin", f"{mine.tip}:refs/heads/ralph/w/T1")
     theirs = lab.branch("T2", {"a": "2\n"})
@@ -474,10 +473,10 @@ def test_a_task_whose_remote_branch_was_moved_is_not_merged(lab: Lab, remote: Re
 
 
 def test_the_lease_on_a_task_branch_is_checked_at_the_end_of_the_push(lab: Lab, remote: Remote, tmp_path: Path) -> None:
-    """Between the server's list of refs and the push itself: a ref that does not move would not be compared again."""
+    """The branch moves after git has read the refs of the server, just before the push."""
     mine, theirs = lab.branch("T1", {"a": "1\n"}), lab.branch("T2", {"a": "2\n"})
     lab.git("push", "-q", "origin", f"{mine.tip}:refs/heads/ralph/w/T1")
-    hook = lab.path / ".git" / "hooks" / "pre-push"  # runs after the list was read
+    hook = lab.path / ".git" / "hooks" / "pre-push"  # runs after git has read the refs of the server
     hook.write_text(f"#!/bin/sh\ngit --git-dir={tmp_path}/origin.git update-ref refs/heads/ralph/w/T1 {theirs.tip}\n")
     hook.chmod(0o755)
     lab.git("push", "-q", "--no-verify", "origin", f"{theirs.tip}:refs/heads/other")
@@ -516,8 +515,9 @@ def test_an_old_git_is_refused(lab: Lab, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def killed_at(lab: Lab, request: MergeRequest, start: int, has_ended: bool) -> bool:
-    """Lands until so many gits were started, or until that many have ended: there it is killed. False where it comes to
-    its end before that."""
+    """Merge in a child process that is killed when its git command number `start` starts, or has ended. Return False if
+    the merge ends before that.
+    """
     started, spawn = 0, os.posix_spawn
 
     def spawn_or_die(*words: Any, **how: Any) -> int:
@@ -546,7 +546,7 @@ def killed_at(lab: Lab, request: MergeRequest, start: int, has_ended: bool) -> b
 
 @pytest.mark.parametrize("has_ended", [False, True], ids=["before a git", "behind a git"])
 def test_a_merge_that_is_killed_at_any_git_command_is_repeated_safely(lab: Lab, has_ended: bool) -> None:
-    """One after the other: each finds what those before it have left."""
+    """Each attempt is killed one git command later, and finds what the earlier ones left."""
     tasks = ["T1", "T2", "T3", "T4"]
     request = MergeRequest(branches=tuple(lab.branch(key, {key: "x\n"}) for key in tasks))
     (first,) = lab.commits()
@@ -560,7 +560,7 @@ def test_a_merge_that_is_killed_at_any_git_command_is_repeated_safely(lab: Lab, 
         if found := merged():
             assert found == tasks, "all of them or none, and each once"
             lab.git("update-ref", f"refs/heads/{TARGET}", first)
-    assert kills > 10, "of all that it starts"
+    assert kills > 10, "that many commands are started"
     assert merged() == tasks
     assert lab.show("T.md").count("[x]") == 4
     assert lab.git("fsck", "--no-progress", "--no-dangling") == ""
@@ -571,7 +571,7 @@ def test_a_merge_that_is_killed_at_any_git_command_is_repeated_safely(lab: Lab, 
 def test_the_gate_waits_for_a_lock_on_the_remote(
     lab: Lab, remote: Remote, removed_when_awaited: Callable[[Path], None]
 ) -> None:
-    """To a push, somebody who is just pushing and somebody who was killed there look alike."""
+    """A push can't tell a lock of a running push from that of a killed one."""
     branch = lab.branch("T1", {"T1": "x\n"})
     removed_when_awaited(lab.path.parent / "origin.git" / "refs" / "heads" / "main.lock")
     verdict = lab.gate("true", remote=remote).merge(MergeRequest(branches=(branch,)))
@@ -590,12 +590,12 @@ def test_a_stale_lock_on_the_remote_stops_the_gate(lab: Lab, remote: Remote) -> 
 
 
 def test_a_task_branch_that_was_taken_over_is_not_merged(lab: Lab, remote: Remote) -> None:
-    """A lease on a branch that stays where it is would only be compared with what the remote said at first."""
+    """The push must also fail if the target itself has not moved."""
     branch, other = lab.branch("T1", {"T1": "x\n"}), lab.branch("T2", {"T2": "x\n"})
     lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
     base = at_origin(lab, "rev-parse", "main")
     made = lab.git("commit-tree", f"{branch.tip}^{{tree}}", "-p", base, "-p", branch.tip, "-m", "merge")
-    lab.git("push", "-q", "-f", "origin", f"{other.tip}:refs/heads/ralph/w/T1")  # taken over in the meantime
+    lab.git("push", "-q", "-f", "origin", f"{other.tip}:refs/heads/ralph/w/T1")  # another machine has the task now
     answer = remote.push(lab.found(), made, base, {"ralph/w/T1": branch.tip})
     assert answer.code
     assert at_origin(lab, "rev-parse", "main") == base, "all or nothing"
@@ -606,7 +606,7 @@ def test_a_task_branch_that_was_taken_over_is_not_merged(lab: Lab, remote: Remot
 
 @pytest.mark.parametrize("moved", ["the task", "the target"])
 def test_a_push_that_stopped_half_way_on_the_remote_is_merged_once(lab: Lab, remote: Remote, moved: str) -> None:
-    """A kill between two refs leaves one of them moved: the history alone says what merged."""
+    """A push that was killed between two refs has moved one of them."""
     branch = lab.branch("T1", {"T1": "x\n"})
     lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
     base = at_origin(lab, "rev-parse", "main")
@@ -621,20 +621,20 @@ def test_a_push_that_stopped_half_way_on_the_remote_is_merged_once(lab: Lab, rem
 
 
 def test_a_killed_update_of_the_target_is_completed_or_repeated(lab: Lab) -> None:
-    """And one that did not is tried again, its lock aside: neither exit code nor lock tell which."""
+    """If the ref was not moved, the update is repeated; neither exit code nor lock file say which it was."""
     branch, base = lab.branch("T1", {"T1": "x\n"}), lab.git("rev-parse", TARGET)
     lock = lab.path / ".git" / "refs" / "heads" / f"{TARGET}.lock"
     lock.touch()
     os.utime(lock, (1, 1))
     assert move_target(lab.found(), f"refs/heads/{TARGET}", branch.tip, base) == "moved"
-    lock.touch()  # killed after the ref was written, before the lock went
+    lock.touch()  # killed after it wrote the ref, before it removed the lock
     assert move_target(lab.found(), f"refs/heads/{TARGET}", branch.tip, base) == "moved"
     assert lab.git("rev-parse", TARGET) == branch.tip
     lock.unlink()
 
 
 def test_a_merge_of_the_target_that_was_killed_half_way_is_repeated(lab: Lab, tmp_path: Path) -> None:
-    """It has written files of the target, and no index yet that names them."""
+    """The killed merge has written files of the target, but no index."""
     mine = lab.branch("T1", {"mine": "1\n"})
     lab.merge(lab.branch("T2", {"theirs": "2\n", "more/theirs": "2\n"}))
     tree = tmp_path / "tree"
@@ -647,7 +647,7 @@ def test_a_merge_of_the_target_that_was_killed_half_way_is_repeated(lab: Lab, tm
 
 
 def test_a_merge_of_the_target_that_was_killed_after_its_commit_is_finished(lab: Lab, tmp_path: Path) -> None:
-    """What it brought is committed; that it was at it stands there still, and nobody could commit any more."""
+    """Its MERGE_HEAD is still there, which would break the next commit."""
     lab.branch("T1", {"mine": "1\n"})
     lab.merge(lab.branch("T2", {"theirs": "2\n"}))
     tree, target = tmp_path / "tree", lab.git("rev-parse", TARGET)
@@ -667,7 +667,7 @@ def test_a_branch_is_deleted_despite_the_lock_of_a_killed_git(lab: Lab) -> None:
 
 
 def test_merging_the_target_runs_no_filter_of_a_nested_repository(lab: Lab, tmp_path: Path) -> None:
-    """A look into a nested repository would run the filters that its agent named there."""
+    """The agent can name filters in the settings of a nested repository."""
     proof, tree = tmp_path / "it-ran", tmp_path / "tree"
     lab.branch("T1", {"hot": "mine\n"})
     lab.merge(lab.branch("T2", {"hot": "theirs\n"}))
@@ -682,7 +682,7 @@ def test_merging_the_target_runs_no_filter_of_a_nested_repository(lab: Lab, tmp_
     lab.git("commit", "-qm", "nested", cwd=tree)
     lab.git("config", "filter.evil.clean", f"sh -c 'touch {proof}; cat'", cwd=nested)
     (nested / ".git" / "info" / "attributes").write_text("* filter=evil\n")
-    os.utime(nested / "f", (0, 0))  # so that git has to read it, through the filter, to know whether it changed
+    os.utime(nested / "f", (0, 0))  # so that git must read the file, through the filter
     assert worktrees.merge_target(git_at(str(tree)), lab.git("rev-parse", TARGET), ("T.md",)) == ("hot",)
     assert not proof.exists()
 

@@ -1,4 +1,4 @@
-"""Every command of the guide to backlogs, typed in its order into a shell: the evening, the night, the morning."""
+"""The commands of the guide to backlogs, typed into a shell in their order."""
 
 import re
 import shlex
@@ -24,7 +24,7 @@ fi
 
 
 class Shell:
-    """Where the commands are typed; each one of the guide once."""
+    """Runs commands of the guide; `left` are those that were not run yet."""
 
     def __init__(self, works: Works) -> None:
         self.works, self.left = works, list(COMMANDS)
@@ -74,13 +74,13 @@ def test_every_command_of_the_guide_works_in_its_order(shell: Shell, eventually:
     shell.types("ralph pause")
     works.wait_for("work_paused", is_paused=True)
     go(works)
-    shell.left.append("ralph resume")  # it stands there once, and means both
+    shell.left.append("ralph resume")  # the guide has it once, for a pause and for a stop
     shell.types("ralph resume")
     works.wait_for("work_paused", is_paused=False)
     shell.types("ralph stop")
     (home / "stopped").touch()
     night.communicate(timeout=60)
-    assert night.returncode in (0, 130), "it may have been done by then"
+    assert night.returncode in (0, 130), "it may have ended before the stop"
     said = shell.types("ralph resume")
     assert f"4 of 4 merged into {works.target}: ralph accept {works.target.split('/')[1]}" in said
     shell.types("ralph report -o morning.html")

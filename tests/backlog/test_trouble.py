@@ -1,5 +1,4 @@
-"""What goes wrong around a work: a disk that fills up, a box around its agents, a target that changes under them, a
-list that another program keeps. Nothing is lost, and what happened is said."""
+"""`ralph work` with a full disk, a sandbox, stale locks, coming conflicts and an edited order: nothing is lost."""
 
 import json
 import os
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture
 def tiny(tmp_path: Path, environment: dict[str, str], agent: Callable[..., str], warm: Warm) -> Iterator[Works]:
-    """A repository and all that ralph keeps, on a disk of four megabytes."""
+    """A repository and ralph's state folder on a disk of four megabytes."""
     disk = tmp_path / "disk"
     disk.mkdir()
     words = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk]
@@ -44,7 +43,7 @@ def test_a_full_disk_loses_no_finished_work(tiny: Works, free: int, eventually: 
         "unable to write",
         "couldn't write",
         "Out of diskspace",
-    )  # anyone who is the first to notice
+    )  # messages of ralph and of git
     assert any(words in full.stderr for words in said), full.stderr
     eventually(lambda: not left(tiny))
     ballast.unlink()
@@ -78,7 +77,7 @@ def test_a_running_agent_is_warned_of_a_coming_conflict(works: Works, prompts: C
     assert process.returncode == 0, said
     assert "hot1: its agent is told that hot has changed" in said
     told = [text for text in prompts() if "Something else has merged that changes hot" in text]
-    assert told, "in the turn that came next"
+    assert told, "in the next prompt"
     assert "hot1 Add to the hot line" in told[0]
     assert works.show("hot").split() == ["hot1", "hot2", "line"]
 
@@ -130,7 +129,7 @@ def test_events_keep_their_numbers_after_a_killed_git(works: Works) -> None:
 
 @pytest.mark.parametrize("deed", ["sed -i 's/test ! -e T2.txt/true/g' {}/work.json", "rm -f {}/*.json"])
 def test_editing_the_order_in_the_workspace_changes_no_check(works: Works, deed: str) -> None:
-    """Neither the gate nor the loops of other tasks read the copy there, nor does `ralph resume`."""
+    """The gate, other tasks and `ralph resume` do not read this copy."""
     forge = deed.format(f"{works.folder}/.ralph/runs/*") + '; touch "$key.txt"; echo COMPLETE'
     works.script(forge)
     done = works.work("-j", "1", "-m", "1", checks=("test ! -e T2.txt",))

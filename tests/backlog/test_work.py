@@ -1,4 +1,4 @@
-"""`ralph work` as its users know it: the real command, real git, agents that follow a script."""
+"""`ralph work`: the real command, real git, and agents that follow a script."""
 
 import json
 import os
@@ -73,7 +73,7 @@ def test_a_refused_task_is_told_of_its_conflict_and_then_merged(
     last = prompts()[-1]
     assert "The merge gate refused the work on this task" in last
     assert "There are conflict markers (<<<<<<<, >>>>>>>) in: hot" in last
-    assert "CONFLICT" in last.partition(" output>")[2], "what git said is fenced"
+    assert "CONFLICT" in last.partition(" output>")[2], "git's message is marked as output"
 
 
 def test_a_task_that_fails_is_parked_and_blocks_those_after_it(works: Works) -> None:
@@ -338,10 +338,10 @@ def test_ctrl_c_twice_ends_a_backlog_at_once_even_if_signals_are_ignored(
     eventually(lambda: working.exists() and len(working.read_text().split()) >= (1 if in_gate else 2), 50)
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGTERM)  # two of one kind may arrive as one
+    process.send_signal(signal.SIGTERM)  # two equal signals may be delivered as one
     _, said = process.communicate(timeout=50)
     assert process.returncode == 130, said
-    assert time.monotonic() - began < 4.9, "five seconds have those who are asked politely"
+    assert time.monotonic() - began < 4.9, "the grace period would be five seconds"
     eventually(lambda: not left(works))
 
 
@@ -370,7 +370,7 @@ def test_a_loop_that_is_killed_twice_is_continued(works: Works, eventually: Call
     git.chmod(0o755)
     process = works.start()
     eventually((home / "working").exists)
-    assert (home / "died").exists(), "the first one came to nothing"
+    assert (home / "died").exists(), "the first git was killed"
     (loop,) = left(works, b"run-task")
     os.kill(loop, signal.SIGKILL)
     works.wait_for("task_queued", reason="its process died")
@@ -432,7 +432,7 @@ def test_a_paused_backlog_merges_nothing_until_resume(works: Works) -> None:
     assert paused.returncode == 0, paused.stderr
     works.wait_for("work_paused", is_paused=True)
     go(works)
-    time.sleep(1.5)  # it would have merged long since
+    time.sleep(1.5)  # long enough for a merge
     assert works.all("task_merged") == []
     assert works.run("resume").returncode == 0
     _, said = process.communicate(timeout=60)
@@ -471,7 +471,7 @@ def test_github_issues_are_a_backlog(works: Works) -> None:
 
 
 def test_without_gh_the_error_says_how_to_install_it(works: Works, tmp_path: Path) -> None:
-    programs = tmp_path / "programs"  # it may be installed here
+    programs = tmp_path / "programs"  # without gh
     programs.mkdir()
     for name in ("git", "sh"):
         (programs / name).symlink_to(str(which(name)))
@@ -511,7 +511,7 @@ def test_ps_show_logs_diff_and_report_know_a_backlog(works: Works) -> None:
     assert "| `T1` | merged | 1 |" in works.run("report", "--markdown").stdout
     assert json.loads(works.run("report", "--json").stdout)["merges"] == 1
     assert "task_merged" in works.run("logs", "--json").stdout
-    assert works.run("show", "T1").returncode == 0, "a task's key means its latest run"
+    assert works.run("show", "T1").returncode == 0, "a task's key names its latest run"
 
 
 def test_diff_shows_a_merged_task(works: Works) -> None:
@@ -521,8 +521,8 @@ def test_diff_shows_a_merged_task(works: Works) -> None:
     last = works.merged()[-1] if works.merged()[-1] != "T1" else works.merged()[-2]
     shown = works.run("diff", last)
     assert f"+{last}" in shown.stdout.splitlines(), shown.stderr
-    assert "T1.txt" not in shown.stdout, "what others have merged meanwhile is none of its work"
-    assert "take it over" not in works.run("show", "T1").stdout, "the gate has done that"
+    assert "T1.txt" not in shown.stdout, "not the changes of other tasks"
+    assert "take it over" not in works.run("show", "T1").stdout, "the gate has merged it"
 
 
 def test_merged_beads_are_closed(works: Works) -> None:
@@ -585,7 +585,7 @@ def test_the_files_of_a_repository_that_an_agent_makes_are_merged(works: Works) 
 
 
 def test_a_target_that_an_agent_has_moved_is_reported_at_the_end(works: Works) -> None:
-    """Else a person would merge what no gate has let in."""
+    """Otherwise a person could merge commits that no check has seen."""
     works.todo(ONE)
     works.script(
         'git commit -q --allow-empty -m evil; git update-ref "$(git symbolic-ref HEAD | sed s/T1/merged/)" HEAD'
@@ -614,11 +614,13 @@ def test_max_time_ends_running_tasks_and_parks_none(works: Works) -> None:
     assert done.returncode == 1, done.stderr
     (end,) = works.all("work_finished")
     assert end["outcome"] == "timeout"
-    assert works.all("task_parked") == [], "it is nobody's fault"
+    assert works.all("task_parked") == [], "no task is at fault"
 
 
 def test_a_full_pipe_of_events_does_not_delay_the_end_of_a_backlog(works: Works) -> None:
-    works.todo("".join(f"- [ ] T{number} {'A long title. ' * 20}\n" for number in range(600)))  # more than a pipe holds
+    works.todo(
+        "".join(f"- [ ] T{number} {'A long title. ' * 20}\n" for number in range(600))
+    )  # more than fits in a pipe
     works.script("sleep 99")
     process = works.start("-j", "1", "--json", "--quiet", "--max-time", "3")
     assert process.wait(90) == 1
@@ -648,7 +650,7 @@ echo "=== $n failed, 5 passed in 0.1s ==="; exit 1
 
 
 def red_target(works: Works) -> str:
-    """A check that counts failures like pytest, and fails twice on the target."""
+    """Make a target on which a check reports two failures; return that check."""
     (works.folder / "results").write_text("FAIL a\nFAIL b\n")
     (works.folder / "counting.sh").write_text(COUNTING)
     works.todo("- [ ] T1 One\n- [ ] T2 Two\n")

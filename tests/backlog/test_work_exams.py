@@ -1,4 +1,4 @@
-"""Exams of a backlog: a task's own runs at its claim, those of the whole backlog once at the end."""
+"""Exams of a backlog: a task's own exam runs at its claim, those of the whole backlog run once at the end."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_the_exam_of_the_backlog_runs_once_when_every_task_is_merged(works: Work
     exam = write(works, "all.sh", f"echo {TOKEN}; ls >> {log}; test -f T1.txt -a -f T2.txt")
     done = works.work("--exam", exam)
     assert done.returncode == 0, done.stderr
-    assert log.read_text().split().count("T2.txt") == 1  # once, with everything in it
+    assert log.read_text().split().count("T2.txt") == 1  # once, after all merges
     assert works.run("accept").returncode == 0
     assert log.read_text().split().count("T2.txt") == 2
 

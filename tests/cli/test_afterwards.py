@@ -1,4 +1,4 @@
-"""Once a run has ended: its work is taken over or thrown away, what is old goes, and pages are for people."""
+"""`ralph accept`, `discard`, `clean`, `report` and detached runs."""
 
 import json
 import os
@@ -25,7 +25,7 @@ WORKS = 'echo new > fresh; echo line >> README; echo "<response>DONE</response>"
 
 @pytest.fixture
 def branch(ralph: Ralph, agent: Agent, repository: Path) -> str:
-    """A run that is done, on a branch of its own."""
+    """Return a finished run with its own branch."""
     check = ("--check", "test -f fresh && test ! -f red")
     result = ralph("run", "go", "--worktree", *check, "--json", "--agent", agent(WORKS))
     assert result.code == 0, result.err
@@ -78,7 +78,9 @@ def test_accept_takes_a_message_or_keeps_the_commits(ralph: Ralph, agent: Agent,
     assert (both.code, "can't be combined" in both.err) == (2, True)
     assert ralph("accept", "--no-squash").code == 0
     titles = git("log", "--format=%s").splitlines()
-    assert titles == ["ralph: iteration 2 (checks pass)", "ralph: iteration 1", "first"], "none says that checks fail"
+    assert titles == ["ralph: iteration 2 (checks pass)", "ralph: iteration 1", "first"], (
+        "no subject claims that checks fail"
+    )
     (repository / "fresh").unlink()
     git("commit", "-qam", "again")
     ralph(*work[:-2], "--agent", agent('echo 2 > fresh; echo "<response>DONE</response>"'))
@@ -144,7 +146,7 @@ def test_changes_by_a_hook_are_checked_again_before_the_branch_moves(
 
 
 def untouched(git: Git, branch: str, head: str) -> bool:
-    """Whether branch, worktree and the user's own branch are where they were."""
+    """Return whether branch, worktree and the user's branch are unchanged."""
     tree = next(line.split()[0] for line in git("worktree", "list").splitlines() if branch in line)
     return git("rev-parse", "HEAD") == head and git("-C", tree, "status", "--porcelain", "-b").startswith(
         f"## {branch}"
@@ -307,7 +309,7 @@ DEEP = "import os; [(os.mkdir('d' * 200), os.chdir('d' * 200)) for _ in range(25
 def test_work_with_folders_too_deep_for_git_can_only_be_discarded(
     ralph: Ralph, agent: Agent, git: Git, repository: Path
 ) -> None:
-    """They are no part of the work, for git does not see them; and nobody knows what they would do to the checks."""
+    """Git does not see these folders, but they could change the results of the checks."""
     ralph("run", "go", "--worktree", "--check", "true", "--agent", agent(f'{WORKS}; python3 -c "{DEEP}"'))
     refused = ralph("accept")
     assert refused.code == 2
@@ -352,7 +354,7 @@ exec %s "$@"
 def test_a_discard_that_is_killed_again_and_again_can_be_finished(
     words: tuple[str, ...], git: Git, branch: str, repository: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Half of what was to go is not taken for something else, whether ralph or its git that is killed."""
+    """It makes no difference whether ralph or its git is killed."""
     if words[0] == "clean":
         git("merge", "-q", branch)
     (tmp_path / "sitecustomize.py").write_text(DIES_AT_THE_EIGHTH)
@@ -423,7 +425,7 @@ def test_clean_lists_first_what_it_would_delete(ralph: Ralph, agent: Agent, repo
 
 
 def test_clean_deletes_folders_of_any_depth(ralph: Ralph, agent: Agent, repository: Path) -> None:
-    """Deeper than Python goes into itself, and than any path is long; and one that is closed."""
+    """One is deeper than Python's recursion limit and the longest path; another has no permissions."""
     down = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(3000)]; open('f', 'w').close(); os.chmod('.', 0)"
     assert (
         ralph("run", "go", "-m", "1", "--agent", agent(f'cd .ralph/runs/*/; "{sys.executable}" -c "{down}"')).code == 1
@@ -457,7 +459,7 @@ def test_clean_deletes_temporary_files_of_killed_runs(ralph: Ralph, tmp_path: Pa
 
 
 def test_clean_ignores_files_that_disappear_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As every run does with its own, many times: it may go between two looks at it."""
+    """Other runs delete their own temporary files, possibly while `clean` looks at them."""
     there = os.listdir
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(os, "listdir", lambda folder: [*there(folder), "ralph-at-work-gone"])
@@ -529,7 +531,7 @@ def test_the_report_opens_in_a_browser(
 
 
 def on_a_terminal(environment: dict[str, str], workspace: Path, *words: str, **env: str) -> str:
-    """What a person sees of a command."""
+    """Return what a command prints on a terminal."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "ralph", *words]
     shown = {**environment, "TERM": "xterm", **env}
@@ -539,7 +541,7 @@ def on_a_terminal(environment: dict[str, str], workspace: Path, *words: str, **e
         while True:
             try:
                 piece = os.read(master, 65536)
-            except OSError:  # nobody writes any more
+            except OSError:  # the command has ended
                 break
             if not piece:
                 break

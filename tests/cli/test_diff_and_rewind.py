@@ -1,4 +1,4 @@
-"""What a run changed, and the way back."""
+"""`ralph diff` and `ralph rewind`."""
 
 import os
 import re
@@ -17,7 +17,7 @@ Git = Callable[..., str]
 
 @pytest.fixture
 def run(ralph: Ralph, agent: Agent, repository: Path) -> str:
-    """A run of three iterations that changed a file, made one, and removed one. Its id."""
+    """Make a run of three iterations that changed, created and deleted files; return its id."""
     (repository / "old").write_text("old\n")
     fake = agent(
         "echo $N >> README; echo new $N > new$N; rm -f old; mkdir -p .hidden; echo $N > .hidden/x; echo $N", "worker"
@@ -61,7 +61,7 @@ def test_rewind_restores_the_files_and_nothing_else(ralph: Ralph, run: str, repo
     after = (git("rev-parse", "HEAD"), git("symbolic-ref", "HEAD"), git("diff", "--cached"), git("stash", "list"))
     assert after == before
     (kept,) = re.findall(r"saved as (\S+?)\.?$", result.err, re.MULTILINE)
-    assert git("show", f"{kept}:README") == "edited since\n", "what was there is saved"
+    assert git("show", f"{kept}:README") == "edited since\n", "the state before the rewind is saved"
 
 
 @pytest.mark.parametrize("there", [(), ("-C", ".")])
@@ -92,7 +92,7 @@ def test_rewinding_can_be_undone(ralph: Ralph, run: str, repository: Path) -> No
 
 
 def test_work_that_cannot_be_saved_is_not_overwritten(ralph: Ralph, run: str, repository: Path) -> None:
-    """Where iteration 1 had a file there is a repository of its own now."""
+    """A nested repository is now in the place of a file of iteration 1."""
     (repository / "new1").unlink()
     subprocess.run(["git", "init", "-q", "new1"], cwd=repository, check=True)
     (repository / "new1" / "precious").write_text("precious\n")

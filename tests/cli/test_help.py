@@ -1,4 +1,4 @@
-"""The help, the suggestions after a mistake, and what a shell completes."""
+"""Help texts, suggestions after a typing error, and shell completion."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_the_help_of_run_says_what_done_means(ralph: Ralph) -> None:
 
 
 def completions(ralph: Ralph, shell: str, *words: str) -> list[str]:
-    """Return what the shell is offered for the last of the words."""
+    """Return the completions of the last word."""
     asked = {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1), "_RALPH_COMPLETE": f"{shell}_complete"}
     return [value for value in ralph(**asked).out.replace(",", "\n").splitlines() if value not in ("plain", "_", "")]
 

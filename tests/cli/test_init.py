@@ -1,4 +1,4 @@
-"""`ralph init`, asked on a real terminal; `ralph demo`, which a newcomer runs first; `ralph schema`."""
+"""`ralph init` on a real terminal, `ralph demo` and `ralph schema`."""
 
 import errno
 import io
@@ -37,7 +37,7 @@ Terminal = Callable[[], "pexpect.spawn[str]"]
 
 @pytest.fixture
 def terminal(environment: dict[str, str], workspace: Path) -> Iterator[Terminal]:
-    """`ralph init` on a terminal of its own."""
+    """Start `ralph init` on a terminal."""
     started: list[pexpect.spawn[str]] = []
 
     def start() -> "pexpect.spawn[str]":
@@ -276,7 +276,7 @@ def test_a_check_that_cannot_be_run_here_is_not_offered(
 
 @pytest.fixture
 def only_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A PATH with a pytest that passes and without uv."""
+    """Make a PATH with a pytest that passes, and without uv."""
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "pytest").write_text("#!/bin/sh\n")
     (tmp_path / "tools" / "pytest").chmod(0o755)

@@ -1,4 +1,4 @@
-"""Whatever is named where a file is asked for: one line, never a bug, never a wait."""
+"""An option for a file accepts or refuses any path at once, in one line."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -12,11 +12,11 @@ from ralph.cli import table
 from ralph.cli.table import CliCommand
 
 WORDS = {"run": ["g"], "loop": ["g"], "job": ["g"], "work": ["list"], "hook start": ["--session", "s", "g"]}
-NEEDS_FILE = ("--prompt-file", "--spec")  # next to a goal it is a mistake of its own
+NEEDS_FILE = ("--prompt-file", "--spec")  # a goal in addition would be another error
 
 
 def taking_files() -> Iterator[tuple[str, str]]:
-    """Every command that has an option for a file, and that option."""
+    """Yield every command with an option for a file, and that option."""
 
     for name in table.SUMMARIES:
         found = table.find(name)

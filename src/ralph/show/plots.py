@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from msgspec import Struct
@@ -50,6 +50,11 @@ def element(selector: str, /, *children: object, **attributes: object) -> Html:
 def joined(*children: object) -> Html:
     """Join children: HTML unchanged, text escaped, None skipped, lists in order."""
     return Html("".join(map(_html, children)))
+
+
+def legend(entries: Iterable[tuple[str, str]]) -> Html:
+    """Return what the colours of a drawing mean, from pairs of a tone and a name."""
+    return element("p.legend", [element("span", element(f"i.f-{tone}"), name) for tone, name in entries])
 
 
 def prose(text: str) -> Html:

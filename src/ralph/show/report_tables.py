@@ -76,13 +76,9 @@ def timeline(history: RunHistory) -> Html | None:
     if not history.spans:
         return None
     used = {span.kind for span in history.spans}
-    legend = _legend([(kind, name) for kind, name in plots.LANES.items() if kind in used])
+    legend = plots.legend((kind, name) for kind, name in plots.LANES.items() if kind in used)
     plot = element("div.scroll", plots.timeline(history), tabindex="0", role="region", aria_label="Timeline")
     return element("div.card", legend, plot)
-
-
-def _legend(named: Sequence[tuple[str, str]]) -> Html:
-    return element("span.legend", [joined(element(f"i.f-{tone}"), name) for tone, name in named])
 
 
 def iterations(history: RunHistory) -> Html | None:
@@ -197,9 +193,9 @@ def _drawing(title: str, labels: list[str], layers: list[Layer], say: plots.Say)
         for layer in layers
         if any(layer.values)
     ]
-    legend = _legend([(layer.tone, layer.name) for layer in used]) if len(used) > 1 else None
+    legend = plots.legend((layer.tone, layer.name) for layer in used) if len(used) > 1 else None
     return element(
-        "div.card", element("h3", title, legend), plots.bars(f"{title} of each iteration", labels, used, say)
+        "div.card", legend, element("h3", title), plots.bars(f"{title} of each iteration", labels, used, say)
     )
 
 

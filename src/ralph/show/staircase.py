@@ -10,7 +10,7 @@ from msgspec import Struct
 from ralph.core.gains import describe_end, describe_start, format_change, format_value
 from ralph.core.measuring import Metric, run_to_run_difference
 from ralph.history.run_history import PastIteration, RunHistory
-from ralph.show.plots import Html, draw_label, draw_line, draw_svg, element, joined
+from ralph.show.plots import Html, draw_label, draw_line, draw_svg, element, legend
 from ralph.show.report_tables import HtmlColumn, table
 from ralph.show.words import cost, duration, sentence_case
 
@@ -62,12 +62,11 @@ def staircase(history: RunHistory) -> Html | None:
     best = steps[-1].after
     title = f"from {format_value(start.value, start.metric)} to {format_value(best, start.metric)}, attempt by attempt"
     tones = [("good", "kept"), ("bad", "dropped"), *([("cache", "noise")] if noise else [])]
-    legend = element("span.legend", [joined(element(f"i.f-{tone}"), name) for tone, name in tones])
     said = [describe_start(start.metric, start.values, start.noise)]
     said += [describe_end(history.end_numbers, start.metric)] if history.end_numbers else []
     facts = element("p.facts", f"{sentence_case('; '.join(said))}.")
     plot = element("div.scroll", draw_svg(WIDTH, HEIGHT, title, drawn), tabindex="0", role="region", aria_label=title)
-    return element("div.card", legend, plot, facts)
+    return element("div.card", legend(tones), plot, facts)
 
 
 class Scale:
@@ -131,13 +130,13 @@ class Scale:
         return element("g", title, element("path.cross", d=cross))
 
 
-def attempts(history: RunHistory) -> Html | None:
-    """Return a table with a row per attempt."""
+def attempts(history: RunHistory, anchor: str = "") -> Html | None:
+    """Return a table with a row per attempt, whose number links to the element with the id `anchor` and that number."""
     past = history.iterations
     if history.first_numbers is None or not past:
         return None
     end = format_change(history.end_numbers.gain, history.first_numbers.metric) if history.end_numbers else ""
-    links = [element("a", str(one.number), href=f"#{history.run}-{one.number}") for one in past]
+    links = [element("a", str(one.number), href=f"#{anchor or f'{history.run}-'}{one.number}") for one in past]
     columns = [
         HtmlColumn("#", links, kind=".num"),
         HtmlColumn("", [mark(one) for one in past], kind=".cell"),

@@ -10,7 +10,7 @@ from ralph.core.backlog import STATE_ORDER, Job
 from ralph.core.text import plural
 from ralph.history.evidence import Evidence
 from ralph.history.work_history import WorkHistory, WorkSpan
-from ralph.show.plots import Html, element, joined, prose
+from ralph.show.plots import Html, element, joined, legend, prose
 from ralph.show.report import code, escape_markdown, page
 from ralph.show.report_tables import fold, patch_details
 from ralph.show.words import cost, duration, money, nickname
@@ -102,14 +102,14 @@ def timeline(history: WorkHistory, now: float = 0.0) -> Html:
     keys = dict.fromkeys(key for span in history.spans for key in span.keys if span.kind == "loop")
     used = dict.fromkeys(_look(span) for span in history.spans)
     names = {look.label: look.tone for look in used}
-    legend = element("p.legend", [joined(element(f"i.f-{tone}"), label) for label, tone in names.items()])
+    colors = legend((tone, label) for label, tone in names.items())
     gate = [span for span in history.spans if span.kind == "gate"]
     lanes = [_lane("gate", gate, history.began, end)]
     for key in [*keys][:MAX_LANES]:
         runs = [span for span in history.spans if span.kind == "loop" and key in span.keys]
         merges = [span for span in gate if span.result == "merged" and key in span.keys]
         lanes.append(_lane(key, [*runs, *merges], history.began, end))
-    return joined(legend, element("div.lanes", lanes, _axis(history.began, end), role="group", aria_label="Timeline"))
+    return joined(colors, element("div.lanes", lanes, _axis(history.began, end), role="group", aria_label="Timeline"))
 
 
 def _look(span: WorkSpan) -> SpanLook:

@@ -35,6 +35,7 @@ NOTHING_RUNNING, NO_RUNS = "No run is running.", "No runs yet: start one with `r
 MAX_SEARCHED = 20  # workspaces whose checks the form for a new run offers
 QUEUED = ("queued", "waiting", "blocked", "held")
 _MAX_BARS = 24
+CHECKS_HINT = "The run is done when the agent says so and all checks pass."
 _LEVEL_TEXTS = {
     Level.LOOK: "This browser will see all runs on this machine.",
     Level.STEER: "This browser will see all runs on this machine, and can answer, tell, pause, resume and stop them.",
@@ -294,9 +295,9 @@ def new_page(
     small = element(
         "div.grid",
         element("label", "Agent", element("select", default, known, name="agent")),
-        _field("Maximum iterations", "iterations", values, inputmode="numeric", placeholder="from settings"),
-        _field("Maximum cost ($)", "cost", values, inputmode="decimal", placeholder="no limit"),
-        _field("Maximum time", "time", values, placeholder="no limit, or 2h"),
+        _field("Max iterations", "iterations", values, inputmode="numeric", placeholder="from settings"),
+        _field("Max cost ($)", "cost", values, inputmode="decimal", placeholder="no limit"),
+        _field("Max time", "time", values, placeholder="no limit, or 2h"),
     )
     goal = element(
         "textarea",
@@ -313,7 +314,7 @@ def new_page(
         element("p.bad-text", error, role="alert") if error else None,
         element("label", "Goal", goal),
         element("label", "Where", element("select", options, name="workspace", required=True)),
-        element("label", "Checks, one per line. The run is done when the agent says so and all of them pass", checks),
+        element("label", "Checks, one per line", checks, element("span.soft", CHECKS_HINT)),
         small,
         _choice("worktree", "In its own worktree and branch: your files are not changed", values, is_default=True),
         _choice("sandbox", "In a sandbox (Linux): the agent may do everything, but only there", values),

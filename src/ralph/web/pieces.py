@@ -197,8 +197,6 @@ class RecentPieces:
         """A page that has everything up to this number lacks nothing that was dropped."""
 
     def add(self, entry: Entry, event: e.Event) -> None:
-        if not self.seq:
-            self.begin = entry.seq - 1
         self.seq = max(self.seq, entry.seq)
         html = self._render(event, entry)
         if html:

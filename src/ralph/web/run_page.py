@@ -128,7 +128,7 @@ def _number(view: View) -> Html:
     shown = staircase.staircase(view.history)
     if shown is None:
         return element("div#number")
-    return element("section#number", element("h2", "The number"), shown, staircase.attempts(view.history))
+    return element("section#number", element("h2", "The number"), shown, staircase.attempts(view.history, anchor="i"))
 
 
 def _proof(view: View) -> Html:

@@ -236,6 +236,8 @@ class WatchedRun:
             for one in news:
                 self._fold.add(one.event, one.entry.at)
                 if one.is_recent:
+                    if not self.stream.seq:
+                        self.stream.begin = one.entry.seq - 1
                     self.stream.add(one.entry, one.event)
             if news:
                 self._read_changed_files()

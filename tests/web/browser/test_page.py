@@ -12,6 +12,8 @@ from tests.web.scenes import Scene, WorkScene, night, real_run
 
 from ralph.core import events as e
 from ralph.core.backlog import BacklogTask
+from ralph.core.measuring import Comparison, Metric, Start
+from ralph.core.model import Iteration, Turn, Usage
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -215,6 +217,18 @@ WIDE = """[...document.querySelectorAll('body *')].filter((each) => each.getBoun
   && !each.closest('.scroll, pre')).slice(0, 5).map((each) => each.outerHTML.slice(0, 80))"""
 
 
+def tuned(scene: Callable[..., Scene], idea: str) -> Scene:
+    """A run that optimises a number."""
+    run = scene("tun3", preset="tune", checks=("pytest -q",))
+    run.tell(e.StartMeasured(Start(Metric(min_gain=0.01), (100.0, 104.0, 102.0))))
+    run.begin(1)
+    measured = Comparison(before=150, after=149, gain=0.006, kept=False)
+    attempt = Iteration(number=1, turn=Turn(text=f"IDEA: {idea}", usage=Usage(cost_usd=0.2)), measured=measured)
+    run.tell(e.IterationFinished(1, attempt))
+    run.finish()
+    return run
+
+
 def test_no_page_is_wider_than_a_phone(
     open_page: Open, scene: Callable[..., Scene], home: dict[str, str], tmp_path: Any
 ) -> None:
@@ -229,8 +243,10 @@ def test_no_page_is_wider_than_a_phone(
     )
     work.start("T1")
     work.park("T1", long)
-    a_run, a_work = f"runs/{run.id}", f"runs/{work.id}"
-    for path in ("", a_run, f"{a_run}/report", f"{a_run}/iterations/1", "new", a_work, f"{a_work}/report"):
+    tune = tuned(scene, long)
+    a_run, a_work, a_tune = f"runs/{run.id}", f"runs/{work.id}", f"runs/{tune.id}"
+    more = (f"{a_run}/report", f"{a_run}/iterations/1", f"{a_work}/report", f"{a_tune}/report")
+    for path in ("", a_run, "new", a_work, a_tune, *more):
         page = open_page(path)
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 390, (path, page.evaluate(WIDE))

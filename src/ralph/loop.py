@@ -1,5 +1,5 @@
 """The loop. Read this first: ask the rules; if none says stop, give the agent one more turn, run the checks, look at
-the workspace, and ask again. Every listener hears every event."""
+the workspace, and ask again. `tell` gets every event."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -39,7 +39,8 @@ class Agent(Protocol):
 
 class Workspace(Protocol):
     def look(self, run: Run) -> Snapshot:
-        """Return what is true right now: the time, markers, people's requests. Must be cheap."""
+        """Return the current facts: the time, the done file, requests of people. It is called often, so it must be
+        cheap."""
         ...
 
     def guard(self) -> tuple[str, ...]:
@@ -55,8 +56,8 @@ class Workspace(Protocol):
         ...
 
     def restore(self, iteration: Iteration) -> tuple[str, str] | None:
-        """Restore the files of an iteration; return the fingerprint then, and the ref that keeps what was there. None
-        if they cannot be restored: then nothing was changed."""
+        """Restore the files of an iteration. Return the new fingerprint, and the ref of a commit with the files as they
+        were before; return None, and change nothing, if that is impossible."""
         ...
 
 
@@ -66,11 +67,15 @@ UNCOUNTED: Sequence[FailureKind] = ("fatal", "limit", "transient")
 class Parts(Struct, kw_only=True):
     """The parts of a run. Bring your own agent, rules or workspace.
 
-    A turn that fails with a kind in `uncounted` is not an iteration. A followup returns what it has spent. `baseline`:
-    run the checks before the first turn. `examine_start` is called then as well, for the exams. `referees` (reviews,
-    exams, a host's checks) cost time or money, so they are asked in order only about an iteration that `is_claimed`: it
-    claims to be done, and every gate agrees. Each returns the iteration with its result; a rule reads that as a gate.
-    `measure_start` adds the number before the first turn, in a run that optimises one.
+    `cap` is the iteration limit, for prompts and events. A turn that fails with a kind in `uncounted` is not an
+    iteration. A followup runs after an iteration and returns what it has spent.
+
+    Before the first turn the checks run if `baseline` is set, `examine_start` runs the exams, and `measure_start`
+    measures the number that the run optimises, if there is one.
+
+    `referees` (reviews, exams, a host's checks) cost time or money. They run in order, and only if `is_claimed` returns
+    True: the last iteration claims to be done, and every gate agrees. Each returns the iteration with its result, which
+    a rule then reads.
     """
 
     agent: Agent
@@ -91,7 +96,7 @@ class Parts(Struct, kw_only=True):
 
 
 def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, Stop]:
-    """Take turns until a rule says stop, or until something happens that a person must fix.
+    """Take turns until a rule says stop, or until something fails that only a person can fix.
 
     The followups of the first `followed` iterations (default: all) have already run.
     """
@@ -146,7 +151,7 @@ def take_baseline(run: Run, parts: Parts) -> Run:
 def replace_agent(run: Run, asked: Replace, parts: Parts) -> Run:
     """Hand the work over to another agent, after restoring the files that it starts with.
 
-    A run that is killed before this was recorded is handed over again when it is resumed.
+    If ralph is killed before the event is written, the resumed run hands over again.
     """
     done = HandOver(after=len(run.iterations), agent=asked.agent, to=asked.to, reason=asked.reason)
     restored = parts.workspace.restore(run.iterations[asked.start - 1]) if asked.start else None
@@ -158,10 +163,10 @@ def replace_agent(run: Run, asked: Replace, parts: Parts) -> Run:
 
 
 def stop_after(run: Run, trouble: str, parts: Parts) -> Stop:
-    """Return the end of a run that cannot continue: a person or the time limit, else `trouble`."""
+    """Return how a run ends that cannot continue: by a person or the time limit if they ended it, else by `trouble`."""
     try:
         verdict = judge(run.seeing(parts.workspace.look(run)), parts.rules)
-    except UserError:  # a broken rule is the trouble itself
+    except UserError:  # a rule raised; that may be the trouble itself
         return Stop(Outcome.FATAL, trouble)
     if isinstance(verdict, Stop) and verdict.outcome in (Outcome.INTERRUPTED, Outcome.TIMEOUT):
         return verdict
@@ -209,7 +214,7 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
 
 
 class CutShort(Exception):
-    """A turn was taken and paid for, but then something failed that a person must fix."""
+    """A turn was taken and paid for, but then something failed that only a person can fix."""
 
     def __init__(self, run: Run, advice: str) -> None:
         super().__init__(advice)
@@ -217,7 +222,7 @@ class CutShort(Exception):
 
 
 def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
-    """Turn a finished turn into an iteration with its checks, or note that it doesn't count."""
+    """Add an iteration with the turn and its checks to the run, or only the turn if it doesn't count."""
     touched = parts.workspace.guard()
     if turn.ended_by == "interrupt" or (turn.failure and turn.failure.kind in parts.uncounted):
         parts.tell(events.TurnNotCounted(turn))
@@ -244,7 +249,7 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
 
 
 def known_checks(run: Run, turn: Turn, parts: Parts) -> tuple[Check, ...]:
-    """Return the results of the checks from before a failed turn that changed nothing; empty if they must run."""
+    """Return the check results from before the turn, if it failed and changed nothing; empty if the checks must run."""
     before, present = run.tree_before(run.number), run.present
     known = (present.checks if present.checked else ()) if present else run.baseline or ()
     if turn.failure is None or before is None or not known or any(check.void for check in known):

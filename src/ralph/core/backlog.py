@@ -1,7 +1,7 @@
 """Decisions about a backlog: which tasks start, which the gate merges together, and what follows from its verdict.
 
-The board holds everything that is known about a backlog run. Events change it, and every decision reads only the board.
-So it doesn't matter where the events are stored: in a journal on one machine, or in a database that many share.
+The board is the state of a backlog run. Events change it, and every decision depends only on the board. So it doesn't
+matter where the events are stored: in a journal on one machine, or in a database that many machines share.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from ralph.core.text import listed
 TaskState = Literal["queued", "working", "ready", "merged", "parked", "withdrawn"]
 FINISHED_STATES = frozenset({"merged", "withdrawn"})
 EVERYTHING = "**"  # instead of the file names, if there are too many
-MAX_COMPARED = 10_000  # pairs of patterns; more are taken to overlap
+MAX_COMPARED = 10_000  # pairs of patterns; of more, ralph assumes that they overlap
 FIRST_WINDOW, MAX_WINDOW = 2, 16
 STATE_ORDER = ("parked", "working", "ready", "held", "queued", "waiting", "blocked", "withdrawn", "merged")
 """The order in which states are displayed: what needs a person, what is running, what is finished."""
@@ -46,7 +46,7 @@ class BacklogTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def about(self) -> str:
-        """The title without the key, if it starts with it: for places that display the key next to it."""
+        """The title without the key that it may start with: for places that display the key next to it."""
         first, _, rest = self.title.partition(" ")
         return rest if rest and first.rstrip(":.)") == self.key else self.title
 
@@ -54,9 +54,9 @@ class BacklogTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task and its progress so far.
 
-    `tip` is the commit that is ready, and `files` what it changes. `refused` are the files because of which the gate
-    refused it, and `note` is the text about it for the next loop. `commit` is the merge commit. `by_list`: it was
-    withdrawn by editing the backlog.
+    `tip` is the commit that is ready to merge, and `files` are those that it changes. `returns` counts the refusals of
+    the gate; `refused` are the files in which it found the problem, and `note` explains it to the next loop. `commit`
+    is the merge commit. `by_list`: the task was withdrawn by editing the backlog.
     """
 
     task: BacklogTask
@@ -77,12 +77,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_returned(self) -> bool:
-        """Whether the gate refused it and it is not ready again yet."""
+        """Whether the gate refused the task, and it is not ready again yet."""
         return self.returns > 0 and self.state in ("queued", "working")
 
 
 class FailedCheck(Struct, frozen=True, omit_defaults=True):
-    """A check that failed at the gate, and the number of failures that it reports, if that can be read."""
+    """A check that failed at the gate; `count` is the number of failures that it reports, None if unknown."""
 
     check: str
     ending: str = ""
@@ -97,11 +97,11 @@ class FailedCheck(Struct, frozen=True, omit_defaults=True):
 
 
 class Board(Struct, frozen=True, kw_only=True):
-    """Everything that decisions are made from.
+    """The state of a backlog run, on which every decision depends.
 
-    `jobs` are in the order of the backlog. `working` maps the keys of running tasks to their runs; the gate is `trying`
-    to merge these tasks. The `halves` of a batch that failed are tried first. `stuck` says why the gate can't continue.
-    `red` are the checks that fail on the target, if that is allowed.
+    `jobs` are in the order of the backlog. `working` maps the keys of running tasks to their runs. `window` is the most
+    tasks that the gate merges together, and `trying` are those that it is merging now. It tries the `halves` of a batch
+    that failed first. `stuck` says why it can't continue. `red` are checks that fail on the target with --allow-red.
     """
 
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class Board(Struct, frozen=True, kw_only=True):
 
 
 class TaskResult(Struct, frozen=True, kw_only=True):
-    """The result of a task's loop. `tip` is its commit, and `files` what that changes."""
+    """The result of a task's loop. `tip` is its commit, and `files` are those that the commit changes."""
 
     outcome: str
     reason: str
@@ -154,10 +154,10 @@ class Conflict(Struct, frozen=True, omit_defaults=True):
 class GateVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of one attempt to merge.
 
-    `tried` were in the candidate; `merged` are in the target, as `commit` or from before. `conflicts` conflict with the
-    target, `red` failed on the candidate, `empty` change nothing. `stuck` is no task's fault. Tasks that are not
-    mentioned stay ready. `probed` are running tasks that will conflict with the new target. `allowed` are checks that
-    fail on the target, with --allow-red.
+    `tried` are the tasks in the candidate. `merged` are in the target, by the merge `commit` or from before. Those in
+    `conflicts` conflict with the target; `empty` ones change nothing; all others stay ready. `red` is the check that
+    failed on the candidate. `stuck` is a problem that no task caused. `probed` are running tasks that will conflict
+    with the new target. `allowed` are checks that fail on the target with --allow-red.
     """
 
     tried: tuple[str, ...] = ()
@@ -172,7 +172,7 @@ class GateVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a verdict means for one task."""
+    """What happens to one task after a verdict."""
 
     key: str
     to: Literal["merged", "returned", "parked"]
@@ -182,7 +182,7 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forecast(Struct, frozen=True):
-    """The expected cost of the remaining tasks: by median, lower and upper quartile of the finished ones."""
+    """The expected cost of the remaining tasks, from the median and the lower and upper quartile of finished ones."""
 
     more: float
     low: float
@@ -198,8 +198,8 @@ def next_starts(board: Board) -> tuple[str, ...]:
     chosen: list[Job] = []
     order, cost = Precedence(board), board.median_cost
     before_the_gate = [job for job in board.of("ready") if job.task.key not in board.trying]
-    # Tasks that the gate can take at once hardly wait, so slots need not stay empty for them. But if tasks conflict, it
-    # is better to have fewer of them ahead of the target: fewer are refused.
+    # Start no new tasks if many wait for the gate. A full window is merged at once, so it doesn't count as many unless
+    # a task was refused: then fewer tasks ahead of the target mean fewer conflicts.
     at_once = 0 if any(job.returns for job in board.jobs.values()) else min(board.slots, board.window)
     is_pressed = len(before_the_gate) >= max(2, board.slots // 2, at_once)
     for job in _in_order(board.of("queued")):
@@ -227,7 +227,7 @@ def next_batch(board: Board) -> tuple[str, ...]:
 
 
 def after_verdict(board: Board, verdict: GateVerdict) -> tuple[Step, ...]:
-    """Return what becomes of the tasks that were at the gate."""
+    """Return what happens to each task that was at the gate."""
     steps = [Step(key=key, to="merged") for key in verdict.merged]
     steps += [Step(key=key, to="parked", reason="it changes nothing") for key in verdict.empty]
     for key, conflict in verdict.conflicts.items():
@@ -308,7 +308,7 @@ def _displayed_state(board: Board, job: Job, blocked: frozenset[str], order: Pre
 
 
 def fits(board: Board, running: int, cost: float | None = None) -> bool:
-    """Whether the budget has room for one more loop if each running loop costs `cost` (default: the median)."""
+    """Whether the budget is enough for the running loops and one more, at `cost` each (default: the median)."""
     if board.max_cost is None:
         return True
     cost = board.median_cost if cost is None else cost
@@ -342,7 +342,7 @@ def outcome(board: Board) -> tuple[str, int]:
 
 
 def cycle(tasks: Iterable[BacklogTask]) -> tuple[str, ...]:
-    """Return tasks that depend on each other in a cycle, if there are any: each one depends on the next."""
+    """Return the keys of tasks in a cycle of dependencies, each of which depends on the next; empty without a cycle."""
     try:
         TopologicalSorter({task.key: task.after for task in tasks}).prepare()
     except CycleError as error:

@@ -1,7 +1,7 @@
 """Failure counts in the output of well-known test runners, linters and type checkers.
 
-A count says whether a red check got better: fewer failures among at least as many tests. Output that says nothing
-certain (a collection error, a compile error, a timeout, an unknown format) gives no count.
+By its count a red check got better if it has fewer failures among at least as many tests. Output without a reliable
+count (a collection error, a compile error, a timeout, an unknown format) gives None.
 """
 
 import re
@@ -20,7 +20,7 @@ class FailureCount(Struct, frozen=True):
     total: int | None = None
 
     def is_better_than(self, other: "FailureCount") -> bool:
-        """Fewer failures, among at least as many tests."""
+        """Whether there are fewer failures, among at least as many tests."""
         has_lost_tests = self.total is not None and other.total is not None and self.total < other.total
         return self.failures < other.failures and not has_lost_tests
 
@@ -90,7 +90,7 @@ def _cargo(match: Match[str], text: str) -> FailureCount:
 
 
 def _read_named_groups(match: Match[str], text: str) -> FailureCount:
-    """Read named groups: `failures`, and if the tool says so `more`, `total` or `passed`."""
+    """Read the named groups of the pattern: `failures` and, if it has them, `more` (failures), `total` or `passed`."""
     groups = match.groupdict()
     failures = _number(groups.get("failures")) + _number(groups.get("more"))
     if groups.get("total") is not None:

@@ -9,7 +9,7 @@ from ralph.core.measuring import Comparison, Start
 from ralph.core.model import Check, HandOver, Iteration, PersonNote, Turn, Usage
 from ralph.core.proof import Proof
 
-# gc=False: no garbage is looked for in what there may be any number of. It holds no cycles, and is made in less time.
+# Structs of which there may be very many have gc=False: they contain no cycles, and are created faster.
 
 
 class RunStarted(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -56,7 +56,7 @@ class AgentStarted(Struct, frozen=True, omit_defaults=True):
 
 
 class AgentText(Struct, frozen=True, gc=False):
-    """Text that the agent printed. Not necessarily its final answer."""
+    """Text that the agent printed, not necessarily its final answer."""
 
     text: str
 
@@ -103,8 +103,8 @@ class TodoUpdated(Struct, frozen=True):
 
 
 class AgentProgress(Struct, frozen=True, omit_defaults=True):
-    """Status that is neither text nor tool: a retry, a compacted context, a sub-agent's words. `routine`: it comes with
-    every turn, such as the name of its session.
+    """A status that is neither text nor a tool: a retry, a compacted context, text of a sub-agent. `routine`: every
+    turn has it, such as the id of its session.
     """
 
     text: str
@@ -132,7 +132,7 @@ class AgentResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class AgentUnknown(Struct, frozen=True):
-    """A well-formed line of a kind that the agent's module does not know. It is counted, not displayed."""
+    """A valid line of JSON of a kind that the agent's module does not know. It is counted, not displayed."""
 
     kind: str = ""
 
@@ -203,8 +203,8 @@ class ClaimRejected(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True, omit_defaults=True):
-    """`until` is the moment (epoch seconds) at which the wait ends, so that a resumed run continues to wait; `children`
-    are the runs that the current claim waits for; `limited` means that a usage limit has to end.
+    """`until` is when the wait ends (epoch seconds), so that a resumed run continues to wait; `children` are the runs
+    that the current claim waits for; `limited` means that a usage limit has to end.
     """
 
     seconds: float
@@ -280,13 +280,13 @@ class Spent(Struct, frozen=True, omit_defaults=True):
 
 
 class ProofStarted(Struct, frozen=True):
-    """The work is done, and each of so many hunks of its diff may be undone to see whether a check notices."""
+    """The work is done. ralph undoes parts of its diff, which has this many hunks, to see whether a check notices."""
 
     hunks: int
 
 
 class ProofFinished(Struct, frozen=True, omit_defaults=True):
-    """What undoing parts of the change showed. `tree`: the files as they are since the agent was asked about them."""
+    """The result of undoing parts of the change. `tree`: the files after the agent's turn about untested parts."""
 
     iteration: int
     proof: Proof
@@ -301,7 +301,7 @@ class ProofAsked(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):
-    """Something a person should know that changes nothing by itself."""
+    """A message for a person. It changes nothing by itself."""
 
     text: str
     level: str = "warning"  # warning, info, debug
@@ -314,7 +314,7 @@ class TurnNotCounted(Struct, frozen=True, omit_defaults=True):
 
 
 class IterationFinished(Struct, frozen=True, omit_defaults=True):
-    """Everything about an iteration that later decisions need. A resumed run is read back from these."""
+    """Everything about an iteration that later decisions need. `ralph resume` reads the run from these events."""
 
     iteration: int
     record: Iteration
@@ -354,7 +354,7 @@ class RunFinished(Struct, frozen=True, omit_defaults=False, kw_only=True):
 
 
 TALK = frozenset({AgentText, ToolStarted, ToolFinished, TodoUpdated, AgentProgress})
-"""What an agent says and does: of these there may be any number."""
+"""What an agent says and does. There may be very many of these."""
 
 AgentEvent = (
     AgentText | ToolStarted | ToolFinished | TodoUpdated | AgentProgress | PermissionDenied | AgentResult | AgentUnknown
@@ -389,7 +389,7 @@ class TellAll(Protocol):
 
 
 class Told(Struct, frozen=True, gc=False):
-    """An event as it is written in the journal and by `--json`: one line each."""
+    """An event as the journal and `--json` have it, one per line."""
 
     type: str
     timestamp: str

@@ -1,6 +1,6 @@
-"""A run that optimises a number: what its attempts came to, what its agent reads, and when it ends.
+"""A run that optimises a number: the results of its attempts, the text for its agent, and the rules that end it.
 
-An attempt is an iteration. It is kept if its measurement is better than noise, otherwise its files are restored.
+An attempt is an iteration. It is kept if the measured gain is larger than noise; otherwise its files are restored.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ UNCHANGED, INTERRUPTED = "nothing was changed", "interrupted"
 
 
 class Tried(Struct, frozen=True):
-    """One attempt, as the table shows it. `result` says what came of it."""
+    """One attempt, as a row of the table."""
 
     number: int
     idea: str
@@ -31,7 +31,7 @@ def is_kept(iteration: Iteration) -> bool:
 
 
 def is_measurable(run: Run) -> bool:
-    """Return whether the last attempt passes the checks: before that, its measurement would not count."""
+    """Return whether the last attempt passes the checks: otherwise its measurement would not count."""
     return run.last is not None and run.last.is_green and not run.last.turn.failure
 
 
@@ -41,20 +41,20 @@ def best_number(run: Run) -> int:
 
 
 def best_value(run: Run) -> float | None:
-    """Return the number that the best version so far has; None before the start was measured."""
+    """Return the measured value of the best version so far; None before the first measurement."""
     kept = [one.measured.after for one in run.iterations if one.measured and is_kept(one)]
     return kept[-1] if kept else run.start.value if run.start else None
 
 
 def noise_of(run: Run) -> Noise:
-    """Return the noise of the metric, as it is known by now."""
+    """Return how noisy the metric is, judged by all measurements so far."""
     if any(one.measured and one.measured.is_noisy for one in run.iterations):
         return "noisy"
     return run.start.noise if run.start else "noisy"
 
 
 def compare_pairs(pairs: Pairs, kept: bool, is_certain: bool = True, is_noisy: bool = False) -> Comparison:
-    """Return what measured pairs came to."""
+    """Return the comparison that measured pairs result in."""
     return Comparison(
         before=median(best for best, _ in pairs.values),
         after=median(candidate for _, candidate in pairs.values),
@@ -89,7 +89,7 @@ def format_change(gain: float, metric: Metric) -> str:
 
 
 def describe_start(metric: Metric, values: Sequence[float], noise: Noise) -> str:
-    """Say what the start measures, and how large a gain can be seen."""
+    """Say what the first measurements were, and how large a gain must be to be noticed."""
     if not values:
         return "metric: no number"
     value = format_value(median(values), metric)
@@ -103,7 +103,7 @@ def describe_start(metric: Metric, values: Sequence[float], noise: Noise) -> str
 
 
 def describe_result(measured: Comparison, metric: Metric) -> str:
-    """Say what came of an attempt: `kept: −10.2 % (better in 7 of 7 pairs)`."""
+    """Describe the result of an attempt: `kept: −10.2 % (better in 7 of 7 pairs)`."""
     if measured.problem:
         return f"dropped: {short(measured.problem, 300)}"
     change, details = format_change(measured.gain, metric), []
@@ -119,7 +119,7 @@ def describe_result(measured: Comparison, metric: Metric) -> str:
 
 
 def describe_end(end: Comparison, metric: Metric) -> str:
-    """Say how the end of the run compares with its start."""
+    """Describe how the end of the run compares with its start."""
     change = format_change(end.gain, metric)
     if not end.pairs:
         return f"from start to end: {change}"
@@ -136,7 +136,7 @@ def describe_gain(end: Comparison, metric: Metric, attempts: int, kept: int) -> 
 
 
 def read_idea(answer: str) -> str:
-    """Return what the agent says that it tried: its last line `IDEA: …`, else the first line with text."""
+    """Return the idea in an answer: its last line `IDEA: …`, else the first line with text."""
     lines = [line.strip().strip("*_`#> ") for line in clean(answer).splitlines()]
     named = [line.partition(":")[2].strip(" *") for line in lines if line.upper().startswith(IDEA)]
     return one_line(next((line for line in (*reversed(named), *lines) if line), ""), IDEA_LENGTH)
@@ -151,7 +151,7 @@ def what_was_tried(run: Run) -> list[Tried]:
 
 
 def attempt_result(iteration: Iteration, metric: Metric) -> str:
-    """Say what came of an iteration of a run that optimises a number."""
+    """Describe the result of an iteration of a run that optimises a number."""
     if iteration.measured and not all(exam.passed for exam in iteration.exams):
         return f"dropped: the hidden exam does not pass ({format_change(iteration.measured.gain, metric)})"
     if iteration.measured:
@@ -204,7 +204,7 @@ def _cell(text: str) -> str:
 
 @configured
 def target_reached(run: Run, target: float | None) -> Opinions:
-    """End the run once the best version is as good as was asked for."""
+    """End the run once the best version has reached the target."""
     best = best_value(run)
     if run.start and best is not None and run.start.metric.has_reached_target(best):
         text = format_value(target, run.start.metric)
@@ -213,7 +213,7 @@ def target_reached(run: Run, target: float | None) -> Opinions:
 
 @configured
 def no_gain(run: Run, attempts: int) -> Opinions:
-    """End the run after this many attempts in a row that brought nothing."""
+    """End the run after this many attempts in a row without a gain."""
     recent = run.recent[-attempts:] if attempts else ()
     if len(recent) == attempts > 0 and not any(map(is_kept, recent)):
         yield Stop(Outcome.STALLED, f"{plural(attempts, 'attempt')} in a row brought no gain")
@@ -221,14 +221,14 @@ def no_gain(run: Run, attempts: int) -> Opinions:
 
 @configured
 def exams_refused(run: Run, times: int) -> Opinions:
-    """End the run after the exams refused this many attempts: each refusal tells something about them."""
+    """End the run after the exams refused this many attempts: each refusal tells the agent something about them."""
     refused = sum(not all(exam.passed for exam in one.exams) for one in run.recent)
     if 0 < times <= refused:
         yield Stop(Outcome.BLOCKED, f"the exam refused {plural(refused, 'attempt')}: a person should look")
 
 
 def conclude_tuning(run: Run, stop: Stop, end: Comparison | None) -> Stop:
-    """Return how a run ends that optimised a number: done if the best version is better than the start."""
+    """Return the end of a run that optimised a number: done if the best version is better than the start."""
     attempts, kept = len(run.iterations), sum(map(is_kept, run.iterations))
     if run.start is None or stop.outcome in (Outcome.FATAL, Outcome.INTERRUPTED):
         return stop

@@ -9,13 +9,13 @@ OnLimit = Literal["wait", "stop", "switch"]
 
 FIRST_LIMIT_WAIT, MAX_LIMIT_WAIT = 60.0, 3600.0  # seconds
 FIRST_RETRY_WAIT, MAX_RETRY_WAIT = 2.0, 300.0
-AFTER_RESET = 5.0  # agents state the reset to the minute; a turn that is a moment early is wasted
+AFTER_RESET = 5.0  # seconds added to a stated reset, because a turn that starts too early is wasted
 MAX_RETRIES = 10
 MAX_IDENTICAL = 6
-MIN_RETRY_TIME = 120.0  # seconds of identical failures: an agent's updater or a restart takes less
-MAX_LIMITED_TURNS = 30  # these take a day if no agent states when its limit ends
+MIN_RETRY_TIME = 120.0  # seconds of identical failures before giving up; the update of an agent takes less
+MAX_LIMITED_TURNS = 30  # in a row; that is about a day if the agent doesn't say when its limit ends
 IDLE_TIMEOUT = 1800.0  # seconds of silence, for agents whose stream reports everything they do
-CLOCK_SLACK = 5.0  # seconds by which clocks are corrected all the time
+CLOCK_SLACK = 5.0  # seconds; small corrections of the clock are normal
 
 
 @configured
@@ -45,25 +45,25 @@ def wait_for_limit(
 
 
 def next_worker(run: Run, agents: tuple[str, ...]) -> str:
-    """Return which of `agents` takes the next turn: the first that is left and not limited, else the first."""
+    """Return which of `agents` takes the next turn: the first without a usage limit among those that are left."""
     left = workers_left(run, agents)
     return available(run, left) or left[0]
 
 
 def workers_left(run: Run, agents: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the agent that the work was last handed over to, and those that come after it."""
+    """Return the agent that took over last, and those after it in the list; all of them without a hand-over."""
     latest = run.hand_overs[-1].to if run.hand_overs else ""
     return agents[agents.index(latest) :] if latest in agents else agents
 
 
 def available(run: Run, agents: tuple[str, ...]) -> str | None:
-    """The first of `agents` that is not known to be limited right now."""
+    """Return the first of `agents` without a usage limit; None if all have one."""
     left = _time_left(run)
     return next((agent for agent in agents if left.get(agent, 0.0) <= 0), None)
 
 
 def _time_left(run: Run) -> dict[str, float]:
-    """Return the seconds until the limit of each agent ends, by the wall clock: the machine may have been suspended."""
+    """Return the seconds until the usage limit of each agent ends, by the wall clock, which includes suspends."""
     left: dict[str, float] = {}
     counts: dict[str, int] = {}
     for turn in (*run.limited, *_failures_of_kind(run, "limit")):
@@ -71,7 +71,7 @@ def _time_left(run: Run) -> dict[str, float]:
         assert failure is not None
         count = counts[turn.agent] = counts.get(turn.agent, 0) + 1
         end = turn.ended_at + _doubling(FIRST_LIMIT_WAIT, MAX_LIMIT_WAIT, count)
-        # A reset during the turn is believed once; if the next turn is limited again, it was wrong.
+        # Believe a reset that was during the turn only once: if the next turn is limited as well, it was wrong.
         since = turn.ended_at - (turn.duration if count == 1 else 0.0)
         if failure.resets_at and failure.resets_at > since:
             end = failure.resets_at + AFTER_RESET
@@ -80,8 +80,7 @@ def _time_left(run: Run) -> dict[str, float]:
 
 
 def _seconds_until(end: float, turn: Turn, run: Run) -> float:
-    """Return the seconds until `end`; 0 if the clock was set back to before the turn, because waiting for ever is worse
-    than another turn."""
+    """Return the seconds until `end`; 0 if the clock was set back to before the turn, or the wait could be endless."""
     return 0.0 if run.seen.at < turn.ended_at - CLOCK_SLACK else end - run.seen.at
 
 
@@ -108,8 +107,11 @@ def _failures_of_kind(run: Run, kind: str) -> list[Turn]:
 
 
 def _failed_turns(run: Run) -> tuple[Turn, ...]:
-    """Return the turns at the end of the run that a limit or a transient failure ended. If every turn counts as an
-    iteration, only limits with a stated end are included: for the others there is the pause between turns."""
+    """Return the latest turns in a row that a usage limit or a transient failure ended.
+
+    If every turn counts as an iteration, only limits with a stated end are included; for others the pause between turns
+    is enough.
+    """
     counted: list[Turn] = []
     for iteration in reversed(run.iterations):
         failure = iteration.turn.failure

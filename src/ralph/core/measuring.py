@@ -1,7 +1,7 @@
 """Measurements of a number that a run optimises: reading it, telling noise from a gain, and keeping only real gains.
 
-A noisy metric is decided by pairs: the best version so far and the candidate run side by side, in alternating order, so
-that a machine that grows busier or quieter affects both. The rule is sequential: a worse candidate is dropped early.
+For a noisy metric, the best version so far and the candidate are measured in pairs, in alternating order, so that a
+change in the machine's load affects both. The decision is sequential: a worse candidate is dropped early.
 """
 
 import math
@@ -17,7 +17,7 @@ Decision = Literal["keep", "drop", "more"]
 
 START_RUNS = 3  # of the starting point, to see how noisy the metric is
 MIN_GAIN = 0.01
-SPREAD_MARGIN = 5  # a metric is nearly exact if this many times its spread is below the gain asked for
+SPREAD_MARGIN = 5  # a metric is nearly exact if this many times its spread is less than the smallest gain that counts
 FIRST_LOOK = 3  # pairs after which a candidate that was never better is dropped
 LOOKS = {7: 7, 14: 12, 21: 17}  # pairs: how many of them must be better
 MAX_PAIRS = max(LOOKS)
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 class Metric(Struct, frozen=True):
-    """What to optimise. `name` is the metric's name in the output, empty if the last line is the number alone."""
+    """What to optimise. `name` is the metric's name in the output; empty: the last line is only the number."""
 
     maximize: bool = False
     name: str = ""
@@ -102,7 +102,7 @@ def _finite(number: float) -> float | None:
 
 
 def classify_noise(values: Sequence[float], min_gain: float) -> Noise:
-    """Say how far one run of the command can be trusted, from a few runs of the same version."""
+    """Return how noisy the metric is, from a few runs of the same version."""
     if len(set(values)) < 2:
         return "exact"
     return "nearly exact" if spread(values) * SPREAD_MARGIN < min_gain else "noisy"
@@ -122,7 +122,7 @@ def run_to_run_difference(values: Sequence[float]) -> float:
 
 
 def visible_gain(values: Sequence[float], noise: Noise, min_gain: float) -> float:
-    """Return the smallest gain that is likely to be noticed, relative to the value."""
+    """Return the smallest relative gain that is likely to be noticed."""
     return max(min_gain, 2 * run_to_run_difference(values)) if noise == "noisy" else min_gain
 
 

@@ -1,4 +1,4 @@
-"""The model of a run: the history that every decision is made from, as plain frozen facts."""
+"""The model of a run: its history as frozen structs. Every decision of the loop reads only these."""
 
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -31,7 +31,7 @@ class Outcome(Enum):
 
 _EXIT_CODES = {Outcome.DONE: 0, Outcome.STOPPED: 0, Outcome.FATAL: 2, Outcome.INTERRUPTED: 130}
 
-MOST_LIMITED = 100  # more turns that ran into a usage limit make no wait any longer
+MOST_LIMITED = 100  # turns kept that ran into a usage limit; more would not make a wait longer
 
 
 class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -49,7 +49,7 @@ class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def plus(self, other: "Usage") -> "Usage":
-        if other == Usage():  # as of an agent that reports nothing
+        if other == Usage():  # the agent reports nothing
             return self
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
         return Usage(
@@ -74,7 +74,8 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
 
 class Exit(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a process ended. `ended_by` says why ralph ended it ("" when it ended by itself)."""
+    """How a process ended. `ended_by` says why ralph ended it; "" if it exited by itself. `leftovers` counts the
+    processes that it left running."""
 
     code: int | None
     at: float
@@ -85,9 +86,12 @@ class Exit(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One invocation of the agent. `text` is its own final answer, `echoes` the parts of it that repeat the prompt;
-    `earlier` are messages before it that contain the marker (only a host's session has them); `tool_calls` is None if
-    the agent reports none; `denials` names the tools that it was not allowed to use, each time."""
+    """One invocation of the agent.
+
+    `text` is its own final answer, and `echoes` are the parts of it that repeat the prompt. `earlier` are messages
+    before it that contain the marker (only in sessions of a host). `tool_calls` is None if the agent doesn't report
+    them. `denials` has one entry for each time that the agent was not allowed to use a tool: the tool's name.
+    """
 
     text: str
     exit_code: int | None = 0
@@ -111,14 +115,14 @@ class Turn(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 WAYS_OUT = "--yolo, best in a worktree (--worktree) or a box (--sandbox), or its own list of what it may do"
-"""What lets an agent use the tools that it was not allowed to use."""
+"""Ways to let an agent use the tools that it was denied."""
 
 FailAction = Literal["APPEND", "PREPEND", "REPLACE"]
 
 
 class Check(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The result of one command that verifies the work. `head` and `tail` are the ends of its output;
-    `cut` says that `head` is not all of it. `void` is why it does not count, whatever its exit code says."""
+    """The result of one check. `head` and `tail` are the first and last parts of its output; `cut`: `head` is not all
+    of it. `void` says why the result does not count, whatever the exit code."""
 
     name: str
     passed: bool
@@ -141,7 +145,8 @@ class Check(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Exam(Struct, frozen=True, omit_defaults=True):
-    """The result of one exam, as the agent may know it. An exam that `shows` its output is among the checks as well."""
+    """The result of one exam, without its output, which the agent may not see. An exam that `shows` its output is also
+    among the checks."""
 
     name: str
     passed: bool
@@ -150,8 +155,8 @@ class Exam(Struct, frozen=True, omit_defaults=True):
 
 
 class Review(Struct, frozen=True, omit_defaults=True):
-    """One review of a claim, with the turns it took. `passed`: it approves the work; `changes` is what it wants changed
-    before it would; `problem` is why there is no verdict."""
+    """One review of a claim, with the turns of its agent. `passed`: it approves the work. `changes` is what it wants
+    changed. `problem` says why there is no verdict."""
 
     name: str
     passed: bool
@@ -165,7 +170,7 @@ class Review(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether a person ended the run during the review."""
+        """Whether a person interrupted the run during the review."""
         return bool(self.turns) and self.turns[-1].ended_by == "interrupt"
 
 
@@ -209,10 +214,13 @@ class WaitRequest(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps;
-    `interrupted` is the signal, or what else asks for an end; `done_for` are the seconds for which the latest claim has
-    stood; `children` are running child runs, and `spent` is what others have cost that ended since the last look;
-    `told` are a person's notes that no prompt had; `questions` are open."""
+    """Facts outside the history, at the time `at` (epoch seconds).
+
+    `elapsed` are the seconds of the run, which ignore clock jumps. `interrupted` names the signal or request to end.
+    `trouble` is a problem that ends the run. `done_for` are the seconds since the latest claim. `children` are running
+    child runs; `spent` is the cost of those that ended since the last look. `told` are notes of a person that have not
+    been in a prompt yet. `questions` are not answered yet. `hook_output` is from a hook that refused the latest commit.
+    """
 
     at: float = 0.0
     elapsed: float = 0.0
@@ -227,13 +235,16 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
     told: tuple[PersonNote, ...] = ()
     questions: tuple[Question, ...] = ()
     paused: bool = False
-    hook_output: str = ""  # of a hook that refused the latest commit
+    hook_output: str = ""
 
 
 class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One agent turn, its checks, and the look at the workspace after it. Numbered from 1. `told` are the notes of a
-    person that its prompt held: recorded with it, so that each is given exactly once. `measured` is what came of it
-    in a run that optimises a number."""
+    """One agent turn, its checks, and the state of the workspace after it. Numbered from 1.
+
+    `tree` is the fingerprint of the files, None without git. `touched` are protected files that the turn changed.
+    `checked`: False if the checks were not run. `told` are the notes of a person in its prompt; they are recorded here
+    so that no note is sent twice. `measured` is the result in a run that optimises a number.
+    """
 
     number: int
     turn: Turn
@@ -254,7 +265,7 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def duration(self) -> float:
-        """Seconds of agent and checks."""
+        """Seconds that the agent and the checks took."""
         return sum(turn.duration for turn in self.turns) + sum(check.duration for check in self.checks)
 
     @property
@@ -285,9 +296,9 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class HandOver(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Another agent takes over the work.
 
-    `after` is the number of the last iteration before it, and `to` the agent that takes over from `agent`. `start` is
-    the iteration whose files it starts with, None if it starts with the present ones; `tree` is the workspace's
-    fingerprint then, and `kept_as` the ref of the files that were given up.
+    `to` takes over from `agent`, after iteration number `after`. It starts with the files of the iteration `start`, or
+    with the current ones if that is None. `tree` is the fingerprint of the restored files, and `kept_as` the ref of a
+    commit with the files that they replaced.
     """
 
     after: int
@@ -300,12 +311,14 @@ class HandOver(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The history so far. `baseline` are the results of the checks before the first turn, None if they were not run;
-    `start` are the measurements of the version that it starts from, if it optimises a number;
-    `retries` are the turns since the last iteration that do not count as one; `limited` are
-    earlier ones in which other agents ran into a usage limit; `spent` is what all turns that count nowhere else have
-    cost; `resumed` is how many iterations lie before the last resumption, and `stalled` before the last end as
-    stalled."""
+    """The history so far.
+
+    `baseline` are the check results before the first turn, None if the checks were not run. `start` are the
+    measurements before the first turn, in a run that optimises a number. `retries` are the turns since the last
+    iteration that don't count as one. `limited` are earlier turns in which other agents ran into a usage limit. `spent`
+    is the cost outside iterations. `resumed` is the number of iterations before the latest resume, and `stalled` the
+    number before the run last ended as stalled.
+    """
 
     id: str
     goal: str = ""
@@ -323,7 +336,8 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def recent(self) -> tuple[Iteration, ...]:
-        """The iterations since the run was started or resumed: a resumed run gets a new chance."""
+        """The iterations since the run was started or resumed. Most limits count only these, so that a resumed run gets
+        a new chance."""
         return self.iterations[self.resumed :]
 
     @property
@@ -362,8 +376,8 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def has_nothing_to_add(self) -> bool:
-        """Whether the last turn, told that every check passes, succeeded and changed no file, was denied nothing and
-        asks nothing. At least one check was red earlier in this run."""
+        """Whether the agent knew that every check passes, and then ended a successful turn without changing a file,
+        asking a question or being denied a tool. At least one check must have been red earlier in this run."""
         if len(self.iterations) < 2 or self.retries or self.seen.questions:
             return False
         before, last = self.iterations[-2:]
@@ -379,7 +393,7 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.iterations[number - 2].tree if number > 1 else self.base_tree
 
     def session_of(self, agent: str) -> str | None:
-        """The session of an agent that can be continued: no agent knows those of the others."""
+        """Return the latest session of this agent, which it can continue."""
         for turn in (*reversed(self.retries), *(i.turn for i in reversed(self.iterations))):
             if turn.session and turn.agent == agent:
                 return turn.session
@@ -393,7 +407,7 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return replace(self, iterations=(*self.iterations, iteration), retries=(), limited=limited)
 
     def retrying(self, turn: Turn) -> "Run":
-        """Return the run after a turn that doesn't count: it costs money but is no iteration."""
+        """Return the run after a turn that doesn't count: its cost is added, but it is not an iteration."""
         return replace(self.spending(turn.usage), retries=(*self.retries, turn))
 
     def spending(self, usage: Usage) -> "Run":
@@ -401,19 +415,19 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def tree_files(tree: str | None) -> str:
-    """The fingerprint `HEAD:files` without HEAD."""
+    """Return the part of a fingerprint `HEAD:files` that identifies the files."""
     head, _, files = (tree or "").partition(":")
     return files or head
 
 
 def still_limited(turns: Iterable[Turn], iteration: Iteration) -> tuple[Turn, ...]:
-    """The turns of other agents that ran into a usage limit, the latest of them."""
+    """Return the latest turns in which other agents than that of `iteration` ran into a usage limit."""
     others = [turn for turn in turns if turn.is_limited and turn.agent != iteration.turn.agent]
     return tuple(others[-MOST_LIMITED:])
 
 
 STOP_REQUEST = "a request to stop"
-"""What a run is interrupted by where it hears no signals."""
+"""Takes the place of the signal's name if `ralph stop` ends a run that ignores signals."""
 
 
 class Refusal(Struct, frozen=True, omit_defaults=True):
@@ -425,8 +439,8 @@ class Refusal(Struct, frozen=True, omit_defaults=True):
 
 
 class Stop(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the run ends here. `refusals`: claims that were not believed just before; `interrupted_by`: the
-    signal, or what else asked for it."""
+    """The opinion that the run ends here. `refusals` are claims that rules before this one refused. `interrupted_by`
+    names the signal or request."""
 
     outcome: Outcome
     reason: str
@@ -436,8 +450,8 @@ class Stop(Struct, frozen=True, omit_defaults=True):
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the next prompt must contain this. `about` names the rule; `output` is program output, which a
-    prompt fences; `notice` is the message for a person.
+    """The opinion that the next prompt must contain this text. `about` names its topic; `output` is program output,
+    which the prompt fences; `notice` is a message for a person.
     """
 
     text: str
@@ -448,9 +462,10 @@ class Note(Struct, frozen=True, omit_defaults=True):
 
 
 class Wait(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the next turn must not start for this many seconds. A wait `until` a person continues the run or
-    answers its agent does not use up the run's time. `children` are the runs that the current claim waits for;
-    `limited` means that a usage limit has to end.
+    """The opinion that the next turn must not start for this many seconds.
+
+    With `until` it ends when a person resumes the run or answers the agent, and doesn't count against the time limit.
+    `children` are the runs that the current claim waits for. `limited`: a usage limit has to end.
     """
 
     seconds: float
@@ -461,7 +476,7 @@ class Wait(Struct, frozen=True, omit_defaults=True):
 
 
 class Replace(Struct, frozen=True, omit_defaults=True):
-    """The opinion that another agent should take over, with the files of iteration `start`, None: the present ones."""
+    """The opinion that the agent `to` should take over, with the files of iteration `start`; None: the current ones."""
 
     agent: str
     to: str
@@ -481,7 +496,7 @@ def configured(rule: Callable[Concatenate[Run, Given], Opinions]) -> Callable[Gi
 
 
 class Continue(Struct, frozen=True, omit_defaults=True):
-    """The verdict that the agent gets one more turn, after `wait` and `replacement`, and is told `notes`."""
+    """The verdict that the agent gets one more turn, after `wait` and `replacement`, with `notes` in its prompt."""
 
     notes: tuple[Note, ...] = ()
     wait: Wait | None = None

@@ -19,10 +19,10 @@ Gain = Literal["", "checks", "tasks", "failures", "output"]
 
 
 class ProgressStep(Struct, frozen=True, kw_only=True):
-    """What one iteration did for the run.
+    """The progress of one iteration.
 
     `gain` says what got better: more checks pass, more tasks are ticked, a check reports fewer failures, or the failing
-    output is new. Empty: nothing. An iteration that is not `counted` is neither progress nor the lack of it.
+    output is new. Empty: nothing got better. An iteration that is not `counted` doesn't count as a standstill either.
     """
 
     number: int
@@ -35,7 +35,7 @@ class ProgressStep(Struct, frozen=True, kw_only=True):
 
 
 class Standstill(Struct, frozen=True):
-    """How long a run has made no progress, and what it is stuck at."""
+    """How many iterations in a row made no progress, and which check is still red."""
 
     iterations: int
     best: int  # the number of the best iteration; 0 if there is none
@@ -53,7 +53,7 @@ class Standstill(Struct, frozen=True):
 
 
 class MeasuredCheck(Struct, frozen=True):
-    """What progress is read from: the failures that a red check reports, and a digest of its output."""
+    """The facts of a check that progress depends on: the failures that it reports, and a digest of its output."""
 
     name: str
     passed: bool
@@ -62,7 +62,7 @@ class MeasuredCheck(Struct, frozen=True):
 
 
 class MeasuredIteration(Struct, frozen=True, kw_only=True):
-    """What progress is read from; small, whatever the checks printed."""
+    """The facts of an iteration that progress depends on. They are small even if the checks printed a lot."""
 
     number: int
     checks: tuple[MeasuredCheck, ...] = ()
@@ -78,14 +78,14 @@ class MeasuredIteration(Struct, frozen=True, kw_only=True):
 
 
 def is_measurable(run: Run) -> bool:
-    """Whether the run has checks or tasks: without them nothing measures progress."""
+    """Whether the run has checks or tasks; without them progress cannot be measured."""
     return run.seen.tasks is not None or any(i.checks or i.tasks_done is not None for i in run.iterations)
 
 
 def measure(iteration: Iteration, before: str | None) -> MeasuredIteration:
-    """Measure an iteration; `before` is the tree that it began with.
+    """Return the facts of an iteration that progress depends on; `before` is the tree that it began with.
 
-    Failed turns don't count, nor do iterations that change files while every check is green.
+    Failed turns don't count, nor do iterations with green checks that change files.
     """
     tree, failed = tree_files(iteration.tree), iteration.turn.failure is not None
     is_green_change = iteration.passes_checks and (not tree or tree != tree_files(before))
@@ -112,7 +112,10 @@ def _measure_check(check: Check) -> MeasuredCheck:
 
 
 def steps(run: Run, new_outputs: int) -> list[ProgressStep]:
-    """Judge every iteration. New output counts at most `new_outputs` times after the last real gain."""
+    """Return the progress of every iteration.
+
+    New output counts as progress at most `new_outputs` times after the last gain of another kind.
+    """
     return steps_of(_measured(run), measure_checks(run.baseline or ()), new_outputs)
 
 
@@ -179,7 +182,7 @@ class _BestSoFar:
                 self._fewest[check.name] = check.count
 
     def _is_better(self, check: MeasuredCheck) -> bool:
-        """Whether a red check that has reported a count before reports fewer failures than ever."""
+        """Whether the check reports fewer failures than ever before in this run."""
         known = self._fewest.get(check.name)
         return check.count is not None and known is not None and check.count.is_better_than(known)
 
@@ -189,7 +192,7 @@ def _outputs(checks: Sequence[MeasuredCheck]) -> set[tuple[str, str]]:
 
 
 def stuck_for(run: Run, new_outputs: int, since: int = 0) -> int:
-    """Return how many counted iterations after number `since` came without progress, up to now."""
+    """Return how many counted iterations since the last progress, or after number `since`, there are."""
     counted = 0
     for step in reversed(steps(run, new_outputs)):
         if step.number <= since or (step.gain and step.counted):
@@ -215,7 +218,7 @@ def best_step(found: Sequence[ProgressStep]) -> int:
 
 
 def standstill(run: Run, new_outputs: int, since: int = 0) -> Standstill | None:
-    """Describe why the run makes no progress; None if its last counted iteration did, or if nothing measures it."""
+    """Describe the standstill of the run; None if its last counted iteration made progress or none can be measured."""
     iterations = stuck_for(run, new_outputs, since)
     if not iterations or not is_measurable(run):
         return None
@@ -236,7 +239,7 @@ def _passing(one: MeasuredIteration, flaky: set[tuple[str, int]]) -> int:
 
 
 def _flaky_greens(measured: Sequence[MeasuredIteration]) -> set[tuple[str, int]]:
-    """Return the greens that turned red later although no file had changed: check name and iteration."""
+    """Return the checks that passed and later failed with the same files: name and number of the green iteration."""
     red_later: set[tuple[str, str]] = set()
     flaky = set()
     for one in reversed(measured):
@@ -288,7 +291,7 @@ GAINS: dict[Gain, str] = {
 
 
 def tried(run: Run) -> str:
-    """Return what each iteration did for the run, a line each; of many the latest, and the latest with progress."""
+    """Return a line about each iteration; if there are many, about the latest and the latest with progress."""
     found = steps(run, 0)
     if len(found) > MAX_TRIED:
         gains = [step for step in found if step.gain][-MAX_TRIED // 2 :]
@@ -310,7 +313,7 @@ def _row(step: ProgressStep, iteration: Iteration) -> str:
 
 
 def describe_checks(step: ProgressStep) -> str:
-    """Return what the checks of an iteration said: `1 of 2 checks pass, 3 failures`."""
+    """Return the results of an iteration's checks in words: `1 of 2 checks pass, 3 failures`."""
     if not step.total:
         return "no checks"
     failures = f", {plural(step.failures, 'failure')}" if step.failures else ""

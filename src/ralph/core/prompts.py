@@ -1,8 +1,8 @@
 """Prompts: one per turn, composed from the goal, the run so far and the notes of the rules.
 
-The goal is never summarised, templated or expanded; everything else is bounded. Text from outside (check output, diffs,
-answers) loses its control characters. Unless a seed fixes the format, it goes into a fence that it cannot close, as
-it cannot know the nonce.
+The goal is never summarised, templated or expanded; everything else has a maximum length. Text from outside (check
+output, diffs, answers) loses its control characters. Unless a seed fixes the format, it is put between marks with a
+random nonce, so that it cannot contain the closing mark.
 """
 
 import re
@@ -18,7 +18,7 @@ from ralph.core.text import clean, head, listed, one_line, plural, short, tail
 
 
 class Brief(Struct, frozen=True, kw_only=True):
-    """Everything that a prompt may be made of."""
+    """The parts of a prompt. `nonce` is part of the marks around text from outside; empty: no marks."""
 
     goal: str
     number: int
@@ -58,7 +58,7 @@ ANSWER_LIMIT = 1500
 DIFF_LIMIT = 5000
 ERROR_LIMIT = 2000
 NOTE_LIMIT = 20_000
-MAX_CHECKS = 20  # failed checks whose output is shown, and checks of an iteration in the progress section
+MAX_CHECKS = 20  # failed checks with their output, or checks of an iteration in the progress section
 FULL_ITERATIONS, BRIEF_ITERATIONS = 3, 20  # in the progress section; older ones are only counted
 
 
@@ -82,21 +82,21 @@ def more_checks_failed(names: Sequence[str]) -> str:
 
 
 def asked(prompt: str, last: Iteration | None) -> str:
-    """Return the prompt without its quotations of the agent, which the agent may repeat."""
+    """Return the prompt without what it quotes from the agent: repeating that is not an echo of the prompt."""
     answer = head(clean(last.turn.text), ANSWER_LIMIT) if last else ""
     lines = prompt.replace(f"{LAST_RESPONSE}\n{answer}", "", 1).split("\n")
     return "\n".join(line for line in lines if not line.startswith(WROTE))
 
 
 def guardrails(brief: Brief) -> str:
-    """Return the goal, with each note appended, prepended or in its place; check output is not fenced (seed 001)."""
+    """Return the goal with each note after it, before it or instead of it. Check output is not fenced (seed 001)."""
     told = brief.tells_claim and brief.claim and brief.claim.marker not in own_words(brief.goal)
     closing = f"\n\nWhen all of it is done, {brief.claim.request}." if told and brief.claim else ""
     return _with_count(brief, _apply_notes(brief.goal + closing, _complete_notes(brief, fences_checks=False)))
 
 
 def own_words(goal: str) -> str:
-    """Return the goal without quoted issues: if one of those contains the marker, the prompt must still explain it."""
+    """Return the goal without quoted issues. Only if the rest contains the marker does the goal explain it itself."""
     closing = {found[1]: found for found in re.finditer(r"\n</([0-9a-f]{16}) issue>", goal)}
     kept, at = "", 0
     for opening in re.finditer(r"<([0-9a-f]{16}) issue>\n", goal) if closing else ():
@@ -212,7 +212,7 @@ def _tune_instructions(brief: Brief) -> str:
 
 
 def promise(brief: Brief) -> str:
-    """Return the contract first; later the reminder that the promise is missing, and the task again."""
+    """Return the task with its requirements; in later iterations say why the loop continues, and repeat the task."""
     marker = brief.claim.marker if brief.claim else "<promise>DONE</promise>"
     if brief.number == 1:
         return _with_count(brief, _with_notes(promise_contract(brief.goal, marker), brief))
@@ -233,7 +233,7 @@ def promise_contract(task: str, marker: str) -> str:
 
 
 def promise_continuation(task: str, marker: str, objections: Iterable[str], ultrawork: bool = False) -> str:
-    """Return the prompt after a turn that didn't end the loop; `objections` say why."""
+    """Return the prompt after a turn that didn't end the loop. `objections` say why; empty: the promise was missing."""
     why = "\n\n".join(objections)
     opening, promise = f"{why}\n\n", f"promise {marker}"
     if not why:
@@ -263,7 +263,7 @@ def _apply_notes(base: str, notes: Iterable[Note]) -> str:
 
 
 def _with_notes(base: str, brief: Brief) -> str:
-    """Return the prompt with every note; check output is fenced, because the seeds of these presets have no checks."""
+    """Return the prompt with every note. Check output is fenced, because no seed fixes its format in these presets."""
     return _apply_notes(base, _complete_notes(brief))
 
 
@@ -389,6 +389,6 @@ it changes nothing that a test could see, say so and leave it. Change nothing el
 
 
 def proof_question(goal: str, untested: Iterable[Untested]) -> str:
-    """Return the prompt of the one turn about parts that no check notices."""
+    """Return the prompt of the one turn about untested parts of the change."""
     parts = "\n".join(f"- {short(part.place, 300)}: {short(part.line, 200)}" for part in untested)
     return _UNTESTED.format(goal=goal.strip(), parts=parts)

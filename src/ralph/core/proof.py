@@ -1,7 +1,7 @@
 """Parts of a diff that can be undone one at a time, to see whether any check notices. Pure functions.
 
-A diff made with `git diff -U0` becomes hunks; hunks of one function, or at most three lines apart, form a group. Hunks
-that cannot change behaviour (comments, imports, versions, …) are left out by filters that know no language.
+The hunks of a `git diff -U0` are grouped: those of one function, or at most three lines apart, belong together. Hunks
+that cannot change behaviour (comments, imports, versions, …) are left out, by the same filters for all languages.
 """
 
 import re
@@ -20,7 +20,7 @@ _TEST_PATH = re.compile(
 )
 
 
-# Git knows where functions begin in these languages, if it is told which files are theirs (`core.attributesFile`).
+# With these (as `core.attributesFile`) git names the function of each hunk.
 GIT_ATTRIBUTES = """\
 *.py diff=python
 *.go diff=golang
@@ -40,7 +40,7 @@ GIT_ATTRIBUTES = """\
 
 
 class Hunk(Struct, frozen=True, kw_only=True):
-    """One change in a file. `start` is its first line in the new file; `function` is git's guess where it is."""
+    """One change in a file. `start` is its first line in the new file; `function` is the line that git shows for it."""
 
     path: str
     start: int
@@ -56,7 +56,7 @@ class Hunk(Struct, frozen=True, kw_only=True):
 
 
 class Part(Struct, frozen=True):
-    """Hunks that are undone together. `is_whole`: they are a whole group, not a piece of one that is tested."""
+    """Hunks that are undone together. `is_whole`: they are a whole group, not one hunk of a tested group."""
 
     hunks: tuple[Hunk, ...]
     is_whole: bool = True
@@ -95,7 +95,7 @@ _LINK_OR_SUBMODULE = re.compile(r"(?m)^(?:new file mode |index \w+\.\.\w+ )1[26]
 
 
 def parse_diff(text: str) -> list[Hunk]:
-    """Return the hunks of a `git diff -U0`; what isn't a text file, or is renamed or deleted, has none."""
+    """Return the hunks of a `git diff -U0`, except those of renamed, deleted and binary files and links."""
     hunks: list[Hunk] = []
     for file in re.split(r"(?m)^(?=diff --git )", text):
         head, *places = re.split(r"(?m)^(?=@@ )", file)
@@ -231,10 +231,10 @@ class Untested(Struct, frozen=True, omit_defaults=True):
 
 
 class Proof(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What undoing showed about each part. `tried` of them were undone alone; `not_tried`: the time was over before.
+    """The result of undoing parts. `tried` of them were undone one at a time; there was no time for `not_tried`.
 
-    `nothing tested`: every check passes without any of the change. `red`: the checks fail as it is. `no time`: the
-    budget was used up before anything could be tried.
+    The verdict `nothing tested` means that every check passes without any of the change; `red`, that the checks fail
+    with all of it; `no time`, that the budget was used up before anything could be tried.
     """
 
     verdict: ProofVerdict
@@ -246,7 +246,7 @@ class Proof(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def whole(self) -> tuple[Untested, ...]:
-        """The untested parts of the first tier, about which the agent can be asked."""
+        """The untested parts that are whole groups: the agent can be asked about these."""
         return tuple(one for one in self.untested if one.is_whole) if self.verdict == "untested" else ()
 
 
@@ -295,5 +295,5 @@ def prove(hunks: Sequence[Hunk], undo: Undo, clock: Callable[[], float], max_sec
 
 
 def _readable(text: str) -> str:
-    """Return text that can be written: names and lines need not be valid UTF-8."""
+    """Return text that can be encoded: file names and lines need not be valid UTF-8."""
     return text.encode("utf-8", "replace").decode()

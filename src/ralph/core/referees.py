@@ -1,5 +1,7 @@
-"""Referees of a claim. A review refuses a claim or accepts it; if its answer does neither, the work was not reviewed,
-and the run says so. An exam is a check that the agent doesn't see: it learns pass or fail only.
+"""Referees of a claim: reviews and exams.
+
+A review accepts or refuses a claim; if its answer does neither, the run reports that the work was not reviewed. An exam
+is a check that the agent doesn't see: the agent learns only whether it passed.
 """
 
 import re
@@ -14,7 +16,7 @@ from ralph.core.prompts import fence
 from ralph.core.text import clean, head, listed, one_line, plural
 
 DIFF_SHOWN = 20_000  # characters of the diff in the prompt of a reviewer
-MAX_REFUSALS = 3  # of claims, until the run ends
+MAX_REFUSALS = 3  # refused claims after which the run ends
 NO_VERDICT = "its answer was neither APPROVE nor CHANGES"
 ASK_AGAIN = """
 
@@ -40,7 +42,7 @@ class ReviewBrief(Struct, frozen=True, kw_only=True):
 
 
 class ReviewAnswer(Struct, frozen=True):
-    """What an answer says: it approves, or it asks for `changes`, or neither."""
+    """A reviewer's answer: it approves, or asks for `changes`, or does neither."""
 
     approves: bool = False
     changes: str = ""
@@ -98,8 +100,10 @@ def read_verdict(answer: str, prompt: str = "") -> ReviewAnswer:
 
 
 def review_gate(run: Run) -> Opinions:
-    """Gate: no review of the last iteration asks for changes, and none was interrupted. A claim may be refused three
-    times."""
+    """Gate: no review of the last iteration asks for changes, and none was interrupted.
+
+    End the run as blocked after three refused claims.
+    """
     for review in run.last.reviews if run.last else ():
         if review.changes:
             yield Note(f"A review{_by(review.agent)} refused your claim: {review.changes}", "reviews")
@@ -137,7 +141,7 @@ def passed_exams(
 ) -> Opinions:
     """Gate: every one of the `number` exams passes. End the run as blocked after `tries` refused claims.
 
-    Exams are not run while one of the `others`, which are gates, objects; its objection is enough then.
+    Exams run only if none of the other gates, `others`, objects; otherwise that objection is enough.
     """
     last = run.last
     if last is None or run.retries:
@@ -148,7 +152,7 @@ def passed_exams(
         if len(last.exams) < number and not any(opinion for gate in others for opinion in gate(run)):
             yield Note(NOT_EXAMINED, about="exam")
         return
-    if failed.shows:  # the gate of the checks says why
+    if failed.shows:  # it is among the checks, whose gate says why
         return
     refused = count_refusals(run, claims, reading)
     count = f" (refusal {refused} of {tries})" if _uses_try(run, claims, reading) else ""
@@ -162,7 +166,7 @@ def passed_exams(
 def count_refusals(run: Run, claims: Sequence[Claim], reading: Reading) -> int:
     """Return how many claims the exams have refused since the run was started or resumed.
 
-    A claim is free if its marker doesn't end the answer: it may not have been meant as one.
+    A claim whose marker doesn't end the answer is not counted: perhaps it was not meant as one.
     """
     refused = [one for one in run.recent if any(not exam.passed and not exam.shows for exam in one.exams)]
     past = (replace(run, iterations=run.iterations[: one.number], retries=()) for one in refused)

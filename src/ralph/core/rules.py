@@ -1,6 +1,6 @@
 """Rules: each reads the run and yields opinions. Their order in `run/policy.py` is their precedence.
 
-A rule that only objects (checks, tasks, work, protected files) is also a gate: a claim is believed if no gate objects.
+A rule that yields only notes and waits can be a gate as well: a claim is believed if no gate yields anything.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from ralph.core.prompts import (
 from ralph.core.referees import describe_reviews
 from ralph.core.text import listed, money, one_line, plural
 
-# How the agent of a task asks for no restart.
+# With one of these the agent of a supervised task asks not to be restarted.
 WAIT_EXIT_CODE = 42
 WAIT_FILE = "WAIT_WITHOUT_RESTART"
 
@@ -53,7 +53,7 @@ def interruption(by: str) -> Stop:
 
 
 def fatal_trouble(run: Run) -> Opinions:
-    """End the run after trouble that another turn cannot fix."""
+    """End the run after a failure that another turn cannot fix."""
     if run.seen.trouble:
         yield Stop(Outcome.FATAL, run.seen.trouble)
     failure = run.retries[-1].failure if run.retries else None
@@ -79,14 +79,17 @@ def wait_exit_code(run: Run, exit_code: int | None) -> Opinions:
 def completed(
     run: Run, claims: Sequence[Claim], gates: Sequence[Rule], reading: Reading = Reading(), doubts: Sequence[Rule] = ()
 ) -> Opinions:
-    """End the run as done after a claim that every gate accepts. The objections of gates go into the next prompt, and a
-    gate may ask for time; objections of `doubts` become warnings."""
+    """End the run as done after a claim that every gate accepts.
+
+    The notes of gates go into the next prompt, and a gate may yield a wait. Notes of `doubts` only add a warning to the
+    outcome.
+    """
     if run.hand_over:  # the previous agent's claim was refused
         return
     seen = [(claim, found) for claim in claims if (found := find_claim(claim, run, reading))]
     claim = next((claim for claim, found in seen if not found.doubt), None)
     if claim is None:
-        # Say why a marker did not count: otherwise an agent that meant it reads that it said nothing.
+        # Say why the marker did not count, or an honest agent would be told that it didn't claim.
         for claim, found in seen[:1]:
             yield from _refuse_wording(claim.marker, found, "When the work is done")
         return
@@ -106,11 +109,14 @@ def completed(
 
 @configured
 def claim_reminder(run: Run, claims: Sequence[Claim], reading: Reading = Reading()) -> Opinions:
-    """Tell the agent that every check passes, and how to claim: the first time that it doesn't claim or, if green
-    checks can count as a claim, every time."""
+    """Tell the agent that every check passes, and how to claim.
+
+    This happens after the first iteration that passes without a claim; after each one if green checks can count as a
+    claim.
+    """
     green_is_enough = Claim("green") in claims
-    owed = next((claim for claim in claims if claim.text), None)
-    if not owed or run.retries or not run.last or not run.last.passes_checks or run.last.is_refused:
+    missing = next((claim for claim in claims if claim.text), None)
+    if not missing or run.retries or not run.last or not run.last.passes_checks or run.last.is_refused:
         return
     is_new = not any(iteration.passes_checks for iteration in run.iterations[:-1])
     is_new = is_new and not any(find_claim(claim, run, reading) for claim in claims)
@@ -120,9 +126,11 @@ def claim_reminder(run: Run, claims: Sequence[Claim], reading: Reading = Reading
     if green_is_enough and run.was_red:
         way_out = "if it has nothing to add, the run is done"
     yield Note(
-        f"Every check passes now. If all of the work is done, {owed.request}; if it is not, continue with it.",
+        f"Every check passes now. If all of the work is done, {missing.request}; if it is not, continue with it.",
         about="claim",
-        notice=f"every check passes, but the agent did not {owed.deed}: it is reminded; {way_out}" if is_new else "",
+        notice=f"every check passes, but the agent did not {missing.deed}: ralph reminds it; {way_out}"
+        if is_new
+        else "",
     )
 
 
@@ -132,7 +140,7 @@ def _refuse_wording(marker: str, found: FoundMarker, when: str) -> Opinions:
     yield Refusal(marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
 
 
-UNSTARTABLE = (126, 127)  # exit codes of a shell that cannot execute, or cannot find, the command
+UNSTARTABLE = (126, 127)  # exit codes of a shell: the command is not executable, or was not found
 
 
 def startup_problem(checks: Sequence[Check]) -> tuple[str, str] | None:
@@ -182,7 +190,7 @@ def _why_done(claim: Claim, run: Run) -> str:
 
 
 def _red_before(run: Run) -> str:
-    """Return what the baseline adds to "2 checks pass": a check that was green before proves nothing."""
+    """Return how many checks were red in the baseline, for the outcome: one that was green before proves nothing."""
     if not run.baseline:
         return ""
     red = sum(not check.passed for check in run.baseline)
@@ -191,7 +199,7 @@ def _red_before(run: Run) -> str:
 
 @configured
 def failing_checks(run: Run, truncate: int = 5000) -> Opinions:
-    """Tell the agent about every red check of the iteration whose files are in the workspace."""
+    """Tell the agent about every red check, as of the files that are in the workspace now."""
     if run.present:
         yield from _red_checks(run.present, truncate)
 
@@ -208,7 +216,7 @@ def _red_checks(last: Iteration, truncate: int) -> Opinions:
 
 @configured
 def green_checks(run: Run, truncate: int = 5000) -> Opinions:
-    """Gate: every check passes, and nothing has happened since the checks ran."""
+    """Gate: every check passes, and no turn was taken since the checks ran."""
     if run.last is None or run.retries:
         yield Note("The checks have not been run yet.", about="checks")
     if run.last:
@@ -219,8 +227,10 @@ def green_checks(run: Run, truncate: int = 5000) -> Opinions:
 def claimed_in_a_row(
     run: Run, times: int, claims: Sequence[Claim], reading: Reading, gates: Sequence[Rule]
 ) -> Opinions:
-    """Gate: the latest `times` turns claim, and all but the first of them changed nothing. It has no objection while
-    another of the `gates` has one: the agent will change something then."""
+    """Gate: the latest `times` turns claim, and all but the first of them changed nothing.
+
+    It doesn't object while another of the `gates` does: the agent has something to change then.
+    """
     if any(opinion for gate in gates for opinion in gate(run)):
         return
     said = 0
@@ -255,13 +265,13 @@ def open_tasks(run: Run) -> Opinions:
 
 @configured
 def no_work(run: Run, at_least: int) -> Opinions:
-    """Gate: enough tool calls or, for an agent that reports none, a changed workspace."""
+    """Gate: the agent made at least that many tool calls or, if it doesn't report them, changed the workspace."""
     counts = [turn.tool_calls for one in run.iterations for turn in one.turns]
     if any(count is not None for count in counts):
-        lazy = sum(count or 0 for count in counts) < at_least
+        has_worked = sum(count or 0 for count in counts) >= at_least
     else:
-        lazy = run.last is None or run.last.tree is None or run.last.tree == run.base_tree
-    if lazy:
+        has_worked = run.last is not None and run.last.tree not in (None, run.base_tree)
+    if not has_worked:
         yield Note(NO_WORK, about="work")
 
 
@@ -289,14 +299,15 @@ def wait_for_children(run: Run, timeout: float) -> Opinions:
 
 
 def running_children(run: Run) -> Opinions:
-    """Object if runs that the agent started are still running."""
+    """Doubt: runs that the agent started are still running."""
     if run.seen.children:
         yield Note(f"these children have not ended: {', '.join(run.seen.children)}", about="children")
 
 
 @configured
 def unless_waiting(run: Run, first: Rule, *limits: Rule) -> Opinions:
-    """Apply `limits` unless `first` asks for time: work that is about to be done is not ended by a limit."""
+    """Apply the rule `first`, and then `limits` unless it yields a wait, so that no limit ends a run that is nearly
+    done."""
     is_waiting = False
     for opinion in first(run):
         is_waiting = is_waiting or isinstance(opinion, Wait)
@@ -310,7 +321,7 @@ def unless_waiting(run: Run, first: Rule, *limits: Rule) -> Opinions:
 def repeated_failures(run: Run, times: int, agents: tuple[str, ...] = ()) -> Opinions:
     """After this many failed turns in a row, hand the work over to the next of `agents`, or end the run.
 
-    A failed turn that made every check pass is not a reason: the work may be done, and only the claim is missing.
+    Do neither if one of these turns changed files and made every check pass: perhaps only the claim is missing.
     """
     recent = [i for i in run.recent[-times:] if i.number > _last_hand_over(run)]
     if times > 0 and len(recent) == times and all(i.turn.failure for i in recent):
@@ -325,13 +336,15 @@ def has_changed_files(iteration: Iteration, run: Run) -> bool:
     return iteration.tree != run.tree_before(iteration.number)
 
 
-MAX_DENIED_TURNS = 2  # in a row, in which the agent was denied its tools and did nothing else
+MAX_DENIED_TURNS = 2  # turns in a row in which the agent was denied its tools and did nothing else
 
 
 @configured
 def not_allowed(run: Run, works_elsewhere: bool = False) -> Opinions:
-    """End the run if the agent may not use its tools, and there is nobody to ask. An agent that `works_elsewhere` may
-    have worked even if the workspace is unchanged."""
+    """End the run if the agent is denied its tools and does nothing else.
+
+    An agent that `works_elsewhere` may have worked even if the workspace is unchanged.
+    """
     recent = run.recent[-MAX_DENIED_TURNS:]
     if len(recent) == MAX_DENIED_TURNS and all(_was_only_denied(one, run, works_elsewhere) for one in recent):
         tools = listed(tuple(dict.fromkeys(tool for one in recent for tool in one.turn.denials)))
@@ -368,8 +381,10 @@ def last_failure(run: Run) -> Opinions:
 
 @configured
 def stalled(run: Run, repeats: int = 1, commits: bool = False) -> Opinions:
-    """End the run after `repeats` iterations with the same answer and files as the one before. If ralph `commits` after
-    each iteration, a new HEAD is not a change: only the files are compared."""
+    """End the run after `repeats` iterations with the same answer and files as the one before.
+
+    If ralph `commits` after each iteration, HEAD always changes, so only the files are compared.
+    """
     recent = run.recent[-(repeats + 1) :]
     if repeats < 1 or len(recent) <= repeats:
         return
@@ -382,7 +397,7 @@ def stalled(run: Run, repeats: int = 1, commits: bool = False) -> Opinions:
 def stuck(run: Run, times: int, agents: tuple[str, ...] = ()) -> Opinions:
     """After `times` iterations without progress hand the work over to the next of `agents`, or end the run.
 
-    A run that ended as stalled gets a new chance when it is resumed, unless there is another agent now.
+    When a run that ended as stalled is resumed, the count starts again, unless another agent can take over.
     """
     found = standstill(run, times, _last_hand_over(run)) if times and not run.retries else None
     if found is None or found.iterations < times:
@@ -430,9 +445,11 @@ def at_most(
     claims: Sequence[Claim] = (),
     reading: Reading = Reading(),
 ) -> Opinions:
-    """End the run at a limit, in the order budget, time, iterations. If only one of `claims` was missing, or the last
-    turn failed, the reason says so."""
-    usage = run.spent if cost is None and tokens is None else run.usage  # the sum over the whole run is slow
+    """End the run at a limit, in the order budget, time, iterations.
+
+    The reason also says if only one of `claims` was missing, or if the last turn failed.
+    """
+    usage = run.spent if cost is None and tokens is None else run.usage  # which adds up all turns, so it is slow
     if cost is not None and (usage.cost_usd or 0.0) >= cost:
         yield Stop(Outcome.BUDGET, f"{money(usage.cost_usd or 0.0)} of {money(cost)} spent")
     if tokens is not None and usage.tokens >= tokens:
@@ -445,17 +462,17 @@ def at_most(
 
 
 def _what_was_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> str:
-    owed = next((claim.deed for claim in claims if claim.text), "")
+    missing = next((claim.deed for claim in claims if claim.text), "")
     last = run.last
     if last is not None and last.turn.failure:
         return f": the last turn failed: {last.turn.failure.reason}"
     seen = [found for claim in claims if (found := find_claim(claim, run, reading))]
-    if not owed or last is None or not last.is_green or any(not found.doubt for found in seen):
+    if not missing or last is None or not last.is_green or any(not found.doubt for found in seen):
         return ""
     lacking = (
         f'what the agent wrote ("{seen[0].words}") does not count: {seen[0].doubt}'
         if seen
-        else f"the agent did not {owed}"
+        else f"the agent did not {missing}"
     )
     return f": {'the checks pass, but ' if last.checks else ''}{lacking}"
 
@@ -479,7 +496,7 @@ def person_notes(run: Run) -> Opinions:
 
 
 def unread_notes(run: Run) -> Opinions:
-    """Gate: the agent has read every answer to its questions and every note of the resume."""
+    """Gate: the agent has read every answer to its questions, and every note that came with a resume."""
     yield from person_notes(replace(run, seen=replace(run.seen, told=_unread(run))))
 
 

@@ -19,7 +19,7 @@ MARK = b"[redacted]"
 _SHORTEST_VALUE = 12
 _LONGEST_BLOCK = 16_384
 _LONGEST_KEY, _STEP = 4_096, 512
-_LONGEST_WORD = 256  # characters that are dropped on each side of a cut, because they may be half of a key
+_LONGEST_WORD = 256  # characters that are dropped on each side of a cut: they may be half of a key
 _KEY_CHARS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+/=.~-"
 _SECRET_NAMES = (
     *("API_KEY", "ACCESS_KEY", "SECRET_KEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "PRIVATE_KEY"),
@@ -38,8 +38,8 @@ _NO_SECRETS = frozenset({
     "PROVIDER", "BACKEND", "ALGORITHM", "FORMAT", "URL", "URI", "DSN",
 })  # fmt: skip
 
-# Each hint starts with a byte that is rare in text, and then looks behind: searching for the byte is much faster than
-# searching for each prefix. A hint may be wrong; `_keys` decides.
+# Text without any of these hints has no keys. Each starts with a byte that is rare in text and then looks behind, which
+# is much faster than searching for each prefix. `_keys` finds the keys themselves.
 _HINTS = (
     re.compile(
         rb"_(?=[A-Za-z0-9_-]{16})(?:(?<=gh[pousr]_)|(?<=npm_)|(?<=hf_)|(?<=github_pat_)|(?<=[rs]k_live_)|(?<=[rs]k_test_)"
@@ -108,7 +108,7 @@ class Redactor:
         return redact(data)
 
     def finds_nothing(self, data: bytes) -> bool:
-        """Return whether the text certainly contains no key. A quick check, which may be wrongly False."""
+        """Return True if the text certainly contains no key. This is a quick check: False means that it may."""
         return not any(value in data for value in self._known) and not _is_suspect(data)
 
     def text(self, text: str) -> str:
@@ -197,7 +197,7 @@ def _word_length(data: bytes) -> int:
 
 
 def _is_suspect(data: bytes) -> bool:
-    # Everything that is logged passes here; `rfind` is three to five times as fast as `in`.
+    # This runs on everything that is logged; `rfind` is three to five times as fast as `in`.
     if data.rfind(b"earer ") >= 0 or (b"V" in data and data.rfind(b"PRIVATE KEY") >= 0):
         return True
     return any(hint.pattern[:1] in data and hint.search(data) for hint in _HINTS)

@@ -15,16 +15,18 @@ SHARES_SHOWN = 24
 
 
 class RunSummary(Struct, omit_defaults=True, kw_only=True):
-    """The current state of a run or how it ended. It is kept in `state.json`, so that a list of runs reads no journal.
+    """The current state of a run, or how it ended. It is stored in `state.json`, so that `ralph ps` reads no journal.
 
-    `pid`, `start` and `host` identify the process that plays the run. Times are
-    epoch seconds. `finished` counts the iterations; `checks` and `checks_passed` are those of the last one, `shares`
-    the percentages that passed in the latest ones. `waits` is the reason for a wait until `until`; `paused` is the
-    reason for waiting for a person, who must answer a question if it `asks`. `stopping`: it ends after its turn.
-    `given` counts the person's notes in the current prompt. `doing` is its activity since `since`. Without an `outcome`
-    the run is running, or its process died. `kind` is "work" for a backlog and "plan" for a run that makes a plan;
-    `work` and `backlog_task` name the backlog and the task that the run is for. `untouched`: it changed nothing in its
-    worktree.
+    Without an `outcome` the run is running, or its process died. `pid`, `start` and `host` identify the process that
+    plays the run. Times are epoch seconds.
+
+    `finished` counts the iterations; `checks` and `checks_passed` are counts of the last one, and `shares` the
+    percentages of checks that passed in the latest ones. `waits` is the reason for a wait until `until`. `paused` is
+    the reason for waiting for a person, who must answer a question if it `asks`. `stopping`: the run ends after the
+    current turn. `given` counts a person's notes in the current prompt. `doing` is the activity since `since`.
+
+    `kind` is "work" for a backlog, and "plan" for a run that makes a plan. `work` and `backlog_task` name the backlog
+    and the task that the run is for. `untouched`: it changed nothing in its worktree.
     """
 
     run: str
@@ -125,7 +127,7 @@ def after(facts: Summary, event: e.Event, at: float) -> Summary:
 
 
 def _share(iteration: Iteration) -> int:
-    """Return the percentage of its checks that passed; 0 for a failed turn."""
+    """Return the percentage of the iteration's checks that passed; 0 for a failed turn."""
     if iteration.turn.failure is not None:
         return 0
     checks = iteration.checks

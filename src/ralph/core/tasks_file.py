@@ -1,4 +1,4 @@
-"""Tasks in a list: boxes in Markdown and entries in JSON, read the same way by `--tasks`, backlogs and plans."""
+"""Read tasks from a list: boxes in Markdown or entries in JSON. `--tasks`, backlogs and plans all use this."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,9 +10,9 @@ from ralph.core.model import Task
 from ralph.core.text import clean, one_line
 
 PLAN = "# Plan:"
-"""How a plan begins, among the lists of tasks."""
+"""The first words of a list that is a plan."""
 ASIDE = frozenset({"assumptions", "checks", "questions"})
-"""The sections of a plan whose boxes are no tasks."""
+"""The sections of a plan whose boxes are not tasks."""
 LISTS = ("userStories", "user_stories", "stories", "tasks", "features", "items", "subtasks")
 TEXTS = ("title", "name", "story", "task", "description", "text")
 DONE = frozenset({"done", "complete", "completed", "passed", "passing"})
@@ -20,7 +20,7 @@ FAILED = frozenset({"failed", "failing", "blocked"})
 TICKS = ("x", "X")
 NO_TEXT = "(a task without text)"
 
-# A box with anything but a cross in it is open: a mark of one's own invention settles nothing.
+# A box with any mark but x or X is open.
 _BOX = re.compile(r"[\s>]*+(?:[-*+]|\d{1,9}[.)])[ \t]+\[([^\w\[\]\r\n]?|[xX])\](?:[ \t]+(\S.*)?)?")
 _FENCE = re.compile(r"[\s>]*+(?:(?:[-*+]|\d{1,9}[.)])\s++)?(`{3,}|~{3,})(.*)")
 _HEADING = re.compile(r"(#{1,6})\s+(.*)")
@@ -28,7 +28,8 @@ _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)")
 
 
 class BoxLine(Struct, kw_only=True):
-    """One line of a list. `at` is the offset of the mark in its box."""
+    """One line of a list. If it has a box, `at` is the offset of the mark in the file, else -1. `is_plain`: it is
+    neither code nor a comment."""
 
     number: int
     text: str
@@ -89,7 +90,7 @@ def tasks_in_markdown(text: str) -> Iterator[Task]:
 
 
 def tasks_in_json(content: Any) -> Iterator[Task]:
-    """Return every entry as a task, also nested ones. An entry that only contains others doesn't count."""
+    """Return every entry as a task, nested ones included. An entry without text that contains others doesn't count."""
     for entry in content if isinstance(content, list) else _lists_in(content):
         if not isinstance(entry, dict):
             continue

@@ -23,7 +23,7 @@ def clean(text: str) -> str:
     """Return `text` without escape sequences and control characters, with plain newlines, in valid Unicode."""
     if text.isprintable():
         return text
-    if not text.isascii():  # two halves of a character become one again, a lone half U+FFFD
+    if not text.isascii():  # join halves of a character (surrogates); a lone half becomes U+FFFD
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return _HIDDEN.sub("", _LINE_END.sub("\n", _ESCAPE.sub("", text)))
 
@@ -53,8 +53,9 @@ def tail(text: str, limit: int, mark: str = "") -> str:
 
 
 def whole_words(text: str, limit: int, mark: str = "") -> str:
-    """Return `head` without the word that it would cut in two, unless that is half of the text. Cut like this before
-    keys are redacted: half a key is not recognised as one.
+    """Return `head` without the word that it would cut in two, unless that word is half of the text.
+
+    Use this to cut text whose keys are redacted later: half of a key is not recognised as one.
     """
     if len(text) <= limit:
         return text
@@ -77,7 +78,7 @@ def both_ends(text: str, limit: int, mark: str) -> str:
 
 def one_line(text: str, limit: int = 200) -> str:
     """Return any text as one short line for a list or a status."""
-    return whole_words(" ".join(clean(text).split(None, limit)), limit, "…")  # the row is full
+    return whole_words(" ".join(clean(text).split(None, limit)), limit, "…")
 
 
 def short(text: str, limit: int) -> str:
@@ -85,19 +86,19 @@ def short(text: str, limit: int) -> str:
     return one_line(text[: 4 * limit], limit)
 
 
-LONGEST_COMMAND = 1 << 17  # Linux refuses a longer argument, and to split a text takes more time than it is long
+LONGEST_COMMAND = 1 << 17  # Linux refuses longer arguments, and splitting is slower than linear
 
 
 def shell_words(line: str) -> tuple[str, ...]:
     """Return the words of a command line as a shell would split them; raise ValueError if it is malformed."""
 
     if len(line) > LONGEST_COMMAND:
-        raise ValueError(f"it has {len(line):,} characters, and no system takes so many")
+        raise ValueError(f"it has {len(line):,} characters; at most {LONGEST_COMMAND:,} are possible")
     return tuple(shlex.split(line))
 
 
 def money(usd: float) -> str:
-    """Return `$5.76`; sums under a dime keep four digits, so that a cheap turn does not look free."""
+    """Return `$5.76`. Sums below $0.10 have four digits, so that a cheap turn does not look free."""
     if 0 < usd < 0.00005:
         return "<$0.0001"
     digits = f"{usd:.4f}" if 0 < usd < 0.1 else f"{usd:.2f}"
@@ -110,7 +111,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    """Return names on one line, at most as many as a person would read."""
+    """Return names on one line; of more than `most`, say only how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(one_line(clean(name)) for name in names[:most]) + more
 

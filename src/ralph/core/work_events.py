@@ -41,7 +41,7 @@ class WorkStarted(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TaskListed(Struct, frozen=True):
-    """The backlog contains a new task, or a known one with a changed text."""
+    """The backlog has a new task, or one whose text was changed."""
 
     task: BacklogTask
 
@@ -75,7 +75,7 @@ class TaskReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TaskMerged(Struct, frozen=True, omit_defaults=True):
-    """The target contains `tip`, since `commit`."""
+    """The target contains the task's commit `tip`, by the merge `commit`."""
 
     key: str
     tip: str = ""
@@ -109,7 +109,7 @@ class TaskWithdrawn(Struct, frozen=True):
 
 
 class TaskWarned(Struct, frozen=True):
-    """The running task will conflict with what was just merged in `files`; ralph told its agent."""
+    """The running task will conflict in `files` with what was just merged; ralph has told its agent."""
 
     key: str
     files: tuple[str, ...]
@@ -142,7 +142,7 @@ class WorkPaused(Struct, frozen=True):
 
 
 class WorkFinished(Struct, frozen=True, kw_only=True):
-    """The last event of a backlog run, whatever ended it."""
+    """The last event of a backlog run."""
 
     outcome: str
     reason: str
@@ -186,11 +186,11 @@ def copy_board(board: Board) -> Board:
 
 
 def apply_event(board: Board, event: object, at: float) -> Board:
-    """Like `after`, but change `board.jobs` in place: copying it for every event of a long journal would be slow."""
+    """Like `after`, but change `jobs` and `working` of the board in place: a copy for every event would be slow."""
     match event:
         case WorkStarted():
             known = {"slots": event.slots, "max_returns": event.max_returns, "max_cost": event.max_cost}
-            for key in (*board.working,):  # nothing runs yet when a backlog run is resumed
+            for key in (*board.working,):  # no loop runs when a backlog run is resumed
                 _with(board, replace(board.jobs[key], state="queued"))
             return replace(board, **known, trying=(), stuck="", is_paused=False)
         case TaskListed():
@@ -249,9 +249,9 @@ def _with(board: Board, job: Job) -> Board:
 
 
 def after_loop(key: str, result: TaskResult, was_stopped: bool) -> WorkEvent:
-    """Return what becomes of a task whose loop finished. `was_stopped`: ralph had asked the loop to stop.
+    """Return what happens to a task whose loop finished. `was_stopped`: ralph had asked the loop to stop.
 
-    After a fatal error the task is queued: the caller stops everything, because it is not the task's fault.
+    After a fatal error the task is queued again: the task didn't cause the error, and the caller stops everything.
     """
     if result.outcome == Outcome.DONE.value and result.files:
         return TaskReady(key=key, tip=result.tip, files=result.files, run=result.run, cost_usd=result.cost_usd)

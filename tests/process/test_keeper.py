@@ -17,7 +17,7 @@ from ralph.errors import UserError
 from ralph.process import keeper as keeper_module
 from ralph.process import keeper_program
 from ralph.process.descendants import RunningProcess, can_signal, descendants_of
-from ralph.process.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started
+from ralph.process.keeper import Ended, Exited, Keeper, KeeperLost
 from ralph.process.process import Limits, Process
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
@@ -108,13 +108,11 @@ def _heard(keeper: Keeper, kind: type) -> object:
 def test_what_was_not_heard_of_one_process_is_not_taken_for_the_word_of_the_next(keeper: Keeper, shell) -> None:
     """One that nobody could end may do so later; and a request to end may cross the news that it is done."""
     _spawned(keeper, shell("exit 0"))
-    select.select([keeper], [], [])  # that it has started is told, but not heard
     while descendants_of(keeper.pid):
         pass
     keeper.kill_all(0.0)
     keeper.kill_all(0.0)
     _spawned(keeper, shell("exit 3"))
-    _heard(keeper, Started)
     exited = _heard(keeper, Exited)
     assert isinstance(exited, Exited)
     assert exited.code == 3
@@ -125,12 +123,10 @@ def test_what_was_not_heard_of_one_process_is_not_taken_for_the_word_of_the_next
 def test_the_end_that_was_asked_of_a_process_that_could_not_start_is_not_that_of_the_next(
     keeper: Keeper, shell, tmp_path: Path
 ) -> None:
-    _spawned(keeper, replace(shell("exit 0"), cwd=str(tmp_path / "nowhere")))
+    with pytest.raises(FileNotFoundError):
+        _spawned(keeper, replace(shell("exit 0"), cwd=str(tmp_path / "nowhere")))
     keeper.kill_all(0.0)
-    with pytest.raises(NotStarted):
-        _heard(keeper, Started)
     _spawned(keeper, shell("exit 3"))
-    _heard(keeper, Started)
     _heard(keeper, Exited)
 
 
@@ -153,7 +149,6 @@ def test_who_has_patience_lets_it_come_to_its_own_end(
     reader, writer = os.pipe()
     with open(reader, "rb") as output, open(writer) as theirs:
         keeper.spawn(command.argv[0], replace(command, term_delay=patience), [theirs.fileno()] * 3)
-        assert isinstance(keeper.receive(), Started)
         assert output.readline() == b"ready\n"
         keeper.kill_all(60.0)
         if patience:
@@ -201,7 +196,6 @@ def test_the_agent_dies_with_the_keeper_by_the_kernel(mark) -> None:
         keeper = Keeper.start()
         nothing = os.open(os.devnull, os.O_RDWR)
         keeper.spawn("/bin/sleep", Command(argv=("sleep", "{mark.seconds}"), cwd="/", env={{}}), [nothing] * 3)
-        keeper.receive()
         os.kill(keeper.pid, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
     """
@@ -365,7 +359,6 @@ def test_nothing_survives_a_ralph_of_which_a_copy_lives_on(shell, mark) -> None:
         keeper = Keeper.start()
         nothing = os.open(os.devnull, os.O_RDWR)
         keeper.spawn(command.argv[0], command, [nothing] * 3)
-        keeper.receive()
         copy = os.fork()  # as `multiprocessing` does
         if copy == 0:
             signal.pause()

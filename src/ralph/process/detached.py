@@ -93,17 +93,20 @@ class ProcessGroup:
     """A program in a new session, so that Ctrl-C doesn't cut it off halfway; it gets SIGHUP when ralph dies."""
 
     def __init__(self) -> None:
-        self.pid = 0
+        self._pid = 0
         self._pidfd = -1
         self._lifeline = (-1, -1)
+        self._code: int | None = None
 
-    def start(self, command: Command, fds: Sequence[int]) -> None:
-        """Start the program with `fds` as its stdin, stdout, stderr."""
+    def spawn(self, program: str, command: Command, fds: Sequence[int]) -> int:
+        """Start the program with `fds` as its stdin, stdout, stderr; return its pid."""
         self._lifeline = os.pipe()  # only we hold the writing end: when we die, the kernel sends SIGHUP
-        self.pid = spawn(command.argv, command.env, (*fds, self._lifeline[0]), cwd=command.cwd)
-        self._pidfd = open_pidfd(self.pid)
+        argv = (program, *command.argv[1:])
+        self._pid = spawn(argv, command.env, (*fds, self._lifeline[0]), cwd=command.cwd)
+        self._pidfd = open_pidfd(self._pid)
         with suppress(ProcessLookupError):  # it has exited, and the program around us has collected it
-            hang_up_on_close(self._lifeline[0], -self.pid)
+            hang_up_on_close(self._lifeline[0], -self._pid)
+        return self._pid
 
     def fileno(self) -> int:
         """Readable when the program has exited; -1 if the system can't tell."""
@@ -112,20 +115,26 @@ class ProcessGroup:
     def exit_code(self, options: int = os.WNOHANG) -> int | None:
         """Return the exit code; None if the program is running."""
         try:
-            pid, status = os.waitpid(self.pid, options)
+            pid, status = os.waitpid(self._pid, options)
         except ChildProcessError:
             hint = "run ralph in the main thread, or leave SIGCHLD alone"
             raise UserError("this program reaps ralph's child processes", hint) from None
-        return os.waitstatus_to_exitcode(status) if pid else None
+        self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
 
     def send_signals(self, *numbers: int) -> None:
         """Signal the program and everything in its group."""
         with suppress(ProcessLookupError):
             for number in numbers:
-                os.killpg(self.pid, number)
+                os.killpg(self._pid, number)
 
     def close(self) -> None:
-        keep_on_close(self._lifeline[0])  # background processes that it left stay
+        """Kill the program if it is still running; background processes that it left stay."""
+        if self._pid:
+            if self._code is None:
+                self.send_signals(signal.SIGKILL)
+                self.exit_code(0)
+            keep_on_close(self._lifeline[0])
         for fd in (*self._lifeline, self._pidfd):
             if fd >= 0:
                 os.close(fd)

@@ -47,12 +47,6 @@ class SparedProcesses(Protocol):
         ...
 
 
-class Started(Struct, frozen=True):
-    """The program was started."""
-
-    pid: int
-
-
 class Exited(Struct, frozen=True):
     """The program has exited. `alone`: nothing that it started is still running."""
 
@@ -67,14 +61,7 @@ class Ended(Struct, frozen=True):
     survivors: tuple[int, ...]
 
 
-KeeperReport = Started | Exited | Ended
-
-
-class NotStarted(Exception):
-    """The program could not be started; `error` says why."""
-
-    def __init__(self, number: int, path: str) -> None:
-        self.error = OSError(number, os.strerror(number), path)
+KeeperReport = Exited | Ended
 
 
 class KeeperLost(UserError):
@@ -129,8 +116,11 @@ class Keeper:
         """Readable when there is something to `receive`."""
         return self._channel.fileno()
 
-    def spawn(self, program: str, command: Command, fds: Sequence[int]) -> None:
-        """Start a program in a new session with `fds` as its stdin, stdout, stderr and so on; see `receive`."""
+    def spawn(self, program: str, command: Command, fds: Sequence[int]) -> int:
+        """Start a program in a new session with `fds` as its stdin, stdout, stderr and so on; return its pid.
+
+        Raises OSError if it cannot be started. `receive` reports its exit.
+        """
         self.survivors = ()
         self._kill_id = 0
         self._run_id = command.env.get(MARK, "")
@@ -146,6 +136,11 @@ class Keeper:
             },
             fds,
         )
+        while (answer := self._next_message())["id"] != self._spawn_id:
+            pass  # a late answer
+        if answer["event"] == "failed":
+            raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["path"])
+        return int(answer["pid"])
 
     def kill_all(self, grace: float) -> None:
         """Send SIGTERM to everything below the keeper, SIGKILL after `grace` seconds; `receive` reports the end."""
@@ -189,28 +184,23 @@ class Keeper:
     def receive(self, wait: bool = True) -> KeeperReport | None:
         """Return the next report, or None if it is about an earlier request.
 
-        Raises NotStarted if the program could not be started. `wait=False`: something is known to be there.
+        `wait=False`: the caller knows that there is one.
         """
+        message = self._next_message(wait)
+        if message["id"] not in (self._spawn_id, self._kill_id):
+            return None
+        if message["event"] == "exited":
+            return Exited(message["code"], message["alone"])
+        self.survivors = tuple(message["survivors"])
+        return Ended(message["others"], self.survivors)
+
+    def _next_message(self, wait: bool = True) -> Packet:
         if wait:
             self._wait_readable(REPLY_TIMEOUT)
         received = self._channel.receive()
         if received is None:
             raise KeeperLost
-        return self._report(received[0])
-
-    def _report(self, message: Packet) -> KeeperReport | None:
-        if message["id"] not in (self._spawn_id, self._kill_id):
-            return None
-        match message["event"]:
-            case "failed":
-                raise NotStarted(message["errno"], message["path"])
-            case "started":
-                return Started(message["pid"])
-            case "exited":
-                return Exited(message["code"], message["alone"])
-            case _:
-                self.survivors = tuple(message["survivors"])
-                return Ended(message["others"], self.survivors)
+        return received[0]
 
     @property
     def is_lost(self) -> bool:

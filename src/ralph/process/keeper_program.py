@@ -9,7 +9,7 @@ Requests ("do") and the events that answer them, with the same "id":
 
     spawn    start a program with the attached descriptors  → started, exited; or failed
     kill     kill everything except `spared`                → ended
-    watch    kill what is marked with this run id at the end if ralph is killed
+    watch    kill what is marked with this run id if ralph is killed: a git that hangs, for example
     cleanup  run this command, one for each key, at the end if ralph is killed
     close    ralph is about to close the socket in good order
     release  exit, and leave running what is running
@@ -24,6 +24,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from functools import cache
 from typing import NoReturn
 
 from ralph.process.channel import Channel, Packet
@@ -96,8 +97,6 @@ class KeeperProgram:
         except BaseException:
             kill(self._running())
             raise
-        if self._left_by_ralph:
-            self._kill_left_by_ralph()
         for command in self._cleanups.values():
             self._run_cleanup(command)
 
@@ -178,28 +177,19 @@ class KeeperProgram:
             self._left_by_ralph, self._watched_run = processes_of_run(self._watched_run), ""
         self._start_killing(SHUTDOWN_GRACE)
 
-    def _kill_left_by_ralph(self) -> None:
-        """Kill the commands that a killed ralph was waiting for. The kernel has sent them SIGHUP, so git tidies up."""
-        deadline = time.monotonic() + SHUTDOWN_GRACE
-        while any(map(is_running, self._left_by_ralph)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        kill(self._left_by_ralph)
-
     def _spawn(self, request: Packet, fds: list[int]) -> None:
         self._spawn_id, self._is_sandboxed = request["id"], request["sandboxed"]
         self._term_delay, self._run_id = request["term_delay"], request["env"].get(MARK, "")
-        failure = None
         try:
             self._pid = fork_and_exec(request, fds)
         except OSError as error:
-            failure = error
-        for fd in fds:
-            os.close(fd)
-        if failure:
-            self._send(self._spawn_id, event="failed", errno=failure.errno, path=failure.filename)
-            return
-        self._exit_reported = False
-        self._send(self._spawn_id, event="started", pid=self._pid)
+            self._send(self._spawn_id, event="failed", errno=error.errno, path=error.filename)
+        else:
+            self._exit_reported = False
+            self._send(self._spawn_id, event="started", pid=self._pid)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def _reap(self) -> None:
         """Collect the children that have exited. ECHILD is the only proof that nothing is left."""
@@ -208,7 +198,7 @@ class KeeperProgram:
             try:
                 pid, its_status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self._has_children = not self._adopts and bool(self._running())
+                self._has_children = not (self._adopts and not self._left_by_ralph) and bool(self._running())
                 break
             if pid == 0:
                 self._has_children = True
@@ -273,18 +263,16 @@ class KeeperProgram:
         self._kill_at = None
 
     def _running(self) -> list[RunningProcess]:
-        running = descendants_of(os.getpid())
-        if self._adopts or not self._pid:
-            return running
-        strays = processes_in_group(self._pid) + (marked_processes(self._run_id) if self._run_id else [])
-        return unique(running + strays)
+        running = descendants_of(os.getpid()) + [process for process in self._left_by_ralph if is_running(process)]
+        if self._pid and not self._adopts:
+            running += processes_in_group(self._pid) + (marked_processes(self._run_id) if self._run_id else [])
+        return unique(running)
 
     def _send(self, request_id: int, **answer: object) -> None:
         with suppress(OSError):  # ralph is gone; the next poll notices
             self._channel.send({"id": request_id, **answer})
 
     def _run_cleanup(self, command: Packet) -> None:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDWR)
         try:
             argv = command["argv"]
@@ -294,13 +282,19 @@ class KeeperProgram:
             pass
 
 
+@cache
+def changed_signals() -> list[int]:
+    """Return the signals that the keeper handles or ignores, or that Python or the caller of ralph ignored."""
+    return [number for number in signal.valid_signals() if signal.getsignal(number) != signal.SIG_DFL]
+
+
 def fork_and_exec(request: Packet, fds: list[int]) -> int:
     """Start a program in a new session that dies with the keeper; return its pid. Raise OSError if that fails."""
-    keeper = os.getpid()
+    keeper, signals = os.getpid(), changed_signals()
     reader, writer = os.pipe()  # closed by a successful exec
     pid = os.fork()
     if pid == 0:
-        _become(request, fds, keeper, writer)
+        _become(request, fds, keeper, signals, writer)
     os.close(writer)
     with open(reader, "rb") as pipe:
         failure = pipe.read()
@@ -311,13 +305,13 @@ def fork_and_exec(request: Packet, fds: list[int]) -> int:
     return pid
 
 
-def _become(request: Packet, fds: list[int], keeper: int, failure_pipe: int) -> NoReturn:
+def _become(request: Packet, fds: list[int], keeper: int, signals: list[int], failure_pipe: int) -> NoReturn:
     """Turn the forked process into the program that was requested."""
     number, path = errno.EINVAL, request["program"]  # EINVAL: a NUL byte in an argument
     try:
         die_with_parent(keeper)
         os.setsid()
-        for one in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        for one in signals:
             signal.signal(one, signal.SIG_DFL)
         os.chdir(request["cwd"])
         for target, fd in enumerate(fds):

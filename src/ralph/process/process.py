@@ -39,7 +39,7 @@ from ralph.core.secrets import redact as redact_secrets
 from ralph.process.deadline import URGENT_TIME, Cancelled, Deadline
 from ralph.process.descendants import MARK
 from ralph.process.detached import ERRORS_KEPT, ProcessGroup, open_input
-from ralph.process.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started, keeper_lost_error
+from ralph.process.keeper import Ended, Exited, Keeper, KeeperLost, keeper_lost_error
 from ralph.process.keeper_program import KILL_TIMEOUT
 from ralph.process.program import Command, find_program, own_program, start_error
 from ralph.process.signals import Interrupt, defer_signals
@@ -93,7 +93,7 @@ class Process:
 
     `interrupt` ends it by its level, `deadline` when the run that it works for has no time left. `on_start` gets its
     pid. `tick` is called a second after something happened, and again each second while it returns True. A silent
-    program counts as idle only if `is_idle()` agrees. `keep_children` lets what it leaves outlive the run.
+    program counts as idle only if `is_idle()` agrees. With `keep_children`, processes that it leaves outlive the run.
     """
 
     def __init__(
@@ -111,18 +111,19 @@ class Process:
     ) -> None:
         self.limits = limits
         self.is_over = False
-        self._command, self._keeper, self._keep_children = command, keeper, keep_children
-        self._interrupt, self._deadline = interrupt, deadline
+        self._command, self._keep_children = command, keep_children
+        self._keeper = keeper
+        self._group = None if keeper else ProcessGroup()
+        self._deadline = deadline
+        self._interrupt = deadline.interrupt if deadline else interrupt
         self._on_start, self._tick, self._is_idle = on_start, tick, is_idle
-        self._group: ProcessGroup | None = None  # without a keeper
-        self._program = ""
+        self._pid = 0
         self._poll = select.poll()
         self._streams: dict[int, Sink] = {}
-        self._chunks = deque[bytes]()  # read, but not yet asked for
+        self._chunks = deque[bytes]()  # what `read` returns next
         self._errors = Tail(ERRORS_KEPT)
         self._deadlines: dict[str, float] = {}
-        self._level = 0  # of the interrupt, as far as we have reacted
-        self._has_started = False
+        self._level = 0  # the level of the interrupt that was last handled
         self._started_at = self._exited_at = 0.0
         self._exit_code: int | None = None
         self._ended_by = ""
@@ -264,13 +265,9 @@ class Process:
     # The loop
 
     def poll_fds(self) -> list[int]:
-        """Descriptors of which one becomes readable when something has happened.
-
-        Output is read once the keeper has reported the start, so that `on_start` always comes first.
-        """
-        watched = (self._keeper or self._group, self._interrupt, self._deadline and self._deadline.interrupt)
-        fds = [*(self._streams if self._has_started else ()), *(one.fileno() for one in watched if one)]
-        return [fd for fd in fds if fd >= 0]
+        """Descriptors of which one becomes readable when something has happened."""
+        sources = (self._keeper or self._group, self._interrupt)
+        return [*self._streams, *(fd for source in sources if source and (fd := source.fileno()) >= 0)]
 
     def timeout(self) -> float | None:
         """Return the milliseconds until `step` has something to do by itself."""
@@ -278,7 +275,7 @@ class Process:
             return 0.0
         now = time.monotonic()
         waits = [at - now for at in self._deadlines.values()]
-        if self._deadline and not self._is_ending:
+        if self._deadline and self._may_be_ended:
             waits += [self._deadline.remaining(), max(self._deadline.time_left(), POLL_INTERVAL)]
         if self._group and self._group.fileno() < 0:
             waits.append(POLL_INTERVAL)
@@ -289,10 +286,6 @@ class Process:
         """Wait up to `timeout` milliseconds for something to happen, and handle it."""
         try:
             self._step(timeout)
-        except NotStarted as failure:
-            self.is_over = True
-            find_program(self._command.argv[0], self._command.env, self._command.cwd)  # its error says more
-            raise start_error(failure.error, self._program, self._command.cwd) from failure.error
         except KeeperLost as lost:
             self.is_over = True
             assert self._keeper is not None
@@ -300,22 +293,24 @@ class Process:
 
     def close(self, is_urgent: bool = False) -> None:
         """Kill what is still running, and close the streams."""
+        self._tick = None
+        self._streams = dict.fromkeys(self._streams, lambda _: None)  # while it ends, it can still write
         try:
-            if not self.is_over and self._keeper:
-                self._close_streams()
-                self._close_keeper(self._keeper)
-            elif not self.is_over and self._group and self._group.pid:
-                self._close_group(self._group, is_urgent)
+            if self._pid and (self._keeper or self._exit_code is None) and not (self.is_over or self._is_ending):
+                self._end("", URGENT_TIME if is_urgent else self.limits.stop)
+            while self._is_ending and not self.is_over:
+                self.step(self.timeout())
         finally:
             self._close_streams()
             _unkept.discard(self)
             if self._group:
                 self._group.close()
-                self._group = None
 
     def _wait(self) -> Exit:
         """Block until the program and everything that it started has ended."""
         try:
+            if self._on_start:
+                self._on_start(self._pid)
             while not self.is_over:
                 self.step(self.timeout())
         finally:
@@ -325,7 +320,7 @@ class Process:
     def _step(self, timeout: float | None) -> None:
         if self._interrupt is not None and self._interrupt.level > self._level:
             self._on_interrupt(self._interrupt)
-        deadline = min(self._deadlines.values(), default=None)
+        deadline = min(self._deadlines.values(), default=math.inf)
         for fd, _ in self._poll.poll(timeout):
             if fd in self._streams:
                 self._read(fd)
@@ -335,14 +330,15 @@ class Process:
             elif self._interrupt is not None and fd == self._interrupt.fileno():
                 self._interrupt.acknowledge()
                 self._schedule_tick(0)
-            elif self._deadline and fd == self._deadline.interrupt.fileno():
-                self._deadline.interrupt.acknowledge()
         if self._group and self._exit_code is None and (code := self._group.exit_code()) is not None:
             self._on_exit(code)
-        if deadline is not None and time.monotonic() >= deadline:
+            if self._is_ending:
+                self._group.send_signals(signal.SIGKILL)
+                self.is_over = True
+        if time.monotonic() >= deadline:
             self._on_deadlines()
-        if self._deadline:
-            self._check_deadline(self._deadline)
+        if self._deadline and self._may_be_ended and self._deadline.remaining() <= 0:
+            self._end("deadline", self.limits.stop)
         if self._exit_code is not None and not self._streams:
             self._end_leftovers()
 
@@ -352,26 +348,29 @@ class Process:
         """Start the program. Without `on_stderr` both streams are one."""
         command = self._command
         self._started_at = time.monotonic()
-        self._program = self._find_program()
+        program = self._find_program()
         stdin, stdout = open_input(command.stdin), self._open_pipe(on_stdout)
         stderr = self._open_pipe(on_stderr) if on_stderr else stdout
         fds = (stdin, stdout, stderr, *command.fds)
         try:
             if self._keeper:
-                self._keeper.spawn(self._program, command, fds)
-            else:
+                self._pid = self._keeper.spawn(program, command, fds)
+            elif self._group:
                 mark = {MARK: self._deadline.run_id} if self._deadline and self._deadline.run_id else {}
-                argv = (self._program, *command.argv[1:])
-                self._group = ProcessGroup()
-                self._group.start(replace(command, argv=argv, env={**command.env, **mark}), fds)
-                self._has_started = True
+                self._pid = self._group.spawn(program, replace(command, env={**command.env, **mark}), fds)
         except KeeperLost as lost:
-            self._close_streams()
             assert self._keeper is not None
             raise keeper_lost_error(self._keeper.replace()) from lost
+        except OSError as error:
+            if self._group:
+                raise
+            find_program(command.argv[0], command.env, command.cwd)  # its error says more
+            raise start_error(error, program, command.cwd) from error
         finally:
             for fd in set(fds):
                 os.close(fd)
+            if not self._pid:
+                self._close_streams()
         for fd in self.poll_fds():
             self._poll.register(fd, select.POLLIN)
         limits = {"turn-timeout": self.limits.turn, "idle-timeout": self.limits.idle, "max-time": self.limits.total}
@@ -380,7 +379,7 @@ class Process:
 
     def _find_program(self) -> str:
         name, command = self._command.argv[0], self._command
-        if not self._keeper:
+        if self._group:
             if program := own_program(name):
                 return program
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -398,42 +397,30 @@ class Process:
         return writer
 
     def _close_streams(self) -> None:
-        for fd in self._streams:
-            os.close(fd)
-        self._streams.clear()
+        for fd in list(self._streams):
+            self._close_stream(fd)
 
-    def _close_keeper(self, keeper: Keeper) -> None:
-        with suppress(KeeperLost):  # the next turn notices
-            keeper.kill_all(self.limits.stop)
-            while not self.is_over:
-                with suppress(NotStarted):
-                    self.is_over = isinstance(keeper.receive(), Ended)
+    def _close_stream(self, fd: int) -> None:
+        del self._streams[fd]
+        with suppress(KeyError):  # the program was not started
+            self._poll.unregister(fd)
+        os.close(fd)
 
-    def _close_group(self, group: ProcessGroup, is_urgent: bool) -> None:
-        """Kill the program and its group. SIGTERM comes first, because a killed git leaves its lock files."""
-        try:
-            is_urgent = is_urgent or (self._deadline is not None and self._deadline.is_urgent)
-            kill_at = time.monotonic() + (URGENT_TIME if is_urgent else self.limits.stop)
-            group.send_signals(signal.SIGTERM, signal.SIGCONT)
-            while self._exit_code is None and time.monotonic() < kill_at:
-                self._exit_code = group.exit_code()
-                if self._exit_code is None:
-                    time.sleep(POLL_INTERVAL)
-                if self._deadline and self._deadline.is_urgent:
-                    kill_at = min(kill_at, time.monotonic() + URGENT_TIME)
-        finally:
-            group.send_signals(signal.SIGKILL)
-            if self._exit_code is None:
-                self._exit_code = group.exit_code(0)
-            self.is_over = True
+    @property
+    def _may_be_ended(self) -> bool:
+        """Whether the program is running and was not told to end."""
+        return self._exit_code is None and not self._is_ending
 
     def _stop(self, reason: str) -> None:
         """End the program before its time."""
-        if self._exit_code is None and not self._is_ending:
+        if self._may_be_ended:
             self._end(reason, self.limits.stop)
 
     def _end(self, reason: str, grace: float) -> None:
-        """Kill the program and everything that it started; a keeper reports when that is done."""
+        """Kill the program and everything that it started, SIGKILL after `grace` seconds; a keeper reports the end.
+
+        A program without a keeper gets SIGTERM as well, because a killed git leaves its lock files.
+        """
         if self._exit_code is None:
             self._ended_by = self._ended_by or reason
         self._is_ending = True
@@ -442,7 +429,9 @@ class Process:
             self._deadlines["keeper"] = time.monotonic() + grace + KILL_TIMEOUT + SLOW_MACHINE
             self._keeper.kill_all(grace)
         elif self._group:
-            self._close_group(self._group, is_urgent=False)
+            grace = URGENT_TIME if self._deadline and self._deadline.is_urgent else grace
+            self._deadlines["kill"] = time.monotonic() + grace
+            self._group.send_signals(signal.SIGTERM, signal.SIGCONT)
 
     def _end_leftovers(self) -> None:
         """Kill what the program left running, or let it go with `keep_children`."""
@@ -452,8 +441,6 @@ class Process:
         if self._keeper and since_exit < MAX_SETTLE_TIME and self._keeper.is_unsettled(late=since_exit > SETTLE_TIME):
             self._deadlines["linger"] = time.monotonic() + SETTLE_POLL
             return
-        for fd in self._streams:
-            self._poll.unregister(fd)
         self._close_streams()
         if self._keeper and not self._keep_children:
             self._end("", self.limits.leftovers)
@@ -471,9 +458,7 @@ class Process:
         except BlockingIOError:
             return False
         if not chunk:
-            self._poll.unregister(fd)
-            del self._streams[fd]
-            os.close(fd)
+            self._close_stream(fd)
             return False
         if "idle-timeout" in self._deadlines:
             self._restart_idle_timeout()
@@ -482,13 +467,7 @@ class Process:
 
     def _on_report(self, keeper: Keeper) -> None:
         report = keeper.receive(wait=False)
-        if isinstance(report, Started):
-            self._has_started = True
-            for fd in self._streams:
-                self._poll.register(fd, select.POLLIN)
-            if self._on_start:
-                self._on_start(report.pid)
-        elif isinstance(report, Exited):
+        if isinstance(report, Exited):
             self._on_exit(exit_code(report.code, self._command.boxed))
             self.is_over = report.alone and not self._is_ending  # else the keeper reports the end of the rest
         elif isinstance(report, Ended):
@@ -508,18 +487,17 @@ class Process:
 
     def _on_interrupt(self, interrupt: Interrupt) -> None:
         self._level = interrupt.level
-        if self._level > 2:
+        if self._deadline:  # which says how much time is left
+            if self._is_ending:
+                self._end("", self.limits.stop)
+        elif self._level > 2:
             self._end("interrupt", 0)
         elif self._level == 2:
             self._end("interrupt", min(self.limits.stop, interrupt.kill_grace))
             if interrupt.is_repeated:
                 self._output_until = time.monotonic() + LAST_OUTPUT
-        elif not self._is_ending and self._exit_code is None:
+        elif self._may_be_ended:
             self._deadlines["interrupt"] = time.monotonic() + self.limits.grace
-
-    def _check_deadline(self, deadline: Deadline) -> None:
-        if self._exit_code is None and not self._is_ending and deadline.remaining() <= 0:
-            self._end("deadline", self.limits.stop)
 
     def _on_deadlines(self) -> None:
         now = time.monotonic()
@@ -534,6 +512,9 @@ class Process:
                 self._restart_idle_timeout()
             elif name == "keeper":
                 raise KeeperLost
+            elif name == "kill":
+                del self._deadlines["kill"]
+                self.send_signals(signal.SIGKILL)
             else:
                 self._end(name, self.limits.stop)
 

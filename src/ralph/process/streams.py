@@ -1,7 +1,8 @@
 """Output of programs: split into lines, kept in part, or written to a log, in memory that doesn't grow with it."""
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from io import BytesIO
 
 from ralph.core.secrets import after_half_a_key, before_half_a_key, redactable_length
@@ -11,8 +12,9 @@ from ralph.files import make_folder, open_fresh
 
 MAX_LINE = 1 << 20
 CUT_NOTE = 64  # bytes at most
-MAX_ESCAPE = 12  # bytes of the longest JSON escape, a surrogate pair: \ud83d\ude00
-BACKSLASH = 0x5C
+CUT_WINDOW = 1 << 12  # bytes in which a place for a cut is looked for
+# After 12 bytes without a backslash (the longest escape is a surrogate pair: \ud83d\ude00), or before an escape.
+SAFE_CUT = re.compile(rb"(?<=[^\\]{12})(?![\x80-\xbf])|(?<=[^\\])(?=\\(?!u[dD][c-fC-F]))")
 
 MAX_LOG = 32 << 20
 LOG_TAIL = 4 << 20
@@ -73,9 +75,12 @@ class Lines:
 
 
 class _LongLine:
+    """Keeps both ends of a line."""
+
     def __init__(self, start: bytes, limit: int) -> None:
         half = (limit - CUT_NOTE) // 2
-        end = _head_end(start, before_half_a_key(start[:half]))
+        end = before_half_a_key(start[:half])
+        end = max(_safe_cuts(start, max(0, end - CUT_WINDOW), end), default=end)
         self._head = start[:end]
         self._tail = Tail(half)
         self._tail.add(start[end:])
@@ -86,7 +91,7 @@ class _LongLine:
     def shorten(self) -> bytes:
         tail = bytes(self._tail)
         start = after_half_a_key(tail)
-        start += _tail_start(tail[start:])
+        start = next(_safe_cuts(tail, start, len(tail)), len(tail))
         return b"%s [cut %s] %s" % (self._head, _amount(self._tail.lost + start), tail[start:])
 
 
@@ -95,45 +100,10 @@ def shorten_line(line: bytes, limit: int) -> bytes:
     return _LongLine(line, limit).shorten()
 
 
-# A backslash that follows another character begins an escape, so it's safe to cut just before it. If there is none
-# nearby, it's safe between any two characters.
-
-
-def _head_end(data: bytes, limit: int) -> int:
-    """Return the last place to cut within the first `limit` bytes."""
-    end = limit
-    if BACKSLASH in data[max(0, end - MAX_ESCAPE) : end]:
-        end = _escape_before(data, end)
-        while _is_surrogate(data[max(0, end - 6) : end], b"89aAbB"):
-            end = _escape_before(data, end)
-        return end
-    while end and _is_continuation(data[end]):
-        end -= 1
-    return end
-
-
-def _tail_start(data: bytes) -> int:
-    """Return the first place to cut; what came before `data` is unknown."""
-    for at in range(1, len(data)):
-        if data[at] == BACKSLASH and data[at - 1] != BACKSLASH:
-            return at + 6 if _is_surrogate(data[at : at + 6], b"cCdDeEfF") else at
-        if at >= MAX_ESCAPE and BACKSLASH not in data[at - MAX_ESCAPE : at] and not _is_continuation(data[at]):
-            return at
-    return len(data)
-
-
-def _escape_before(data: bytes, end: int) -> int:
-    """Return where the last sequence of backslashes before `end` begins."""
-    last = data.rfind(b"\\", 0, end)
-    return len(data[:last].rstrip(b"\\"))
-
-
-def _is_surrogate(escape: bytes, third: bytes) -> bool:
-    return len(escape) == 6 and escape[:3].lower() == b"\\ud" and escape[3] in third
-
-
-def _is_continuation(byte: int) -> bool:
-    return byte & 0xC0 == 0x80
+def _safe_cuts(data: bytes, start: int, end: int) -> Iterator[int]:
+    """Yield where a JSON string can be cut: not inside an escape, a surrogate pair or a UTF-8 character."""
+    cuts = (found.start() for found in SAFE_CUT.finditer(data, start, end + len(rb"\ude00")))
+    return (cut for cut in cuts if cut <= end)
 
 
 def _amount(size: int) -> bytes:

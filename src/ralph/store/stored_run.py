@@ -1,5 +1,6 @@
 """A run as its journal tells it, ready to be judged, shown or resumed."""
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -49,7 +50,7 @@ def load_run(path: Path) -> StoredRun:
         _add(stored, event, iterations, retries)
         watch.hear(event, entry.at)
     stored.run = msgspec.structs.replace(stored.run, iterations=tuple(iterations), retries=tuple(retries))
-    stored.elapsed = watch.total()
+    stored.elapsed = watch.total
     return stored
 
 
@@ -95,45 +96,31 @@ def _add(stored: StoredRun, event: events.Event | None, iterations: list[Iterati
 
 
 class _Stopwatch:
-    """Measures how long a run took by its own events: the clock may have been changed, or the machine suspended."""
+    """Adds up how long a run took. What the events measured counts more than their timestamps: the clock may have been
+    changed, or the machine suspended."""
 
     def __init__(self) -> None:
-        self._known = 0.0
-        self._since: float | None = None  # when something began whose duration no event has told yet
-        self._most = self._last = 0.0
-        self._open = 0  # running checks; the durations of parallel checks do not add up
-        self._overlap = False
+        self.total = 0.0
+        self._total_before_turn = 0.0
+        self._last = 0.0
+        self._most = 0.0  # seconds that count until the next event
 
     def hear(self, event: events.Event | None, at: float) -> None:
+        passed = min(max(at - self._last, 0.0), self._most)
+        self._last, self._most = at, math.inf
         match event:
-            case events.CheckFinished() if self._overlap:
-                self._add_open_span(at)
-                self._open -= 1
-                self._overlap = self._open > 0
-                self._since = at if self._overlap else None
-            case events.AgentFinished() | events.CheckFinished():
-                self._known += event.duration_s
-                self._since, self._open = None, 0
-            case events.RunFinished():
-                self._known, self._since = event.duration_s, None
             case events.RunStarted():
-                self._add_open_span(self._last)
-                self._open, self._overlap = 0, False
-            case events.AgentStarted() | events.CheckStarted():
-                self._add_open_span(at)
-                self._since, self._most = at, float("inf")
-                self._open = self._open + 1 if isinstance(event, events.CheckStarted) else 0
-                self._overlap = self._open > 1
+                passed = 0.0
             case events.Waiting():
-                self._add_open_span(at)
-                self._since, self._most = at, event.seconds
-        self._last = at
-
-    def total(self) -> float:
-        self._add_open_span(self._last)
-        return self._known
-
-    def _add_open_span(self, at: float) -> None:
-        if self._since is not None:
-            self._known += min(max(at - self._since, 0.0), self._most)
-        self._since = None
+                self._most = event.seconds
+            case events.Paused():
+                self._most = 0.0
+            case events.AgentStarted():
+                self._total_before_turn = self.total + passed
+            case events.AgentFinished():
+                self.total, passed = self._total_before_turn + event.duration_s, 0.0
+            case events.CheckFinished():  # a part of it, if others ran at the same time
+                passed = min(passed, event.duration_s)
+            case events.RunFinished():
+                self.total, passed = event.duration_s, 0.0
+        self.total += passed

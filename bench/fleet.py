@@ -91,7 +91,7 @@ def take_part(url: str, folder: str, name: str) -> None:
 async def bring(url: str, order: WorkOrder, tasks: int) -> None:
     content = BacklogContent(tuple(BacklogTask(key=f"T{n}", title="x") for n in range(tasks)))
     async with Database(url).open() as database:
-        await database.transact(add_work, order, "", order.base[:20], content)
+        await database.transact(add_work, 0, order, "", order.base[:20], content)
 
 
 async def count_merged(url: str) -> int:

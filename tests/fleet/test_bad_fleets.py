@@ -233,6 +233,7 @@ def test_ctrl_c_ends_a_worker_whose_database_is_away(fleet: Fleet) -> None:
         process.send_signal(number)
     assert process.wait(60) == 130
     relay.close()
+    assert "Traceback" not in apart.said
     assert not list(apart.processes()), "nothing of it survives"
 
 

@@ -76,8 +76,9 @@ class Table:
     def log(self) -> WorkLog:
         return WorkLog(self.database, self.order.id)
 
-    async def worker(self, name: str, slots: int = 2, brings: str = "") -> tuple[int, str]:
-        return await self.database.transact(register_worker, name, slots, HERE, brings)
+    async def worker(self, name: str, slots: int = 2) -> int:
+        number, _ = await self.database.transact(register_worker, name, slots, HERE)
+        return number
 
     async def start(self, key: str, by: str, run: str = "") -> WorkState:
         """Start a task, as a job does that was brought to a worker."""
@@ -111,7 +112,7 @@ def play(database: str, anywhere: Machine) -> Callable[[Callable[[Table], Awaita
         async def opened() -> None:
             made = order(anywhere.folder)
             async with Database(database, ONE_SHOT).open() as shared:
-                await shared.transact(add_work, made, "", HERE, CONTENT)
+                await shared.transact(add_work, 0, made, "", HERE, CONTENT)
                 table = Table(shared, database, made)
                 await table.log().append("", lambda state: [work_events.GateOpened("e" * 40)])
                 await story(table)
@@ -268,16 +269,17 @@ def test_a_torn_copy_is_continued(play: Play, tmp_path: Path) -> None:
 
 def test_a_list_is_worked_off_once_at_a_time_and_continued_if_its_machine_is_gone(play: Play) -> None:
     async def story(table: Table) -> None:
-        await table.worker("home", brings=table.order.id)
+        home = await table.worker("home")
         again = replace(table.order, id="x", name="x")
 
-        async def add(connection: psycopg.AsyncConnection[object]) -> str:
-            return (await add_work(connection, again, "", HERE, CONTENT)).id
+        async def add(order: WorkOrder) -> str:
+            return (await table.database.transact(add_work, home, order, "", HERE, CONTENT)).id
 
+        assert await add(table.order) == table.order.id, "the connection was lost after it was written"
         with pytest.raises(UserError, match="is already running on origin/main as abcd"):
-            await table.database.transact(add)
+            await add(again)
         silence(table.url, "home")
-        assert await table.database.transact(add) == table.order.id
+        assert await add(again) == table.order.id
 
     play(story)
 

@@ -86,33 +86,32 @@ class Outage:
     def __init__(self, place: str, patience: float | None) -> None:
         self._place, self._patience = place, patience
         self._since = 0.0
-        self._has_given_up = False
         self.ended = 0.0  # when the last outage ended, in monotonic seconds
         self.is_stopping = False
 
     async def retry(self, action: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `action`; call it again while it fails because of the connection."""
-        while not self._has_given_up:
+        while not (self.is_stopping and self._since and time.monotonic() - self._since >= QUIT_TIMEOUT):
+            began = time.monotonic()
             try:
                 result = await action()
             except (*LOST, exceptions.ConnectorException) as error:
-                await self._wait(error)
+                await self._wait(error, began)
             else:
                 self._end()
                 return result
         raise GaveUp
 
-    async def _wait(self, error: Exception) -> None:
+    async def _wait(self, error: Exception, began: float) -> None:
         cause = error.__cause__ if isinstance(error, exceptions.ConnectorException) else error
         if not isinstance(cause, LOST):
             raise error
-        now, message = time.monotonic(), one_line(str(cause), 300)
-        self._since = self._since or now
-        if self._patience is not None and now - self._since >= self._patience:
-            raise UserError(f"PostgreSQL at {self._place} is away: {message}", "is it running?") from None
-        if self._patience is None and now == self._since:
+        message = one_line(str(cause), 300)
+        if self._patience is None and not self._since:
             print(f"ralph: waiting for PostgreSQL at {self._place}: {message}", file=sys.stderr, flush=True)
-        self._has_given_up = self.is_stopping and now - self._since >= QUIT_TIMEOUT
+        self._since = self._since or began
+        if self._patience is not None and time.monotonic() - self._since >= self._patience:
+            raise UserError(f"PostgreSQL at {self._place} is away: {message}", "is it running?") from None
         await asyncio.sleep(0.5)
 
     def _end(self) -> None:

@@ -96,9 +96,7 @@ async def list_workers(connection: Transaction) -> list[WorkerRow]:
     return await (await cursor.execute(query)).fetchall()
 
 
-async def register_worker(
-    connection: Transaction, name: str, slots: int, repository: str, brings: str
-) -> tuple[int, str]:
+async def register_worker(connection: Transaction, name: str, slots: int, repository: str) -> tuple[int, str]:
     """Add a worker; return its id, and its name with a number if another present worker has the same one."""
     await fetch_all(connection, "SELECT pg_advisory_xact_lock(%s)", LOCK)
     await fetch_all(connection, f"DELETE FROM ralph_workers WHERE seen < now() - interval '{FORGET_WORKER}'")
@@ -107,9 +105,8 @@ async def register_worker(
         name = next(f"{name}-{number}" for number in count(2) if f"{name}-{number}" not in taken)
     ((number,),) = await fetch_all(
         connection,
-        "INSERT INTO ralph_workers (name, host, slots, version, repository, brings) VALUES (%s, %s, %s, %s, %s, %s) "
-        "RETURNING id",
-        *(name, host(), slots, __version__, repository, brings),
+        "INSERT INTO ralph_workers (name, host, slots, version, repository) VALUES (%s, %s, %s, %s, %s) RETURNING id",
+        *(name, host(), slots, __version__, repository),
     )
     return number, name
 
@@ -273,15 +270,34 @@ async def write_lines(
 
 
 async def add_work(
-    connection: Transaction, order: WorkOrder, prefix: str, repository: str, content: BacklogContent
+    connection: Transaction, worker: int, order: WorkOrder, prefix: str, repository: str, content: BacklogContent
 ) -> WorkRow:
-    """Add a backlog with all its tasks, and return it.
+    """Add the backlog that a worker brings, with all its tasks, and return it.
 
     A backlog can be open only once. If it already is, and the machine that brought it is gone, the open one is
     returned. `prefix` is the workspace's path inside the repository.
     """
-    stored = replace(order, is_shared=True, workspace=prefix, settings=replace(order.settings, notify=()))
     await fetch_all(connection, "SELECT pg_advisory_xact_lock(%s)", LOCK)
+    row = await _find_same(connection, order)
+    if row is None:
+        stored = replace(order, is_shared=True, workspace=prefix, settings=replace(order.settings, notify=()))
+        await fetch_all(
+            connection,
+            "INSERT INTO ralph_works (id, name, layout, version, backlog, target, repository, work_order) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+            *(order.id, order.name, LAYOUT, __version__, order.source.name, order.shown_target, repository),
+            msgspec.json.encode(stored).decode(),
+        )
+        listed = [work_events.TaskListed(task) for task in content.tasks if not task.done]
+        lines = encode_events(order.id, 0, [stored.started(), *listed], Redactor(secret_values(os.environ)))
+        await write_lines(connection, order.id, 1, "", lines, is_open=True)
+        (row,) = await list_works(connection, "id = %s", order.id)
+    await fetch_all(connection, "UPDATE ralph_workers SET brings = %s WHERE id = %s", row.id, worker)
+    return row
+
+
+async def _find_same(connection: Transaction, order: WorkOrder) -> WorkRow | None:
+    """Return the open run of the same backlog, unless the machine that brought it is still there."""
     brought = {one.brings for one in await list_workers(connection) if one.is_present}
     for row in await list_works(connection):
         if row.id == order.id:  # written before the connection was lost
@@ -293,14 +309,4 @@ async def add_work(
             raise UserError(f"{row.backlog} is already running on {row.target} as {row.name}", hint)
         if row.name == order.name:
             raise UserError(f"a backlog run named {order.name} already exists", "start again: it gets another name")
-    await fetch_all(
-        connection,
-        "INSERT INTO ralph_works (id, name, layout, version, backlog, target, repository, work_order) "
-        "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
-        *(order.id, order.name, LAYOUT, __version__, order.source.name, order.shown_target, repository),
-        msgspec.json.encode(stored).decode(),
-    )
-    listed = [work_events.TaskListed(task) for task in content.tasks if not task.done]
-    lines = encode_events(order.id, 0, [stored.started(), *listed], Redactor(secret_values(os.environ)))
-    await write_lines(connection, order.id, 1, "", lines, is_open=True)
-    return next(row for row in await list_works(connection) if row.id == order.id)
+    return None

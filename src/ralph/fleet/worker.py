@@ -22,7 +22,7 @@ from ralph.backlog.work_order import WorkOrder, decode_order, find_home
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.fleet import database
-from ralph.fleet.database import Database, GaveUp, Transaction, fetch_all
+from ralph.fleet.database import Database, GaveUp, fetch_all
 from ralph.fleet.local_work import LocalWork
 from ralph.fleet.log import (
     MERGE,
@@ -95,11 +95,13 @@ class Worker:
                 return 130
 
     async def _run(self, order: WorkOrder | None, content: BacklogContent | None, once: bool) -> int:
-        asyncio.get_running_loop().add_reader(self._interrupt.fileno(), self._on_signal)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_report_to_asyncio)
+        loop.add_reader(self._interrupt.fileno(), self._on_signal)
         try:
             async with self._database.open():
                 self._id, self._name = await self._database.transact(
-                    register_worker, self._name, self._slots, self._repository, order.id if order else ""
+                    register_worker, self._name, self._slots, self._repository
                 )
                 env = {name: value for name, value in os.environ.items() if name not in SECRETS}
                 self._tasks = FleetTasks(self._database, self._name, env, self._join, self._fail)
@@ -112,18 +114,13 @@ class Worker:
                 finally:
                     await self._leave()
         finally:
-            asyncio.get_running_loop().remove_reader(self._interrupt.fileno())
+            loop.remove_reader(self._interrupt.fileno())
         if self._error:
             raise UserError(self._error, "fix it, then start this worker again: its tasks continue elsewhere")
         return self._exit_code()
 
     async def _bring(self, order: WorkOrder, content: BacklogContent) -> None:
-        async def bring(connection: Transaction) -> WorkRow:
-            row = await add_work(connection, order, self._home.prefix, self._repository, content)
-            await fetch_all(connection, "UPDATE ralph_workers SET brings = %s WHERE id = %s", row.id, self._id)
-            return row
-
-        row = await self._database.transact(bring)
+        row = await self._database.transact(add_work, self._id, order, self._home.prefix, self._repository, content)
         self._brought = row.id
         if row.id == order.id:
             local = await self._open(replace(order, is_shared=True))
@@ -317,3 +314,9 @@ class Worker:
     def _say(self, text: str) -> None:
         if not self._is_quiet:
             print(f"ralph: {one_line(text, 2000)}", file=sys.stderr, flush=True)
+
+
+def _report_to_asyncio(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error that nobody handles, unless it is that the engine's tasks end without the database."""
+    if not isinstance(context.get("exception"), GaveUp):
+        loop.default_exception_handler(context)

@@ -173,7 +173,7 @@ def measured(server: Postgres, workers: int, tasks: int, loop: float) -> float:
                 other.worker()
             fleet.wait(lambda: all("looks for work" in other.said for other in others))
             began = time.monotonic()
-            assert fleet.machine("m0").work().wait(600) == 0, fleet.told()
+            assert fleet.machine("m0").work().wait(600) == 0, fleet.describe()
             took = time.monotonic() - began
             fleet.audit()
         finally:
@@ -194,7 +194,7 @@ def instant(server: Postgres, tasks: int, workers: int = 3) -> tuple[float, floa
             began, before = time.monotonic(), os.times()
             words = ("--agent", str(fleet.agent), "--check", "test -e TASKS.md", "-j", "2", "--quiet")
             done = machines[0].start("work", "TASKS.md", "--db", fleet.url, "--push=origin/main", *words)
-            assert done.wait(7200) == 0, fleet.told()
+            assert done.wait(7200) == 0, fleet.describe()
             took = time.monotonic() - began
             for other in machines[1:]:
                 assert other.process is not None

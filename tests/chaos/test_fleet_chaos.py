@@ -1,7 +1,7 @@
-"""A fleet whose workers, gate holders, loops, merges and gits are killed, and whose PostgreSQL is restarted, until
-all has merged. Nothing is lost, nothing is merged twice, no commit of the target is red, nothing survives.
+"""Kill workers, loops, merges and git at random, suspend workers and restart PostgreSQL until every task is merged.
 
-RALPH_CHAOS_FLEET_KILLS and RALPH_CHAOS_SEED choose how many kills there are, and which; each fleet prints its seed.
+No task may be lost or merged twice, each commit on the target must pass the check, and no process may be left.
+RALPH_CHAOS_FLEET_KILLS and RALPH_CHAOS_SEED choose how many kills there are, and which; the seed is printed.
 """
 
 import json
@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from tests.chaos.test_backlog_chaos import without_keepers
 from tests.fleet.conftest import server
-from tests.fleet.machines import Fleet, Machine
+from tests.fleet.machines import PATIENCE, Fleet, Machine
 from tests.fleet.postgres import Postgres, Relay
 
 __all__ = ["server"]
@@ -31,8 +31,8 @@ FREEZE = 12.0  # seconds: long enough that others take over
 GATE = "SELECT by FROM ralph_events WHERE line LIKE '%\"gate_started\"%' ORDER BY work DESC, seq DESC LIMIT 1"
 
 
-class Sufferers:
-    """Three machines on one list."""
+class ChaosFleet:
+    """Three machines that work off one backlog."""
 
     def __init__(self, folder: Path, server: Postgres, seed: int, tasks: int = 12, hot: int = 3) -> None:
         self.seed, self.random, self.server = seed, random.Random(seed), server
@@ -44,11 +44,11 @@ class Sufferers:
 
     def begin(self) -> None:
         self.machines[0].work("--returns", "20")
-        self.fleet.wait(lambda: self.fleet.all("work_started"), "it begins")
+        self.fleet.wait(lambda: self.fleet.all("work_started"), "the start")
         self.keep_alive()
 
     def keep_alive(self) -> None:
-        """Who was killed is started again, as its keeper would."""
+        """Start killed workers again, as systemd would."""
         for machine in self.machines:
             if machine.process is None or machine.process.poll() is not None:
                 machine.worker()
@@ -56,24 +56,25 @@ class Sufferers:
     def is_over(self) -> bool:
         return bool(self.fleet.all("work_finished"))
 
-    def suffer(self, most: int) -> None:
+    def disturb(self, most: int) -> None:
         while sum(self.kills.values()) < most and not self.is_over():
             time.sleep(self.random.uniform(0.0, 1.0))
             kind = self.random.choices([*KINDS], [*KINDS.values()])[0]
-            if self.strike(kind):
+            if self.hit(kind):
                 self.kills[kind] += 1
             self.thaw(time.monotonic())
             self.keep_alive()
 
     def thaw(self, until: float) -> None:
-        """Let frozen workers continue whose time is over."""
+        """Continue the workers that are to be suspended until then."""
         for pid, end in [*self.frozen.items()]:
             if end <= until:
                 del self.frozen[pid]
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
 
-    def strike(self, kind: str) -> bool:
+    def hit(self, kind: str) -> bool:
+        """Kill, restart or suspend something of this kind; return False if there is nothing of it now."""
         if kind == "postgres":
             self.server.stop(self.random.choice((signal.SIGINT, signal.SIGQUIT)))
             time.sleep(self.random.uniform(0.0, 1.0))
@@ -91,7 +92,7 @@ class Sufferers:
             if machine is None or machine.process is None or machine.process.poll() is not None:
                 return False
             machine.kill()
-            self.ended(machine)
+            self.wait_for_end(machine)
             return True
         found = [pid for machine in self.machines for pid in machine.processes(kind)]
         found = found if kind == "git" else without_keepers(found)
@@ -109,16 +110,16 @@ class Sufferers:
         found = [machine for machine in self.machines for name in names if name.split("-")[0] == machine.name]
         return found[0] if found else self.machines[0]
 
-    def ended(self, machine: Machine) -> None:
-        """Nothing of a worker outlives it."""
+    def wait_for_end(self, machine: Machine) -> None:
+        """Wait until every process of a killed worker has ended."""
         self.fleet.wait(lambda: not list(machine.processes()), f"seed {self.seed}: processes survive")
 
     def finish(self) -> None:
-        """Lets it come to its end. Anyone who was killed too often is parked, and is tried again."""
+        """Wait until every task is merged. Retry those that are parked because their process was killed too often."""
         self.thaw(math.inf)
         for _ in range(10):
             self.keep_alive()
-            self.fleet.wait(lambda: self._state() is not None, f"seed {self.seed}: it comes to an end")
+            self.fleet.wait(lambda: self._state() is not None, f"seed {self.seed}: the end")
             parked = self._state() or []
             if not parked:
                 break
@@ -128,13 +129,13 @@ class Sufferers:
             assert machine.process is not None
             if machine.process.poll() is None:
                 machine.process.terminate()
-                machine.process.wait(60)
-        said = self.fleet.told()
+                machine.process.wait(PATIENCE)
+        said = self.fleet.describe()
         assert "internal error" not in said, said
         assert "Traceback" not in said, said
 
     def _state(self) -> list[str] | None:
-        """The tasks that are parked, once the work is over."""
+        """Return the parked tasks once nothing else is left to do; until then None."""
         done = self.machines[1].ralph("work", "status", "--db", self.fleet.url, "--json")
         with suppress(ValueError):
             rows = [json.loads(line) for line in done.stdout.splitlines()]
@@ -149,16 +150,16 @@ class Sufferers:
 
 
 @pytest.mark.timeout(1500)
-def test_a_fleet_that_is_killed_again_and_again(
+def test_a_fleet_loses_and_repeats_nothing_however_often_it_is_killed(
     tmp_path: Path, server: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:
     began, seed, commits = time.monotonic(), SEED, 0
     kills: Counter[str] = Counter()
     while sum(kills.values()) < KILLS:
-        one = Sufferers(tmp_path / str(seed), server, seed)
+        one = ChaosFleet(tmp_path / str(seed), server, seed)
         try:
             one.begin()
-            one.suffer(min(KILLS - sum(kills.values()), 30))
+            one.disturb(min(KILLS - sum(kills.values()), 30))
             one.finish()
             one.fleet.nothing_survives()
             commits += one.fleet.audit()
@@ -173,34 +174,32 @@ def test_a_fleet_that_is_killed_again_and_again(
 
 
 @pytest.mark.timeout(1200)
-def test_a_night_of_thirty_conflicting_items_two_workers_killed_and_one_cut_off(
+def test_thirty_conflicting_tasks_merge_with_two_workers_killed_and_one_cut_off(
     tmp_path: Path, server: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every other task wants the same line; the target is checked commit by commit in the morning."""
+    """Every other task changes the same line. At the end each commit on the target is checked."""
     relay = Relay(server.port)
-    night = Sufferers(tmp_path, server, SEED, tasks=NIGHT, hot=2)
+    night = ChaosFleet(tmp_path, server, SEED, tasks=NIGHT, hot=2)
     first, second, apart = night.machines
     apart.url = apart.url.replace(f":{server.port}/", f":{relay.port}/")
     try:
         night.begin()
-        night.fleet.wait(lambda: len(night.fleet.merged()) >= 4, "the first tasks merge")
+        night.fleet.wait(lambda: len(night.fleet.merged()) >= 4, "the first merged tasks")
         relay.cut()
         for victim in (first, second):
             before = len(night.fleet.merged())
             victim.kill()
-            night.ended(victim)
+            night.wait_for_end(victim)
             victim.worker()
             enough = min(before + 3, NIGHT)
-            night.fleet.wait(lambda enough=enough: len(night.fleet.merged()) >= enough, "it goes on")
-        relay.mend()
+            night.fleet.wait(lambda enough=enough: len(night.fleet.merged()) >= enough, "more merged tasks")
+        relay.restore()
         night.finish()
         night.fleet.nothing_survives()
         commits = night.fleet.audit()
         attempts = Counter(event["key"] for event in night.fleet.all("task_started"))
         with capsys.disabled():
-            print(
-                f"\na night: {NIGHT} tasks in {commits} merges, {sum(attempts.values())} loops; two killed, one cut off"
-            )
+            print(f"\n{NIGHT} tasks in {commits} merges, {sum(attempts.values())} loops; two killed, one cut off")
     finally:
         relay.close()
         night.fleet.close()

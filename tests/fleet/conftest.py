@@ -1,4 +1,4 @@
-"""A fleet in small: a PostgreSQL, a bare repository as remote, and a clone for each machine."""
+"""Fixtures of a small fleet: a PostgreSQL server, a bare repository as remote, and a clone for each machine."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.fleet.postgres import Postgres, needed
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """One for all tests: each has a database of its own in it."""
+    """The server that all tests share; each test has its own database."""
     made = Postgres()
     yield made
     made.close()
@@ -19,7 +19,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def server() -> Iterator[Postgres]:
-    """One that may be stopped, killed and started again."""
+    """A server for one test, which may stop, kill and restart it."""
     made = Postgres()
     yield made
     made.close()
@@ -32,7 +32,7 @@ def pgbouncer() -> str:
 
 @pytest.fixture
 def database(postgres: Postgres) -> Iterator[str]:
-    """The URL of an empty one."""
+    """The URL of an empty database."""
     url = postgres.database()
     yield url
     postgres.forget(url)
@@ -47,7 +47,7 @@ def fleet(tmp_path: Path, postgres: Postgres) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="session")
 def anywhere(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> Iterator[Machine]:
-    """A clone for commands that bring no work."""
+    """A clone for commands that don't change anything in it."""
     made = Fleet(tmp_path_factory.mktemp("anywhere"), postgres)
     yield made.machine("a")
     made.close()

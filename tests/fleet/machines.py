@@ -1,4 +1,4 @@
-"""Machines of a fleet: each a clone, a home and processes of its own; and what is promised of what they made."""
+"""Machines of a fleet, each with its own clone, home and processes, and the audit of what they made together."""
 
 import atexit
 import fcntl
@@ -20,10 +20,10 @@ from tests.fleet.postgres import Postgres
 from tests.warm import Started, Warm
 
 CHECK = "sort -c -u hot && test -e TASKS.md && sh count"
-# Whatever is done, the target must hold: the hot file is sorted, and each task's file says its own key, once.
+# True of every commit on the target: the file `hot` is sorted, and each task's file contains its key, once.
 COUNT = 'for f in tasks/*; do { read -r key && ! read -r more && [ "$key$more" = "${f##*/}" ]; } < "$f" || exit 1; done'
-# A lock on `wait-KEY` in the folder WAITS holds a task's agent: to look for a sign again and again would start more
-# processes than all else. With `twice-KEY` it takes two turns.
+# The agent of a task ends when nobody has locked `wait-KEY` in the folder WAITS; a lock, because an agent that polls
+# would start more processes than everything else. If `twice-KEY` exists there, the agent takes two turns.
 AGENT = r"""#!/bin/sh
 PROMPT=$(cat)
 key=$(printf '%s\n' "$PROMPT" | sed -n 's/^\([a-zA-Z]*[0-9][0-9]*\) .*/\1/p' | head -1)
@@ -41,20 +41,20 @@ echo "$key" > "tasks/$key"
 flock -s "WAITS/wait-$key" true
 echo COMPLETE
 """
-PATIENCE = 240.0  # seconds: a night of thirty tasks takes longer than 90 s on a busy machine
+PATIENCE = float(os.environ.get("RALPH_FLEET_PATIENCE", "100"))  # seconds without a new event until a wait fails
 Process = Started | subprocess.Popen[bytes]
 
 
 @cache
 def warm() -> Warm:
-    """Has imported what only fleets need, too: to do so takes longer than most of what is asked here."""
+    """Return a process that forks ralph and has imported the fleet, which takes longer than most tests."""
     made = Warm("ralph.fleet.worker", "ralph.fleet.steering")
     atexit.register(made.close)
     return made
 
 
 class Machine:
-    """One clone, and ralph in it."""
+    """A clone, and the worker that runs in it."""
 
     def __init__(self, fleet: "Fleet", name: str, url: str) -> None:
         self.fleet, self.name, self.url = fleet, name, url
@@ -100,7 +100,7 @@ class Machine:
         return self.log.read_text() if self.log.exists() else ""
 
     def processes(self, kind: str = "any") -> Iterator[int]:
-        """Those that belong to this machine: `task`, `merge`, `git`, or any."""
+        """Yield the processes of this machine: those of `git`, those of a command such as `run-task`, or `any`."""
         mark = f"HOME={self.home}".encode()
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with suppress(OSError):
@@ -111,19 +111,23 @@ class Machine:
                         yield int(pid)
 
     def kill(self) -> None:
-        """The worker alone, and only with -9: what it has started must end by itself."""
+        """Kill the worker alone, with SIGKILL: its children must notice and end."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
 
 
 def silence(url: str, name: str) -> None:
+    """Make workers look as if they had sent no heartbeat for a minute."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("UPDATE ralph_workers SET seen = now() - interval '1 minute' WHERE name LIKE %s", (name,))
 
 
 class Fleet:
-    """A remote with a list, the database, and machines. `is_warm`: what they start need not import its libraries."""
+    """A remote with a backlog, the database, and machines.
+
+    With `is_warm` their workers are forked from one process that has imported everything.
+    """
 
     def __init__(
         self, folder: Path, postgres: Postgres, tasks: int = 4, hot: int = 0, *, is_warm: bool = False
@@ -140,7 +144,7 @@ class Fleet:
         self.agent.write_text(AGENT.replace("WAITS", str(self.waits)))
         self.agent.chmod(0o755)
         self.machines: dict[str, Machine] = {}
-        self._looking: psycopg.Connection[Any] | None = None
+        self._connection: psycopg.Connection[Any] | None = None
         self._furnish()
 
     def _furnish(self) -> None:
@@ -168,7 +172,6 @@ class Fleet:
         return self.machines[name]
 
     def silence(self, name: str) -> None:
-        """As if a worker had not been heard for a minute: so nobody has to wait until it is so."""
         silence(self.url, name)
 
     def hold(self, *keys: str) -> None:
@@ -185,20 +188,20 @@ class Fleet:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        for _ in range(2):  # the server may have been started again since the last look
+        for _ in range(2):  # the server may have been restarted since the last query
             try:
-                if self._looking is None:  # it is kept: to let somebody in costs the server more than all that is asked
-                    self._looking = psycopg.connect(self.url, connect_timeout=5, autocommit=True)
-                rows = self._looking.execute("SELECT line FROM ralph_events ORDER BY work, seq").fetchall()
+                if self._connection is None:  # kept open: a new connection costs more than the query
+                    self._connection = psycopg.connect(self.url, connect_timeout=5, autocommit=True)
+                rows = self._connection.execute("SELECT line FROM ralph_events ORDER BY work, seq").fetchall()
                 return [json.loads(line) for (line,) in rows]
             except psycopg.Error:
-                self._look_away()
+                self._disconnect()
         return []
 
-    def _look_away(self) -> None:
-        if self._looking is not None:
-            self._looking.close()
-            self._looking = None
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def all(self, kind: str) -> list[dict[str, Any]]:
         return [event["data"] for event in self.events if event["type"] == kind]
@@ -209,14 +212,19 @@ class Fleet:
         )
 
     def wait(self, fact: Callable[[], Any], what: str = "") -> Any:
-        deadline = time.monotonic() + PATIENCE
+        """Return the fact once it is true. Fail when nothing at all has happened for `PATIENCE` seconds: how long a
+        fact takes depends on how busy the machine is."""
+        deadline, count = time.monotonic() + PATIENCE, 0
         while not (seen := fact()):
-            assert time.monotonic() < deadline, f"{what}: {self.told()}"
+            if time.monotonic() > deadline:
+                before, count = count, len(self.events)
+                assert count > before, f"{what}: {self.describe()}"
+                deadline = time.monotonic() + PATIENCE
             time.sleep(0.05)
         return seen
 
-    def told(self) -> str:
-        """What each machine said, and which of its processes are there."""
+    def describe(self) -> str:
+        """Return the output of each machine, and its processes."""
         lines = list[str]()
         for name, machine in self.machines.items():
             lines.append(f"--- {name}\n{machine.said[-3000:]}")
@@ -233,8 +241,11 @@ class Fleet:
         return self.git(*words, cwd=self.remote).split()
 
     def audit(self) -> int:
-        """What is promised: nothing is lost, doubled or red, and no branch is left. How many commits were checked."""
-        assert Counter(self.merged()) == Counter(self.keys), self.told()
+        """Assert that each task was merged once, each commit on the target passes the check, and no branch is left.
+
+        Return how many commits were checked.
+        """
+        assert Counter(self.merged()) == Counter(self.keys), self.describe()
         first = self.git("rev-list", "--max-parents=0", "main", cwd=self.remote)
         commits = self.git("rev-list", "--first-parent", f"{first}..main", cwd=self.remote).split()
         tree = self.folder / "audit"
@@ -266,5 +277,5 @@ class Fleet:
             if machine.process is not None:
                 machine.process.wait()
         self.let_go()
-        self._look_away()
+        self._disconnect()
         self.postgres.forget(self.url)

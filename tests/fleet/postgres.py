@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own, on loopback, in a temporary folder; it can be restarted, cut off, or killed."""
+"""A PostgreSQL server for tests, on loopback and in a temporary folder, and a relay that can cut its connections."""
 
 import os
 import pwd
@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 HERE = "127.0.0.1"
-HASTY = ("fsync=off", "full_page_writes=off")  # a machine never dies here; a server does, and keeps what it confirmed
-"""It may be killed, but the machine below it is not: nothing has to reach a disk."""
+# Tests kill the server, but not the machine: nothing has to reach a disk.
+HASTY = ("fsync=off", "full_page_writes=off")
 
 
 def needed(name: str, package: str) -> str:
-    """The path of a program. A bare machine does without the tests that need it; in CI it is installed."""
+    """Return the path of a program. Without it the test is skipped or, in CI, fails."""
     found = program(name)
     if not found:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"needs {name}: apt-get install {package}")
@@ -30,7 +30,7 @@ def needed(name: str, package: str) -> str:
 
 
 def program(name: str) -> str:
-    """PostgreSQL's own programs, and those for administrators, are not in PATH on Debian."""
+    """Return the path of a program, also one in the folders that Debian leaves out of PATH; empty if not found."""
     found = [*sorted(glob(f"/usr/lib/postgresql/*/bin/{name}"), reverse=True)]
     return next(filter(None, (*found, shutil.which(name), shutil.which(name, path="/usr/sbin"))), "")
 
@@ -42,7 +42,7 @@ def free_port() -> int:
 
 
 class Postgres:
-    """The server. It refuses to run as root: then it runs as somebody else."""
+    """The server. It refuses to run as root, so root starts it as another user."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ralph-pg-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
@@ -77,7 +77,7 @@ class Postgres:
         self.start()
 
     def start(self) -> None:
-        log = open(self.folder / "log", "ab")  # noqa: SIM115 (it is the server's)
+        log = open(self.folder / "log", "ab")  # noqa: SIM115 (the server writes to it)
         words = (program("postgres"), "-D", str(self.data))
         self._process = subprocess.Popen(words, stdout=log, stderr=log, cwd="/", **self._as)
         log.close()
@@ -97,14 +97,14 @@ class Postgres:
         return False
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT: connections are broken off; SIGQUIT: as a crash."""
+        """Stop the server: SIGINT closes all connections, SIGQUIT is like a crash."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(30)
             self._process = None
 
     def spent(self) -> float:
-        """Seconds of a processor that it has taken so far."""
+        """Return the CPU seconds that the server has used so far."""
         assert self._process is not None
         total = 0
         for pid in [self._process.pid, *self._backends(self._process.pid)]:
@@ -120,13 +120,13 @@ class Postgres:
         return f"postgresql://ralph@{HERE}:{self.port}/{name}"
 
     def database(self) -> str:
-        """A new one; its URL."""
+        """Create a database; return its URL."""
         name = f"f{os.getpid()}_{time.monotonic_ns()}"
         self._do(f"CREATE DATABASE {name}")
         return self.url(name)
 
     def forget(self, url: str) -> None:
-        """Each takes as much room as an empty server."""
+        """Drop a database: each takes as much disk space as an empty server."""
         self._do(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
 
     def _do(self, statement: str) -> None:
@@ -141,7 +141,7 @@ class Postgres:
 
 
 class Relay:
-    """A way to a server that can be cut: then nothing comes through, and nobody is told."""
+    """Forwards connections to a server. While it is cut, nothing passes, but the connections stay open."""
 
     def __init__(self, port: int, at: int = 0) -> None:
         self._to = port
@@ -155,7 +155,7 @@ class Relay:
     def cut(self) -> None:
         self._open.clear()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._open.set()
 
     def close(self) -> None:

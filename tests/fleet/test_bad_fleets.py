@@ -1,4 +1,4 @@
-"""What can be wrong with a fleet is said in one clear line, and loses nothing."""
+"""Mistakes and outages of a fleet are reported in one clear line, and lose nothing."""
 
 import asyncio
 import os
@@ -39,7 +39,9 @@ HOST = "postgresql://ralph@127.0.0.1:1"
         (("worker", "--migrate", "--db", f"{HOST}/x"), "PostgreSQL at 127.0.0.1:1/x is away"),
     ],
 )
-def test_what_makes_no_sense_is_one_line_and_exit_2(anywhere: Machine, words: tuple[str, ...], said: str) -> None:
+def test_a_bad_option_is_one_line_with_a_hint_and_exit_code_2(
+    anywhere: Machine, words: tuple[str, ...], said: str
+) -> None:
     done = anywhere.ralph(*words)
     assert done.returncode == 2, done.stderr
     first, second = done.stderr.splitlines()
@@ -48,7 +50,7 @@ def test_what_makes_no_sense_is_one_line_and_exit_2(anywhere: Machine, words: tu
     assert "secret" not in done.stderr
 
 
-def test_without_the_extra_it_is_said_how_to_get_it(anywhere: Machine, tmp_path: Path) -> None:
+def test_without_the_extra_the_error_names_the_package_to_install(anywhere: Machine, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['psycopg'] = None\n")
     done = anywhere.ralph("worker", "--db", anywhere.url, PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
@@ -70,7 +72,7 @@ def test_a_wrong_password_a_missing_database_and_an_old_server_are_refused_at_on
         assert "password authentication failed" in done.stderr.splitlines()[0]
         done = home.ralph("worker", "--db", url, PGPASSWORD="right")
         assert done.returncode == 2
-        assert "permission denied" in done.stderr.splitlines()[0], "it may not create a schema"
+        assert "permission denied" in done.stderr.splitlines()[0], "the role cannot create a schema"
         with psycopg.connect(fleet.url, autocommit=True) as connection:
             connection.execute(f"GRANT CREATE ON DATABASE {fleet.url.rpartition('/')[2]} TO locked")
         done = home.ralph("work", "status", "--db", url, PGPASSWORD="right")
@@ -97,7 +99,7 @@ async def opened(url: str) -> None:
         pass
 
 
-def test_a_clone_of_another_repository_takes_nothing_and_says_so(fleet: Fleet) -> None:
+def test_a_worker_in_a_clone_of_another_repository_takes_no_tasks_and_says_so(fleet: Fleet) -> None:
     first, other = fleet.machine("a"), fleet.machine("b")
     shutil.rmtree(other.folder)
     strange = fleet.folder / "strange"
@@ -108,16 +110,16 @@ def test_a_clone_of_another_repository_takes_nothing_and_says_so(fleet: Fleet) -
     fleet.hold("T1")
     work = first.work()
     other.worker()
-    fleet.wait(lambda: "is a clone of another repository" in other.said, "it says so")
+    fleet.wait(lambda: "is a clone of another repository" in other.said, "the message")
     fleet.git("remote", "rename", "origin", "upstream", cwd=other.folder)
-    fleet.wait(lambda: "this clone has no remote origin" in other.said, "it says so")
+    fleet.wait(lambda: "this clone has no remote origin" in other.said, "the message")
     fleet.let_go()
     assert work.wait(120) == 0
     assert {event["worker"] for event in fleet.all("task_started")}.isdisjoint({"b"})
     fleet.audit()
 
 
-def test_a_remote_that_refuses_is_said_and_loses_nothing(fleet: Fleet) -> None:
+def test_a_push_that_the_remote_rejects_is_reported_and_loses_nothing(fleet: Fleet) -> None:
     hook = fleet.remote / "hooks" / "pre-receive"
     hook.write_text("#!/bin/sh\necho closed for the night >&2\nexit 1\n")
     hook.chmod(0o755)
@@ -132,20 +134,20 @@ def test_a_remote_that_refuses_is_said_and_loses_nothing(fleet: Fleet) -> None:
     fleet.audit()
 
 
-def test_a_remote_that_is_away_for_a_moment_is_waited_for(fleet: Fleet) -> None:
+def test_workers_wait_for_a_remote_that_is_away_for_a_moment(fleet: Fleet) -> None:
     away = fleet.remote.with_name("away.git")
     first = fleet.machine("a")
     first.work()
     fleet.wait_for("task_started")
     fleet.remote.rename(away)
-    fleet.wait(lambda: list(first.processes("run-task")), "a task starts")
+    fleet.wait(lambda: list(first.processes("run-task")), "a task that starts")
     away.rename(fleet.remote)
     fleet.wait_for("work_finished", exit_code=0)
     fleet.audit()
 
 
-def test_a_work_whose_target_fails_its_checks_is_over_before_it_begins(fleet: Fleet) -> None:
-    """Left open, it would end every worker that comes to it."""
+def test_a_backlog_whose_target_fails_its_checks_ends_before_a_task_starts(fleet: Fleet) -> None:
+    """If it stayed open, it would end every worker that joins it."""
     first, second = fleet.machine("a"), fleet.machine("b")
     done = first.ralph(*first.words("--check", "exit 3"))
     assert done.returncode == 2
@@ -154,12 +156,12 @@ def test_a_work_whose_target_fails_its_checks_is_over_before_it_begins(fleet: Fl
         "hint: fix it, then start again",
     ]
     assert fleet.all("work_finished")[0]["exit_code"] == 2
-    assert second.ralph("worker", "--once", "--db", fleet.url).returncode == 0, "nothing is open"
+    assert second.ralph("worker", "--once", "--db", fleet.url).returncode == 0, "no backlog is open"
     assert first.work().wait(120) == 0, first.said
     fleet.audit()
 
 
-def test_one_list_is_taken_on_once(fleet: Fleet) -> None:
+def test_a_backlog_that_is_running_cannot_be_started_again(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     first, second = fleet.machine("a"), fleet.machine("b")
     first.work()
@@ -172,7 +174,7 @@ def test_one_list_is_taken_on_once(fleet: Fleet) -> None:
     assert "another backlog is running in" in done.stderr
 
 
-def test_a_work_of_a_newer_ralph_is_left_alone(fleet: Fleet) -> None:
+def test_a_worker_takes_no_tasks_of_a_newer_ralph_and_says_so(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     first, other = fleet.machine("a"), fleet.machine("b")
     first.work()
@@ -180,7 +182,7 @@ def test_a_work_of_a_newer_ralph_is_left_alone(fleet: Fleet) -> None:
     with psycopg.connect(fleet.url, autocommit=True) as connection:
         connection.execute("UPDATE ralph_works SET layout = 99, version = '99.0'")
     other.worker()
-    fleet.wait(lambda: "it was started by ralph 99.0, which is newer" in other.said, "it says so")
+    fleet.wait(lambda: "it was started by ralph 99.0, which is newer" in other.said, "the message")
     assert {event["worker"] for event in fleet.all("task_started")}.isdisjoint({"b"})
 
 
@@ -188,11 +190,11 @@ def test_a_worker_waits_for_a_database_that_is_not_there_yet(fleet: Fleet) -> No
     port = free_port()
     late = fleet.machine("late", url=fleet.url.replace(f":{fleet.postgres.port}/", f":{port}/"))
     process = late.worker()
-    fleet.wait(lambda: f"waiting for PostgreSQL at {HERE}:{port}" in late.said, "it says so")
+    fleet.wait(lambda: f"waiting for PostgreSQL at {HERE}:{port}" in late.said, "the message")
     relay = Relay(fleet.postgres.port, at=port)
     try:
-        fleet.wait(lambda: "PostgreSQL is back" in late.said, "it goes on")
-        fleet.wait(lambda: "looks for work" in late.said, "it goes on")
+        fleet.wait(lambda: "PostgreSQL is back" in late.said, "the worker continues")
+        fleet.wait(lambda: "looks for work" in late.said, "the worker continues")
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         process = late.worker()
@@ -209,10 +211,10 @@ def test_a_database_that_is_restarted_loses_nothing(tmp_path: Path, server: Post
         fleet.hold("T3", "T4")
         first = fleet.machine("a")
         work = first.work(slots=4)
-        fleet.wait(lambda: len(fleet.merged()) == 2, "two merge")
+        fleet.wait(lambda: len(fleet.merged()) == 2, "two merged tasks")
         server.stop(signal.SIGQUIT)
         fleet.let_go()
-        fleet.wait(lambda: "waiting for PostgreSQL" in first.said, "it says so")
+        fleet.wait(lambda: "waiting for PostgreSQL" in first.said, "the message")
         server.start()
         assert work.wait(120) == 0, first.said
         assert "PostgreSQL is back" in first.said
@@ -229,15 +231,15 @@ def test_ctrl_c_ends_a_worker_whose_database_is_away(fleet: Fleet) -> None:
     fleet.wait(lambda: all(map(fleet.has_begun, fleet.keys)))
     relay.cut()
     time.sleep(0.5)
-    for number in (signal.SIGINT, signal.SIGTERM):  # two of one kind may arrive as one
+    for number in (signal.SIGINT, signal.SIGTERM):  # two signals of one kind may arrive as one
         process.send_signal(number)
     assert process.wait(60) == 130
     relay.close()
     assert "Traceback" not in apart.said
-    assert not list(apart.processes()), "nothing of it survives"
+    assert not list(apart.processes()), "processes survive"
 
 
-def test_loops_know_nothing_of_the_database(fleet: Fleet) -> None:
+def test_agents_do_not_see_the_url_and_password_of_the_database(fleet: Fleet) -> None:
     (fleet.waits / "seen").touch()
     fleet.agent.write_text(
         fleet.agent.read_text().replace("PROMPT=$(cat)", f"PROMPT=$(cat); env >> {fleet.waits}/seen")
@@ -251,8 +253,8 @@ def test_loops_know_nothing_of_the_database(fleet: Fleet) -> None:
     assert str(fleet.postgres.port) not in seen
 
 
-def test_a_pooler_that_gives_every_transaction_another_session_is_fine(fleet: Fleet, pgbouncer: str) -> None:
-    """Session locks, prepared statements and LISTEN break there: nothing depends on them."""
+def test_a_fleet_works_through_pgbouncer_in_transaction_mode(fleet: Fleet, pgbouncer: str) -> None:
+    """Each transaction gets another session there, which breaks session locks, prepared statements and LISTEN."""
     port, folder = free_port(), fleet.folder / "pooler"
     folder.mkdir()
     name = fleet.url.rpartition("/")[2]

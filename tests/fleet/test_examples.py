@@ -1,5 +1,5 @@
-"""The examples of the guide are sound: systemd accepts the unit, and what both start is a worker without a secret in
-its command line."""
+"""The guide's examples work: systemd accepts the unit, and unit and Deployment start a worker without a secret in its
+command line."""
 
 import subprocess
 import sys
@@ -19,8 +19,8 @@ def unit() -> str:
     return (EXAMPLES / "ralph-worker.service").read_text()
 
 
-def worker_starts(fleet: Fleet, command: list[str], env: dict[str, str]) -> None:
-    """The command as it stands there, with the database in a file."""
+def assert_worker_starts(fleet: Fleet, command: list[str], env: dict[str, str]) -> None:
+    """Run the command of an example, with the URL of the database in a file."""
     secret = fleet.folder / "db"
     secret.write_text(fleet.url + "\n")
     machine = fleet.machine("a")
@@ -28,7 +28,7 @@ def worker_starts(fleet: Fleet, command: list[str], env: dict[str, str]) -> None
     assert command[0].endswith("ralph")
     with open(machine.log, "wb") as log:
         machine.process = subprocess.Popen([str(RALPH), *command[1:]], cwd=machine.folder, env=known, stderr=log)
-    fleet.wait(lambda: "looks for work" in machine.said, "it looks for work")
+    fleet.wait(lambda: "looks for work" in machine.said, "the first message")
     line = Path("/proc", str(machine.process.pid), "cmdline").read_bytes()
     assert b"postgres" not in line
     machine.process.terminate()
@@ -45,15 +45,15 @@ def test_systemd_accepts_the_unit(unit: str, tmp_path: Path) -> None:
     assert not about, about
 
 
-def test_what_the_unit_starts_is_a_worker(unit: str, fleet: Fleet) -> None:
+def test_the_unit_starts_a_worker(unit: str, fleet: Fleet) -> None:
     settings = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line and not line.startswith("#"))
     assert settings["Environment"] == "RALPH_DB=@%d/db"
     assert settings["LoadCredential"].startswith("db:")
     assert settings["SuccessExitStatus"] == "130"
-    worker_starts(fleet, settings["ExecStart"].replace("%H", "here").split(), {})
+    assert_worker_starts(fleet, settings["ExecStart"].replace("%H", "here").split(), {})
 
 
-def test_what_the_deployment_starts_is_a_worker(fleet: Fleet) -> None:
+def test_the_deployment_starts_a_worker(fleet: Fleet) -> None:
     (made,) = yaml.safe_load_all((EXAMPLES / "ralph-worker.yaml").read_text())
     assert (made["kind"], made["apiVersion"]) == ("Deployment", "apps/v1")
     pod = made["spec"]["template"]
@@ -63,4 +63,4 @@ def test_what_the_deployment_starts_is_a_worker(fleet: Fleet) -> None:
     assert mounts == {volume["name"] for volume in pod["spec"]["volumes"]}
     plain = {one["name"]: one["value"] for one in worker["env"] if "value" in one}
     assert plain["RALPH_DB"] == "@/secret/db"
-    worker_starts(fleet, [word.replace("$(POD)", "pod-1") for word in worker["command"]], {})
+    assert_worker_starts(fleet, [word.replace("$(POD)", "pod-1") for word in worker["command"]], {})

@@ -1,4 +1,4 @@
-"""Many machines and one backlog, as their users know it: the real command, real PostgreSQL, real gits and a remote."""
+"""Several machines work off one backlog: the real command, PostgreSQL and git, and a remote."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def test_one_machine_alone_works_off_a_list(fleet: Fleet) -> None:
     fleet.nothing_survives()
 
 
-def test_three_machines_share_a_list_and_every_one_can_tell_of_it(tmp_path: Path, postgres: Postgres) -> None:
+def test_three_machines_share_a_backlog_and_each_can_report_on_it(tmp_path: Path, postgres: Postgres) -> None:
     fleet = Fleet(tmp_path, postgres, tasks=9, hot=3, is_warm=sys.platform == "linux")
     try:
         first, *others = (fleet.machine(name) for name in "abc")
@@ -41,17 +41,19 @@ def test_three_machines_share_a_list_and_every_one_can_tell_of_it(tmp_path: Path
         fleet.wait(lambda: all(map(fleet.has_begun, ("T1", "T2", "T4", "T5"))))
         status = first.ralph("work", "status", "--db", fleet.url)
         assert "heard" in status.stdout
-        assert len({event["worker"] for event in fleet.all("task_started")}) == 3, "each has something to do"
+        assert len({event["worker"] for event in fleet.all("task_started")}) == 3, "each machine runs a task"
         rows = [
             json.loads(line)
             for line in others[0].ralph("work", "status", "--db", fleet.url, "--json").stdout.splitlines()
         ]
         assert {row["worker"] for row in rows if "worker" in row} >= {"b", "c"}
         fleet.let_go()
-        assert work.wait(120) == 0, fleet.told()
+        assert work.wait(120) == 0, fleet.describe()
         fleet.audit()
         for other, worker in zip(others, workers, strict=True):
-            fleet.wait(lambda one=other: "9 of 9 merged" in one.ralph("report", "--markdown").stdout, "it has a copy")  # type: ignore[misc]
+            fleet.wait(
+                lambda one=other: "9 of 9 merged" in one.ralph("report", "--markdown").stdout, "a copy of the events"
+            )  # type: ignore[misc]
             worker.terminate()
             assert worker.wait(30) == 130
         fleet.nothing_survives()
@@ -59,7 +61,7 @@ def test_three_machines_share_a_list_and_every_one_can_tell_of_it(tmp_path: Path
         fleet.close()
 
 
-def test_a_worker_that_is_killed_is_taken_over_from_its_last_pushed_iteration(fleet: Fleet) -> None:
+def test_the_tasks_of_a_killed_worker_continue_elsewhere_from_their_last_pushed_iteration(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     (fleet.waits / "twice-T1").touch()
     first, other = fleet.machine("a"), fleet.machine("b")
@@ -74,15 +76,15 @@ def test_a_worker_that_is_killed_is_taken_over_from_its_last_pushed_iteration(fl
     fleet.wait_for("task_started", worker="b")
     assert time.monotonic() - began < TAKEOVER
     assert work.returncode == -signal.SIGKILL
-    fleet.wait(lambda: not list(first.processes()), "nothing of it survives")
+    fleet.wait(lambda: not list(first.processes()), "processes survive")
     fleet.let_go()
     fleet.wait_for("work_finished", exit_code=0)
     fleet.audit()
-    assert (fleet.waits / "halves").read_text().split() == ["T1"], "what was pushed was not done again"
+    assert (fleet.waits / "halves").read_text().split() == ["T1"], "a pushed iteration was repeated"
 
 
-def all_at_work_beside_another(fleet: Fleet) -> tuple[Machine, Any]:
-    """A machine with a loop at each task, and its process; a second machine looks for work."""
+def start_all_tasks_on_one_of_two_machines(fleet: Fleet) -> tuple[Machine, Any]:
+    """Return a machine that runs every task, and its process. A second machine has free slots."""
     fleet.hold(*fleet.keys)
     first, other = fleet.machine("a"), fleet.machine("b")
     work = first.work(slots=4)
@@ -92,13 +94,13 @@ def all_at_work_beside_another(fleet: Fleet) -> tuple[Machine, Any]:
     return first, work
 
 
-def test_a_worker_that_is_stopped_keeps_its_connection_and_is_taken_over_all_the_same(fleet: Fleet) -> None:
-    first, work = all_at_work_beside_another(fleet)
+def test_the_tasks_of_a_suspended_worker_continue_elsewhere_although_its_connections_stay_open(fleet: Fleet) -> None:
+    first, work = start_all_tasks_on_one_of_two_machines(fleet)
     os.kill(work.pid, signal.SIGSTOP)
     began = time.monotonic()
     fleet.wait_for("task_started", worker="b")
     assert time.monotonic() - began < TAKEOVER
-    fleet.let_go()  # now the loops of both come to their ends, and only one of them may push
+    fleet.let_go()  # now the loops on both machines end, and only one machine may push
     fleet.wait_for("work_finished", exit_code=0)
     fleet.audit()
     os.kill(work.pid, signal.SIGCONT)
@@ -108,7 +110,7 @@ def test_a_worker_that_is_stopped_keeps_its_connection_and_is_taken_over_all_the
     assert {event["worker"] for event in fleet.all("task_started")[4:]} == {"b"}
 
 
-def test_a_worker_that_is_cut_off_from_the_database_keeps_working_and_continues_when_it_is_back(fleet: Fleet) -> None:
+def test_a_worker_without_the_database_keeps_working_and_reports_its_tasks_when_it_is_back(fleet: Fleet) -> None:
     relay = Relay(fleet.postgres.port)
     apart = fleet.machine("a", url=fleet.url.replace(f":{fleet.postgres.port}/", f":{relay.port}/"))
     try:
@@ -116,16 +118,16 @@ def test_a_worker_that_is_cut_off_from_the_database_keeps_working_and_continues_
         work = apart.work(slots=4)
         fleet.wait(lambda: all(map(fleet.has_begun, fleet.keys)))
         relay.cut()
-        fleet.wait(lambda: "waiting for PostgreSQL" in apart.said, "it says that it is cut off")
+        fleet.wait(lambda: "waiting for PostgreSQL" in apart.said, "the message")
         fleet.let_go()
 
         def pushed() -> bool:
             heads = fleet.git("for-each-ref", "--format=%(objectname)", "refs/heads/ralph", cwd=fleet.remote)
             return len(set(heads.split())) == len(fleet.keys)
 
-        fleet.wait(pushed, "its loops continue and push")
+        fleet.wait(pushed, "loops that continue and push")
         assert fleet.merged() == []
-        relay.mend()
+        relay.restore()
         assert work.wait(120) == 0, apart.said
         fleet.audit()
         assert len(fleet.all("task_started")) == len(fleet.keys), "no task was started twice"
@@ -133,7 +135,7 @@ def test_a_worker_that_is_cut_off_from_the_database_keeps_working_and_continues_
         relay.close()
 
 
-def test_who_was_cut_off_while_another_took_over_drops_its_own_and_lands_nothing(fleet: Fleet) -> None:
+def test_a_worker_without_the_database_drops_the_tasks_that_another_has_taken(fleet: Fleet) -> None:
     relay = Relay(fleet.postgres.port)
     apart = fleet.machine("a", url=fleet.url.replace(f":{fleet.postgres.port}/", f":{relay.port}/"))
     other = fleet.machine("b")
@@ -147,7 +149,7 @@ def test_who_was_cut_off_while_another_took_over_drops_its_own_and_lands_nothing
         fleet.wait(lambda: len([1 for event in fleet.all("task_started") if event["worker"] == "b"]) == 4)
         fleet.let_go()
         fleet.wait_for("work_finished", exit_code=0)
-        relay.mend()
+        relay.restore()
         assert work.wait(120) == 0, apart.said
         fleet.audit()
         runs = {event["run"] for event in fleet.all("task_ready")}
@@ -156,12 +158,12 @@ def test_who_was_cut_off_while_another_took_over_drops_its_own_and_lands_nothing
         relay.close()
 
 
-def test_a_work_is_steered_from_any_machine(fleet: Fleet) -> None:
+def test_a_backlog_run_can_be_steered_from_any_machine(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     first, other, elsewhere = fleet.machine("a"), fleet.machine("b"), fleet.machine("c")
     work = first.work(slots=1)
     worker = other.worker(slots=1)
-    fleet.wait(lambda: len(fleet.all("task_started")) == 2, "both have one")
+    fleet.wait(lambda: len(fleet.all("task_started")) == 2, "a task on both machines")
 
     def say(*words: str) -> str:
         done = elsewhere.ralph("work", *words, "--db", fleet.url)
@@ -171,16 +173,16 @@ def test_a_work_is_steered_from_any_machine(fleet: Fleet) -> None:
     mine = next(event["key"] for event in fleet.all("task_started") if event["worker"] == "b")
     assert say("withdraw", mine) == f"{mine} is withdrawn; its branch stays\n"
     fleet.let_go(mine)
-    fleet.wait(lambda: len(fleet.all("task_started")) == 3, "its loop ends, and the next one begins")
+    fleet.wait(lambda: len(fleet.all("task_started")) == 3, "the next task, after the withdrawn one")
     assert "pauses" in say("pause")
     fleet.let_go()
     fleet.wait(lambda: "paused" in say("status"))
     assert "continues" in say("resume")
-    fleet.wait(lambda: len(fleet.merged()) == 3, "the others merge")
-    assert work.wait(60) == 0, "all has merged or is withdrawn"
+    fleet.wait(lambda: len(fleet.merged()) == 3, "the other three tasks merged")
+    assert work.wait(60) == 0, "every task is merged or withdrawn"
     assert f"{mine} is tried again" in say("retry", mine, "and", "be", "quick")
-    fleet.wait(lambda: sorted(fleet.merged()) == sorted(fleet.keys), "it is taken up again")
-    fleet.wait(lambda: len(fleet.all("work_finished")) == 2, "it is over again")
+    fleet.wait(lambda: sorted(fleet.merged()) == sorted(fleet.keys), "the task that is tried again")
+    fleet.wait(lambda: len(fleet.all("work_finished")) == 2, "the second end")
     assert "4 of 4 merged" in say("show")
     assert "4 of 4 merged" in say("report")
     assert "nothing is left to stop" in elsewhere.ralph("work", "stop", "--db", fleet.url).stderr
@@ -197,17 +199,17 @@ def test_a_stop_ends_all_loops_and_the_rest_can_be_resumed(fleet: Fleet) -> None
     assert other.ralph("work", "stop", "--db", fleet.url).returncode == 0
     fleet.let_go()
     assert work.wait(60) == 130
-    fleet.wait(lambda: not list(first.processes()), "nothing of it survives")
+    fleet.wait(lambda: not list(first.processes()), "processes survive")
     before = fleet.merged()
     assert other.ralph("work", "resume", "--db", fleet.url).stdout.endswith("continues\n")
-    fleet.wait(lambda: sorted(fleet.merged()) == sorted(fleet.keys), "the worker takes it up")
+    fleet.wait(lambda: sorted(fleet.merged()) == sorted(fleet.keys), "all tasks merged")
     assert fleet.merged()[: len(before)] == before
-    fleet.wait(lambda: fleet.all("work_finished")[-1]["exit_code"] == 0, "it is over")
+    fleet.wait(lambda: fleet.all("work_finished")[-1]["exit_code"] == 0, "the end")
     fleet.audit()
 
 
-def test_ctrl_c_on_one_machine_leaves_the_work_to_the_others(fleet: Fleet) -> None:
-    first, work = all_at_work_beside_another(fleet)
+def test_after_ctrl_c_on_one_machine_its_tasks_continue_on_the_others(fleet: Fleet) -> None:
+    first, work = start_all_tasks_on_one_of_two_machines(fleet)
     work.send_signal(signal.SIGINT)
     fleet.let_go()
     assert work.wait(60) == 130
@@ -217,19 +219,19 @@ def test_ctrl_c_on_one_machine_leaves_the_work_to_the_others(fleet: Fleet) -> No
     fleet.audit()
 
 
-def test_what_its_machine_knows_is_told_by_the_usual_commands(fleet: Fleet) -> None:
+def test_ps_and_status_work_without_the_database_on_each_machine_that_takes_part(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     first, other = fleet.machine("a"), fleet.machine("b")
     first.work(slots=2)
     other.worker(slots=2)
     fleet.wait(lambda: len(fleet.all("task_started")) == 4)
     for machine in (first, other):
-        fleet.wait(lambda machine=machine: "4 working" in machine.ralph("ps").stdout, "it is listed")  # type: ignore[misc]
-        assert " on b · " in machine.ralph("work", "status").stdout, "and says who does what"
+        fleet.wait(lambda machine=machine: "4 working" in machine.ralph("ps").stdout, "the list of runs")  # type: ignore[misc]
+        assert " on b · " in machine.ralph("work", "status").stdout, "the workers of the tasks"
     assert other.ralph("work", "retry", "T1").returncode == 2
 
 
-def test_items_of_two_works_are_taken_in_turn(fleet: Fleet) -> None:
+def test_one_worker_takes_tasks_of_two_backlogs(fleet: Fleet) -> None:
     (fleet.seed / "MORE.md").write_text("- [ ] M1 More\n- [ ] M2 More\n")
     fleet.git("add", "-A", cwd=fleet.seed)
     fleet.git("commit", "-qm", "more", cwd=fleet.seed)
@@ -240,14 +242,14 @@ def test_items_of_two_works_are_taken_in_turn(fleet: Fleet) -> None:
         first.work(),
         second.start(*(w.replace("TASKS", "MORE").replace("/main", "/second") for w in second.words())),
     ]
-    assert [work.wait(120) for work in works] == [0, 0], fleet.told()
+    assert [work.wait(120) for work in works] == [0, 0], fleet.describe()
     assert sorted(fleet.merged()) == fleet.keys
     done = third.ralph("work", "status", "--db", fleet.url, "nope")
     assert "no backlog run nope in this database" in done.stderr
 
 
-def test_the_list_of_a_machine_that_died_is_kept_by_another(fleet: Fleet) -> None:
-    """What a person pushes to the target then is worked off, too, whether before or after somebody took the list up."""
+def test_a_list_is_read_by_another_machine_when_its_own_is_gone(fleet: Fleet) -> None:
+    """A task that a person pushes to the target is then merged like the others."""
     fleet.hold(*fleet.keys)
     first, other = fleet.machine("a"), fleet.machine("b")
     first.work(slots=4)
@@ -265,14 +267,14 @@ def test_the_list_of_a_machine_that_died_is_kept_by_another(fleet: Fleet) -> Non
     fleet.audit()
 
 
-def test_the_same_command_on_another_machine_goes_on_with_a_work_whose_machine_died(fleet: Fleet) -> None:
+def test_the_same_command_on_another_machine_replaces_the_machine_that_brought_the_backlog(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     first, other = fleet.machine("a"), fleet.machine("b")
     first.work()
     fleet.wait_for("task_started")
     first.kill()
     refused = other.ralph(*other.words())
-    assert "already" in refused.stderr, "it may still be there"
+    assert "already" in refused.stderr, "the first machine may still be there"
     fleet.silence("%")
     fleet.let_go()
     assert other.work(slots=4).wait(120) == 0, other.said
@@ -281,7 +283,7 @@ def test_the_same_command_on_another_machine_goes_on_with_a_work_whose_machine_d
     fleet.audit()
 
 
-def test_ps_of_a_fleet_tells_of_its_works_and_workers_from_anywhere(fleet: Fleet) -> None:
+def test_ps_lists_the_backlogs_and_workers_of_a_fleet_from_anywhere(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     elsewhere = fleet.machine("c")
     fleet.machine("a").work(slots=2)
@@ -294,7 +296,7 @@ def test_ps_of_a_fleet_tells_of_its_works_and_workers_from_anywhere(fleet: Fleet
     work, *workers = map(json.loads, elsewhere.ralph("ps", "--json", "--db", fleet.url).stdout.splitlines())
     assert (work["kind"], work["state"], work["checks"]) == ("work", "running", 4)
     assert {worker["slots"] for worker in workers} == {2}
-    assert "no runs on this machine yet" in elsewhere.ralph("ps", "-a").stderr, "it leaves no trace"
+    assert "no runs on this machine yet" in elsewhere.ralph("ps", "-a").stderr, "the list is empty again"
 
 
 COSTLY = """#!/bin/sh
@@ -307,7 +309,7 @@ echo '{"type":"result","subtype":"success","is_error":false,"result":"half of it
 
 
 def test_the_budget_counts_what_loops_on_all_machines_have_spent(fleet: Fleet) -> None:
-    """Two loops here and two there have spent $2 each, and none is finished."""
+    """Two loops on each of two machines have spent $2 each, and none has finished."""
     claude = fleet.folder / "bin" / "claude"
     claude.parent.mkdir()
     claude.write_text(COSTLY)
@@ -324,7 +326,9 @@ def test_the_budget_counts_what_loops_on_all_machines_have_spent(fleet: Fleet) -
     assert len(fleet.all("task_started")) == 4
 
 
-def test_nobody_keeps_a_shared_work_from_its_end_by_not_reading_its_events(tmp_path: Path, postgres: Postgres) -> None:
+def test_a_reader_that_stops_reading_does_not_keep_a_backlog_run_from_ending(
+    tmp_path: Path, postgres: Postgres
+) -> None:
     fleet = Fleet(tmp_path, postgres, tasks=600)  # more than a pipe holds
     fleet.hold(*fleet.keys[:4])
     try:
@@ -342,7 +346,7 @@ def test_nobody_keeps_a_shared_work_from_its_end_by_not_reading_its_events(tmp_p
         fleet.close()
 
 
-def test_a_page_elsewhere_shows_the_work_and_steers_it(fleet: Fleet) -> None:
+def test_the_web_ui_on_another_machine_shows_a_backlog_run_and_steers_it(fleet: Fleet) -> None:
     fleet.hold("T1")
     fleet.machine("a").work(slots=1)
     fleet.wait(lambda: fleet.has_begun("T1"))
@@ -357,7 +361,7 @@ def test_a_page_elsewhere_shows_the_work_and_steers_it(fleet: Fleet) -> None:
         (work,) = re.findall(r'href="[^"]*/runs/([\w-]+)"', served.get().text)
         shown = served.get(f"runs/{work}").text
         assert "work off TASKS.md" in shown
-        assert str(looker.home) not in shown  # where the copy lies is nobody's concern
+        assert str(looker.home) not in shown  # the path of the copy is not shown
         assert served.post(f"runs/{work}/pause").status == 200
         fleet.wait(lambda: "paused" in fleet.machine("a").ralph("ps").stdout, "paused")
         assert served.post(f"runs/{work}/resume").status == 200
@@ -365,4 +369,6 @@ def test_a_page_elsewhere_shows_the_work_and_steers_it(fleet: Fleet) -> None:
         fleet.wait_for("work_finished")
         fleet.wait(lambda: "4 of 4 merged" in served.get(f"runs/{work}").text, "shown")
         process.kill()
-    assert "no runs on this machine yet" in looker.ralph("ps", "-a").stderr  # killed was who looked, and not the work
+    assert (
+        "no runs on this machine yet" in looker.ralph("ps", "-a").stderr
+    )  # the web UI was killed, and its copy is not a run

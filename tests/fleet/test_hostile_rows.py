@@ -1,4 +1,4 @@
-"""Anyone who can write to the database can write anything there: it is shown as text, or passed over."""
+"""Hostile rows in the database are printed as harmless text, or skipped."""
 
 import psycopg
 import pytest
@@ -9,7 +9,7 @@ from tests.hostile_text import COMMANDS_A_TERMINAL, EVIL
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_no_row_commands_a_terminal_or_ends_a_worker(fleet: Fleet) -> None:
+def test_no_row_in_the_database_controls_a_terminal_or_ends_a_worker(fleet: Fleet) -> None:
     home = fleet.machine("a")
     assert home.work().wait(120) == 0, home.said
     lines = [
@@ -35,7 +35,7 @@ def test_no_row_commands_a_terminal_or_ends_a_worker(fleet: Fleet) -> None:
     with psycopg.connect(fleet.url, autocommit=True) as connection:
         connection.execute("UPDATE ralph_works SET is_open = true, work_order = %s", ["[" * 100_000])
     home.worker("--once")
-    fleet.wait(lambda: "cannot parse its order" in home.said, "it says so")
+    fleet.wait(lambda: "cannot parse its order" in home.said, "the message")
     assert not COMMANDS_A_TERMINAL.search(home.said)
 
 

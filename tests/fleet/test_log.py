@@ -1,5 +1,6 @@
-"""What machines tell each other through the database: one order of events, tasks that one worker holds, words that come
-too late. Logs of several workers in one process, on a real PostgreSQL."""
+"""The log that machines share: one order of events, one holder of each task, and reports that come too late.
+
+The logs of several workers in one process, on a real PostgreSQL."""
 
 import asyncio
 import time
@@ -67,8 +68,8 @@ def order(workspace: Path, name: str = "abcd") -> WorkOrder:
 CONTENT = BacklogContent(tuple(BacklogTask(key=key, title=key) for key in KEYS))
 
 
-class Table:
-    """A backlog in a database whose gate is open, and what workers do with it."""
+class SharedWork:
+    """A backlog run in the database whose target has passed its checks, and what workers do with it."""
 
     def __init__(self, database: Database, url: str, made: WorkOrder) -> None:
         self.database, self.url, self.order = database, url, made
@@ -81,7 +82,7 @@ class Table:
         return number
 
     async def start(self, key: str, by: str, run: str = "") -> WorkState:
-        """Start a task, as a job does that was brought to a worker."""
+        """Start a task, as its job does on a worker."""
 
         def decide(state: WorkState) -> list[work_events.WorkEvent]:
             is_free = state.board.jobs[key].state == "queued"
@@ -105,147 +106,151 @@ class Table:
 
 
 @pytest.fixture
-def play(database: str, anywhere: Machine) -> Callable[[Callable[[Table], Awaitable[None]]], None]:
-    """Run a story at a table."""
+def on_shared_work(database: str, anywhere: Machine) -> Callable[[Callable[[SharedWork], Awaitable[None]]], None]:
+    """Run an async test on a new backlog run."""
 
-    def run(story: Callable[[Table], Awaitable[None]]) -> None:
+    def run(story: Callable[[SharedWork], Awaitable[None]]) -> None:
         async def opened() -> None:
             made = order(anywhere.folder)
             async with Database(database, ONE_SHOT).open() as shared:
                 await shared.transact(add_work, 0, made, "", HERE, CONTENT)
-                table = Table(shared, database, made)
-                await table.log().append("", lambda state: [work_events.GateOpened("e" * 40)])
-                await story(table)
+                shared_work = SharedWork(shared, database, made)
+                await shared_work.log().append("", lambda state: [work_events.GateOpened("e" * 40)])
+                await story(shared_work)
 
         asyncio.run(opened())
 
     return run
 
 
-Play = Callable[[Callable[[Table], Awaitable[None]]], None]
+OnSharedWork = Callable[[Callable[[SharedWork], Awaitable[None]]], None]
 
 
-def test_all_read_the_same(play: Play) -> None:
-    async def story(table: Table) -> None:
-        one, two = table.log(), table.log()
-        await table.start("T1", "one/1")
+def test_every_log_of_a_backlog_reads_the_same_events(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        one, two = shared_work.log(), shared_work.log()
+        await shared_work.start("T1", "one/1")
         assert (await one.refresh()).board.jobs == (await two.refresh()).board.jobs
         assert [job.state for job in two.state.board.jobs.values()] == ["working", "queued", "queued"]
         assert one.new_lines == two.new_lines
         assert one.state.holders == {"T1": "one/1"}
 
-    play(story)
+    on_shared_work(story)
 
 
-def test_as_many_jobs_are_deferred_as_there_are_slots_of_present_workers(play: Play) -> None:
-    async def story(table: Table) -> None:
-        await table.log().append("", lambda state: [])
-        assert await table.waiting() == ["T1"], "one at least"
-        await table.worker("one", slots=2)
-        state = await table.log().append("", lambda state: [], defers_all=True)
+def test_as_many_jobs_are_deferred_as_there_are_slots_of_present_workers(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        await shared_work.log().append("", lambda state: [])
+        assert await shared_work.waiting() == ["T1"], "at least one"
+        await shared_work.worker("one", slots=2)
+        state = await shared_work.log().append("", lambda state: [], defers_all=True)
         assert state.board.slots == 2
-        assert await table.waiting() == ["T1", "T2"], "none is deferred twice"
-        await table.worker("two", slots=5)
-        silence(table.url, "two")
-        assert (await table.log().append("", lambda state: [])).board.slots == 2
+        assert await shared_work.waiting() == ["T1", "T2"], "none is deferred twice"
+        await shared_work.worker("two", slots=5)
+        silence(shared_work.url, "two")
+        assert (await shared_work.log().append("", lambda state: [])).board.slots == 2
 
-    play(story)
+    on_shared_work(story)
 
 
-def test_a_task_is_started_by_one_job_alone(play: Play) -> None:
-    async def story(table: Table) -> None:
-        started = await asyncio.gather(*(table.start("T1", f"w/{number}") for number in range(5)))
+def test_only_one_of_several_jobs_starts_a_task(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        started = await asyncio.gather(*(shared_work.start("T1", f"w/{number}") for number in range(5)))
         assert len({state.holders["T1"] for state in started}) == 1
-        (event,) = [line for _, _, line in (await read(table)) if b'"task_started"' in line]
+        (event,) = [line for _, _, line in (await read(shared_work)) if b'"task_started"' in line]
         assert started[0].holders["T1"].encode() in event
 
-    play(story)
+    on_shared_work(story)
 
 
-async def read(table: Table) -> list[tuple[int, str, bytes]]:
-    log = table.log()
+async def read(shared_work: SharedWork) -> list[tuple[int, str, bytes]]:
+    log = shared_work.log()
     await log.refresh()
     return log.new_lines
 
 
-def test_what_a_lost_worker_held_is_queued_and_its_word_counts_no_more(play: Play) -> None:
-    async def story(table: Table) -> None:
-        await table.start("T1", "one/77")
-        await table.log().append("one/78", lambda state: [work_events.GateStarted(("T2",))])
-        await table.tick()
-        state = await table.log().refresh()
+def test_the_tasks_of_a_lost_worker_are_queued_and_its_later_reports_are_ignored(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        await shared_work.start("T1", "one/77")
+        await shared_work.log().append("one/78", lambda state: [work_events.GateStarted(("T2",))])
+        await shared_work.tick()
+        state = await shared_work.log().refresh()
         assert (state.board.jobs["T1"].state, state.board.jobs["T1"].reason) == ("queued", "worker one is gone")
         assert GATE not in state.holders
         assert state.board.trying == ()
-        await table.start("T1", "two/99")
-        state = await table.ready("T1", "one/77")
+        await shared_work.start("T1", "two/99")
+        state = await shared_work.ready("T1", "one/77")
         assert (state.board.jobs["T1"].state, state.holders["T1"]) == ("working", "two/99")
 
-    play(story)
+    on_shared_work(story)
 
 
-def test_a_job_that_runs_is_not_taken_for_lost(play: Play) -> None:
-    async def story(table: Table) -> None:
-        manager = table.database.app.job_manager
+def test_a_running_job_is_not_mistaken_for_a_lost_one(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        manager = shared_work.database.app.job_manager
         worker = await manager.register_worker()
-        await table.log().append("", lambda state: [])
+        await shared_work.log().append("", lambda state: [])
         job = await manager.fetch_job(queues=[task_queue(HERE)], worker_id=worker)
         assert job is not None
-        await table.start("T1", f"one/{job.id}")
-        await table.tick()
-        assert (await table.log().refresh()).holders == {"T1": f"one/{job.id}"}
+        await shared_work.start("T1", f"one/{job.id}")
+        await shared_work.tick()
+        assert (await shared_work.log().refresh()).holders == {"T1": f"one/{job.id}"}
 
-    play(story)
+    on_shared_work(story)
 
 
-def test_a_claim_whose_answer_was_lost_keeps_no_task_from_starting(play: Play) -> None:
-    """The engine then takes the job for a running one, and its worker knows nothing of it."""
+def test_a_task_can_start_although_the_answer_to_a_claim_was_lost(on_shared_work: OnSharedWork) -> None:
+    """The engine then considers the job running, but no worker runs it."""
 
-    async def story(table: Table) -> None:
-        manager = table.database.app.job_manager
+    async def story(shared_work: SharedWork) -> None:
+        manager = shared_work.database.app.job_manager
         worker = await manager.register_worker()
-        await table.log().append("", lambda state: [])
+        await shared_work.log().append("", lambda state: [])
         lost = await manager.fetch_job(queues=[task_queue(HERE)], worker_id=worker)
         assert lost is not None
-        assert await table.waiting() == []
-        await table.tick()
+        assert await shared_work.waiting() == []
+        await shared_work.tick()
         again = await manager.fetch_job(queues=[task_queue(HERE)], worker_id=worker)
         assert again is not None
         assert again.task_kwargs == lost.task_kwargs
 
-    play(story)
+    on_shared_work(story)
 
 
-def test_a_word_that_is_told_twice_counts_once(play: Play) -> None:
-    async def story(table: Table) -> None:
-        await table.start("T1", "one/1")
+def test_a_result_that_is_reported_twice_counts_once(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        await shared_work.start("T1", "one/1")
         for _ in range(2):
-            state = await table.ready("T1", "one/1")
+            state = await shared_work.ready("T1", "one/1")
         assert state.board.spent == 2.0
 
-    play(story)
+    on_shared_work(story)
 
 
-def test_a_worker_that_is_stopped_in_the_middle_of_a_transaction_holds_nobody_up(play: Play) -> None:
-    async def story(table: Table) -> None:
-        stopped = psycopg.connect(table.url)
+def test_a_worker_that_is_suspended_in_a_transaction_does_not_block_the_others_for_long(
+    on_shared_work: OnSharedWork,
+) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        stopped = psycopg.connect(shared_work.url)
         stopped.execute(BEGIN)
-        stopped.execute("SELECT last FROM ralph_works FOR UPDATE")  # and here it is stopped
+        stopped.execute("SELECT last FROM ralph_works FOR UPDATE")  # here it is suspended
         began = time.monotonic()
-        state = await WorkLog(table.database, table.order.id).append("", lambda state: [work_events.WorkPaused(True)])
+        state = await WorkLog(shared_work.database, shared_work.order.id).append(
+            "", lambda state: [work_events.WorkPaused(True)]
+        )
         assert state.board.is_paused
         assert time.monotonic() - began < 15
         with pytest.raises(psycopg.Error):
             stopped.execute("SELECT 1")
         stopped.close()
 
-    play(story)
+    on_shared_work(story)
 
 
-def test_a_torn_copy_is_continued(play: Play, tmp_path: Path) -> None:
-    async def story(table: Table) -> None:
-        await table.start("T1", "one/1")
-        folder = RunFolder(tmp_path, table.order.id)
+def test_a_copy_with_a_torn_line_is_completed(on_shared_work: OnSharedWork, tmp_path: Path) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        await shared_work.start("T1", "one/1")
+        folder = RunFolder(tmp_path, shared_work.order.id)
         folder.make()
 
         def copied(lines: list[tuple[int, bytes]]) -> JournalLedger:
@@ -255,41 +260,43 @@ def test_a_torn_copy_is_continued(play: Play, tmp_path: Path) -> None:
             ledger.close()
             return ledger
 
-        lines = [(seq, line) for seq, _, line in await read(table)]
+        lines = [(seq, line) for seq, _, line in await read(shared_work)]
         copied(lines)
         whole = folder.journal.read_bytes()
         folder.journal.write_bytes(whole[:-20])
         assert copied(lines).board.jobs["T1"].state == "working"
         assert len(folder.journal.read_bytes().splitlines()) == len(whole.splitlines()) + 1, (
-            "the torn line, and it again"
+            "the torn line, and the same line again"
         )
 
-    play(story)
+    on_shared_work(story)
 
 
-def test_a_list_is_worked_off_once_at_a_time_and_continued_if_its_machine_is_gone(play: Play) -> None:
-    async def story(table: Table) -> None:
-        home = await table.worker("home")
-        again = replace(table.order, id="x", name="x")
+def test_a_backlog_is_open_once_and_another_machine_may_bring_it_when_the_first_is_gone(
+    on_shared_work: OnSharedWork,
+) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        home = await shared_work.worker("home")
+        again = replace(shared_work.order, id="x", name="x")
 
         async def add(order: WorkOrder) -> str:
-            return (await table.database.transact(add_work, home, order, "", HERE, CONTENT)).id
+            return (await shared_work.database.transact(add_work, home, order, "", HERE, CONTENT)).id
 
-        assert await add(table.order) == table.order.id, "the connection was lost after it was written"
+        assert await add(shared_work.order) == shared_work.order.id, "the connection was lost after it was written"
         with pytest.raises(UserError, match="is already running on origin/main as abcd"):
             await add(again)
-        silence(table.url, "home")
-        assert await add(again) == table.order.id
+        silence(shared_work.url, "home")
+        assert await add(again) == shared_work.order.id
 
-    play(story)
+    on_shared_work(story)
 
 
 def task(key: str, title: str = "", done: bool = False) -> BacklogTask:
     return BacklogTask(key=key, title=title or key, done=done)
 
 
-def test_another_machine_goes_by_what_has_changed_on_the_target_since_the_start() -> None:
-    """The list of the machine that brought it had M, which is not on the target, and another title for B."""
+def test_another_machine_applies_only_what_has_changed_in_the_list_since_the_start() -> None:
+    """On the machine that brought it, the list also had M, and all titles were different."""
     states = {"A": "queued", "B": "parked", "M": "queued", "L": "merged", "W": "working", "X": "withdrawn"}
     known_jobs = {key: Job(task=task(key, f"{key} as brought"), state=state) for key, state in states.items()}  # type: ignore[arg-type]
     same = [task(key) for key in ("A", "B", "L", "W", "X")]
@@ -299,38 +306,42 @@ def test_another_machine_goes_by_what_has_changed_on_the_target_since_the_start(
 
     known = {key: f"{key} as brought" for key in ("A", "B", "M", "W")}
     assert seen(*same) == known
-    assert seen(*same, task("N")) == {**known, "N": "N"}, "a new one"
-    assert seen(*(one for one in same if one.key != "A")) == {key: known[key] for key in ("B", "M", "W")}, "one less"
-    assert seen(*same[:1], task("B", "anew"), *same[2:])["B"] == "anew", "one that was edited"
-    assert seen(*same[:3], task("W", done=True), *same[4:]) == known, "one that the gate has ticked"
-    assert seen(task("A", done=True), *same[1:])["A"] == "A", "one that a person has ticked"
+    assert seen(*same, task("N")) == {**known, "N": "N"}, "a new task"
+    assert seen(*(one for one in same if one.key != "A")) == {key: known[key] for key in ("B", "M", "W")}, (
+        "a removed task"
+    )
+    assert seen(*same[:1], task("B", "edited"), *same[2:])["B"] == "edited", "an edited task"
+    assert seen(*same[:3], task("W", done=True), *same[4:]) == known, "a task that the gate has ticked"
+    assert seen(task("A", done=True), *same[1:])["A"] == "A", "a task that a person has ticked"
 
 
-def test_money_and_time_end_a_backlog_wherever_they_were_spent(play: Play) -> None:
-    async def story(table: Table) -> None:
+def test_the_budget_counts_the_spending_of_all_workers_dead_ones_included(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
         limited = work_events.WorkStarted(name="x", backlog="b", workspace="", target="main", max_cost=3.0)
-        await table.log().append("", lambda state: [limited])
+        await shared_work.log().append("", lambda state: [limited])
         for name in ("one", "two"):
-            await table.worker(name)
-        spending = f'{{"{table.order.id}": 1.5}}'
-        await table.database.transact(fetch_all, "UPDATE ralph_workers SET spending = %s WHERE name = 'one'", spending)
-        await table.tick()
-        assert (await table.log().refresh()).finished is None
-        await table.database.transact(fetch_all, "UPDATE ralph_workers SET spending = %s", spending)
-        silence(table.url, "two")  # what a dead one has spent is spent
-        await table.tick()
-        finished = (await table.log().refresh()).finished
+            await shared_work.worker(name)
+        spending = f'{{"{shared_work.order.id}": 1.5}}'
+        await shared_work.database.transact(
+            fetch_all, "UPDATE ralph_workers SET spending = %s WHERE name = 'one'", spending
+        )
+        await shared_work.tick()
+        assert (await shared_work.log().refresh()).finished is None
+        await shared_work.database.transact(fetch_all, "UPDATE ralph_workers SET spending = %s", spending)
+        silence(shared_work.url, "two")  # the spending of a dead worker counts too
+        await shared_work.tick()
+        finished = (await shared_work.log().refresh()).finished
         assert finished is not None
         assert (finished.outcome, finished.exit_code) == ("budget", 1)
-        assert not (await table.database.transact(list_works))[0].is_open
+        assert not (await shared_work.database.transact(list_works))[0].is_open
 
-    play(story)
+    on_shared_work(story)
 
 
-def test_people_steer_from_anywhere(play: Play) -> None:
-    async def story(table: Table) -> None:
-        shared, log = table.database, table.log()
-        await table.start("T1", "one/1")
+def test_requests_are_written_to_the_log_or_refused_with_a_reason(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        shared, log = shared_work.database, shared_work.log()
+        await shared_work.start("T1", "one/1")
         assert "pauses" in await steering.steer(shared, "pause", "")
         assert (await log.refresh()).board.is_paused
         await steering.steer(shared, "resume", "")
@@ -358,15 +369,17 @@ def test_people_steer_from_anywhere(play: Play) -> None:
         assert state.finished is None
         assert state.board.jobs["T1"].state == "queued"
 
-    play(story)
+    on_shared_work(story)
 
 
-def test_a_machine_that_takes_no_part_sees_and_steers_as_if_it_did(play: Play, tmp_path: Path) -> None:
+def test_a_mirror_shows_a_backlog_run_on_another_machine_and_passes_requests_on(
+    on_shared_work: OnSharedWork, tmp_path: Path
+) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
 
-    async def story(table: Table) -> None:
-        await table.start("T1", "one/1")
-        log, shared = table.log(), table.database
+    async def story(shared_work: SharedWork) -> None:
+        await shared_work.start("T1", "one/1")
+        log, shared = shared_work.log(), shared_work.database
 
         async def until(fact: Callable[[], object]) -> None:
             deadline = time.monotonic() + 60
@@ -375,9 +388,9 @@ def test_a_machine_that_takes_no_part_sees_and_steers_as_if_it_did(play: Play, t
                 await asyncio.sleep(0.05)
                 await log.refresh()
 
-        with Mirror(table.url, follows=True, env=env):
+        with Mirror(shared_work.url, follows=True, env=env):
             (run,) = runs(env)
-            assert (run.id, run.state, run.facts.kind) == (table.order.id, "running", "work")
+            assert (run.id, run.state, run.facts.kind) == (shared_work.order.id, "running", "work")
             assert [job.state for job in work_history(run).board.jobs.values()] == ["working", "queued", "queued"]
             control.pause(run)
             await until(lambda: log.state.board.is_paused)
@@ -395,7 +408,7 @@ def test_a_machine_that_takes_no_part_sees_and_steers_as_if_it_did(play: Play, t
             await until(lambda: runs(env)[0].state == "interrupted")
         assert runs(env) == []
 
-    play(story)
+    on_shared_work(story)
 
 
 async def opened(url: str) -> None:
@@ -418,14 +431,14 @@ def test_tables_of_another_version_are_refused(database: str) -> None:
     asyncio.run(opened(database))
 
 
-def test_tables_of_another_engine_are_made_again_and_the_log_brings_the_jobs_back(
-    play: Play, database: str, monkeypatch: pytest.MonkeyPatch
+def test_migrating_to_another_engine_keeps_the_events_and_defers_the_jobs_again(
+    on_shared_work: OnSharedWork, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(table: Table) -> None:
-        await table.start("T1", "one/1")
-        await table.log().append("", lambda state: [])
+    async def story(shared_work: SharedWork) -> None:
+        await shared_work.start("T1", "one/1")
+        await shared_work.log().append("", lambda state: [])
 
-    play(story)
+    on_shared_work(story)
     other = SchemaManager.get_schema() + "-- a newer release\n"
     monkeypatch.setattr(SchemaManager, "get_schema", staticmethod(lambda: other))
     with pytest.raises(UserError, match="another version of Procrastinate"):
@@ -434,37 +447,40 @@ def test_tables_of_another_engine_are_made_again_and_the_log_brings_the_jobs_bac
 
     async def after() -> None:
         async with Database(database, ONE_SHOT).open() as shared:
-            table = Table(shared, database, order(Path("/"), "abcd"))
-            assert await table.waiting() == []
-            await table.tick()
-            assert await table.waiting() == ["T1"], "what the dead held is queued, and deferred again"
-            state = await table.log().refresh()
+            shared_work = SharedWork(shared, database, order(Path("/"), "abcd"))
+            assert await shared_work.waiting() == []
+            await shared_work.tick()
+            assert await shared_work.waiting() == ["T1"], "the task of the lost job is queued and deferred again"
+            state = await shared_work.log().refresh()
             assert state.board.jobs["T1"].reason == "worker one is gone"
 
     asyncio.run(after())
 
 
-def test_silent_workers_are_forgotten_after_a_week(play: Play) -> None:
-    async def story(table: Table) -> None:
-        await table.worker("one")
-        await table.worker("one")
-        assert [one.name.partition("-")[0] for one in await table.database.transact(list_workers)] == ["one", "one"]
-        await table.database.transact(fetch_all, "UPDATE ralph_workers SET seen = now() - interval '8 days'")
-        await table.worker("two")
-        assert [one.name for one in await table.database.transact(list_workers)] == ["two"]
+def test_silent_workers_are_forgotten_after_a_week(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        await shared_work.worker("one")
+        await shared_work.worker("one")
+        assert [one.name.partition("-")[0] for one in await shared_work.database.transact(list_workers)] == [
+            "one",
+            "one",
+        ]
+        await shared_work.database.transact(fetch_all, "UPDATE ralph_workers SET seen = now() - interval '8 days'")
+        await shared_work.worker("two")
+        assert [one.name for one in await shared_work.database.transact(list_workers)] == ["two"]
 
-    play(story)
+    on_shared_work(story)
 
 
-def test_the_verdict_of_a_gate_that_was_lost_counts_no_more(play: Play) -> None:
-    async def story(table: Table) -> None:
-        await table.log().append("one/5", lambda state: [work_events.GateStarted(("T1",))])
-        await table.tick()
-        stuck = work_events.GateFinished(GateVerdict(stuck="of an old holder"))
-        state = await table.log().append("one/5", lambda now: [stuck] if now.holders.get(GATE) == "one/5" else [])
+def test_the_verdict_of_a_lost_gate_is_ignored(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        await shared_work.log().append("one/5", lambda state: [work_events.GateStarted(("T1",))])
+        await shared_work.tick()
+        stuck = work_events.GateFinished(GateVerdict(stuck="of a lost gate"))
+        state = await shared_work.log().append("one/5", lambda now: [stuck] if now.holders.get(GATE) == "one/5" else [])
         assert state.board.stuck == ""
 
-    play(story)
+    on_shared_work(story)
 
 
 def test_jobs_are_deleted_when_they_are_finished() -> None:

@@ -1,4 +1,4 @@
-"""The fleet uses Procrastinate by its public API: no table of its own, no attribute with an underscore."""
+"""The fleet uses only the public API of Procrastinate: none of its tables, no attribute with an underscore."""
 
 import ast
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def private_uses(tree: ast.AST) -> Iterator[str]:
             yield from (f"line {node.lineno}: {name.name}" for name in node.names if name.name.startswith("_"))
 
 
-def test_the_fleet_uses_nothing_private_of_its_engine() -> None:
+def test_the_fleet_uses_only_the_public_api_of_its_engine() -> None:
     found = {path.name: [*private_uses(ast.parse(path.read_text()))] for path in FLEET.glob("*.py")}
     assert found
     assert {name: uses for name, uses in found.items() if uses} == {}

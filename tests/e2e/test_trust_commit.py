@@ -138,7 +138,7 @@ def test_before_the_first_commit_the_users_files_stay_out_of_it(
 def test_another_value_is_refused(ralph: Callable[..., Any]) -> None:
     done = ralph("run", "g", "--commit=some")
     assert done.code == 2
-    assert "--commit=some" in done.err
+    assert "--commit: expected all, got 'some'" in done.err
 
 
 @pytest.mark.parametrize("folder", [".", "node_modules/.bin", "{workspace}/.venv/bin"])

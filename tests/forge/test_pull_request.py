@@ -178,7 +178,7 @@ def test_with_a_remote_that_is_a_folder_the_branch_is_pushed_and_the_next_comman
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--pr=soon", *CHECK), "--pr=soon: expected draft or wait"),
+        (("--pr=soon", *CHECK), "--pr: expected draft or wait, got 'soon'"),
         (("--pr", "--preset", "guardrails"), "--pr needs something that verifies the work"),
     ],
 )

@@ -145,7 +145,7 @@ def test_whatever_the_agent_answers_the_run_ends_as_it_would_have(
     [
         (("--prove", "--check", "true"), "--prove needs a git repository"),
         (("--prove=ask", "--check", "true"), "--prove needs a git repository"),
-        (("--prove=always", "--check", "true"), "--prove=always: expected ask"),
+        (("--prove=always", "--check", "true"), "--prove: expected ask, got 'always'"),
     ],
 )
 def test_what_cannot_be_proved_is_refused_at_once(

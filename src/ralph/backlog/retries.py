@@ -8,6 +8,8 @@ MERGE_RACE = RetryPolicy(attempts=5)
 LOCKED_REMOTE = RetryPolicy(attempts=5, delay=0.2, factor=2.0, max_delay=2.0)
 # Someone else moved a task's branch on the remote before we could claim it.
 CLAIM_BRANCH = RetryPolicy(attempts=5)
+# A killed git has left a lock, so branches of merged tasks cannot be deleted.
+LOCKED_BRANCHES = RetryPolicy(attempts=3)
 # Seconds for a remote that is unreachable.
 REMOTE_TIMEOUT = 60.0
 # A check that fails on one task's candidate, or on the target itself, runs once more: it may be flaky.

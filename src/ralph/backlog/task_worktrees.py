@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ralph.backlog.retries import CLAIM_BRANCH, PUSH_INTERVAL, REMOTE_TIMEOUT
+from ralph.backlog.retries import CLAIM_BRANCH, LOCKED_BRANCHES, PUSH_INTERVAL, REMOTE_TIMEOUT
 from ralph.backlog.work_order import WorkOrder
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
@@ -85,7 +85,7 @@ def _remove(made: Worktree) -> None:
 def clear_leftovers(order: WorkOrder, repository: Git, merged: dict[str, str], is_done: bool) -> None:
     """Remove what is left of merged tasks, and the gate's worktree once all tasks are merged."""
     prefix = order.branch_of("")
-    for _ in range(3):  # a killed git may have left its lock
+    for _ in LOCKED_BRANCHES.tries():
         answer = repository.try_run("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
         left = {name.removeprefix(prefix) for name in answer.out.decode("utf-8", "replace").split()} & {*merged}
         if not left and not answer.code:

@@ -139,18 +139,6 @@ def _config_file(name: str) -> Path:
     return Path(name)
 
 
-def _parse_pr(word: str) -> str:
-    if word not in ("", "draft", "wait"):
-        raise UserError(f"--pr={word}: expected draft or wait", "ralph loop --pr=draft, or --pr alone")
-    return word or "open"
-
-
-def _parse_prove(word: str) -> str:
-    if word not in ("", "ask"):
-        raise UserError(f"--prove={word}: expected ask", "ralph loop --prove=ask, or --prove alone")
-    return word or "report"
-
-
 def _fetch_issue(values: dict[str, Any], workspace: Path) -> Issue | None:
     if "issue" in values:
         return fetch(values["issue"], require_git(workspace), bool(values.get("comments")))
@@ -276,11 +264,12 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
     if "sandbox_net" in values:
         set_key(document, "sandbox.enabled", True)
     if "commit" in values or "push" in values:
-        document["scm"] = _parse_scm(values)
+        tasks = ["commit", *([_push_command(values["push"])] if "push" in values else [])]
+        document["scm"] = {"command": "git", "tasks": tasks, "all": values.get("commit") == "all"}
     if "prove" in values:
-        document["prove"] = _parse_prove(str(values["prove"]))
+        document["prove"] = values["prove"] or "report"
     if "pr" in values:
-        document["pr"] = _parse_pr(str(values["pr"]))
+        document["pr"] = values["pr"] or "open"
     if command in PRESET_OF:
         document.setdefault("preset", PRESET_OF[command])
     cap = iteration_cap(values)
@@ -294,15 +283,6 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
     if command == "loop" and document.get("agent", {}).get("command") == "build":
         del document["agent"]["command"]
     return document
-
-
-def _parse_scm(values: dict[str, Any]) -> dict[str, Any]:
-    commit = values.get("commit", "")
-    if commit not in ("", True, "all"):
-        hint = "--commit, or --commit=all to include changes made before the run"
-        raise UserError(f"--commit={commit}: expected all", hint)
-    tasks = ["commit", *([_push_command(values["push"])] if "push" in values else [])]
-    return {"command": "git", "tasks": tasks, "all": commit == "all"}
 
 
 def _push_command(word: str | bool) -> str:

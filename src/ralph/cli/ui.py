@@ -79,7 +79,7 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     Option("--allow look|steer|start", "The most that any link allows (default: start)."),
     Option("--remember", "Browsers keep their access when the server restarts."),
     DB,
-    Option("--link[=WORD]", "Print another link to the running web UI."),
+    Option("--link[=look|steer|start]", "Print another link to the running web UI."),
     words="[DIR]...",
     examples=("ralph serve", "ralph serve ~/src/shop --allow steer", "ralph serve --link look"),
 )

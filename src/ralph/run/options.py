@@ -39,6 +39,20 @@ class NumberType(click.ParamType):  # type: ignore[type-arg]  # generic since cl
             self.fail(f"expected {self.name}, got {value!r}", param, ctx)
 
 
+class OptionalWord(click.ParamType):  # type: ignore[type-arg]
+    """One of some words, or nothing: the value of `--pr[=draft|wait]`."""
+
+    name = "word"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value and value not in self.words:
+            self.fail(f"expected {' or '.join(self.words)}, got {value!r}", param, ctx)
+        return value
+
+
 NUMBERS = {
     "int": NumberType(int, "a whole number"),
     "float": NumberType(float, "dollars as a plain number, such as 5"),
@@ -50,7 +64,7 @@ class Option(click.Option):
     """An option, spelled as its help shows it: `-m --max-iterations N`.
 
     After the names comes the value: a number (`N`, `USD`), one of some words (`reject|warn|accept`) or any text.
-    ` ...` means that it may be repeated, `[=WORD]` that the value may be left out; no value makes a flag. `key` is the
+    ` ...` means that it may be repeated, `[=VALUE]` that the value may be left out; no value makes a flag. `key` is the
     setting that it sets (`agent.model`), empty if the command reads it by `name`; `sets` is the value that a flag
     stands for; an option with `once` is refused if it is given twice; `shows_default`: the help states the default.
     """
@@ -66,13 +80,14 @@ class Option(click.Option):
         group: str = "Options",
         shows_default: bool = False,
     ) -> None:
-        words = spelling.removesuffix("[=WORD]").split(" ")
+        spelling, is_optional, optional = spelling.removesuffix("]").partition("[=")
+        words = spelling.split(" ")
         self.names = tuple(word for word in words if word.startswith("-"))
-        value = words[len(self.names)] if len(words) > len(self.names) else ""
+        value = optional or (words[len(self.names)] if len(words) > len(self.names) else "")
         self.choices = tuple(value.split("|")) if value.replace("|", "").islower() else ()
         self.kind: Kind = KINDS.get(value, "text")
-        if spelling.endswith("[=WORD]"):
-            self.kind, value = "optional", "WORD"
+        if is_optional:
+            self.kind = "optional"
         elif spelling.endswith(" ..."):
             self.kind = "list"
         self.key, self.sets, self.once, self.group, self.shows_default = key, sets, once, group, shows_default
@@ -83,7 +98,7 @@ class Option(click.Option):
             is_flag=self.kind == "flag" or None,  # False would make every value optional
             multiple=self.kind == "list" or once,
             callback=_refuse_second if once else None,
-            metavar=None if self.choices or self.kind == "flag" else value,
+            metavar=None if self.kind == "flag" or (self.choices and not is_optional) else value,
             help=help,
             shell_complete=COMPLETIONS.get(identifier),
         )
@@ -92,7 +107,7 @@ class Option(click.Option):
         if self.kind == "flag":
             return None
         if self.choices:
-            return click.Choice(self.choices)
+            return OptionalWord(self.choices) if self.kind == "optional" else click.Choice(self.choices)
         if value in ("FILE", "DIR"):
             return click.Path()  # for shell completion; whether it exists is checked later
         return NUMBERS.get(self.kind, click.STRING)
@@ -140,7 +155,7 @@ COMPLETIONS = {
 
 
 class OptionCommand(click.Command):
-    """A command with options and any number of words. The value of `--commit[=WORD]` needs its `=`: otherwise
+    """A command with options and any number of words. The value of `--commit[=all]` needs its `=`: otherwise
     `--commit GOAL` would lose its goal."""
 
     def __init__(self, name: str, options: Sequence[Option], **attrs: Any) -> None:
@@ -287,9 +302,9 @@ DONE = _group(
     setting("baseline", "--no-baseline", "Don't run them then: the agent will create their commands.", sets=False),
     setting("failFast"),
     Option(
-        "--prove[=WORD]",
-        "When done, undo parts of the change to see which of them no check notices, and report them. `--prove=ask`: "
-        "give the agent one turn about them.",
+        "--prove[=ask]",
+        "When done, undo parts of the change to see which of them no check notices, and report them. `ask`: give the "
+        "agent one turn about them.",
     ),
     setting("tasks"),
     setting("protect.globs"),
@@ -335,16 +350,16 @@ PLACE = _group(
     setting("sandbox.enabled"),
     setting("sandbox.net", text="Run in a sandbox with this network: on, off (only the model), or hosts with commas."),
     Option(
-        "--commit[=WORD]",
-        "Commit the run's changes after green checks; the agent writes the message. `--commit=all`: include changes "
-        "made before the run.",
+        "--commit[=all]",
+        "Commit the run's changes after green checks; the agent writes the message. `all`: include changes made before "
+        "the run.",
     ),
     Option(
-        "--pr[=WORD]",
-        "Work in a worktree and open a pull request when done (through `gh`). `--pr=draft`: a draft, also if the run "
-        "ends unfinished; `--pr=wait`: done only when the host's checks pass.",
+        "--pr[=draft|wait]",
+        "Work in a worktree and open a pull request when done (through `gh`). `draft`: a draft, also if the run ends "
+        "unfinished; `wait`: done only when the host's checks pass.",
     ),
-    Option("--push[=WORD]", "Push after the commit, to the upstream or to `--push=REMOTE/BRANCH`."),
+    Option("--push[=REMOTE/BRANCH]", "Push after the commit, to the upstream or to this branch."),
 )
 
 OUTPUT = _group(
@@ -382,7 +397,7 @@ OLD = _group(
 )
 OLD_GOAL = _group(
     COMPATIBILITY,
-    Option("--print[=WORD]", "Take the goal from the command line and run once, unless --ralph says otherwise."),
+    Option("--print[=GOAL]", "Take the goal from the command line and run once, unless --ralph says otherwise."),
     Option("--ralph N", "Preset `goal` with at most N iterations; 0: one shot; negative: up to 200."),
 )
 
@@ -457,7 +472,7 @@ WORK = (
         "Backlog",
         setting("work.jobs"),
         Option("--target BRANCH", "The branch to merge into (default: a new one, ralph/NAME/merged)."),
-        Option("--push[=WORD]", "Merge into a remote's branch, `--push=REMOTE/BRANCH` (default: this one's upstream)."),
+        Option("--push[=REMOTE/BRANCH]", "Merge into a remote's branch (default: the upstream of the current branch)."),
     ),
     *only(GOAL, "issue"),
     *_group(

@@ -136,48 +136,32 @@ def demo(values: Values, words: list[str]) -> int:
     ralph = "ralph" if which("ralph") else os.path.join(os.path.dirname(sys.executable), "ralph")
     os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
     os.environ.setdefault("RALPH_DEMO_PAUSE", "0.25" if sys.stderr.isatty() else "0")
+    agent = f"{shlex.quote(sys.executable)} -m ralph.agents.demo"
+    given = {"directory": str(folder), "check": ["python3 -m unittest -q"], "max_cost": 1.0}
     if values.get("tune"):
-        return _demonstrate_tuning(folder, ralph)
-    exam = Path(f"{folder}{DEMO_EXAM}") / "coupons.py"
-    exam.parent.mkdir(mode=0o700)
-    exam.write_text(EXAM)
-    _make_repository(folder, {"cart.py": CART, "test_cart.py": TEST}, "A cart with a bug")
-    _say(INTRODUCTION.format(folder=folder))
-    given = {
-        "agent": f"{shlex.quote(sys.executable)} -m ralph.agents.demo",
-        "check": ["python3 -m unittest -q"],
-        "exam": [f"python3 {shlex.quote(str(exam))}"],
-        "prove": "",
-        "directory": str(folder),
-        "maximum_iterations": 5,
-        "max_cost": 1.0,
-    }
-    code = run_command("loop", given, [GOAL])
-    _say("\n" + NEXT.format(folder=folder, ralph=ralph))
+        command, goal, introduction, outlook = "tune", "Make unique() faster.", TUNE_INTRODUCTION, TUNE_NEXT
+        files = {"unique.py": SLOW, "bench.py": BENCH, "test_unique.py": TUNE_TEST}
+        given |= {"agent": f"{agent} tune", "minimize": "python3 bench.py", "maximum_iterations": 3}
+    else:
+        command, goal, introduction, outlook = "loop", GOAL, INTRODUCTION, NEXT
+        files = {"cart.py": CART, "test_cart.py": TEST}
+        exam = Path(f"{folder}{DEMO_EXAM}") / "coupons.py"
+        exam.parent.mkdir(mode=0o700)
+        exam.write_text(EXAM)
+        exams = [f"python3 {shlex.quote(str(exam))}"]
+        given |= {"agent": agent, "exam": exams, "prove": "", "maximum_iterations": 5}
+    _make_repository(folder, files)
+    _say(introduction.format(folder=folder))
+    code = run_command(command, given, [goal])
+    _say("\n" + outlook.format(folder=folder, ralph=ralph))
     return code
 
 
-def _demonstrate_tuning(folder: Path, ralph: str) -> int:
-    _make_repository(folder, {"unique.py": SLOW, "bench.py": BENCH, "test_unique.py": TUNE_TEST}, "A slow program")
-    _say(TUNE_INTRODUCTION.format(folder=folder))
-    given = {
-        "agent": f"{shlex.quote(sys.executable)} -m ralph.agents.demo tune",
-        "minimize": "python3 bench.py",
-        "check": ["python3 -m unittest -q"],
-        "directory": str(folder),
-        "maximum_iterations": 3,
-        "max_cost": 1.0,
-    }
-    code = run_command("tune", given, ["Make unique() faster."])
-    _say("\n" + TUNE_NEXT.format(folder=folder, ralph=ralph))
-    return code
-
-
-def _make_repository(folder: Path, files: dict[str, str], subject: str) -> None:
+def _make_repository(folder: Path, files: dict[str, str]) -> None:
     for name, text in {**files, ".gitignore": "__pycache__/\n"}.items():
         (folder / name).write_text(text)
     git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
-    for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", subject)):
+    for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A small program")):
         with Process(Command(argv=(*git, *made), env=os.environ)) as asked:
             asked.output(GitPolicy.OWN.value)
         if asked.code:

@@ -174,40 +174,33 @@ def _limits(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def play(order: WorkOrder, reading: BacklogContent, shown: Shown, notice: str = "") -> int:
-    """Run a backlog, or the rest of one that was started before."""
+def play(order: WorkOrder, content: BacklogContent, shown: Shown, notice: str = "") -> int:
+    """Run a backlog, or resume it; return the exit code."""
     with ExitStack() as stack:
         ralph = prepare(Path(order.workspace))
         stack.enter_context(work_lock(ralph, order.id))
         folder = RunFolder(ralph, order.id)
         folder.make()
         put_order(folder, order)
-        return _run_coordinator(order, folder, reading=reading, shown=shown, notice=notice, stack=stack)
+        audience = Audience(order, folder, is_quiet=shown.quiet)
+        interrupt = stack.enter_context(Interrupt(lambda: audience.screen.announce(ANNOUNCEMENT)))
+        audience.begin(stack)
+        began = time.monotonic()
 
+        def is_late() -> bool:
+            return interrupt.must_end() or order.is_overdue(ledger.elapsed + time.monotonic() - began)
 
-def _run_coordinator(
-    order: WorkOrder, folder: RunFolder, *, reading: BacklogContent, shown: Shown, notice: str, stack: Any
-) -> int:
-
-    audience = Audience(order, folder, is_quiet=shown.quiet)
-    interrupt = stack.enter_context(Interrupt(lambda: audience.screen.announce(ANNOUNCEMENT)))
-    audience.begin(stack)
-    redact = Redactor(secret_values(os.environ))
-    began = time.monotonic()
-
-    def is_late() -> bool:
-        return interrupt.must_end() or order.is_overdue(ledger.elapsed + time.monotonic() - began)
-
-    ledger = JournalLedger(folder, [Ndjson(is_late)] if shown.json else [], redact)
-    ledger.open()
-    stack.callback(ledger.close)
-    audience.attend(ledger, stack, Deadline(interrupt, grace=order.settings.grace))
-    ledger.tell(order.started(resumed=ledger.is_resumed))
-    for text in filter(None, (notice, enlist(folder, os.environ))):
-        ledger.tell(events.Notice(text))
-    code = Coordinator(order, folder, ledger, interrupt, tick=audience.tick).run(reading)
-    interrupt.fix_exit_code(code)
-    return code
+        sinks = [Ndjson(is_late)] if shown.json else []
+        ledger = JournalLedger(folder, sinks, Redactor(secret_values(os.environ)))
+        ledger.open()
+        stack.callback(ledger.close)
+        audience.attend(ledger, stack, Deadline(interrupt, grace=order.settings.grace))
+        ledger.tell(order.started(resumed=ledger.is_resumed))
+        for text in filter(None, (notice, enlist(folder, os.environ))):
+            ledger.tell(events.Notice(text))
+        code = Coordinator(order, folder, ledger, interrupt, tick=audience.tick).run(content)
+        interrupt.fix_exit_code(code)
+        return code
 
 
 def resume(run: Listed, shown: Shown) -> int:

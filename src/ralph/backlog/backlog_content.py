@@ -31,7 +31,7 @@ class BacklogContent(Struct, frozen=True):
 
 
 class Format(Struct, frozen=True):
-    """A file format for backlogs. `ticked` returns the files that change when these tasks are ticked, byte for byte."""
+    """A file format for backlogs. `ticked` ticks tasks and returns the files that change; every other byte stays."""
 
     read: Callable[[Mapping[str, bytes]], BacklogContent]
     ticked: Callable[[Mapping[str, bytes], Collection[str]], dict[str, bytes]]

@@ -59,7 +59,7 @@ def find_work(name: str, here: Path) -> Listed:
     return find_run(name, find_workspace(here), lambda run: "" if run.facts.kind == "work" else "is not a backlog run")
 
 
-def make(kind: str, key: str, note: str, here: Path) -> str:
+def leave_request(kind: str, key: str, note: str, here: Path) -> str:
     """Leave a request in the mailbox of the backlog run; return a message for the user."""
     run = find_work("", here)
     board = work_history(run).board
@@ -82,4 +82,5 @@ def tell_task(key: str, text: str, here: Path) -> str:
         job = work_history(find_work("", here)).board.jobs.get(key.removeprefix("#"))
     except UserError:
         return ""
-    return make("retry", key, text, here) if job is not None and job.state in ("parked", "withdrawn", "queued") else ""
+    is_waiting = job is not None and job.state in ("parked", "withdrawn", "queued")
+    return leave_request("retry", key, text, here) if is_waiting else ""

@@ -243,13 +243,13 @@ def new_order(
     while home.run("for-each-ref", "--count=1", f"refs/heads/ralph/{name}", f"refs/heads/ralph/{name}/").strip():
         run_id = new_run_id(time.time())  # `ralph/x` and `ralph/x/y` cannot both be branches
         name = run_id[-4:]
-    remote = None if push is None else replace(_remote(home, push), runs_hooks=not settings.sandbox.enabled)
+    remote = None if push is None else replace(_parse_remote(home, push), runs_hooks=not settings.sandbox.enabled)
     target = target or f"ralph/{name}/merged"
     if remote:
         remote.fetch(home)
         base = home.resolve(remote.ref)
     else:
-        base = _target(home, target)
+        base = _find_base(home, target)
     return WorkOrder(
         id=run_id,
         name=name,
@@ -263,7 +263,7 @@ def new_order(
     )
 
 
-def _target(home: Git, target: str) -> str:
+def _find_base(home: Git, target: str) -> str:
     """Return the commit that the target starts from. A branch that is checked out is never moved."""
     if home.try_run("check-ref-format", "--branch", target).code:
         raise UserError(f"{target!r} isn't a valid branch name", "name one with --target BRANCH")
@@ -288,7 +288,7 @@ def make_target(order: WorkOrder, home: Git) -> None:
         merging.move_target(home, ref, order.base, "")
 
 
-def _remote(home: Git, asked: str) -> Remote:
+def _parse_remote(home: Git, asked: str) -> Remote:
     """Parse `REMOTE/BRANCH`; the default is the upstream of the current branch."""
     if not asked:
         answer = home.try_run("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")

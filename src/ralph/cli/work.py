@@ -219,7 +219,7 @@ def act(action: str, values: dict[str, Any], words: list[str]) -> int:
         return _status(task_requests.find_work(words[0] if words else "", folder), bool(values.get("json")))
     if not words:
         raise UserError(f"no task to {action}", f"name one: ralph work {action} KEY")
-    print(task_requests.make(action, words[0], " ".join(words[1:]), folder))
+    print(task_requests.leave_request(action, words[0], " ".join(words[1:]), folder))
     return 0
 
 

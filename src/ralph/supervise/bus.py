@@ -77,8 +77,13 @@ class MessageBus:
             msg_id=msg_id, ts=ts, type=type, body=body, project=project, task=task, run=run, parent=parent
         )
         _validate(message)
-        with os.fdopen(self._open_locked(), "ab", buffering=0) as file:
-            self._append(file.fileno(), message.encode())
+        fd = self._open_locked()
+        try:
+            self._append(fd, message.encode())
+        except OSError as error:
+            raise cannot_use(f"the message bus {self.path}", error) from None
+        finally:
+            os.close(fd)
         return msg_id
 
     def read(self, since: str | None = None, types: Collection[str] | None = None) -> Iterator[Message]:
@@ -126,10 +131,10 @@ class MessageBus:
         try:
             while left:
                 left = left[os.write(fd, left) :]
-        except OSError as error:
+        except OSError:
             with suppress(OSError):  # not an ordinary file
                 os.ftruncate(fd, size)  # nobody else has written since: this process has the lock
-            raise cannot_use(f"the message bus {self.path}", error) from None
+            raise
 
 
 class BusReader:

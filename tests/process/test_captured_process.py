@@ -24,14 +24,14 @@ def asked_program(script: str, stdin: bytes = b"", deadline: Deadline | None = N
 
 
 @pytest.mark.parametrize("size", [0, 10, 65536, 65537, 3_000_000])
-def test_it_reads_what_it_is_given(size: int) -> None:
+def test_the_program_reads_exactly_its_stdin(size: int) -> None:
     with asked_program("cat", b"x" * size) as cat:
         assert cat.output(30) == b"x" * size
     assert (cat.code, cat.error) == (0, "")
 
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="only Linux makes pipes smaller")
-def test_it_reads_what_it_is_given_though_its_user_gets_only_small_pipes_any_more(
+def test_stdin_arrives_through_small_pipes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pipe = os.pipe
@@ -46,25 +46,25 @@ def test_it_reads_what_it_is_given_though_its_user_gets_only_small_pipes_any_mor
         assert cat.output(30) == b"x" * 20_000
 
 
-def test_its_code_and_its_errors_are_known_at_the_end() -> None:
+def test_exit_code_and_stderr_are_kept() -> None:
     with asked_program("echo out; echo trouble >&2; exit 3") as program:
         assert program.output(30) == b"out\n"
     assert (program.code, program.error) == (3, "trouble\n")
 
 
-def test_one_that_was_killed_has_a_negative_code() -> None:
+def test_a_killed_command_has_a_negative_exit_code() -> None:
     with asked_program("kill -9 $$") as program:
         program.output(30)
     assert program.code == -9
 
 
-def test_errors_of_any_length_do_not_hold_it_up() -> None:
+def test_a_long_stderr_does_not_block_the_program() -> None:
     with asked_program("head -c 3000000 /dev/zero | tr '\\0' e >&2; echo done") as program:
         assert program.output(30) == b"done\n"
     assert len(program.error) == 3_000_000
 
 
-def test_errors_without_end_take_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_end_of_an_endless_stderr_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ralph.process.process.ERRORS_KEPT", 1 << 20)
     with asked_program("head -c 3000000 /dev/zero | tr '\\0' e >&2; echo last >&2") as flood:
         assert flood.output(60) == b""
@@ -72,14 +72,14 @@ def test_errors_without_end_take_no_memory_without_end(monkeypatch: pytest.Monke
     assert len(flood.error) == 1 << 20
 
 
-def test_a_program_that_is_missing_is_an_error() -> None:
+def test_a_missing_program_is_an_error() -> None:
     before = len(os.listdir("/dev/fd"))
     with pytest.raises(FileNotFoundError), Process(Command(argv=("no-such-program",), env=ENV)):
         pass
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_who_holds_its_output_after_its_end_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_background_process_that_keeps_stdout_open_is_not_waited_for(tmp_path: Path) -> None:
     """What it said itself is heard to the end. Who was left in peace stays so."""
     os.mkfifo(tmp_path / "pipe")
     said = "head -c 60000 /dev/zero"
@@ -91,7 +91,7 @@ def test_who_holds_its_output_after_its_end_is_not_waited_for(tmp_path: Path) ->
         time.sleep(0.01)
 
 
-def test_who_goes_on_talking_after_its_end_is_not_listened_to() -> None:
+def test_output_of_a_background_process_is_ignored_after_the_exit() -> None:
     with asked_program("echo $$; yes & exit 0") as program:
         group = int(program.read().split()[0])
         program.output(600, latest=1000)
@@ -99,7 +99,7 @@ def test_who_goes_on_talking_after_its_end_is_not_listened_to() -> None:
     assert not is_alive(group)
 
 
-def test_who_loses_patience_ends_it_with_all_that_it_started() -> None:
+def test_a_timeout_kills_the_program_and_its_group() -> None:
     with asked_program("sleep 600 & echo $$; sleep 600") as program:
         group = int(program.read())
         with pytest.raises(TimeoutError):
@@ -108,7 +108,7 @@ def test_who_loses_patience_ends_it_with_all_that_it_started() -> None:
     assert not is_alive(group)
 
 
-def test_who_does_not_read_on_ends_it() -> None:
+def test_leaving_the_block_early_kills_the_program() -> None:
     before = len(os.listdir("/dev/fd"))
     with asked_program("trap 'exit 7' TERM; yes") as program:
         assert program.read().startswith(b"y\n")
@@ -116,7 +116,7 @@ def test_who_does_not_read_on_ends_it() -> None:
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_who_is_interrupted_while_it_ends_one_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ctrl_c_while_the_program_is_being_ended_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second Ctrl-C may come at any instruction, also right after the program was asked to end."""
     killpg = os.killpg
 
@@ -149,7 +149,7 @@ def states_in(group: int) -> Iterator[str]:
                 yield state
 
 
-def test_whoever_leaves_leaves_nobody_behind_whom_its_threads_have_asked(tmp_path: Path) -> None:
+def test_programs_that_other_threads_wait_for_can_be_killed(tmp_path: Path) -> None:
     def ask(number: int) -> int:
         with asked_program(f"trap '' TERM HUP; echo $$ > {tmp_path}/{number}; cat {tmp_path}/pipe") as it:
             it.output(600)
@@ -166,7 +166,7 @@ def test_whoever_leaves_leaves_nobody_behind_whom_its_threads_have_asked(tmp_pat
     assert time.monotonic() - began < 60, "it would have been ten minutes"
 
 
-def test_a_run_without_time_left_starts_no_command_and_ends_the_one_that_runs() -> None:
+def test_a_run_without_time_left_ends_its_command_and_starts_no_other() -> None:
     with Interrupt(announce=lambda: None) as interrupt:
         deadline = Deadline(interrupt, grace=0.1)
         with asked_program("echo $$; sleep 600", deadline=deadline) as program:
@@ -179,7 +179,7 @@ def test_a_run_without_time_left_starts_no_command_and_ends_the_one_that_runs() 
             pass
 
 
-def test_a_ctrl_c_in_the_moment_in_which_it_starts_does_not_leave_it_behind(tmp_path: Path) -> None:
+def test_a_ctrl_c_while_the_program_starts_does_not_leave_it_running(tmp_path: Path) -> None:
     # The interrupt comes from the program itself, while the one who starts it has not heard yet that it did.
     script = f"echo $$ > {tmp_path}/pid; trap '' INT HUP; kill -INT {os.getpid()}; sleep 600"
     for _ in range(20):

@@ -25,7 +25,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_a_living_process_keeps_its_start(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_running_process_keeps_its_start_time(sleeper: subprocess.Popen[bytes]) -> None:
     start = start_of(sleeper.pid)
     assert start
     assert start_of(sleeper.pid) == start
@@ -33,7 +33,7 @@ def test_a_living_process_keeps_its_start(sleeper: subprocess.Popen[bytes]) -> N
     assert is_living(os.getpid(), own_start())
 
 
-def test_another_process_with_its_number_is_not_it(sleeper: subprocess.Popen[bytes]) -> None:
+def test_another_process_with_the_same_pid_is_told_apart(sleeper: subprocess.Popen[bytes]) -> None:
     start = start_of(sleeper.pid) or ""
     boot, _, ticks = start.partition("+")
     assert not is_living(sleeper.pid, f"{boot}+{int(ticks) - 1}")
@@ -41,7 +41,7 @@ def test_another_process_with_its_number_is_not_it(sleeper: subprocess.Popen[byt
     assert not is_living(sleeper.pid, "")
 
 
-def test_a_process_that_nobody_has_waited_for_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_zombie_counts_as_dead(sleeper: subprocess.Popen[bytes]) -> None:
     start = start_of(sleeper.pid) or ""
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
@@ -50,12 +50,12 @@ def test_a_process_that_nobody_has_waited_for_is_dead(sleeper: subprocess.Popen[
     assert start_of(sleeper.pid) is None
 
 
-def test_no_process_has_no_number() -> None:
+def test_pid_zero_has_no_start_time() -> None:
     assert start_of(0) is None
     assert start_of(-1) is None
 
 
-def test_whoever_is_hidden_from_us_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_are_hidden_from_us_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where /proc is mounted with `hidepid=1`, a number says that somebody is there, and nothing says who."""
 
     def hidden(path: str) -> bytes:

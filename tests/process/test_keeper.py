@@ -44,7 +44,7 @@ def escape(request: pytest.FixtureRequest, mark) -> str:
     return str(request.param).format(n=mark.seconds)
 
 
-def test_what_a_turn_leaves_behind_is_ended_with_it(keeper: Keeper, shell, mark, escape: str) -> None:
+def test_processes_that_a_turn_leaves_are_killed(keeper: Keeper, shell, mark, escape: str) -> None:
     lines: list[bytes] = []
     ended = Process(shell(f"{escape}\necho ready"), keeper=keeper, limits=QUICK).stream(lines.extend)
     assert lines == [b"ready"]
@@ -52,7 +52,7 @@ def test_what_a_turn_leaves_behind_is_ended_with_it(keeper: Keeper, shell, mark,
     assert mark.bearers() == []
 
 
-def test_a_turn_that_is_interrupted_twice_ends_with_all_it_started(keeper: Keeper, shell, mark, escape: str) -> None:
+def test_a_second_interrupt_kills_all_that_the_turn_started(keeper: Keeper, shell, mark, escape: str) -> None:
     with Interrupt(announce=lambda: None) as interrupt:
         ended = Process(
             shell(f"{escape}\necho ready; wait; sleep {mark.seconds}"), keeper=keeper, interrupt=interrupt, limits=QUICK
@@ -61,14 +61,14 @@ def test_a_turn_that_is_interrupted_twice_ends_with_all_it_started(keeper: Keepe
     assert mark.bearers() == []
 
 
-def test_a_turn_that_takes_too_long_ends_with_all_it_started(keeper: Keeper, shell, mark, escape: str) -> None:
+def test_a_timeout_kills_all_that_the_turn_started(keeper: Keeper, shell, mark, escape: str) -> None:
     limits = Limits(turn=0.1, stop=0.2)
     ended = Process(shell(f"{escape}\nwait; sleep {mark.seconds}"), keeper=keeper, limits=limits).stream(lambda _: None)
     assert ended.ended_by == "turn-timeout"
     assert mark.bearers() == []
 
 
-def test_an_error_in_the_listener_ends_the_turn_before_it_goes_on(keeper: Keeper, shell, mark) -> None:
+def test_an_error_in_the_listener_kills_the_program_first(keeper: Keeper, shell, mark) -> None:
     def refuse(line: bytes) -> None:
         raise ValueError(line)
 
@@ -80,7 +80,7 @@ def test_an_error_in_the_listener_ends_the_turn_before_it_goes_on(keeper: Keeper
     assert Process(shell("exit 5"), keeper=keeper).stream(refuse).code == 5
 
 
-def test_an_error_while_a_program_starts_ends_it(keeper: Keeper, shell, mark) -> None:
+def test_an_error_in_on_start_kills_the_program(keeper: Keeper, shell, mark) -> None:
     def refuse(pid: int) -> None:
         raise ValueError("while it starts")
 
@@ -105,7 +105,7 @@ def _heard(keeper: Keeper, kind: type) -> object:
     return report
 
 
-def test_what_was_not_heard_of_one_process_is_not_taken_for_the_word_of_the_next(keeper: Keeper, shell) -> None:
+def test_an_unread_report_about_one_program_is_not_taken_for_the_next_one(keeper: Keeper, shell) -> None:
     """One that nobody could end may do so later; and a request to end may cross the news that it is done."""
     _spawned(keeper, shell("exit 0"))
     while descendants_of(keeper.pid):
@@ -120,7 +120,7 @@ def test_what_was_not_heard_of_one_process_is_not_taken_for_the_word_of_the_next
     _heard(keeper, Ended)
 
 
-def test_the_end_that_was_asked_of_a_process_that_could_not_start_is_not_that_of_the_next(
+def test_a_kill_request_after_a_failed_start_does_not_end_the_next_program(
     keeper: Keeper, shell, tmp_path: Path
 ) -> None:
     with pytest.raises(FileNotFoundError):
@@ -130,7 +130,7 @@ def test_the_end_that_was_asked_of_a_process_that_could_not_start_is_not_that_of
     _heard(keeper, Exited)
 
 
-def test_closing_the_keeper_ends_what_runs(shell, mark) -> None:
+def test_closing_the_keeper_kills_the_running_program(shell, mark) -> None:
     command = shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}")
     reader, writer = os.pipe()
     with Keeper.start() as keeper, open(reader, "rb") as output, open(writer) as theirs:
@@ -141,9 +141,7 @@ def test_closing_the_keeper_ends_what_runs(shell, mark) -> None:
 
 
 @pytest.mark.parametrize(("patience", "code"), [(60.0, 7), (0.0, -15)])
-def test_who_has_patience_lets_it_come_to_its_own_end(
-    keeper: Keeper, shell, tmp_path, patience: float, code: int
-) -> None:
+def test_term_delay_lets_the_program_end_by_itself(keeper: Keeper, shell, tmp_path, patience: float, code: int) -> None:
     os.mkfifo(tmp_path / "go")
     command = shell(f"echo ready; read word < {tmp_path}/go; exit 7")
     reader, writer = os.pipe()
@@ -159,7 +157,7 @@ def test_who_has_patience_lets_it_come_to_its_own_end(
         assert isinstance(keeper.receive(), Ended)
 
 
-def test_children_that_are_to_be_kept_outlive_the_turn_and_the_keeper(shell, mark) -> None:
+def test_kept_children_outlive_the_turn_and_the_keeper(shell, mark) -> None:
     with Keeper.start() as keeper:
         keeping = shell(f"setsid sleep {mark.seconds} >/dev/null 2>&1 & sleep {mark.seconds} >/dev/null 2>&1 &")
         ended = Process(keeping, keeper=keeper, keep_children=True).stream(print)
@@ -170,7 +168,7 @@ def test_children_that_are_to_be_kept_outlive_the_turn_and_the_keeper(shell, mar
     assert len(mark.bearers()) == 2
 
 
-def test_a_turn_that_is_ended_keeps_no_children(keeper: Keeper, shell, mark) -> None:
+def test_no_children_are_kept_after_a_timeout(keeper: Keeper, shell, mark) -> None:
     command = shell(f"setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
     Process(command, keeper=keeper, limits=Limits(turn=0.1, stop=0.2), keep_children=True).stream(print)
     assert mark.bearers() == []
@@ -251,7 +249,7 @@ def test_processes_of_other_users_are_not_waited_for(shell, mark, forked_keeper,
         assert ended.leftovers == 0
 
 
-def test_a_keeper_in_a_program_of_somebody_elses_ends_what_bears_its_mark_and_no_other(shell, mark) -> None:
+def test_in_a_foreign_program_only_marked_processes_of_a_killed_keeper_are_killed(shell, mark) -> None:
     with Keeper.start() as keeper, subprocess.Popen(["sleep", mark.seconds]) as theirs:
         with pytest.raises(UserError, match="was killed"):
             Process(
@@ -264,7 +262,7 @@ def test_a_keeper_in_a_program_of_somebody_elses_ends_what_bears_its_mark_and_no
         theirs.kill()
 
 
-def test_a_request_to_a_dead_keeper_says_so(keeper: Keeper, shell) -> None:
+def test_a_request_to_a_dead_keeper_is_an_error(keeper: Keeper, shell) -> None:
     os.kill(_pid_of(keeper, shell), signal.SIGKILL)
     with pytest.raises(KeeperLost):
         keeper.receive()
@@ -276,7 +274,7 @@ def _pid_of(keeper: Keeper, shell) -> int:
     return int(lines[0])
 
 
-def test_what_a_program_of_somebody_elses_leaves_is_out_of_reach() -> None:
+def test_only_root_can_signal_processes_of_other_users() -> None:
     theirs, ours = (RunningProcess(pid, 0, 0, b"") for pid in (1, os.getpid()))
     assert can_signal(ours)
     assert can_signal(theirs) == (os.geteuid() == 0)
@@ -331,13 +329,13 @@ def test_nothing_survives_a_ralph_that_is_killed(ralph, mark, escape: str) -> No
 
 
 @pytest.mark.parametrize("end", ["sys.exit(3)", "os._exit(3)", "1 / 0", "os.abort()"])
-def test_nothing_survives_a_ralph_that_falls_over(ralph, mark, end: str) -> None:
+def test_nothing_survives_a_ralph_that_crashes(ralph, mark, end: str) -> None:
     with ralph(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}", ON_LINE=end) as process:
         process.communicate()
     mark.wait_until_gone()
 
 
-def test_nothing_survives_a_ralph_that_did_not_listen_to_the_last(shell, mark) -> None:
+def test_nothing_survives_a_ralph_that_exits_without_reading_the_last_report(shell, mark) -> None:
     command = shell(f"setsid sleep {mark.seconds} & exit 1")
     pid = os.fork()
     if pid == 0:
@@ -351,7 +349,7 @@ def test_nothing_survives_a_ralph_that_did_not_listen_to_the_last(shell, mark) -
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells of the death of a process that is no child")
-def test_nothing_survives_a_ralph_of_which_a_copy_lives_on(shell, mark) -> None:
+def test_nothing_survives_although_a_forked_copy_of_ralph_is_running(shell, mark) -> None:
     command = shell(f"exec sleep {mark.seconds}")
     reader, writer = os.pipe()
     pid = os.fork()
@@ -375,7 +373,7 @@ def test_nothing_survives_a_ralph_of_which_a_copy_lives_on(shell, mark) -> None:
 
 
 @pytest.mark.parametrize("signals", [[signal.SIGHUP], [signal.SIGINT, signal.SIGINT], [signal.SIGTERM, signal.SIGINT]])
-def test_a_second_signal_or_a_closed_terminal_ends_everything_at_once(ralph, mark, signals: list[int]) -> None:
+def test_a_second_signal_or_a_closed_terminal_kills_everything_at_once(ralph, mark, signals: list[int]) -> None:
     with ralph(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}") as process:
         assert process.stdout.readline().startswith("ready")
         said = b""
@@ -411,7 +409,7 @@ class Noted:
         return b"spared" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def test_those_to_spare_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_path: Path) -> None:
+def test_spared_processes_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_path: Path) -> None:
     spared = f"setsid sh -c 'echo $$ > spared; sleep {mark.seconds}; :' >/dev/null 2>&1 &"
     with Keeper.start() as keeper:
         keeper.spared = Noted(tmp_path)
@@ -426,23 +424,21 @@ def test_those_to_spare_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_p
     assert mark.bearers() == []
 
 
-def test_nothing_is_waited_for_when_only_those_to_spare_are_left(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
+def test_a_background_process_gets_time_to_become_a_spared_one(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spared = Noted(tmp_path)
     script = f"sh -c 'sleep 1; echo $$ > spared; exec sleep {mark.seconds}' >/dev/null 2>&1 &"
     ended = Process(shell(script), keeper=keeper).stream(print)
     assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 1), "it was given time to say who it is"
 
 
-def test_who_has_nothing_to_do_with_the_turn_is_not_waited_for_after_others_were_let_go(
-    keeper: Keeper, shell, mark, tmp_path: Path
-) -> None:
+def test_kept_children_of_an_earlier_turn_are_not_waited_for(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spared = Noted(tmp_path)
     Process(shell(f"sleep {mark.seconds} >/dev/null 2>&1 &"), keeper=keeper, keep_children=True).stream(print)
     assert mark.bearers() != []
     assert not keeper.is_unsettled(late=False)
 
 
-def test_who_waits_for_one_that_is_spared_is_spared_too(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
+def test_the_parent_of_a_spared_process_is_spared_too(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spared = Noted(tmp_path)
     spared = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
     ended = Process(shell(f"({spared}) >/dev/null 2>&1 & until [ -s spared ]; do :; done"), keeper=keeper).stream(print)
@@ -452,9 +448,7 @@ def test_who_waits_for_one_that_is_spared_is_spared_too(keeper: Keeper, shell, m
     assert mark.bearers() == []
 
 
-def test_a_turn_that_takes_too_long_is_ended_though_one_below_it_is_spared(
-    keeper: Keeper, shell, mark, tmp_path: Path
-) -> None:
+def test_a_timeout_ends_the_turn_although_a_child_of_it_is_spared(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spared = Noted(tmp_path)
     script = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
     ended = Process(shell(script), keeper=keeper, limits=Limits(turn=3.0, stop=0.2)).stream(print)

@@ -33,7 +33,7 @@ def boxed(bubblewrap: str, tmp_path: Path, mark) -> Boxed:
     return command
 
 
-def test_what_is_inside_is_asked_to_end_and_may_tidy_up(keeper: Keeper, boxed: Boxed, mark, tmp_path: Path) -> None:
+def test_programs_in_a_sandbox_get_sigterm_first(keeper: Keeper, boxed: Boxed, mark, tmp_path: Path) -> None:
     script = f"trap 'echo tidied > tidied; exit 3' TERM; echo up; sleep {mark.seconds} & wait"
     with Interrupt() as interrupt:
         ended = Process(boxed(script), keeper=keeper, interrupt=interrupt).stream(
@@ -44,7 +44,7 @@ def test_what_is_inside_is_asked_to_end_and_may_tidy_up(keeper: Keeper, boxed: B
     assert not mark.bearers()
 
 
-def test_who_is_deaf_inside_is_killed_with_the_box(keeper: Keeper, boxed: Boxed, mark) -> None:
+def test_a_sandboxed_program_that_ignores_sigterm_is_killed(keeper: Keeper, boxed: Boxed, mark) -> None:
     script = f"trap '' TERM; setsid sh -c \"trap '' TERM; sleep {mark.seconds}\" & echo up; sleep {mark.seconds}"
     with Interrupt() as interrupt:
         ended = Process(boxed(script), keeper=keeper, interrupt=interrupt, limits=Limits(stop=0.2)).stream(
@@ -54,7 +54,7 @@ def test_who_is_deaf_inside_is_killed_with_the_box(keeper: Keeper, boxed: Boxed,
     assert not mark.bearers()
 
 
-def test_nothing_outlives_the_program_in_the_box(keeper: Keeper, boxed: Boxed, mark) -> None:
+def test_nothing_outlives_the_sandboxed_program(keeper: Keeper, boxed: Boxed, mark) -> None:
     ended = Process(boxed(f"setsid nohup sleep {mark.seconds} >/dev/null 2>&1 & exit 7"), keeper=keeper).stream(
         lambda _: None
     )
@@ -62,7 +62,7 @@ def test_nothing_outlives_the_program_in_the_box(keeper: Keeper, boxed: Boxed, m
     assert not mark.bearers()
 
 
-def test_when_the_box_is_killed_all_of_it_is_gone_at_once(keeper: Keeper, boxed: Boxed, mark) -> None:
+def test_killing_bubblewrap_kills_everything_inside(keeper: Keeper, boxed: Boxed, mark) -> None:
     """50 ms are promised for a machine with nothing else to do; this one may be busy."""
     taken: list[float] = []
     box: list[int] = []
@@ -79,7 +79,7 @@ def test_when_the_box_is_killed_all_of_it_is_gone_at_once(keeper: Keeper, boxed:
     assert taken[0] < 10.0
 
 
-def test_when_the_keeper_is_killed_the_box_is_gone(boxed: Boxed, mark) -> None:
+def test_killing_the_keeper_kills_the_sandbox(boxed: Boxed, mark) -> None:
     with Keeper.start() as keeper:
         with pytest.raises(UserError, match="was killed"):
             Process(
@@ -93,13 +93,13 @@ def test_when_the_keeper_is_killed_the_box_is_gone(boxed: Boxed, mark) -> None:
 @pytest.mark.parametrize(
     ("script", "code"), [("exit 5", 5), ("kill -9 $$", -9), ("kill -TERM $$", -15), ("exit 147", 147)]
 )
-def test_a_signal_that_ended_the_program_is_told_as_everywhere(
+def test_a_signal_inside_a_sandbox_gives_a_negative_exit_code(
     keeper: Keeper, boxed: Boxed, script: str, code: int
 ) -> None:
     assert Process(boxed(script), keeper=keeper).stream(lambda _: None).code == code
 
 
-def test_descriptors_for_the_box_itself_come_behind_the_usual_three(keeper: Keeper, boxed: Boxed) -> None:
+def test_descriptors_for_bubblewrap_follow_the_standard_three(keeper: Keeper, boxed: Boxed) -> None:
     reader, writer = os.pipe()
     told, out = os.pipe()
     command = boxed("cat <&3", fds=(reader, out))
@@ -112,7 +112,7 @@ def test_descriptors_for_the_box_itself_come_behind_the_usual_three(keeper: Keep
     os.close(told)
 
 
-def test_sockets_without_a_path_that_were_made_outside_cannot_be_reached(keeper: Keeper, boxed: Boxed) -> None:
+def test_abstract_sockets_from_outside_cannot_be_reached(keeper: Keeper, boxed: Boxed) -> None:
     """Where the kernel has scopes."""
     if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) < (6, 12):
         pytest.skip("needs Linux 6.12: scopes of Landlock")
@@ -147,7 +147,7 @@ print("found" if call(250, 10, -3, b"user", b"ralph-test", 0) > 0 else "nothing"
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs the numbers of another machine's system calls")
-def test_the_keys_of_a_persons_session_are_not_found_inside(boxed: Boxed, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_session_keyring_of_the_user_is_not_visible_inside(boxed: Boxed, capfd: pytest.CaptureFixture[str]) -> None:
     exec(KEYS.format(is_outside=True))
     assert capfd.readouterr().out == "found\n"
     lines: list[bytes] = []

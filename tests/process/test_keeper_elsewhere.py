@@ -25,7 +25,7 @@ def elsewhere(request: pytest.FixtureRequest, forked_keeper: None, monkeypatch: 
 
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES.keys())
-def test_the_mark_finds_what_a_turn_leaves_behind(shell, mark, escape: str) -> None:
+def test_the_mark_finds_processes_that_a_turn_leaves(shell, mark, escape: str) -> None:
     command = shell(escape.format(n=mark.seconds), RALPH_RUN_ID=mark.seconds)
     with Keeper.start() as keeper:
         ended = Process(command, keeper=keeper, limits=Limits(leftovers=0.2)).stream(print)
@@ -35,7 +35,7 @@ def test_the_mark_finds_what_a_turn_leaves_behind(shell, mark, escape: str) -> N
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_children_that_are_to_be_kept_outlive_the_next_turn(shell, mark) -> None:
+def test_kept_children_outlive_the_next_turn(shell, mark) -> None:
     command = shell(
         f"setsid sleep {mark.seconds} >/dev/null 2>&1 &", RALPH_RUN_ID=mark.seconds, RALPH_KEEP_CHILDREN="1"
     )

@@ -23,7 +23,7 @@ def lines_of(keeper: Keeper, command: Command) -> list[bytes]:
     return lines
 
 
-def test_lines_exit_code_and_errors_are_told_apart(keeper: Keeper, shell) -> None:
+def test_stdout_stderr_and_exit_code_are_separate(keeper: Keeper, shell) -> None:
     lines: list[bytes] = []
     started: list[int] = []
     script = "echo $$; echo two; echo oops >&2; printf three; exit 3"
@@ -33,7 +33,7 @@ def test_lines_exit_code_and_errors_are_told_apart(keeper: Keeper, shell) -> Non
     assert 0 < ended.duration < 60
 
 
-def test_a_signal_that_ended_it_is_a_negative_code(keeper: Keeper, shell) -> None:
+def test_a_signal_gives_a_negative_exit_code(keeper: Keeper, shell) -> None:
     assert Process(shell("kill -SEGV $$"), keeper=keeper).stream(print).code == -signal.SIGSEGV
 
 
@@ -43,7 +43,7 @@ def test_the_prompt_arrives_byte_for_byte_and_then_ends(keeper: Keeper, shell, t
     assert (tmp_path / "got").read_bytes() == prompt
 
 
-def test_a_prompt_that_nobody_reads_hinders_nothing(keeper: Keeper, shell) -> None:
+def test_a_prompt_may_stay_unread(keeper: Keeper, shell) -> None:
     assert Process(shell("exit 0", b"x" * 5_000_000), keeper=keeper).stream(print).code == 0
 
 
@@ -69,7 +69,7 @@ def test_it_inherits_no_signal_mask_no_ignored_signal_and_no_descriptor(keeper: 
     assert lines_of(keeper, command) == [b"0", b"1", b"2", b"3"]  # the last one is the listing itself
 
 
-def test_its_end_is_its_exit_and_not_the_end_of_its_output(keeper: Keeper, shell, mark) -> None:
+def test_the_turn_ends_with_the_exit_and_not_with_the_output(keeper: Keeper, shell, mark) -> None:
     lines: list[bytes] = []
     ended = Process(shell(f"sleep {mark.seconds} & echo out"), keeper=keeper).stream(lines.extend)
     assert (ended.code, ended.leftovers, lines) == (0, 1, [b"out"])
@@ -77,18 +77,18 @@ def test_its_end_is_its_exit_and_not_the_end_of_its_output(keeper: Keeper, shell
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="process substitution is a thing of bash")
-def test_what_is_on_its_way_through_a_tee_still_arrives(keeper: Keeper, tmp_path: Path) -> None:
+def test_output_that_passes_through_a_tee_still_arrives(keeper: Keeper, tmp_path: Path) -> None:
     script = "exec > >(read line; echo $line; cat); echo one; echo two"
     command = Command(argv=("bash", "-c", script), cwd=str(tmp_path), env={"PATH": os.environ["PATH"]})
     assert lines_of(keeper, command) == [b"one", b"two"]
 
 
-def test_all_that_stands_in_the_pipe_at_its_end_is_read(keeper: Keeper, python) -> None:
+def test_a_full_pipe_is_read_after_the_exit(keeper: Keeper, python) -> None:
     lines = lines_of(keeper, python("import os; os.write(1, b'x' * 900_000); os.write(1, b'\\nlast'); os._exit(0)"))
     assert [len(line) for line in lines] == [900_000, 4]
 
 
-def test_one_that_closes_its_output_is_waited_for(keeper: Keeper, shell, tmp_path: Path) -> None:
+def test_a_program_that_closes_its_output_is_waited_for(keeper: Keeper, shell, tmp_path: Path) -> None:
     ended = Process(shell("exec >&- 2>&-; sleep 0.05; echo done > file; exit 2"), keeper=keeper).stream(print)
     assert ended.code == 2
     assert (tmp_path / "file").exists()
@@ -102,20 +102,20 @@ TIMEOUTS = {
 
 
 @pytest.mark.parametrize("reason", TIMEOUTS)
-def test_each_limit_of_time_ends_the_turn_and_says_so(keeper: Keeper, shell, mark, reason: str) -> None:
+def test_each_time_limit_ends_the_turn_and_is_named(keeper: Keeper, shell, mark, reason: str) -> None:
     ended = Process(shell(f"exec sleep {mark.seconds}"), keeper=keeper, limits=TIMEOUTS[reason]).stream(print)
     assert (ended.code, ended.ended_by) == (-signal.SIGTERM, reason)
     assert mark.bearers() == []
 
 
-def test_of_two_limits_the_one_that_was_reached_first_is_named(keeper: Keeper, shell) -> None:
+def test_the_limit_that_was_reached_first_is_named(keeper: Keeper, shell) -> None:
     """Though both are over by the time that anybody looks."""
     limits = Limits(turn=0.2, idle=0.1)
     ended = Process(shell("sleep 3456"), keeper=keeper, limits=limits, on_start=lambda _: time.sleep(0.3)).stream(print)
     assert ended.ended_by == "idle-timeout"
 
 
-def test_who_is_silent_is_ended_only_when_idle(keeper: Keeper, shell) -> None:
+def test_a_silent_program_is_ended_only_if_it_is_idle(keeper: Keeper, shell) -> None:
     answers = iter([False, False, True])
     how = {"limits": Limits(idle=0.05), "is_idle": lambda: next(answers)}
     ended = Process(shell("sleep 3456"), keeper=keeper, **how).stream(print)
@@ -124,13 +124,13 @@ def test_who_is_silent_is_ended_only_when_idle(keeper: Keeper, shell) -> None:
 
 
 @pytest.mark.parametrize("stream", [1, 2])
-def test_output_on_either_stream_is_not_idleness(keeper: Keeper, shell, stream: int) -> None:
+def test_output_on_either_stream_restarts_the_idle_timeout(keeper: Keeper, shell, stream: int) -> None:
     script = f"for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.4; echo $n >&{stream}; done"
     ended = Process(shell(script), keeper=keeper, limits=Limits(idle=3.5)).stream(lambda _: None)
     assert (ended.code, ended.ended_by) == (0, "")
 
 
-def test_one_that_ignores_sigterm_is_killed(keeper: Keeper, shell, mark) -> None:
+def test_a_program_that_ignores_sigterm_is_killed(keeper: Keeper, shell, mark) -> None:
     with Interrupt(announce=lambda: None) as interrupt:
         ended = Process(
             shell(f"trap '' TERM; echo ready; exec sleep {mark.seconds}"),
@@ -141,7 +141,7 @@ def test_one_that_ignores_sigterm_is_killed(keeper: Keeper, shell, mark) -> None
     assert (ended.code, ended.ended_by) == (-signal.SIGKILL, "interrupt")
 
 
-def test_one_that_tidies_up_on_sigterm_may_finish_and_is_heard(keeper: Keeper, shell, mark) -> None:
+def test_a_program_may_clean_up_on_sigterm(keeper: Keeper, shell, mark) -> None:
     lines: list[bytes] = []
 
     def on_lines(some: list[bytes]) -> None:
@@ -154,7 +154,7 @@ def test_one_that_tidies_up_on_sigterm_may_finish_and_is_heard(keeper: Keeper, s
     assert (ended.code, ended.ended_by, lines) == (9, "interrupt", [b"ready", b"bye"])
 
 
-def test_the_first_interrupt_gives_it_time_to_finish(keeper: Keeper, shell, tmp_path: Path) -> None:
+def test_the_first_interrupt_lets_the_program_finish(keeper: Keeper, shell, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
 
     def on_lines(_: list[bytes]) -> None:
@@ -166,7 +166,7 @@ def test_the_first_interrupt_gives_it_time_to_finish(keeper: Keeper, shell, tmp_
     assert (ended.code, ended.ended_by) == (6, "")
 
 
-def test_the_time_to_finish_is_bounded(keeper: Keeper, shell, mark) -> None:
+def test_the_time_to_finish_after_an_interrupt_is_limited(keeper: Keeper, shell, mark) -> None:
     with Interrupt(announce=lambda: None) as interrupt:
         ended = Process(
             shell(f"echo ready; exec sleep {mark.seconds}"),
@@ -188,7 +188,7 @@ def test_an_interrupt_that_came_before_the_start_counts(keeper: Keeper, shell, m
     assert ended.ended_by == "interrupt"
 
 
-def test_what_a_flood_still_says_after_two_signals_takes_nobodys_time(keeper: Keeper, shell, tmp_path: Path) -> None:
+def test_after_two_signals_the_rest_of_a_flood_is_not_parsed(keeper: Keeper, shell, tmp_path: Path) -> None:
     calls: list[int] = []
 
     def listen(lines: list[bytes]) -> None:
@@ -206,9 +206,7 @@ def test_what_a_flood_still_says_after_two_signals_takes_nobodys_time(keeper: Ke
     assert (tmp_path / "log").stat().st_size > sum(calls) * len("y\n"), "the log has it all the same"
 
 
-def test_a_tick_comes_a_second_after_something_happened_and_again_if_it_is_wanted(
-    keeper: Keeper, shell, tmp_path: Path
-) -> None:
+def test_tick_is_called_a_second_after_an_event_and_again_on_request(keeper: Keeper, shell, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
     ticks: list[int] = []
 
@@ -222,7 +220,7 @@ def test_a_tick_comes_a_second_after_something_happened_and_again_if_it_is_wante
     assert ticks == [1, 1]
 
 
-def test_nobody_is_woken_while_nothing_happens(keeper: Keeper, shell) -> None:
+def test_nothing_wakes_up_while_the_program_is_silent(keeper: Keeper, shell) -> None:
     ticks: list[int] = []
     woken: list[int] = []
     script = "sleep 2.5; echo something"
@@ -230,7 +228,7 @@ def test_nobody_is_woken_while_nothing_happens(keeper: Keeper, shell) -> None:
     assert woken in ([1], [0]), "on a busy machine both have come when somebody looks"
 
 
-def test_a_nudge_wakes_who_wanted_to_sleep(keeper: Keeper, shell, tmp_path: Path) -> None:
+def test_a_nudge_wakes_a_sleeping_run(keeper: Keeper, shell, tmp_path: Path) -> None:
     doors = [tmp_path / "first", tmp_path / "second"]
     for door in doors:
         os.mkfifo(door)
@@ -252,7 +250,7 @@ def test_both_streams_are_logged(keeper: Keeper, shell, tmp_path: Path) -> None:
     assert (tmp_path / "err").read_bytes() == b"b\n"
 
 
-def test_keys_in_the_errors_that_are_kept_are_struck_out(keeper: Keeper, shell) -> None:
+def test_keys_in_stderr_are_redacted(keeper: Keeper, shell) -> None:
     ended = Process(shell("echo ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789 >&2"), keeper=keeper).stream(print)
     assert ended.stderr == "[redacted]\n"
 
@@ -279,7 +277,7 @@ class TestPrograms:
         with pytest.raises(ProgramMissing, match="no such program"):
             find_program("./tool", {"PATH": str(tmp_path)}, "/")
 
-    def test_where_a_name_was_found_it_stays_until_it_is_gone(self, tmp_path: Path) -> None:
+    def test_a_found_program_is_remembered_until_it_is_gone(self, tmp_path: Path) -> None:
         early, late = tmp_path / "early", tmp_path / "late"
         path = {"PATH": f"{early}:{late}"}
         for folder in (late, early):
@@ -292,12 +290,12 @@ class TestPrograms:
         with pytest.raises(ProgramNotExecutable):
             find_program("tool", path, "/")
 
-    def test_a_file_that_may_not_be_run_is_passed_over_but_named(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_not_executable_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "tool").write_text("#!/bin/sh\n")
         with pytest.raises(ProgramNotExecutable, match="not executable: "):
             find_program("tool", {"PATH": str(tmp_path)}, "/")
 
-    def test_a_folder_is_no_program(self, tmp_path: Path) -> None:
+    def test_a_folder_is_not_a_program(self, tmp_path: Path) -> None:
         with pytest.raises(ProgramMissing):
             find_program(str(tmp_path), {}, "/")
 
@@ -306,7 +304,7 @@ class TestPrograms:
         with pytest.raises(ProgramMissing, match="interpreter"):
             Process(Command(argv=(str(tmp_path / "tool"),), cwd="/", env={}), keeper=keeper).stream(print)
 
-    def test_a_script_without_a_first_line_is_run_by_the_shell(self, keeper: Keeper, tmp_path: Path) -> None:
+    def test_a_script_without_a_shebang_is_run_by_the_shell(self, keeper: Keeper, tmp_path: Path) -> None:
         _script(tmp_path / "tool", 'echo "$0" "$1"\n')
         assert lines_of(keeper, Command(argv=(str(tmp_path / "tool"), "a b"), cwd="/", env={})) == [
             f"{tmp_path}/tool a b".encode()
@@ -320,7 +318,7 @@ class TestPrograms:
             (("true", "x" * 3_000_000), "/", "Argument list too long"),
         ],
     )
-    def test_whatever_the_system_refuses_is_explained(self, keeper: Keeper, argv, cwd: str, reason: str) -> None:
+    def test_a_refused_start_is_explained(self, keeper: Keeper, argv, cwd: str, reason: str) -> None:
         with pytest.raises(CannotStart, match=reason):
             Process(Command(argv=argv, cwd=cwd, env={"PATH": os.environ["PATH"]}), keeper=keeper).stream(print)
         assert (
@@ -332,7 +330,7 @@ class TestPrograms:
 
 
 class TestCommands:
-    def test_both_streams_are_one_in_their_order(self, keeper: Keeper, shell, tmp_path: Path) -> None:
+    def test_stdout_and_stderr_are_captured_in_order(self, keeper: Keeper, shell, tmp_path: Path) -> None:
         with LogFile(str(tmp_path / "log")) as log:
             output = Process(shell("echo a; echo b >&2; echo c; exit 1"), keeper=keeper).capture(
                 head=100, tail=100, log=log
@@ -354,16 +352,16 @@ class TestCommands:
             ("a\r\nb\0c", 4, 4, ("a\nbc", "a\nbc", False)),
         ],
     )
-    def test_both_ends_are_kept_in_characters_that_can_be_seen(
+    def test_head_and_tail_count_visible_characters(
         self, keeper: Keeper, shell, text: str, head: int, tail: int, expected: tuple[str, str, bool]
     ) -> None:
         output = Process(shell("cat", text.encode()), keeper=keeper).capture(head=head, tail=tail)
         assert (output.head, output.tail, output.cut) == expected
 
-    def test_bytes_that_are_no_text_are_replaced(self, keeper: Keeper, shell) -> None:
+    def test_invalid_utf8_is_replaced(self, keeper: Keeper, shell) -> None:
         assert Process(shell("cat", b"a\xff\xfeb"), keeper=keeper).capture(head=10, tail=10).head == "a\ufffd\ufffdb"
 
-    def test_a_timeout_ends_it_and_what_it_printed_is_kept(self, keeper: Keeper, shell, mark) -> None:
+    def test_output_before_a_timeout_is_kept(self, keeper: Keeper, shell, mark) -> None:
         command = shell(f"echo started; setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
         output = Process(command, keeper=keeper, limits=Limits(turn=3.0)).capture(head=100, tail=100)
         assert (output.exit.ended_by, output.head) == ("turn-timeout", "started\n")
@@ -423,26 +421,26 @@ def test_memory_and_logs_do_not_grow_with_the_output(tmp_path: Path, kind: str, 
     assert log_size <= 8 << 20
 
 
-def test_nothing_is_waited_for_if_nothing_was_started(keeper: Keeper) -> None:
+def test_a_failed_start_leaves_nothing_to_wait_for(keeper: Keeper) -> None:
     """Such as after an interrupt just before a check."""
     assert list(run_in_parallel([lambda keeper: None, lambda keeper: None], [keeper])) == []
 
 
-def test_what_it_prints_and_how_it_ends(keeper: Keeper, tmp_path: Path) -> None:
+def test_ask_program_returns_output_and_exit(keeper: Keeper, tmp_path: Path) -> None:
     said, ended = ask_program(
         keeper, Command(argv=("sh", "-c", "echo 1.2.3; echo careful >&2; exit 3"), cwd=str(tmp_path), env=os.environ)
     )
     assert (said, ended.stderr, ended.code) == ("1.2.3", "careful\n", 3)
 
 
-def test_one_that_never_stops_talking_fills_no_memory(keeper: Keeper, tmp_path: Path) -> None:
+def test_ask_program_limits_the_output(keeper: Keeper, tmp_path: Path) -> None:
     command = ("sh", "-c", "yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa | head -c 3000000")
     said, ended = ask_program(keeper, Command(argv=command, cwd=str(tmp_path), env=os.environ))
     assert ended.code == 0
     assert 0 < len(said) < 300_000
 
 
-def test_one_that_hangs_is_ended_with_all_that_it_started(
+def test_ask_program_kills_a_program_that_hangs(
     keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ralph.process.process.ASK_TIMEOUT", 0.3)

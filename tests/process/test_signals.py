@@ -45,7 +45,7 @@ def test_each_signal_raises_the_level(signals: list[signal.Signals], level: int)
     assert announced == ["once"] * bool(signals)
 
 
-def test_a_signal_that_comes_at_any_instant_of_the_hearing_of_another_is_heard() -> None:
+def test_a_signal_during_the_handler_of_another_is_counted() -> None:
     """As Ctrl-C twice is passed on to the loops of a backlog: one of them was lost, and its agent had seven seconds."""
     instants = 0
 
@@ -79,7 +79,7 @@ def test_a_signal_that_comes_at_any_instant_of_the_hearing_of_another_is_heard()
     assert instants > 20
 
 
-def test_the_handlers_that_stood_before_stand_again() -> None:
+def test_earlier_handlers_are_restored() -> None:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     with Interrupt():
@@ -91,7 +91,7 @@ def test_the_handlers_that_stood_before_stand_again() -> None:
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
+def test_an_ignored_hangup_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with Interrupt() as interrupt:
@@ -102,7 +102,7 @@ def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_outside_the_main_thread_it_does_nothing() -> None:
+def test_an_interrupt_outside_the_main_thread_does_nothing() -> None:
     seen: list[object] = []
 
     def work() -> None:
@@ -115,7 +115,7 @@ def test_outside_the_main_thread_it_does_nothing() -> None:
     assert seen == [0, False, False]
 
 
-def test_a_wait_ends_in_its_time() -> None:
+def test_a_wait_ends_after_its_time() -> None:
     with Interrupt() as interrupt:
         began = time.monotonic()
         assert interrupt.wait(0.05) is False
@@ -124,14 +124,14 @@ def test_a_wait_ends_in_its_time() -> None:
         assert interrupt.wait(-1) is False
 
 
-def test_a_wait_ends_with_a_signal_that_comes_before_or_during_it() -> None:
+def test_a_signal_before_or_during_a_wait_ends_it() -> None:
     with Interrupt(announce=lambda: None) as interrupt:
         pid = os.getpid()
         assert interrupt.wait(3600, tick=lambda _: bool(os.kill(pid, signal.SIGTERM))) is True
         assert interrupt.wait(3600) is True
 
 
-def test_a_wait_tells_what_remains() -> None:
+def test_a_wait_passes_the_remaining_seconds_to_tick() -> None:
     remaining: list[float] = []
 
     def tick(seconds: float) -> bool:
@@ -144,7 +144,7 @@ def test_a_wait_tells_what_remains() -> None:
     assert [0 < seconds <= 600 for seconds in remaining] == [True]
 
 
-def test_a_clock_set_forward_ends_a_wait_and_one_set_back_does_not_make_it_longer(
+def test_setting_the_clock_never_makes_a_wait_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with Interrupt() as interrupt:

@@ -38,7 +38,7 @@ def test_only_a_newline_ends_a_line(chunks: list[bytes], expected: list[bytes]) 
 
 
 @given(st.lists(st.binary(max_size=300)), st.integers(1, 400))
-def test_chunks_do_not_matter(pieces: list[bytes], size: int) -> None:
+def test_lines_do_not_depend_on_chunks(pieces: list[bytes], size: int) -> None:
     data = b"\n".join(pieces)
     chunks = [data[at : at + size] for at in range(0, len(data), size)]
     assert split(*chunks) == split(data)
@@ -60,7 +60,7 @@ def test_a_long_line_keeps_both_ends_and_says_what_was_cut(size: int) -> None:
     assert len(line) <= 1000
 
 
-def test_what_follows_a_long_line_is_whole() -> None:
+def test_lines_after_a_long_line_are_whole() -> None:
     assert split(b"x" * 3000, b"x\nnext\n", b"last", limit=1000)[1:] == [b"next", b"last"]
 
 
@@ -118,7 +118,7 @@ def test_a_short_stream_is_written_byte_for_byte(tmp_path: Path) -> None:
     assert written(tmp_path / "log", data[:100], data[100:]) == data
 
 
-def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_log(tmp_path: Path) -> None:
     written(tmp_path / "log", b"x")
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
 
@@ -148,7 +148,9 @@ def test_a_limit_too_small_for_any_text_still_says_what_was_left_out(tmp_path: P
 
 @settings(max_examples=50)
 @given(st.lists(st.binary(max_size=700), max_size=12))
-def test_nothing_is_lost_below_the_limit(tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes]) -> None:
+def test_a_stream_below_the_limit_is_written_completely(
+    tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes]
+) -> None:
     path = tmp_path_factory.mktemp("log") / "log"
     data = b"".join(chunks)
     assert written(path, *chunks, limit=len(data) + 128) == data
@@ -157,7 +159,7 @@ def test_nothing_is_lost_below_the_limit(tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("size", [1, 3, 20, 64, 1000])
 @pytest.mark.parametrize("around", [b'{"key":"%s"}\n', b"export KEY=%s\n", b'"%s",' * 3, b"%s"])
-def test_a_key_is_struck_out_however_it_is_split(tmp_path: Path, around: bytes, size: int) -> None:
+def test_a_key_is_redacted_however_it_is_split(tmp_path: Path, around: bytes, size: int) -> None:
     data = around.replace(b"%s", KEY) * 40
     chunks = [data[at : at + size] for at in range(0, len(data), size)]
     text = written(tmp_path / "log", *chunks)
@@ -167,26 +169,26 @@ def test_a_key_is_struck_out_however_it_is_split(tmp_path: Path, around: bytes, 
 
 
 @pytest.mark.parametrize("limit", range(600, 900, 7))
-def test_a_key_at_the_edge_of_what_is_left_out_is_struck_out(tmp_path: Path, limit: int) -> None:
+def test_a_key_at_the_edge_of_the_cut_is_redacted(tmp_path: Path, limit: int) -> None:
     text = written(tmp_path / "log", *[b"a line with a %s in it\n" % KEY] * 100, limit=limit)
     assert b"0123456789" not in text
     assert b"AbCdEf" not in text
 
 
-def test_a_private_key_over_many_lines_and_chunks_is_struck_out(tmp_path: Path) -> None:
+def test_a_private_key_over_many_lines_and_chunks_is_redacted(tmp_path: Path) -> None:
     block = [b"-----BEGIN RSA PRIVATE KEY-----\n", *[b"MIIEowIBAAKCAQEA%d\n" % n for n in range(50)]]
     text = written(tmp_path / "log", b"before\n", *block, b"-----END RSA PRIVATE KEY-----\n", b"after\n")
     assert text == b"before\n[redacted]\nafter\n"
 
 
-def test_values_that_are_known_to_be_secret_are_struck_out(tmp_path: Path) -> None:
+def test_known_secret_values_are_redacted(tmp_path: Path) -> None:
     with LogFile(str(tmp_path / "log"), redact=Redactor([b"correct horse battery"])) as log:
         log.write(b"the password is correct ho")
         log.write(b"rse battery, he said\n")
     assert (tmp_path / "log").read_bytes() == b"the password is [redacted], he said\n"
 
 
-def test_a_full_disk_is_remembered_and_ends_nothing() -> None:
+def test_a_full_disk_is_reported_and_ends_nothing() -> None:
     with LogFile("/dev/full") as log:
         log.write(b"one\n")
         log.write(b"two\n")
@@ -194,16 +196,14 @@ def test_a_full_disk_is_remembered_and_ends_nothing() -> None:
     assert Path("/dev/full").is_char_device(), "what belongs to the system stays"
 
 
-def test_a_folder_that_an_agent_has_taken_away_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_log_folder_is_created_again(tmp_path: Path) -> None:
     with LogFile(str(tmp_path / "none" / "001" / "log")) as log:
         log.write(b"one\n")
     assert not log.trouble
     assert (tmp_path / "none" / "001" / "log").read_bytes() == b"one\n"
 
 
-def test_a_folder_that_cannot_be_there_is_remembered_and_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_folder_that_cannot_be_created_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     with LogFile(str(tmp_path / "file" / "log")) as log:
         log.write(b"one\n")
@@ -216,7 +216,7 @@ def test_a_folder_that_cannot_be_there_is_remembered_and_ends_nothing(
     assert "No such file or directory" in log.trouble
 
 
-def test_a_link_that_an_agent_laid_is_not_followed(tmp_path: Path) -> None:
+def test_a_log_does_not_follow_a_link(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("precious")
     os.symlink("precious", tmp_path / "log")
     with LogFile(str(tmp_path / "log")) as log:

@@ -36,7 +36,7 @@ def hold(folder: Path, then: str = "time.sleep(100)") -> "subprocess.Popen[str]"
     return process
 
 
-def test_who_holds_it_is_said(ralph_folder: Path) -> None:
+def test_the_error_names_the_holder_of_the_lock(ralph_folder: Path) -> None:
     with hold(ralph_folder) as holder:
         with pytest.raises(UserError) as refusal, workspace_lock(ralph_folder, "second"):
             pass
@@ -46,7 +46,7 @@ def test_who_holds_it_is_said(ralph_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_it_dies_with_its_holder(ralph_folder: Path, number: int) -> None:
+def test_the_lock_ends_with_its_holder(ralph_folder: Path, number: int) -> None:
     with hold(ralph_folder) as holder:
         holder.send_signal(number)
         holder.wait()
@@ -54,7 +54,7 @@ def test_it_dies_with_its_holder(ralph_folder: Path, number: int) -> None:
             assert (ralph_folder / "lock").read_text() == f"run second, process {os.getpid()}\n"
 
 
-def test_a_child_of_a_dead_holder_that_is_about_to_let_go_is_waited_for(ralph_folder: Path) -> None:
+def test_the_lock_waits_for_a_starting_child_of_a_dead_holder(ralph_folder: Path) -> None:
     """As a process that was forked and has not yet become the program that it was to be."""
     then = "import os; os.fork() or (time.sleep(0.7), os._exit(0)); os.kill(os.getpid(), 9)"
     with hold(ralph_folder, then) as holder:
@@ -63,13 +63,13 @@ def test_a_child_of_a_dead_holder_that_is_about_to_let_go_is_waited_for(ralph_fo
             pass
 
 
-def test_it_can_be_taken_again_and_again(ralph_folder: Path) -> None:
+def test_the_lock_can_be_acquired_repeatedly(ralph_folder: Path) -> None:
     for number in range(3):
         with workspace_lock(ralph_folder, str(number)):
             pass
 
 
-def test_children_do_not_inherit_it(ralph_folder: Path) -> None:
+def test_children_do_not_inherit_the_lock(ralph_folder: Path) -> None:
     with workspace_lock(ralph_folder, "first"):
         child = subprocess.Popen(["sleep", "100"], close_fds=False)
     with workspace_lock(ralph_folder, "second"):
@@ -77,7 +77,7 @@ def test_children_do_not_inherit_it(ralph_folder: Path) -> None:
         child.wait()
 
 
-def test_a_file_that_was_removed_is_locked_again(ralph_folder: Path) -> None:
+def test_a_removed_lock_file_is_locked_again(ralph_folder: Path) -> None:
     with workspace_lock(ralph_folder, "first") as lock_again:
         lock_again()
         (ralph_folder / "lock").unlink()
@@ -86,6 +86,6 @@ def test_a_file_that_was_removed_is_locked_again(ralph_folder: Path) -> None:
             pass
 
 
-def test_a_place_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot write"), workspace_lock(tmp_path / "nowhere", "first"):
         pass

@@ -114,7 +114,7 @@ def _is_whole(line: bytes) -> bool:
 
 @given(history=st.lists(told, max_size=5), where=st.floats(0, 1))
 @settings(max_examples=60, deadline=None)
-def test_what_is_written_after_a_torn_line_is_whole(fresh, history: list[object], where: float) -> None:
+def test_lines_after_a_torn_line_are_whole(fresh, history: list[object], where: float) -> None:
     path = fresh()
     written(path, history)
     whole = path.read_bytes()
@@ -135,9 +135,7 @@ def test_what_is_written_after_a_torn_line_is_whole(fresh, history: list[object]
     foreign=st.lists(st.tuples(st.integers(0, 20), st.binary(max_size=60)), max_size=4),
 )
 @settings(max_examples=60, deadline=None)
-def test_lines_that_nobody_can_read_change_nothing(
-    fresh, history: list[object], foreign: list[tuple[int, bytes]]
-) -> None:
+def test_unreadable_lines_are_skipped(fresh, history: list[object], foreign: list[tuple[int, bytes]]) -> None:
     path = fresh()
     run = written(path, history)
     lines = path.read_bytes().splitlines(keepends=True)
@@ -203,7 +201,7 @@ def test_no_key_is_ever_written_and_every_line_can_be_read(fresh, before: str, a
     assert shown.record.number == 1
 
 
-def test_secrets_that_are_known_by_name_are_struck_out_too(fresh) -> None:
+def test_secrets_in_variables_are_redacted(fresh) -> None:
     path = fresh()
     journal = Journal(path).open()
     shown = Writer("r", [journal], redact=Redactor([b"correct-horse"]))(events.AgentText("it is correct-horse."))
@@ -212,7 +210,7 @@ def test_secrets_that_are_known_by_name_are_struck_out_too(fresh) -> None:
     assert b"correct-horse" not in path.read_bytes()
 
 
-def test_a_private_key_that_is_printed_line_by_line_is_struck_out(fresh) -> None:
+def test_a_private_key_printed_line_by_line_is_redacted(fresh) -> None:
     lines = [
         "before",
         "x -----BEGIN EC PRIVATE KEY-----",
@@ -232,7 +230,7 @@ def test_a_private_key_that_is_printed_line_by_line_is_struck_out(fresh) -> None
     assert b"MHcCAQEE" not in path.read_bytes()
 
 
-def test_half_a_character_is_written_as_one_that_is_unknown(fresh) -> None:
+def test_a_lone_surrogate_is_written_as_a_question_mark(fresh) -> None:
     path = fresh()
     journal = Journal(path).open()
     shown = Writer("r", [journal])(events.AgentText("caf\udce9 \ud83d"))
@@ -241,7 +239,7 @@ def test_half_a_character_is_written_as_one_that_is_unknown(fresh) -> None:
     assert [entry.event() for entry in read_entries(path)] == shown
 
 
-def test_an_agent_that_talks_without_end_is_written_down_up_to_a_size(fresh) -> None:
+def test_the_journal_keeps_a_limited_amount_of_talk(fresh) -> None:
     path = fresh()
     journal = Journal(path).open()
     writer = Writer("r", [journal], most=1000)
@@ -261,7 +259,7 @@ def test_an_agent_that_talks_without_end_is_written_down_up_to_a_size(fresh) -> 
     [(0.0, 12.0), (86400.0, 12.0), (-86400.0, 12.0)],
     ids=["steady", "set forward", "set back"],
 )
-def test_the_time_that_a_run_took_does_not_depend_on_the_clock(
+def test_elapsed_time_does_not_depend_on_the_clock(
     fresh, monkeypatch: pytest.MonkeyPatch, jump: float, expected: float
 ) -> None:
     """Ten seconds of a turn and two of a check; the clock is set, or the machine sleeps, in between."""
@@ -279,9 +277,7 @@ def test_the_time_that_a_run_took_does_not_depend_on_the_clock(
     assert load_run(path).elapsed == pytest.approx(expected)
 
 
-def test_a_turn_that_was_cut_off_and_a_wait_count_as_far_as_they_are_known(
-    fresh, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_turn_and_a_wait_count_as_far_as_known(fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
     journal = Journal(path := fresh()).open()
@@ -305,7 +301,7 @@ def test_a_turn_that_was_cut_off_and_a_wait_count_as_far_as_they_are_known(
     assert load_run(path).elapsed == 41.5, "the run's own word counts"
 
 
-def test_checks_side_by_side_take_the_time_of_all_of_them_together(fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_parallel_checks_counts_once(fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
     journal = Journal(path := fresh()).open()
@@ -351,9 +347,7 @@ INTERRUPTED = events.RunFinished(
         ([finished(1), events.IterationStarted(2, 9, "g"), INTERRUPTED], False),
     ],
 )
-def test_what_follows_from_the_last_iteration_is_open_until_something_else_happens(
-    fresh, history: list[events.Event], is_open: bool
-) -> None:
+def test_followups_are_open_until_the_next_event(fresh, history: list[events.Event], is_open: bool) -> None:
     journal = Journal(path := fresh()).open()
     writer = Writer("r", [journal])
     for event in (STARTED, *history):
@@ -362,7 +356,7 @@ def test_what_follows_from_the_last_iteration_is_open_until_something_else_happe
     assert load_run(path).is_open is is_open
 
 
-def test_an_iteration_that_cannot_be_read_is_missed(fresh) -> None:
+def test_an_unreadable_iteration_is_reported_as_missing(fresh) -> None:
     journal = Journal(path := fresh()).open()
     writer = Writer("r", [journal])
     for event in (STARTED, finished(1), finished(3)):
@@ -372,7 +366,7 @@ def test_an_iteration_that_cannot_be_read_is_missed(fresh) -> None:
     assert (story.missing, len(story.run.iterations)) == (2, 1)
 
 
-def test_a_journal_is_written_anew_though_its_folder_goes_once_more(tmp_path: Path) -> None:
+def test_a_journal_is_recreated_although_its_folder_is_removed_again(tmp_path: Path) -> None:
     path = tmp_path / "run" / "journal.ndjson"
     path.parent.mkdir()
     made: list[int] = []
@@ -392,7 +386,7 @@ def test_a_journal_is_written_anew_though_its_folder_goes_once_more(tmp_path: Pa
     journal.close()
 
 
-def test_a_journal_that_was_removed_is_written_anew(fresh) -> None:
+def test_a_removed_journal_is_recreated(fresh) -> None:
     path = fresh()
     made = []
 
@@ -412,7 +406,7 @@ def test_a_journal_that_was_removed_is_written_anew(fresh) -> None:
     assert [entry.type for entry in read_entries(path)] == ["run_started", "iteration_finished", "iteration_finished"]
 
 
-def test_a_journal_that_cannot_be_written_says_so_once(tmp_path: Path) -> None:
+def test_an_unwritable_journal_is_reported_once(tmp_path: Path) -> None:
     import resource
 
     journal = Journal(tmp_path / "journal.ndjson").open()
@@ -427,13 +421,13 @@ def test_a_journal_that_cannot_be_written_says_so_once(tmp_path: Path) -> None:
         journal.close()
 
 
-def test_a_device_is_no_journal_and_stays_what_it_is() -> None:
+def test_a_device_is_not_used_as_a_journal() -> None:
     with pytest.raises(UserError, match="it is not a regular file"):
         Journal(Path("/dev/full")).open()
     assert Path("/dev/full").is_char_device()
 
 
-def test_a_line_that_never_ends_takes_no_memory(tmp_path: Path) -> None:
+def test_an_endless_line_takes_little_memory(tmp_path: Path) -> None:
     """Other lines count, before it and behind it."""
     ours = b'{"type":"notice","timestamp":"","run":"1","seq":%d,"data":{"text":"x"}}\n'
     path = tmp_path / "journal.ndjson"
@@ -451,7 +445,7 @@ def test_a_line_that_never_ends_takes_no_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_a_journal_of_many_iterations_takes_no_longer_than_it_is_long(tmp_path: Path) -> None:
+def test_the_time_to_read_a_journal_is_linear(tmp_path: Path) -> None:
     limit = Turn(text="", agent="codex", failure=Failure("limit", "usage limit", 9e9))
 
     def seconds(count: int) -> float:

@@ -11,7 +11,7 @@ from ralph.process.descendants import own_start
 from ralph.store.register import STATE, host, run_at
 
 
-def test_a_copy_of_a_fleets_work_goes_with_the_process_that_kept_it(tmp_path: Path) -> None:
+def test_a_copy_of_a_fleets_backlog_is_listed_while_its_process_runs(tmp_path: Path) -> None:
     """Killed was who looked, and not the work."""
     folder = tmp_path / "20261116-130000-c0py"
     folder.mkdir()
@@ -23,7 +23,7 @@ def test_a_copy_of_a_fleets_work_goes_with_the_process_that_kept_it(tmp_path: Pa
         assert (found and found.state) == state
 
 
-def test_what_is_read_of_a_journal_is_fit_to_be_shown_as_well(tmp_path: Path) -> None:
+def test_a_summary_from_a_journal_has_no_control_characters(tmp_path: Path) -> None:
     folder = tmp_path / ".ralph" / "runs" / "20261116-120000-aaaa"
     folder.mkdir(parents=True)
     told = {"goal": "g", "preset": EVIL, "agent": EVIL, "workspace": f"/w\r\nforged{EVIL}", "max_iterations": 1}

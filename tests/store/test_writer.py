@@ -30,7 +30,7 @@ def talk(*texts: str) -> list[events.Event]:
     return [events.AgentText(text) for text in texts]
 
 
-def test_many_events_are_one_write_with_a_number_each() -> None:
+def test_many_events_are_written_at_once_and_numbered() -> None:
     paper = Paper()
     writer = Writer("run", [paper], seq=4)
     writer(*talk("a", "b"), events.ToolStarted("t", "Read"))
@@ -44,7 +44,7 @@ def test_many_events_are_one_write_with_a_number_each() -> None:
     ]
 
 
-def test_that_an_iteration_begins_is_written_at_once_and_shown_with_what_comes_of_it() -> None:
+def test_the_start_of_an_iteration_is_written_at_once_and_shown_with_the_next_event() -> None:
     paper, heard = Paper(), list[list[str]]()
     teller = Teller(Writer("run", [paper]))
     teller.subscribe(lambda *happened: heard.append([type(one).__name__ for one in happened]))
@@ -63,13 +63,13 @@ def test_a_key_in_one_event_leaves_the_others_as_they_are() -> None:
     assert [event.text for event in written if isinstance(event, events.AgentText)][1] == "my key is [redacted]"
 
 
-def test_half_a_character_in_one_event_does_not_spoil_the_others() -> None:
+def test_a_lone_surrogate_in_one_event_leaves_the_others_as_they_are() -> None:
     paper = Paper()
     Writer("run", [paper])(*talk("before", "half \ud83d", "after"))
     assert [one["data"]["text"] for one in paper.told] == ["before", "half ?", "after"]
 
 
-def test_talk_beyond_its_room_is_left_out_and_the_numbers_have_no_gaps() -> None:
+def test_talk_beyond_the_limit_is_left_out_without_gaps_in_the_numbers() -> None:
     paper = Paper()
     writer = Writer("run", [paper], most=300)
     heard = writer(*talk("x" * 100, "y" * 100, "z" * 100), events.AgentResult(cost_usd=0.5))
@@ -81,7 +81,7 @@ def test_talk_beyond_its_room_is_left_out_and_the_numbers_have_no_gaps() -> None
     assert "3 events of this turn were left out" in paper.told[2]["data"]["text"]
 
 
-def test_a_new_turn_has_room_again() -> None:
+def test_the_limit_applies_to_each_turn() -> None:
     paper = Paper()
     writer = Writer("run", [paper], most=300)
     writer(*talk("x" * 100, "y" * 100, "z" * 100))
@@ -91,7 +91,7 @@ def test_a_new_turn_has_room_again() -> None:
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-def test_the_last_plan_of_a_turn_is_written_however_much_was_said_before(is_read: bool) -> None:
+def test_the_last_plan_of_a_turn_is_always_written(is_read: bool) -> None:
     paper = Paper()
     writer = Writer("run", [paper], most=300, is_read=lambda: is_read)
     writer(*talk("x" * 300))
@@ -104,7 +104,7 @@ def test_the_last_plan_of_a_turn_is_written_however_much_was_said_before(is_read
     assert len(paper.told) == 4, "it is written once"
 
 
-def test_what_has_no_name_in_the_journal_is_told_to_nobody() -> None:
+def test_events_without_a_name_are_dropped() -> None:
     paper = Paper()
     assert Writer("run", [paper])(events.AgentUnknown("odd")) == []
     assert paper.writes == []
@@ -118,7 +118,7 @@ def overheard(is_read: bool, *happened: events.Event) -> tuple[Writer, Paper, li
     return writer, paper, writer(*happened)
 
 
-def test_what_is_neither_written_nor_read_is_counted() -> None:
+def test_dropped_events_are_counted() -> None:
     writer, paper, told = overheard(False, *talk("one", "two"), *talk("three"))
     assert told == []
     writer(events.AgentFinished(exit_code=0, duration_s=1.0))
@@ -126,18 +126,18 @@ def test_what_is_neither_written_nor_read_is_counted() -> None:
     assert "4 events of this turn were left out" in paper.told[0]["data"]["text"]
 
 
-def test_what_is_read_is_told_with_its_words_beyond_the_room_too() -> None:
+def test_listeners_get_talk_beyond_the_limit() -> None:
     _, _, told = overheard(True, *talk("one", f"my key is {KEY}"))
     assert told == talk("one", "my key is [redacted]")
 
 
-def test_what_ralph_itself_says_is_always_written() -> None:
+def test_events_of_ralph_itself_are_always_written() -> None:
     _, paper, told = overheard(False, *talk("one"), events.AgentResult(cost_usd=0.5))
     assert told == [*talk("one"), events.AgentResult(cost_usd=0.5)]
     assert [one["type"] for one in paper.told] == ["agent_result"]
 
 
-def test_a_key_that_begins_unheard_is_covered_when_somebody_reads_on() -> None:
+def test_a_key_that_begins_in_a_dropped_event_is_redacted() -> None:
     reads = False
     writer = Writer("run", [], most=300, is_read=lambda: reads)
     writer(*talk("x" * 300))
@@ -146,7 +146,7 @@ def test_a_key_that_begins_unheard_is_covered_when_somebody_reads_on() -> None:
     assert writer(*talk("7bq98hx", "-----END RSA PRIVATE KEY-----", "done")) == talk("", "", "done")
 
 
-def test_a_key_of_any_kind_that_comes_line_by_line_is_covered_and_what_follows_it_is_not() -> None:
+def test_only_the_key_is_redacted_if_it_comes_line_by_line() -> None:
     writer = Writer("run", [])
     key = talk("-----BEGIN PGP PRIVATE KEY BLOCK-----", "Version: GnuPG v2", "", "lQOYBFab", "=abcd")
     end = "-----END PGP PRIVATE KEY BLOCK-----"
@@ -159,7 +159,7 @@ def test_a_key_of_any_kind_that_comes_line_by_line_is_covered_and_what_follows_i
 @pytest.mark.parametrize(
     "value", ["first line of it\nsecond line of it", "tab\tand \x1b escape", 'quote " and \\', "geheimer Schlüssel 🔑"]
 )
-def test_a_value_that_is_known_is_found_however_json_writes_it(value: str) -> None:
+def test_a_known_value_is_redacted_however_json_escapes_it(value: str) -> None:
     paper = Paper()
     writer = Writer("run", [paper], redact=Redactor(secret_values({"MY_TOKEN": value})))
     writer(*talk(f"it is {value}."), *talk(*value.splitlines()))
@@ -170,14 +170,14 @@ def test_a_value_that_is_known_is_found_however_json_writes_it(value: str) -> No
 
 
 @pytest.mark.parametrize("before", range(TEXT_LIMIT // 2 - len(KEY), TEXT_LIMIT // 2 + 1, 8))
-def test_a_key_is_not_cut_in_two_where_a_long_text_is(before: int) -> None:
+def test_the_cut_of_a_long_text_does_not_split_a_key(before: int) -> None:
     (told,) = Writer("run", [])(*talk("x" * (before - 1) + " " + KEY + " " + "y" * TEXT_LIMIT))
     assert "[cut]" in told.text
     assert KEY[:8] not in told.text
     assert KEY[-8:] not in told.text
 
 
-def test_a_key_that_begins_in_the_middle_of_a_long_text_is_covered_to_its_end() -> None:
+def test_a_key_in_the_middle_of_a_long_text_is_redacted_to_its_end() -> None:
     writer = Writer("run", [])
     writer(*talk("x" * 50_000 + "-----BEGIN RSA PRIVATE KEY-----" + "x" * 50_000))
     assert writer(*talk("7bq98hx")) == talk("")

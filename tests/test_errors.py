@@ -41,7 +41,7 @@ def test_every_extra_names_packages_that_can_be_installed_today() -> None:
         assert "ralph-until-done" not in to_install(extra)
 
 
-def test_the_pip_of_another_place_is_not_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hint_names_the_right_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "pip").touch(0o755)
     monkeypatch.setattr("sys.prefix", str(tmp_path))

@@ -18,7 +18,7 @@ def test_deep_folders_are_created_and_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-def test_a_link_to_a_folder_is_not_removed_as_one(tmp_path: Path) -> None:
+def test_remove_tree_refuses_a_link_to_a_folder(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to("there")
     with pytest.raises(OSError):
@@ -63,7 +63,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None
         open_file(tmp_path / "pipe", os.O_WRONLY)
 
 
-def test_a_link_is_replaced_by_the_file_that_belongs_there(tmp_path: Path) -> None:
+def test_a_link_is_replaced_by_a_regular_file(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("mine")
     (tmp_path / "link").symlink_to("target")
     os.close(open_own(tmp_path / "link"))

@@ -43,7 +43,7 @@ def kept(agent: Agent, ralph: Ralph, repository: Path) -> Path:
 
 
 @pytest.mark.parametrize("record", RECORDS)
-def test_a_record_of_a_run_that_is_broken_in_any_way_is_no_bug(
+def test_a_broken_record_of_a_run_is_not_a_crash(
     kept: Path, ralph: Ralph, environment: dict[str, str], record: str
 ) -> None:
     state = Path(environment["HOME"], ".local/state/ralph")
@@ -61,7 +61,7 @@ def test_a_record_of_a_run_that_is_broken_in_any_way_is_no_bug(
             os.chmod(path, before.st_mode)
 
 
-def test_one_run_whose_record_is_broken_hides_no_other(kept: Path, ralph: Ralph, agent: Agent) -> None:
+def test_a_broken_record_does_not_hide_other_runs(kept: Path, ralph: Ralph, agent: Agent) -> None:
     whole = (kept / "state.json").read_bytes()
     (kept / "state.json").write_bytes(BROKEN["nested without end"](whole))
     ralph("run", "another goal", "-m", "1", "--agent", agent("echo hi"))
@@ -69,7 +69,7 @@ def test_one_run_whose_record_is_broken_hides_no_other(kept: Path, ralph: Ralph,
 
 
 @pytest.mark.parametrize("record", ["work.json", "state.json", "journal.ndjson"])
-def test_a_record_of_a_backlog_that_is_broken_in_any_way_is_no_bug(
+def test_a_broken_record_of_a_backlog_is_not_a_crash(
     agent: Agent, ralph: Ralph, repository: Path, git: Callable[..., str], environment: dict[str, str], record: str
 ) -> None:
     (repository / "list.md").write_text("- [ ] T1 one\n")
@@ -89,7 +89,7 @@ def test_a_record_of_a_backlog_that_is_broken_in_any_way_is_no_bug(
         path.write_bytes(whole)
 
 
-def test_a_file_where_a_backlog_keeps_its_tasks_is_one_line(
+def test_a_file_in_place_of_the_tasks_folder_is_refused_in_one_line(
     agent: Agent, ralph: Ralph, repository: Path, git: Callable[..., str]
 ) -> None:
     (repository / "list.md").write_text("- [ ] T1 one\n")

@@ -69,9 +69,7 @@ def test_resume_uses_the_checks_and_tasks_of_the_start(killed: Path, ralph: Ralp
     assert ralph("resume", "-m", "1").code == 0
 
 
-def test_a_run_whose_order_is_missing_says_so_in_one_line(
-    killed: Path, ralph: Ralph, environment: dict[str, str]
-) -> None:
+def test_a_missing_order_is_reported_in_one_line(killed: Path, ralph: Ralph, environment: dict[str, str]) -> None:
     orders = Path(environment["HOME"], ".local/state/ralph/orders")
     shutil.rmtree(orders)
     before = (killed / "journal.ndjson").read_bytes()

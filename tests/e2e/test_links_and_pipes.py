@@ -57,7 +57,7 @@ PIPES = {
 
 
 @pytest.mark.parametrize("place", PIPES)
-def test_nobody_waits_for_a_pipe(agent: Agent, ralph: Ralph, repository: Path, place: str) -> None:
+def test_ralph_never_blocks_on_a_pipe(agent: Agent, ralph: Ralph, repository: Path, place: str) -> None:
     plant, options = PIPES[place]
     (repository / "t.md").write_text("- [ ] a task\n")
     (repository / "PROMPT.md").write_text("the goal\n")
@@ -71,7 +71,7 @@ def test_nobody_waits_for_a_pipe(agent: Agent, ralph: Ralph, repository: Path, p
 
 
 @pytest.mark.parametrize("words", [("-f", "pipe"), ("g", "--tasks", "pipe"), ("g", "--spec", "pipe")])
-def test_a_pipe_that_a_person_names_is_refused_in_one_line(
+def test_a_pipe_as_an_argument_is_refused_in_one_line(
     agent: Agent, ralph: Ralph, workspace: Path, words: tuple[str, ...]
 ) -> None:
     os.mkfifo(workspace / "pipe")
@@ -98,7 +98,7 @@ def test_a_prompt_file_of_three_gigabytes_is_refused_and_not_read(agent: Agent, 
     assert time.monotonic() - began < 60
 
 
-def test_a_path_that_is_too_long_is_said_in_one_line(agent: Agent, ralph: Ralph) -> None:
+def test_a_path_that_is_too_long_is_refused_in_one_line(agent: Agent, ralph: Ralph) -> None:
     for words in (("-f", "x" * 5000), ("g", "--tasks", "y" * 300), ("-C", "z" * 5000, "g")):
         done = ralph("run", *words, "--agent", agent(DONE))
         assert done.code == 2, done.err

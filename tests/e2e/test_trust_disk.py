@@ -54,7 +54,7 @@ os.mkdir = on_a_full_disk
 """
 
 
-def test_no_room_for_temporary_files_is_no_bug(
+def test_a_full_temp_folder_is_not_a_crash(
     agent: Agent, repository: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(FULL)
@@ -93,7 +93,9 @@ def test_a_disk_that_fills_up_at_any_moment(ralph: Ralph, agent: Agent, git: Git
     assert sorted(set(recorded(tiny))) == list(range(1, len(before) + 3))
 
 
-def test_a_file_that_may_not_grow(environment: dict[str, str], workspace: Path, agent: Agent, ralph: Ralph) -> None:
+def test_a_file_size_limit_is_reported(
+    environment: dict[str, str], workspace: Path, agent: Agent, ralph: Ralph
+) -> None:
     """For those who are not root: a limit on the size of files stands in for a full disk."""
     fake = agent(f'head -c 6000 /dev/zero | tr "\\0" x; echo; echo; test $N -lt 9 || {DONE}')
     script = (
@@ -113,7 +115,7 @@ def test_a_file_that_may_not_grow(environment: dict[str, str], workspace: Path, 
     assert len(after) > len(before)
 
 
-def test_a_read_only_workspace_is_said_before_anything_is_spent(
+def test_a_read_only_workspace_is_refused_before_the_first_turn(
     ralph: Ralph, agent: Agent, tiny: Path, prompts: Any
 ) -> None:
     subprocess.run(["mount", "-o", "remount,ro", tiny], check=True)
@@ -140,7 +142,9 @@ def test_an_agent_that_cleans_up_does_not_erase_the_run(
     assert "+2" in ralph("diff", "2").out
 
 
-def test_nor_does_it_let_another_run_in(live: Callable[..., Any], ralph: Ralph, agent: Agent) -> None:
+def test_an_agent_that_cleans_up_does_not_release_the_lock(
+    live: Callable[..., Any], ralph: Ralph, agent: Agent
+) -> None:
     fake = agent("rm -rf .ralph; echo begun; sleep 1000")
     run = live("run", "g", "--agent", fake)
     run.until("agent_text")
@@ -156,7 +160,7 @@ def test_a_workspace_that_is_gone_ends_the_run(ralph: Ralph, agent: Agent, works
     assert "Traceback" not in result.err
 
 
-def test_where_runs_cannot_be_kept_there_is_no_run(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_without_a_writable_runs_folder_no_run_starts(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph" / "runs").write_text("a file in the way")
     result = ralph("run", "g", "--agent", agent(DONE))
@@ -164,7 +168,7 @@ def test_where_runs_cannot_be_kept_there_is_no_run(ralph: Ralph, agent: Agent, w
     assert "cannot write" in result.err
 
 
-def test_an_agent_that_talks_without_end_does_not_fill_the_disk(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_an_endless_agent_does_not_fill_the_disk(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     line = "x" * 1000
     fake = agent(f"yes {line} | head -c 30000000; echo; echo; {DONE}; yes {line} | head -c 30000000 >&2")
     result = ralph(
@@ -180,7 +184,7 @@ def test_an_agent_that_talks_without_end_does_not_fill_the_disk(ralph: Ralph, ag
     "words", [("--version",), ("--help",), ("ps", "-a"), ("show",), ("logs",), ("report", "-o", "-")]
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_an_answer_that_cannot_be_written_is_no_success(
+def test_an_answer_that_cannot_be_written_is_a_failure(
     ralph: Ralph, agent: Agent, environment: dict[str, str], workspace: Path, words: tuple[str, ...], unbuffered: str
 ) -> None:
     ralph("run", "g", "--agent", agent(DONE))

@@ -195,7 +195,7 @@ def words(pid: int) -> list[bytes]:
     return []
 
 
-def test_ctrl_c_twice_leaves_no_notification_behind_that_hangs(
+def test_ctrl_c_twice_kills_a_notification_that_hangs(
     live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage
 ) -> None:
     run = live("run", "g", *a_notification_of_the_end(stage))
@@ -275,7 +275,7 @@ def a_gh_that_is_to_open_a_request(stage: Stage) -> tuple[str, ...]:
     [(a_lesson_that_is_asked_for, 0), (a_gh_that_is_to_open_a_request, 130)],
     ids=lambda state: getattr(state, "__name__", ""),
 )
-def test_ctrl_c_twice_ends_at_once_what_follows_a_verified_end(
+def test_ctrl_c_twice_ends_the_followups_of_a_done_run_at_once(
     live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage, state: State, code: int
 ) -> None:
     """Without its lesson the work is done; without its pull request it is not."""
@@ -298,7 +298,7 @@ def test_ctrl_c_ends_a_gh_that_hangs_before_the_run_begins(
 
 
 @pytest.mark.parametrize("words", [(), ("--sandbox",)], ids=["free", "boxed"])
-def test_ctrl_c_twice_ends_a_flood_at_once_whose_agent_is_deaf(
+def test_ctrl_c_twice_ends_a_flooding_agent_that_ignores_signals(
     live: Start, at_once: AtOnce, eventually: Any, stage: Stage, words: tuple[str, ...], bubblewrap: str
 ) -> None:
     flood = "trap '' TERM INT HUP; while :; do yes a line of a flood that nobody wants to read; done"
@@ -324,7 +324,7 @@ def unread(pipe: Any) -> int:
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-def test_ctrl_c_twice_ends_a_run_at_once_whose_events_nobody_reads(
+def test_ctrl_c_twice_ends_a_run_although_nobody_reads_its_events(
     live: Start, at_once: AtOnce, eventually: Any, agent: Any, workspace: Path
 ) -> None:
     run = live("run", "g", "--agent", agent("exec yes a line of a flood that nobody wants to read"))
@@ -361,7 +361,7 @@ def the_end_of_its_time(run: Any, ralph: Callable[..., Any]) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("reason", [a_request_to_end, the_end_of_its_time], ids=lambda one: one.__name__)
-def test_nobody_keeps_a_run_from_its_end_by_not_reading_its_events(
+def test_a_run_ends_although_nobody_reads_its_events(
     live: Start, eventually: Any, agent: Any, workspace: Path, ralph: Callable[..., Any], reason: Callable[..., Any]
 ) -> None:
     longest = "8" if reason is the_end_of_its_time else "1h"
@@ -377,7 +377,7 @@ def test_nobody_keeps_a_run_from_its_end_by_not_reading_its_events(
     assert f'"outcome":"{outcome}"' in journal.read_text().splitlines()[-1]
 
 
-def test_a_run_does_not_wait_for_a_terminal_that_nobody_reads_when_it_is_to_end(
+def test_a_run_ends_although_nobody_reads_its_terminal(
     live: Start, at_once: AtOnce, nap: str, alive: Alive, eventually: Any, agent: Any
 ) -> None:
     run = live("run", "g", "--agent", agent(f"exec sleep {nap}"))
@@ -390,7 +390,7 @@ def test_a_run_does_not_wait_for_a_terminal_that_nobody_reads_when_it_is_to_end(
         assert run.process.wait(60) == 130
 
 
-def test_ctrl_c_twice_ends_the_wait_for_a_lock_that_somebody_holds(
+def test_ctrl_c_twice_ends_the_wait_for_a_lock(
     live: Start, at_once: AtOnce, eventually: Any, stage: Stage, environment: dict[str, str]
 ) -> None:
     lock = Path(environment["HOME"], ".local", "state", "ralph", "worktrees", ".lock")
@@ -408,7 +408,7 @@ def is_same(descriptor: Path, file: Path) -> bool:
     return False
 
 
-def test_ctrl_c_twice_ends_a_run_at_once_beside_fifty_thousand_new_files(
+def test_ctrl_c_twice_ends_a_run_with_fifty_thousand_new_files(
     live: Start, at_once: AtOnce, agent: Callable[..., str], eventually: Any, repository: Path
 ) -> None:
     for folder in range(500):
@@ -624,7 +624,7 @@ def has_heard(pid: int) -> bool:
 @pytest.mark.parametrize(
     "words", ["ps -a", "show", "logs --json", "report -o -", "serve --port 0", "work no.md", "--help"]
 )
-def test_ctrl_c_twice_ends_every_command_at_once_that_nobody_reads(
+def test_ctrl_c_twice_ends_every_command_although_nobody_reads_it(
     at_once: AtOnce,
     ralph: Callable[..., Any],
     eventually: Any,

@@ -61,7 +61,7 @@ def test_nothing_survives(
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_nothing_survives_of_checks_side_by_side(
+def test_nothing_survives_of_parallel_checks(
     live: Start, agent: Agent, alive: Alive, nap: str, eventually: Any, workspace: Path, end: str
 ) -> None:
     (workspace / "escape.sh").write_text(ESCAPES.format(nap))
@@ -73,7 +73,7 @@ def test_nothing_survives_of_checks_side_by_side(
 
 
 @pytest.mark.parametrize("end", ["the second Ctrl-C", "SIGTERM and no more time", "SIGHUP", "SIGKILL"])
-def test_a_hook_that_hangs_in_a_commit_does_not_survive_either(
+def test_a_commit_hook_that_hangs_does_not_survive(
     live: Start,
     agent: Agent,
     alive: Alive,
@@ -120,7 +120,7 @@ sys.exit(main())
 """
 
 
-def test_a_wait_is_counted_down_and_ends_when_the_clock_says_so(
+def test_a_wait_counts_down_and_ends_by_the_clock(
     environment: dict[str, str], workspace: Path, agent: Agent, tmp_path: Path
 ) -> None:
     """The machine sleeps, or its clock is set, in the middle of an hour's wait."""

@@ -82,7 +82,7 @@ def damaged(stream: bytes, other: bytes, how: str, chance: random.Random) -> byt
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_no_damage_makes_a_claim_of_a_stream_that_has_none(unclaimed: dict[Path, bytes], how: str) -> None:
+def test_a_damaged_stream_never_becomes_a_claim(unclaimed: dict[Path, bytes], how: str) -> None:
     names = sorted(unclaimed)
     for seed in range(250):
         chance = random.Random(f"{how} {seed}")
@@ -92,6 +92,6 @@ def test_no_damage_makes_a_claim_of_a_stream_that_has_none(unclaimed: dict[Path,
 
 
 @pytest.mark.parametrize("ended", [ended for ended in ENDED if ended.code or ended.ended_by])
-def test_a_turn_that_failed_is_not_done_whatever_it_said(ended: Exit) -> None:
+def test_a_failed_turn_is_never_done(ended: Exit) -> None:
     for path in RECORDED:
         assert not is_done(turn_of(path.parent.name, path.read_bytes(), ended)), path

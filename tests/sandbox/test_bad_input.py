@@ -67,7 +67,7 @@ def test_a_bubblewrap_that_creates_no_sandbox(
     refused(boxed(PATH=f"{path}:{environment['PATH']}"), workspace, words)
 
 
-def test_a_bubblewrap_that_holds_nothing_back(
+def test_a_bubblewrap_that_isolates_nothing(
     boxed: Ralph, workspace: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """The words up to `--` are dropped, and the program is started without walls."""
@@ -76,7 +76,7 @@ def test_a_bubblewrap_that_holds_nothing_back(
 
 
 @pytest.mark.parametrize("place", ["/", "home", "above home"])
-def test_a_workspace_that_holds_everything(
+def test_a_workspace_that_contains_the_home(
     boxed: Ralph, workspace: Path, environment: dict[str, str], place: str
 ) -> None:
     home = Path(environment["HOME"])
@@ -103,7 +103,7 @@ def test_a_path_of_the_settings_that_does_not_exist(boxed: Ralph, workspace: Pat
 
 
 @pytest.mark.parametrize("net", ["a b", "x:y", "a.*.b"])
-def test_hosts_that_are_none(boxed: Ralph, workspace: Path, net: str) -> None:
+def test_invalid_hosts(boxed: Ralph, workspace: Path, net: str) -> None:
     refused(boxed("--sandbox-net", net), workspace, "not a host")
 
 
@@ -126,7 +126,7 @@ def test_a_full_temp_folder(boxed: Ralph, workspace: Path, tmp_path: Path) -> No
         subprocess.run(["umount", str(full)], check=True)
 
 
-def test_together_with_children_that_live_on(boxed: Ralph, workspace: Path) -> None:
+def test_keep_children_cannot_be_combined_with_a_sandbox(boxed: Ralph, workspace: Path) -> None:
     refused(boxed("--keep-children"), workspace, "nothing outlives a sandbox")
 
 
@@ -137,9 +137,7 @@ def elsewhere(request: pytest.FixtureRequest) -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_program_in_a_place_that_is_hidden_is_bound_there_and_works(
-    ralph: Ralph, elsewhere: Path, bubblewrap: str
-) -> None:
+def test_a_program_in_a_hidden_folder_is_visible_inside(ralph: Ralph, elsewhere: Path, bubblewrap: str) -> None:
     program = elsewhere / "agent.sh"
     program.write_text('#!/bin/sh\necho x >> "$0"\necho "<response>DONE</response>"\n')
     program.chmod(0o755)
@@ -188,7 +186,7 @@ def test_a_loop_inside_a_session_has_no_sandbox(ralph: Ralph) -> None:
     assert "the agent of this session is already running" in result.err
 
 
-def test_what_a_killed_run_left_is_cleaned_up(
+def test_the_sandbox_of_a_killed_run_is_cleaned_up(
     agent, environment: dict[str, str], workspace: Path, tmp_path: Path, bubblewrap: str, eventually
 ) -> None:
     """By its keeper, as soon as nothing of it lives any more."""

@@ -171,16 +171,16 @@ def _outcomes(workspace: Path, result: Result) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_it_is_held(attacked: Attacked, attempt: str) -> None:
+def test_the_escape_fails(attacked: Attacked, attempt: str) -> None:
     assert attacked.outcomes[attempt] == "held"
 
 
-def test_the_run_went_on_as_if_nothing_had_happened(attacked: Attacked) -> None:
+def test_the_run_ends_as_done_in_spite_of_the_escapes(attacked: Attacked) -> None:
     assert attacked.result.code == 0, attacked.result.err
     assert attacked.result.one("run_finished")["outcome"] == "done"
 
 
-def test_what_is_at_home_is_as_it_was(attacked: Attacked) -> None:
+def test_the_home_is_unchanged(attacked: Attacked) -> None:
     home = attacked.ground.home
     assert (home / ".bashrc").read_text() == "# mine\n"
     assert sorted(path.name for path in (home / ".ssh").iterdir()) == ["id_rsa"]
@@ -191,7 +191,7 @@ def test_what_is_at_home_is_as_it_was(attacked: Attacked) -> None:
     assert not (home / "pwned").exists()
 
 
-def test_what_was_planted_is_taken_away_and_told(attacked: Attacked) -> None:
+def test_planted_files_are_moved_away_and_reported(attacked: Attacked) -> None:
     ground = attacked.ground
     planted = [
         ground.workspace / ".git" / "commondir",
@@ -209,14 +209,14 @@ def test_what_was_planted_is_taken_away_and_told(attacked: Attacked) -> None:
         assert str(path) in told
 
 
-def test_nothing_outlived_its_turn(attacked: Attacked) -> None:
+def test_no_process_outlives_its_turn(attacked: Attacked) -> None:
     found = subprocess.run(
         ["pgrep", "-f", f"sleep {attacked.ground.mark}"], capture_output=True, text=True, check=False
     )
     assert found.stdout.split() == [str(attacked.outside)]
 
 
-def test_no_stub_is_left(attacked: Attacked) -> None:
+def test_no_empty_mount_point_is_left(attacked: Attacked) -> None:
     """What bubblewrap needs as a place for something it would make, where nothing is."""
     ground = attacked.ground
     assert sorted(path.name for path in ground.home.iterdir() if path.name.startswith(".")) == [

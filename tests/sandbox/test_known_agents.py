@@ -38,7 +38,7 @@ def belonging(path: Path) -> Path:
 
 @pytest.mark.parametrize("is_named", [False, True], ids=["at home", "where its variable says"])
 @pytest.mark.parametrize("name", agents.known_names())
-def test_its_state_is_writable_but_for_what_is_fixed(
+def test_the_state_of_an_agent_is_writable_except_its_settings(
     name: str, is_named: bool, environment: dict[str, str], workspace: Path, tmp_path: Path
 ) -> None:
     need = needs(name)
@@ -59,7 +59,7 @@ def test_its_state_is_writable_but_for_what_is_fixed(
 
 
 @pytest.mark.parametrize("name", agents.known_names())
-def test_the_hosts_of_its_models_are_hosts(name: str) -> None:
+def test_the_model_hosts_of_an_agent_are_valid(name: str) -> None:
     from ralph.sandbox.network import parse_host
 
     need = needs(name)
@@ -86,7 +86,7 @@ def attempts(need: BoxNeeds, state: Path, home: Path) -> str:
 
 
 @pytest.mark.parametrize("name", agents.programs())
-def test_nothing_that_it_plants_is_there_the_next_time(
+def test_planted_settings_of_an_agent_are_gone_in_the_next_turn(
     name: str, ralph: Ralph, environment: dict[str, str], workspace: Path, bubblewrap: str
 ) -> None:
     need, home = needs(name), Path(environment["HOME"])

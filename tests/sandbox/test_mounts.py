@@ -97,11 +97,11 @@ def replaced(**more: object) -> SandboxView:
         (replaced(workspace="/tmp/w", repository=None), "/tmp/w", ("write", "")),
     ],
 )
-def test_how_a_path_looks(around: SandboxView, path: str, expected: tuple[str, str] | None) -> None:
+def test_how_each_path_is_mounted(around: SandboxView, path: str, expected: tuple[str, str] | None) -> None:
     assert seen(around).get(path) == expected
 
 
-def test_a_folder_between_cannot_be_moved_away_with_what_is_in_it() -> None:
+def test_folders_around_a_mount_cannot_be_moved() -> None:
     found = seen(replaced(read_only=(f"{WORKSPACE}/a/b/c",)))
     assert found[f"{WORKSPACE}/a"] == found[f"{WORKSPACE}/a/b"] == ("write", "")
     outer = seen(replaced(writable=("/home/ann",), home="/root"))
@@ -110,7 +110,7 @@ def test_a_folder_between_cannot_be_moved_away_with_what_is_in_it() -> None:
     assert deeper["/data/a"] == ("write", "")
 
 
-def test_of_what_its_worktrees_share_a_linked_one_writes_objects_and_its_branch() -> None:
+def test_a_linked_worktree_may_write_objects_and_its_own_branch() -> None:
     found = seen(replaced(repository=LINKED))
     assert {path: how for path, (how, _) in found.items() if path.startswith("/repo")} == {
         "/repo/.git/logs/refs/heads/ralph": "write",
@@ -125,14 +125,14 @@ def test_of_what_its_worktrees_share_a_linked_one_writes_objects_and_its_branch(
     assert hidden["/repo/.git"] == ("read", "")
 
 
-def test_a_workspace_in_a_folder_of_its_repository_sees_the_rest_and_writes_the_repository() -> None:
+def test_a_workspace_below_the_top_of_its_repository_can_commit() -> None:
     repository = GitFolders(top="/home/ann/all", own="/home/ann/all/.git", common="/home/ann/all/.git")
     found = seen(replaced(workspace="/home/ann/all/part", repository=repository, guarded=()))
     assert found["/home/ann/all"] == ("read", "")
     assert found["/home/ann/all/part"] == found["/home/ann/all/.git"] == ("write", "")
 
 
-def test_what_must_be_there_before() -> None:
+def test_folders_that_must_exist_before_the_start() -> None:
     assert list(required_folders(PLAIN)) == [
         f"{GIT}/refs/ralph",
         f"{WORKSPACE}/.ralph/runs",
@@ -141,7 +141,7 @@ def test_what_must_be_there_before() -> None:
     assert "/repo/.git/logs/refs/heads/ralph" in list(required_folders(replaced(repository=LINKED)))
 
 
-def test_the_walls() -> None:
+def test_the_namespaces_of_a_sandbox() -> None:
     online = bubblewrap_command("/usr/bin/bwrap", [Mount("/", "read")], "/w", is_online=True)
     assert online[0] == "/usr/bin/bwrap"
     assert online[-6:] == ("--ro-bind", "/", "/", "--chdir", "/w", "--")
@@ -176,11 +176,11 @@ def test_what_is_shown_for_the_programs_in_a_folder(entry: str, exists: set[str]
 @pytest.mark.parametrize(
     ("path", "inside"), [("/a/b", True), ("/a", True), ("/ab", False), ("/", False), ("/a/../b", True)]
 )
-def test_a_folder_holds_itself_and_what_lies_in_it(path: str, inside: bool) -> None:
+def test_is_inside_includes_the_folder_itself(path: str, inside: bool) -> None:
     assert is_inside(path, ("/a",)) is inside
 
 
-def test_the_environment_loses_the_session_and_gains_the_mark() -> None:
+def test_the_environment_inside_lacks_the_session_and_has_the_mark() -> None:
     env = {"SSH_AUTH_SOCK": "x", "DISPLAY": ":0", "TMPDIR": "/big", "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "a.b"}
     found = sandbox_environment(env, {"HTTPS_PROXY": "p"})
     assert found[IN_SANDBOX] == "1"
@@ -220,11 +220,11 @@ def test_every_refusal_is_one_line_with_a_hint(said: str, machine: Restrictions,
 @pytest.mark.parametrize(
     ("text", "version"), [("bubblewrap 0.8.0\n", (0, 8, 0)), ("bubblewrap 0.11\n", (0, 11)), ("", ())]
 )
-def test_its_version_is_read(text: str, version: tuple[int, ...]) -> None:
+def test_the_version_of_bubblewrap_is_parsed(text: str, version: tuple[int, ...]) -> None:
     assert parse_version(text) == version
 
 
-def test_one_in_the_workspace_is_not_trusted(tmp_path: Path) -> None:
+def test_a_bubblewrap_in_the_workspace_is_not_used(tmp_path: Path) -> None:
     for name in ("workspace", "elsewhere"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "bwrap").write_text("#!/bin/sh\n")

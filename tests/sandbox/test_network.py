@@ -31,12 +31,12 @@ from ralph.sandbox.network import PORT, Network, Reachable, parse_host
         ("10.0.0.7", Reachable("10.0.0.7")),
     ],
 )
-def test_a_host_is_understood_as_people_write_it(text: str, found: Reachable) -> None:
+def test_hosts_are_parsed_as_people_write_them(text: str, found: Reachable) -> None:
     assert parse_host(text) == found
 
 
 @pytest.mark.parametrize("text", ["", "  ", "a b", "x:y", "*", "a.*.b", "https://", ":80", "a,b"])
-def test_what_is_no_host_is_said_to_be_none(text: str) -> None:
+def test_an_invalid_host_is_an_error(text: str) -> None:
     with pytest.raises(UserError, match="is not a host"):
         parse_host(text)
 
@@ -57,7 +57,7 @@ def test_what_is_no_host_is_said_to_be_none(text: str) -> None:
         (Reachable("*.a.org"), "nota.org", 443, False),
     ],
 )
-def test_who_is_admitted(allowed: Reachable, name: str, port: int, admitted: bool) -> None:
+def test_which_hosts_and_ports_are_allowed(allowed: Reachable, name: str, port: int, admitted: bool) -> None:
     assert allowed.allows(name, port) is admitted
 
 
@@ -145,13 +145,13 @@ def ask(url, proxy=None):
 """
 
 
-def test_a_service_of_this_machine_is_reached_where_its_port_is_allowed(inside, service: int) -> None:
+def test_a_local_service_is_reachable_if_its_port_is_allowed(inside, service: int) -> None:
     run = inside(Network.start([Reachable("localhost", service)], {}))
     script = f"{ASKING}\nprint(ask('http://127.0.0.1:{service}/direct'), ask('http://127.0.0.1:{service + 1}/other'))"
     assert run(script) == f"/direct for 127.0.0.1:{service} URLError\n"
 
 
-def test_the_proxy_asks_who_is_allowed_and_tells_of_others_once(inside, service: int) -> None:
+def test_the_proxy_reports_each_refused_host_once(inside, service: int) -> None:
     net = Network.start([Reachable("127.0.0.1", service)], {})
     run = inside(net)
     proxy = f"http://127.0.0.1:{PORT}"
@@ -176,7 +176,7 @@ for url in ('http://example.org/', 'http://example.org/again', 'http://localhost
     assert net.refused() == []
 
 
-def test_a_tunnel_leads_to_the_host_that_was_asked_for(inside, service: int) -> None:
+def test_a_tunnel_leads_to_the_requested_host(inside, service: int) -> None:
     run = inside(Network.start([Reachable("127.0.0.1", service)], {}))
     script = f"""
 import socket
@@ -197,7 +197,7 @@ print(b"/in-tunnel for h" in tunnel(b"127.0.0.1:{service}"), tunnel(b"example.or
 @pytest.mark.parametrize(
     "junk", ["b''", "b'x' * 100000", "b'GET / HTTP/1.1\\r\\n\\r\\n'", "b'\\xff\\xfe\\r\\n\\r\\n'", "b'CONNECT'"]
 )
-def test_whatever_is_said_to_the_proxy_it_goes_on(inside, service: int, junk: str) -> None:
+def test_the_proxy_survives_invalid_requests(inside, service: int, junk: str) -> None:
     run = inside(Network.start([Reachable("127.0.0.1", service)], {}))
     script = f"""{ASKING}
 import socket
@@ -208,13 +208,13 @@ print(ask('http://127.0.0.1:{service}/', 'http://127.0.0.1:{PORT}'))
     assert run(script) == f"/ for 127.0.0.1:{service}\n"
 
 
-def test_nothing_else_is_there(inside, service: int) -> None:
+def test_nothing_else_is_reachable(inside, service: int) -> None:
     run = inside(Network.start([], {}))
     script = f"{ASKING}\nimport socket\nprint(ask('http://127.0.0.1:{service}/'), len(socket.if_nameindex()))"
     assert run(script) == "URLError 1\n"
 
 
-def test_a_box_after_the_other_has_its_network(inside, service: int) -> None:
+def test_each_of_many_sandboxes_gets_its_network(inside, service: int) -> None:
     net = Network.start([Reachable("localhost", service)], {})
     run = inside(net)
     for number in range(20):
@@ -223,7 +223,7 @@ def test_a_box_after_the_other_has_its_network(inside, service: int) -> None:
     assert len(descriptors) < 20  # those of boxes that are gone are closed
 
 
-def test_when_the_one_outside_is_killed_no_box_is_started(inside, service: int) -> None:
+def test_no_sandbox_starts_once_the_proxy_is_killed(inside, service: int) -> None:
     net = Network.start([Reachable("localhost", service)], {})
     run = inside(net)
     os.kill(net._child, 9)

@@ -31,7 +31,7 @@ class _Yes(BaseHTTPRequestHandler):
         pass
 
 
-def test_hosts_are_reached_as_they_are_allowed_and_others_are_told_once(
+def test_allowed_hosts_are_reached_and_others_reported_once(
     ralph: Ralph, agent: Callable[..., str], workspace: Path, bubblewrap: str
 ) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Yes) as server:
@@ -52,7 +52,7 @@ def test_hosts_are_reached_as_they_are_allowed_and_others_are_told_once(
     assert told == ["the sandbox does not allow example.org:80"]
 
 
-def test_what_is_shown_hidden_and_opened(
+def test_paths_that_settings_show_hide_or_make_writable(
     ralph: Ralph, agent: Callable[..., str], environment: dict[str, str], workspace: Path, bubblewrap: str
 ) -> None:
     home = Path(environment["HOME"])
@@ -79,7 +79,7 @@ def test_what_is_shown_hidden_and_opened(
 
 
 @pytest.mark.parametrize(("checks", "seen"), [("true", "1"), ("false", "")])
-def test_checks_are_inside_unless_it_is_said(
+def test_checks_run_inside_unless_configured_otherwise(
     ralph: Ralph, agent: Callable[..., str], workspace: Path, bubblewrap: str, checks: str, seen: str
 ) -> None:
     (workspace / ".ralph").mkdir()
@@ -90,7 +90,9 @@ def test_checks_are_inside_unless_it_is_said(
     assert (workspace / "seen").read_text().strip() == seen
 
 
-def test_a_task_is_done_in_a_box(ralph: Ralph, agent: Callable[..., str], tmp_path: Path, bubblewrap: str) -> None:
+def test_a_supervised_task_runs_in_the_sandbox(
+    ralph: Ralph, agent: Callable[..., str], tmp_path: Path, bubblewrap: str
+) -> None:
     script = 'printenv RALPH_SANDBOX > "$RUN_FOLDER/output.md"; touch "$TASK_FOLDER/DONE"'
     words = ("task", "--root", str(tmp_path / "root"), "--project", "p", "--task", "t", "-p", "write DONE")
     result = ralph(*words, "--agent", agent(script), "--sandbox", "--restart-delay", "0")
@@ -100,7 +102,7 @@ def test_a_task_is_done_in_a_box(ralph: Ralph, agent: Callable[..., str], tmp_pa
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_gate_of_a_backlog_checks_and_sets_up_in_a_box(
+def test_the_merge_gate_runs_checks_and_setup_in_the_sandbox(
     ralph: Ralph,
     agent: Callable[..., str],
     repository: Path,
@@ -123,7 +125,7 @@ def test_the_gate_of_a_backlog_checks_and_sets_up_in_a_box(
     assert bool(list(outside.iterdir())) is not enabled
 
 
-def test_nobody_types_on_the_terminal_from_inside(
+def test_a_sandboxed_program_cannot_type_into_the_terminal(
     agent: Callable[..., str], environment: dict[str, str], workspace: Path, bubblewrap: str
 ) -> None:
     code = (
@@ -145,7 +147,7 @@ def test_nobody_types_on_the_terminal_from_inside(
     assert not (workspace / "typed").exists()
 
 
-def test_without_a_repository_nothing_of_the_agents_making_is_taken_for_one(
+def test_a_repository_made_by_the_agent_is_not_used(
     ralph: Ralph, agent: Callable[..., str], environment: dict[str, str], workspace: Path, bubblewrap: str
 ) -> None:
     home = environment["HOME"]
@@ -156,7 +158,7 @@ def test_without_a_repository_nothing_of_the_agents_making_is_taken_for_one(
     assert not os.path.exists(f"{home}/pwned")
 
 
-def test_programs_that_the_agent_puts_on_the_path_are_not_started_outside(
+def test_programs_that_the_agent_puts_on_path_are_not_started_outside(
     ralph: Ralph, agent: Callable[..., str], environment: dict[str, str], repository: Path, bubblewrap: str
 ) -> None:
     home, tools = environment["HOME"], repository / "tools"
@@ -169,7 +171,7 @@ def test_programs_that_the_agent_puts_on_the_path_are_not_started_outside(
 
 
 @pytest.mark.parametrize("boxed", [True, False])
-def test_that_checks_in_a_box_run_one_at_a_time_is_said(
+def test_ralph_reports_that_sandboxed_checks_run_one_at_a_time(
     ralph: Ralph, agent: Callable[..., str], workspace: Path, bubblewrap: str, boxed: bool
 ) -> None:
     (workspace / ".ralph").mkdir()

@@ -55,13 +55,13 @@ def used(ground: Ground) -> tuple[Ground, Result]:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_it_works(used: tuple[Ground, Result], use: str) -> None:
+def test_common_work_succeeds_inside(used: tuple[Ground, Result], use: str) -> None:
     ground, _ = used
     outcome = ground.workspace / "results" / str(list(USES).index(use))
     assert outcome.exists(), outcome.with_suffix(".txt").read_text()
 
 
-def test_what_was_done_inside_is_there_outside(used: tuple[Ground, Result]) -> None:
+def test_work_done_inside_is_visible_outside(used: tuple[Ground, Result]) -> None:
     ground, result = used
     assert "from inside" in ground.git("log", "--format=%s")
     assert ground.git("status", "--porcelain", "--untracked-files=no") == ""
@@ -74,7 +74,7 @@ def test_ralph_keeps_its_checkpoints_and_looks_at_them(used: tuple[Ground, Resul
     assert "new.txt" in ground.ralph("diff", "--stat").out
 
 
-def test_caches_last_from_run_to_run(used: tuple[Ground, Result]) -> None:
+def test_caches_persist_between_runs(used: tuple[Ground, Result]) -> None:
     ground, _ = used
     ground.claude("cat ~/.cache/x/y > cached; echo again > /tmp/left")
     assert ground.ralph("run", "go on", "--agent", "claude", "--sandbox", "-m", "1").code == 0
@@ -92,7 +92,7 @@ def test_a_prompt_of_five_megabytes_arrives(ground: Ground) -> None:
     assert int((ground.workspace / "size").read_text()) >= 5_000_000
 
 
-def test_hooks_of_a_commit_of_ralphs_run_inside(ground: Ground) -> None:
+def test_hooks_of_ralphs_commits_run_inside(ground: Ground) -> None:
     hook = ground.workspace / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\nsh ./lint.sh\n")
     hook.chmod(0o755)
@@ -178,7 +178,7 @@ cat ~/.ssh/id_rsa >> escaped 2> /dev/null; touch "$OLD_HOME/outside-$what" 2> /d
 """
 
 
-def test_reviews_and_commit_messages_are_made_in_the_same_box(ground: Ground) -> None:
+def test_reviews_and_commit_messages_use_the_same_sandbox(ground: Ground) -> None:
     settings = {
         "reviews": {"prompts": [{"name": "look", "prompt": "REVIEW-IT"}]},
         "scm": {"command": "git", "tasks": ["commit"]},
@@ -209,7 +209,7 @@ def test_npm_installs_into_the_workspace(ground: Ground) -> None:
     assert (ground.workspace / "node_modules" / "small").exists(), (ground.workspace / "npm.txt").read_text()
 
 
-def test_a_check_of_the_persons_is_a_program_like_others(ground: Ground) -> None:
+def test_pytest_can_run_as_a_check_inside(ground: Ground) -> None:
     """As they are seen by a check: pytest, where this Python has it."""
     if subprocess.run([ground.python, "-c", "import pytest"], env=ground.env, check=False, user=ground.user).returncode:
         pytest.skip("this Python has no pytest")
@@ -224,7 +224,7 @@ def test_a_check_of_the_persons_is_a_program_like_others(ground: Ground) -> None
     assert os.path.exists(ground.workspace / "test_it.py")
 
 
-def test_an_agent_in_a_box_can_ask_the_person(
+def test_a_sandboxed_agent_can_ask_the_person(
     ralph: Callable[..., Result], agent: Callable[..., str], workspace: Path, bubblewrap: str
 ) -> None:
     script = """

@@ -10,7 +10,7 @@ Ralph = Callable[..., Any]
 ASKS = f'[ $N = 1 ] && {sys.executable} -m ralph ask "Port 80 or 8080?"'
 
 
-def test_a_run_that_waits_stands_still_until_it_is_answered(ralph: Ralph, start: Any) -> None:
+def test_on_question_wait_pauses_until_the_answer(ralph: Ralph, start: Any) -> None:
     run = start("--on-question", "wait", "--check", "true", before=ASKS)
     run.in_turn()
     run.let()
@@ -29,7 +29,7 @@ def test_a_run_that_waits_stands_still_until_it_is_answered(ralph: Ralph, start:
     assert "You asked: Port 80 or 8080?\nThe person who started this run answers:\n8080" in second
 
 
-def test_a_run_that_continues_carries_the_answer_when_it_comes(ralph: Ralph, start: Any) -> None:
+def test_on_question_continue_passes_the_answer_on_later(ralph: Ralph, start: Any) -> None:
     run = start(before=ASKS)
     run.in_turn()
     run.let()
@@ -45,7 +45,7 @@ def test_a_run_that_continues_carries_the_answer_when_it_comes(ralph: Ralph, sta
     assert not run.all("paused")
 
 
-def test_an_agent_that_cannot_call_ralph_may_leave_a_file(ralph: Ralph, start: Any) -> None:
+def test_an_agent_can_ask_by_a_file(ralph: Ralph, start: Any) -> None:
     run = start("--on-question", "wait", before='[ $N = 1 ] && echo "May I?" > .ralph/QUESTION.md')
     run.in_turn()
     run.let()
@@ -56,7 +56,7 @@ def test_an_agent_that_cannot_call_ralph_may_leave_a_file(ralph: Ralph, start: A
     assert "You asked: May I?" in run.prompts()[1]
 
 
-def test_a_person_may_let_it_go_on_without_an_answer(ralph: Ralph, start: Any) -> None:
+def test_a_paused_run_can_continue_without_an_answer(ralph: Ralph, start: Any) -> None:
     run = start("--on-question", "wait", before=ASKS)
     run.in_turn()
     run.let()
@@ -80,9 +80,7 @@ def test_several_questions_are_answered_one_by_one(ralph: Ralph, start: Any) -> 
 
 
 @pytest.mark.parametrize("trap", ["mkfifo", "mkdir", "ln -s /dev/zero"])
-def test_whatever_lies_where_a_question_is_left_does_no_harm(
-    ralph: Ralph, agent: Callable[..., str], trap: str
-) -> None:
+def test_anything_in_place_of_the_question_file_is_harmless(ralph: Ralph, agent: Callable[..., str], trap: str) -> None:
     fake = agent(f'{trap} .ralph/QUESTION.md; echo "<response>DONE</response>"')
     result = ralph("run", "-p", "x", "--json", "--agent", fake)
     assert result.code == 0

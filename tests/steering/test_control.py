@@ -64,7 +64,7 @@ def run(recorded: Callable[[Path], OnRecord], workspace: Path) -> OnRecord:
     return recorded(workspace / ".ralph")
 
 
-def test_a_child_run_cannot_be_told_by_the_command_nor_in_the_full_screen(
+def test_a_child_run_refuses_notes_from_the_command_and_the_tui(
     child: OnRecord, ralph: Ralph, workspace: Path, environment: dict[str, str]
 ) -> None:
     why = "was started by the agent of a task, for one turn: tell the task"
@@ -79,7 +79,7 @@ def test_a_child_run_cannot_be_told_by_the_command_nor_in_the_full_screen(
 
 
 @pytest.mark.parametrize(("outcome", "why"), [("done", "is done"), ("exhausted", "is not at work: exhausted")])
-def test_what_a_person_looks_at_may_be_old(run: OnRecord, outcome: str, why: str) -> None:
+def test_an_action_checks_the_current_state_of_the_run(run: OnRecord, outcome: str, why: str) -> None:
     seen = run.listed
     run.registration(
         e.RunFinished(outcome=outcome, reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0)
@@ -89,7 +89,7 @@ def test_what_a_person_looks_at_may_be_old(run: OnRecord, outcome: str, why: str
         act(seen)
 
 
-def test_a_run_whose_folder_is_gone_is_said_to_be(run: OnRecord) -> None:
+def test_a_run_whose_folder_is_gone_is_an_error(run: OnRecord) -> None:
     import shutil
 
     seen = run.listed
@@ -115,7 +115,7 @@ def test_the_oldest_question_is_answered_first(run: OnRecord) -> None:
     assert mailbox.read().questions == (second,)
 
 
-def test_only_what_is_held_can_go_on(run: OnRecord) -> None:
+def test_only_a_paused_run_can_be_continued(run: OnRecord) -> None:
     with pytest.raises(control.Objected, match="is running"):
         control.unpause(run.listed)
     control.pause(run.listed)
@@ -123,7 +123,7 @@ def test_only_what_is_held_can_go_on(run: OnRecord) -> None:
     assert not Mailbox(run.folder.path).read().is_paused
 
 
-def test_files_of_a_run_at_work_are_not_rewound_in_a_worktree_either(
+def test_a_running_run_cannot_be_rewound_even_in_a_worktree(
     ralph: Callable[..., Any], repository: Path, start: Any
 ) -> None:
     run = start("--worktree")

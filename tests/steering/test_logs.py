@@ -15,14 +15,14 @@ def journal(workspace: Path) -> Path:
     return found
 
 
-def test_the_log_reads_as_the_screen_did(ralph: Ralph, agent: Agent, repository: Path) -> None:
+def test_logs_prints_what_the_screen_showed(ralph: Ralph, agent: Agent, repository: Path) -> None:
     fake = agent('echo "step $N"; if [ $N = 2 ]; then touch new; echo "<response>DONE</response>"; fi')
     live = ralph("run", "-p", "x", "--check", "test -f new", "--agent", fake)
     assert live.code == 0
     assert ralph("logs").out == live.err
 
 
-def test_json_gives_the_same_lines_again(ralph: Ralph, agent: Agent) -> None:
+def test_logs_json_prints_the_lines_of_the_journal(ralph: Ralph, agent: Agent) -> None:
     live = ralph("run", "-p", "x", "-m", "2", "--json", "--agent", agent("echo $N"))
     assert ralph("logs", "--json").out == live.out
 
@@ -42,7 +42,7 @@ def test_a_log_that_is_followed_ends_with_the_run(ralph: Ralph, start: Any, envi
     assert following.returncode == 0
 
 
-def test_a_line_that_was_cut_off_is_left_out(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_torn_line_is_left_out(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     live = ralph("run", "-p", "x", "-m", "1", "--json", "--agent", agent("echo hello"))
     path = journal(workspace)
     path.write_bytes(path.read_bytes()[:-20])
@@ -52,7 +52,7 @@ def test_a_line_that_was_cut_off_is_left_out(ralph: Ralph, agent: Agent, workspa
     assert "iteration 1" in ralph("show").out
 
 
-def test_events_of_a_newer_version_are_passed_over(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_events_of_a_newer_version_are_skipped(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
     path = journal(workspace)
     lines = path.read_bytes().splitlines(keepends=True)
@@ -63,7 +63,7 @@ def test_events_of_a_newer_version_are_passed_over(ralph: Ralph, agent: Agent, w
     assert new.decode() in ralph("logs", "--json").out
 
 
-def test_a_run_of_a_newer_version_is_said_to_be_one(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_run_of_a_newer_version_is_named_as_such(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
     state = journal(workspace).with_name("state.json")
     state.write_text(state.read_text().replace('"version":"', '"of_the_future":[],"version":"99.'))
@@ -73,7 +73,7 @@ def test_a_run_of_a_newer_version_is_said_to_be_one(ralph: Ralph, agent: Agent, 
         assert "was recorded by ralph 99." in result.err
 
 
-def test_a_journal_that_is_none_is_one_clear_line(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_an_error(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
     journal(workspace).write_bytes(b"\x00\x01 not a journal\n" * 10)
     for command in ("logs", "show", "report"):
@@ -81,14 +81,14 @@ def test_a_journal_that_is_none_is_one_clear_line(ralph: Ralph, agent: Agent, wo
         assert (result.code, len(result.err.splitlines())) == (2, 2), (command, result.err)
 
 
-def test_an_empty_journal_is_said_to_be_one(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_an_empty_journal_is_named_as_such(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
     journal(workspace).write_bytes(b"")
     result = ralph("logs")
     assert (result.code, result.out, result.err) == (0, "", f"ralph: {journal(workspace)} is still empty\n")
 
 
-def test_a_killed_run_is_said_to_be_one(ralph: Ralph, start: Any) -> None:
+def test_logs_says_that_a_run_was_killed(ralph: Ralph, start: Any) -> None:
     run = start()
     run.in_turn()
     run.process.kill()
@@ -108,12 +108,14 @@ def test_a_flood_is_shown_to_its_last_line(ralph: Ralph, agent: Agent, workspace
     assert [line for line in shown if line.startswith("line ")] == [f"line {number}" for number in range(30_000)]
 
 
-def test_times_may_stand_in_front(ralph: Ralph, agent: Agent) -> None:
+def test_logs_can_show_times(ralph: Ralph, agent: Agent) -> None:
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
     assert ralph("logs", "-t", TZ="UTC").out.startswith("[")
 
 
-def test_a_reader_who_leaves_is_no_error(ralph: Ralph, agent: Agent, workspace: Path, environment: Any) -> None:
+def test_a_reader_that_stops_reading_is_not_an_error(
+    ralph: Ralph, agent: Agent, workspace: Path, environment: Any
+) -> None:
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("seq 20000"))
     shell = f"{sys.executable} -m ralph logs | head -1; {sys.executable} -m ralph logs --json | head -1"
     done = subprocess.run(

@@ -28,15 +28,15 @@ def two(ralph: Ralph, agent: Agent, workspace: Path) -> list[str]:
     return sorted(os.listdir(workspace / ".ralph" / "runs"))
 
 
-def test_the_last_one_here_is_meant_without_a_name(ralph: Ralph, two: list[str]) -> None:
+def test_without_a_name_the_last_run_here_is_used(ralph: Ralph, two: list[str]) -> None:
     assert two[1] in ralph("show").out
 
 
-def test_any_part_of_an_id_that_only_one_has_will_do(ralph: Ralph, two: list[str], tmp_path: Path) -> None:
+def test_any_unique_part_of_an_id_is_enough(ralph: Ralph, two: list[str], tmp_path: Path) -> None:
     assert two[0] in ralph("show", two[0][-4:], cwd=tmp_path).out
 
 
-def test_an_ambiguous_part_names_those_that_it_may_mean(ralph: Ralph, two: list[str]) -> None:
+def test_an_ambiguous_name_lists_the_matches(ralph: Ralph, two: list[str]) -> None:
     result = ralph("show", two[0][:8])
     assert result.code == 2
     assert f"is ambiguous: {two[0]}, {two[1]}" in result.err
@@ -50,32 +50,32 @@ def test_an_unknown_run_is_one_clear_line(ralph: Ralph, two: list[str], command:
     assert result.err == f"ralph: no such run: 'zzzz'\nhint: on record: {two[0]}, {two[1]}\n"
 
 
-def test_the_run_of_a_repository_is_meant_in_its_folders(ralph: Ralph, two: list[str], repository: Path) -> None:
+def test_the_run_of_a_repository_is_found_from_its_subfolders(ralph: Ralph, two: list[str], repository: Path) -> None:
     (repository / "src").mkdir()
     assert two[1] in ralph("show", cwd=repository / "src").out
 
 
-def test_the_only_run_at_work_is_meant_elsewhere(ralph: Ralph, start: Any, tmp_path: Path) -> None:
+def test_the_only_running_run_is_found_from_elsewhere(ralph: Ralph, start: Any, tmp_path: Path) -> None:
     run = start()
     run.in_turn()
     assert run.id in ralph("stop", "--now", cwd=tmp_path).out
     assert run.finish() == 130
 
 
-def test_a_run_here_is_meant_where_no_list_of_runs_can_be_read(ralph: Ralph, two: list[str], tmp_path: Path) -> None:
+def test_a_local_run_is_found_without_the_list_of_runs(ralph: Ralph, two: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert two[1] in ralph("show", XDG_STATE_HOME=str(tmp_path / "file")).out
     assert "cannot read" in ralph("show", cwd=tmp_path, XDG_STATE_HOME=str(tmp_path / "file")).err
 
 
-def test_too_many_words_and_folders_that_are_none(ralph: Ralph) -> None:
+def test_too_many_words_and_missing_folders_are_errors(ralph: Ralph) -> None:
     assert "too many words" in ralph("show", "a", "b").err
     assert "too many words" in ralph("ps", "a").err
     assert "folder not found" in ralph("show", "-C", "/nowhere/at/all").err
 
 
 @given(st.floats(0, 4e9), st.integers(2, 5000))
-def test_an_id_that_is_made_later_sorts_later(now: float, milliseconds: int) -> None:
+def test_later_ids_sort_later(now: float, milliseconds: int) -> None:
     assert new_run_id(now) < new_run_id(now + milliseconds / 1000)
 
 
@@ -106,7 +106,7 @@ def test_the_runs_of_another_user_are_not_read() -> None:
         assert refused.value.advice == f"the runs in {folder} belong to root (only root may look at them)"
 
 
-def test_one_of_very_many_is_found_as_fast_as_they_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_finding_one_of_many_runs_is_fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def seconds(number: int) -> float:
         ids = [f"{one:05}" for one in range(number)]
         known = [Listed(one, str(tmp_path / one), RunSummary(run=one), is_alive=False) for one in ids]

@@ -46,12 +46,12 @@ WRITES = 'echo "$RALPH_EVENT|$RALPH_TITLE|$(cat)" >> heard'
         (e.Notice("x"), None),
     ],
 )
-def test_what_is_worth_telling(event: e.Event, kind: str | None) -> None:
+def test_which_events_are_notified(event: e.Event, kind: str | None) -> None:
     message = message_about(event, RunHistory(run="r"))
     assert (message.kind if message else None) == kind
 
 
-def test_a_command_is_told_how_the_run_ended(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_notify_command_gets_the_outcome(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     fake = agent('echo "<response>DONE</response>"')
     result = ralph("run", "-p", "x", "--check", "true", "--notify", WRITES, "--agent", fake)
     assert result.code == 0
@@ -59,7 +59,7 @@ def test_a_command_is_told_how_the_run_ended(ralph: Ralph, agent: Agent, workspa
     assert (workspace / "heard").read_text().startswith(said)
 
 
-def test_a_question_is_told_while_the_run_goes_on(start: Any, ralph: Ralph, workspace: Path) -> None:
+def test_a_question_is_notified_during_the_run(start: Any, ralph: Ralph, workspace: Path) -> None:
     run = start("--on-question", "wait", "--notify", WRITES, before='[ $N = 1 ] && echo "Which?" > .ralph/QUESTION.md')
     run.in_turn()
     run.let()
@@ -91,7 +91,9 @@ def folder(tmp_path: Path) -> RunFolder:
 ENV = {"PATH": "/usr/bin:/bin"}
 
 
-def test_one_that_hangs_is_ended(tmp_path: Path, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notification_that_hangs_is_killed(
+    tmp_path: Path, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(notify, "PATIENCE", 0.05)
     notifier = Notifier(["sleep 600 & sleep 600"], tmp_path, folder, env=ENV, tell=lambda event: None)
     began = time.monotonic()
@@ -101,7 +103,7 @@ def test_one_that_hangs_is_ended(tmp_path: Path, folder: RunFolder, monkeypatch:
     assert "took too long: sleep 600" in (folder.path / "notify.log").read_text()
 
 
-def test_a_failure_is_told_while_the_run_goes_on(tmp_path: Path, folder: RunFolder) -> None:
+def test_a_failed_notification_is_reported_during_the_run(tmp_path: Path, folder: RunFolder) -> None:
     told: list[e.Event] = []
     notifier = Notifier(["exit 3"], tmp_path, folder, env=ENV, tell=told.append)
     notifier(e.QuestionAsked("q", "which?"))
@@ -111,7 +113,7 @@ def test_a_failure_is_told_while_the_run_goes_on(tmp_path: Path, folder: RunFold
     assert told == [e.Notice("a notification failed with exit code 3: exit 3")]
 
 
-def test_a_url_without_apprise_is_refused_before_anything_is_made(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_url_without_apprise_is_refused_before_the_run(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     result = ralph("run", "-p", "x", "--notify", "json://localhost:1/x", "--agent", agent("echo"))
     if result.code != 2:
         pytest.skip("Apprise is installed here")
@@ -119,7 +121,7 @@ def test_a_url_without_apprise_is_refused_before_anything_is_made(ralph: Ralph, 
     assert not (workspace / ".ralph" / "runs").exists()
 
 
-def test_a_url_goes_to_apprise_and_into_no_command_line(
+def test_a_url_goes_to_apprise_but_not_on_a_command_line(
     ralph: Ralph, agent: Agent, tmp_path: Path, workspace: Path
 ) -> None:
     (tmp_path / "apprise.py").write_text(
@@ -134,7 +136,7 @@ def test_a_url_goes_to_apprise_and_into_no_command_line(
     assert "key" not in " ".join(argv_for("tgram://key/chat", Notification("done", "x")))
 
 
-def test_the_desktop_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_desktop_notifications_use_the_program_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     message = Notification("failed", "--help; $(x)")
     monkeypatch.setattr("sys.platform", "linux")
     assert argv_for("desktop", message) == ["notify-send", "--", "ralph: failed", "--help; $(x)"]

@@ -42,7 +42,7 @@ def test_a_pause_does_not_count_against_the_time_limit(ralph: Ralph, start: Any)
     assert run.all("run_finished")[0]["duration_s"] < 8
 
 
-def test_a_run_that_is_done_is_done_though_a_pause_was_asked_for(ralph: Ralph, start: Any) -> None:
+def test_a_run_can_end_as_done_in_spite_of_a_requested_pause(ralph: Ralph, start: Any) -> None:
     run = start()
     run.in_turn()
     ralph("pause")
@@ -50,7 +50,7 @@ def test_a_run_that_is_done_is_done_though_a_pause_was_asked_for(ralph: Ralph, s
     assert run.finish() == 0
 
 
-def test_a_run_that_was_killed_while_paused_goes_on_with_resume(ralph: Ralph, start: Any) -> None:
+def test_a_run_killed_while_paused_can_be_resumed(ralph: Ralph, start: Any) -> None:
     run = start()
     run.in_turn()
     ralph("pause")
@@ -65,7 +65,7 @@ def test_a_run_that_was_killed_while_paused_goes_on_with_resume(ralph: Ralph, st
     assert again.id == run.id
 
 
-def test_a_run_at_work_is_not_resumed(ralph: Ralph, start: Any) -> None:
+def test_a_running_run_is_not_resumed(ralph: Ralph, start: Any) -> None:
     run = start()
     run.in_turn()
     result = ralph("resume", run.id)

@@ -18,7 +18,7 @@ def listed(ralph: Ralph, *words: str, **env: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.out.splitlines()]
 
 
-def test_a_run_at_work_is_seen_from_anywhere(ralph: Ralph, start: Any, tmp_path: Path, workspace: Path) -> None:
+def test_ps_shows_a_running_run_from_anywhere(ralph: Ralph, start: Any, tmp_path: Path, workspace: Path) -> None:
     run = start("--check", "true")
     run.in_turn()
     (seen,) = listed(ralph, cwd=tmp_path)
@@ -32,7 +32,7 @@ def test_a_run_at_work_is_seen_from_anywhere(ralph: Ralph, start: Any, tmp_path:
     assert (over["state"], over["outcome"], over["checks_passed"], over["checks"]) == ("done", "done", 1, 1)
 
 
-def test_people_get_a_row_and_what_is_done(ralph: Ralph, start: Any) -> None:
+def test_ps_shows_a_row_with_the_current_activity(ralph: Ralph, start: Any) -> None:
     run = start()
     run.until("agent_started")
     run.until("agent_text")
@@ -42,7 +42,7 @@ def test_people_get_a_row_and_what_is_done(ralph: Ralph, start: Any) -> None:
     assert "1/9" in said
 
 
-def test_nothing_at_work_is_said_on_stderr(ralph: Ralph) -> None:
+def test_ps_without_runs_says_so_on_stderr(ralph: Ralph) -> None:
     result = ralph("ps")
     assert (result.code, result.out) == (0, "")
     assert "no run is running" in result.err
@@ -58,7 +58,7 @@ def test_a_killed_run_is_never_shown_as_alive(ralph: Ralph, start: Any) -> None:
     assert (seen["state"], seen["alive"]) == ("killed", False)
 
 
-def test_another_process_with_the_same_number_is_not_the_run(ralph: Ralph, start: Any, workspace: Path) -> None:
+def test_another_process_with_the_same_pid_is_not_the_run(ralph: Ralph, start: Any, workspace: Path) -> None:
     run = start()
     run.in_turn()
     run.process.send_signal(signal.SIGKILL)
@@ -83,7 +83,7 @@ def test_a_run_on_another_machine_that_shares_the_home_is_not_listed(ralph: Ralp
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"run": 7}', "\0\0", None])
-def test_a_state_that_cannot_be_read_gives_way_to_the_journal(
+def test_an_unreadable_state_file_is_replaced_by_the_journal(
     ralph: Ralph, agent: Callable[..., str], workspace: Path, content: str | None
 ) -> None:
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
@@ -94,7 +94,7 @@ def test_a_state_that_cannot_be_read_gives_way_to_the_journal(
     assert (seen["state"], seen["iteration"], seen["goal"]) == ("exhausted", 1, "x")
 
 
-def test_a_workspace_that_is_gone_is_forgotten(ralph: Ralph, agent: Callable[..., str], workspace: Path) -> None:
+def test_a_run_in_a_removed_workspace_is_not_listed(ralph: Ralph, agent: Callable[..., str], workspace: Path) -> None:
     import shutil
 
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))

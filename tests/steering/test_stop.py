@@ -22,7 +22,7 @@ def test_stop_lets_the_current_turn_finish(ralph: Ralph, start: Any) -> None:
     assert run.all("run_finished")[0]["outcome"] == "interrupted"
 
 
-def test_a_run_that_was_asked_to_end_is_stopping_until_it_has(ralph: Ralph, start: Any, eventually: Any) -> None:
+def test_a_run_is_stopping_until_it_has_ended(ralph: Ralph, start: Any, eventually: Any) -> None:
     run = start()
     run.in_turn()
     assert "again stops it now" in ralph("stop").out
@@ -34,7 +34,7 @@ def test_a_run_that_was_asked_to_end_is_stopping_until_it_has(ralph: Ralph, star
 
 
 @pytest.mark.parametrize("ending", ["let", "kill"])
-def test_a_run_that_goes_on_is_not_stopping_any_more(ralph: Ralph, start: Any, eventually: Any, ending: str) -> None:
+def test_a_resumed_run_is_not_stopping(ralph: Ralph, start: Any, eventually: Any, ending: str) -> None:
     run = start()
     run.in_turn()
     ralph("stop")
@@ -55,7 +55,7 @@ def test_stop_now_ends_the_turn(ralph: Ralph, start: Any) -> None:
 
 
 @pytest.mark.parametrize("who", ["its own agent", "the agent of run 1234", "you"])
-def test_it_is_said_who_has_stopped_a_run(ralph: Ralph, start: Any, workspace: Path, who: str) -> None:
+def test_ralph_says_who_stopped_a_run(ralph: Ralph, start: Any, workspace: Path, who: str) -> None:
     run = start("--check", "true")
     run.in_turn()
     # What an agent leaves in the box keeps nobody from stopping the run, and ends nothing by itself.
@@ -87,7 +87,7 @@ def test_stop_then_stop_now_is_not_a_third_signal(ralph: Ralph, start: Any, even
     assert run.all("run_finished")[0]["reason"] == "received SIGHUP"
 
 
-def test_nor_is_it_one_for_a_run_that_ignores_hangups(
+def test_stop_then_stop_now_is_not_a_third_signal_without_hangups(
     ralph: Ralph, start: Any, eventually: Any, workspace: Path
 ) -> None:
     """A third would end the agent without the time to clean up."""
@@ -112,7 +112,7 @@ def test_a_paused_run_can_be_stopped(ralph: Ralph, start: Any) -> None:
     assert run.finish() == 130
 
 
-def test_where_nothing_runs_there_is_nothing_to_stop(ralph: Ralph, workspace: Path) -> None:
+def test_stop_without_a_run_is_an_error(ralph: Ralph, workspace: Path) -> None:
     result = ralph("stop")
     assert result.code == 2
     assert result.err == f'ralph: nothing has been run in {workspace}\nhint: start one with `ralph run "GOAL"`\n'
@@ -156,9 +156,7 @@ print(Supervisor("root/project/task", agent="sleep 600", prompt="p").run().outco
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_stop_ends_a_run_and_not_the_program_that_leaves_signals_to_itself(
-    workspace: Path, environment: dict[str, str], kind: str
-) -> None:
+def test_stop_ends_a_run_but_not_the_program_around_it(workspace: Path, environment: dict[str, str], kind: str) -> None:
     program = f"""
 import os, subprocess, sys, threading
 from ralph import RalphConfig, RalphLoop, Supervisor

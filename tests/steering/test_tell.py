@@ -39,7 +39,7 @@ def test_notes_queue_up_for_the_next_prompt_and_are_given_once(ralph: Ralph, sta
     assert [note["text"] for note in told["notes"]] == ["use the new API", "and --be quick; $(really) {{x}}"]
 
 
-def test_a_note_in_the_prompt_at_work_is_not_counted_for_the_next(ralph: Ralph, start: Any) -> None:
+def test_a_note_in_the_current_prompt_is_not_pending(ralph: Ralph, start: Any) -> None:
     run = start()
     run.in_turn()
     ralph("tell", "use the new API")
@@ -51,7 +51,7 @@ def test_a_note_in_the_prompt_at_work_is_not_counted_for_the_next(ralph: Ralph, 
     assert run.finish() == 0
 
 
-def test_a_turn_that_is_killed_has_not_used_its_notes(ralph: Ralph, start: Any) -> None:
+def test_a_killed_turn_does_not_use_up_its_notes(ralph: Ralph, start: Any) -> None:
     run = start()
     run.in_turn()
     ralph("tell", "mind the gap")
@@ -69,14 +69,14 @@ def test_a_turn_that_is_killed_has_not_used_its_notes(ralph: Ralph, start: Any) 
     assert ["mind the gap" in prompt for prompt in again.prompts()] == [False, True, True, False]
 
 
-def test_a_note_that_an_iteration_recorded_is_not_given_again(tmp_path: Path) -> None:
+def test_a_recorded_note_is_not_given_again(tmp_path: Path) -> None:
     mailbox = Mailbox(tmp_path)
     old, new = mailbox.tell("old"), mailbox.tell("new")
     run = Run(id="r").plus(Iteration(number=1, turn=Turn(text="x"), told=(old,)))
     assert untold(mailbox.read(), run) == (new,)
 
 
-def test_a_note_waits_for_a_run_that_is_not_at_work(ralph: Ralph, agent: Callable[..., str], prompts: Any) -> None:
+def test_a_note_waits_for_a_run_to_be_resumed(ralph: Ralph, agent: Callable[..., str], prompts: Any) -> None:
     ralph("run", "-p", "the goal", "-m", "1", "--agent", agent("echo hello $N"))
     result = ralph("tell", "go on")
     assert (result.code, "after `ralph resume" in result.out) == (0, True)
@@ -100,7 +100,7 @@ def test_a_note_may_come_from_standard_input(ralph: Ralph, start: Any) -> None:
     assert "line one\nline two" in run.prompts()[1]
 
 
-def test_words_without_quotes_are_said_to_need_them(ralph: Ralph) -> None:
+def test_unquoted_words_are_refused_with_a_hint(ralph: Ralph) -> None:
     result = ralph("tell", "fix", "the", "tests")
     assert result.code == 2
     assert "put the text in quotes" in result.err
@@ -121,7 +121,7 @@ def test_an_agent_cannot_speak_for_the_person(ralph: Ralph, start: Any) -> None:
     assert "only a person" in result.err
 
 
-def test_what_is_not_mail_is_ignored(tmp_path: Path) -> None:
+def test_foreign_files_in_the_mailbox_are_ignored(tmp_path: Path) -> None:
     mailbox = Mailbox(tmp_path)
     question = mailbox.ask("why\x1b[2J?")
     folder = tmp_path / "mail"
@@ -142,7 +142,7 @@ def test_an_answer_closes_its_question(tmp_path: Path) -> None:
     assert mailbox.read().notes == ()
 
 
-def test_what_an_agent_puts_in_place_of_the_mailbox_says_nothing(tmp_path: Path) -> None:
+def test_anything_in_place_of_the_mailbox_is_ignored(tmp_path: Path) -> None:
     box = Mailbox(tmp_path)
     note = box.tell("hello")
     shutil.rmtree(box.path)
@@ -154,7 +154,7 @@ def test_what_an_agent_puts_in_place_of_the_mailbox_says_nothing(tmp_path: Path)
         box.tell("hello")
 
 
-def test_a_box_that_was_filled_gives_the_latest_notes_and_no_more_than_there_is_room_for(tmp_path: Path) -> None:
+def test_a_flooded_mailbox_gives_the_latest_notes_within_the_limit(tmp_path: Path) -> None:
     box = Mailbox(tmp_path)
     for _ in range(12):
         box.tell("x" * 1_000_000)

@@ -20,11 +20,13 @@ from ralph.web.pieces import (
     badge,
     button,
     clock,
+    facts_line,
     fingerprint,
     form,
     page_title,
     place_name,
     place_words,
+    post_button,
     shorten_paths,
     text_area,
 )
@@ -113,14 +115,9 @@ def section(column: BoardColumn, frame: Frame) -> Html:
     cards = [*(card(one, frame) for one in column.runs), *(task_card(one, frame) for one in column.tasks)]
     if not cards and not column.empty:
         return element("section", id=column.id, hidden=True)
-    older = cards[column.visible_cards :]
-    collapsed = element(
-        "details",
-        element("summary.btn", f"{len(older)} more"),
-        element("ul.cards", older, role="list"),
-        id=f"more-{column.id}",
-    )
-    inner = element("ul.cards", cards[: column.visible_cards], role="list")
+    inner, older = element("ul.cards", cards[: column.visible_cards], role="list"), cards[column.visible_cards :]
+    summary = element("summary.btn", f"{len(older)} more")
+    collapsed = element("details", summary, element("ul.cards", older, role="list"), id=f"more-{column.id}")
     heading = element("h2", column.title, element("span.count", str(len(cards))), id=f"{column.id}-title")
     return element(
         "section",
@@ -135,7 +132,7 @@ def _dismiss_all(column: BoardColumn, frame: Frame) -> Html | None:
     ended = [one for one in column.runs if not one.run.is_alive]
     if column.id != "needs" or len(ended) < 2 or not frame.may_steer:
         return None
-    return form(f"{frame.base}dismissall", button("Dismiss all"))
+    return post_button(f"{frame.base}dismissall", "Dismiss all")
 
 
 def waiting_reason(job: Job, state: str) -> str:
@@ -180,9 +177,9 @@ def card(seen: RunSeen, frame: Frame) -> Html:
 def _card_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
     run, made = seen.run.id, []
     if seen.present.mergeable and seen.present.state == "done" and frame.may_start:
-        made.append(form(frame.run(run, "accept"), button("Accept", "primary")))
+        made.append(post_button(frame.run(run, "accept"), "Accept", "primary"))
     if frame.may_steer:
-        made.append(form(frame.run(run, "dismiss"), button("Dismiss")))
+        made.append(post_button(frame.run(run, "dismiss"), "Dismiss"))
     return made
 
 
@@ -202,32 +199,27 @@ def bars(seen: RunSeen) -> Html | None:
     rects = []
     for at, passed in enumerate(shares):
         high = max(20 * portion(passed, 100), 2.5)
-        back = {"class_": "f-good-bg" if passed == 100 else "f-bad-bg"}
-        rects.append(element("rect", x=str(at * 7), y="0", width="5", height="20", rx="1.5", **back))
-        front = {"class_": "f-good" if passed else "f-bad"}
-        rects.append(
-            element("rect", x=str(at * 7), y=f"{20 - high:.1f}", width="5", height=f"{high:.1f}", rx="1.5", **front)
-        )
+        column = {"x": str(at * 7), "width": "5", "rx": "1.5"}
+        back, front = "good-bg" if passed == 100 else "bad-bg", "good" if passed else "bad"
+        rects.append(element(f"rect.f-{back}", y="0", height="20", **column))
+        rects.append(element(f"rect.f-{front}", y=f"{20 - high:.1f}", height=f"{high:.1f}", **column))
     wide = str(7 * len(shares))
     return element("svg.bars", rects, viewBox=f"0 0 {wide} 20", width=wide, height="20", aria_hidden="true")
 
 
 def _facts(seen: RunSeen) -> Html:
     run, present = seen.run, seen.present
-    facts = []
+    checks, cost = None, ""
     if present.checks and run.facts.kind != "work":
-        tone = "good-text" if present.checks_passed == present.checks else "bad-text"
-        facts.append(element("span", f"{present.checks_passed}/{present.checks} checks", class_=tone))
+        tone = "good" if present.checks_passed == present.checks else "bad"
+        checks = element(f"span.{tone}-text", f"{present.checks_passed}/{present.checks} checks")
     if present.cost_usd is not None:
         cap = limits_of(run).max_cost if run.is_alive else None
-        facts.append(element("span", money(present.cost_usd) + (f" of {money(cap)}" if cap else "")))
+        cost = money(present.cost_usd) + (f" of {money(cap)}" if cap else "")
     if run.is_alive:
-        facts.append(clock(run.facts.began, seen.now, ""))
-    else:
-        facts.append(element("span", duration(run.facts.seconds)))
-        if run.facts.changed:
-            facts.append(element("span", moment(run.facts.changed, seen.now - run.facts.changed)))
-    return element("p.facts.soft", facts)
+        return facts_line(checks, cost, clock(run.facts.began, seen.now, ""))
+    changed = run.facts.changed
+    return facts_line(checks, cost, duration(run.facts.seconds), moment(changed, seen.now - changed) if changed else "")
 
 
 def _now(seen: RunSeen) -> Html | None:

@@ -27,7 +27,7 @@ from ralph.show.words import (
 )
 from ralph.store.folder import read_log
 from ralph.store.register import Listed
-from ralph.web.pieces import MAX_PIECES, Frame, RecentPieces, button, form, mark, refusal
+from ralph.web.pieces import MAX_PIECES, Frame, RecentPieces, button, form, refusal, result_row
 from ralph.web.watching import View
 
 MAX_CHAPTERS = 100
@@ -44,10 +44,9 @@ def score(view: View, frame: Frame) -> Html:
         return element("div#score")
     rows = [_score_row("Iteration", [_number(one, view) for one in chapters], is_head=True)]
     names = list(dict.fromkeys([*view.history.check_names, *(check.name for one in chapters for check in one.checks)]))
-    rows += [
-        _score_row(element("code", short(name, 60)), [_check_cell(name, one) for one in chapters], title=name)
-        for name in names[:MAX_ROWS]
-    ]
+    for name in names[:MAX_ROWS]:
+        cells = [_check_cell(name, one) for one in chapters]
+        rows.append(_score_row(element("code", short(name, 60)), cells, title=name))
     if any(one.step for one in chapters):
         rows.append(_score_row("Progress", [_progress_cell(one, view) for one in chapters]))
     if any(one.refused or one.is_accepted for one in chapters):
@@ -57,23 +56,21 @@ def score(view: View, frame: Frame) -> Html:
         rows.append(_score_row("Cost", [_cost_cell(one.usage.cost_usd or 0.0, most) for one in chapters]))
     if any(one.files for one in chapters):
         rows.append(_score_row("Files", [_files_cell(one, view, frame) for one in chapters]))
-    left = len(view.history.iterations) - len(chapters)
-    table = element(
-        "table", element("caption.hidden", "Checks, claims, cost and files of each iteration"), element("tbody", rows)
-    )
+    caption = element("caption.hidden", "Checks, claims, cost and files of each iteration")
+    table = element("table", caption, element("tbody", rows))
     scroll = element("div.scroll", table, tabindex="0", role="region", aria_label="Score of each iteration")
-    more = (
-        element("p.soft.note", f"The last {len(chapters)} of {len(view.history.iterations)} iterations.")
-        if left
-        else None
-    )
-    return element("section.card.score#score", scroll, more)
+    all_ = len(view.history.iterations)
+    note = f"The last {len(chapters)} of {all_} iterations."
+    return element("section.card.score#score", scroll, element("p.soft.note", note) if all_ > len(chapters) else None)
 
 
 def _score_row(name: object, cells: list[Html], is_head: bool = False, title: str = "") -> Html:
-    return element(
-        "tr", element("th", name, scope="row", title=title or None, class_=None if is_head or title else "soft"), cells
-    )
+    class_ = None if is_head or title else "soft"
+    return element("tr", element("th", name, scope="row", title=title or None, class_=class_), cells)
+
+
+def _sign_cell(sign: str, tone: str, meaning: str) -> Html:
+    return element(f"td.{tone}", element("span", sign, role="img", aria_label=meaning), title=meaning)
 
 
 def _number(chapter: PastIteration, view: View) -> Html:
@@ -86,13 +83,10 @@ def _check_cell(name: str, chapter: PastIteration) -> Html:
     check = next((one for one in chapter.checks if one.name == name), None)
     if check is None:
         return element("td.none")
-    how = "passed" if check.passed else how_it_failed(check)
-    return element(
-        "td",
-        "✓" if check.passed else "✗",
-        class_="good" if check.passed else "bad",
-        title=f"{how}, {duration(check.seconds)}",
-    )
+    took = duration(check.seconds)
+    if check.passed:
+        return _sign_cell("✓", "good", f"passed, {took}")
+    return _sign_cell("✗", "bad", f"{how_it_failed(check)}, {took}")
 
 
 def _progress_cell(chapter: PastIteration, view: View) -> Html:
@@ -101,16 +95,13 @@ def _progress_cell(chapter: PastIteration, view: View) -> Html:
     if not said or step is None:
         return element("td")
     sign = "★" if chapter.number == view.history.best else "▲" if step.gain else "–"
-    return element(
-        "td.good" if step.gain else "td.none", element("span", sign, role="img", aria_label=said), title=said
-    )
+    return _sign_cell(sign, "good" if step.gain else "none", said)
 
 
 def _claim_cell(chapter: PastIteration) -> Html:
     if chapter.refused:
-        why = f"refused: {chapter.refused[0].reason}"
-        return element("td.refusal", element("span", "⊘", role="img", aria_label=why), title=why)
-    return element("td.good", "✓", title="accepted") if chapter.is_accepted else element("td")
+        return _sign_cell("⊘", "refusal", f"refused: {chapter.refused[0].reason}")
+    return _sign_cell("✓", "good", "accepted") if chapter.is_accepted else element("td")
 
 
 def _cost_cell(usd: float, most: float) -> Html:
@@ -138,11 +129,9 @@ def chapters(view: View, frame: Frame) -> dict[str, Html]:
 def chapters_section(view: View, parts: Mapping[str, Html], frame: Frame) -> Html:
     made = [parts[name] for name in reversed(list(parts)) if name[0] == "i" and name[1:].isdigit()]
     left = sum(one.is_whole for one in view.history.iterations) - len(made)
-    report = element(
-        "a", f"{plural(left, 'earlier iteration')}: see the report", href=frame.run(view.seen.run.id, "report")
-    )
-    heading = element("h2", "Iterations")
-    return element("section", heading, element("div#chapters", made), element("p", report) if left > 0 else None)
+    more = f"{plural(left, 'earlier iteration')}: see the report"
+    report = element("p", element("a", more, href=frame.run(view.seen.run.id, "report"))) if left > 0 else None
+    return element("section", element("h2", "Iterations"), element("div#chapters", made), report)
 
 
 def _chapter(chapter: PastIteration, view: View, frame: Frame) -> Html:
@@ -159,23 +148,17 @@ def _chapter(chapter: PastIteration, view: View, frame: Frame) -> Html:
         tables.result(chapter),
         element("span.soft.facts", " · ".join(filter(None, facts))),
     )
-    return element(
-        "details.card.chapter", summary, _inside(chapter, view, frame), id=f"i{chapter.number}", data_into="chapters"
-    )
+    shown = {"id": f"i{chapter.number}", "data_into": "chapters"}
+    return element("details.card.chapter", summary, _inside(chapter, view, frame), **shown)
 
 
 def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
     told = [element("div.you", element("b", "You: "), prose(text)) for text in chapter.told]
     answer = element("p.says", prose(head(chapter.answer, 900, "…"))) if chapter.answer else None
-    checks = [
-        element(
-            "div.tool",
-            mark("good" if one.passed else "bad"),
-            element("b", short(one.name, 120)),
-            element("span.soft", f"{'' if one.passed else how_it_failed(one) + ' · '}{duration(one.seconds)}"),
-        )
-        for one in chapter.checks
-    ]
+    checks = []
+    for check in chapter.checks:
+        note = ("" if check.passed else f"{how_it_failed(check)} · ") + duration(check.seconds)
+        checks.append(result_row(check.passed, short(check.name, 120), note))
     refused = [element("div.refused", refusal(one.claim, one.reason)) for one in chapter.refused]
     progress = progress_words(chapter, view.history)
     gained = element("p.soft", f"Progress: {progress}") if progress else None
@@ -189,9 +172,8 @@ def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
     ]
     if frame.may_start and not run.is_alive and chapter.tree:
         text = f"Restore the files as they were after iteration {number}? The current files are saved first."
-        back = form(
-            frame.run(run.id, "rewind"), element("p", text), button("Rewind", "danger"), hidden={"to": str(number)}
-        )
+        rewind = button("Rewind", "danger")
+        back = form(frame.run(run.id, "rewind"), element("p", text), rewind, hidden={"to": str(number)})
         links.append(element("details.ask", element("summary", "Rewind to here"), back, id=f"back-{number}"))
     return element("div.inside", told, answer, checks, gained, refused, passed_on, element("div.links", links))
 
@@ -239,25 +221,18 @@ def text_page(run: Listed, number: int, what: str, frame: Frame) -> HTMLResponse
 
 
 def diff_page(run: Listed, patch: Patch, frame: Frame) -> HTMLResponse:
-    numbers: list[int | None] = [None, *range(1, patch.last + 1)] if patch.last > 1 else []
-    pager = element(
-        "nav.pager",
-        [
-            element(
-                "a",
-                str(number or "All"),
-                href=frame.run(run.id, "diff", *([number] if number else [])),
-                aria_current="page" if number == patch.number else None,
-            )
-            for number in numbers
-        ],
-        aria_label="Iterations",
-    )
+    pages = []
+    for number in [None, *range(1, patch.last + 1)] if patch.last > 1 else []:
+        where = frame.run(run.id, "diff", *([number] if number else []))
+        pages.append(
+            element("a", str(number or "All"), href=where, aria_current="page" if number == patch.number else None)
+        )
+    pager = element("nav.pager", pages, aria_label="Iterations") if pages else None
     what = f"Changes of iteration {patch.number}" if patch.number else "Changes"
     totals = [plural(len(patch.files), "file"), " · ", _sums(patch.files)] if patch.files else "No changes."
     cut = element("p.soft", f"Too long to show here: ralph diff {run.id}") if patch.is_cut else None
     files = [_file_diff(one) for one in patch.files]
-    top = [element("h1", what), pager if numbers else None, element("p.soft", totals)]
+    top = [element("h1", what), pager, element("p.soft", totals)]
     return frame.page(f"{nickname(run.id)} {what}", _bar(run, frame), element("main.one#main", top, files, cut))
 
 

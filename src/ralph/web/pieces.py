@@ -127,6 +127,11 @@ def form(action: str, *inside: object, class_: str = "", is_quick: bool = True, 
     return element("form", fields, *inside, method="post", action=action, class_=class_ or None, **quick)
 
 
+def post_button(action: str, text: object, kind: str = "", hidden: Mapping[str, str] = {}) -> Html:
+    """Return a button that sends a form."""
+    return form(action, button(text, kind), hidden=hidden)
+
+
 def text_area(label: str, id_: str, rows: int = 1, **attributes: object) -> Html:
     area = element("textarea", "", name="text", id=id_, rows=str(rows), maxlength="20000", **attributes)
     return element("label", element("span.hidden", label), area)
@@ -135,6 +140,17 @@ def text_area(label: str, id_: str, rows: int = 1, **attributes: object) -> Html
 def clock(since: float, now: float, class_: str = "soft") -> Html:
     """Return how long something has been running. The script keeps it counting."""
     return element("span", duration(round(max(now - since, 0.0))), class_=class_, data_since=f"{since:.0f}")
+
+
+def facts_line(*facts: str | Html | None) -> Html:
+    """Return facts in a soft line; empty ones are left out."""
+    spans = [fact if isinstance(fact, Html) else element("span", short(fact, 200)) for fact in facts if fact]
+    return element("p.facts.soft", spans)
+
+
+def items(made: Sequence[Html], left: int = 0) -> Html:
+    """Return a list, and how many more there are."""
+    return element("ul", made, element("li.soft", f"and {left} more") if left > 0 else None, role="list")
 
 
 def time_of(at: float) -> Html:
@@ -221,14 +237,13 @@ class RecentPieces:
         return [piece.html for piece in pieces[max(first, len(pieces) - limit) :]]
 
     def _render(self, event: e.Event, entry: Entry) -> Html | None:
+        """Return the element of an event, None if it has none of its own."""
         name = f"e{entry.seq}"
         match event:
             case e.IterationStarted():
                 self._calls.clear()
                 of = f" of {event.max_iterations}" if event.max_iterations else ""
                 return element("h3.iteration", f"Iteration {event.iteration}{of}", time_of(entry.at), id=name)
-            case e.AgentText() if event.text.strip():
-                return element("p.says", prose(head(event.text, _MAX_TEXT, " …").strip()), id=name)
             case e.ToolStarted():
                 given = element("code", shorten_paths(short(event.input, 300), self._workspace))
                 since = element("span.soft", "", data_since=f"{entry.at:.0f}")
@@ -250,16 +265,22 @@ class RecentPieces:
 
 
 def _render_single(event: e.Event, name: str) -> Html | None:
-    """Render an event that stands by itself."""
+    """Return the element of an event that belongs to no other."""
     match event:
+        case e.AgentText() if event.text.strip():
+            return element("p.says", prose(head(event.text, _MAX_TEXT, " …").strip()), id=name)
         case e.AgentFinished() if event.failure or event.ended_by:
             why = short(event.reason or event.failure or event.ended_by.replace("-", " "), 400)
             return element("p.row.bad-text", mark("bad"), f"The turn failed: {why}", id=name)
         case e.CheckFinished():
-            return _check(event, name)
+            how = "" if event.passed else "timeout · " if event.timeout else f"exit {event.exit_code} · "
+            output = "" if event.passed else event.output
+            title = short(event.name, 120)
+            return result_row(
+                event.passed, title, how + duration(event.duration_s), output=output, id_=name, is_open=True
+            )
         case e.ExamFinished():
-            title = element("b", f"exam {short(event.name, 120)}")
-            return element("div.tool", mark("good" if event.passed else "bad"), title, id=name)
+            return result_row(event.passed, f"exam {short(event.name, 120)}", id_=name)
         case e.ClaimRejected():
             return element("div.refused", refusal(event.claim, event.reason), id=name)
         case e.Waiting():
@@ -303,32 +324,31 @@ def refusal(claim: str, reason: str) -> list[object]:
     ]
 
 
-def _check(event: e.CheckFinished, name: str) -> Html:
-    how = "" if event.passed else "timeout · " if event.timeout else f"exit {event.exit_code} · "
-    top = [
-        mark("good" if event.passed else "bad"),
-        element("b", short(event.name, 120)),
-        element("span.soft", how + duration(event.duration_s)),
-    ]
-    output = event.output.strip()
-    if event.passed or not output:
-        return element("div.tool", top, id=name)
-    shown = element("pre", clean(head(output, _MAX_TEXT, "\n…")), tabindex="0")
-    return element("details.tool", element("summary", top), shown, open=True, id=name)
-
-
 def _tool(name: str, ended: e.ToolFinished, tool: str, given: str, took: float) -> Html:
     size = plural(ended.lines, "line") if ended.chars else "no output"
-    said = f"{duration(took)} · {size}" if took >= 2 else size
-    top = [
-        mark("good" if ended.ok else "bad"),
-        element("b", short(tool, 60)),
-        element("code", given),
-        element("span.soft", said),
-    ]
-    if not ended.output.strip():
-        return element("div.tool", top, id=name)
-    more = ended.lines - ended.output.count("\n") - 1
-    rest = element("p.soft", f"{plural(more, 'more line')} in the log") if more > 0 else None
-    shown = element("pre", clean(head(ended.output, _MAX_TEXT, "\n…")), tabindex="0")
-    return element("details.tool", element("summary", top), shown, rest, id=name)
+    note = f"{duration(took)} · {size}" if took >= 2 else size
+    left = ended.lines - ended.output.count("\n") - 1
+    more = f"{plural(left, 'more line')} in the log" if left > 0 else ""
+    code = element("code", given)
+    return result_row(ended.ok, short(tool, 60), note, output=ended.output, code=code, more=more, id_=name)
+
+
+def result_row(
+    passed: bool,
+    title: str,
+    note: str = "",
+    *,
+    output: str = "",
+    code: Html | None = None,
+    more: str = "",
+    id_: str | None = None,
+    is_open: bool = False,
+) -> Html:
+    """Return a row for something that passed or failed, which unfolds to its output and `more`."""
+    sign = mark("good" if passed else "bad")
+    top = [sign, element("b", title), code, element("span.soft", note) if note else None]
+    if not output.strip():
+        return element("div.tool", top, id=id_)
+    shown = element("pre", clean(head(output.strip("\n"), _MAX_TEXT, "\n…")), tabindex="0")
+    rest = element("p.soft", more) if more else None
+    return element("details.tool", element("summary", top), shown, rest, open=is_open, id=id_)

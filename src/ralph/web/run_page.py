@@ -4,6 +4,7 @@ import time
 
 from starlette.responses import HTMLResponse
 
+from ralph.core.events import TodoItem
 from ralph.core.text import plural, short
 from ralph.history.needs import Action, needs
 from ralph.run import control
@@ -20,12 +21,15 @@ from ralph.web.pieces import (
     Frame,
     button,
     clock,
+    facts_line,
     fingerprint,
     form,
     icon,
+    items,
     mark,
     page_title,
     place_words,
+    post_button,
     shorten_paths,
     text_area,
 )
@@ -100,13 +104,12 @@ def _facts(view: View) -> Html:
     number = len(history.check_names)
     checks = f" and {plural(number, 'check')} {'passes' if number == 1 else 'pass'}" if number else ""
     known = view.seen.run.facts
-    facts = [
+    return facts_line(
         place_words(known.workspace),
         known.agent,
         f"branch {known.branch}" if known.branch else "",
         f"done when the agent says {claims}{checks}" if claims else "",
-    ]
-    return element("p.facts.soft", [element("span", short(fact, 200)) for fact in facts if fact])
+    )
 
 
 def _now(seen: RunSeen) -> Html:
@@ -172,17 +175,9 @@ def meter(name: str, now: float, cap: float | None, *, text: object = None, cap_
     """Return a bar with the used share of a limit. The texts replace the plain numbers."""
     used = portion(now, cap or 0.0)
     hot = " hot" if used >= NEAR_LIMIT and not tone else ""
-    rail = element("rect.rail", width="100", height="4")
-    fill = element("rect.fill", width=f"{100 * used:.1f}", height="4")
-    bar = element(
-        "svg",
-        rail,
-        fill,
-        class_=f"meter {tone}{hot}",
-        viewBox="0 0 100 4",
-        preserveAspectRatio="none",
-        aria_hidden="true",
-    )
+    rects = [element("rect.rail", width="100", height="4"), element("rect.fill", width=f"{100 * used:.1f}", height="4")]
+    shape = {"viewBox": "0 0 100 4", "preserveAspectRatio": "none", "aria_hidden": "true"}
+    bar = element("svg", rects, class_=f"meter {tone}{hot}", **shape)
     of = element("span.soft", f" of {cap_text or cap}") if cap else None
     return element("div", element("dt", name), element("dd", element("b", text or str(now)), of, bar))
 
@@ -201,18 +196,18 @@ def _attention(view: View, frame: Frame) -> Html:
     else:
         made.append(command_result(view.command))
         open_needs = [need for need in needs(view.history) if need.kind != "question" or not frame.may_steer]
-        items = []
+        rows = []
         for need in open_needs:
             acts = [_action(action, frame) for action in need.actions]
             text = element("span", prose(need_words(need)))
-            items.append(element("li", text, element("span.acts", acts) if acts else None))
+            rows.append(element("li", text, element("span.acts", acts) if acts else None))
         can_accept = any(action.verb == "accept" for need in open_needs for action in need.actions)
         buttons = ending_buttons(seen, frame, with_accept=not can_accept)
         if buttons:
-            items.append(element("li", element("span.acts", buttons)))
-        if items:
+            rows.append(element("li", element("span.acts", buttons)))
+        if rows:
             heading = element("h2", "What needs you" if open_needs else "What you can do")
-            made.append(element("div.card.attention", heading, element("ul", items)))
+            made.append(element("div.card.attention", heading, element("ul", rows)))
     return element("div#attention", made)
 
 
@@ -231,11 +226,11 @@ def ending_buttons(seen: RunSeen, frame: Frame, with_accept: bool = True) -> lis
     run, made = seen.run.id, []
     if seen.present.mergeable and frame.may_start:
         if with_accept:
-            made.append(form(frame.run(run, "accept"), button("Accept", "primary")))
-        confirm = form(frame.run(run, "discard"), button("Throw its work away", "danger"))
+            made.append(post_button(frame.run(run, "accept"), "Accept", "primary"))
+        confirm = post_button(frame.run(run, "discard"), "Throw its work away", "danger")
         made.append(element("details.ask", element("summary.btn", "Discard…"), confirm, id=f"discard-{run}"))
     if seen.present.needs_you and frame.may_steer:
-        made.append(form(frame.run(run, "dismiss"), button("Dismiss")))
+        made.append(post_button(frame.run(run, "dismiss"), "Dismiss"))
     return made
 
 
@@ -245,13 +240,13 @@ def _action(action: Action, frame: Frame) -> Html:
         return element("a.btn", "What it changed", href=frame.run(action.run, "diff"))
     if action.verb == "resume" and frame.may_steer:
         label = _MORE[action.options[0][0]].format(action.options[0][1]) if action.options else "Resume"
-        return form(frame.run(action.run, "resume"), button(label, "primary"), hidden=dict(action.options))
+        return post_button(frame.run(action.run, "resume"), label, "primary", hidden=dict(action.options))
     if action.verb == "tell" and frame.may_steer:
         return element("a.btn", "Write to the agent", href="#tell")
     if action.verb == "accept" and frame.may_start:
-        return form(frame.run(action.run, "accept"), button("Accept", "primary"))
+        return post_button(frame.run(action.run, "accept"), "Accept", "primary")
     if action.verb == "retry" and frame.may_start:
-        return form(frame.run(action.run, "retry"), button("Retry", "primary"), hidden={"task": action.task})
+        return post_button(frame.run(action.run, "retry"), "Retry", "primary", hidden={"task": action.task})
     if action.verb == "allow" and frame.may_start:
         boxed = button("Resume in a sandbox", "primary", name="sandbox", value="1")
         return form(frame.run(action.run, "allow"), boxed, " ", button("Resume with --yolo"))
@@ -268,47 +263,36 @@ _MORE = {
 
 
 def _todo(view: View) -> Html:
-    items = view.todo if view.seen.run.is_alive else ()
-    if not items:
+    todo = view.todo if view.seen.run.is_alive else ()
+    if not todo:
         return element("div#todo")
-    signs = {"done": "✓", "active": "▸"}
-    rows = [
-        element(
-            "li",
-            element("span", signs.get(one.status, "○"), role="img", aria_label=one.status),
-            element("span", prose(short(one.text, 300))),
-            class_=one.status if one.status in ("done", "active") else None,
-        )
-        for one in items[:MAX_TODO]
-    ]
-    active = next((one.text for one in items if one.status == "active"), "")
     summary = element(
         "summary",
         element("h2", "Todo"),
-        element("span.soft", f"{sum(one.status == 'done' for one in items)} of {len(items)}"),
-        element("span.soft.cut.if-folded", short(active, 80)),
+        element("span.soft", f"{sum(one.status == 'done' for one in todo)} of {len(todo)}"),
+        element("span.soft.cut.if-folded", short(next((one.text for one in todo if one.status == "active"), ""), 80)),
     )
-    more = element("li.soft", f"and {len(items) - MAX_TODO} more") if len(items) > MAX_TODO else None
-    return element("details.card.todo#todo", summary, element("ul", rows, more, role="list"), open=True)
+    rows = [_todo_row(one) for one in todo[:MAX_TODO]]
+    return element("details.card.todo#todo", summary, items(rows, len(todo) - MAX_TODO), open=True)
+
+
+def _todo_row(item: TodoItem) -> Html:
+    sign = element("span", {"done": "✓", "active": "▸"}.get(item.status, "○"), role="img", aria_label=item.status)
+    class_ = item.status if item.status in ("done", "active") else None
+    return element("li", sign, element("span", prose(short(item.text, 300))), class_=class_)
 
 
 def _files(view: View, frame: Frame) -> Html:
     files = view.history.files
     if not files:
         return element("div#files")
-    rows = [
-        element(
-            "li",
-            element("code.cut", short(one.path, 200), title=one.path),
-            element("span.number", tables.lines_of(one)),
-        )
-        for one in files[:MAX_FILES]
-    ]
-    if len(files) > MAX_FILES:
-        rows.append(element("li.soft", f"and {len(files) - MAX_FILES} more"))
+    rows = []
+    for one in files[:MAX_FILES]:
+        path = element("code.cut", short(one.path, 200), title=one.path)
+        rows.append(element("li", path, element("span.number", tables.lines_of(one))))
     link = element("a", "Changes", href=frame.run(view.seen.run.id, "diff"), data_key="d")
-    tone = "" if view.seen.run.is_alive else " ended"  # on a phone it is only shown for ended runs
-    return element("section#files", element("h2", link), element("ul", rows, role="list"), class_=f"card files{tone}")
+    tone = "" if view.seen.run.is_alive else ".ended"  # on a phone it is only shown for ended runs
+    return element(f"section.card.files{tone}#files", element("h2", link), items(rows, len(files) - MAX_FILES))
 
 
 def _stream(view: View) -> Html:
@@ -339,8 +323,8 @@ def steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
     choices = element(
         "div.choices",
         element("p", "Stop this run?"),
-        form(frame.run(run.id, "stop"), button("After this turn", "primary")),
-        form(frame.run(run.id, "stop"), button("Now, with all its processes", "danger"), hidden={"now": "1"}),
+        post_button(frame.run(run.id, "stop"), "After this turn", "primary"),
+        post_button(frame.run(run.id, "stop"), "Now, with all its processes", "danger", hidden={"now": "1"}),
     )
     return [hold, element("details.ask#stop", summary, choices)]
 

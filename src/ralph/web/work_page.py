@@ -11,7 +11,19 @@ from ralph.show.words import money
 from ralph.show.work_report import TaskEvidence, merge_command, report_body, retry_command, summary, timeline
 from ralph.show.works import lines, totals
 from ralph.web.board_page import waiting_reason
-from ralph.web.pieces import Frame, badge, button, fingerprint, form, mark, page_title, place_words
+from ralph.web.pieces import (
+    Frame,
+    badge,
+    button,
+    facts_line,
+    fingerprint,
+    form,
+    items,
+    mark,
+    page_title,
+    place_words,
+    post_button,
+)
 from ralph.web.run_page import command_result, cost_meter, meter, state_piece, steer_buttons, time_meter, title
 from ralph.web.watching import WorkSeen
 
@@ -67,7 +79,7 @@ def _facts(work: WorkSeen) -> Html:
         elif workers := {job.worker for job in work.history.board.of("working")}:
             facts.append(plural(len(workers), "worker"))
         facts.append(f"checks before a merge: {', '.join(began.checks)}")
-    return element("p.facts.soft", [element("span", short(fact, 200)) for fact in facts])
+    return facts_line(*facts)
 
 
 def _now(work: WorkSeen) -> Html:
@@ -105,7 +117,7 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
         text = element("span", "What is finished waits to be merged: ", element("code", merge))
         made.append(element("li", text))
     if work.seen.present.needs_you and not work.seen.run.is_alive and frame.may_steer:
-        made.append(element("li", form(frame.run(work.seen.run.id, "dismiss"), button("Dismiss"))))
+        made.append(element("li", post_button(frame.run(work.seen.run.id, "dismiss"), "Dismiss")))
     card = element("div.card.attention", element("h2", "What needs you"), element("ul", made)) if made else None
     return element("div#attention", command_result(work.command), card)
 
@@ -126,25 +138,28 @@ def _tasks(work: WorkSeen, frame: Frame) -> Html:
     states, jobs = work.history.states, work.history.board.jobs
     keys = sorted(jobs, key=lambda key: STATE_ORDER.index(states[key]))
     rows = [_task(jobs[key], states[key], work, frame) for key in keys[:MAX_TASKS]]
-    left = len(keys) - len(rows)
-    more = element("p.soft", f"and {left} more: see the report") if left else None
     report = element("a", "Report", href=frame.run(work.seen.run.id, "report"))
     heading = element("h2", "Tasks", element("span.links", report))
-    return element("section.card.tasks#tasks", heading, element("ul", rows, role="list"), more)
+    return element("section.card.tasks#tasks", heading, items(rows, len(keys) - MAX_TASKS))
 
 
 def _task(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
     key = element("a", job.task.key, href=frame.run(job.run)) if _is_here(job, work) else element("span", job.task.key)
-    facts = [f"on {job.worker}" if job.worker and state == "working" else "", _progress(job, work)]
-    facts += [f"{job.attempts} runs" if job.attempts > 1 else ""]
-    facts += [money(job.cost_usd) if job.cost_usd else "", plural(len(job.files), "file") if job.files else ""]
+    facts = facts_line(
+        f"on {job.worker}" if job.worker and state == "working" else "",
+        _progress(job, work),
+        f"{job.attempts} runs" if job.attempts > 1 else "",
+        money(job.cost_usd) if job.cost_usd else "",
+        plural(len(job.files), "file") if job.files else "",
+        _diff_link(job, work, frame),
+    )
     why = waiting_reason(job, state)
     return element(
         "li",
         element("p.first", badge(TONES.get(state, "queued"), LABELS.get(state, state)), element("b.mono", key)),
         element("p", prose(short(job.task.about, 300))),
         element("p.soft", prose(why)) if why else None,
-        element("p.facts.soft", [element("span", fact) for fact in facts if fact], _diff_link(job, work, frame)),
+        facts,
         id=f"task-{job.task.key}",
         class_=state,
     )
@@ -183,7 +198,7 @@ def _log(history: WorkHistory) -> Html:
     recent = list(lines(history))[-MAX_LINES:]
     if not recent:
         return element("div#happened")
-    entries = element("ul", [element("li", line) for line in reversed(recent)], role="list")
+    entries = items([element("li", line) for line in reversed(recent)])
     heading = element("summary", element("h2", "What happened"), element("span.count", str(len(recent))))
     return element("details.card.happened#happened", heading, entries)
 

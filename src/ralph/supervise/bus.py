@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from contextlib import suppress
 from threading import Event
 
 from msgspec import Struct, convert, field, to_builtins
@@ -124,17 +125,17 @@ class MessageBus:
     def _append(self, fd: int, record: bytes) -> None:
         """Write `record` below an empty line, so that a torn message before it doesn't run into it."""
         size = os.fstat(fd).st_size
-        ending = os.pread(fd, len(END), max(0, size - len(END)))
-        if size and ending != END:
-            record = (b"\n" if ending.endswith(b"\n") else END) + record
-        left = memoryview(record)
         try:
+            ending = os.pread(fd, len(END), max(0, size - len(END)))
+            if size and ending != END:
+                record = (b"\n" if ending.endswith(b"\n") else END) + record
+            left = memoryview(record)
             while left:
                 left = left[os.write(fd, left) :]
-        except OSError:
-            with suppress(OSError):  # not an ordinary file
+        except OSError as error:
+            with suppress(OSError):
                 os.ftruncate(fd, size)  # nobody else has written since: this process has the lock
-            raise
+            raise cannot_use(f"the message bus {self.path}", error) from None
 
 
 class BusReader:

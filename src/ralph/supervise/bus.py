@@ -20,7 +20,6 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from contextlib import suppress
 from threading import Event
 
 from msgspec import Struct, convert, field, to_builtins
@@ -81,8 +80,6 @@ class MessageBus:
         fd = self._open_locked()
         try:
             self._append(fd, message.encode())
-        except OSError as error:
-            raise cannot_use(f"the message bus {self.path}", error) from None
         finally:
             os.close(fd)
         return msg_id
@@ -174,16 +171,15 @@ class BusReader:
 
     def _unread(self) -> bytes:
         try:
-            fd = open_file(self.path)
+            with open(open_file(self.path), "rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    self._offset = 0  # the file was replaced
+                file.seek(self._offset)
+                return file.read()
         except FileNotFoundError:
             return b""
         except OSError as error:
             raise cannot_use(f"the message bus {self.path}", error) from None
-        with open(fd, "rb") as file:
-            if os.fstat(fd).st_size < self._offset:
-                self._offset = 0  # the file was replaced
-            file.seek(self._offset)
-            return file.read()
 
 
 def parse(data: bytes) -> Iterator[tuple[Message, int, int]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.backlog.works import LIST, WAITING, Works, go
+from tests.backlog.works import WAITING, Works, go
 
 from ralph.backlog import backlog_source
 from ralph.backlog.backlog_content import Format
@@ -13,8 +13,16 @@ from ralph.backlog.backlog_source import find_backlog
 
 pytestmark = pytest.mark.timeout(120)
 
+LIST = "# Tasks\n\n- [ ] T1 Make one\n"
 MORE = LIST + "- [ ] T4 Make four\n"
 ALL_DONE = MORE.replace("[ ]", "[x]")
+
+
+@pytest.fixture
+def works(works: Works) -> Works:
+    """Return a repository whose backlog has one task."""
+    works.todo(LIST)
+    return works
 
 
 def edit(works: Works, text: str = MORE) -> None:
@@ -40,10 +48,10 @@ def assert_accepted(works: Works, text: str) -> None:
 
 def during_a_task(works: Works, change: Callable[[Works], None]) -> "subprocess.CompletedProcess[str]":
     works.script(WAITING)
-    process = works.start("-j", "3")
-    works.wait_for("task_started", key="T2")
+    process = works.start("-j", "2")
+    works.wait_for("task_started", key="T1")
     change(works)
-    four = {"key": "T4", "title": "T4 Make four", "text": "T4 Make four", "place": "TASKS.md:5"}
+    four = {"key": "T4", "title": "T4 Make four", "text": "T4 Make four", "place": "TASKS.md:4"}
     works.wait_for("task_listed", task=four)
     go(works)
     out, err = process.communicate(timeout=100)
@@ -52,9 +60,9 @@ def during_a_task(works: Works, change: Callable[[Works], None]) -> "subprocess.
 
 def test_an_edit_before_the_start_is_ticked_on_disk_and_on_the_target(works: Works) -> None:
     edit(works)
-    done = works.work("-j", "3")
+    done = works.work("-j", "2")
     assert done.returncode == 0, done.stderr
-    assert sorted(works.merged()) == ["T1", "T2", "T4"]
+    assert sorted(works.merged()) == ["T1", "T4"]
     assert on_disk(works) == works.show("TASKS.md") + "\n" == ALL_DONE
     assert_accepted(works, ALL_DONE)
 
@@ -108,7 +116,7 @@ def test_an_edit_during_a_tick_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("change", [edit, commit_edit])
 def test_an_edit_after_the_end_does_not_conflict_with_the_ticks(works: Works, change: Callable[..., None]) -> None:
-    assert works.work("-j", "2").returncode == 0
+    assert works.work().returncode == 0
     change(works)
     done = works.run("accept")
     assert done.returncode == 0, done.stderr
@@ -118,7 +126,7 @@ def test_an_edit_after_the_end_does_not_conflict_with_the_ticks(works: Works, ch
 
 
 def test_an_unedited_backlog_is_unchanged_until_its_run_is_accepted(works: Works) -> None:
-    assert works.work("-j", "2").returncode == 0
+    assert works.work().returncode == 0
     assert on_disk(works) == LIST
     assert works.git("status", "--porcelain") == ""
     target = works.git("rev-parse", works.target)

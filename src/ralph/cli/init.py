@@ -10,7 +10,7 @@ from typing import Any, TextIO, get_args
 import msgspec
 
 from ralph.agents import acp, programs
-from ralph.cli.table import Values, command, no_words
+from ralph.cli.table import Values, command, is_terminal, no_words
 from ralph.core.model import FailAction
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
@@ -47,7 +47,7 @@ def init(values: Values, words: list[str]) -> int:
     if values.get("yes"):
         initialize(Path.cwd(), DefaultAnswers())
         return 0
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise UserError("ralph init asks questions and needs a terminal", "use the defaults: ralph init --yes")
     with open(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False) as answers:
         dialog = Dialog(answers, sys.stdout)

@@ -10,7 +10,7 @@ from ralph.cli.init import Dialog
 from ralph.cli.request import Request, no_goal, parse_request
 from ralph.cli.results import open_in_editor
 from ralph.cli.run import play
-from ralph.cli.table import command
+from ralph.cli.table import command, is_terminal
 from ralph.core.model import Outcome, Stop
 from ralph.core.text import clean, nickname, one_line
 from ralph.errors import UserError
@@ -57,7 +57,7 @@ def plan(values: dict[str, Any], words: list[str]) -> int:
     GOAL is text, or a file that describes it; an existing plan is reviewed again. Each check is tried once, and its
     result shown. You answer the agent's questions, then accept the plan, edit it, or say what to change. `ralph work`
     and `--tasks` read the plan."""
-    if not values.get("yes") and not (sys.stdin and sys.stdin.isatty()):
+    if not values.get("yes") and not is_terminal(sys.stdin):
         if not words and not {"prompt", "prompt_file", "issue"}.intersection(values):
             raise UserError("no goal", 'ralph plan "GOAL"')
         raise UserError("ralph plan asks questions and needs a terminal", "accept the plan as it comes: --yes")

@@ -10,7 +10,7 @@ from typing import Any
 from ralph.backlog.accept_work import AcceptedWork, accept_work, discard_work, why_not_accept
 from ralph.cli.request import one_run, read_run, run_and_number
 from ralph.cli.run import confirm_settings, readable
-from ralph.cli.table import DIRECTORY, JSON, Values, command, folder_of, no_words
+from ralph.cli.table import DIRECTORY, JSON, Values, command, confirm, folder_of, is_terminal, no_words
 from ralph.cli.watch import paged
 from ralph.cli.work import ends_of_work, merged_range, work_report
 from ralph.core.secrets import Redactor, secret_values
@@ -58,17 +58,17 @@ def report(values: Values, words: list[str]) -> int:
         raise UserError("--markdown can't be combined with --json", "choose one")
     runs = [read_run(values, [word]) for word in words] or [read_run(values, [])]
     form: ReportForm = "markdown" if values.get("markdown") else "json" if values.get("json") else "html"
+    if values.get("open") and (form != "html" or values.get("output") == "-"):
+        raise UserError("--open needs an HTML file", "leave out --markdown, --json and `-o -`")
+    into_folder = form == "html" and (sys.stdout.isatty() or values.get("open"))
+    target = values.get("output", "" if into_folder else "-")
     if runs[0].facts.kind == "work":
         data = work_report(runs[0], form)
     else:
         histories = [history_now(run) for run in runs]
         shown = {run.id: evidence_of(run.folder, one, os.environ) for run, one in zip(runs, histories, strict=True)}
-        exams = [one for run in runs for one in load_exam_outputs(run.id)] if _is_elsewhere(values, runs) else []
+        exams = [one for run in runs for one in load_exam_outputs(run.id)] if _is_outside(target, runs) else []
         data = written(histories, form, shown if form == "html" else None, exams)
-    if values.get("open") and (form != "html" or values.get("output") == "-"):
-        raise UserError("--open needs an HTML file", "leave out --markdown, --json and `-o -`")
-    into_file = form == "html" and (sys.stdout.isatty() or values.get("open"))
-    target = values.get("output", "" if into_file else "-")
     if target == "-":
         sys.stdout.buffer.write(data)
         return 0
@@ -86,9 +86,8 @@ def report(values: Values, words: list[str]) -> int:
     return 0
 
 
-def _is_elsewhere(values: Values, runs: Sequence[Listed]) -> bool:
+def _is_outside(target: str, runs: Sequence[Listed]) -> bool:
     """Whether the report goes to standard output or to a file outside the workspaces, where agents don't find it."""
-    target = values.get("output", "" if sys.stdout.isatty() or values.get("open") else "-")
     path = os.path.realpath(target)
     return target == "-" or (bool(target) and not any(f"{path}/".startswith(f"{r.facts.workspace}/") for r in runs))
 
@@ -285,10 +284,10 @@ def clean(values: Values, words: list[str]) -> int:
         return 0
     print(f"total {_size(sum(one.size for one in going))}")
     if not values.get("yes"):
-        if not sys.stdin.isatty() or not sys.stdout.isatty():
+        if not is_terminal(sys.stdin, sys.stdout):
             print("nothing was deleted: `ralph clean --yes` deletes it")
             return 0
-        if input("Delete it? [y/N] ").strip().lower() not in ("y", "yes"):
+        if not confirm("Delete it?"):
             return 0
     stayed = remove_leftovers(going)
     for one in stayed:
@@ -333,7 +332,7 @@ def learn(values: dict[str, Any], words: list[str]) -> int:
     refuse_untrusted(workspace, os.environ, confirm_settings)  # the settings name the file with the notes
     path = workspace / (load(workspace, {}, env=os.environ).settings.learn or NOTES_FILE)
     if values.get("edit"):
-        if sys.stdin is None or not sys.stdin.isatty():
+        if not is_terminal(sys.stdin):
             raise UserError("--edit needs a terminal", f"edit {path} directly")
         path.parent.mkdir(parents=True, exist_ok=True)
         editor, code = open_in_editor(path)

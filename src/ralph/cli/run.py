@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ralph.agents import find as find_agent
 from ralph.cli.request import Request, Shown, explain, no_goal, parse_request, read_piped_goal
-from ralph.cli.table import command
+from ralph.cli.table import command, confirm, is_terminal
 from ralph.cli.ui import is_possible, open_screen
 from ralph.core.events import Notice
 from ralph.core.model import Rule, Run, Stop
@@ -132,11 +132,10 @@ def _with_detected_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSett
             'name what must pass: --check "CMD"; without anything that verifies the work: ralph run "GOAL"',
         )
     words = " ".join(f'--check "{one}"' for one in found)
-    if sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
+    if not is_terminal(sys.stdin, sys.stderr):
         raise UserError("no checks given", f"this project has some: {words}")
     print(f"No check was given. This project has: {listed(found)}", file=sys.stderr)
-    print("Use these checks? [Y/n] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
+    if not confirm("Use these checks?", default=True):
         raise UserError("no checks given", f"name yours: {words}")
     return replace(loaded, settings=override(loaded.settings, {"checks": found}))
 
@@ -168,11 +167,10 @@ def is_folder_alone(values: dict[str, Any], words: list[str]) -> bool:
 
 def confirm_settings(difference: str) -> bool:
     """Show what changed in the settings during an earlier run, and ask the user; False without a terminal."""
-    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+    if not is_terminal(sys.stdin, sys.stderr):
         return False
     print(f"ralph: {Untrusted().message}:\n{readable(difference)}", file=sys.stderr)
-    print("Use them? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return confirm("Use them?")
 
 
 def readable(difference: str) -> str:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from msgspec.json import encode
@@ -236,6 +236,18 @@ def no_words(words: list[str], hint: str) -> None:
     """Raise a UserError if there are words: the command takes only options."""
     if words:
         raise UserError(f"too many words: {words[0]!r}", hint)
+
+
+def is_terminal(*streams: TextIO | None) -> bool:
+    """Whether all of these standard streams are terminals. A stream that the caller closed is None."""
+    return all(stream is not None and stream.isatty() for stream in streams)
+
+
+def confirm(question: str, default: bool = False) -> bool:
+    """Ask a question on stderr; return whether the answer is yes."""
+    print(f"{question} [{'Y/n' if default else 'y/N'}] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip().lower()
+    return answer in ("y", "yes") or (default and not answer)
 
 
 def print_objects(objects: Iterable[object]) -> int:

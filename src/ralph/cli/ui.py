@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ralph.cli.table import DB, Values, command, no_words
+from ralph.cli.table import DB, Values, command, is_terminal, no_words
 from ralph.errors import UserError, to_install
 from ralph.run.options import Option
 
@@ -41,8 +41,7 @@ def ui(values: Values, words: list[str]) -> int:
 
 def is_possible() -> bool:
     """Whether this is a terminal that the TUI can use: textual reads stdin and draws on stderr."""
-    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    return is_terminal and os.environ.get("TERM", "") not in ("", "dumb")
+    return is_terminal(sys.stdin, sys.stdout, sys.stderr) and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:

@@ -404,7 +404,7 @@ def test_pages_of_issues_are_joined_without_pull_requests() -> None:
     with pytest.raises(UserError, match="#2 is a pull request"):
         read_issues(json.dumps(pages[1][0]).encode())
     for broken in (b"{", b"[1]", b'[{"number": 1}]', b"\xff"):
-        with pytest.raises(UserError, match="cannot understand what gh says"):
+        with pytest.raises(UserError, match="cannot parse the answer of gh"):
             read_issues(broken)
 
 

@@ -149,7 +149,7 @@ def test_a_task_that_fails_at_the_gate_is_returned_and_finally_parked(works: Wor
         (("--check", "true", "--target", "main"), "main is checked out in"),
         (("--check", "true", "--target", "bad name"), "isn't a valid branch name"),
         (("--check", "true", "--push"), "no upstream"),
-        (("--check", "true", "--push=nowhere/main"), "names no remote's branch"),
+        (("--check", "true", "--push=nowhere/main"), "expected REMOTE/BRANCH"),
         (("--check", "true", "--agent", "not-there"), "not-there"),
         (("--check", "true", "--max-time", "soon"), "soon"),
         (("--check", "true", "--setup", "echo broken; false"), "--setup failed"),
@@ -542,7 +542,7 @@ def test_endless_output_of_a_tracker_is_cut(works: Works) -> None:
     bd.chmod(0o755)
     done = works.work("beads:")
     assert done.returncode == 2
-    assert "cannot understand what bd says" in done.stderr
+    assert "cannot parse the answer of bd" in done.stderr
 
 
 def test_parked_tasks_and_the_end_are_notified(works: Works) -> None:

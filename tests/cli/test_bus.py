@@ -108,7 +108,7 @@ def test_read_chooses_by_id_type_and_thread(path: str, capsys: pytest.CaptureFix
 
 
 def test_a_missing_bus_or_text_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="no message bus is named"):
+    with pytest.raises(UserError, match="no message bus given"):
         read(None)
     with pytest.raises(UserError, match="no message bus"):
         read(path)

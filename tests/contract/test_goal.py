@@ -182,7 +182,7 @@ def test_a_folder_that_is_gone_is_said(agent: Agent, tmp_path: Path, environment
     command = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -m ralph run -p x --agent {fake}"
     process = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert process.returncode == 2
-    assert "ralph: the current folder is gone" in process.stderr
+    assert "ralph: the current folder was deleted" in process.stderr
 
 
 @pytest.mark.parametrize(

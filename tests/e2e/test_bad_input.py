@@ -100,7 +100,7 @@ def test_what_cannot_be_understood_is_said_in_one_line(
 @pytest.mark.parametrize(
     ("words", "said", "hint"),
     [
-        (("schema",), "ralph: which schema?", "hint: ralph schema settings, or ralph schema events"),
+        (("schema",), "ralph: no schema named", "hint: ralph schema settings, or ralph schema events"),
         (("bus",), "ralph: ralph bus needs a command", "hint: `ralph bus -h` lists the commands"),
         (("hook",), "ralph: ralph hook needs a command", "hint: `ralph hook -h` lists the commands"),
     ],

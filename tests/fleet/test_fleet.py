@@ -360,7 +360,7 @@ def test_the_web_ui_on_another_machine_shows_a_backlog_run_and_steers_it(fleet: 
         served.cookie = served.enter()
         (work,) = re.findall(r'href="[^"]*/runs/([\w-]+)"', served.get().text)
         shown = served.get(f"runs/{work}").text
-        assert "work off TASKS.md" in shown
+        assert "backlog TASKS.md" in shown
         assert str(looker.home) not in shown  # the path of the copy is not shown
         assert served.post(f"runs/{work}/pause").status == 200
         fleet.wait(lambda: "paused" in fleet.machine("a").ralph("ps").stdout, "paused")

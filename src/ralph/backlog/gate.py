@@ -98,7 +98,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             order.remote.fetch(self.repository, order.branch_of(""), timeout)
         found = self.repository.resolve(order.target_ref)
         if not found:
-            raise UserError(f"the target {order.shown_target} is gone", "restore it, then: ralph resume")
+            raise UserError(f"target branch not found: {order.shown_target}", "restore it, then: ralph resume")
         return found
 
     def check_target(self) -> GateVerdict:

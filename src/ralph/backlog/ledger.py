@@ -111,7 +111,7 @@ class WorkRegistration(Registration):
         self._folder, self._order = folder, order
         self._ledger: JournalLedger | None = None
         self._is_behind = False
-        known = {"kind": "work", "workspace": order.workspace, "goal": f"work off {order.source.name}"}
+        known = {"kind": "work", "workspace": order.workspace, "goal": f"backlog {order.source.name}"}
         self._facts = replace(self._facts, **known, branch=order.shown_target, version=order.version)
 
     def watch(self, ledger: JournalLedger) -> None:

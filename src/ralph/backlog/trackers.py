@@ -61,7 +61,7 @@ def issues_wanted(wanted: str) -> tuple[str, ...]:
     for part in filter(None, wanted.split(",")):
         name, _, value = part.partition("=")
         if name != "label" or not value:
-            raise UserError(f"cannot understand github:{wanted}", "write github:, github:N or github:label=NAME")
+            raise UserError(f"github:{wanted}: invalid query", "write github:, github:N or github:label=NAME")
         labels.append(quote(value, safe=""))
     labelled = f"&labels={','.join(labels)}" if labels else ""
     return ("gh", "api", "--paginate", f"{ISSUES}?state=open&per_page=100{labelled}")
@@ -72,7 +72,7 @@ def read_issues(said: bytes) -> BacklogContent:
         issues = [issue for issue in _pages(said.decode()) if "pull_request" not in issue]
         tasks = [_issue(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
     except (*UNREADABLE, KeyError, TypeError, OverflowError) as error:
-        raise UserError(f"cannot understand what gh says: {error}", "is it a recent version?") from None
+        raise UserError(f"cannot parse the answer of gh: {error}", "is it a recent version?") from None
     return BacklogContent(_after_each_other(tasks))  # the query returns only open issues
 
 
@@ -106,7 +106,7 @@ def _after_each_other(tasks: list[BacklogTask]) -> tuple[BacklogTask, ...]:
 
 def beads_wanted(wanted: str) -> tuple[str, ...]:
     if wanted:
-        raise UserError(f"cannot understand beads:{wanted}", "write beads:")
+        raise UserError(f"beads:{wanted}: invalid query", "write beads:")
     return ("bd", "list", "--json")
 
 
@@ -116,7 +116,7 @@ def read_beads(said: bytes) -> BacklogContent:
         problems: list[str] = []
         tasks = [_bead(bead, problems) for bead in beads]
     except (*UNREADABLE, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise UserError(f"cannot understand what bd says: {error}", "is it a recent version?") from None
+        raise UserError(f"cannot parse the answer of bd: {error}", "is it a recent version?") from None
     return BacklogContent(_after_each_other(tasks), problems=tuple(problems))
 
 

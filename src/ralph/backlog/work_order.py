@@ -207,7 +207,9 @@ def find_home(workspace: Path) -> Git:
     if not home.resolve("HEAD"):
         raise UserError("there is no commit yet to start from", "commit once, then start again")
     if home.resolve("refs/heads/ralph"):
-        raise UserError("a branch named ralph is in the way of ralph/…", "rename it: git branch -m ralph my-ralph")
+        raise UserError(
+            "a branch named ralph prevents branches named ralph/…", "rename it: git branch -m ralph old"
+        )
     return home
 
 
@@ -277,7 +279,7 @@ def _find_base(home: Git, target: str) -> str:
     below = home.run("for-each-ref", "--count=1", "--format=%(refname:lstrip=2)", f"refs/heads/{target}/")
     for name in (*above, below.decode("utf-8", "replace").strip()):
         if name and home.resolve(f"refs/heads/{name}"):
-            raise UserError(f"the branch {name} is in the way of {target}", "name another with --target BRANCH")
+            raise UserError(f"the branch {name} prevents a branch named {target}", "name another with --target BRANCH")
     return home.resolve(f"refs/heads/{target}") or home.resolve("HEAD")
 
 
@@ -300,7 +302,7 @@ def _parse_remote(home: Git, asked: str) -> Remote:
         if asked.startswith(f"{name}/") and asked != f"{name}/":
             return Remote(name, asked.removeprefix(f"{name}/"))
     known = ", ".join(remotes) or "none"
-    raise UserError(f"--push={asked} names no remote's branch", f"write REMOTE/BRANCH; remotes here: {known}")
+    raise UserError(f"--push={asked}: expected REMOTE/BRANCH", f"remotes here: {known}")
 
 
 def uncommitted_notice(home: Git) -> str:

@@ -60,7 +60,7 @@ def uninstall(values: Values, words: list[str]) -> int:
 def _host_and_scope(values: Values, words: list[str]) -> tuple[Host, Scope, Path]:
     """Return the host, the scope and the workspace that the command line names."""
     if len(words) != 1:
-        raise UserError("which agent?", "name one, for example: ralph hook install claude")
+        raise UserError("no agent named", "for example: ralph hook install claude")
     host = hosts.find_host(words[0])
     scope: Scope = "user" if values.get("user") else "shared" if values.get("shared") else "project"
     return host, scope if scope in host.scopes() else "project", folder_of(values)

@@ -240,7 +240,7 @@ KINDS = ("settings", "events")
 def schema(values: Values, words: list[str]) -> int:
     """Print the JSON Schema of the settings file or of the events."""
     if len(words) != 1:
-        raise UserError("which schema?", "ralph schema settings, or ralph schema events")
+        raise UserError("no schema named", "ralph schema settings, or ralph schema events")
     print(schema_text(words[0]), end="")
     return 0
 

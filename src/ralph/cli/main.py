@@ -93,7 +93,7 @@ def _system_error(error: Exception) -> UserError | None:
     try:
         os.getcwd()
     except FileNotFoundError:
-        return UserError("the current folder is gone", "change to another one")
+        return UserError("the current folder was deleted", "change to another one")
     return None
 
 

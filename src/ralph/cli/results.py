@@ -222,11 +222,11 @@ def discard(values: Values, words: list[str]) -> int:
         with Interrupt(lambda: None) as interrupt:
             kept = discard_work(run, interrupt)
         for branch, kept_as in kept:
-            print(f"{branch} is gone. To have it back: git branch {branch} {kept_as}")
+            print(f"{branch} is gone. To restore it: git branch {branch} {kept_as}")
         return 0
     kept_as = discard_run(run)
     print(f"{run.facts.branch} and its worktree are gone.")
-    print(f"To have it back: git branch {run.facts.branch} {kept_as}")
+    print(f"To restore it: git branch {run.facts.branch} {kept_as}")
     return 0
 
 
@@ -240,7 +240,7 @@ def rewind(values: Values, words: list[str]) -> int:
     here unless given."""
     run, number = run_and_number(values, words)
     if number is None:
-        raise UserError("which iteration?", "ralph rewind N; 0 is the state before the first")
+        raise UserError("no iteration given", "ralph rewind N; 0 is the state before the first")
     said: list[str] = []
     done = rewind_run(run, number, said.append, os.environ)
     state = f"after iteration {number}" if number else "before the first iteration"

@@ -213,7 +213,7 @@ def named_bus(values: dict[str, Any]) -> MessageBus:
     """Return the bus given with --bus, else that of the current task."""
     path = values.get("bus") or os.environ.get("MESSAGE_BUS") or os.environ.get("JRUN_MESSAGE_BUS")
     if not path:
-        raise UserError("no message bus is named", "give --bus FILE, or set MESSAGE_BUS")
+        raise UserError("no message bus given", "give --bus FILE, or set MESSAGE_BUS")
     return MessageBus(path)
 
 

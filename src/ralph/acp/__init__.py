@@ -1,1 +1,1 @@
-"""Any agent that speaks the Agent Client Protocol: the client program that ralph starts for a turn."""
+"""The client for the Agent Client Protocol: a program that ralph starts for each turn."""

@@ -1,7 +1,7 @@
 """One turn with an ACP agent: JSON-RPC over its pipes, protocol version 1.
 
-The client announces no file system, terminal or elicitation, because no agent needs them. It prints one JSON line per
-thing that happens; `ralph.agents.acp` reads those lines.
+The client offers no file system, terminal or elicitation, because no agent needs them. It prints a line of JSON for
+each thing that happens, for `ralph.agents.acp`.
 """
 
 import os
@@ -27,14 +27,14 @@ DRAIN_SECONDS = 0.3  # some agents send updates after the response
 EXIT_GRACE = 3.0  # seconds after closing stdin, and again after SIGTERM
 AUTH_REQUIRED = -32000
 METHOD_NOT_FOUND = -32601
-# Updates that say nothing about the turn; one of them is half a megabyte long in every session of Qwen.
+# Updates that are not about the turn. In sessions of Qwen one of them is half a megabyte long.
 SILENT_UPDATES = frozenset({
     *("available_commands_update", "config_option_update", "current_mode_update", "user_message_chunk"),
 })  # fmt: skip
 
 
 class TurnFailed(Exception):
-    """The turn cannot continue. `error` is the line that says why."""
+    """The turn cannot continue. `error` is the line of output that says why."""
 
     def __init__(self, message: str, code: object = None, data: object = None) -> None:
         super().__init__(message)
@@ -48,15 +48,15 @@ def report(line: Table) -> None:
 
 
 class Connection:
-    """JSON-RPC with the agent's process. Its lines are read in a thread, so that no side waits for the other."""
+    """JSON-RPC with the agent's process. A thread reads its output, so that a full pipe never blocks both sides."""
 
     def __init__(self, argv: Sequence[str], policy: PermissionPolicy, folders: Sequence[str]) -> None:
         self._argv, self._policy, self._folders = argv, policy, folders
         self._lines: queue.Queue[bytes | None] = queue.Queue()
-        self._calls: dict[str, Table] = {}  # what is known of each tool call
+        self._calls: dict[str, Table] = {}  # each tool call, merged from all its updates
         self._next_id = 0
         self._prose = ""  # the last line that was not JSON
-        self.is_replaying = False  # updates belong to an earlier turn
+        self.is_replaying = False  # whether updates are from an earlier turn
 
     def start(self) -> None:
         try:
@@ -89,7 +89,7 @@ class Connection:
                 return wire.table(message, "result")
 
     def drain(self) -> None:
-        """Handle what still arrives shortly after the response."""
+        """Handle updates that arrive shortly after the response."""
         deadline = time.monotonic() + DRAIN_SECONDS
         with suppress(TurnFailed):
             while time.monotonic() < deadline:
@@ -155,7 +155,7 @@ class Connection:
         try:
             self._process.stdin.write(msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n")
             self._process.stdin.flush()
-        except OSError:  # the agent has exited; reading says so
+        except OSError:  # the agent has exited; `_receive` reports it
             pass
 
     def kill(self) -> None:
@@ -179,7 +179,7 @@ class Connection:
 
 
 def take_turn(agent: Connection, prompt: str, *, policy: PermissionPolicy, model: str = "", session: str = "") -> None:
-    """Speak one turn: initialize, open the session, choose mode and model, prompt."""
+    """Take one turn: initialize, open the session, choose mode and model, send the prompt, and report the response."""
     capabilities = _initialize(agent)
     opened = _open_session(agent, capabilities, session)
     identity = {"sessionId": opened["sessionId"]}
@@ -211,7 +211,7 @@ def _initialize(agent: Connection) -> Table:
 
 
 def _open_session(agent: Connection, capabilities: Table, session: str) -> Table:
-    """Resume a session if the agent can; otherwise say so and open a new one."""
+    """Resume the session. If that fails, report it and open a new one."""
     place = {"cwd": os.getcwd(), "mcpServers": []}
     if session:
         resumes = "resume" in (capabilities.get("sessionCapabilities") or {})

@@ -12,7 +12,7 @@ READING = frozenset({"read", "search", "think"})
 EDITING = frozenset({"edit", "delete", "move"})
 TODO_TOOLS = ("write_todos", "todowrite", "todo_write")
 
-# The names that agents give their modes, best first.
+# Names of modes, in order of preference.
 YOLO_MODES = ("bypassPermissions", "agent-full-access", "yolo", "auto-approve")
 READ_ONLY_MODES = ("plan", "read-only")
 
@@ -31,7 +31,7 @@ def is_allowed(call: Mapping[str, Any], policy: PermissionPolicy, folders: Seque
 
 
 def is_todo_list(call: Mapping[str, Any]) -> bool:
-    """Whether the call only updates the agent's own todo list (Gemini asks even for that)."""
+    """Whether the call only updates the agent's own todo list, for which Gemini asks permission."""
     names = (str(call.get("name") or ""), str(call.get("toolCallId") or ""))
     return any(name.lower().startswith(TODO_TOOLS) for name in names)
 
@@ -53,9 +53,9 @@ def is_inside(path: str, folders: Sequence[str]) -> bool:
 
 
 def choose_option(options: Sequence[Mapping[str, Any]], is_allowed: bool) -> str | None:
-    """Return the id of the first option that allows (or rejects) once; None: answer `cancelled`.
+    """Return the id of the first option that allows (or rejects) the call once; None if there is none.
 
-    Never "always": agents store that in the user's settings.
+    Never choose "always": agents store that in the user's settings.
     """
     wanted = "allow_once" if is_allowed else "reject_once"
     return next((str(one["optionId"]) for one in options if one.get("kind") == wanted and "optionId" in one), None)

@@ -1,4 +1,4 @@
-"""The known coding agents: a literal table. The module of an agent is imported when it is used."""
+"""A table of the known coding agents. The module of an agent is imported when it is used."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -13,7 +13,7 @@ _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 _GOOGLE = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 _MANY = (*_ANTHROPIC, "OPENAI_API_KEY", *_GOOGLE, "GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY")
 
-# name: the environment variables that hold its credentials. Variables in no row are not hidden.
+# Each agent with the environment variables that hold its credentials. Other agents don't get these variables.
 _AGENTS: dict[str, tuple[str, ...]] = {
     "claude": (*_ANTHROPIC, "CLAUDE_CODE_OAUTH_TOKEN"),
     "codex": ("OPENAI_API_KEY", "CODEX_API_KEY"),
@@ -32,7 +32,7 @@ _AGENTS: dict[str, tuple[str, ...]] = {
 }
 
 
-# The host that a key is for.
+# The host that each key is for.
 _HOSTS = {
     "ANTHROPIC_API_KEY": "api.anthropic.com",
     "ANTHROPIC_AUTH_TOKEN": "api.anthropic.com",
@@ -46,7 +46,7 @@ _HOSTS = {
 
 
 def hosts(module: "AgentModule", env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the hosts of an agent's models, as far as the keys and URLs in the environment tell."""
+    """Return the hosts of an agent's models, judged by the keys and URLs in the environment."""
     by_key = [_HOSTS[key] for key in module.KEYS if key in _HOSTS and env.get(key)]
     if module.BOX is None:
         return tuple(by_key)
@@ -58,7 +58,7 @@ def known_names() -> tuple[str, ...]:
 
 
 def programs() -> tuple[str, ...]:
-    """Return the known agents that are looked for on PATH; the built-in one must be named."""
+    """Return the known agents that ralph looks for on PATH: all but the built-in one."""
     return tuple(name for name in _AGENTS if name != "builtin")
 
 
@@ -83,7 +83,7 @@ def find(command: str) -> "AgentModule":
 def words(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split `command` into the program and extra words, as a `TurnRequest` needs them.
 
-    A command line that is not just a known agent and its flags stays whole, for the module `command`.
+    A command line of anything but a known agent and its flags stays in one piece, for the module `command`.
     """
     command = command.strip()
     if not command:
@@ -101,7 +101,8 @@ def words(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def foreign_keys(module: "AgentModule") -> frozenset[str]:
-    """Return the environment variables to hide from an agent. The user's own command sees all of them."""
+    """Return the environment variables to hide from an agent: the credentials of others. The user's own command gets
+    them all."""
     hidden = {"CLAUDECODE"}  # it tells Claude Code that it is nested
     if module.NAME in _AGENTS:
         hidden.update(key for agent in _AGENTS.values() for key in agent)
@@ -109,7 +110,7 @@ def foreign_keys(module: "AgentModule") -> frozenset[str]:
 
 
 def _name_of(program: str) -> str | None:
-    """Return the known agent that a program is, by its name or the last part of its path."""
+    """Return the known agent with this name or path; None if there is none."""
     name = program.replace("\\", "/").rpartition("/")[2].lower()
     for ending in (".exe", ".cmd", ".bat", ".ps1"):
         name = name.removesuffix(ending)

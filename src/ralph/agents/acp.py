@@ -1,6 +1,6 @@
-"""Agents that speak the Agent Client Protocol: `acp:NAME` from the table below, or `acp: COMMAND …`.
+"""Agents that support the Agent Client Protocol: `acp:NAME` from the table below, or `acp: COMMAND …`.
 
-ralph starts its own client (`ralph.acp`), which starts the agent and prints the lines that are read here.
+ralph starts its own client (`ralph.acp`), which starts the agent and prints the lines that this module reads.
 """
 
 import re
@@ -82,7 +82,7 @@ def find_installed(path: str | None = None) -> list[str]:
 
 
 def install_hint(agent: str) -> str:
-    """Return what to type to install the agent; empty for a command of the user."""
+    """Return the command that installs the agent; "" for a command of the user."""
     known = AGENTS.get(agent.removeprefix(PREFIX))
     return known.install if known else ""
 
@@ -96,7 +96,7 @@ def invocation(request: TurnRequest) -> Invocation:
     return Invocation((*argv, "--", *start_words(request.command[0]), *request.flags))
 
 
-# Chunks that are notices or errors of the program, not words of the model (Copilot, pi).
+# Chunks that are notices or errors of the program, not text of the model (Copilot, pi).
 _NOTICE = re.compile(r"Info: |Retrying \(attempt|Retry finished")
 _BANNER = re.compile(r"pi v[\d.]+\n---\n")
 _EXIT_CODE = re.compile(r"exit code:? (\d+)\D{0,20}\Z", re.IGNORECASE)
@@ -125,8 +125,8 @@ class _AcpReader(Reader):
         self._outputs: dict[str, str] = {}
         self._cost: float | None = None
         self._summed = Usage()
-        self._is_broken = False  # codex says that its thread has failed
-        self._posing = ""  # an error that poses as an answer
+        self._is_broken = False  # Codex reported that its thread has failed
+        self._error_message = ""  # an error that came as a message of the agent
 
     def on_agent(self, table: Table) -> Iterable[AgentEvent]:
         info = wire.table(table, "info")
@@ -164,7 +164,7 @@ class _AcpReader(Reader):
             if _NOTICE.match(text):
                 return self._on_notice(text)
             if text.startswith("Error: "):
-                self._posing = text.removeprefix("Error: ")
+                self._error_message = text.removeprefix("Error: ")
                 return self._flush()
         events: list[AgentEvent] = []
         if message_id != self._message_id:
@@ -174,7 +174,7 @@ class _AcpReader(Reader):
         return events
 
     def update_agent_thought_chunk(self, update: Table) -> None:
-        """A sign of life."""
+        """Report nothing: the update only shows that the agent is alive."""
 
     def update_tool_call(self, update: Table) -> Iterable[AgentEvent]:
         call = wire.text(update, "toolCallId")
@@ -230,7 +230,7 @@ class _AcpReader(Reader):
     def update_usage_update(self, update: Table) -> None:
         cost = wire.table(update, "cost")
         amount = wire.amount(cost, "amount") if cost.get("currency") == "USD" else None
-        if amount is not None:  # the whole session's
+        if amount is not None:  # the cost of the whole session
             before = self.request.usage_before.cost_usd if self.request.session else None
             self._cost = max(amount - (before or 0.0), 0.0)
             self.spent = replace(self.usage, cost_usd=self._cost)
@@ -252,12 +252,12 @@ class _AcpReader(Reader):
         return (AgentProgress(self.notice),) if self.notice else ()
 
     def _flush(self) -> list[AgentEvent]:
-        """Report the message that the chunks so far make up."""
+        """Report the message that consists of the chunks so far."""
         text, self._message = "".join(self._message), []
         return [*self.says(text.strip("\n"))]
 
     def _on_notice(self, text: str) -> list[AgentEvent]:
-        """A model call failed and is retried: the text before it is not an answer."""
+        """Report that a model call failed and is retried. The text before it is not an answer."""
         events = self._flush()
         self.notice, self._said = text, ""
         return [*events, AgentProgress(text)]
@@ -271,7 +271,7 @@ class _AcpReader(Reader):
         tokens = _tokens(usage) if usage else _tokens(wire.table(meta, "token_count"))
         if not tokens.tokens:
             tokens = self._summed
-        if self.request.session and self._title.startswith("Mistral Vibe"):  # counts the whole session
+        if self.request.session and self._title.startswith("Mistral Vibe"):  # it reports the whole session
             tokens = self.since(tokens)
         stop = wire.text(table, "stopReason")
         error = self._error_as_answer(last_id, has_usage=bool(usage))
@@ -287,9 +287,9 @@ class _AcpReader(Reader):
         return [*events, *self.pays(priced(replace(tokens, cost_usd=self._cost), self.model))]
 
     def _error_as_answer(self, last_id: object, has_usage: bool) -> str | None:
-        """Return the last message if it is an error that poses as an answer (Copilot, Codex)."""
-        if self._posing:
-            return self._posing
+        """Return the last message if it is really an error (Copilot, Codex)."""
+        if self._error_message:
+            return self._error_message
         if self._is_broken or (self._has_message_ids and last_id is None and not has_usage):
             return self.notice or self._said or "its thread failed"
         return None
@@ -311,13 +311,13 @@ class _AcpReader(Reader):
 
     def verdict(self, ended: Exit) -> Trouble | None:
         self._flush()
-        if self.trouble is None and ended.ended_by and self.notice:  # silent while it waits for a limit
+        if self.trouble is None and ended.ended_by and self.notice:  # it printed nothing while it waited for a limit
             return Trouble(self.notice)
         return self.trouble
 
 
 def _name(call: Table) -> str:
-    """Return the tool's name: agents put it in different places."""
+    """Return the tool's name, which agents put in different places."""
     meta = wire.table(call, "_meta")
     places = (call, wire.table(meta, "claudeCode"), meta)
     names = [wire.text(place, key) for place in places for key in ("name", *_META_NAMES)]
@@ -344,7 +344,7 @@ def _output(call: Table) -> str:
 
 
 def _tokens(usage: Table) -> Usage:
-    """Return the tokens of a turn, cached ones apart. Some agents include them in the input: then the sum shows it."""
+    """Return the tokens of a turn. If the total shows that the input includes cached tokens, they are subtracted."""
     names = ("inputTokens", "outputTokens", "cachedReadTokens", "cachedWriteTokens")
     if "input_tokens" in usage:
         names = ("input_tokens", "output_tokens", "cached_tokens", "")

@@ -33,7 +33,7 @@ def invocation(request: TurnRequest) -> Invocation:
         argv += ["threads", "continue", request.session]
     if request.stream:
         argv.append("--stream-json")
-    # Without this it stops at the first command that is not on its list of harmless ones; there is no mode in between.
+    # Without this it stops at the first command that is not on its own list of harmless ones; it has no other mode.
     argv.append(_ALLOW)
     argv += model(request, "--mode", "-m")  # its modes choose the model
     return Invocation((*argv, *extra(request, _ALLOW, "--stream-json", "-x"), "-x"))
@@ -43,7 +43,7 @@ class _Amp(BlockReader):
     AGENT = NAME
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Report a missing login as the reason: without a key it shows a login page and waits until a limit ends it."""
+        """Detect a missing login: without a key, Amp opens a login page and waits until ralph ends the turn."""
         if not self._understood and "Starting login flow" in self._plain.text:
             return Trouble("no API key: run `amp login` or set AMP_API_KEY", kind="fatal")
         return self.trouble

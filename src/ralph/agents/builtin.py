@@ -1,6 +1,7 @@
-"""The built-in agent: `ralph.builtin_agent`, a separate program that works with any model.
+"""The built-in agent: how to start `ralph.builtin_agent`, a separate program, and how to read its stream.
 
-It prints what Claude Code prints. `PROVIDER:NAME` and the settings resolve to one endpoint; prices are looked up here.
+Its stream has the format of Claude Code. `PROVIDER:NAME` and the settings are resolved to one endpoint. The costs are
+calculated here, from a price table.
 """
 
 import sys
@@ -34,10 +35,10 @@ Wire = Literal["chat", "responses", "messages", "google"]
 
 
 class Provider(Struct, frozen=True):
-    """A service with models. `keys` are the variables that may hold its key; the first one set counts. `url_variable`
-    replaces its address.
+    """A service with models.
 
-    Without keys the model is the user's own, needs no key and costs nothing.
+    `keys` are the environment variables that may contain its key; the first that is set counts. Without any, it is a
+    server of the user, which needs no key and costs nothing. The variable `url_variable` can replace its address.
     """
 
     wire: Wire
@@ -64,11 +65,11 @@ PROVIDERS: dict[str, Provider] = {
     "vllm": Provider("chat", "http://127.0.0.1:8000/v1"),
     "lmstudio": Provider("chat", "http://127.0.0.1:1234/v1"),
 }
-OWN = "server"  # the provider of a model that is given by its address alone
+OWN = "server"  # the provider of a model for which only an address is given
 
 
 class Endpoint(Struct, frozen=True):
-    """A model, its address and protocol, and the variable with its key ("" if it needs none)."""
+    """A model, its address and protocol, and the environment variable with its key ("" if it needs none)."""
 
     provider: str
     model: str
@@ -83,7 +84,7 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def is_free(self) -> bool:
-        """Whether the model costs nothing. A local server without a known provider may be a proxy to a paid model."""
+        """Whether the model certainly costs nothing. Another local server may be a proxy to a paid model."""
         return self.provider in PROVIDERS and not self.key_env
 
     @property
@@ -94,7 +95,7 @@ class Endpoint(Struct, frozen=True):
 def endpoint(
     model: str, url: str = "", wire: str = "", key_env: str = "", *, env: Mapping[str, str] | None = None
 ) -> Endpoint:
-    """Resolve a model name. With a `url`, a bare name is enough; without one, `env` may set the provider's address."""
+    """Resolve a model name. With a `url` a name without provider is enough; `env` may replace a provider's address."""
     before, colon, after = model.partition(":")
     provider = before if colon and before in PROVIDERS else ""
     name = (after if provider else model).strip()
@@ -113,7 +114,7 @@ def endpoint(
 
 
 def with_key(asked: Endpoint, env: Mapping[str, str]) -> tuple[Endpoint, str]:
-    """Return the endpoint with the variable that holds its key, and the key; raise if it is not set."""
+    """Return the endpoint with the variable that contains its key, and the key. Raise if a needed key is not set."""
     usual = PROVIDERS[asked.provider].keys if asked.provider in PROVIDERS else ()
     for variable in usual if asked.key_env in usual else (asked.key_env,):
         if key := env.get(variable, "").strip():
@@ -145,9 +146,9 @@ _PRICED_AS = {"xai": "x-ai", OWN: ""}  # providers with another name in the pric
 def options(
     settings: Mapping[str, object], asked: str, flags: tuple[str, ...], env: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return everything about the model as words for the agent, its address included.
+    """Return the options that describe the model to the agent, with its address.
 
-    `settings` are those of the agent. They do not apply to a model of another provider than theirs.
+    `settings` are those of the agent in settings.json. They don't apply to a model of another provider.
     """
     configured = settings.get("model")
     own = configured if isinstance(configured, str) else ""
@@ -164,7 +165,8 @@ def options(
 
 
 def refuse_unready(flags: tuple[str, ...], env: Mapping[str, str], is_limited: bool) -> None:
-    """Raise before anything is spent if the agent cannot work. `is_limited`: its price must be known."""
+    """Raise if the agent cannot work, before anything is spent. `is_limited`: there is a budget, so the price must be
+    known."""
     if find_spec("pydantic_ai") is None:
         raise UserError("the built-in agent is not installed", f"install it: {to_install('agent')}")
     asked = _endpoint(flags)
@@ -177,7 +179,7 @@ def refuse_unready(flags: tuple[str, ...], env: Mapping[str, str], is_limited: b
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """Build the command line. `-P` keeps modules of the workspace out. It asks for no permissions: its tools run."""
+    """Build the command line. `-P` prevents imports from the workspace. The agent's tools need no permissions."""
     argv = [sys.executable, "-P", "-m", "ralph.builtin_agent", *model(request, "--model")]
     if not request.stream:
         argv += ["--output-format", "text"]
@@ -199,7 +201,8 @@ class _Builtin(BlockReader):
             self._asked = None
 
     def on_assistant(self, table: Table) -> Iterable[AgentEvent]:
-        """Price each reply as one call of the model. A reply without a tool call is the last and always counts."""
+        """Add the cost of each reply. `spent` is None after a reply without tool calls: that is the last one, and no
+        budget should end the turn any more."""
         events, message = [*super().on_assistant(table)], wire.table(table, "message")
         if used := wire.table(message, "usage"):
             tokens = tokens_in(used)
@@ -215,7 +218,7 @@ class _Builtin(BlockReader):
         return self.usage
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Treat exit code 2 as fatal: the configuration is wrong, and would be next time."""
+        """Treat exit code 2 as fatal: the configuration is wrong, and would still be next time."""
         if ended.code == 2 and self.trouble is None:
             said = ended.stderr.strip().rpartition("\n")[2].removeprefix("ralph.builtin_agent: ")
             return Trouble(said or "exit code 2", kind="fatal")

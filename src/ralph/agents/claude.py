@@ -18,7 +18,7 @@ _MOST_TASKS = 200
 
 
 class BlockReader(Reader):
-    """A parser of content blocks. A dialect overrides how its result line states usage and errors."""
+    """A parser of streams with content blocks. Subclasses say how their result line reports usage and errors."""
 
     SILENT = frozenset({"stream_event", "keep_alive", "tool_progress"})
 
@@ -26,7 +26,7 @@ class BlockReader(Reader):
         super().__init__(request)
         self.resets_at: float | None = None
         self._reply = ""  # the id of the latest reply
-        self._counted = Usage()  # of all replies so far, if the turn is cut off before its result
+        self._counted = Usage()  # of all replies so far, in case the turn is cut off before its result line
         self._tasks: dict[str, TodoItem] = {}
 
     def turn(self, ended: Exit) -> Turn:
@@ -39,7 +39,7 @@ class BlockReader(Reader):
         return tokens_in(wire.table(result, "usage"), wire.amount(result, "total_cost_usd"))
 
     def trouble_in(self, result: Table) -> Trouble:
-        """Return why the result line reports an error."""
+        """Return the error in a result line."""
         return Trouble(error_in(result) or wire.text(result, "result"))
 
     def is_notice(self, text: str) -> bool:
@@ -47,7 +47,7 @@ class BlockReader(Reader):
         return False
 
     def is_denial(self, text: str) -> bool:
-        """Whether this tool error means that the agent was not allowed to use the tool."""
+        """Whether this error of a tool means that the agent was not allowed to use it."""
         return False
 
     def on_assistant(self, table: Table) -> Iterable[AgentEvent]:
@@ -103,7 +103,7 @@ class BlockReader(Reader):
         return events
 
     def _task(self, result: Table) -> Iterable[AgentEvent]:
-        """Update the todo list, which arrives one task at a time in tool results."""
+        """Update the todo list: each tool result has one task of it."""
         task, change = wire.table(result, "task"), wire.table(result, "statusChange")
         name = (wire.text(task, "id") or wire.text(result, "taskId"))[:100]
         old = self._tasks.get(name, TodoItem(f"task {name}"))
@@ -138,7 +138,7 @@ class BlockReader(Reader):
 
     def _retry(self, table: Table) -> Iterable[AgentEvent]:
         if table.get("subtype") == "retry":
-            self._said = ""  # only a repeated request means that the old reply was shown
+            self._said = ""  # the request is repeated, so the text so far is not the reply
         told = table if table.get("attempt") else wire.table(table, "data")
         words = (table.get("error_status"), wire.text(table, "error"))
         reason = " ".join(str(word) for word in words if word)
@@ -161,11 +161,11 @@ class BlockReader(Reader):
         if table.get("is_error") is True or wire.text(table, "subtype").startswith("error"):
             self.trouble = self.trouble_in(table)
         else:
-            # An empty result after a refused stop: the last text remains the answer.
+            # The result is empty after a hook refused to let the agent stop: the last text is the answer.
             self.final = wire.text(table, "result") or ("" if self._working else self._said)
             self.trouble = None
         events: list[AgentEvent] = []
-        for denial in wire.rows(table, "permission_denials"):  # older versions report it only at the end
+        for denial in wire.rows(table, "permission_denials"):  # older versions report denials only here
             given = wire.table(denial, "tool_input")
             events += self.denied(wire.text(denial, "tool_use_id"), wire.text(denial, "tool_name"), given)
         return [*events, *self.pays(self.usage_in(table))]
@@ -229,8 +229,8 @@ def invocation(request: TurnRequest) -> Invocation:
     if request.session:
         argv += ["--resume", request.session]
     if not has_option(request, _BYPASS, "--permission-mode"):
-        # Without yolo, allow edits in the workspace and the commands that the user's settings allow; in
-        # its default mode it could not even write a file.
+        # Without yolo, allow edits in the workspace and the commands that the user's settings allow: in its default
+        # mode it could not even write a file.
         mode = "plan" if request.looks_only else "acceptEdits"
         argv += [_BYPASS] if request.yolo else optional(request, "--permission-mode", mode)
     if request.boxed and not has_option(request, "--settings"):
@@ -246,7 +246,8 @@ class _Claude(BlockReader):
     ALLOW_LIST = "permissions.allow in .claude/settings.json"
 
     def usage_in(self, result: Table) -> Usage:
-        """Prefer the usage by model: `usage` omits sub-agents, `total_cost_usd` includes earlier turns of a session."""
+        """Return the usage by model if there is one: `usage` omits sub-agents, and `total_cost_usd` includes earlier
+        turns of the session."""
         since = result.get("model_usage_since_last_result")
         if not isinstance(since, dict):
             return tokens_in(wire.table(result, "usage"), wire.amount(result, "total_cost_usd"))

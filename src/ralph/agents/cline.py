@@ -27,15 +27,15 @@ BOX = BoxNeeds(
     hosts=("api.cline.bot",),
 )
 
-# It needs an argument of at least two words, and appends stdin to it.
+# Cline needs an argument of at least two words, and appends its stdin to that.
 _LEAD = "This is the task:"
 _UNAPPROVED = "requires approval in a TTY session"
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """Build the command line. Ask for the stream even in text mode: its plain text is full of tool output.
+    """Build the command line. Use the stream in text mode as well: its plain text is full of tool output.
 
-    It approves its own tools in every mode.
+    Cline approves its own tools in every mode.
     """
     argv = [*request.command, "--json", *model(request, "-m", "--model")]
     return Invocation((*argv, *extra(request, "--json"), _LEAD))

@@ -86,7 +86,7 @@ class _Codex(Reader):
         return (AgentProgress(f"session {self.session or '?'}", routine=True),)
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Report its last error only if the exit code says that the turn failed; otherwise it was just a notice."""
+        """Return the last error only if the exit code says that the turn failed; otherwise it was only a notice."""
         if self.trouble is None and ended.code and self.notice and not ended.ended_by:
             return Trouble(self.notice)
         return self.trouble
@@ -123,7 +123,7 @@ class _Codex(Reader):
         error = wire.text(wire.table(item, "error"), "message")
         ok = item.get("status") not in ("failed", "declined") and not error and not item.get("exit_code")
         output = wire.text(item, "aggregated_output") or error
-        # Its own sandbox refuses with the errors of a read-only disk.
+        # Where its own sandbox refuses to write, the error is that of a read-only disk.
         is_held_back = not self.request.yolo and not self.request.boxed and _HELD_BACK in output
         if item.get("status") == "declined" or (not ok and is_held_back):
             events += self.denied(call, _tool(item))
@@ -134,7 +134,7 @@ class _Codex(Reader):
         return () if items is None else (TodoUpdated(items),)
 
     def on_error(self, table: Table) -> Iterable[AgentEvent]:
-        """Treat an error as a notice: successful turns print them too; only a failed turn is a failure."""
+        """Treat an error as a notice, because successful turns report some as well."""
         self.notice = wire.text(table, "message")
         return (AgentProgress(self.notice),)
 

@@ -1,4 +1,4 @@
-"""Any other program as an agent: the user's command line. Its output shows which dialect it speaks."""
+"""Any other program as an agent: the user's command line. Its output shows whether it prints a known stream."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -62,21 +62,21 @@ def parser(request: TurnRequest) -> Parser:
 class Sniffer:
     """Reads plain text (`text`), the stream of a known agent (its name), or plain text until a stream begins (`auto`).
 
-    If more plain lines than stream lines follow, the program only showed such a line: everything is plain text.
+    If more plain lines than stream lines follow, the stream was only an example: everything is plain text.
     """
 
     def __init__(self, request: TurnRequest, agent: str, stream: str = "auto") -> None:
         self._request, self._agent = request, agent
         self._sniffing = stream == "auto"
         self._reader: Parser = _Text(request) if stream in ("auto", "text") else module(stream).parser(request)
-        self._text: Parser | None = None  # the result if all of it is plain text
+        self._text: Parser | None = None  # reads everything as plain text, in case the stream is only an example
         self._balance = 0
         self.skipped = self.tool_errors = 0
         self.spent: Usage | None = None
 
     @cached_property
     def _prompt_lines(self) -> frozenset[str]:
-        """Return the lines of the prompt: an issue, a diff or a log in it may look like an agent's stream."""
+        """Return the lines of the prompt. An issue, diff or log in it may look like an agent's stream."""
         return frozenset(map(str.strip, self._request.prompt.split("\n")))
 
     @property
@@ -118,14 +118,14 @@ class _Text(Reader):
         return self._plain.feed(line)
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Read the exit codes of the shell: 127 not found, 126 not executable."""
+        """Treat two exit codes of the shell as fatal: 127, not found, and 126, not executable."""
         if ended.code in (126, 127) and len(self.request.command) == 1 and needs_shell(self.request.command[0]):
             return Trouble(ended.stderr.strip() or f"exit code {ended.code}", kind="fatal")
         return None
 
 
 def dialect_of(table: Table) -> str | None:
-    """Return the known agent whose stream contains such a line."""
+    """Return the known agent that prints lines like this one; None if there is none."""
     kind = wire.text(table, "type")
     if kind in ("assistant", "user") and "content" in wire.table(table, "message"):
         return "claude"

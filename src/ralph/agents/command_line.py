@@ -11,7 +11,7 @@ _OPERATORS = set("|&;<>`\n")
 _LONGEST_WORD = (1 << 17) - 1  # Linux refuses a longer argument
 
 
-@cache  # cached like the next one: every turn asks the same
+@cache  # each turn splits the same line
 def split(line: str) -> tuple[str, ...]:
     """Split `line` into words as a shell would."""
     try:
@@ -46,7 +46,7 @@ def fill_placeholders(words: tuple[str, ...], prompt: str, prompt_file: str) -> 
 
 
 def script(line: str, prompt: str, prompt_file: str) -> tuple[str, ...]:
-    """Return the argv of a shell that runs `line`. Prompt and file are arguments, so they cannot become code."""
+    """Return the argv of a shell that runs `line`. The prompt is an argument, so the shell can't run it as code."""
     if "{prompt}" in line:
         _must_fit(prompt)
     quotes = {index: quote for index, _, quote in _iter_unescaped(line)}
@@ -72,11 +72,11 @@ def _must_fit(prompt: str) -> None:
     if len(prompt.encode(errors="replace")) > _LONGEST_WORD:
         raise UserError("the prompt is too long for an argument", hint)
     if "\0" in prompt:
-        raise UserError("the prompt holds a NUL character, which no argument can", hint)
+        raise UserError("the prompt contains a NUL character, which an argument cannot", hint)
 
 
 def _each(word: str, values: dict[str, str]) -> str:
-    """Replace every placeholder once; values are not searched again."""
+    """Replace every placeholder. Placeholders in the values stay."""
 
     return re.sub(r"\{prompt(?:_file)?\}", lambda found: values[found[0]], word)
 

@@ -37,7 +37,7 @@ _USAGE_FILE = "--usage-output-file"
 def invocation(request: TurnRequest) -> Invocation:
     argv = [*request.command, *optional(request, "--no-auto-update")]
     argv += ["--output-format", "json"] if request.stream else ["-s"]
-    # Any tool runs in both modes, as there is no way to ask; without yolo, paths and addresses stay restricted.
+    # Allow all tools in both modes, because nobody can answer a question; without yolo, paths and hosts are restricted.
     argv.append("--allow-all" if request.yolo and knows(request, "--allow-all") else "--allow-all-tools")
     if request.looks_only:
         argv += optional(request, "--deny-tool", "write")
@@ -76,7 +76,7 @@ class _Copilot(Reader):
     def on_assistant_message(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")
         if data.get("parentToolCallId") or table.get("agentId"):
-            return ()  # a sub-agent speaks
+            return ()  # text of a sub-agent
         self.model = self.model or wire.text(data, "model")
         return self.says(wire.text(data, "content"))
 

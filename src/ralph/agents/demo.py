@@ -1,7 +1,7 @@
-"""A scripted agent for `ralph demo`: a false claim, a fix that fits only the test, the right fix. With the word `tune`
-it has three ideas for a faster program, of which one is good.
+"""A scripted agent for `ralph demo`. Its turns: a false claim, a fix that passes only the test, the right fix. With the
+argument `tune` it tries three ideas for a faster program, one of which is good.
 
-It is a real child process that reads its prompt on stdin, edits files and streams what it does.
+It is a real child process that reads its prompt from stdin, edits files, and prints a stream of what it does.
 """
 
 import json

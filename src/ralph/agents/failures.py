@@ -1,6 +1,7 @@
-"""Why a turn failed: the agent's own error, its exit code and its error output become one `Failure`.
+"""Find out why a turn failed: from the agent's own error, its exit code and its error output.
 
-Also reads when a stated limit ends. Expressions read at most `_LINE` characters at a time and do not backtrack.
+For a usage limit, also find out when it ends. Expressions are applied to at most `_LINE` characters at a time, and
+don't backtrack.
 """
 
 import re
@@ -24,8 +25,8 @@ _STATUS = (
     r"|\brejected \()([45]\d\d)\b"
 )
 
-# Words of error messages. They are searched only in known errors: a field of the agent's stream, or an output line of
-# a failed process that begins like an error or states a limit or an overload. Never in answers.
+# Words of error messages. ralph searches for them only in errors: in a field of the agent's stream, or in an output
+# line of a failed process that begins like an error or reports a limit or an overload. Never in answers.
 _COUNTED = (
     r"(?:rate|usage|session|hour|hourly|daily|weekly|monthly|requests?|tokens?|api|minute|day|messages?|spend(?:ing)?"
     r"|concurrency)"
@@ -86,12 +87,12 @@ _ERROR_LINE = (
     r"(?:quota|too many|not|no|credit|rate|session|model|please set)",
     r"you.ve (?:hit|reached)|[\w-]{1,40} cannot be used|request failed with status",
 )
-# A transient fault may begin a line without the word "error": "503 Service Unavailable".
+# A line with a transient error may begin without the word "error": "503 Service Unavailable".
 _BEFORE_FAULT = (
     r"(?:HTTP |[45]\d\d |connect |read |write |dial tcp \S{1,80}+ |getaddrinfo "
     r"|the (?:\w{1,20} )?(?:model|server|service|API) is (?:currently )?){0,4}"
 )
-# Lines that mention limits without reporting one: code, diffs, tests, package names, descriptions of work.
+# Lines that mention a limit but don't report one: code, diffs, tests, package names, descriptions of work.
 _CODE = (
     r"^[ \t]*+(?:[-+](?=\S|  )|@@|#|//|diff |index |\d+[:|]|ok\b|not ok\b|E  |(?:import|from|def|class|const) "
     r"|(?:return|raise|assert) )"
@@ -121,7 +122,7 @@ _BEGINS_AS_ERROR = rf'(?i)[\W_]*+(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type": ?"er
 _BEGINS_AS_FAULT = rf"(?i)\W*+{_BEFORE_FAULT}(?:{'|'.join(_TRANSIENT)}|too many requests)\b"
 _WHEN = re.compile(r"\W*+(?:please )?\b(?:retry|retrying|try again|resets?|wait)\b", re.IGNORECASE)
 _REFUSED = re.compile(r"(?:error: )?unknown (?:option|argument|flag)s?\b", re.IGNORECASE)
-# Errors that a CLI prints as its whole answer, with exit code 0.
+# Some CLIs print one of these errors as their whole answer, with exit code 0.
 _ERROR_AS_ANSWER = (
     r"(?i)(?:not logged in|invalid api key)\b.{0,40}\bplease run /login\.?"
     r"|you.ve (?:hit|reached) your (?:[\w-]{1,20} ){0,3}limit *+[·∙•|,.;-]? *+resets? .{1,80}"
@@ -130,7 +131,8 @@ _ONLY_AN_ERROR = re.compile(r"(?:(?:API )?Error: |Prompt is too long\b)[^\n]*+\Z
 
 
 def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
-    """Return why a turn failed: ralph ended it, unless the agent had already reported something worse."""
+    """Return why a turn failed. An error that the agent reported counts more than that ralph ended the turn, unless it
+    is an ordinary one."""
     told = _of(trouble, ended.at) if trouble else None
     if told and (told.kind != "ordinary" or not ended.ended_by):
         return told
@@ -144,10 +146,10 @@ def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
 
 
 def stated_in(output: str) -> Trouble | None:
-    """Return the error in the last lines of a failed process's output, if any.
+    """Return the error in the last lines of a failed process's output; None if there is none.
 
-    A fatal error counts only near the end; a limit or a transient fault also further up, because agents continue for a
-    while after one.
+    A fatal error counts only in the last ten lines. A limit or a transient error also counts further up, because agents
+    continue to print for a while after one.
     """
     lines = clean(tail(output, _LAST_LINES * _LINE)).strip().split("\n")
     first = lines[0]
@@ -161,7 +163,7 @@ def stated_in(output: str) -> Trouble | None:
 
 
 def _parts(line: str) -> list[str]:
-    """Split a long line into overlapping parts of `_LINE` characters: the error may be far from its start."""
+    """Split a long line into overlapping parts of `_LINE` characters, because the error may be far from its start."""
     return [line[at : at + _LINE] for at in range(0, max(len(line) - _OVERLAP, 1), _LINE - _OVERLAP)]
 
 
@@ -172,7 +174,7 @@ def error_in_answer(answer: str) -> Trouble | None:
 
 
 def error_record(output: str) -> Trouble | None:
-    """Return the message of the last line that is an error as JSON: `{"type":"error","message":…}`."""
+    """Return the message of the last line with an error in JSON, such as `{"type":"error","message":…}`."""
     for line in reversed(output.strip().split("\n")[-_LAST_FATAL:]):
         table = read(line.strip().encode(errors="replace")) if '"error"' in line else None
         if table and (message := text(tables(table, "error"), "message") or text(table, "message")):
@@ -181,7 +183,7 @@ def error_record(output: str) -> Trouble | None:
 
 
 def is_lost_session(failure: Failure | None) -> bool:
-    """Whether a turn failed because the session that it should continue is gone."""
+    """Whether a turn failed because the session to continue does not exist."""
     return failure is not None and failure.kind == "fatal" and re.search(_LOST, failure.reason) is not None
 
 
@@ -195,19 +197,19 @@ def _states_trouble(line: str, is_near: bool) -> bool:
 
 
 def _with_time(line: str, below: list[str]) -> Trouble:
-    """Return the line, joined with the next one if only that states when the limit ends."""
+    """Return the line, joined with the next one if only that one says when the limit ends."""
     follows = head(below[0], _LINE).strip() if below else ""
     says_when = _WHEN.match(follows) and not _WHEN.search(line)
     return Trouble(f"{line.strip()} {follows}" if says_when else line.strip())
 
 
 def kind_of(message: str, status: int | None = None) -> FailureKind:
-    """Return the kind of failure that an error message or its HTTP status means."""
+    """Return the kind of failure, judged by the error message and its HTTP status."""
     message = head(message, _LONGEST)
     found = None if status else re.search(_STATUS, message)
     named: FailureKind = next((kind for kind, words in _KINDS if re.search(words, message)), "ordinary")
     if found and found[1] == "404" and "model" not in message.lower():
-        return "ordinary"  # any page may be missing: only a missing model is fatal
+        return "ordinary"  # 404 is fatal only if it is about the model
     status = int(found[1]) if found else status
     if status is None:
         return named
@@ -218,7 +220,7 @@ def kind_of(message: str, status: int | None = None) -> FailureKind:
     return "transient" if status >= 500 or status == 408 else "ordinary"
 
 
-_EPOCH = re.compile(r"\|\d{9,13}\b")  # after a limit: the time follows in words, so drop the seconds
+_EPOCH = re.compile(r"\|\d{9,13}\b")  # the time in seconds after a limit, which people can't read
 
 
 def _of(trouble: Trouble, now: float) -> Failure:
@@ -282,12 +284,12 @@ _ISO = (
 )
 _HTTP_DATE = r"(?i)\bretry-after\"?\s*+[:=]\s*+\"?((?:mon|tue|wed|thu|fri|sat|sun), \d.{20,26}?GMT)"
 
-JUST_PASSED = 600.0  # a time of day in the recent past is meant as such: the limit has just ended
+JUST_PASSED = 600.0  # seconds; a time of day that is this recent is in the past, not tomorrow
 _LONGEST_WAIT = 62 * 86400.0
 
 
 def resets_at(text: str, now: float) -> float | None:
-    """Return when the limit stated in `text` ends, in epoch seconds; `now` is the current time."""
+    """Return when the limit ends according to `text`, in epoch seconds; None if it doesn't say."""
     for moment in (_epoch(text), _after(text, now), _date(text), _clock(text, now)):
         if moment is not None and now - 86400 <= moment <= now + _LONGEST_WAIT:
             return moment

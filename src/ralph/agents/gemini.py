@@ -44,13 +44,13 @@ _REFUSED, _LOOPING = "Agent execution blocked", "Loop detected"
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """Build the command line. Ask for the stream even in text mode: its plain text joins all messages of a turn."""
+    """Build the command line. Use the stream in text mode as well: its plain text joins all messages of a turn."""
     argv = [*request.command]
     if not has_option(request, "-o", "--output-format"):
         argv += ["-o", "stream-json"]
     if not has_option(request, "-y", "--yolo", "--approval-mode"):
-        # Without yolo edits go through and commands are not offered at all: the next mode up allows everything. In the
-        # default one nothing is offered that would have to be approved.
+        # Without yolo, allow edits; the model then has no tool for commands, and the next mode allows everything. The
+        # default mode has no tool that needs approval.
         mode = "default" if request.looks_only else "auto_edit"
         argv += ["-y"] if request.yolo else optional(request, "--approval-mode", mode)
     argv += [*model(request, "-m", "--model"), *lent(request, "--include-directories")]
@@ -62,7 +62,7 @@ def invocation(request: TurnRequest) -> Invocation:
 
 
 class _Gemini(Reader):
-    """Reads deltas. Those of a reply that broke off stay, because nothing in the stream marks them."""
+    """Reads parts of messages. Those of a reply that broke off are kept, because nothing in the stream marks them."""
 
     AGENT = NAME
     ALLOW_LIST = "tools.allowed in .gemini/settings.json"
@@ -73,7 +73,8 @@ class _Gemini(Reader):
         self._line = Clipping()  # the unfinished last line
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Read the exit code: 0 without a result after a signal; the HTTP status modulo 256 after an API error."""
+        """Read the exit code, which is the HTTP status modulo 256 after an API error. There is no answer without a
+        result line: after a signal, Gemini exits with 0."""
         if self.trouble is None and ended.code in _EXITS:
             return Trouble(_EXITS[ended.code][0], kind=_EXITS[ended.code][1])
         if self.trouble is None and not self.is_over and ended.code is not None and 144 <= ended.code < 256:
@@ -100,7 +101,7 @@ class _Gemini(Reader):
         return () if told is None else (AgentText(told),)
 
     def _rest(self) -> list[AgentEvent]:
-        """Return the text since the last whole line, once nothing more can come."""
+        """Report the text after the last newline, when no more of the message can follow."""
         rest = self._line.text
         self._line.clear()
         return [AgentText(rest)] if rest else []
@@ -114,7 +115,7 @@ class _Gemini(Reader):
         call, error = wire.text(table, "tool_id"), wire.table(table, "error")
         tool, output = self._open.get(call, ""), wire.text(table, "output") or wire.text(error, "message")
         kind = wire.text(error, "type")
-        # Without yolo it has no shell tool and cannot reach anything outside the workspace.
+        # Without yolo it has no shell tool, and no access outside the workspace.
         is_withheld = kind == "tool_not_registered" and tool == "run_shell_command"
         is_outside = bool(kind) and output.startswith("Path not in workspace")
         is_denied = is_withheld or is_outside or kind == "policy_violation"

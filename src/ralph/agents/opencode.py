@@ -37,9 +37,9 @@ _MAY = "OPENCODE_PERMISSION"
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """Build the command line. Ask for the stream even in text mode: its plain text joins all messages of a turn."""
+    """Build the command line. Use the stream in text mode as well: its plain text joins all messages of a turn."""
     argv = [*request.command, "run", "--format", "json"]
-    # Edits and commands in the workspace are allowed anyway; anything it would ask about is refused and ends the run.
+    # Edits and commands in the workspace are always allowed. What needs approval is refused, and that ends the turn.
     if request.yolo and not has_option(request, "--auto"):
         argv += optional(request, "--auto")
     if request.looks_only and not has_option(request, "--agent"):
@@ -51,7 +51,8 @@ def invocation(request: TurnRequest) -> Invocation:
 
 
 def _lent(request: TurnRequest) -> dict[str, str]:
-    """Return the environment that lets it write in other folders. No CLI flag; keep the variable if the user set it."""
+    """Return the environment that lets it write in other folders, for which it has no option. A value that the user set
+    is kept."""
     if not request.folders or environ.get(_MAY):
         return {}
 
@@ -76,7 +77,7 @@ class _OpenCode(Reader):
         self._reason = ""
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Detect a refused tool, which ends the run with exit code 0, and an unknown option, which only prints help."""
+        """Detect a refused tool, after which it exits with 0, and an unknown option, after which it prints its help."""
         self._said = self._reply.text.removesuffix("\n")
         if self.trouble is None and ended.code == 0 and self._reason == "tool-calls":
             return Trouble("it ended after a tool call, without an answer", kind="ordinary")
@@ -101,7 +102,7 @@ class _OpenCode(Reader):
         return events
 
     def on_tool_use(self, table: Table) -> Iterable[AgentEvent]:
-        """Report start and end together: the line comes when the tool has finished."""
+        """Report start and end together, because the line comes only when the tool has finished."""
         part = wire.table(table, "part")
         state = wire.table(part, "state")
         call, tool = wire.text(part, "callID"), wire.text(part, "tool")

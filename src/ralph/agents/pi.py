@@ -37,7 +37,7 @@ def invocation(request: TurnRequest) -> Invocation:
 
 class _Pi(Reader):
     AGENT = NAME
-    # Each update repeats the whole message so far; reading them all would be quadratic.
+    # Each update repeats the whole message so far, so reading all of them would take quadratic time.
     SILENT = frozenset(
         {"agent_start", "turn_start", "turn_end", "message_start", "message_update", "tool_execution_update"}
         | {"queue_update"}
@@ -75,7 +75,7 @@ class _Pi(Reader):
         return self.ends(wire.text(table, "toolCallId"), table.get("isError") is not True, output)
 
     def on_agent_end(self, table: Table) -> Iterable[AgentEvent]:
-        """Note the end of the turn; the line also comes before each automatic retry."""
+        """Note the end of the turn. The line comes before each automatic retry as well."""
         self.is_over = True
         return () if self.trouble else self.pays(self.usage)
 

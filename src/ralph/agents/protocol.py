@@ -1,4 +1,4 @@
-"""The interface of an agent module: the argv for a turn, and a parser that makes events and one Turn of its stream."""
+"""The interface of an agent module: the argv for a turn, and a parser that turns its stream into events and a Turn."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,15 +11,16 @@ from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
-    """What one turn asks of an agent.
+    """The input of one turn.
 
-    `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line);
-    `flags` are the user's extra words; `understands` are the options that the installed version lists in its help
-    (None: not asked); `scratch` is a private folder for files the agent writes for us; `usage_before` is what the
-    earlier turns of `session` used, for agents that report the session's total; `boxed`: it runs in ralph's sandbox, so
-    its own sandbox should be off; `looks_only`: it should answer without changing anything, if it has a mode for that;
-    `folders` are folders outside the workspace where it must be able to write; `budget` is how many dollars the turn
-    may cost.
+    `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line), and
+    `flags` are the user's extra words. `understands` are the options in the help of the installed version; None: ralph
+    has not read its help. `scratch` is a private folder for files that the agent writes for ralph. `usage_before` is
+    the usage of earlier turns of `session`, for agents that report the total of a session.
+
+    `boxed`: the agent runs in ralph's sandbox, so its own sandbox should be off. `looks_only`: it should answer without
+    changing anything, if it has a mode for that. `folders` are folders outside the workspace in which it must be able
+    to write. `budget` is the most that the turn may cost, in dollars.
     """
 
     prompt: str
@@ -42,7 +43,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
 
 class Trouble(Struct, frozen=True):
-    """An error as the agent reports it. `kind` is set only if the agent's own signals leave no doubt."""
+    """An error as the agent reports it. `kind` is set only if it is certain, not guessed from the message."""
 
     message: str
     status: int | None = None
@@ -51,9 +52,9 @@ class Trouble(Struct, frozen=True):
 
 
 class Invocation(Struct, frozen=True):
-    """How to start the agent. `stdin` gets the prompt (exact bytes, then EOF) or nothing.
+    """How to start the agent. Its stdin is the prompt or empty.
 
-    `answer_file` is where the agent itself writes its final answer, if anywhere.
+    `answer_file` is the file to which the agent itself writes its final answer, if any.
     """
 
     argv: tuple[str, ...]
@@ -63,10 +64,10 @@ class Invocation(Struct, frozen=True):
 
 
 class Login(Struct, frozen=True):
-    """How to log in, and what shows that someone did.
+    """How to log in, and how to see whether somebody has.
 
-    That is one of `files` in the folder that `variable` names (default: `home`), or one of `others`: variables that
-    count as a login in addition to the module's KEYS.
+    The login is one of `files` in the folder that the environment variable `variable` names (default: `home`), or one
+    of `others`: variables that count as a login in addition to the module's KEYS.
     """
 
     how: str
@@ -77,12 +78,12 @@ class Login(Struct, frozen=True):
 
 
 class BoxNeeds(Struct, frozen=True, kw_only=True):
-    """What an agent needs to work in the sandbox.
+    """What an agent needs in the sandbox.
 
-    Its `state` (login, sessions) is in a folder at home, or in the one that `variable` names. Names in it that are
-    `fixed` make it run something or instruct it, so they are read-only. `shown` are other paths at home that it
-    reads, `copied` files of which it gets copies. `hosts` serve its models, as do the hosts named by the environment
-    variables `urls` and by its `fixed` settings.
+    Its `state` (login, sessions) is in a folder of the home folder, or in the one that `variable` names. Files of the
+    state that make it run or obey something are `fixed`: read-only. `shown` are other paths in the home folder that it
+    may read, and `copied` are files of which it gets copies. `hosts` serve its models, as do the hosts in the
+    environment variables `urls` and in its `fixed` settings.
     """
 
     state: str
@@ -96,10 +97,10 @@ class BoxNeeds(Struct, frozen=True, kw_only=True):
 
 
 class Parser(Protocol):
-    """Reads one turn's stdout. Never raises on bad input: a line it cannot read is counted in `skipped`.
+    """Reads one turn's stdout. It never raises: a line that it cannot read is counted in `skipped`.
 
-    `spent` is the usage so far, if the agent reports it during the turn. It `is_heard` if its stream reports everything
-    it does, and `is_waiting` while one of its tool calls is running.
+    `spent` is the usage so far, if the agent reports it during the turn. `is_heard`: the stream reports everything that
+    the agent does. `is_waiting`: one of its tool calls is running.
     """
 
     skipped: int
@@ -127,8 +128,8 @@ class AgentModule(Protocol):
     NAME: str
     INSTALL: str  # what to type to install it
     KEYS: tuple[str, ...]  # environment variables that hold its own credentials
-    RESUMES: bool  # whether a session can be continued headless
-    CONFINED: bool  # whether, without yolo, it writes only in the workspace and in folders that it is given
+    RESUMES: bool  # whether it can continue a session without a terminal
+    CONFINED: bool  # whether, without yolo, it writes only in the workspace and in `TurnRequest.folders`
     HELP: tuple[str, ...]  # arguments that print the options of its headless mode
     LOGIN: Login | None
     BOX: BoxNeeds | None
@@ -154,22 +155,22 @@ def extra(request: TurnRequest, *own: str) -> tuple[str, ...]:
 
 
 def knows(request: TurnRequest, name: str) -> bool:
-    """Whether the installed version accepts the option `name`; True if it was never asked."""
+    """Whether the installed version accepts the option `name`; True if ralph has not read its help."""
     return request.understands is None or name in request.understands
 
 
 def optional(request: TurnRequest, name: str, *values: str) -> list[str]:
-    """Return an option that the turn can do without, or nothing if the installed version lacks it."""
+    """Return an option that the turn doesn't depend on, or nothing if the installed version lacks it."""
     return [name, *values] if knows(request, name) else []
 
 
 def lent(request: TurnRequest, name: str) -> list[str]:
-    """Return the words that let it write in other folders, with the option `name`."""
+    """Return the option `name` for each folder outside the workspace in which the agent must be able to write."""
     return [word for folder in request.folders for word in optional(request, name, folder)]
 
 
 def reaches(module: AgentModule, request: TurnRequest) -> bool:
-    """Whether the agent may write in all folders outside the workspace that it needs."""
+    """Whether the agent may write in all of the request's folders outside the workspace."""
     if request.yolo or request.boxed or not module.CONFINED:
         return True
     started = module.invocation(request)

@@ -29,7 +29,7 @@ BOX = BoxNeeds(
 )
 
 _ERROR = "[API Error: "
-_LIMITS = {53: "it used all the turns it was allowed", 55: "it used up a budget of its own"}
+_LIMITS = {53: "it used all the turns it was allowed", 55: "it used up its own budget"}
 
 
 def invocation(request: TurnRequest) -> Invocation:
@@ -37,7 +37,7 @@ def invocation(request: TurnRequest) -> Invocation:
     if not has_option(request, "-o", "--output-format"):
         argv += ["-o", "stream-json" if request.stream else "text"]
     if not has_option(request, "-y", "--yolo", "--approval-mode"):
-        # Without yolo, edits are approved and commands are not: the next mode up allows everything.
+        # Without yolo, allow edits but no commands: the next mode allows everything.
         mode = "plan" if request.looks_only else "auto-edit"
         argv += ["-y"] if request.yolo else optional(request, "--approval-mode", mode)
     argv += model(request, "-m", "--model")
@@ -59,7 +59,7 @@ class _Qwen(BlockReader):
         return text.startswith(_ERROR)
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Read the exit code: its own limits leave no result line."""
+        """Read the exit code: there is no result line when Qwen ends the turn at its own limits."""
         if self.trouble is None and ended.code in _LIMITS:
             return Trouble(_LIMITS[ended.code], kind="ordinary")
         return self.trouble

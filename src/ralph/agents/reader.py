@@ -1,6 +1,6 @@
-"""The base of all parsers: it keeps the agent's last message, tool calls, usage and error during a turn.
+"""The base of all parsers. During a turn it collects the agent's last message, tool calls, usage and error.
 
-For agents that print plain text: all of stdout without an echo of the prompt, in bounded memory.
+For agents that print plain text, the answer is all of stdout without an echo of the prompt; memory is bounded.
 """
 
 import re
@@ -74,7 +74,7 @@ class PlainText:
     def __init__(self, prompt: str) -> None:
         prompt = prompt.replace("\r\n", "\n").rstrip("\n")
         self._prompt = prompt.split("\n") if prompt.strip() else []
-        self._held: list[str] = []  # output lines equal to the first lines of the prompt: perhaps an echo
+        self._held: list[str] = []  # lines equal to the first lines of the prompt: perhaps the start of an echo
         self._label = ""
         self._lines = 0
         self._kept = Clipping()
@@ -123,7 +123,7 @@ _NUMBER = re.compile(r"[\d,.]+")
 
 
 def without_summary(text: str) -> str:
-    """Return an answer without the summary of tokens, cost or time that a CLI printed after it."""
+    """Return an answer without the summary of tokens, cost or time that the CLI printed after it."""
     lines = text.split("\n")
     kept = len(lines)
     for at in range(len(lines) - 1, 0, -1):
@@ -146,14 +146,13 @@ Handler = Callable[[Table], Iterable[AgentEvent] | None]
 
 
 class Reader:
-    """A parser of line-delimited JSON. A dialect has a method per `type` of line (`on_turn_failed` for "turn.failed").
-
-    Types in SILENT are skipped.
+    """A parser of line-delimited JSON. A subclass has a method for each `type` of line: `on_turn_failed` for
+    "turn.failed". Lines of the types in SILENT are skipped.
     """
 
     AGENT: ClassVar[str] = ""
-    ALLOW_LIST: ClassVar[str] = ""  # where the user can allow tools
-    TELLS_TOOLS: ClassVar[bool] = True  # reports when a tool starts, not only when it has ended
+    ALLOW_LIST: ClassVar[str] = ""  # the setting in which the user can allow tools
+    TELLS_TOOLS: ClassVar[bool] = True  # the stream reports when a tool starts, not only when it ends
     SILENT: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, request: TurnRequest) -> None:
@@ -167,11 +166,11 @@ class Reader:
         self.final: str | None = None  # the final answer, if the agent marks one
         self.trouble: Trouble | None = None
         self.is_over = False  # whether it has reported the end of its turn
-        self.notice = ""  # the last fault that it reported while retrying
+        self.notice = ""  # the last error that it reported before it retried
         self._said = ""
         self._working = False  # whether a tool was called since its last text
         self._open: dict[str, str] = {}
-        self._given: dict[str, str] = {}  # what each open call is about
+        self._given: dict[str, str] = {}  # a summary of the arguments of each open call
         self._denied: dict[str, str] = {}  # tool by call id
         self._understood = False
         self._unread = 0
@@ -179,12 +178,12 @@ class Reader:
 
     @property
     def is_heard(self) -> bool:
-        """Whether its stream reports everything it does: structured, with every tool call."""
+        """Whether the stream reports everything that the agent does, with every tool call."""
         return self.request.stream and self.TELLS_TOOLS
 
     @property
     def is_waiting(self) -> bool:
-        """Whether one of its tool calls is running, so that silence is normal."""
+        """Whether a tool call is running, so that silence is normal."""
         return bool(self._open)
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
@@ -205,12 +204,12 @@ class Reader:
         return getattr(self, f"{prefix}_{kind.replace('.', '_')}", None)
 
     def unread(self, line: bytes) -> Iterable[AgentEvent]:
-        """Handle a line that is not JSON: it counts as plain text until the stream has been recognised."""
+        """Handle a line that is not JSON. It is plain text unless a line of the stream came before it."""
         blank = not line.strip()
         self._unread += not blank
         is_tail = line.rstrip().endswith((b'"}', b"]}", b"}}")) or (b'":' in line and line.rstrip().endswith(b"}"))
         if self.request.stream and (line.startswith(b'{"') or is_tail):
-            return ()  # a broken line of the stream, not text of the agent
+            return ()  # a broken line of the stream
         if not self._understood:
             return self._plain.feed(line)
         self.skipped = self._unread
@@ -219,9 +218,9 @@ class Reader:
         return ()
 
     def unknown(self, kind: str, line: bytes) -> Iterable[AgentEvent]:
-        """Handle a line of JSON without a handler. Only an agent in text mode may have meant it as text.
+        """Handle a line of JSON of an unknown type. In text mode it is part of the answer.
 
-        An error without a handler may be the last words of an agent that fails.
+        The text of an unknown error is kept: if the agent fails, it may say why.
         """
         if kind == "error" and self.request.stream:
             self._plain.feed(line)
@@ -260,7 +259,7 @@ class Reader:
         return self._open.pop(call, "")
 
     def denied(self, call: str, tool: str, given: Any = None) -> list[AgentEvent]:
-        """Report that a tool was denied, such as `Bash(npm test)`, once: some agents repeat it at the end."""
+        """Report that a tool was denied, such as `Bash(npm test)`. Do so once: some agents repeat it at the end."""
         call, tool = call[:_LONGEST_NAME], tool[:_LONGEST_NAME] or "a tool"
         what = wire.summary(given) or self._given.get(call, "")
         tool = f"{tool}({one_line(what, _LONGEST_DENIED)})" if what not in ("", tool) else tool
@@ -299,12 +298,12 @@ class Reader:
         )
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Return the agent's own error, completed by its exit code."""
+        """Return the agent's own error, or one that its exit code stands for; None if there is none."""
         return self.trouble
 
     def _answer(self, failure: Failure | None) -> str:
         if self.trouble is not None or (failure and failure.kind != "ordinary"):
-            return ""  # the turn did not end, so its last text is not a final answer
+            return ""  # the turn broke off, so the last text is not a final answer
         if not self._understood:
             return without_summary(self._plain.text)
         if self.final is not None:
@@ -325,7 +324,7 @@ class Reader:
 
 
 def priced(usage: Usage, model: str) -> Usage:
-    """Return `usage` with an estimated cost if the agent stated none. A cost of 0 for some tokens counts as none."""
+    """Return `usage` with an estimated cost, unless the agent reported one. A cost of 0 for some tokens is not one."""
     if usage.cost_usd or not usage.tokens:
         return usage
     provider, _, name = model.rpartition("/")
@@ -334,7 +333,7 @@ def priced(usage: Usage, model: str) -> Usage:
 
 
 def price_hint() -> str:
-    """Return what makes ralph estimate the cost of an agent that reports only tokens."""
+    """Return the hint for an agent that reports tokens but no cost: how to have ralph estimate it."""
     return "name its model with --model" + ("" if find_spec("genai_prices") else f" and {to_install('prices')}")
 
 

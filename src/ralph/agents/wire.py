@@ -1,4 +1,4 @@
-"""Lenient readers for lines and tables of agents' streams: they never raise."""
+"""Read lines and values of agents' streams. Nothing here raises: a value that is missing or wrong becomes a default."""
 
 import json
 from typing import Any
@@ -16,9 +16,9 @@ _TABLE: Decoder[Table] = Decoder(Table)
 
 
 def read(line: bytes) -> Table | None:
-    """Decode a JSON object; None if it cannot be read.
+    """Decode a JSON object; return None if that is impossible.
 
-    Lone surrogates (Node's half emoji) and bytes that are not UTF-8 are replaced.
+    Lone surrogates (half an emoji, as Node prints it) and bytes that are not UTF-8 are replaced.
     """
     try:
         return _TABLE.decode(line)
@@ -50,7 +50,7 @@ def rows(table: Table, key: str) -> list[Table]:
 
 
 def count(table: Table, key: str) -> int:
-    """Return a count; 0 if the value is negative, absurd or not a number."""
+    """Return a count; 0 if the value is negative, impossibly large or not a number."""
     value = table.get(key)
     if isinstance(value, float) and value == value and abs(value) < 1 << 53:
         value = int(value)
@@ -58,7 +58,7 @@ def count(table: Table, key: str) -> int:
 
 
 def amount(table: Table, key: str) -> float | None:
-    """Return a non-negative number; None if there is none."""
+    """Return a number of at least 0; None if there is none."""
     value = table.get(key)
     sane = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
     return float(value) if sane and value is not None else None
@@ -94,7 +94,7 @@ def status(table: Table, key: str) -> int | None:
 
 
 def file(path: str) -> str:
-    """Return the beginning of a file that the agent may have written; empty if there is none."""
+    """Return the beginning of a file that the agent may have written; "" if there is none."""
     try:
         return read_head(path, 1 << 20).decode(errors="replace")
     except OSError:
@@ -107,8 +107,8 @@ TODO_TOOLS = frozenset({"TodoWrite", "todowrite", "todo_write", "write_todos", "
 
 _STATES = {"in_progress": "active", "active": "active", "completed": "done", "done": "done", "cancelled": "done"}
 
-# Arguments of tools that are worth showing, the most telling first.
-_TELLING = (
+# Names of the argument that describes a tool call best, in order of preference.
+_MAIN_ARGUMENTS = (
     *("command", "file_path", "pattern", "path", "cmd", "commands", "filePath", "absolute_path", "notebook_path"),
     *("files", "query", "url", "subject", "description", "prompt", "skill", "name", "taskId"),
 )
@@ -120,7 +120,7 @@ def summary(given: Any) -> str:
     """Return the path, the command or the pattern in a tool's arguments in one short line."""
     if isinstance(given, str):
         return one_line(whole_words(given, 1000))
-    values = (_value_text(given.get(name)) for name in _TELLING) if isinstance(given, dict) else ()
+    values = (_value_text(given.get(name)) for name in _MAIN_ARGUMENTS) if isinstance(given, dict) else ()
     return next(filter(None, map(one_line, values)), "")
 
 

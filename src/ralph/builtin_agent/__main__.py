@@ -1,6 +1,6 @@
 """The built-in agent's entry point: `python -m ralph.builtin_agent --model PROVIDER:NAME`, with the prompt on stdin.
 
-A separate program that works with any model; ralph starts it like every other agent.
+It is a separate program that works with any model. ralph starts it like every other agent.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main(words: Sequence[str] | None = None) -> int:
     asked, commands = _options().parse_args(words), set[int]()
 
     def end(number: int, _: object) -> None:
-        """Exit at once: a library might swallow an exception."""
+        """Kill the running commands and exit at once, because a library might swallow an exception."""
         for group in commands:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
@@ -49,7 +49,7 @@ async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
     if not prompt.strip():
         raise UserError("the prompt is empty", "write it to stdin")
-    # The library takes a second to import, so everything that can be refused is refused before.
+    # The library takes a second to import, so validate everything before.
     from ralph.builtin_agent import conversation
     from ralph.builtin_agent.toolbox import Toolbox
     from ralph.builtin_agent.wires import ModelAsker

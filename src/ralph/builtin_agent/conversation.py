@@ -1,5 +1,9 @@
-"""The conversation with the model. It only grows, so that its beginning stays in the model's cache. It is stored on
-disk, so that a session can be resumed, and is shortened once or handed over before it outgrows the context."""
+"""The conversation with the model.
+
+It only grows, so that the provider can cache its beginning. It is stored on disk, so that a session can be resumed.
+When the context is nearly full, old tool output is shortened once; the next time, the agent writes a note for the next
+turn.
+"""
 
 import json
 import os
@@ -19,7 +23,7 @@ from ralph.errors import UNREADABLE, UserError
 FULL = 0.8  # of the context
 _PER_TOKEN = 4  # characters, if the server counts no tokens
 _KEPT_DAYS = 30
-_RECENT = 4  # messages whose tool output is not shortened
+_RECENT = 4  # the last messages, whose tool output is not shortened
 _SHORT = 400  # characters kept of older tool output
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
 HANDED_OVER = "The turn before this one ran out of context. It left this note on where the work stands:\n\n"
@@ -46,7 +50,7 @@ class Conversation:
         self._add(ModelRequest(parts=[UserPromptPart(content=text)]))
 
     def add_results(self, results: Sequence[ToolReturnPart], aside: str = "") -> None:
-        """Add the output of tools; `aside` is the output of calls that the model wrote as text."""
+        """Add the output of tools. `aside` is the output of calls that the model wrote as text."""
         self._add(ModelRequest(parts=[*results, *([UserPromptPart(content=aside)] if aside else [])]))
 
     def add_reply(self, reply: ModelResponse) -> None:
@@ -57,8 +61,10 @@ class Conversation:
             self._counted, self._since = counted + reply.usage.output_tokens, 0
 
     def notice_cut(self) -> bool:
-        """Return whether the server silently drops what doesn't fit: the conversation grows, but the server's token
-        count doesn't. Then `context` becomes what the server really reads."""
+        """Return whether the server silently drops a part of the conversation, and set `context` to what it reads.
+
+        That is so if the conversation grows, but the server's token count doesn't.
+        """
         if len(self._asked) < 2:
             return False
         (size, before), (grown, now) = self._asked[-2:]
@@ -99,7 +105,7 @@ def _characters(messages: Iterable[ModelMessage]) -> int:
 
 
 def start_conversation(home: Path, context: int) -> Conversation:
-    """Start a new session. If nothing can be stored, it works but can't be resumed."""
+    """Start a new session. If it can't be stored, it can't be resumed either."""
     session, folder = uuid4().hex, home / "sessions"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,7 +120,7 @@ def start_conversation(home: Path, context: int) -> Conversation:
 
 
 def resume_conversation(home: Path, session: str, context: int) -> Conversation:
-    """Load a session, however it ended."""
+    """Load a session, even if the agent was killed in the middle of a call."""
     file = home / "sessions" / f"{session}.jsonl"
     if not _NAME.match(session) or not file.is_file():
         raise UserError(f"no session found with the id {session!r}", "start a new one")
@@ -135,14 +141,14 @@ def resume_conversation(home: Path, session: str, context: int) -> Conversation:
 
 
 def _lines(file: Path) -> Iterable[dict[str, Any]]:
-    """Yield the complete lines of a file: the last one may be torn."""
+    """Yield the complete lines of a file; a kill may have cut off the last one."""
     for line in file.read_text("utf-8", "replace").split("\n")[:-1]:
         with suppress(*UNREADABLE):
             yield json.loads(line)
 
 
 def _interrupted_results(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
-    """Return results for calls that were running when the agent was killed."""
+    """Return results for the calls that were running when the agent was killed."""
     last = messages[-1] if messages else None
     calls = [part for part in last.parts if isinstance(part, ToolCallPart)] if isinstance(last, ModelResponse) else []
     said = "interrupted: it may be half done"
@@ -150,7 +156,7 @@ def _interrupted_results(messages: Sequence[ModelMessage]) -> list[ToolReturnPar
 
 
 def _shorten_old(messages: Sequence[ModelMessage]) -> None:
-    """Shorten tool output in all but the last messages, deterministically, so that the prompt stays cached."""
+    """Shorten tool output in all but the last messages, always in the same way, so that the provider can cache it."""
     for message in messages[:-_RECENT]:
         for part in message.parts:
             if isinstance(part, ToolReturnPart) and isinstance(part.content, str) and len(part.content) > 2 * _SHORT:
@@ -158,7 +164,7 @@ def _shorten_old(messages: Sequence[ModelMessage]) -> None:
 
 
 def take_note(home: Path, run: str) -> str:
-    """Return and remove the note that an earlier turn of this run left; "" if there is none."""
+    """Return and remove the note from the turn before of this run; "" if there is none."""
     file = home / "notes" / f"{run}.md"
     with suppress(OSError):
         note = file.read_text("utf-8", "replace")

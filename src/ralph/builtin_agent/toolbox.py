@@ -1,6 +1,8 @@
-"""The tools of the built-in agent (run a command; read, write or edit a file), and how tool calls are found in a reply:
-by the protocol, or in the model's text. Arguments that a small model broke are repaired. Every call returns text, also
-if it fails, so that the model can react."""
+"""The tools of the built-in agent: run a command; read, write or edit a file.
+
+Tool calls come by the protocol or in the model's text. Malformed arguments, which small models write, are repaired.
+Every call returns text, even if it fails, so that the model can react.
+"""
 
 import ast
 import json
@@ -40,8 +42,11 @@ _CANONICAL_NAMES = {other: name for name, others in _ALIASES.items() for other i
 
 
 class Call(Struct, frozen=True):
-    """One tool call. `given` are its arguments as an object; `asked` is the same as the tool's struct, or an error
-    message for the model. A call that isn't `native` was written as text, and is answered as text."""
+    """One tool call.
+
+    `given` are its arguments as an object. `asked` are the same as the tool's struct, or an error message for the
+    model. A call that isn't `native` was written as text, and its result is returned as text.
+    """
 
     id: str
     tool: str
@@ -56,12 +61,12 @@ def text_of(reply: ModelResponse) -> str:
 
 
 def calls_in(reply: ModelResponse) -> list[Call]:
-    """Return every tool call in a reply, in order. Each is run or answered with an error."""
+    """Return every tool call in a reply, in order. Those that can't be run have an error message."""
     native = [part for part in reply.parts if isinstance(part, ToolCallPart)]
     if native:
         return [_call(part.tool_call_id, part.tool_name, part.args) for part in native]
     text = text_of(reply)
-    outside = _FENCED.sub("", text)  # a fenced call is a quote, unless there is nothing else
+    outside = _FENCED.sub("", text)  # a call in a fence is only an example, unless there is nothing else
     found = map(str.strip, _TAGGED.findall(outside if outside.strip() else text))
     return [_from_text(new_call_id(), words) for words in found if words]
 
@@ -101,7 +106,7 @@ def _call(name: str, tool: str, said: Any) -> Call:
 
 
 def _unwrap(arguments: Any, kind: type[Struct]) -> Any:
-    """Return the arguments under their own names, without the envelope that some models add."""
+    """Return the arguments by their proper names, without the outer object that some models add."""
     if isinstance(arguments, dict) and len(arguments) == 1:
         [(envelope, inner)] = arguments.items()
         inner = repair_json(inner) if isinstance(inner, str) else inner
@@ -116,8 +121,11 @@ def _unwrap(arguments: Any, kind: type[Struct]) -> Any:
 
 
 def repair_json(words: str) -> Any:
-    """Parse sloppy JSON; return None if that fails. Accepts a fence or text around it, trailing commas, single quotes
-    and Python's constants, line breaks inside strings, and JSON that was encoded twice."""
+    """Parse malformed JSON; return None if that fails.
+
+    Accept a fence or text around it, trailing commas, single quotes, Python's constants, line breaks inside strings,
+    and JSON that was encoded twice.
+    """
     for attempt in _attempts(words):
         try:
             found = json.loads(attempt, strict=False)
@@ -188,8 +196,11 @@ class ToolError(ValueError):
 
 
 class Toolbox:
-    """The tools, in a workspace and in `lent` folders. `most` is how many characters the calls of one reply may return
-    together; `commands` are the process groups of running commands."""
+    """The tools, in a workspace and in the folders `lent`, where they may also write.
+
+    `most` is the number of characters that all calls of one reply may return together. `commands` are the process
+    groups of running commands.
+    """
 
     def __init__(self, root: Path, env: Mapping[str, str], most: int, lent: tuple[Path, ...] = ()) -> None:
         self.root, self._env, self.most, self.commands = root.resolve(), dict(env), most, set[int]()
@@ -208,7 +219,7 @@ class Toolbox:
             return False, f"{error.strerror or error}: {call.given.get('path', '')}"
 
     def _bash(self, asked: Bash) -> str:
-        # Its output goes to a file: on a pipe we would wait for what it leaves running in the background.
+        # The output goes to a file: with a pipe, ralph would wait for processes left in the background.
         with tempfile.TemporaryFile() as output:
             code, ended = self._run_command(asked.command, min(max(asked.timeout, 1), MAX_TIMEOUT), output.fileno())
             said = _read_ends(output, self.most)
@@ -217,11 +228,11 @@ class Toolbox:
         return said or "[no output]"
 
     def _run_command(self, command: str, seconds: float, output: int) -> tuple[int, str]:
-        """Run a command; return its exit code, and why its process group was killed, if it was."""
+        """Run a command; return its exit code, and the reason if its process group was killed."""
         process, deadline = None, time.monotonic() + seconds
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            with defer_signals():  # a signal during the start would leave the process behind
+            with defer_signals():  # without this, a signal during the start would leave the process running
                 words, fds = (self._shell, "-c", command), (nothing, output, output)
                 process = DetachedProcess.start(words, self._env, fds, cwd=str(self.root))
                 self.commands.add(process.pid)
@@ -322,7 +333,7 @@ def _nearest(old: str, text: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return the head and the tail of a text, about `most` characters, and how much was left out."""
+    """Return the head and the tail of a text, about `most` characters, and between them how much was left out."""
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= most:
         return text

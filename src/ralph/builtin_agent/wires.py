@@ -1,7 +1,7 @@
-"""Requests to a model. A reply counts only if the terminator of its protocol ("wire") has arrived.
+"""Requests to a model. A reply counts only if it ended with the terminator of its protocol ("wire").
 
-pydantic-ai speaks each provider's protocol, but takes a stream that ends too early for a complete reply. So every byte
-of a reply passes a tap that looks for the terminator, and for an error in the middle.
+pydantic-ai implements each provider's protocol, but accepts a stream that ends too early. So a tap looks at every byte
+of a reply, for the terminator and for an error in the middle.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from ralph.errors import UNREADABLE, UserError
 MAX_ATTEMPTS = 5
 FIRST_DELAY, MAX_DELAY = 0.5, 8.0
 MAX_RETRY_AFTER = 60.0
-_READ_TIMEOUT = 1800.0  # seconds that a model may think before its first token; ralph has its own limits
-_PER_TOKEN = 1000  # bytes on the wire for one token, at most
-_MAX_TOKENS = 32_000  # of an answer without a limit
+_READ_TIMEOUT = 1800.0  # seconds until the first token; ralph's own limits end a turn earlier
+_PER_TOKEN = 1000  # bytes of a stream for one token, at most
+_MAX_TOKENS = 32_000  # of a reply, if `max_output` is not set
 _LIBRARY_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _TOO_LONG = re.compile(r"exceeds the (maximum number of tokens|available context)")  # Google and llama.cpp
-_NOT_RETRIED = (400, 401, 402, 403, 404, 422)  # HTTP states that a retry would not change
+_NOT_RETRIED = (400, 401, 402, 403, 404, 422)  # HTTP statuses that a retry would not change
 
 
 class ModelError(Exception):
@@ -40,7 +40,7 @@ class ModelError(Exception):
 
 
 class UnfinishedTurn(Exception):
-    """The turn can't be completed, and a retry would not help. `how` is the subtype of the result."""
+    """The turn can't be completed, and a retry would not help. `how` is the subtype of the result line."""
 
     def __init__(self, message: str, how: str = "error_unfinished") -> None:
         self.message, self.how = message, how
@@ -51,7 +51,7 @@ class ContextFull(Exception):
 
 
 class Tap:
-    """Watches the reply to the last request, of at most `max_bytes`, and reports every byte to `alive`."""
+    """Watches the reply to the last request, up to `max_bytes`, and calls `alive` whenever bytes arrive."""
 
     def __init__(self, wire: str, max_bytes: int, alive: Callable[[], None]) -> None:
         self._wire, self._max_bytes, self._alive = wire, max_bytes, alive
@@ -69,7 +69,7 @@ class Tap:
         response.stream = _Tapped(response.stream, self)
 
     def see(self, data: bytes) -> bool:
-        """Look at the next bytes of the reply; return whether more may follow."""
+        """Look at the next bytes of the reply; return False if it is too long."""
         self._alive()
         self._size += len(data)
         whole, ended, rest = data.rpartition(b"\n")
@@ -87,7 +87,7 @@ class Tap:
         try:
             event = json.loads(data)
         except UNREADABLE:
-            return  # `[DONE]`, or something that the library reports
+            return  # `[DONE]`, or malformed JSON, which the library reports
         if not isinstance(event, dict):
             return
         kind = event.get("type", "")
@@ -141,7 +141,7 @@ class ModelAsker:
         self.client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(_READ_TIMEOUT, connect=15),
             event_hooks={"response": [self._tap.on_response]},
-            headers={"accept-encoding": "identity"},  # the tap reads the bytes as they come
+            headers={"accept-encoding": "identity"},  # the tap reads the bytes uncompressed
             follow_redirects=False,  # the key must not go to another host
         )
         try:
@@ -149,12 +149,12 @@ class ModelAsker:
         except exceptions.UserError as error:
             raise UserError(f"cannot use {endpoint.provider}:{endpoint.model}", str(error)) from None
         length = {"max_tokens": max_output} if max_output else {}
-        # Mistral always counts tokens, and rejects the option that asks for it.
+        # Mistral always reports tokens, and rejects the option that requests them.
         own: dict[str, Any] = {"extra_body": {"stream_options": {}}} if endpoint.provider == "mistral" else {}
         self._settings = {"cache": True, "max_retries": 0, "timeout": _READ_TIMEOUT, **length, **own}
 
     async def ask(self, messages: list[ModelMessage], offered: ModelRequestParameters, **more: Any) -> ModelResponse:
-        """Return the model's next complete reply. A reply that was cut off or broke in the middle is retried."""
+        """Return the model's next complete reply. Retry if a reply is incomplete or the request fails."""
         how = {"model_settings": {**self._settings, **more}, "model_request_parameters": offered}
         number, pause = 1, FIRST_DELAY
         while True:
@@ -206,7 +206,7 @@ class ModelAsker:
 
 
 def _convert_error(error: Exception, asked: Endpoint) -> ModelError | ContextFull:
-    """Return our exception for one of the library's."""
+    """Return our own exception for an exception of the library."""
     words = _error_text(getattr(error, "body", None)) or str(error)
     if isinstance(error, exceptions.ModelContextWindowExceededError) or _TOO_LONG.search(words):
         return ContextFull(words)
@@ -221,7 +221,7 @@ def _convert_error(error: Exception, asked: Endpoint) -> ModelError | ContextFul
 
 
 def _model(endpoint: Endpoint, **own: Any) -> Model[Any]:
-    """Return the library's model for an endpoint. Only one protocol is imported: each takes half a second."""
+    """Return the library's model for an endpoint. Import only its protocol, because each takes half a second."""
     if endpoint.wire == "messages":
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -235,14 +235,16 @@ def _model(endpoint: Endpoint, **own: Any) -> Model[Any]:
     return _openai(endpoint, **own)
 
 
-# Providers with OpenAI's protocol that the library knows, and those for which it has its own model class.
+# Providers with OpenAI's protocol that the library supports, and those for which it has its own model class.
 _KNOWN = ("openai", "openrouter", "deepseek", "together", "fireworks", "cerebras", "moonshotai", "ollama", "vllm")
 _MODELS = {"openrouter": "OpenRouterModel", "ollama": "OllamaModel"}
 
 
 def _openai(endpoint: Endpoint, **given: Any) -> Model[Any]:
-    """Return a model for one of OpenAI's two protocols, with what the library knows about the provider. Only OpenAI
-    itself knows the newer name of the option for the length of a reply."""
+    """Return a model for one of OpenAI's two protocols, with the library's settings for the provider.
+
+    Only OpenAI itself supports the newer option for the length of a reply (`max_completion_tokens`).
+    """
     from openai import AsyncOpenAI
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider

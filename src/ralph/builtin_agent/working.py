@@ -1,6 +1,9 @@
 """One turn of the built-in agent: ask the model, run the tools that its reply calls, and ask again, until a reply calls
-none. That reply is the answer. Everything that happens is printed as a line of JSON, like Claude Code's stream-json; or
-only the final answer is printed, as text."""
+none. That reply is the answer.
+
+Each thing that happens is printed as a line of JSON, in the format of Claude Code's stream-json. In text mode only the
+answer is printed.
+"""
 
 import json
 import platform
@@ -24,7 +27,7 @@ _KEEP_ALIVE = 2.0  # seconds between two keep_alive lines
 
 
 class Report:
-    """Prints what happens to stdout. `is_text`: only the final answer."""
+    """Prints each thing that happens to stdout or, if `is_text`, only the final answer."""
 
     def __init__(self, model: str, is_text: bool) -> None:
         self._model, self._is_text = model, is_text
@@ -38,7 +41,7 @@ class Report:
         self._line("system", subtype="init", cwd=folder, model=self._model)
 
     def keep_alive(self) -> None:
-        """Show that bytes are arriving, so that the agent is not killed for being silent."""
+        """Print that bytes are arriving, so that ralph doesn't kill the agent at the idle timeout."""
         now = time.monotonic()
         if now - self._alive >= _KEEP_ALIVE:
             self._alive = now
@@ -95,12 +98,12 @@ class Report:
 
     def _line(self, kind: str, **fields: Any) -> None:
         if not self._is_text:
-            # ASCII, because half an emoji from a reply that was cut is not valid UTF-8.
+            # As ASCII, because a reply that was cut off may contain half an emoji, which is not valid UTF-8.
             print(json.dumps({"type": kind, "session_id": self._session, **fields}), flush=True)
 
 
 def _usage(reply: ModelResponse) -> dict[str, int]:
-    """Return the tokens of one reply. Tokens read from or written to the cache are not counted as input again."""
+    """Return the tokens of one reply. The input is without tokens that were read from the cache or written to it."""
     used = reply.usage
     return {
         "input_tokens": max(used.input_tokens - used.cache_read_tokens - used.cache_write_tokens, 0),
@@ -145,7 +148,7 @@ _NO_NOTE = "(No note could be written. Look at the files, and at `git diff`, to 
 
 
 class BuiltinWorker(Struct, kw_only=True):
-    """Takes one turn. `in_text`: the model has no tool calling, and writes commands into its reply."""
+    """Takes one turn. `in_text`: the model can't call tools, and writes commands into its replies instead."""
 
     asker: ModelAsker
     conversation: Conversation
@@ -155,7 +158,7 @@ class BuiltinWorker(Struct, kw_only=True):
     max_turns: int | None = None
 
     async def take_turn(self, leave: Callable[[str], None]) -> int:
-        """Take the turn, report its end, and return the exit code. If the context is full, `leave` a note."""
+        """Take the turn, report its end, and return the exit code. If the context is full, call `leave` with a note."""
         try:
             try:
                 self.report.finish(await self._work())
@@ -223,7 +226,7 @@ class BuiltinWorker(Struct, kw_only=True):
         self.report.notice("context_shortened", "the context is nearly full: old tool output was shortened")
 
     def _request_parameters(self) -> ModelRequestParameters:
-        """Return the start of every request of a session. It never changes, so it stays in the cache."""
+        """Return the tools and instructions of every request, which never change, so that they can be cached."""
         ways = _FENCED if self.in_text else _NATIVE
         system = _SYSTEM.format(folder=self.toolbox.root, system=platform.system(), **ways)
         tools = [] if self.in_text else [_definition(name) for name in TOOLS]
@@ -237,7 +240,7 @@ class BuiltinWorker(Struct, kw_only=True):
 
     def _take_in(self, reply: ModelResponse, calls: Sequence[Call]) -> None:
         self.report.reply(reply, calls)
-        # Fix what could not be sent back: arguments that are not JSON or far too long, and half a character.
+        # Fix parts that could not be sent back: arguments that are not JSON or far too long, and half a character.
         given = iter([json.dumps(call.given, ensure_ascii=False) for call in calls if call.native])
         for part in reply.parts:
             if isinstance(part, ToolCallPart):
@@ -251,13 +254,13 @@ class BuiltinWorker(Struct, kw_only=True):
             self.report.notice("context_cut", f"{read} and silently drops the rest: {how}")
 
     def _act(self, calls: Sequence[Call]) -> None:
-        """Run the calls in order, and add their results to the conversation, each in the way it was called."""
+        """Run the calls in order, and add their results to the conversation: for calls in text, as text."""
         results = [self.toolbox.run(call, share=len(calls)) for call in calls]
         self.report.tool_results(calls, results)
         parts, aside = [], []
         for call, (ok, output) in zip(calls, results, strict=True):
             if call.native:
-                # Never as a failure: the library would wrap the output in a JSON string.
+                # Don't mark it as failed, or the library would wrap the output in a JSON string.
                 parts.append(ToolReturnPart(call.tool, output, tool_call_id=call.id))
             else:
                 aside.append(f"Output of {call.tool or 'the call'}{'' if ok else ' (it failed)'}:\n{output}")

@@ -41,7 +41,7 @@ _FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})")
 
 
 class Claim(Struct, frozen=True):
-    """A way to say "done": `kind` names the rule, `text` the words that it looks for (`checks`, `green`: none)."""
+    """A way to say "done". `kind` names the rule, and `text` is what it looks for; `checks` and `green` have none."""
 
     kind: str
     text: str = ""
@@ -57,12 +57,12 @@ class Claim(Struct, frozen=True):
 
     @property
     def deed(self) -> str:
-        """What the agent has to do to make the claim, as a message to a person puts it."""
+        """What the agent has to do to make the claim, for a message to a person."""
         return f"create the file {self.text}" if self.kind == "file" else f"write {self.marker} alone on the last line"
 
     @property
     def request(self) -> str:
-        """What the agent has to do to make the claim, as a prompt puts it."""
+        """What the agent has to do to make the claim, for a prompt."""
         return self.deed if self.kind == "file" else f"{self.deed}, after an empty line"
 
 
@@ -135,7 +135,7 @@ def find_blocked(word: str, turn: Turn, reading: Reading = Reading()) -> tuple[F
 
 
 def responses(text: str) -> Iterator[tuple[TextSpan, str]]:
-    """Yield where each `<response>` of an answer is, and what it contains."""
+    """Yield the place of each `<response>` in an answer, and its content."""
     opened = -1
     for tag in re.finditer(r"<(/?)response>", text, re.IGNORECASE):
         if not tag[1]:
@@ -146,7 +146,7 @@ def responses(text: str) -> Iterator[tuple[TextSpan, str]]:
 
 
 def _read_response(wanted: str, answer: "_Answer") -> FoundMarker | None:
-    """Find the claim in an answer whose first `<response>` in a possible place decides what it says."""
+    """Find the claim in an answer. Only the first `<response>` that isn't quoted or inside a sentence counts."""
     wanted = wanted.strip().casefold()
     found = [(span, words.casefold()) for span, words in responses(answer.text)]
     wanted_spans = [span for span, words in found if words == wanted]
@@ -157,7 +157,7 @@ def _read_response(wanted: str, answer: "_Answer") -> FoundMarker | None:
 
 
 def _places(claim: Claim, text: str, reading: Reading) -> Iterator[TextSpan]:
-    """Yield where the words of a claim are, as its kind looks for them."""
+    """Yield the places of the claim's text, by the rule of its kind."""
     wanted = claim.text
     if claim.kind == "promise":
         yield from _occurrences(claim.marker, text)
@@ -177,7 +177,7 @@ def _places(claim: Claim, text: str, reading: Reading) -> Iterator[TextSpan]:
 
 
 def _find_misspelled(claim: Claim, answer: "_Answer") -> FoundMarker | None:
-    """Find a marker that is almost right (`stop`, `STOP.`): an honest agent that isn't told would repeat it forever."""
+    """Find a marker that is almost right (`stop`, `STOP.`), so that an honest agent is told and doesn't repeat it."""
     line = next((line.strip() for line in reversed(answer.lines) if _has_words(line)), "")
     said, wanted = _letters(line[-2000:]), _letters(claim.marker)
     if said == wanted != "" or ("<" in claim.marker and said.endswith(wanted)):
@@ -190,7 +190,7 @@ def _find_misspelled(claim: Claim, answer: "_Answer") -> FoundMarker | None:
 
 
 class _Answer:
-    """An answer that may make a claim, and the rules for the place of a marker in it."""
+    """An answer of the agent, and the rules for the place of a marker in it."""
 
     def __init__(self, text: str, reading: Reading, echoes: tuple[TextSpan, ...]) -> None:
         self.text = clean(text)
@@ -200,12 +200,12 @@ class _Answer:
         self._is_json = self.text.strip()[:1] + self.text.strip()[-1:] in ("{}", "[]")
 
     def find(self, spans: Iterable[TextSpan]) -> FoundMarker | None:
-        """Return the last of these places that is a claim, else the last one."""
+        """Return the last marker that is a claim, else the last one; None if there are no places."""
         found = [FoundMarker(self.quote(span), self.doubt(span, self._reading.verified), span) for span in _last(spans)]
         return next((marker for marker in found if not marker.doubt), found[0] if found else None)
 
     def quote(self, span: TextSpan) -> str:
-        """Return the words around a place in one line, short enough for a message."""
+        """Return the marker and the words around it in one line, short enough for a message."""
         before, after = self.text[: span[0]].rpartition("\n")[2], self.text[span[1] :].partition("\n")[0]
         return one_line(f"{before[-90:]}{self.text[slice(*span)]}{after[:60]}", 400)
 

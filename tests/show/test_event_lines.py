@@ -7,9 +7,9 @@ import pytest
 
 from ralph.core import events as e
 from ralph.core.model import Check, Failure, Iteration, Turn
-from ralph.show.event_lines import MOST, EventLines
+from ralph.show.event_lines import EventLines
 from ralph.show.outlet import ASCII, GLYPHS, RESET, TEXT, Style
-from ralph.show.screen import make_screen
+from ralph.show.screen import MAX_RATE, make_screen
 from ralph.show.turn_lines import LineLimits
 
 HERE = Path(__file__).parent
@@ -430,7 +430,7 @@ def flooded(*later: e.Event, more: int = 500, seconds: float = 0.0) -> list[str]
     out, clock = io.StringIO(), Clock()
     screen = make_screen(out, env={}, clock=clock)
     screen(e.AgentStarted("agent"))
-    screen(*(e.AgentText(f"line {number}") for number in range(MOST + more)))
+    screen(*(e.AgentText(f"line {number}") for number in range(MAX_RATE + more)))
     clock.now += seconds
     for event in later:
         screen(event)
@@ -440,7 +440,7 @@ def flooded(*later: e.Event, more: int = 500, seconds: float = 0.0) -> list[str]
 
 def test_as_much_is_shown_as_anybody_could_read() -> None:
     lines = [line for line in flooded() if line.startswith("  line")]
-    assert lines == [f"  line {number}" for number in range(MOST)]
+    assert lines == [f"  line {number}" for number in range(MAX_RATE)]
 
 
 def test_what_ralph_says_gets_through_and_tells_what_was_left_out() -> None:
@@ -461,15 +461,15 @@ def test_less_than_that_is_shown_whole() -> None:
 def test_a_long_line_counts_as_the_rows_that_it_takes() -> None:
     out = io.StringIO()
     screen = make_screen(out, env={}, clock=Clock())
-    screen(*(e.AgentText("x" * 999) for _ in range(MOST)))
-    assert MOST // 11 < out.getvalue().count("xx\n") <= MOST // 10 + 1
+    screen(*(e.AgentText("x" * 999) for _ in range(MAX_RATE)))
+    assert MAX_RATE // 11 < out.getvalue().count("xx\n") <= MAX_RATE // 10 + 1
 
 
 def test_nothing_is_read_while_there_is_more_than_anybody_could() -> None:
     clock = Clock()
     screen = make_screen(io.StringIO(), env={}, clock=clock)
     assert screen.reads()
-    screen(*(e.AgentText("line") for _ in range(MOST)))
+    screen(*(e.AgentText("line") for _ in range(MAX_RATE)))
     assert not screen.reads()
     clock.now += 1
     assert screen.reads()

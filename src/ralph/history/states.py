@@ -1,4 +1,6 @@
-"""The one table of the states and outcomes of a run: how each looks, and whether it needs a person."""
+"""The tables of states: how each state of a run, result of an iteration and state of a task looks, and which runs need
+a person.
+"""
 
 from typing import Literal
 
@@ -59,3 +61,36 @@ _UNKNOWN = RunState("bad", "✗", "x", needs_you=True)
 def state_of(name: str) -> RunState:
     """Return the row of a state or outcome; one that this version does not know looks bad and needs a person."""
     return STATES.get(name, _UNKNOWN)
+
+
+class ResultLook(Struct, frozen=True):
+    """How the result of an iteration looks. `mark` is the name of a sign in `show.outlet.Marks`."""
+
+    tone: Tone
+    mark: str
+
+
+RESULTS = {
+    "done": ResultLook("good", "passed"),
+    "kept": ResultLook("good", "passed"),
+    "dropped": ResultLook("calm", "failed"),
+    "no claim": ResultLook("calm", "dot"),
+    "children at work": ResultLook("waiting", "waiting"),
+    "interrupted": ResultLook("calm", "failed"),
+    "unfinished": ResultLook("calm", "failed"),
+    "refused": ResultLook("bad", "refused"),
+    "failed": ResultLook("bad", "failed"),
+    "checks failed": ResultLook("bad", "failed"),
+    "not checked": ResultLook("bad", "failed"),
+}
+TASK_TONES: dict[str, Tone] = {
+    "merged": "good",
+    "working": "running",
+    "ready": "running",
+    "held": "waiting",
+    "blocked": "asking",
+    "parked": "bad",
+    "queued": "calm",
+    "waiting": "calm",
+    "withdrawn": "calm",
+}

@@ -11,6 +11,7 @@ from ralph.core.model import FileChange
 from ralph.core.text import plural, short
 from ralph.history.evidence import Evidence, PatchedFile, ToolCall
 from ralph.history.run_history import PastIteration, RunHistory
+from ralph.history.states import RESULTS
 from ralph.show import plots
 from ralph.show.plots import Html, Layer, element, joined
 from ralph.show.words import (
@@ -263,9 +264,8 @@ def sums(changed: Sequence[FileChange]) -> str:
 
 def result(one: PastIteration) -> Html:
     """Return the result of an iteration as a badge."""
-    calm = ("no claim", "dropped", "children at work", "interrupted", "unfinished")
-    is_good = one.is_accepted or one.is_kept
-    tone = "good" if is_good else "calm" if one.result in calm else "bad"
+    tone = RESULTS[one.result].tone
+    tone = "calm" if tone == "waiting" else tone
     return element(f"span.badge.{tone}", happened(one))
 
 

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import IO
 
 from msgspec.structs import replace
@@ -11,9 +12,10 @@ from ralph.core import events as e
 from ralph.core.events import TALK, AgentStarted, CheckStarted, Event, ReviewStarted, RunFinished, ToolStarted
 from ralph.core.model import Outcome
 from ralph.core.state import Activity
+from ralph.core.text import plural
 from ralph.history.needs import next_steps
 from ralph.history.run_history import Fold, RunHistory
-from ralph.show.event_lines import EventLines, Flow
+from ralph.show.event_lines import EventLines
 from ralph.show.exam_text import exam_places
 from ralph.show.outlet import PATIENCE, LiveRows, Outlet, Style, choose, is_smart, outcome_tone, terminal_size
 from ralph.show.summary import attempts_table, proof_lines, table
@@ -28,6 +30,26 @@ _REDRAW = 0.1
 # Only the live line shows them, so it does at once.
 _BEGINNINGS = (AgentStarted, ToolStarted, CheckStarted, ReviewStarted)
 _ATTEMPTS_SHOWN = 6  # above the live line
+
+
+MAX_RATE = 4_000  # lines a second
+_ROW = 100  # characters: a line that is longer takes several rows of a screen
+
+
+class RateLimit:
+    """Limits the lines of talk in each second. `left_out` counts the events that were not shown."""
+
+    def __init__(self, most: float) -> None:
+        self.left_out = 0
+        self._most, self._used, self._since = most, 0, 0.0
+
+    def has_room(self, now: float) -> bool:
+        if not 0 <= now - self._since < 1:
+            self._used, self._since = 0, now
+        return self._used < self._most
+
+    def count(self, lines: list[str]) -> None:
+        self._used += len(lines) + sum(map(len, lines)) // _ROW
 
 
 class Screen:
@@ -45,13 +67,13 @@ class Screen:
         columns: Callable[[], int] | None = None,
         timestamps: bool = False,
         clock: Callable[[], float] = time.time,
-        flow: Flow | None = None,
+        max_rate: float = MAX_RATE,
     ) -> None:
         self._outlet, self._style, self._lines = outlet, style, lines
         self._live = LiveRows(outlet)
         self._columns, self._timestamps, self._clock = columns, timestamps, clock
         self._fold = lines.fold if lines else Fold("")
-        self._flow = flow or Flow()
+        self._rate = RateLimit(max_rate)
         self._skipped = 0
         self._status = Status(style) if live else None
         self._drawn_at = 0.0
@@ -69,7 +91,7 @@ class Screen:
 
     def reads(self) -> bool:
         """Return whether the agent's next words would be shown."""
-        return self._lines is not None and not self._flow.is_full(self._clock())
+        return self._lines is not None and self._rate.has_room(self._clock())
 
     def __call__(self, *happened: Event) -> None:
         if self._lines is not None:
@@ -128,18 +150,23 @@ class Screen:
             self._write(text, now, room=room)
 
     def _readable(self, happened: Iterable[Event], lines: EventLines, now: float) -> list[str]:
-        flow = self._flow
-        flow.pass_time(now)
+        """Return the lines for events, but no more talk than anybody could read."""
         text: list[str] = []
         for event in happened:
-            if flow.takes(event):
-                if flow.left_out:
-                    text.append(lines.left_out(flow.left_out))
-                    flow.left_out = 0
-                shown = lines(event, now)
-                flow.carry(shown)
-                text += shown
+            if type(event) in TALK and not self._rate.has_room(now):
+                self._rate.left_out += 1
+                continue
+            if self._rate.left_out:
+                more = plural(self._rate.left_out, "more thing")
+                text.append(self._aside(f"{more} that nobody could have read: see the log"))
+                self._rate.left_out = 0
+            shown = lines(event, now)
+            self._rate.count(shown)
+            text += shown
         return text
+
+    def _aside(self, text: str) -> str:
+        return self._style.paint("dim", f"{self._style.marks.more} {text}")
 
     def _room(self) -> int:
         return self._columns() if self._columns else _WIDTH
@@ -187,7 +214,7 @@ class Screen:
         """Erase the live line, print the lines and draw the live line again, in one write."""
         skipped = self._skipped
         if skipped and self._lines is not None:
-            lines = [self._lines.skipped(skipped), *lines]
+            lines = [self._aside(f"{plural(skipped, 'line')} skipped: the reader is slow"), *lines]
         rows: list[str] = []
         if self._status is not None:
             room = (room or self._room()) - 2
@@ -236,9 +263,15 @@ def make_screen(
         return width or terminal_size(stream, _WIDTH)[0]
 
     columns = room if width is not None or is_terminal else None
-    flow = Flow(float("inf")) if waits else None
     return Screen(
-        Outlet(stream, waits), style, lines, live=live, columns=columns, timestamps=timestamps, clock=clock, flow=flow
+        Outlet(stream, waits),
+        style,
+        lines,
+        live=live,
+        columns=columns,
+        timestamps=timestamps,
+        clock=clock,
+        max_rate=inf if waits else MAX_RATE,
     )
 
 

@@ -13,7 +13,7 @@ from ralph.core.text import clean, one_line, plural, short
 from ralph.history.needs import needs
 from ralph.history.overview import RunNow
 from ralph.history.run_history import PastIteration, RunHistory
-from ralph.history.states import state_of
+from ralph.history.states import RESULTS, state_of
 from ralph.show.exam_text import exam_lines
 from ralph.show.outlet import Marks, Style, outcome_tone
 from ralph.show.words import (
@@ -142,9 +142,7 @@ def _checks(one: PastIteration, marks: Marks) -> str:
 
 
 def _tone(one: PastIteration) -> str:
-    if one.is_accepted or one.result == "kept":
-        return "green"
-    return "plain" if one.is_green and not one.refused else "yellow"
+    return {"good": "green", "bad": "yellow"}.get(RESULTS[one.result].tone, "plain")
 
 
 def _sizes(columns: list[TextColumn], room: int) -> list[int]:

@@ -10,6 +10,7 @@ from ralph.core.events import (
     AgentProgress,
     AgentResult,
     AgentText,
+    Event,
     FileEdit,
     TodoUpdated,
     ToolFinished,
@@ -69,11 +70,26 @@ class TurnLines:
         self._tools = self._errors = 0
         self._result = self._todo = None
 
-    def result(self, event: AgentResult) -> list[str]:
-        self._result = event
+    def __call__(self, event: Event) -> list[str]:
+        """Return the lines for an event of a turn; none for any other event."""
+        match event:
+            case AgentText():
+                return self._text(event)
+            case ToolStarted():
+                return self._tool_started(event)
+            case ToolFinished():
+                return self._tool_finished(event)
+            case TodoUpdated():
+                return self._todo_lines(event)
+            case AgentProgress():
+                return self._progress_line(event)
+            case AgentFinished():
+                return self._finished(event)
+            case AgentResult():
+                self._result = event
         return []
 
-    def text(self, event: AgentText) -> list[str]:
+    def _text(self, event: AgentText) -> list[str]:
         limit = self.limits.text_chars
         text = head(clean(event.text[: 2 * limit]), limit).strip("\n")
         if not text or text.isspace():
@@ -106,7 +122,7 @@ class TurnLines:
             return row
         return "".join(self.style.paint(tone, piece) if at % 2 else piece for at, piece in enumerate(pieces))
 
-    def tool_started(self, event: ToolStarted) -> list[str]:
+    def _tool_started(self, event: ToolStarted) -> list[str]:
         """Show a call when it is finished, in one line with its outcome; one with a sub-agent is shown at its start as
         well.
         """
@@ -120,7 +136,7 @@ class TurnLines:
         self._depths[event.parent] = self._depth(parent)
         return [self._call(parent, self.style.paint("cyan", self.style.marks.tool))]
 
-    def tool_finished(self, event: ToolFinished) -> list[str]:
+    def _tool_finished(self, event: ToolFinished) -> list[str]:
         call = self._open.pop(event.id, None) or ToolStarted(event.id, event.name or "tool")
         self._errors += not event.ok
         if event.ok and "todo" in call.name.lower() and not self.is_verbose:  # the list itself is shown
@@ -139,11 +155,6 @@ class TurnLines:
             below = self._last_lines(event)
         margin = "  " * self._depth(call)
         return [*lines, *(margin + line for line in below)]
-
-    def unanswered(self) -> list[str]:
-        """Return the calls that had not finished when the turn ended."""
-        calls, self._open = list(self._open.values())[:20], {}
-        return [self._call(call, self._dim(self.style.marks.tool), "dim", "not finished") for call in calls]
 
     def _depth(self, call: ToolStarted) -> int:
         return self._depths[call.parent] + 1 if call.parent in self._depths else 0
@@ -185,11 +196,11 @@ class TurnLines:
         """Return the end of a tool's output, where commands summarise what they did."""
         limit, most, marks = self.limits.output_chars, self.limits.output_lines, self.style.marks
         text = self.without_root(clean(tail(event.output, 4 * limit)).expandtabs(4))
-        written = telling(tail(text.rstrip(), limit, marks.more).split("\n"))
+        written = lines_with_words(tail(text.rstrip(), limit, marks.more).split("\n"))
         rows = [self.cut(line, 6) for line in (written[-most:] if most else ())]
         return [self._dim(f"    {marks.output if not at else ' '} {row}".rstrip()) for at, row in enumerate(rows)]
 
-    def todo(self, event: TodoUpdated) -> list[str]:
+    def _todo_lines(self, event: TodoUpdated) -> list[str]:
         """Return the whole list if its tasks changed, else one line."""
         before, items = self._todo, event.items
         if event == before or not items:
@@ -215,17 +226,19 @@ class TurnLines:
             lines.append(self._dim(f"    {marks.more} {len(items) - self.limits.todo_items} more"))
         return lines
 
-    def progress(self, event: AgentProgress) -> list[str]:
+    def _progress_line(self, event: AgentProgress) -> list[str]:
         text = self.cut(short(event.text, 300), 4)
         if not text or text == self._progress or (event.routine and not self.is_verbose):
             return []
         self._progress = text
         return [self._dim(f"  {self.style.marks.dot} {text}")]
 
-    def finished(self, event: AgentFinished) -> list[str]:
+    def _finished(self, event: AgentFinished) -> list[str]:
         dot, marks, paint = f" {self.style.marks.dot} ", self.style.marks, self.style.paint
         details = dot.join(detail.replace(" ", _UNBROKEN) for detail in self._spent(event, self._result))
-        lines = [*calls, ""] if (calls := self.unanswered()) else []
+        calls, self._open = list(self._open.values())[:20], {}
+        lines = [self._call(call, self._dim(marks.tool), "dim", "not finished") for call in calls]
+        lines += [""] if calls else []
         if event.failure or event.ended_by:
             why = f"turn failed: {event.reason or event.failure}"
             if event.ended_by:
@@ -277,7 +290,7 @@ class TurnLines:
         return [row.replace(_UNBROKEN, " ") for row in wrap(line, max(self.columns - used, 8))]
 
 
-def telling(lines: list[str]) -> list[str]:
+def lines_with_words(lines: list[str]) -> list[str]:
     """Return the rows that contain words; all rows if none does. Rules and blanks say nothing on a screen."""
     written = [line.rstrip() for line in lines if line.strip()]
     return [line for line in written if any(map(str.isalnum, line))] or written

@@ -9,6 +9,7 @@ from msgspec import Struct
 from ralph.core.backlog import STATE_ORDER, Job
 from ralph.core.text import plural
 from ralph.history.evidence import Evidence
+from ralph.history.states import BADGES, TASK_TONES
 from ralph.history.work_history import WorkHistory, WorkSpan
 from ralph.show.plots import Html, element, joined, legend, prose
 from ralph.show.report import code, escape_markdown, page
@@ -19,7 +20,6 @@ from ralph.show.works import count_states, work_sentence
 MAX_LANES = 200
 LANE_WIDTH, LANE_HEIGHT = 1000, 14
 AXIS_MARKS = 5
-BADGES = {"merged": "good", "parked": "bad", "blocked": "warn", "held": "warn"}
 TaskEvidence = Mapping[str, Evidence]
 """Failed checks and changes of each task, by key."""
 _NONE: TaskEvidence = {}
@@ -151,7 +151,7 @@ def _task(job: Job, state: str, evidence: Evidence | None) -> Html:
         plural(len(job.files), "file") if job.files else "",
         f"merged as {job.commit[:12]}" if job.commit else "",
     ]
-    badge = element("span", state, class_=f"badge {BADGES.get(state, 'calm')}")
+    badge = element("span", state, class_=f"badge {BADGES[TASK_TONES[state]]}")
     failed = [
         fold(f"✗ {name}", element("pre", text), is_open=state == "parked")
         for name, text in (evidence.tails.items() if evidence and state != "merged" else ())

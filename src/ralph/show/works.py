@@ -11,13 +11,13 @@ from ralph.core import events, work_events
 from ralph.core.backlog import STATE_ORDER, Board, Job, displayed_states, forecast
 from ralph.core.state import RunSummary
 from ralph.core.text import listed, one_line, plural, short
+from ralph.history.states import COLORS, TASK_TONES
 from ralph.history.work_history import WorkHistory
 from ralph.show.outlet import LiveRows, Outlet, Style, choose, is_smart, outcome_tone, terminal_size
 from ralph.show.words import cut, duration, money
 
 MAX_ROWS = 20
 MAX_KEY = 60  # characters
-TONES = {"merged": "green", "working": "cyan", "ready": "cyan", "parked": "warn", "blocked": "yellow", "held": "yellow"}
 
 
 class Row(Struct, frozen=True):
@@ -77,7 +77,7 @@ def _line(row: Row, wide: int, style: Style, columns: int) -> str:
     title = one_line(row.job.task.about, 60)
     about = " · ".join([*facts, title] if row.state != "merged" else [title])
     room = max(columns - len(text) - 1, 10)
-    return " " + style.paint(TONES.get(row.state, "plain"), text) + style.paint("dim", cut(about, room))
+    return " " + style.paint(COLORS[TASK_TONES[row.state]], text) + style.paint("dim", cut(about, room))
 
 
 def _progress(row: Row) -> str:

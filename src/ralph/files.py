@@ -14,7 +14,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -100,7 +99,7 @@ def read_given(path: StrPath, most: int = MOST_BYTES) -> bytes:
 def read_head(path: StrPath, most: int) -> bytes:
     """Return up to `most` bytes from the start of a file that the user named."""
     with open(open_given(path), "rb") as file:  # buffered: /proc returns a part of the file for each call
-        if (data := file.read(most)) is None:  # /dev/kmsg has nothing to say
+        if (data := file.read(most)) is None:  # a device such as /dev/kmsg has no data now
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
         return data
 
@@ -158,11 +157,6 @@ def _read_all(fd: int, path: StrPath, most: int) -> bytes:
 
 def _format_size(count: int) -> str:
     return f"{count >> 20} MB" if count >> 20 else f"{count >> 10} KB"
-
-
-def new_hash(data: bytes = b"", size: int = 64) -> blake2b:
-    """Return a hash for comparing content; more data can be added to it."""
-    return blake2b(data, digest_size=size)
 
 
 def write_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:

@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from hashlib import blake2b
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.secrets import Redactor, secret_values
-from ralph.files import add_to_file, new_hash, read_given, temporary_folder, write_file
+from ralph.files import add_to_file, read_given, temporary_folder, write_file
 from ralph.git.client import Git, GitError, git_error
 from ralph.git.look import PrivateGitFolder
 from ralph.store.folder import cannot_write
@@ -250,7 +251,7 @@ class PrivateIndex:
         """Return a hash of size, time and mode of the files that are not in the tree; empty if there are none."""
         if not left_out and not nested:
             return ""
-        digest = new_hash(size=20)
+        digest = blake2b(digest_size=20)
         for path in left_out:
             with suppress(FileNotFoundError):
                 seen = os.lstat(self._place(path))
@@ -347,7 +348,7 @@ def walk_fingerprint(root: str | os.PathLike[str]) -> str:
     Left out are the folders `SKIPPED`, unreadable folders, the targets of links, and everything after the first
     `MAX_WALKED` files.
     """
-    digest = new_hash(size=20)
+    digest = blake2b(digest_size=20)
     for count, (path, seen) in enumerate(files_below(os.fsencode(root))):
         if count == MAX_WALKED:
             break

@@ -15,10 +15,10 @@ class Cancelled(TimeoutError):
 
 
 class Deadline:
-    """The run on whose behalf commands run: they get its mark, end when it is interrupted, and share its time limit.
+    """The time limit that the commands of one run share. They get the run's mark, and end when it is interrupted.
 
-    `grace` is the time in seconds that they have together after a first Ctrl-C; `time_left` returns the seconds until
-    the run's own time is over.
+    `grace` is how many seconds all commands together may take after a first Ctrl-C; `time_left` returns the seconds
+    until the run's own time is over.
     """
 
     def __init__(

@@ -85,8 +85,8 @@ class Keeper:
     """Starts one program at a time, and kills everything that comes from it.
 
     `survivors` are the pids of the last turn that could not be killed, because they belong to other users or hang in
-    the kernel. `spared` are processes that may outlive their turn; they end with the keeper. `adopts`: ralph itself
-    adopts what a killed keeper leaves. Use it only if everything below this process was started by ralph.
+    the kernel. `spared` are processes that may outlive their turn; they end with the keeper. With `adopts`, orphans of
+    a killed keeper become children of ralph, which kills them: only for a program without other child processes.
     """
 
     def __init__(self, adopts: bool = False) -> None:
@@ -153,7 +153,7 @@ class Keeper:
         self._request({"do": "watch", "run_id": run_id})
 
     def set_cleanup(self, argv: Sequence[str], env: Mapping[str, str] = os.environ, *, key: str) -> None:
-        """Have the keeper run this command if ralph is killed; no `argv`: the one of this key not any more."""
+        """Have the keeper run this command if ralph is killed. An empty `argv` removes the command with this key."""
         self._request({"do": "cleanup", "key": key, "argv": list(argv), "env": dict(env)})
 
     def another(self) -> "Keeper":
@@ -175,7 +175,7 @@ class Keeper:
         return self.spared is not None and any(self.spared.pids())
 
     def is_unsettled(self, late: bool) -> bool:
-        """Return whether something is running that may become a spared process; if `late`, that is about to."""
+        """Return whether a running process may still become a spared one; if `late`, whether one is about to."""
         if self.spared is None:
             return False
         others = exclude_spared(descendants_of(self.pid), self.spared.pids(), ancestors=True)

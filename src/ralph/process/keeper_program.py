@@ -11,7 +11,7 @@ Requests ("do") and the events that answer them, with the same "id":
     kill     kill everything except `spared`                → ended
     watch    kill what is marked with this run id if ralph is killed: a git that hangs, for example
     cleanup  run this command, one for each key, at the end if ralph is killed
-    close    ralph is about to close the socket in good order
+    close    ralph will close the socket next because it has finished
     release  exit, and leave running what is running
 """
 

@@ -1,23 +1,23 @@
 """Run a program and wait for it.
 
-`Process` says which program, for how long, and who cleans up after it. A method says what becomes of its output:
+The arguments of `Process` say which program, for how long, and who cleans up after it. There are three ways to use it:
 
     Process(command, keeper=keeper, limits=limits, interrupt=interrupt).stream(on_lines)
-        An agent. Each line of its stdout is passed on as it comes.
+        For an agent. Each line of its stdout is passed on as soon as it is complete.
 
     Process(command, keeper=keeper, limits=limits, interrupt=interrupt).capture(head=5000, tail=2000)
-        A check. The beginning and the end of its output are kept. See `parallel.py` for several at a time.
+        For a check. The beginning and the end of its output are kept. `parallel.py` runs several checks at a time.
 
     with Process(command, deadline=deadline) as git:
         output = git.output(timeout=60)
-        A command that ralph runs for itself. `git.code` is its exit code, `git.error` what it wrote to stderr.
+        For a command of ralph itself. `git.code` is its exit code, `git.error` its stderr.
 
-With a keeper, the call returns when nothing that the program started is left (see `keeper_program.py`). Without one,
-the program is killed with its process group if it takes too long or the block is left early, and gets SIGHUP if ralph
-dies; background processes that it leaves stay. For programs that ralph doesn't wait for see `detached.py`.
+With a keeper, the call returns when every process that the program started has ended (see `keeper_program.py`).
+Without one, ralph kills the program and its process group if it takes too long or the block is left early, and the
+kernel sends it SIGHUP if ralph dies; background processes that it leaves keep running. `detached.py` has programs that
+ralph doesn't wait for.
 
-Everything is done with one `poll` and no threads: nothing wakes up while the program is silent, and memory doesn't grow
-with the output.
+There is one `poll` and no threads: ralph sleeps while the program is silent, and memory doesn't grow with the output.
 """
 
 import errno
@@ -47,11 +47,11 @@ from ralph.process.streams import Ends, Lines, LogFile, Tail
 
 PIPE_SIZE = 1 << 20
 CHUNK = 1 << 18
-MAX_DRAIN_READS = 2 * PIPE_SIZE // CHUNK  # after the program's exit
+MAX_DRAIN_READS = 2 * PIPE_SIZE // CHUNK  # of each pipe after the program's exit; a background process may still write
 MAX_STDERR = 1 << 16  # bytes of stderr that an `Exit` keeps
-SETTLE_POLL = 0.05  # seconds between two looks at what the program left running
+SETTLE_POLL = 0.05  # seconds between two looks for background processes
 SETTLE_TIME, MAX_SETTLE_TIME = 1.0, 30.0  # seconds for a background process to become a spared one; see `Keeper.spared`
-LINGER = 0.1  # seconds for output on its way through another process, such as `tee`
+LINGER = 0.1  # seconds after the exit in which output of other processes, such as `tee`, may still arrive
 LAST_OUTPUT = 0.1  # seconds in which output is still passed on after a second Ctrl-C
 SLOW_MACHINE = 5.0  # seconds of extra time before a silent keeper counts as lost
 POLL_INTERVAL = 0.01  # seconds between polls without pidfd
@@ -131,7 +131,7 @@ class Process:
         self._is_ending = False
         self._output_until = math.inf
 
-    # What becomes of the output
+    # Output
 
     def stream(
         self,

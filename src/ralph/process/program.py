@@ -11,7 +11,7 @@ from ralph.errors import UserError
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """A program to start under a keeper, with everything that it can read on its stdin.
+    """A program to start, and all of its stdin.
 
     `term_delay`: seconds in which it may end by itself before it gets SIGTERM. `boxed`: it is bubblewrap, which starts
     the real program in a sandbox; `fds` are passed to it from descriptor 3 on, and closed here afterwards.

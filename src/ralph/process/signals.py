@@ -38,8 +38,8 @@ class Interrupt:
 
     def __init__(self, announce: Callable[[], None] = _announce) -> None:
         self.reason = ""
-        # What each request adds to the level, and the least level after it. Only ever appended to: the next signal may
-        # arrive while this one is being handled.
+        # For each request, what it adds to the level and the lowest level after it. A list that only grows is safe if
+        # the next signal arrives while this one is being handled.
         self._requests: list[tuple[int, int]] = []
         self._announce = announce
         self._raises = False
@@ -95,7 +95,7 @@ class Interrupt:
 
     @property
     def ignores_signals(self) -> bool:
-        """Whether signals are left to the program around the run."""
+        """Whether the program that called ralph handles signals itself."""
         return not self._before
 
     def _restore(self, number: int) -> None:
@@ -109,7 +109,7 @@ class Interrupt:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid and number != signal.SIGINT:
-            # A copy made by `multiprocessing`: SIGTERM is meant for it alone, Ctrl-C for all.
+            # This is a forked copy (`multiprocessing`): SIGTERM ends only the copy, while Ctrl-C goes to every process.
             self._restore(number)
             signal.raise_signal(number)
             return

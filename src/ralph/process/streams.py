@@ -210,7 +210,7 @@ class LogFile:
             self._fd = GIVEN_UP
 
     def _settle(self, chunk: bytes) -> bytes:
-        """Return the redacted part of the data that ends before a key which may continue in the next chunk."""
+        """Return the data without keys, up to where a key may begin that continues in the next chunk."""
         data = self._unsettled + chunk if self._unsettled else chunk
         end = redactable_length(data, self._redact)
         self._unsettled = data[end:]
@@ -221,7 +221,7 @@ class LogFile:
         return self._redact(rest)
 
     def _put(self, data: bytes) -> None:
-        """Write the beginning of the stream; what doesn't fit goes to its end."""
+        """Write to the beginning of the log; data that doesn't fit goes to the tail."""
         if len(data) < self._room:
             self._room -= len(data)
             self._write(data)

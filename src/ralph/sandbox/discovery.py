@@ -1,7 +1,7 @@
-"""Finding out what a sandbox on this machine needs and must hide.
+"""Find out what a sandbox on this machine must show and hide.
 
-That is where programs, the repository and ralph's own records are, and what other users and services left in the open.
-Nothing is created or started here.
+It shows programs and the repository; it hides ralph's records, the user's home, and files and sockets of other users.
+This module looks at the machine, but creates and starts nothing.
 """
 
 import os
@@ -53,7 +53,7 @@ class SandboxRequest(Struct, frozen=True, kw_only=True):
 
 
 def find_view(request: SandboxRequest) -> SandboxView:
-    """Return what the sandbox is made of. Raises if it would hide nothing."""
+    """Return the mounts of the sandbox. Raises UserError if they would hide nothing."""
     workspace = os.path.realpath(request.workspace)
     named_home = request.env.get("HOME") or os.path.expanduser("~")
     home = os.path.realpath(named_home)

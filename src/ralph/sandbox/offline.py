@@ -14,8 +14,10 @@ _PROBE_TIMEOUT = 60.0  # seconds
 
 
 def without_network(command: Command, read_only: str, keeper: Keeper) -> Command:
-    """Return the command as it is started without network, and with the folder `read_only` as that; or unchanged, if
-    this machine has no namespaces for that."""
+    """Return the command so that it has no network and cannot write to the folder `read_only`.
+
+    On a machine without user namespaces, the command is returned unchanged.
+    """
     try:
         bubblewrap = find_bubblewrap(command.env, read_only)
     except UserError:

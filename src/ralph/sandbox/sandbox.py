@@ -91,7 +91,7 @@ class Sandbox:
         self._cleanup_file.write(record)
 
     def settle(self) -> list[str]:
-        """Move away what the last process planted; return what to tell about that and about refused connections."""
+        """Move away what the last process planted; return messages about that and about refused connections."""
         told = [
             f"what the agent left at {path} was taken away; it is kept in {kept}"
             for path, kept in move_planted(self._record, f"{self._folder}/planted")
@@ -102,7 +102,7 @@ class Sandbox:
         return self._network.refused() if self._network else []
 
     def close(self) -> list[str]:
-        """Clean up; return the last things to tell."""
+        """Clean up; return the last messages, like `settle`."""
         told = self.settle()
         if self._network:
             self._network.close()

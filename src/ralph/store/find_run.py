@@ -112,5 +112,5 @@ def _hint(known: list[Listed]) -> str:
 
 
 def why_not_begun(run: Listed) -> str:
-    """Object to a run whose journal has no start."""
+    """Return an objection if the journal of the run has no start."""
     return "" if run.facts.kind == "work" or load_run(run.folder.journal).started else "never began"

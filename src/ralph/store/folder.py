@@ -15,7 +15,6 @@ from ralph.errors import UNREADABLE, UserError, shortage
 from ralph.files import (
     ReplacedFileError,
     StrPath,
-    add_to_file,
     is_alive,
     make_folder,
     open_file,
@@ -64,14 +63,6 @@ def write(path: StrPath, data: bytes) -> None:
         raise cannot_write(path, error) from None
 
 
-def add(path: StrPath, data: bytes) -> None:
-    """Append to a file."""
-    try:
-        add_to_file(path, data)
-    except OSError as error:
-        raise cannot_write(path, error) from None
-
-
 class RunFolder:
     """`.ralph/runs/<run-id>/`: the journal, and what each iteration read and wrote. Only its owner can read it."""
 
@@ -98,7 +89,7 @@ class RunFolder:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """What the latest turn adds to the environment of the programs that are started for it."""
+        """Variables that the latest turn adds to the environment of its programs."""
         return {}
 
     @property
@@ -106,7 +97,7 @@ class RunFolder:
         return self.path / "journal.ndjson"
 
     def close(self) -> None:
-        """The run has ended."""
+        """Called when the run has ended."""
 
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> "TurnFolder":
         """Make and return the folder of an iteration, or of another turn inside it, such as a review."""
@@ -117,7 +108,7 @@ class RunFolder:
 
 
 class TurnFolder:
-    """What one turn reads and writes. `env` is added to the environment of its agent."""
+    """The folder with prompt, logs and answer of one turn. `env` is added to the environment of its agent."""
 
     stdout_name = "stdout.log"
     stderr_name = "stderr.log"
@@ -134,10 +125,10 @@ class TurnFolder:
         return folder
 
     def record_start(self, pid: int) -> None:
-        """Note that the agent is running."""
+        """Record that the agent is running."""
 
     def record_end(self, turn: Turn, answer: bytes) -> None:
-        """Write down the agent's answer, which has no secrets in it."""
+        """Write the agent's answer, which has already been redacted."""
         write(self.output, answer)
 
 
@@ -149,7 +140,7 @@ class Log(Struct, frozen=True):
 
 
 def read_log(run: Path, number: int, name: str, most: int, tail: bool = False) -> Log:
-    """Return at most `most` bytes of a file that an iteration left, from its start or, with `tail`, its end."""
+    """Return at most `most` bytes of a file of an iteration, from its start or, with `tail`, its end."""
     fd = open_file(f"{run}/iterations/{number:03d}/{name}")
     try:
         size = os.fstat(fd).st_size
@@ -166,8 +157,8 @@ def _make(folder: str) -> None:
 
 
 def new_run_id(now: float) -> str:
-    """Return a new id. Ids sort by time, to the thousandth of a second, and their ends are short enough to say."""
-    letters = "23456789abcdefghijkmnpqrstuvwxyz"  # 32 of them, in their order
+    """Return a new id. Ids sort by time, to the thousandth of a second, and end in four easy characters."""
+    letters = "23456789abcdefghijkmnpqrstuvwxyz"  # 32 characters, sorted
     thousandth = int(now % 1 * 1024)
     numbers = (thousandth // 32, thousandth % 32, *os.urandom(2))
     suffix = "".join(letters[number % 32] for number in numbers)
@@ -263,7 +254,7 @@ PROOFS, MAX_PROOFS = "proofs.json", 1000
 
 
 def seen_red(ralph: Path) -> frozenset[str]:
-    """Return the commands that some run here has seen fail."""
+    """Return the checks that have failed in some run here."""
     try:
         return frozenset(json.decode(read_file(ralph / PROOFS, 16 << 20), type=list[str]))
     except (OSError, *UNREADABLE):
@@ -271,7 +262,7 @@ def seen_red(ralph: Path) -> frozenset[str]:
 
 
 def remember_red(ralph: Path, commands: Iterable[str]) -> None:
-    """Note that these checks failed once, so they can fail. If that cannot be written, they stay unproven."""
+    """Record that these checks have failed once, which proves that they can. Ignores errors: they stay unproven."""
     fresh = list(dict.fromkeys(commands))
     known = seen_red(ralph) if fresh else frozenset()
     fresh = [command for command in fresh if command not in known]

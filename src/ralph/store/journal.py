@@ -127,7 +127,7 @@ def decode_entry(line: bytes) -> Entry | None:
 
 
 class JournalReader:
-    """Reads a journal from its start, or only its last `tail` bytes. Ask again for what was appended since."""
+    """Reads a journal from its start, or only its last `tail` bytes. Another call reads what was appended since."""
 
     def __init__(self, file: FileIO) -> None:
         self._file = file

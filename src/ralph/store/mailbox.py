@@ -1,7 +1,6 @@
-"""The mailbox of a run: small files in its folder by which a person and the run talk to each other.
+"""The mailbox of a run: small files in its folder, through which a person and the run send each other messages.
 
-Anybody who may write there can leave a note, a question, a pause or a stop. No process has to listen, and the files
-survive all of them.
+A note, a question, a pause or a stop is one file. It waits there until the run reads it, even if no process is running.
 """
 
 import os
@@ -69,7 +68,7 @@ class Mailbox:
         return question
 
     def inherit(self, other: "Mailbox", given: Callable[[], Run]) -> None:
-        """Take over the notes for a run that will not be resumed, except those that it was `given`."""
+        """Move the notes of a run that will not be resumed to this mailbox, except those that it was `given`."""
         notes = other.read().notes
         if notes:
             for note in untold(Mail(notes), given()):
@@ -77,11 +76,11 @@ class Mailbox:
             other.forget(notes)
 
     def leave(self, suffix: str, letter: object) -> None:
-        """Leave a letter of another kind."""
+        """Leave a message of another kind, which `take` finds by its suffix."""
         self._put(_new_id() + suffix, letter)
 
     def take(self, suffix: str, kind: type[Letter]) -> list[Letter]:
-        """Remove and return the letters of such a kind, oldest first."""
+        """Remove and return the messages with this suffix, oldest first."""
         names = [name for name in self._names() if name.endswith(suffix)]
         found = [letter for name in names if (letter := _decode(self._at(name), kind))]
         for name in names:
@@ -96,7 +95,7 @@ class Mailbox:
         self._remove(PAUSE)
 
     def stop(self, now: bool = False) -> None:
-        """Ask a run to end that ignores signals."""
+        """Ask a run that ignores signals to end."""
         self._put(STOP_NOW if now else STOP, None)
 
     def sign_stop(self, by: str = "") -> None:
@@ -180,8 +179,11 @@ def untold(mail: Mail, run: Run) -> tuple[PersonNote, ...]:
 
 
 class QuestionListener:
-    """Reports new questions when it is called, and after every turn. An agent that cannot call ralph may leave one as a
-    file in the workspace, which `root` returns; None: it takes none. `waits`: no turn starts before the answer."""
+    """Reports new questions when it is called, and after every turn.
+
+    An agent that cannot call ralph may leave a question as a file in the workspace, whose path `root` returns. If
+    `root` is None, such files are ignored. `waits` means that no turn starts before the answer.
+    """
 
     def __init__(self, mailbox: Mailbox, tell: Tell, waits: bool, root: Callable[[], Path] | None) -> None:
         self._mailbox, self._tell, self._waits, self._root = mailbox, tell, waits, root
@@ -234,7 +236,7 @@ def _take_text(path: str) -> str:
 
 
 def wait_for_person(mailbox: Mailbox, is_paused: Callable[[Mail], bool], wait: Callable[[float], object]) -> float:
-    """Wait until nothing holds the run any more, or until `wait` reports an interrupt. Return the seconds it took."""
+    """Wait while the run is paused, or until `wait` reports an interrupt. Return the seconds that passed."""
     began = time.monotonic()
     while not wait(POLL_INTERVAL) and is_paused(mailbox.read()):
         pass

@@ -8,22 +8,23 @@ from `~/.local/state/ralph/orders/<run id>/`. The copies in `.ralph/` are for pe
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 
 from ralph.errors import UserError
-from ralph.files import make_folder, new_hash, read_file, remove_tree, replace_file, state_folder
+from ralph.files import make_folder, read_file, remove_tree, replace_file, state_folder
 
 _ORDERS = "orders"
 
 
 def order_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
-    """Return the folder that holds what decides for this run. It need not exist."""
+    """Return the folder with the files that decide what this run does. It may not exist yet."""
     return os.path.join(state_folder(env, _ORDERS), run_id)
 
 
 def backlog_order_folder(run: Path, env: Mapping[str, str] = os.environ) -> str:
-    """Return the same for a backlog, by its run folder: several clones on one machine may work on one backlog."""
-    clone = new_hash(os.fsencode(os.path.realpath(run)), size=4).hexdigest()
+    """Return this folder for a backlog. The name contains a hash of `run`: several clones may work on one backlog."""
+    clone = blake2b(os.fsencode(os.path.realpath(run)), digest_size=4).hexdigest()
     return f"{order_folder(run.name, env)}-{clone}"
 
 
@@ -52,7 +53,7 @@ def read_order(path: str, run_id: str) -> bytes:
 
 
 def remove_orders(run_id: str, env: Mapping[str, str] = os.environ) -> None:
-    """Remove what was kept for a run or a backlog, in whichever clone."""
+    """Remove the order folders of a run or a backlog, for all its clones."""
     folder = state_folder(env, _ORDERS)
     with suppress(OSError):
         for name in os.listdir(folder):

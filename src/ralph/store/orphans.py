@@ -16,9 +16,9 @@ from ralph.process.keeper_program import NAME
 from ralph.store.folder import is_occupied
 from ralph.store.register import Listed, run_with_id
 
-# In the marks of what is started besides the turns and checks of a run.
-GATE_SUFFIX = "-gate"  # by the merge gate of a backlog
-COPY_SUFFIX = "-copy"  # in a throwaway copy
+# Appended to the run's id in the mark of processes other than its turns and checks.
+GATE_SUFFIX = "-gate"  # processes of a backlog's merge gate
+COPY_SUFFIX = "-copy"  # processes in a throwaway copy
 
 
 class OrphanedRun(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The runs of this user on this machine, running or ended.
 
-Each run keeps a summary in a small file of its own folder, and a folder of links leads to all of them. Nobody has to
-tidy up: a link to a workspace that is gone leads nowhere, and a dead process is recognised by its start time.
+Each run keeps a summary in its own folder, and the state folder has a link to every run. Stale records do no harm: the
+link to a removed workspace is broken, and a dead process is recognised by its start time.
 """
 
 import os
@@ -51,17 +51,17 @@ class Listed(Struct, frozen=True):
 
     @property
     def is_child(self) -> bool:
-        """Whether an agent of a task started it, for one turn: it is kept among the task's attempts."""
+        """Whether an agent of a supervised task started it. Such a run is kept in the task's folder."""
         return not self.place.rpartition("/")[0].rpartition("/")[0].endswith(".ralph")
 
     @property
     def is_part(self) -> bool:
-        """Whether another run or a backlog started it: it is not meant unless it is named."""
+        """Whether another run or a backlog started it. Commands use such a run only if it is named."""
         return self.is_child or bool(self.facts.work)
 
     @property
     def is_copy(self) -> bool:
-        """Whether it stands for a fleet's backlog that runs elsewhere. Only such a copy ignores signals."""
+        """Whether this is a local copy of a fleet's backlog. Only such a backlog ignores signals."""
         return self.facts.ignores_signals and self.facts.kind == "work"
 
     def pending_notes(self, notes: int) -> int:
@@ -74,20 +74,16 @@ class Listed(Struct, frozen=True):
 
 def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
     """Return every run of this user on this machine that is still on disk, oldest first."""
-    here = host()
-    found = (run_at(path) for path in run_links(env))
-    return [run for run in found if run and run.facts.host in ("", here)]
-
-
-def run_links(env: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the link to each run of this user, oldest first."""
     links = state_folder(env, "runs")
     try:
-        return [f"{links}/{name}" for name in sorted(os.listdir(links))]
+        names = sorted(os.listdir(links))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise UserError(f"cannot read {links}: {error.strerror}", "check its permissions, or XDG_STATE_HOME") from None
+    here = host()
+    found = (run_at(f"{links}/{name}") for name in names)
+    return [run for run in found if run and run.facts.host in ("", here)]
 
 
 def run_with_id(run_id: str, env: Mapping[str, str] = os.environ) -> Listed | None:

@@ -47,7 +47,7 @@ class Remembered(Struct, frozen=True):
 
 
 class ServerFolder:
-    """Named after what only one server can have at a time: an address with its port, or a socket."""
+    """The folder of one server, named after its address and port, or after its socket."""
 
     def __init__(self, name: str, env: Mapping[str, str] = os.environ) -> None:
         if "/" in name:

@@ -1,4 +1,4 @@
-"""A run as its journal tells it, ready to be judged, shown or resumed."""
+"""A run that was read from its journal, to be judged, shown or resumed."""
 
 import math
 from pathlib import Path

@@ -31,10 +31,10 @@ KEY_LENGTH = 16384  # characters that a private key may have
 
 
 class Writer:
-    """Encodes each event once, and gives the lines to every sink, without anything that is or looks like a key.
+    """Encodes each event once, without keys, and passes the lines to every sink.
 
-    An agent may talk without end: of what it says in one turn, `most` bytes are written, and its last plan. What
-    comes after that is only passed on to listeners, and only while `is_read`.
+    Of what an agent says in one turn, only the first `most` bytes and the last plan are written. The rest is returned
+    for listeners while `is_read()`, and otherwise only counted.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Writer:
         self._encoder = msgspec.json.Encoder()
 
     def __call__(self, *happened: events.Event) -> list[events.Event]:
-        """Write the events with one call; return them as they were, or would have been, written."""
+        """Write the events with one call; return them without keys, including those beyond the limit."""
         kinds = set(map(type, happened))
         if events.AgentFinished in kinds:
             self._end_turn()
@@ -82,7 +82,7 @@ class Writer:
         return [one.data for one in told]
 
     def _encode_safely(self, happened: Sequence[events.Event]) -> tuple[list[events.Told], bytes]:
-        """Return the events without keys, and their lines. One search of all lines usually finds none."""
+        """Return the events without keys, and their lines. Usually one search through all lines finds no key."""
         if not self._key_left and not [event for event in happened if _is_long(event)]:
             told = self._number(happened)
             lines = self._encode_if_safe(told)
@@ -130,7 +130,7 @@ class Writer:
         return event
 
     def _take_room(self, told: events.Told, line: bytes) -> bool:
-        """Whether the line is written: only `most` bytes of what an agent says are."""
+        """Count what an agent says against the limit; return whether this line is written."""
         if type(told.data) not in events.TALK:
             return True
         self._room -= len(line)
@@ -197,8 +197,8 @@ def _is_long(event: events.Event) -> bool:
 class Teller:
     """Writes every event, then passes it on to the listeners, except the kinds in `dropped`.
 
-    Notices from before the start of the run follow right after it. The start of an iteration is written at once: a
-    resumed run would take its work for that of the one before. It is passed on with the next event.
+    Notices that come before `RunStarted` are written right after it. `IterationStarted` is written at once: if ralph is
+    killed then, the resumed run must not count the work to the iteration before. Listeners get it with the next event.
     """
 
     def __init__(self, writer: Writer, dropped: tuple[type, ...] = ()) -> None:
@@ -232,7 +232,7 @@ WRITE_INTERVAL = 0.5  # seconds between two writes of a summary in which only th
 class Registration:
     """A listener that keeps the summary of a run up to date; `tick` writes what is not written yet.
 
-    `work` and `backlog_task` of a run that is part of a backlog are known from its first moment.
+    `work` and `backlog_task` name the backlog and the task of a run that is part of one.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class Registration:
 
 
 def enlist(folder: RunFolder, env: Mapping[str, str]) -> str:
-    """Make the run known to `ralph ps`; return why that is impossible, if it is."""
+    """Add the run to the list of `ralph ps`; return a warning if that failed, else an empty text."""
     links = state_folder(env, "runs")
     try:
         os.makedirs(links, mode=0o700, exist_ok=True)
@@ -319,7 +319,7 @@ def enlist(folder: RunFolder, env: Mapping[str, str]) -> str:
 
 
 def _prune_links(links: str) -> None:
-    """Remove the links that lead nowhere, and the oldest others, once there are very many."""
+    """If there are more than `MAX_LINKS`, remove broken links and the oldest others."""
     names = sorted(os.listdir(links))
     if len(names) > MAX_LINKS:
         leading = [name for name in names if os.path.exists(os.path.join(links, name))]

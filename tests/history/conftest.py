@@ -1,4 +1,4 @@
-"""One whole run as its events: two refused attempts, a wait, then done."""
+"""The events of one whole run: two refused iterations, a wait, then done."""
 
 import pytest
 

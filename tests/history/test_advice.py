@@ -25,7 +25,7 @@ Ralph = Callable[..., Any]
 
 
 def advice(ralph: Ralph, run: str = "") -> list[str]:
-    """The commands under "what needs you" of `ralph show`."""
+    """Return the commands under "what needs you" of `ralph show`."""
     shown = ralph("show", *([run] if run else [])).out.partition("what needs you\n")[2]
     return [part.strip() for line in re.findall(r"  (ralph .*)", shown) for part in line.split("&&")]
 
@@ -38,7 +38,7 @@ def follow(ralph: Ralph, commands: list[str]) -> None:
 
 
 def forge_outcome(place: Path, outcome: str) -> None:
-    """Make a record say that the run ended otherwise."""
+    """Change the outcome in the record of a run."""
     for file in (place / "journal.ndjson", place / STATE):
         file.write_text(file.read_text().replace('"outcome":"exhausted"', f'"outcome":"{outcome}"'))
 
@@ -115,7 +115,9 @@ def test_a_question_of_a_finished_run_is_not_open(ralph: Ralph, agent: Callable[
     assert advice(ralph) == []
 
 
-def test_a_log_is_named_so_that_it_can_be_opened(ralph: Ralph, agent: Callable[..., str], repository: Path) -> None:
+def test_the_path_of_a_log_is_the_same_in_the_run_and_in_show(
+    ralph: Ralph, agent: Callable[..., str], repository: Path
+) -> None:
     words = ("run", "-p", "goal", "-m", "1", "--check", "false", "--worktree", "--agent", agent("echo x > file"))
     result = ralph(*words)
     (live,) = re.findall(r"→ .*?(\S+\.log)", result.err)

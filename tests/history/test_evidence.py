@@ -1,5 +1,4 @@
-"""What a page can show of each iteration: its changes, file by file, its failed checks, calls and prompt, and none of
-its secrets."""
+"""The evidence of each iteration: changed files, failed checks, tool calls and the prompt, without secrets."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ echo '{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"
 echo '{"type":"result","subtype":"success","result":"<response>DONE</response>"}'"""
 
 
-def test_of_each_iteration_there_is_something_to_see(
+def test_an_iteration_has_a_prompt_calls_failed_checks_and_a_patch_without_secrets(
     ralph: Callable[..., Any], agent: Callable[..., str], repository: Path
 ) -> None:
     phrase = {"MY_PASSPHRASE": "correct-horse-battery"}
@@ -46,7 +45,7 @@ def run(ralph: Callable[..., Any], agent: Callable[..., str], repository: Path) 
     return found
 
 
-def test_what_each_iteration_changed_and_what_all_of_them_did(run: Listed) -> None:
+def test_the_patch_of_one_iteration_and_of_the_whole_run(run: Listed) -> None:
     first = patch_of(run, 1)
     assert [(file.path, file.added, file.deleted) for file in first.files] == [("file", 1, 0)]
     assert first.files[0].lines[-1] == "+line 1 x"
@@ -56,7 +55,7 @@ def test_what_each_iteration_changed_and_what_all_of_them_did(run: Listed) -> No
     assert patch_of(run, 99).number == 2
 
 
-def test_its_history_is_read_from_its_journal(run: Listed) -> None:
+def test_the_history_of_a_run_is_read_from_its_journal(run: Listed) -> None:
     history = history_now(run)
     assert [one.result for one in history.iterations] == ["refused", "done"]
     assert [[file.path for file in one.files or ()] for one in history.iterations] == [["file"], ["file", "image"]]
@@ -73,7 +72,7 @@ def test_a_run_without_an_iteration_has_no_patch(run: Listed, git: Callable[...,
         patch_of(run, None)
 
 
-def test_a_file_that_was_renamed_says_what_it_was_called() -> None:
+def test_a_renamed_file_has_its_old_name() -> None:
     moved = b"diff --git a/README b/READ ME\nsimilarity index 100%\nrename from README\nrename to READ ME\n"
     ((file,), _) = files_in([moved])
     assert (file.was, file.path, file.lines) == ("README", "READ ME", [])

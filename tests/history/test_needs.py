@@ -1,4 +1,4 @@
-"""What a run needs of a person, and what can be done about it: facts that each surface puts into its own words."""
+"""What needs a person in a run, and the actions that help."""
 
 import pytest
 from msgspec.structs import replace
@@ -39,7 +39,7 @@ def test_a_question_needs_an_answer_until_it_has_one() -> None:
         ("fatal", "ralph resume r1"),
     ],
 )
-def test_what_ended_unfinished_says_how_to_go_on(outcome: str, command: str) -> None:
+def test_a_run_that_ended_unfinished_has_a_command_that_resumes_it(outcome: str, command: str) -> None:
     record = Iteration(number=1, turn=Turn(text="x"), checks=(Check(name="a", passed=False, exit_code=1, log="a.log"),))
     first, second = needs(
         told(
@@ -53,17 +53,17 @@ def test_what_ended_unfinished_says_how_to_go_on(outcome: str, command: str) -> 
 
 
 @pytest.mark.parametrize("state", ["killed", "paused"])
-def test_what_stands_still_without_an_outcome_can_go_on(state: str) -> None:
+def test_a_run_without_an_outcome_can_be_resumed(state: str) -> None:
     (need,) = needs(told(state=state))
     assert (need.kind, need.actions) == (state, (Action("resume", "r1"),))
 
 
-def test_a_run_at_work_needs_nothing() -> None:
+def test_a_running_run_needs_nothing() -> None:
     for state in ("running", "waiting", "stopping", "asking"):
         assert not needs(told(state=state))
 
 
-def test_unverified_work_wants_a_look_and_a_branch_wants_a_merge() -> None:
+def test_unverified_work_needs_a_look_and_a_branch_needs_a_merge() -> None:
     finished = e.RunFinished(
         outcome="done",
         reason="why",
@@ -80,7 +80,7 @@ def test_unverified_work_wants_a_look_and_a_branch_wants_a_merge() -> None:
     )
 
 
-def test_a_branch_without_work_wants_nothing() -> None:
+def test_a_branch_without_changes_needs_nothing() -> None:
     assert not needs(
         told(
             e.RunFinished(
@@ -97,7 +97,7 @@ def test_a_branch_without_work_wants_nothing() -> None:
     )
 
 
-def test_what_went_wrong_beside_the_work_is_said() -> None:
+def test_failed_commits_restored_files_and_warnings_are_needs() -> None:
     record = Iteration(number=1, turn=Turn(text="x"), touched=("b", "a"))
     events = (e.IterationFinished(1, record), e.ScmFinished(1, "push", False, "no remote"), e.Notice("mind the gap"))
     assert [need_words(need) for need in needs(told(*events))] == [
@@ -114,7 +114,7 @@ def ended(outcome: str, **more: object) -> e.RunFinished:
     )
 
 
-def test_once_a_run_has_ended_the_likeliest_step_comes_first() -> None:
+def test_after_a_run_the_likeliest_next_step_comes_first() -> None:
     record = Iteration(number=1, turn=Turn(text="x"), tree="t:2")
     began, worked = replace(STARTED, base_tree="t:1"), e.IterationFinished(1, record)
     done = told(worked, ended("done"), started=began)
@@ -126,7 +126,7 @@ def test_once_a_run_has_ended_the_likeliest_step_comes_first() -> None:
     assert next_steps(told(ended("fatal")))[0].verb == "resume"
 
 
-def test_finished_work_that_nobody_claimed_can_be_taken_as_it_is() -> None:
+def test_a_run_that_lacks_only_a_claim_can_be_finished_by_its_checks() -> None:
     record = Iteration(number=1, turn=Turn(text="x"), checks=(Check(name="a", passed=True),))
     (need,) = needs(
         told(replace(STARTED, claims=("tag:COMPLETE",)), e.IterationFinished(1, record), ended("exhausted"))

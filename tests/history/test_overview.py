@@ -1,4 +1,4 @@
-"""One run at one moment: what it does, whether it stands still, and whether it needs a person, decided in one place."""
+"""The state of a run at one moment, and whether it needs a person."""
 
 from pathlib import Path
 
@@ -40,26 +40,26 @@ def test_the_state_of_a_run(
     assert (one.state, one.held, one.needs_you) == (state, held, needs_you)
 
 
-def test_the_iteration_at_work_is_the_next_one() -> None:
+def test_a_running_run_shows_its_current_iteration() -> None:
     assert now(RunSummary(run="r", finished=2)).iteration == 3
     for facts in (RunSummary(run="r", finished=2, waits="limit"), RunSummary(run="r", finished=2, paused="you")):
         assert now(facts).iteration == 2
     assert now(RunSummary(run="r", finished=2, outcome="done"), alive=False).iteration == 2
 
 
-def test_a_run_that_is_over_has_taken_what_it_took_and_gets_older_all_the_same() -> None:
+def test_the_age_of_an_ended_run_grows_but_its_duration_does_not() -> None:
     ended = now(RunSummary(run="r", began=100.0, changed=160.0, seconds=50.0, outcome="done"), alive=False)
     assert (ended.lasted_s, ended.age_s) == (50.0, 900.0)
     killed = now(RunSummary(run="r", began=100.0, changed=160.0), alive=False)
     assert killed.lasted_s == 60.0
 
 
-def test_notes_in_the_prompt_at_work_are_not_those_for_the_next() -> None:
+def test_notes_that_are_already_in_the_prompt_are_not_counted() -> None:
     notes = Mail(notes=(PersonNote("1", "a"), PersonNote("2", "b")))
     assert now(RunSummary(run="r", given=1), mail=notes).notes == 1
 
 
-def test_where_nothing_was_ever_run_there_is_nothing_to_see(tmp_path: Path) -> None:
+def test_there_are_no_runs_before_the_first_one(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path)}
     assert runs_now(everything=True, env=home) == []
     assert loops_at_work(home) == {}

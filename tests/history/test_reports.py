@@ -1,4 +1,4 @@
-"""What happened can be read the morning after: left by every run, or asked for, for people and for programs."""
+"""`ralph report` and `ralph show`: what happened, for people and for programs."""
 
 import json
 from collections.abc import Callable
@@ -20,14 +20,14 @@ def finished(ralph: Ralph, agent: Agent, repository: Path) -> str:
     return str(result.events[0]["run"])
 
 
-def test_every_run_leaves_its_report(finished: str, workspace: Path) -> None:
+def test_every_run_writes_its_report(finished: str, workspace: Path) -> None:
     page = (workspace / ".ralph" / "runs" / finished / "report.html").read_text()
     assert "done after 2 iterations" in page
     assert "Claims that were refused" in page
     assert "fresh" in page
 
 
-def test_json_tells_all_of_it(ralph: Ralph, finished: str) -> None:
+def test_a_report_as_json_has_everything(ralph: Ralph, finished: str) -> None:
     told = json.loads(ralph("report", "--json").out)
     assert (told["run"], told["outcome"], told["exit_code"]) == (finished, "done", 0)
     first, second = told["iterations"]
@@ -42,7 +42,7 @@ def test_json_tells_all_of_it(ralph: Ralph, finished: str) -> None:
     assert json.loads(ralph("show", "--json").out) == told
 
 
-def test_show_says_it_in_lines(ralph: Ralph, finished: str) -> None:
+def test_show_prints_a_run_as_lines(ralph: Ralph, finished: str) -> None:
     said = ralph("show", finished).out
     assert "iteration 1  claim refused: checks" in said
     assert "✗ test -f fresh  exit 1" in said
@@ -50,7 +50,7 @@ def test_show_says_it_in_lines(ralph: Ralph, finished: str) -> None:
     assert said.splitlines()[-1].startswith("ralph: done after 2 iterations")
 
 
-def test_the_page_goes_where_it_is_told(ralph: Ralph, finished: str, tmp_path: Path) -> None:
+def test_a_report_is_written_to_the_given_file(ralph: Ralph, finished: str, tmp_path: Path) -> None:
     result = ralph("report", finished, "-o", str(tmp_path / "night.html"))
     assert result.out == f"{tmp_path}/night.html\n"
     assert (tmp_path / "night.html").read_text().startswith("<!doctype html>")
@@ -65,7 +65,7 @@ def test_several_runs_are_one_report(ralph: Ralph, agent: Agent, finished: str) 
     assert said.count("**Goal:**") == 2
 
 
-def test_the_summary_of_a_ci_job_is_filled(ralph: Ralph, agent: Agent, tmp_path: Path) -> None:
+def test_a_run_in_ci_writes_the_summary_of_the_job(ralph: Ralph, agent: Agent, tmp_path: Path) -> None:
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"), GITHUB_STEP_SUMMARY=str(summary))
@@ -88,7 +88,7 @@ def test_a_run_outside_git_has_a_report_without_files(ralph: Ralph, agent: Agent
     assert told["files"] is None
 
 
-def test_a_repository_that_has_forgotten_its_trees_does_no_harm(ralph: Ralph, finished: str, git: Any) -> None:
+def test_a_report_works_without_the_trees_of_its_run(ralph: Ralph, finished: str, git: Any) -> None:
     for ref in git("for-each-ref", "--format=%(refname)", "refs/ralph/").split():
         git("update-ref", "-d", ref)
     git("gc", "-q", "--prune=now")
@@ -100,14 +100,14 @@ def test_markdown_and_json_at_once_is_refused(ralph: Ralph) -> None:
     assert "choose one" in ralph("report", "--markdown", "--json").err
 
 
-def test_paths_with_strange_names_are_told_apart(ralph: Ralph, agent: Agent, repository: Path) -> None:
+def test_files_with_unusual_names_stay_different(ralph: Ralph, agent: Agent, repository: Path) -> None:
     fake = agent("printf x > 'a\tb'; printf x > 'c\nd'; mkdir -p 'e f'; printf x > 'e f/:100644 g'; echo $N")
     ralph("run", "-p", "x", "-m", "1", "--agent", fake)
     told = json.loads(ralph("report", "--json").out)
     assert {file["path"] for file in told["files"]} == {"a\tb", "c\nd", "e f/:100644 g"}
 
 
-def test_the_page_shows_what_changed_what_failed_and_what_was_asked(ralph: Ralph, finished: str) -> None:
+def test_a_report_shows_changes_failed_checks_and_prompts(ralph: Ralph, finished: str) -> None:
     page = ralph("report", finished).out
     assert "+line 1" in page
     assert "✗ test -f fresh" in page or "test -f fresh (exit 1)" in page

@@ -1,4 +1,4 @@
-"""Events become the history of a run: iterations and what came of them, spans of time, refusals, questions."""
+"""The events of a run are folded into its history: iterations, spans of time, refusals, questions."""
 
 import time
 
@@ -91,12 +91,12 @@ FAILED = Turn(text="x", exit_code=1, failure=Failure("ordinary", "exit code 1"))
         ),
     ],
 )
-def test_what_came_of_an_iteration(record: Iteration, after: list[e.Event], result: str) -> None:
+def test_the_result_of_an_iteration(record: Iteration, after: list[e.Event], result: str) -> None:
     history = told(STARTED, BEGUN, e.IterationFinished(1, record), *after)
     assert history.iterations[0].result == result
 
 
-def test_an_iteration_whose_claim_nobody_looked_for_is_judged_when_the_run_goes_on() -> None:
+def test_an_interrupted_iteration_is_judged_when_the_run_is_resumed() -> None:
     interrupted = (STARTED, BEGUN, iteration(1, GREEN), finished("interrupted"))
     assert [one.result for one in told(*interrupted, STARTED, finished("done")).iterations] == ["done"]
     again = told(*interrupted, STARTED, e.IterationStarted(2, 9, "goal"), finished("interrupted"))
@@ -113,7 +113,7 @@ def test_a_claim_is_refused_once_however_many_checks_object() -> None:
     assert (history.refused_claims, len(history.iterations[0].refused)) == (1, 3)
 
 
-def test_an_iteration_that_was_cut_off_and_begun_anew_is_one() -> None:
+def test_an_iteration_that_was_cut_off_and_started_again_counts_once() -> None:
     started = (BEGUN, e.AgentStarted("claude"))
     history = told(
         STARTED, *started, STARTED, *started, e.AgentFinished(exit_code=0, duration_s=1.0), iteration(1, GREEN)
@@ -122,7 +122,7 @@ def test_an_iteration_that_was_cut_off_and_begun_anew_is_one() -> None:
     assert history.iterations[0].is_whole
 
 
-def test_the_time_between_a_death_and_a_resumption_is_nobodys() -> None:
+def test_the_time_between_a_kill_and_a_resume_belongs_to_no_turn() -> None:
     fold = Fold("r")
     for at, event in ((0.0, STARTED), (1.0, e.AgentStarted("a")), (2.0, e.AgentText("x")), (5000.0, STARTED)):
         fold.add(event, at)
@@ -130,17 +130,17 @@ def test_the_time_between_a_death_and_a_resumption_is_nobodys() -> None:
     assert (turn.began, turn.ended) == (1.0, 2.0)
 
 
-def test_one_shot_runs_have_an_iteration_too() -> None:
+def test_a_run_of_one_turn_has_one_iteration() -> None:
     history = told(STARTED, e.AgentStarted("claude"), e.AgentFinished(exit_code=0, duration_s=1.0), iteration(1))
     assert [one.number for one in history.iterations] == [1]
 
 
-def test_a_run_without_an_end_is_what_it_is_known_to_be() -> None:
+def test_a_run_without_an_outcome_has_the_given_state() -> None:
     history = told(STARTED, BEGUN, e.AgentStarted("claude"), state="killed")
     assert (history.state, history.iterations[0].result) == ("killed", "unfinished")
 
 
-def test_a_run_at_work_lasts_until_now_however_long_ago_it_last_spoke() -> None:
+def test_a_running_run_lasts_until_now_even_if_its_last_event_is_old() -> None:
     fold = fold_of(STARTED, BEGUN, e.AgentStarted("claude"))
     for now in (4600.0, 8200.0):  # a look does not change what is looked at
         history = fold.as_of(now, "running")
@@ -148,7 +148,7 @@ def test_a_run_at_work_lasts_until_now_however_long_ago_it_last_spoke() -> None:
         assert len(history.spans) == 1
 
 
-def test_checks_side_by_side_have_each_their_time() -> None:
+def test_each_of_several_parallel_checks_has_its_own_time() -> None:
     events = (
         e.CheckStarted("a"),
         e.CheckStarted("b"),
@@ -162,31 +162,31 @@ def test_checks_side_by_side_have_each_their_time() -> None:
     ]
 
 
-def test_money_and_tokens_add_up_over_all_turns() -> None:
+def test_cost_and_tokens_of_all_turns_are_added_up() -> None:
     lost = e.TurnNotCounted(Turn(text="", usage=Usage(input_tokens=7, cost_usd=0.25)))
     history = told(STARTED, BEGUN, lost, iteration(1), e.IterationStarted(2, 9, "g"), iteration(2))
     assert (history.cost_usd, history.usage.tokens) == (1.25, 227)
 
 
-def test_a_run_that_goes_on_has_cost_what_it_says_at_its_end() -> None:
+def test_a_resumed_run_has_the_total_cost_of_its_last_event() -> None:
     ended = e.RunFinished(outcome="done", reason="why", iterations=7, cost_usd=9.5, duration_s=1.0, exit_code=0)
     history = told(STARTED, e.IterationStarted(7, 9, "g"), iteration(7), ended)
     assert (history.cost_usd, history.finished) == (9.5, 7)
 
 
-def test_the_trees_around_each_iteration_and_around_all() -> None:
+def test_trees_before_and_after_each_iteration_and_the_whole_run() -> None:
     history = told(STARTED, BEGUN, iteration(1), e.IterationStarted(2, 9, "g"), iteration(2))
     assert history.trees() == {1: ("h:t0", "h:t1"), 2: ("h:t1", "h:t2"), 0: ("h:t0", "h:t2")}
 
 
-def test_a_question_has_the_answer_that_it_got() -> None:
+def test_a_question_has_its_answer() -> None:
     asked = e.QuestionAsked("q", "which?")
     answer = e.PersonTold(2, (PersonNote("n", "this one", Question("q", "which?")),))
     assert [question.answer for question in told(STARTED, asked, asked).questions] == [""]
     assert [question.answer for question in told(STARTED, asked, answer).questions] == ["this one"]
 
 
-def test_checks_are_known_before_they_have_run_while_they_run_and_after() -> None:
+def test_checks_are_listed_before_while_and_after_they_run() -> None:
     assert fold_of(STARTED).last_results == {"a": None}
     running = fold_of(STARTED, BEGUN, e.CheckStarted("a"))
     assert running.running == {"a"}
@@ -198,19 +198,19 @@ def test_checks_are_known_before_they_have_run_while_they_run_and_after() -> Non
     assert (ended.running, result.passed, result.seconds) == (set(), False, 2.5)
 
 
-def test_a_check_that_nobody_has_seen_red_is_not_proven() -> None:
+def test_a_check_that_never_failed_is_not_proven() -> None:
     never = Check(name="b", passed=True, duration=1.0)
     history = told(STARTED, BEGUN, iteration(1, RED, never), e.IterationStarted(2, 9, "goal"), iteration(2, GREEN))
     assert (history.checked, history.proven, history.unproven) == (["a", "b"], ["a"], ["b"])
 
 
-def test_a_run_that_goes_on_keeps_what_is_known() -> None:
+def test_a_resumed_run_keeps_its_check_results() -> None:
     result = fold_of(STARTED, BEGUN, iteration(1, GREEN), STARTED).last_results["a"]
     assert result
     assert result.passed
 
 
-def test_a_todo_list_is_of_one_turn() -> None:
+def test_a_new_turn_clears_the_todo_list() -> None:
     items = (e.TodoItem("read", "done"), e.TodoItem("write", "active"))
     fold = fold_of(STARTED, e.AgentStarted("claude"), e.TodoUpdated(items))
     assert fold.todo == items
@@ -220,12 +220,12 @@ def test_a_todo_list_is_of_one_turn() -> None:
     assert fold.todo == ()
 
 
-def test_only_what_matters_is_read() -> None:
+def test_events_that_change_nothing_are_not_read() -> None:
     assert e.IterationFinished not in UNCOUNTED
     assert {e.AgentText, e.ToolStarted, e.ToolFinished} <= UNCOUNTED
 
 
-def test_a_run_that_asks_and_commits_without_end_takes_no_longer_than_its_journal_is_long() -> None:
+def test_the_time_to_read_a_journal_grows_linearly() -> None:
     def seconds(count: int) -> float:
         asked = [e.QuestionAsked(f"q{at}", "why?") for at in range(count)]
         told = [e.PersonTold(1, (PersonNote(f"n{at}", "so", Question(f"q{at}", "why?")),)) for at in range(count)]

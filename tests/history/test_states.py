@@ -24,7 +24,7 @@ def test_a_row_has_a_color_a_badge_and_marks_of_one_column(name: str) -> None:
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-def test_only_a_success_or_a_wanted_stop_needs_nobody(outcome: Outcome) -> None:
+def test_every_outcome_but_done_and_stopped_needs_a_person(outcome: Outcome) -> None:
     assert state_of(outcome.value).needs_you is (outcome not in (Outcome.DONE, Outcome.STOPPED))
 
 

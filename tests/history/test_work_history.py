@@ -1,4 +1,4 @@
-"""What became of a backlog is read from its journal: where each task stands, what it took, and what the gate saw."""
+"""The journal of a backlog is folded into its history: the state of each task, its runs and its merges."""
 
 import time
 
@@ -51,7 +51,7 @@ def history_of(*events: object) -> WorkHistory:
     return fold_work("w1", [Line(event, float(at)) for at, event in enumerate(events, 100)])  # type: ignore[misc]
 
 
-def test_a_night_is_told_by_its_spans_and_where_each_item_stands() -> None:
+def test_a_backlog_has_a_state_per_task_and_a_span_per_run_and_merge() -> None:
     seen = history_of(*NIGHT)
     assert seen.states == {"a": "merged", "b": "parked"}
     assert [(span.keys, span.kind, span.result) for span in seen.spans] == [
@@ -64,7 +64,7 @@ def test_a_night_is_told_by_its_spans_and_where_each_item_stands() -> None:
     assert (seen.began, seen.last, seen.finished) == (100.0, 110.0, FINISHED)
 
 
-def test_what_a_kill_cut_off_has_an_end_when_the_work_goes_on() -> None:
+def test_spans_that_a_kill_cut_off_end_when_the_backlog_is_resumed() -> None:
     seen = history_of(*NIGHT[:5], STARTED)
     assert {span.result for span in seen.spans} == {"cut off"}
     assert seen.finished is None
@@ -78,21 +78,21 @@ def test_what_a_kill_cut_off_has_an_end_when_the_work_goes_on() -> None:
         (GateVerdict(tried=("a",)), "cut off"),
     ],
 )
-def test_what_the_gate_saw_is_a_word(verdict: GateVerdict, result: str) -> None:
+def test_the_result_of_a_merge_is_one_word(verdict: GateVerdict, result: str) -> None:
     seen = history_of(*NIGHT[:7], work_events.GateFinished(verdict))
     assert seen.spans[-1].result == result
 
 
-def test_an_event_about_an_item_that_a_torn_line_had_named_is_passed_over() -> None:
+def test_an_event_about_a_task_whose_line_was_torn_is_skipped() -> None:
     seen = history_of(STARTED, work_events.TaskStarted("lost", 1), None, *NIGHT[1:])
     assert seen.states == {"a": "merged", "b": "parked"}
 
 
-def test_an_item_that_the_gate_sent_back_is_counted() -> None:
+def test_tasks_that_the_gate_returned_are_counted() -> None:
     assert history_of(*NIGHT[:7], work_events.TaskReturned("a", "conflict")).returns == 1
 
 
-def test_the_items_are_a_list_of_things_to_do() -> None:
+def test_the_tasks_of_a_backlog_are_its_todo_list() -> None:
     board = None
     for at, event in enumerate((*NIGHT[:4], work_events.TaskStarted("lost", 1)), 100):
         board = board_after(board, event, float(at))
@@ -102,7 +102,7 @@ def test_the_items_are_a_list_of_things_to_do() -> None:
     ]
 
 
-def test_who_follows_a_work_sees_the_checks_of_its_gate_and_its_items() -> None:
+def test_a_live_view_of_a_backlog_has_its_checks_and_its_tasks() -> None:
     fold = Fold("w")
     for at, event in enumerate((replace(STARTED, checks=("make test",)), *NIGHT[1:4]), 100):
         fold.add(event, float(at))  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def test_who_follows_a_work_sees_the_checks_of_its_gate_and_its_items() -> None:
     assert [task.text for task in fold.todo] == ["a working: First", "b queued: Second"]
 
 
-def test_each_time_that_a_work_goes_on_takes_as_long_as_what_was_cut_off() -> None:
+def test_the_time_to_read_resumed_tasks_does_not_grow_with_all_tasks() -> None:
     def seconds(tasks: int) -> float:
         listed = [work_events.TaskListed(BacklogTask(key=str(number), title="x")) for number in range(tasks)]
         told = [*listed, *(event for _ in range(5000) for event in (work_events.TaskStarted("0", 1), STARTED))]

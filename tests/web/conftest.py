@@ -59,11 +59,11 @@ class Served:
     ) -> Reply:
         """Send a request as our own pages do. `headers` adds and replaces headers; None removes one."""
         body = body or urlencode(form)
-        said: dict[str, str | None] = {"Host": f"127.0.0.1:{self.port}", "Cookie": self.cookie, "Connection": "close"}
+        sent: dict[str, str | None] = {"Host": f"127.0.0.1:{self.port}", "Cookie": self.cookie, "Connection": "close"}
         if method == "POST":
-            said |= {"Origin": self.origin, "Content-Type": FORM, "Content-Length": str(len(body.encode()))}
-        said |= headers or {}
-        lines = [f"{method} {self.base}{path} HTTP/1.1", *(f"{k}: {v}" for k, v in said.items() if v is not None)]
+            sent |= {"Origin": self.origin, "Content-Type": FORM, "Content-Length": str(len(body.encode()))}
+        sent |= headers or {}
+        lines = [f"{method} {self.base}{path} HTTP/1.1", *(f"{k}: {v}" for k, v in sent.items() if v is not None)]
         return self.exchange("\r\n".join((*lines, "", body)).encode())
 
     def get(self, path: str = "", **headers: str | None) -> Reply:
@@ -99,12 +99,12 @@ def read_reply(sock: socket.socket) -> bytes:
         raw += chunk
 
 
-class Ear:
+class StreamClient:
     """A page's stream, as a browser keeps it: it knows the number of the last event that it has received."""
 
     def __init__(self, served: Served, query: str, after: str = "") -> None:
         self._served, self._query, self.last = served, query, after
-        self.heard: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
         self.connect()
 
     def connect(self) -> None:
@@ -120,7 +120,7 @@ class Ear:
         assert b"200 OK" in head
         assert b"chunked" in head.lower()
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         content = self._dechunk()  # some of it may have arrived together with the head
         if not content:
             received = self._sock.recv(1 << 16)
@@ -135,7 +135,7 @@ class Ear:
             kind = next((value for name, _, value in fields if name == "event"), "message")
             self.last = next((value for name, _, value in fields if name == "id"), self.last)
             if data:
-                self.heard.append((kind, data))
+                self.events.append((kind, data))
 
     def _dechunk(self) -> bytes:
         """Take the chunks that have arrived completely."""
@@ -151,11 +151,11 @@ class Ear:
 
     def until(self, text: str) -> None:
         while text not in self.all:
-            self.hear()
+            self.receive()
 
     @property
     def all(self) -> str:
-        return "\n".join(data for _, data in self.heard)
+        return "\n".join(data for _, data in self.events)
 
     def close(self) -> None:
         self._sock.close()
@@ -219,11 +219,11 @@ def impatient(serve: Serve) -> Served:
 
 
 @pytest.fixture
-def ear(served: Served) -> Any:
-    made: list[Ear] = []
+def subscribe(served: Served) -> Any:
+    made: list[StreamClient] = []
 
-    def listen(query: str, after: str = "", to: Served | None = None) -> Ear:
-        made.append(Ear(to or served, query, after))
+    def listen(query: str, after: str = "", to: Served | None = None) -> StreamClient:
+        made.append(StreamClient(to or served, query, after))
         return made[-1]
 
     yield listen
@@ -246,11 +246,11 @@ def scene(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Ite
         one.close()
 
 
-def eventually(seen: Callable[[], object], seconds: float = 60.0) -> None:
+def eventually(is_true: Callable[[], object], seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
-    looks = time.monotonic()
-    while not seen():
-        looked = time.monotonic()
-        assert looked < until, "timed out"
-        time.sleep(min(max(0.02, looked - looks), 0.5))  # asking a browser for a whole page takes a while
-        looks = time.monotonic()
+    before = time.monotonic()
+    while not is_true():
+        now = time.monotonic()
+        assert now < until, "timed out"
+        time.sleep(min(max(0.02, now - before), 0.5))  # asking a browser for a whole page takes a while
+        before = time.monotonic()

@@ -1,4 +1,4 @@
-"""Recorded runs of all lengths and states, as real runs leave them."""
+"""Recorded runs of all lengths and states, as real runs write them."""
 
 import json
 import os
@@ -212,12 +212,12 @@ def wait_for(seen: object, seconds: float = 60.0) -> None:
     """Wait until `seen()` is true."""
     until = time.monotonic() + seconds
     while not seen():  # type: ignore[operator]
-        assert time.monotonic() < until, "it did not come"
+        assert time.monotonic() < until, "timed out"
         time.sleep(0.01)
 
 
 class WorkScene:
-    """A recorded backlog, as its coordinator leaves it."""
+    """A recorded backlog, as its coordinator writes it."""
 
     def __init__(self, workspace: Path, env: Mapping[str, str], run_id: str, *tasks: BacklogTask) -> None:
         self.id, self.workspace = run_id, workspace

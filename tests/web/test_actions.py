@@ -28,15 +28,15 @@ def living(scene: Callable[..., Scene]) -> Iterator[Scene]:
 
 
 def test_a_note_waits_for_the_next_prompt(served: Served, living: Scene) -> None:
-    said = served.post(f"runs/{living.id}/tell", text="Use Decimal.\r\nRound once.")
-    assert (said.status, said.text) == (200, f"{living.id[-8:]} gets it with its next prompt\n")
+    reply = served.post(f"runs/{living.id}/tell", text="Use Decimal.\r\nRound once.")
+    assert (reply.status, reply.text) == (200, f"{living.id[-8:]} gets it with its next prompt\n")
     (note,) = living.mail.read().notes
     assert note.text == "Use Decimal.\nRound once."
 
 
 def test_without_javascript_a_form_leads_back_to_the_run(served: Served, living: Scene) -> None:
-    said = served.ask("POST", f"runs/{living.id}/tell", text="hello")
-    assert (said.status, said.headers["location"]) == (303, f"{served.base}runs/{living.id}")
+    reply = served.ask("POST", f"runs/{living.id}/tell", text="hello")
+    assert (reply.status, reply.headers["location"]) == (303, f"{served.base}runs/{living.id}")
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\r\n"])
@@ -47,8 +47,8 @@ def test_an_empty_note_is_refused(served: Served, living: Scene, text: str) -> N
 
 def test_an_answer_answers_the_question_that_it_names(served: Served, living: Scene) -> None:
     first, second = living.mail.ask("Which of the two?"), living.mail.ask("And which colour?")
-    said = served.post(f"runs/{living.id}/answer", question=second.id, text="blue")
-    assert said.status == 200
+    reply = served.post(f"runs/{living.id}/answer", question=second.id, text="blue")
+    assert reply.status == 200
     (note,) = living.mail.read().notes
     assert (note.text, note.answers) == ("blue", second)
     assert living.mail.read().questions == (first,)
@@ -58,17 +58,17 @@ def test_a_late_answer_does_not_become_a_note(served: Served, living: Scene) -> 
     question = living.mail.ask("Which of the two?")
     assert served.post(f"runs/{living.id}/answer", question=question.id, text="this").status == 200
     for late in (question.id, "20260101-none", "../../pause"):
-        said = served.post(f"runs/{living.id}/answer", question=late, text="that")
-        assert said.status == 409
-        assert "no longer asks that" in said.text
+        reply = served.post(f"runs/{living.id}/answer", question=late, text="that")
+        assert reply.status == 409
+        assert "no longer asks that" in reply.text
     assert [note.text for note in living.mail.read().notes] == ["this"]
 
 
 def test_a_run_can_continue_without_an_answer(served: Served, living: Scene) -> None:
     question = living.mail.ask("Which?")
     living.tell(e.Paused("waiting for an answer", asks=True))
-    said = served.post(f"runs/{living.id}/answer", question=question.id, skip="1")
-    assert (said.status, said.text) == (200, f"{living.id[-8:]} continues without an answer\n")
+    reply = served.post(f"runs/{living.id}/answer", question=question.id, skip="1")
+    assert (reply.status, reply.text) == (200, f"{living.id[-8:]} continues without an answer\n")
     assert not living.mail.read().questions
 
 
@@ -81,28 +81,28 @@ def test_a_run_is_paused_and_resumed(served: Served, living: Scene) -> None:
 
 
 @pytest.mark.parametrize("action", ["tell", "answer", "pause", "resume", "stop", "rewind"])
-def test_acting_on_a_removed_run_says_so(served: Served, living: Scene, action: str) -> None:
+def test_an_action_on_a_removed_run_is_refused(served: Served, living: Scene, action: str) -> None:
     shutil.rmtree(living.folder.path)
-    said = served.post(f"runs/{living.id}/{action}", text="x", to="1")
-    assert said.status == 409
-    assert "no longer on record" in said.text
+    reply = served.post(f"runs/{living.id}/{action}", text="x", to="1")
+    assert reply.status == 409
+    assert "no longer on record" in reply.text
     assert served.get(f"runs/{living.id}").status == 404
 
 
 @pytest.mark.parametrize("action", ["tell", "pause", "stop", "resume"])
-def test_acting_on_a_run_that_is_done_says_so(served: Served, scene: Callable[..., Scene], action: str) -> None:
+def test_an_action_on_a_run_that_is_done_is_refused(served: Served, scene: Callable[..., Scene], action: str) -> None:
     done = scene(f"d0{action}")
     done.iterate(1, True, True, True)
     done.finish()
-    said = served.post(f"runs/{done.id}/{action}", text="x")
-    assert said.status == 409
-    assert "done" in said.text
+    reply = served.post(f"runs/{done.id}/{action}", text="x")
+    assert reply.status == 409
+    assert "done" in reply.text
     shown = served.ask("POST", f"runs/{done.id}/{action}", text="x")
     assert shown.status == 409
     assert "Not done" in shown.text
 
 
-def test_what_a_proof_found_is_on_the_page_of_the_run(served: Served, scene: Callable[..., Scene]) -> None:
+def test_the_page_of_a_run_shows_untested_changes(served: Served, scene: Callable[..., Scene]) -> None:
     ended = scene("pr0f")
     ended.iterate(1, True, True, True)
     untested = (Untested("src/shop/cart.py:7 in total", "return 0 <b>"),)
@@ -113,7 +113,7 @@ def test_what_a_proof_found_is_on_the_page_of_the_run(served: Served, scene: Cal
     assert "return 0 &lt;b&gt;" in page
 
 
-def test_actions_that_do_not_exist_do_nothing(served: Served, living: Scene) -> None:
+def test_an_unknown_action_is_not_found(served: Served, living: Scene) -> None:
     for path in (f"runs/{living.id}/delete", f"runs/{living.id}", "pause", "runs", "new", ""):
         assert served.post(path, text="x").status == 404
 
@@ -123,12 +123,12 @@ def test_each_action_is_logged_without_its_text(serve: Serve, living: Scene) -> 
     served.post(f"runs/{living.id}/tell", text="a secret between us")
     served.post(f"runs/{living.id}/answer", question="x", text="another one")
     served.process.terminate()
-    _, said = served.process.communicate()
-    assert f"start 127.0.0.1 tell {living.id}: " in said
-    assert f"start 127.0.0.1 answer {living.id}: refused: " in said
-    assert "start 127.0.0.1 enter" in said
-    assert "secret" not in said
-    assert "another one" not in said
+    _, log = served.process.communicate()
+    assert f"start 127.0.0.1 tell {living.id}: " in log
+    assert f"start 127.0.0.1 answer {living.id}: refused: " in log
+    assert "start 127.0.0.1 enter" in log
+    assert "secret" not in log
+    assert "another one" not in log
 
 
 @pytest.fixture
@@ -232,9 +232,9 @@ def test_a_run_is_not_started_with_invalid_values(
     served = serve(str(project))
     form = {"goal": "go", "workspace": str(project), "agent": "amp"} | change
     form = {name: value.format(project=project) for name, value in form.items()}
-    said = served.post("start", **form)
-    assert said.status == 409
-    assert why in said.text.lower()
+    reply = served.post("start", **form)
+    assert reply.status == 409
+    assert why in reply.text.lower()
     shown = served.ask("POST", "start", **form)
     assert shown.status == 409
     assert "<textarea" in shown.text  # with what was typed
@@ -244,9 +244,9 @@ def test_a_run_is_not_started_with_invalid_values(
 
 def test_an_error_of_the_command_is_shown(serve: Serve, home: dict[str, str], tmp_path: Path, project: Path) -> None:
     served = serve(str(tmp_path))  # no repository: there can be no worktree
-    said = served.post("start", goal="go", workspace=str(tmp_path), agent="amp", checks="true", worktree="1")
-    assert said.status == 409
-    assert "git" in said.text.lower()
+    reply = served.post("start", goal="go", workspace=str(tmp_path), agent="amp", checks="true", worktree="1")
+    assert reply.status == 409
+    assert "git" in reply.text.lower()
     served.process.terminate()
 
 
@@ -285,7 +285,7 @@ def test_the_branch_of_a_run_is_accepted_or_discarded(
     assert served.post(f"runs/{run.id}/{action}").status == 409, "there is nothing left to do"
 
 
-def test_what_needs_you_is_dismissed_one_by_one_or_all_at_once(
+def test_runs_that_need_you_are_dismissed_one_by_one_or_all_at_once(
     serve: Serve, home: dict[str, str], project: Path
 ) -> None:
     for goal in ("one", "two"):
@@ -310,8 +310,8 @@ def test_rewind_restores_the_files(serve: Serve, home: dict[str, str], project: 
     (run,) = [one for one in runs(home) if one.facts.workspace == str(project)]
     served = serve()
     assert len((project / "work.txt").read_text().split()) == 3
-    said = served.post(f"runs/{run.id}/rewind", to="1")
-    assert (said.status, "1 file restored" in said.text) == (200, True), said.text
+    reply = served.post(f"runs/{run.id}/rewind", to="1")
+    assert (reply.status, "1 file restored" in reply.text) == (200, True), reply.text
     assert len((project / "work.txt").read_text().split()) == 1
     for wrong in ("", "x", "-1", "99999999"):
         assert served.post(f"runs/{run.id}/rewind", to=wrong).status == 400

@@ -71,9 +71,9 @@ HOSTS = [
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_an_unknown_host_is_refused(served: Served, run: Scene, host: str | None) -> None:
-    said = None if host is None else host.format(port=served.port)
+    sent = None if host is None else host.format(port=served.port)
     for path in ("", f"runs/{run.id}", "a/page.css"):
-        refused(served.ask("GET", path, headers={"Host": said}), 400 if said is None else 421)
+        refused(served.ask("GET", path, headers={"Host": sent}), 400 if sent is None else 421)
 
 
 def test_two_host_headers_are_refused(served: Served, run: Scene) -> None:
@@ -123,8 +123,8 @@ MALFORMED = {
 
 @pytest.mark.parametrize("raw", MALFORMED.values(), ids=MALFORMED)
 def test_a_malformed_request_is_refused_with_all_headers(served: Served, raw: str) -> None:
-    said = raw.format(base=served.base, host=f"Host: 127.0.0.1\r\nCookie: {served.cookie}")
-    refused(served.exchange(said.encode("latin-1")), 400)
+    sent = raw.format(base=served.base, host=f"Host: 127.0.0.1\r\nCookie: {served.cookie}")
+    refused(served.exchange(sent.encode("latin-1")), 400)
 
 
 ENDLESS = {
@@ -157,7 +157,9 @@ SMUGGLED = {
 
 
 @pytest.mark.parametrize(("headers", "body", "status"), SMUGGLED.values(), ids=SMUGGLED)
-def test_no_second_request_hides_in_a_body(impatient: Served, run: Scene, headers: str, body: str, status: int) -> None:
+def test_a_body_cannot_contain_a_second_request(
+    impatient: Served, run: Scene, headers: str, body: str, status: int
+) -> None:
     served = impatient
     hidden = f"GET {served.base} HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {served.cookie}\r\n\r\n"
     lines = [f"POST {served.base}runs/{run.id}/pause HTTP/1.1", "Host: 127.0.0.1", "Origin: http://127.0.0.1"]
@@ -202,8 +204,8 @@ PATHS = [
 @pytest.mark.parametrize("path", PATHS)
 def test_without_the_secret_path_nothing_is_found(served: Served, run: Scene, path: str) -> None:
     site = served.base.strip("/")
-    said = path.format(site=site, base=served.base, SITE=site.swapcase(), other="A" * len(site))
-    lines = [f"GET {said} HTTP/1.1", "Host: 127.0.0.1", f"Cookie: {served.cookie}", "Connection: close", "", ""]
+    sent = path.format(site=site, base=served.base, SITE=site.swapcase(), other="A" * len(site))
+    lines = [f"GET {sent} HTTP/1.1", "Host: 127.0.0.1", f"Cookie: {served.cookie}", "Connection: close", "", ""]
     refused(served.exchange("\r\n".join(lines).encode()), 404)
 
 
@@ -250,8 +252,8 @@ TRAVERSALS = [
 
 @pytest.mark.parametrize("path", TRAVERSALS)
 def test_a_path_never_reaches_a_file(served: Served, run: Scene, path: str) -> None:
-    said = path.format(id=run.id, short=run.id[-4:], place=str(run.folder.path).lstrip("/"))
-    reply = served.ask("GET", said.replace(" ", "%20").replace("\u00e9", "%c3%a9"))
+    sent = path.format(id=run.id, short=run.id[-4:], place=str(run.folder.path).lstrip("/"))
+    reply = served.ask("GET", sent.replace(" ", "%20").replace("\u00e9", "%c3%a9"))
     refused(reply, 404)
     assert "root:" not in reply.text
 
@@ -300,8 +302,8 @@ ORIGINS = [
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_a_form_from_another_origin_is_refused(served: Served, run: Scene, origin: str | None) -> None:
-    said = None if origin is None else origin.format(port=served.port)
-    refused(served.ask("POST", f"runs/{run.id}/pause", headers={"Origin": said}), 403)
+    sent = None if origin is None else origin.format(port=served.port)
+    refused(served.ask("POST", f"runs/{run.id}/pause", headers={"Origin": sent}), 403)
     assert not run.mail.read().is_paused
 
 
@@ -347,24 +349,24 @@ def test_every_page_needs_a_session_on_loopback_too(served: Served, run: Scene, 
     token = served.cookie.partition("=")[2]
     from hashlib import sha256
 
-    said = cookie and cookie.format(token=token, hash=sha256(token.encode()).hexdigest())
+    sent = cookie and cookie.format(token=token, hash=sha256(token.encode()).hexdigest())
     for path in ("", f"runs/{run.id}", f"runs/{run.id}/report", "new", "events", "nothing", "runs/unknown"):
-        refused(served.get(path, Cookie=said), 401)
-    refused(served.ask("POST", f"runs/{run.id}/pause", headers={"Cookie": said}), 401)
+        refused(served.get(path, Cookie=sent), 401)
+    refused(served.ask("POST", f"runs/{run.id}/pause", headers={"Cookie": sent}), 401)
     assert not run.mail.read().is_paused
 
 
-def test_a_cookie_of_another_server_on_this_host_does_no_harm(served: Served) -> None:
+def test_a_cookie_of_another_server_on_this_host_is_ignored(served: Served) -> None:
     assert served.get("", Cookie=f"ralph=planted; {served.cookie}").status == 200
 
 
 @pytest.mark.parametrize("key", ["", "x", "a" * 5000, "../../x", "%00"])
-def test_an_invented_key_opens_nothing(served: Served, key: str) -> None:
+def test_an_invented_key_is_refused(served: Served, key: str) -> None:
     refused(served.ask("GET", f"enter?key={key}", headers={"Cookie": None}), 403)
     refused(served.ask("POST", "enter", headers={"Cookie": None}, key=key), 403)
 
 
-def test_only_the_button_uses_a_link_up_and_only_once(served: Served) -> None:
+def test_a_link_is_used_up_by_its_button_and_works_once(served: Served) -> None:
     key = served.another_link("look").partition("key=")[2]
     for _ in range(3):  # a chat program, a scanner, a person
         shown = served.ask("GET", f"enter?key={key}", headers={"Cookie": None})
@@ -384,9 +386,9 @@ def test_a_link_of_one_server_does_not_open_another(served: Served, serve: Serve
 def test_the_cookie_is_only_for_this_site_and_not_for_scripts(served: Served) -> None:
     key = served.another_link("look").partition("key=")[2]
     answer = served.ask("POST", "enter", headers={"Cookie": None}, key=key)
-    said = answer.headers["set-cookie"].split("; ")
-    assert {"HttpOnly", "SameSite=Lax", f"Path={served.base}"} <= set(said)
-    assert "Secure" not in said  # plain http on loopback
+    sent = answer.headers["set-cookie"].split("; ")
+    assert {"HttpOnly", "SameSite=Lax", f"Path={served.base}"} <= set(sent)
+    assert "Secure" not in sent  # plain http on loopback
 
 
 def test_look_does_not_allow_steer_and_steer_does_not_allow_start(served: Served, run: Scene) -> None:

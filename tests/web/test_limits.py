@@ -125,9 +125,9 @@ def test_seventy_streams_stay_open(served: Served, run: Scene) -> None:
     assert served.get().status == 200
     run.tool("Read", "a file that seventy see")
     for sock in streams:
-        heard = b""
-        while b"a file that seventy see" not in heard:
-            heard += sock.recv(1 << 16)
+        received = b""
+        while b"a file that seventy see" not in received:
+            received += sock.recv(1 << 16)
         sock.close()
 
 
@@ -136,10 +136,10 @@ def test_at_most_256_streams_are_open(serve: Serve, run: Scene) -> None:
     cookies = cookies_for(64, served)
     streams = [open_stream(served, run, cookie=cookies[n // 4]) for n in range(256)]
     for sock in streams:
-        heard = b""
-        while b"retry" not in heard:  # it is counted from now on
-            heard += sock.recv(1 << 16)
-        assert heard.startswith(b"HTTP/1.1 200")
+        received = b""
+        while b"retry" not in received:  # it is counted from now on
+            received += sock.recv(1 << 16)
+        assert received.startswith(b"HTTP/1.1 200")
     refused = open_stream(served, run)
     assert _status(refused) == 503
     assert served.get().status == 200
@@ -167,15 +167,15 @@ def test_the_fifth_stream_of_a_browser_ends_its_oldest(served: Served, run: Scen
         while b"retry" not in streams[-1].recv(1 << 16):
             pass
     fifth = open_stream(served, run, cookie=cookie)
-    heard = read_reply(streams[0])
+    received = read_reply(streams[0])
     streams[0].close()
-    assert b"event: hush" in heard
+    assert b"event: hush" in received
     run.tool("Read", "what the others see")
     for sock in (*streams[1:], fifth):
-        heard = b""
-        while b"what the others see" not in heard:
-            heard += sock.recv(1 << 16)
-            assert b"event: hush" not in heard
+        received = b""
+        while b"what the others see" not in received:
+            received += sock.recv(1 << 16)
+            assert b"event: hush" not in received
         sock.close()
 
 
@@ -192,14 +192,14 @@ def test_a_client_that_falls_a_megabyte_behind_is_dropped(serve: Serve, scene: C
     quick = open_stream(served, run)
     for number in range(30):
         run.tool("Bash", f"turn {number}", "y" * 4000, lines=1)
-    heard = b""
+    received = b""
     wanted = 0
     while wanted < 600:
         run.tell(*[_text(f"{wanted} " + "z" * 3900) for _ in range(20)])
         wanted += 20
         mark = f"{wanted - 20} zz".encode()
-        while mark not in heard:
-            heard = heard[-4096:] + quick.recv(1 << 20)
+        while mark not in received:
+            received = received[-4096:] + quick.recv(1 << 20)
     quick.close()
     assert len(read_reply(sock)) < 1_500_000  # of the 2.4 MB that the other client got
     sock.close()

@@ -96,7 +96,7 @@ def test_an_agent_cannot_create_links(home: dict[str, str], served: Served) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_it_leaves_nothing_behind_however_it_ends(serve: Serve, home: dict[str, str], number: signal.Signals) -> None:
+def test_each_signal_that_ends_it_removes_its_links(serve: Serve, home: dict[str, str], number: signal.Signals) -> None:
     served = serve()
     folder = ServerFolder(f"127.0.0.1:{served.port}", home)
     served.another_link("look")
@@ -278,9 +278,9 @@ def test_other_commands_know_the_address_of_a_run(serve: Serve, home: dict[str, 
 
 
 def test_the_help_says_what_a_link_allows(home: dict[str, str]) -> None:
-    said = ralph(home, "serve", "--help").stdout
-    assert "look, steer" in said
-    assert "--allow" in said
+    shown = ralph(home, "serve", "--help").stdout
+    assert "look, steer" in shown
+    assert "--allow" in shown
 
 
 def test_runs_do_not_depend_on_the_web_ui(serve: Serve, scene: Callable[..., Scene]) -> None:

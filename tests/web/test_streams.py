@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.web.conftest import Ear, Serve, Served, eventually
+from tests.web.conftest import Serve, Served, StreamClient, eventually
 from tests.web.scenes import Scene
 
 from ralph.core import events as e
@@ -23,8 +23,10 @@ def run(scene: Callable[..., Scene]) -> Scene:
     return made
 
 
-def test_each_of_250_lines_arrives_once_even_if_the_connection_breaks(ear: Callable[..., Ear], run: Scene) -> None:
-    page = ear(f"?run={run.id}")
+def test_each_of_250_lines_arrives_once_even_if_the_connection_breaks(
+    subscribe: Callable[..., StreamClient], run: Scene
+) -> None:
+    page = subscribe(f"?run={run.id}")
     for number in range(250):
         run.tell(e.AgentText(f"line <{number}>"))
         if number in (40, 90, 91, 200):
@@ -37,7 +39,7 @@ def test_each_of_250_lines_arrives_once_even_if_the_connection_breaks(ear: Calla
 
 
 def test_a_new_stream_sends_what_happened_since_the_page_was_rendered(
-    ear: Callable[..., Ear], served: Served, run: Scene
+    subscribe: Callable[..., StreamClient], served: Served, run: Scene
 ) -> None:
     run.tell(e.AgentText("before the page"))
     shown = served.get(f"runs/{run.id}").text
@@ -45,77 +47,79 @@ def test_a_new_stream_sends_what_happened_since_the_page_was_rendered(
     assert at
     assert "before the page" in shown
     run.tell(e.AgentText("after the page"))
-    page = ear(f"?run={run.id}&after={at[1]}")
+    page = subscribe(f"?run={run.id}&after={at[1]}")
     page.until("after the page")
     assert "before the page" not in page.all
 
 
-def test_the_end_of_a_tool_call_replaces_its_start(ear: Callable[..., Ear], run: Scene) -> None:
-    page = ear(f"?run={run.id}")
+def test_the_end_of_a_tool_call_replaces_its_start(subscribe: Callable[..., StreamClient], run: Scene) -> None:
+    page = subscribe(f"?run={run.id}")
     run.tell(e.ToolStarted("t", "Bash", "sleep 9"))
     page.until("sleep 9")
     (begun,) = re.findall(r'class="tool" id="(e\d+)"', page.all)
     page.close()
     run.tell(e.AgentText("in between"), e.ToolFinished(id="t", name="Bash", ok=True, output="slept", lines=1, chars=5))
-    page.heard.clear()
+    page.events.clear()
     page.connect()
     page.until("slept")
     assert re.findall(r'class="tool" id="(e\d+)"', page.all) == [begun]
 
 
-def test_parts_of_a_page_are_sent_only_when_they_change(ear: Callable[..., Ear], run: Scene) -> None:
-    page = ear(f"?run={run.id}")
+def test_parts_of_a_page_are_sent_only_when_they_change(subscribe: Callable[..., StreamClient], run: Scene) -> None:
+    page = subscribe(f"?run={run.id}")
     page.until('id="steer"')
-    page.heard.clear()
+    page.events.clear()
     run.mail.pause()
     page.until("Resume")
     assert "running, pausing" in page.all
     assert 'id="stream"' not in page.all
-    page.heard.clear()
+    page.events.clear()
     run.iterate(1, True, False, True)
     page.until('id="i1"')
     page.until('id="score"')
     assert 'data-into="chapters"' in page.all
 
 
-def test_a_page_that_was_away_too_long_reloads(ear: Callable[..., Ear], run: Scene) -> None:
-    page = ear(f"?run={run.id}")
+def test_a_page_that_was_away_too_long_reloads(subscribe: Callable[..., StreamClient], run: Scene) -> None:
+    page = subscribe(f"?run={run.id}")
     run.tell(e.AgentText("the first"))
     page.until("the first")
     page.close()
     for number in range(60):
         run.tell(*[e.AgentText(f"{number} " + "x" * 3900) for _ in range(10)])
-    page.heard.clear()
+    page.events.clear()
     page.connect()
-    while not page.heard:
-        page.hear()
-    assert page.heard[0][0] == "again"
+    while not page.events:
+        page.receive()
+    assert page.events[0][0] == "again"
 
 
-def test_the_page_of_a_removed_run_reloads(ear: Callable[..., Ear], run: Scene) -> None:
+def test_the_page_of_a_removed_run_reloads(subscribe: Callable[..., StreamClient], run: Scene) -> None:
     import shutil
 
-    page = ear(f"?run={run.id}")
+    page = subscribe(f"?run={run.id}")
     page.until('id="steer"')
     shutil.rmtree(run.folder.path)
-    while "again" not in [kind for kind, _ in page.heard]:
-        page.hear()
+    while "again" not in [kind for kind, _ in page.events]:
+        page.receive()
 
 
-def test_the_board_moves_a_card_when_its_run_asks(ear: Callable[..., Ear], run: Scene) -> None:
-    page = ear("?has=1")
+def test_the_board_moves_a_card_when_its_run_asks(subscribe: Callable[..., StreamClient], run: Scene) -> None:
+    page = subscribe("?has=1")
     page.until(run.id)
-    page.heard.clear()
+    page.events.clear()
     run.mail.ask("Which of the two?")
     page.until("Which of the two?")
     assert '<section id="needs"' in page.all
     assert "<title" in page.all
 
 
-def test_a_browser_that_may_only_look_gets_no_buttons(ear: Callable[..., Ear], served: Served, run: Scene) -> None:
+def test_a_browser_that_may_only_look_gets_no_buttons(
+    subscribe: Callable[..., StreamClient], served: Served, run: Scene
+) -> None:
     looks = Served(served.process, served.link, served.env)
     looks.cookie = served.enter_as("look")
-    page = ear(f"?run={run.id}", to=looks)
+    page = subscribe(f"?run={run.id}", to=looks)
     run.mail.ask("Which of the two?")
     page.until("Which of the two?")
     assert "<form" not in page.all
@@ -127,22 +131,22 @@ def test_a_stream_of_an_unknown_run_is_not_found(served: Served, query: str) -> 
 
 
 @pytest.mark.parametrize("after", ["x", "-1", "9" * 30, "1e3", "²"])
-def test_an_invalid_event_number_counts_as_zero(ear: Callable[..., Ear], run: Scene, after: str) -> None:
+def test_an_invalid_event_number_counts_as_zero(subscribe: Callable[..., StreamClient], run: Scene, after: str) -> None:
     run.tell(e.AgentText("what there is"))
     from urllib.parse import quote
 
-    ear(f"?run={run.id}&after={quote(after)}").until("what there is")
+    subscribe(f"?run={run.id}&after={quote(after)}").until("what there is")
 
 
 def test_a_truncated_or_newer_journal_is_shown_as_far_as_possible(
-    served: Served, ear: Callable[..., Ear], run: Scene
+    served: Served, subscribe: Callable[..., StreamClient], run: Scene
 ) -> None:
     run.iterate(1, True, True, True)
     with run.folder.journal.open("ab") as file:
         file.write(
             b'{"type":"of_a_later_version","timestamp":"","run":"r","seq":9999,"data":{}}\n\xff\xfe\x00\n{"type":"agent'
         )
-    page = ear(f"?run={run.id}")
+    page = subscribe(f"?run={run.id}")
     shown = served.get(f"runs/{run.id}")
     assert shown.status == 200
     assert "Iteration 1" in shown.text
@@ -175,8 +179,7 @@ def test_an_empty_journal_has_a_page(served: Served, scene: Callable[..., Scene]
     assert served.get("").status == 200
 
 
-def test_the_end_of_a_long_journal_is_shown_at_once(serve: Serve, scene: Callable[..., Scene]) -> None:
-    """Reading a hundred megabytes takes a while; the page does not wait for it."""
+def test_a_long_journal_is_shown_at_once(serve: Serve, scene: Callable[..., Scene]) -> None:
     run = scene("l0ng")
     run.iterate(1, True, False, True)
     line = b'{"type":"agent_text","timestamp":"2026-11-15T12:00:00Z","run":"r","seq":7,"data":{"text":"%b"}}\n' % (
@@ -194,7 +197,7 @@ def test_the_end_of_a_long_journal_is_shown_at_once(serve: Serve, scene: Callabl
     served.process.terminate()
 
 
-def test_streams_of_vanished_clients_block_no_one(served: Served, run: Scene) -> None:
+def test_streams_of_vanished_clients_do_not_block_others(served: Served, run: Scene) -> None:
     for _ in range(20):
         sock = served.connect()
         lines = [
@@ -214,7 +217,7 @@ def test_streams_of_vanished_clients_block_no_one(served: Served, run: Scene) ->
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="reads a process's time from /proc")
 def test_watching_a_hundred_quiet_runs_takes_at_most_one_percent_of_a_core(
-    serve: Serve, scene: Callable[..., Scene], ear: Callable[..., Ear]
+    serve: Serve, scene: Callable[..., Scene], subscribe: Callable[..., StreamClient]
 ) -> None:
     for number in range(100):
         scene(f"q{number:03d}").finish()
@@ -230,6 +233,6 @@ def test_watching_a_hundred_quiet_runs_takes_at_most_one_percent_of_a_core(
         time.sleep(2)
         return (busy() - before) / (time.monotonic() - began)
 
-    ear("", to=served)
+    subscribe("", to=served)
     eventually(lambda: share() < 0.01)
     served.process.terminate()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.web.conftest import Ear, Served
+from tests.web.conftest import Served, StreamClient
 from tests.web.scenes import Scene, WorkScene
 
 from ralph.core.backlog import BacklogTask
@@ -84,9 +84,11 @@ def test_the_page_of_a_backlog_shows_the_state_of_each_task(served: Served, work
     assert "Two coupons" in served.get(f"runs/{work.id}/report").text
 
 
-def test_a_merge_is_shown_as_it_happens(ear: Callable[..., Ear], work: WorkScene, served: Served) -> None:
+def test_a_merge_is_shown_as_it_happens(
+    subscribe: Callable[..., StreamClient], work: WorkScene, served: Served
+) -> None:
     work.start("T1")
-    heard = ear(f"?run={work.id}")
+    heard = subscribe(f"?run={work.id}")
     work.merge("T1")
     heard.until('<li id="task-T1" class="merged">')
 

@@ -27,7 +27,7 @@ def run(scene: Callable[..., Scene]) -> Scene:
     return made
 
 
-def test_a_link_lets_a_browser_in_by_its_button(browser: Any, served: Served) -> None:
+def test_the_button_of_a_link_gives_a_browser_access(browser: Any, served: Served) -> None:
     context = browser.new_context()
     page = context.new_page()
     page.goto(served.another_link("look"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.forge.hosted import LoopbackHost
 
-from ralph.forge.host import parse
+from ralph.forge.host import parse_repository_url
 from ralph.forge.issue import issue_goal, readable
 
 Start = Callable[..., Any]
@@ -230,7 +230,7 @@ def test_no_file_of_a_run_contains_the_token(ralph: Start, agent: Start, clone: 
     ],
 )
 def test_repository_addresses_are_parsed(url: str, found: tuple[str, str, str] | None) -> None:
-    assert parse(url) == found
+    assert parse_repository_url(url) == found
 
 
 def test_an_issue_and_a_goal_together_are_refused(ralph: Start, clone: Path) -> None:

@@ -27,8 +27,7 @@ from ralph.git.protect import matches, parse_glob
 from ralph.git.scm import parse_command
 from ralph.history.evidence import files_in
 from ralph.hooks.transcript import Transcript
-from ralph.planning.plans import load as load_plan
-from ralph.planning.plans import plan_in
+from ralph.planning.plans import load_plan, plan_in
 from ralph.settings.detect_checks import detect_checks
 from ralph.settings.load import load
 from ralph.show import plots, words
@@ -192,7 +191,7 @@ READERS: dict[str, Reader] = {
     "issues": _in_bytes(trackers.read_issues),
     "beads": _in_bytes(trackers.read_beads),
     "an issue": lambda said: issue.issue_goal(1, "a/b", said),
-    "an address": host.parse,
+    "an address": host.parse_repository_url,
     "a plan in an answer": _planned,
     "patterns of files": lambda said: overlap(said.split("\n")[:2], [said[:200], said[-200:]]),
     "a protected name": lambda said: matches([parse_glob("a*b/**/*.x"), parse_glob("!*_*-*.b")], said),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ralph.backlog.backlog_content import require_valid
 from ralph.backlog.markdown_backlogs import read_boxes
 from ralph.errors import UserError
-from ralph.planning.plans import Plan, load, plan_in, save
+from ralph.planning.plans import Plan, load_plan, plan_in, save_plan
 
 PLAN = """# Plan: Coupons
 
@@ -52,9 +52,9 @@ def test_an_unchanged_plan_is_written_back_byte_for_byte(
     path = tmp_path_factory.mktemp("plan") / "PLAN.md"
     data = (mark + PLAN + more).replace("\r", "").replace("\n", newline).encode() + b"\xff\x00 no text"
     path.write_bytes(data)
-    plan = load(path)
+    plan = load_plan(path)
     assert plan.with_answers({}) == plan
-    save(plan, path.with_name("again.md"))
+    save_plan(plan, path.with_name("again.md"))
     assert path.with_name("again.md").read_bytes() == data
 
 
@@ -133,4 +133,4 @@ def test_the_projects_own_checks_can_be_added(text: str) -> None:
 def test_a_plan_of_two_megabytes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "PLAN.md").write_bytes(b"x" * (2 << 20))
     with pytest.raises(UserError, match="too large"):
-        load(tmp_path / "PLAN.md")
+        load_plan(tmp_path / "PLAN.md")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ralph.errors import UserError
 from ralph.supervise import bus
-from ralph.supervise.bus import END, BusReader, Message, MessageBus, parse, thread
+from ralph.supervise.bus import END, BusReader, Message, MessageBus, parse_messages, thread
 
 
 @pytest.fixture
@@ -91,25 +91,25 @@ BODIES = st.one_of(st.text(), st.lists(LINES).map("\n".join), st.lists(LINES).ma
 def test_no_body_contains_the_start_of_a_message(body: str) -> None:
     message = Message(msg_id="MSG-1", ts="now", type="INFO", body=body, project="p", parent="MSG-0")
     record = message.encode()
-    assert list(parse(record)) == [(message, 0, len(record))]
-    assert list(parse(record + b"more\n")) == [(message, 0, len(record))]
+    assert list(parse_messages(record)) == [(message, 0, len(record))]
+    assert list(parse_messages(record + b"more\n")) == [(message, 0, len(record))]
 
 
 def test_a_message_is_complete_only_with_its_last_byte() -> None:
     record = Message(msg_id="MSG-1", ts="now", type="INFO", body="some\n---\ntext\n\n").encode()
-    assert [list(parse(record[:cut])) for cut in range(len(record))] == [[]] * len(record)
+    assert [list(parse_messages(record[:cut])) for cut in range(len(record))] == [[]] * len(record)
 
 
 def test_a_message_with_a_wrong_length_is_skipped() -> None:
     record = Message(msg_id="MSG-1", ts="now", type="INFO", body="0123456789").encode()
     for wrong in (b"9", b"0", b"-1", b"x", b"", b"99999999999999", "٣".encode()):
-        assert not list(parse(record.replace(b"length: 10", b"length: " + wrong)))
+        assert not list(parse_messages(record.replace(b"length: 10", b"length: " + wrong)))
 
 
 def test_a_torn_message_does_not_swallow_the_next_one() -> None:
     second = Message(msg_id="MSG-2", ts="now", type="INFO", body="second").encode()
     torn = b"---\nmsg_id: MSG-1\ntype: INFO\nlength: %d\n---\n" % (len(second) - len(END))
-    assert [message.body for message, _, _ in parse(torn + second)] == ["second"]
+    assert [message.body for message, _, _ in parse_messages(torn + second)] == ["second"]
 
 
 def test_since_an_unknown_message_is_an_error(path: Path) -> None:

@@ -14,7 +14,7 @@ from ralph.process.descendants import MARK
 from ralph.process.keeper import Keeper
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
-from ralph.supervise.supervision import end_all
+from ralph.supervise.supervision import end_children
 
 Agent = Callable[..., str]
 Pipe = Callable[[str], Any]
@@ -250,7 +250,7 @@ def test_children_are_ended_even_if_their_keeper_was_killed(mark: Any) -> None:
         command = Command(argv=tuple(words), cwd="/", env={MARK: mark.seconds, "PATH": os.defpath})
         keeper.spawn("/usr/bin/setsid", command, (0, 1, 2))
         os.kill(keeper.pid, signal.SIGKILL)
-        end_all(keeper, interrupt)
+        end_children(keeper, interrupt)
         assert mark.bearers() == []
 
 

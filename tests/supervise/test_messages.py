@@ -3,16 +3,16 @@
 import pytest
 
 from ralph.core.model import Failure, Turn
-from ralph.supervise.attempts import describe_end, go_duration, warnings
+from ralph.supervise.attempts import describe_end, failure_warnings, go_duration
 
 
 def test_a_failed_attempt_is_a_warning() -> None:
-    assert list(warnings(1, Turn(text="", exit_code=1))) == ["agent failed on restart #0: exit code 1"]
+    assert list(failure_warnings(1, Turn(text="", exit_code=1))) == ["agent failed on restart #0: exit code 1"]
 
 
 def test_an_agent_that_hung_is_reported_as_killed() -> None:
     turn = Turn(text="", exit_code=-15, ended_by="turn-timeout")
-    assert list(warnings(1, turn, timeout=300)) == [
+    assert list(failure_warnings(1, turn, timeout=300)) == [
         "Agent timeout after 5m0s, killing process group",
         "Process group killed, treating as failure",
         "agent failed on restart #0: exit code -15 (turn-timeout)",
@@ -21,7 +21,7 @@ def test_an_agent_that_hung_is_reported_as_killed() -> None:
 
 def test_a_transient_error_is_named() -> None:
     turn = Turn(text="", exit_code=1, failure=Failure("transient", "overloaded\nplease retry"))
-    assert "Transient error: overloaded please retry" in list(warnings(1, turn))
+    assert "Transient error: overloaded please retry" in list(failure_warnings(1, turn))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_transient_error_is_named() -> None:
     ids=["exit code 0", "ended by a person", "asks to wait"],
 )
 def test_an_attempt_that_did_not_fail_gives_no_warning(turn: Turn) -> None:
-    assert list(warnings(1, turn)) == []
+    assert list(failure_warnings(1, turn)) == []
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,18 @@ from ralph import __version__, agents
 from ralph.cli.table import DIRECTORY, Values, command, folder_of, no_words
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, escaped, plural
-from ralph.doctor import machine
-from ralph.doctor.machine import Finding, check_agent, probe_agent
+from ralph.doctor.machine import (
+    Finding,
+    check_acp_agents,
+    check_agent,
+    check_disk,
+    check_git,
+    check_leftovers,
+    check_processes,
+    check_sandbox,
+    check_workspace,
+    probe_agent,
+)
 from ralph.errors import UNREADABLE, UserError, to_install
 from ralph.files import read_given
 from ralph.hooks.hosts import HOSTS, Host, Scope, command_line, has_hooks, muted_by
@@ -68,25 +78,25 @@ def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str, p
     """Run the checks one after another, and yield what each of them found."""
     system = f"{platform.system()} {platform.machine()}"
     yield Finding("ralph", "ok", f"{__version__}; Python {platform.python_version()}, {system}")
-    settings, said = _settings(folder, env, agent)
+    settings, said = _check_settings(folder, env, agent)
     yield said
-    yield from _agents(keeper, folder, env, agent)
-    choice, chosen = _chosen(settings, folder, env)
+    yield from _check_agents(keeper, folder, env, agent)
+    choice, chosen = _check_chosen_agent(settings, folder, env)
     yield chosen
-    yield machine.repository(folder)
-    yield machine.workspace(folder)
-    yield machine.disk(folder)
-    yield _terminal(env)
-    yield from _hooks(folder, env)
-    yield _prices()
-    yield machine.processes(keeper, folder, env)
-    yield machine.leftovers(env)
-    yield machine.sandbox_finding(keeper, folder, env, is_wanted=settings.sandbox.enabled)
+    yield check_git(folder)
+    yield check_workspace(folder)
+    yield check_disk(folder)
+    yield _check_terminal(env)
+    yield from _check_hooks(folder, env)
+    yield _check_prices()
+    yield check_processes(keeper, folder, env)
+    yield check_leftovers(env)
+    yield check_sandbox(keeper, folder, env, is_wanted=settings.sandbox.enabled)
     if probe and choice:
         yield from probe_agent(choice, settings, keeper, folder, env)
 
 
-def _settings(folder: Path, env: Mapping[str, str], agent: str) -> tuple[Settings, Finding]:
+def _check_settings(folder: Path, env: Mapping[str, str], agent: str) -> tuple[Settings, Finding]:
     try:
         refuse_untrusted(folder, env)
         loaded = load(folder, {"agent": {"command": agent}} if agent else {}, env=env)
@@ -97,17 +107,17 @@ def _settings(folder: Path, env: Mapping[str, str], agent: str) -> tuple[Setting
     return loaded.settings, Finding("settings", "ok", sources or "none: defaults (`ralph init` writes some)")
 
 
-def _agents(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) -> Iterator[Finding]:
+def _check_agents(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) -> Iterator[Finding]:
     """Yield a finding for each known agent, or only for the one that `agent` names."""
     if not agent:
         for name in agents.known_names():
             yield check_agent(name, keeper, folder, env)
-        yield machine.acp_agents(env)
+        yield check_acp_agents(env)
     elif agents.find(agent).NAME in agents.known_names():
         yield check_agent(agents.find(agent).NAME, keeper, folder, env, agents.words(agent)[0][0])
 
 
-def _chosen(settings: Settings, folder: Path, env: Mapping[str, str]) -> tuple[Choice | None, Finding]:
+def _check_chosen_agent(settings: Settings, folder: Path, env: Mapping[str, str]) -> tuple[Choice | None, Finding]:
     """Return the agent that a run in the folder would use, and a finding about it."""
     try:
         first, *others = choices(settings, env, str(folder))
@@ -121,7 +131,7 @@ def _chosen(settings: Settings, folder: Path, env: Mapping[str, str]) -> tuple[C
     return first, Finding("agent", "ok", f"runs here use {first.name}{why}{then}{named}{side}")
 
 
-def _terminal(env: Mapping[str, str]) -> Finding:
+def _check_terminal(env: Mapping[str, str]) -> Finding:
     """Describe the terminal."""
     stream = sys.stderr
     if not (stream.encoding or "").lower().startswith("utf"):
@@ -133,14 +143,14 @@ def _terminal(env: Mapping[str, str]) -> Finding:
     return Finding("terminal", "ok", f"{columns}×{rows}, {colour}, UTF-8")
 
 
-def _hooks(folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
+def _check_hooks(folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
     places = [(host, scope) for host in HOSTS.values() for scope in host.scopes()]
-    found = [finding for host, scope in places for finding in _hook(host, scope, folder, env)]
+    found = [finding for host, scope in places for finding in _check_hook(host, scope, folder, env)]
     advice = "for loops inside an agent's own session: `ralph hook install AGENT`"
     yield from found or [Finding("hooks", "note", "not installed", advice)]
 
 
-def _hook(host: Host, scope: Scope, folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
+def _check_hook(host: Host, scope: Scope, folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
     """Yield a finding about ralph's hooks in a host, if it has any: are they current, and does the host call them?"""
     path = host.settings_file(scope, folder, env)
     try:
@@ -159,7 +169,7 @@ def _hook(host: Host, scope: Scope, folder: Path, env: Mapping[str, str]) -> Ite
     yield Finding("hooks", "ok", where) if is_current else stale
 
 
-def _prices() -> Finding:
+def _check_prices() -> Finding:
     if find_spec("genai_prices"):
         return Finding("prices", "ok", "known, for agents that report tokens only")
     return Finding("prices", "note", "unknown, for agents that report tokens only", to_install("prices"))

@@ -20,11 +20,11 @@ from ralph.planning.plans import (
     PlanRequest,
     Trial,
     is_plan,
-    load,
+    load_plan,
     plan_in,
     planning_settings,
     require_plan,
-    save,
+    save_plan,
     try_checks,
 )
 from ralph.process.keeper import Keeper
@@ -101,12 +101,12 @@ class Planning:
     def _first(self) -> tuple[Plan | None, Stop | None]:
         """Return the plan to review: an existing one, or one that an agent makes."""
         given = Path(self.asked.goal_file) if self.asked.goal_file else None
-        text = load(given).text if given else self.asked.goal_text
+        text = load_plan(given).text if given else self.asked.goal_text
         if not given and not text:
             raise no_goal()
         if given and is_plan(text):
             self.path = given
-            return load(given), None
+            return load_plan(given), None
         if self.path.exists():
             hint = f"review it again: ralph plan {self.path.name}; or write another: -o FILE"
             raise UserError(f"{self.path.name} already exists", hint)
@@ -162,7 +162,7 @@ class Planning:
                 editor, code = open_in_editor(self._draft)
                 if code:
                     self.dialog.say(f"! {editor} exited with {code}; choose another editor with EDITOR")
-                plan = Plan(load(self._draft).text, plan.name)
+                plan = Plan(load_plan(self._draft).text, plan.name)
             elif choice.lower() in ("t", "tell"):
                 words = words.strip() or self.dialog.ask("What should change? ")
                 request = self.request or PlanRequest("Carry out the plan below.", self.known, self.is_attended)
@@ -231,14 +231,14 @@ class Planning:
     def _keep(self, plan: Plan) -> None:
         """Save the draft, so that nothing is lost."""
         prepare(self.workspace)
-        save(plan, self._draft)
+        save_plan(plan, self._draft)
 
     def _write(self, plan: Plan) -> int:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(self.path, error) from None
-        save(plan, self.path)
+        save_plan(plan, self.path)
         with suppress(OSError):
             self._draft.unlink(missing_ok=True)
         print(self.path)

@@ -18,7 +18,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, plural
 from ralph.errors import UserError
 from ralph.files import decode_file
-from ralph.forge.issue import Issue, fetch
+from ralph.forge.issue import Issue, fetch_issue
 from ralph.git.client import require_git
 from ralph.run.agents import Choice, choices, workers
 from ralph.run.options import COMMANDS, PRESET_OF, as_settings, set_key
@@ -141,7 +141,7 @@ def _config_file(name: str) -> Path:
 
 def _fetch_issue(values: dict[str, Any], workspace: Path) -> Issue | None:
     if "issue" in values:
-        return fetch(values["issue"], require_git(workspace), bool(values.get("comments")))
+        return fetch_issue(values["issue"], require_git(workspace), bool(values.get("comments")))
     if values.get("comments"):
         raise UserError("--comments needs --issue", "name the issue: --issue N")
     return None

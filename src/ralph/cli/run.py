@@ -37,7 +37,7 @@ from ralph.run.request import RunRequest
 from ralph.run.tuning import measuring_command, scripts_of
 from ralph.settings import PRESETS, LoadedSettings, Settings, load, override
 from ralph.settings.detect_checks import installed_checks
-from ralph.settings.read import display_path
+from ralph.settings.read import relative_path
 from ralph.settings.trust import Untrusted
 from ralph.show.outlet import Ndjson
 from ralph.show.screen import Screen, make_screen
@@ -249,7 +249,7 @@ def verbose_notices(loaded: LoadedSettings) -> list[Notice]:
     """Return what `--verbose` says before the first turn."""
     merged = msgspec.json.encode(loaded.settings).decode()
     texts = [
-        *(f"Loading settings from {display_path(path)}" for path in loaded.sources),
+        *(f"Loading settings from {relative_path(path)}" for path in loaded.sources),
         f"Merged configuration: {merged}",
     ]
     return [Notice(text, "debug") for text in texts]

@@ -77,7 +77,7 @@ class Finding(Struct, frozen=True):
     facts: dict[str, str] = {}
 
 
-def workspace(folder: Path) -> Finding:
+def check_workspace(folder: Path) -> Finding:
     """Check that a run can write into the folder."""
     own = folder / ".ralph"
     place = own if own.exists() else folder
@@ -89,7 +89,7 @@ def workspace(folder: Path) -> Finding:
         return Finding("workspace", "fail", f"cannot write in {place}: {error.strerror}", advice)
 
 
-def disk(folder: Path) -> Finding:
+def check_disk(folder: Path) -> Finding:
     """Check that there is enough space for logs and checkpoints."""
     facts = os.statvfs(folder)
     free = facts.f_bavail * facts.f_frsize
@@ -98,7 +98,7 @@ def disk(folder: Path) -> Finding:
     return Finding("disk", state, f"{free / (1 << 30):.1f} GiB free", advice)
 
 
-def repository(folder: Path) -> Finding:
+def check_git(folder: Path) -> Finding:
     """Check git, which diffs, worktrees, rewinding and commits need."""
     if not git.is_installed():
         return Finding("git", "warn", "not installed", "install git: worktrees, diffs, rewinding and commits need it")
@@ -116,7 +116,7 @@ def repository(folder: Path) -> Finding:
     return Finding("git", "ok", f"{version}; repository {found.root}", facts={"version": version, "root": found.root})
 
 
-def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
+def check_processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
     """Start a process that leaves its parent, and check that ralph finds and kills it."""
     began = time.monotonic()
     words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)
@@ -129,7 +129,7 @@ def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
     return Finding("processes", "warn", "a process that left its parent was not found", advice)
 
 
-def leftovers(env: Mapping[str, str]) -> Finding:
+def check_leftovers(env: Mapping[str, str]) -> Finding:
     """Look for running processes of dead runs: those that were killed together with their keeper."""
     orphans = find_orphans(env)
     if not orphans:
@@ -138,7 +138,7 @@ def leftovers(env: Mapping[str, str]) -> Finding:
     return Finding("leftovers", "warn", "; ".join(details), "`ralph clean` ends them, and so does the next run")
 
 
-def sandbox_finding(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool) -> Finding:
+def check_sandbox(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool) -> Finding:
     """Create and test a sandbox in an empty folder."""
     began = time.monotonic()
     try:
@@ -164,7 +164,7 @@ def sandbox_finding(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wan
     )
 
 
-def acp_agents(env: Mapping[str, str]) -> Finding:
+def check_acp_agents(env: Mapping[str, str]) -> Finding:
     """List the agents on PATH that speak the Agent Client Protocol."""
     found = acp.find_installed(env.get("PATH"))
     if not found:

@@ -113,7 +113,7 @@ def find_hosted(repository: Git) -> Hosted:
         *_git_lines(repository, "config", "--get", f"remote.{remote}.url"),
         *_git_lines(repository, "remote", "get-url", remote),
     ]
-    parsed = [found for url in urls if (found := parse(url))]
+    parsed = [found for url in urls if (found := parse_repository_url(url))]
     if not parsed:
         return Hosted("", "", "", remote, repository.deadline)
     host, owner, name = parsed[0]
@@ -139,7 +139,7 @@ def _git_lines(repository: Git, *words: str) -> list[str]:
     return answer.out.decode("utf-8", "replace").splitlines() if answer.code == 0 else []
 
 
-def parse(url: str) -> tuple[str, str, str] | None:
+def parse_repository_url(url: str) -> tuple[str, str, str] | None:
     """Return host, owner and name from a repository URL, or from ssh's HOST:PATH form; None if it is neither."""
     if "://" in url:
         parts = urlsplit(url)

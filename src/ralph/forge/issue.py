@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.forge.host import Hosted, HostError, find_hosted, parse
+from ralph.forge.host import Hosted, HostError, find_hosted, parse_repository_url
 from ralph.git.client import Git
 
 MAX_TEXT = 200_000  # characters
@@ -67,7 +67,7 @@ def readable(text: str) -> str:
     return "".join(one for one in seen if one in "\n\t\u200d" or unicodedata.category(one) not in ("Cf", "Co", "Cn"))
 
 
-def fetch(word: str, repository: Git, with_comments: bool = False) -> Issue:
+def fetch_issue(word: str, repository: Git, with_comments: bool = False) -> Issue:
     """Load an issue by its number or address."""
     hosted, number = _find_issue(word, repository)
     try:
@@ -112,7 +112,7 @@ def _find_issue(word: str, repository: Git) -> tuple[Hosted, int]:
         return hosted, int(number)
     address, _, number = word.partition("/issues/")
     number = number.partition("#")[0].partition("?")[0].strip("/")
-    found = parse(address) if number.isascii() and number.isdigit() else None
+    found = parse_repository_url(address) if number.isascii() and number.isdigit() else None
     if not found:
         raise UserError(
             f"not an issue: {word!r}", "give its number, or its address: https://github.com/OWNER/NAME/issues/N"

@@ -168,14 +168,14 @@ def with_tasks(settings: Settings, workspace: Path) -> tuple[Settings, str]:
         )
     if path.suffix == ".json":
         return settings, JSON_GOAL.format(name=settings.tasks)
-    if not is_plan((plan := load(path)).text):
+    if not is_plan((plan := load_plan(path)).text):
         return settings, LIST_GOAL.format(name=settings.tasks)
     reading = require_valid(plan.read(), settings.tasks)
     goal = GOAL.format(name=settings.tasks, title=reading.title)
     return with_checks(settings, replace(reading, checks=tuple(plan.commands()))), goal
 
 
-def load(path: Path) -> Plan:
+def load_plan(path: Path) -> Plan:
     """Read a plan from a file."""
     try:
         data = read_head(path, MAX_BYTES + 1)
@@ -186,7 +186,7 @@ def load(path: Path) -> Plan:
     return Plan(decode_file(data), path.name)
 
 
-def save(plan: Plan, path: Path) -> None:
+def save_plan(plan: Plan, path: Path) -> None:
     """Write the plan, unless the file already has this content."""
     data = encode_file(plan.text)
     try:

@@ -69,7 +69,7 @@ class _BadFileError(Exception):
 
 def read_json(path: Path) -> SettingsLayer:
     """Read a settings.json."""
-    name = display_path(path)
+    name = relative_path(path)
     repeated: list[str] = []
 
     def to_dict(pairs: list[tuple[str, Any]]) -> Document:
@@ -91,7 +91,7 @@ def read_json(path: Path) -> SettingsLayer:
 
 def read_yaml(path: Path) -> SettingsLayer:
     """Read a YAML file for `ralph loop -c`."""
-    name = display_path(path)
+    name = relative_path(path)
     try:
         document, lines, repeated = _parse_yaml(_read_text(path))
     except _BadFileError as error:
@@ -140,7 +140,7 @@ def _rename_keys(value: Any, kind: Any) -> Any:
     return value
 
 
-def display_path(path: Path) -> str:
+def relative_path(path: Path) -> str:
     """Return a path relative to the current folder if it is below it, else as it is."""
     here = os.path.relpath(path)
     return str(path) if here.startswith(os.pardir) else here

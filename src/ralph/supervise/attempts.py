@@ -160,7 +160,7 @@ class Attempt(TurnFolder):
         )
         took = go_duration(round(turn.duration, 3))
         self._announcer.post("RUN_STOP", f"{self._name}: {describe_end(turn)} after {took}")
-        for warning in warnings(self.number, turn, self._timeouts.get(turn.ended_by)) if self.number else ():
+        for warning in failure_warnings(self.number, turn, self._timeouts.get(turn.ended_by)) if self.number else ():
             self._announcer.post("WARNING", warning, "warning" if warning.startswith("Agent timeout") else "debug")
 
     def close(self, status: RunStatus | None = None) -> None:
@@ -197,7 +197,7 @@ def describe_end(turn: Turn) -> str:
     return why if why.startswith(code) else f"{code} ({why})" if why else code
 
 
-def warnings(attempt: int, turn: Turn, timeout: float | None = None) -> Iterator[str]:
+def failure_warnings(attempt: int, turn: Turn, timeout: float | None = None) -> Iterator[str]:
     """Yield messages about what went wrong in an attempt. `timeout`: the seconds after which it was ended, if so."""
     if timeout is not None:
         yield f"Agent timeout after {go_duration(timeout)}, killing process group"

@@ -153,7 +153,7 @@ class BusReader:
         """Yield the messages that became complete since the last call."""
         data, base = self._unread(), self._offset
         skipped = after = 0
-        for message, start, end in parse(data):
+        for message, start, end in parse_messages(data):
             skipped += _count(data[after:start])
             after = end
             self._offset = base + end
@@ -182,7 +182,7 @@ class BusReader:
             raise cannot_use(f"the message bus {self.path}", error) from None
 
 
-def parse(data: bytes) -> Iterator[tuple[Message, int, int]]:
+def parse_messages(data: bytes) -> Iterator[tuple[Message, int, int]]:
     """Yield the complete messages in `data`, each with its start and end."""
     for header in HEADER.finditer(data):
         lines = header[1].decode("utf-8", "replace").split("\n")[:-1]

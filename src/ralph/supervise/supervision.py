@@ -98,7 +98,7 @@ class SupervisedRun:
             self.task.fail_dead_runs()
         if self._settings.sandbox.enabled and self.task.active_children():
             raise UserError("a task with running child runs can't be sandboxed", "wait for them, or stop them")
-        cap, limits = self._settings.maximum_iterations, timeouts(self._settings)
+        cap, limits = self._settings.maximum_iterations, turn_timeouts(self._settings)
         self._folder = AttemptFolders(ralph, run_id, self._announcer, cap, limits, in_task=not self._in_workspace)
         return self._folder
 
@@ -159,7 +159,7 @@ class SupervisedRun:
                 body = f"timeout waiting for children after {timeout}: {', '.join(run.seen.children)}"
                 self._announcer.post("WARNING", body, "warning")
             if not self._settings.keep_children and self.task.active_children():
-                end_all(context.keeper, context.interrupt)
+                end_children(context.keeper, context.interrupt)
             self._fail_dead_runs()
         if context is not None or not self._in_workspace:
             self._announce_end(run, stop)
@@ -209,7 +209,7 @@ class ChildRun:
 
     def __init__(self, request: RunRequest, task: TaskFolder, info: RunInfo) -> None:
         self._request, self._announcer = request, Announcer(task)
-        self._folder = JobFolder(info, self._announcer, timeouts(request.settings))
+        self._folder = JobFolder(info, self._announcer, turn_timeouts(request.settings))
         self._interrupt: Interrupt | None = None
         self._supervisor = next((owner for owner in reversed(self._owners()) if is_living(*owner)), None)
 
@@ -331,7 +331,7 @@ def post_completion(task: TaskFolder, run_id: str, attempts: int) -> None:
         task.project_bus.post("FACT", body, project=task.project, task=task.task, run=run_id)
 
 
-def end_all(keeper: Keeper, interrupt: Interrupt) -> None:
+def end_children(keeper: Keeper, interrupt: Interrupt) -> None:
     """End the child runs that are still active; a second interrupt shortens their grace period."""
     keeper.spared = None
     ready, patience = select.poll(), math.inf
@@ -349,7 +349,7 @@ def end_all(keeper: Keeper, interrupt: Interrupt) -> None:
         keeper.replace()
 
 
-def timeouts(settings: Settings) -> Timeouts:
+def turn_timeouts(settings: Settings) -> Timeouts:
     """Return the limits of a turn, by the name that a turn gives as the reason of its end."""
     return {
         "turn-timeout": settings.turn_timeout,

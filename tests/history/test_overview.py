@@ -6,7 +6,7 @@ import pytest
 
 from ralph.core.model import PersonNote, Question
 from ralph.core.state import RunSummary
-from ralph.history.overview import RunNow, loops_at_work, run_now, runs_now
+from ralph.history.overview import RunNow, run_now, runs_now, session_loops_by_workspace
 from ralph.store.mailbox import Mail
 from ralph.store.register import Listed
 
@@ -62,4 +62,4 @@ def test_notes_that_are_already_in_the_prompt_are_not_counted() -> None:
 def test_there_are_no_runs_before_the_first_one(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path)}
     assert runs_now(everything=True, env=home) == []
-    assert loops_at_work(home) == {}
+    assert session_loops_by_workspace(home) == {}

@@ -133,8 +133,10 @@ class Evidence(Struct, kw_only=True):
 
 
 def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) -> dict[int, Evidence]:
-    """Return the evidence of each iteration by number. All iterations share one size limit. Secrets of `env` are
-    redacted even in files that the agent wrote."""
+    """Return the evidence of each iteration by number. All iterations share one size limit.
+
+    The secrets in `env` are redacted, also in files that the agent wrote.
+    """
     redact = Redactor(secret_values(env)).text
     room = min(MAX_TOTAL // max(len(history.iterations), 1), MAX_PER_ITERATION)
     found = {one.number: Evidence() for one in history.iterations}
@@ -178,7 +180,7 @@ def _read_journal(journal: Path, found: dict[int, Evidence], room: int, redact: 
 
 
 def _entries_with_evidence(journal: Path) -> Iterator[Entry]:
-    """Skip most lines without decoding them."""
+    """Yield the entries that may be evidence. Most lines are skipped without decoding them."""
     with JournalReader.open(journal) as reader:
         for line in reader.lines():
             is_green = line.startswith(_RECORD) and _FAILED not in line
@@ -191,7 +193,7 @@ def _printable(text: str, redact: RedactText) -> str:
 
 
 def _add_patches(history: RunHistory, found: dict[int, Evidence], most: int, redact: RedactText) -> None:
-    """Add what each iteration changed, as far as git still has it."""
+    """Add the changes of each iteration, as far as git still has them."""
     trees = history.trees()
     trees.pop(0, None)
     if not trees:
@@ -207,7 +209,7 @@ MAX_PATCH_LINES = 400  # per task
 
 
 def task_evidence(run: Listed, history: WorkHistory, env: Mapping[str, str]) -> dict[str, Evidence]:
-    """Return the failed checks and the changes of each task of a backlog whose run is on this machine, by key."""
+    """Return failed checks and changes by task key, for the tasks whose run is on this machine."""
     found = {}
     for key, job in [*history.board.jobs.items()][:MAX_TASKS]:
         task_run = run_at(Path(run.place).parent / job.run) if job.run else None

@@ -22,7 +22,7 @@ from ralph.store.register import Listed, runs_in
 TreePair = tuple[str, str]
 Known = TypeVar("Known")
 RECENT = 1 << 19  # bytes before the end of a journal in which a live view shows every event
-# Most lines of a large journal change nothing in the history, and are not decoded.
+# The beginnings of lines that change nothing in the history. Most lines of a journal do, and are not decoded.
 _UNCOUNTED = tuple(b'{"type":"%s"' % e.NAMES[kind].encode() for kind in UNCOUNTED)
 _NOTICE, _DEBUG = b'{"type":"%s"' % e.NAMES[e.Notice].encode(), b'"level":"debug"}}'
 _BEGINNING = b'{"type":"%s"' % e.NAMES[e.IterationStarted].encode()
@@ -97,15 +97,18 @@ def entries_of(path: Path, number: int) -> Iterator[News]:
 
 
 def history_now(run: Listed) -> RunHistory:
-    """Return the history of a run up to now, with what is true now."""
+    """Return the history of a run up to now, with its current facts."""
     history = history_of(run.folder, run.state, time.time() if run.is_alive else 0.0)
     history.now = facts_now(run, history)
     return history
 
 
 def history_of(folder: RunFolder, state: str = "", now: float = 0.0, then: Sequence[e.Event] = ()) -> RunHistory:
-    """Return the history of a run. `state` is the state of one without an outcome, `now` is the time if it is running,
-    and `then` are events that are not written yet."""
+    """Return the history of a run.
+
+    `state` is the state of a run without an outcome, `now` is the time if it is running, and `then` are events that are
+    not in the journal yet.
+    """
     fold, news = Fold(folder.id), None
     with JournalReader.open(folder.journal) as reader:
         for news in filter(None, map(_counted_news, reader.lines())):
@@ -141,7 +144,7 @@ def _branch_exists(history: RunHistory) -> bool:
 
 
 def _is_parked(run: Listed, history: RunHistory) -> bool:
-    """Return whether the run's task is parked in the latest backlog here, which is the one that can be retried."""
+    """Return whether the run's task is parked in the workspace's latest backlog, the only one that can be retried."""
     works = [one for one in runs_in(run.folder.path.parents[1]) if one.facts.kind == "work"]
     latest = max(works, key=lambda one: one.id, default=None)
     if latest is None or latest.id != history.work:
@@ -165,7 +168,7 @@ def compare_trees(
     trees: dict[int, TreePair],
     between: "Callable[[Git, list[TreePair]], dict[TreePair, Known]]",
 ) -> dict[int, Known]:
-    """Return what `between` finds for each pair of trees, as far as git still has them."""
+    """Return the result of `between` for each pair of trees, as far as git still has them."""
     try:
         repository = find_git(Path(history.workspace))
         found = between(repository, list(trees.values())) if repository else {}

@@ -1,7 +1,7 @@
-"""The needs of a run for a person and the commands that help, computed from current facts.
+"""What needs a person in a run, and the actions that help.
 
-A terminal shows an action as a command, the web UI as a button. ralph accepts every command that is shown: nothing is
-proposed for a branch that is gone, a question that is closed, or a run that cannot be resumed.
+A terminal shows an action as a command, the web UI as a button. ralph accepts every action that is proposed: there is
+none for a branch that is gone, a question that is closed, or a run that cannot be resumed.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from ralph.history.states import state_of
 class Action(Struct, frozen=True):
     """Something that a person can do about `run`.
 
-    `question` is the id of the one to answer, `options` belong to a resume or a rewind, `task` is the task of the
-    backlog `run` to retry. To `allow` is to resume with --yolo.
+    `question` is the id of the question to answer, `options` are those of resume or rewind, `task` is the task to retry
+    if `run` is a backlog. The verb `allow` means: resume with --yolo.
     """
 
     verb: Literal["answer", "tell", "resume", "allow", "diff", "show", "report", "accept", "discard", "retry", "rewind"]
@@ -33,8 +33,8 @@ class Action(Struct, frozen=True):
 class Need(Struct, frozen=True, kw_only=True):
     """One thing that needs a person.
 
-    `kind` is question, check, unverified, unclaimed, exam, denied, branch, task, scm, restored, notice, or the state in
-    which the run stays until somebody acts. `name` and `iteration` tell SCM tasks apart.
+    `kind` is question, check, unverified, unclaimed, exam, denied, branch, task, scm, restored, notice, or the state of
+    a run that waits for a person. `name` and `iteration` distinguish SCM tasks.
     """
 
     kind: str
@@ -50,7 +50,7 @@ _LIMITED = {"exhausted", "budget", "timeout", "stalled"}
 
 
 def needs(history: RunHistory) -> list[Need]:
-    """Return what is open: questions, the ending, denials, the branch, and what went wrong on the side."""
+    """Return everything that needs a person: questions, the outcome, denials, the branch, failed side effects."""
     if history.branch and history.outcome and not history.now.has_branch and not history.backlog_task:
         return []  # accepted or discarded
     run = history.run
@@ -75,12 +75,12 @@ def _side_effects(history: RunHistory) -> Iterator[Need]:
         yield Need(kind="restored", text=", ".join(history.restored), name=history.aside)
     lists = [f": {listed(past.restored)}" for past in history.iterations if past.restored]
     for notice in history.notices:
-        if not any(names in notice for names in lists):  # else it says the same
+        if not any(names in notice for names in lists):  # else it repeats the need above
             yield Need(kind="notice", text=notice)
 
 
 def next_steps(history: RunHistory) -> list[Action]:
-    """Return the two or three actions that make sense once the run has ended, the likeliest first."""
+    """Return the two or three most useful actions after the end of a run, the likeliest first."""
     run = history.run
     look = [Action("diff", run)] if history.has_changes else []
     if history.outcome and state_of(history.outcome).needs_you:
@@ -99,7 +99,7 @@ def next_steps(history: RunHistory) -> list[Action]:
 
 
 def _task_needs(history: RunHistory) -> Iterator[Need]:
-    """Yield what a run for a task needs: its backlog resumes and merges it, so only a parked task can be retried."""
+    """Yield the needs of a run for a task. Its backlog resumes and merges it: only a parked task needs a person."""
     if history.now.is_parked:
         retry = Action("retry", history.work, task=history.backlog_task)
         yield Need(kind="task", name=history.backlog_task, actions=(retry,))
@@ -133,7 +133,7 @@ def _ending_needs(history: RunHistory) -> Iterator[Need]:
 
 
 def _higher_limit(history: RunHistory) -> tuple[tuple[str, str], ...]:
-    """Return the option that doubles the limit that was reached; limits of money and time are for the whole run."""
+    """Return the option that raises the limit that was reached. Cost, tokens and time are totals, and are doubled."""
     if history.state == "exhausted":
         return (("more", "10"),)
     if history.state == "timeout":

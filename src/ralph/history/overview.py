@@ -1,4 +1,4 @@
-"""What the runs on this machine do at this moment: for `ralph ps`, the TUI and the web UI."""
+"""The present state of the runs on this machine, for `ralph ps`, the TUI and the web UI."""
 
 import os
 import time
@@ -12,22 +12,23 @@ from ralph.history.states import state_of
 from ralph.store.mailbox import Mail, Mailbox
 from ralph.store.register import Listed, runs, session_loops
 
-MAX_SECONDS = 1e12  # of a run without a duration; its times may be anything
+MAX_SECONDS = 1e12  # of a run without a recorded duration; its recorded times may be wrong
 DISMISSED = "dismissed"
-"""The file in a run's folder that says that a person has seen how it ended."""
+"""A file in a run's folder: a person has dismissed the run since it ended."""
 STOPPED_BY_PERSON = ("SIGINT", "SIGTERM", "SIGHUP", STOP_REQUEST)
 
 Successes = Mapping[tuple[str, str], float]
-"""When the latest run that was done began, by workspace and goal."""
+"""The start of the latest successful run, by workspace and goal."""
 NO_SUCCESSES: Successes = {}
 
 
 class RunNow(RunSummary, omit_defaults=False, kw_only=True):
-    """The summary of a run with what is true at this moment, also as `ralph ps --json` prints it.
+    """The summary of a run with its present state. `ralph ps --json` prints it.
 
-    `state` is "asking" while a question is open, whether the run is `held` by it or not; `iteration` is the current
-    one, or the last; `age_s` counts from the start until now, `lasted_s` until the end; `reason` is why it waits, is
-    held or has ended; `pausing`: it pauses before its next turn; `mergeable`: its branch waits to be accepted.
+    `state` is "asking" while a question is open; `held`: the run is paused or waits for the answer; `iteration` is the
+    current one, or the last; `age_s` is the time since the start, `lasted_s` the time from start to end; `reason` says
+    why it waits, is held or has ended; `pausing`: it pauses before its next turn; `mergeable`: its branch can be
+    accepted.
     """
 
     state: str
@@ -44,7 +45,7 @@ class RunNow(RunSummary, omit_defaults=False, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The state as lists show it: work that nothing has verified is not just done."""
+        """The state as lists show it: "unverified" if the run is done but nothing has verified its work."""
         return self.state if self.verified else "unverified"
 
 
@@ -55,8 +56,8 @@ def runs_now(everything: bool = False, env: Mapping[str, str] = os.environ) -> l
     return [run_now(run, now, successes=successes) for run in reversed(known) if everything or run.is_alive]
 
 
-def loops_at_work(env: Mapping[str, str] = os.environ) -> dict[str, int]:
-    """Return how many loops inside sessions run in each workspace that has any."""
+def session_loops_by_workspace(env: Mapping[str, str] = os.environ) -> dict[str, int]:
+    """Return how many loops run inside agent sessions, by workspace."""
     found: dict[str, int] = {}
     for file in session_loops(env).values():
         workspace = file.rsplit("/", 3)[0]
@@ -73,7 +74,7 @@ def latest_successes(known: Iterable[Listed]) -> dict[tuple[str, str], float]:
 
 
 def run_now(run: Listed, now: float, mail: Mail | None = None, successes: Successes = NO_SUCCESSES) -> RunNow:
-    """Return a run as it is now. The mailbox is read only if the run is alive and its `mail` isn't given."""
+    """Return a run as it is at the time `now`. Without `mail`, the mailbox of a running run is read."""
     facts = run.facts
     if mail is None:
         mail = Mailbox(run.place).read() if run.is_alive else Mail()
@@ -107,7 +108,7 @@ def run_now(run: Listed, now: float, mail: Mail | None = None, successes: Succes
 
 
 def is_mergeable(run: Listed) -> bool:
-    """Return whether an ended run has work in its own worktree: accept and discard remove it."""
+    """Return whether an ended run has work in its own worktree. Accept and discard remove the worktree."""
     facts = run.facts
     has_work = bool(facts.outcome and facts.branch and not facts.untouched and not facts.work)
     return has_work and os.path.isdir(facts.worktree)

@@ -1,4 +1,4 @@
-"""The one fold from the events of a run to facts. Summary, `ralph show`, reports, TUI and web UI only phrase them."""
+"""The history of a run, folded from its events. `ralph show`, reports, the TUI and the web UI put it into words."""
 
 import os
 from typing import Literal
@@ -28,12 +28,12 @@ from ralph.history.work_history import board_after, todo_of
 
 ANSWER_SHOWN = 1500
 MOST_NOTICES = 100
-USUAL_STUCK = 8  # how often new output alone is shown as progress if the run may have any number without
+USUAL_STUCK = 8  # iterations in a row in which new output alone counts as progress, if the run sets no such limit
 UNCOUNTED = frozenset({
     *(e.AgentText, e.AgentProgress, e.AgentResult, e.ToolStarted, e.ToolFinished, e.PermissionDenied),
     *(e.ReviewStarted, e.ReviewFinished, e.ProofAsked, e.Converged, e.Stalled, e.Exhausted),
 })  # fmt: skip
-"""Events that change nothing here and need not be decoded: they are most of a journal."""
+"""Events that change nothing in a history. They are most of a journal, and need not be decoded."""
 _COUNTED = e.NAMES.keys() - UNCOUNTED
 
 IterationResult = Literal[
@@ -49,8 +49,8 @@ IterationResult = Literal[
     "children at work",
     "no claim",
 ]
-"""`refused`: its claim was rejected; `interrupted`: ralph did not look for a claim; `children at work`: the claim
-counts once they have ended."""
+"""`refused`: its claim was rejected; `interrupted`: ralph did not look for a claim; `children at work`: its claim
+counts once the processes that it started have ended."""
 
 
 class CheckResult(Struct, kw_only=True):
@@ -65,7 +65,7 @@ class CheckResult(Struct, kw_only=True):
 
 
 class ReviewResult(Struct):
-    """One review of one iteration. `changes`: what it asks for; `problem`: why there is no verdict."""
+    """One review of one iteration. `changes` are those that it asks for; `problem` says why there is no verdict."""
 
     name: str
     passed: bool
@@ -78,11 +78,11 @@ class PastIteration(Struct, kw_only=True):
     """One iteration.
 
     `uncounted` counts the turns that ended by a usage limit or a temporary failure; `refused` are the objections to its
-    claim; `exams` are their names and whether they passed; `files` is None if unknown; `is_whole`: it finished;
+    claim; `exams` are names with whether they passed; `files` is None if unknown; `is_whole`: it finished;
     `is_accepted`: the run ended with it as done; `is_unjudged`: the run was interrupted before it looked for a
-    claim; `awaits_children`: its claim waits for them. In a run that optimises a number, `idea` says what it tried,
-    and `gain` what came of it; else `step` is its progress, None if nothing measures it. `hand_over`: another agent
-    took over after it.
+    claim; `awaits_children`: its claim waits for processes that it started. In a run that optimises a number, `idea`
+    is what the agent tried and `gain` the result; else `step` is the progress, None if nothing measures it.
+    `hand_over`: another agent took over after it.
     """
 
     number: int
@@ -122,7 +122,7 @@ class PastIteration(Struct, kw_only=True):
 
     @property
     def is_green(self) -> bool:
-        """Whether nothing went wrong in it, even if its claim was refused."""
+        """Whether its turn and its checks succeeded, even if its claim was refused."""
         return self.is_accepted or (self.is_whole and not self.failure and not self._problem)
 
     @property
@@ -138,7 +138,7 @@ class PastIteration(Struct, kw_only=True):
         return self.result == "no claim" or is_misplaced
 
     def judge(self) -> None:
-        """Set `result` from what is known by now. An accepted iteration is done even if its turn failed."""
+        """Set `result`. An accepted iteration is done even if its turn failed."""
         if self.gain:
             self.result = "kept" if self.is_kept else "dropped"
         elif not self.is_whole or self.is_accepted:
@@ -152,7 +152,7 @@ class PastIteration(Struct, kw_only=True):
 
 
 class Span(Struct):
-    """A period of the run. `kind` is turn, check, measurement, wait or pause."""
+    """A period of the run. `kind` is turn, check, measurement, wait or pause; `what` is a name within its kind."""
 
     kind: str
     began: float
@@ -170,7 +170,7 @@ class AskedQuestion(Struct):
 
 
 class FactsNow(Struct, frozen=True):
-    """Current facts about a run that its journal cannot contain. The defaults are those of a run that has just ended.
+    """Current facts about a run that are not in its journal. The defaults are those of a run that has just ended.
 
     `open_questions` are ids, None if unknown; `is_parked`: the run is for a task that can be retried.
     """
@@ -187,11 +187,11 @@ class FactsNow(Struct, frozen=True):
 class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     """The summary of a run with everything that happened in it.
 
-    `state` is its outcome, or what it does now; `check_names` are the checks it was started with, `baseline` their
-    results before the first turn, `red_before` those that failed in an earlier run here. `proof` is what `--prove` or
-    `ralph prove` found about its last state. If it optimises a number, `first_numbers` are those of the start, and
-    `end_numbers` compare the best version with it. `stuck` is how many iterations
-    without progress it may have, 0: any number; `best` is the number of its best iteration, 0 if nothing measures that.
+    `state` is its outcome, or its state while it has none; `check_names` are the checks it was started with, `baseline`
+    their results before the first turn, `red_before` those that failed in an earlier run in this workspace. `proof` is
+    the result of `--prove` or `ralph prove` for its last state. If it optimises a number, `first_numbers` are those of
+    the start, and `end_numbers` compare the best version with it. `stuck` limits the iterations in a row without
+    progress, 0: no limit; `best` is the number of its best iteration, 0 if nothing measures that.
     """
 
     state: str = "running"
@@ -223,7 +223,7 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
     @property
     def aside(self) -> str:
-        """Where the agent's versions of those are."""
+        """The folder with the agent's versions of the restored files."""
         return f"{self.task or self.workspace}/.ralph/runs/{self.run}/protected/aside"
 
     @property
@@ -233,7 +233,7 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
     @property
     def proven(self) -> list[str]:
-        """The checks that have failed in this run or an earlier one, so they can fail."""
+        """The checks that failed at least once, in this run or an earlier one."""
         results = (self.baseline, *(one.checks for one in self.iterations))
         red = {check.name for checks in results for check in checks if not check.passed}
         known = red.union(self.red_before)
@@ -241,23 +241,23 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
     @property
     def unproven(self) -> list[str]:
-        """The checks that have never failed: they may be unable to."""
+        """The checks that never failed, and may be unable to fail."""
         proven = {*self.proven}
         return [name for name in self.checked if name not in proven]
 
     @property
     def checked(self) -> list[str]:
-        """The checks that have run, by name."""
+        """The names of the checks that have run."""
         return list(dict.fromkeys(check.name for one in self.iterations for check in one.checks))
 
     @property
     def failing(self) -> list[CheckResult]:
-        """The checks that were red after the last iteration."""
+        """The checks that failed after the last iteration."""
         return [check for one in self.whole[-1:] for check in one.checks if not check.passed]
 
     @property
     def lacks_claim_alone(self) -> bool:
-        """Whether every check passed after the last iteration, and the agent made no claim, or none that counts."""
+        """Whether only a valid claim is missing: every check passed after the last iteration."""
         return any(one.checks and one.is_green and one.lacks_claim_alone for one in self.whole[-1:] if self.claims)
 
     @property
@@ -267,7 +267,7 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
     @property
     def has_changes(self) -> bool:
-        """Whether git knows of a change that the run made."""
+        """Whether the run changed files, as far as git can tell."""
         is_known = ":" in (self.base_tree or "") and not self.untouched
         return is_known and any(one.tree not in (None, self.base_tree) for one in self.iterations)
 
@@ -278,38 +278,29 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
     @property
     def refused_claims(self) -> int:
-        """How many claims were refused: an iteration has at most one, to which several gates may object."""
+        """How many claims were refused. An iteration has at most one claim; several gates may refuse it."""
         return sum(bool(one.refused) for one in self.iterations)
 
     def trees(self) -> dict[int, tuple[str, str]]:
-        """Return the git trees before and after each iteration that has one; under 0, those around the whole run."""
-        if self.first_numbers:
-            return self._trees_of_attempts()
-        if ":" not in (self.base_tree or ""):  # without git there is only a fingerprint
+        """Return the git trees before and after each iteration that has one; under 0, those around the whole run.
+
+        In a run that optimises a number, each attempt begins with the best version before it.
+        """
+        if ":" not in (self.base_tree or "") and not self.first_numbers:  # without git there is only a fingerprint
             return {}
         before, found = self.base_tree, {}
         for one in self.iterations:
             if before and one.tree:
                 found[one.number] = (before, one.tree)
-                before = one.tree
+                if not self.first_numbers or one.result == "kept":
+                    before = one.tree
         if found and self.base_tree and before:
             found[0] = (self.base_tree, before)
         return found
 
-    def _trees_of_attempts(self) -> dict[int, tuple[str, str]]:
-        """The same for a run that optimises a number: each attempt begins with the best version before it."""
-        best, found = self.base_tree, {}
-        for one in self.iterations:
-            if best and one.tree:
-                found[one.number] = (best, one.tree)
-                best = one.tree if one.result == "kept" else best
-        if found and self.base_tree and best:
-            found[0] = (self.base_tree, best)
-        return found
-
 
 class Fold:
-    """Folds events into a history. `running` are the checks that are running."""
+    """Builds a history from events, one by one. `running` are the names of the checks that are running."""
 
     def __init__(self, run: str) -> None:
         self.history = RunHistory(run=run)
@@ -358,8 +349,10 @@ class Fold:
         return todo_of(self._board)
 
     def as_of(self, now: float = 0.0, state: str = "") -> RunHistory:
-        """Return the history so far. `state` is the state of a run without an outcome; `now` is given if it is running,
-        because its last event may be an hour old."""
+        """Return the history so far.
+
+        `state` is the state of a run without an outcome. `now` is the time if it is running: its last event may be old.
+        """
         self._judge_progress()
         history, last = self.history, max(self._last, now)
         spans = [*history.spans, *(replace(span, ended=max(last, span.began)) for span in self._open.values())]
@@ -502,7 +495,7 @@ class Fold:
             history.iterations[-1].is_unjudged = history.outcome == "interrupted"
 
     def _measure(self, record: Iteration) -> None:
-        """Remember what the progress of an iteration is judged by."""
+        """Store the measurements by which the progress of an iteration is judged."""
         before = self._numbered.get(record.number - 1)
         tree = self.history.base_tree
         if before:
@@ -511,7 +504,7 @@ class Fold:
         self._is_measurable = bool(record.checks) or record.tasks_done is not None
 
     def _judge_progress(self) -> None:
-        """Judge the progress of every iteration together: a later one may show that a check is flaky."""
+        """Set the progress of all iterations: a later one may show that a check is flaky."""
         if not self._is_measurable or self.history.preset == "tune":
             return
         found = steps_of(self._measured, self._baseline, self.history.stuck or USUAL_STUCK)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 Tone = Literal["running", "waiting", "asking", "good", "calm", "bad"]
 COLORS = {"running": "green", "waiting": "yellow", "asking": "warn", "good": "cyan", "calm": "dim", "bad": "red"}
-"""The paint of each tone in a terminal."""
+"""The colour of each tone in a terminal."""
 BADGES = {"running": "run", "waiting": "warn", "asking": "warn", "good": "good", "calm": "calm", "bad": "bad"}
 """The CSS class of each tone."""
 
@@ -39,19 +39,19 @@ STATES = {
     "running": RunState("running", "●", "*"),
     "stopping": RunState("waiting", "○", "o"),
     "waiting": RunState("waiting", "◔", "~"),
-    "paused": RunState("waiting", "‖", "=", True, "It is paused. Resume it when you like."),
+    "paused": RunState("waiting", "‖", "=", True, "It is paused: resume it when you like."),
     "asking": RunState("asking", "?", "?", True),
     "done": RunState("good", "✓", "+"),
     "unverified": RunState("asking", "≈", "-"),
     "stopped": RunState("good", "✓", "+"),
-    "exhausted": _end_state("The iterations are used up. Give it more, if what it did looks right."),
-    "budget": _end_state("The budget is spent. Give it more, if what it did looks right."),
-    "timeout": _end_state("The time is over. Give it more, if what it did looks right."),
-    "stalled": _end_state("It repeated itself. Say what it misses, then resume it."),
-    "blocked": _end_state("The agent is blocked. Clear the way or say how, then resume it."),
-    "failed": _end_state("The agent kept failing. See why, then resume it."),
+    "exhausted": _end_state("The iterations are used up. If its work looks right, give it more."),
+    "budget": _end_state("The budget is spent. If its work looks right, give it more."),
+    "timeout": _end_state("The time is over. If its work looks right, give it more."),
+    "stalled": _end_state("It made no progress. Tell it what it misses, then resume it."),
+    "blocked": _end_state("The agent is blocked. Remove the obstacle or tell it how to continue, then resume it."),
+    "failed": _end_state("The agent kept failing. Find out why, then resume it."),
     "fatal": _end_state("Something stopped it. Fix that, then resume it."),
-    "killed": _end_state("It was killed. Nothing that was recorded is lost: resume it."),
+    "killed": _end_state("It was killed. Its record is complete: resume it."),
     "interrupted": _end_state("It was interrupted. Resume it when you like.", "calm", "○", "o"),
     "parked": _end_state("Some tasks need you."),
 }
@@ -59,7 +59,7 @@ _UNKNOWN = RunState("bad", "✗", "x", needs_you=True)
 
 
 def state_of(name: str) -> RunState:
-    """Return the row of a state or outcome; one that this version does not know looks bad and needs a person."""
+    """Return the row of a state or outcome. An unknown one looks bad and needs a person."""
     return STATES.get(name, _UNKNOWN)
 
 

@@ -1,4 +1,4 @@
-"""The history of a backlog: its journal folded into the state of each task, and when it was worked on and merged."""
+"""The history of a backlog, folded from its journal: the state of each task, its runs and its merges."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +15,7 @@ from ralph.store.register import Listed
 
 
 class WorkSpan(Struct):
-    """A run for a task, or a run of the merge gate, with its result in a word."""
+    """The time of a run for a task, or of a merge, with its result in one word. `kind` is loop or gate."""
 
     keys: tuple[str, ...]
     kind: str
@@ -25,7 +25,11 @@ class WorkSpan(Struct):
 
 
 class WorkHistory(Struct, kw_only=True):
-    """Everything that happened to a backlog. `state` is its state now, `last` the time of its last event."""
+    """Everything that happened to a backlog.
+
+    `state` is its present state, `last` the time of its last event, `returns` how often the gate returned a task;
+    `has_target`: the branch that it merged into waits to be accepted.
+    """
 
     run: str
     state: str = ""
@@ -62,7 +66,7 @@ def work_history(run: Listed) -> WorkHistory:
 
 
 def has_unaccepted_target(history: WorkHistory) -> bool:
-    """Return whether the branch that a finished backlog merged into is there, and not yet part of the user's branch."""
+    """Return whether the branch that a finished backlog merged into exists and is not merged into the user's branch."""
     if not history.finished or not history.started:
         return True
     try:
@@ -114,7 +118,7 @@ def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
 
 
 class _OpenSpans:
-    """The spans that have not ended, by task; those of the gate have no key."""
+    """The spans that have not ended, by the key of their task; the key of merges is empty."""
 
     def __init__(self) -> None:
         self._open: dict[str, list[WorkSpan]] = {}
@@ -136,7 +140,7 @@ class _OpenSpans:
 
 
 def board_after(board: Board | None, event: object, at: float) -> Board:
-    """Return the board after an event; the given board is changed in place."""
+    """Apply an event to a board, which changes in place, and return it."""
     try:
         return work_events.apply_event(board or Board(), event, at)
     except KeyError:  # about a task whose line was torn
@@ -144,7 +148,7 @@ def board_after(board: Board | None, event: object, at: float) -> Board:
 
 
 def todo_of(board: Board) -> tuple[TodoItem, ...]:
-    """Return the tasks as a todo list; those that need a person come first."""
+    """Return the tasks as a todo list: first those that need a person."""
     words = {"merged": "done", "withdrawn": "done", "working": "active", "ready": "active"}
     states = displayed_states(board)
     ordered = sorted(board.jobs.values(), key=lambda job: STATE_ORDER.index(states[job.task.key]))

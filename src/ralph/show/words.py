@@ -389,7 +389,7 @@ def need_words(need: Need) -> str:
         return "The exam refused the agent's claims. See what it printed; then fix it, or tell the agent, and resume."
     if need.kind == "blocked":
         why = one_line(need.text, 500).rstrip(".")
-        return f"The agent is blocked: {why}. Clear the way or say how, then resume it."
+        return f"The agent is blocked: {why}. Remove the obstacle or tell it how to continue, then resume it."
     if need.kind == "task":
         return f"{need.name} is parked: its run did not finish it. Retry it, with a note if you know what it misses."
     if need.kind == "scm":

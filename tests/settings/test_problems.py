@@ -85,7 +85,7 @@ Refusal = Callable[[str | bytes], list[str]]
             ':1: until[0]: expected "KIND:TEXT" with KIND one of word, response, suffix, promise, tag, file, '
             'or "checks" alone, got "STOP"; did you mean "word:STOP"?',
         ),
-        ('{"until": []}', ":1: until: expected at least one claim: without one no run can be done"),
+        ('{"until": []}', ":1: until: expected at least one claim, or no run can end as done"),
         ('{"onLimit": "switch"}', ':1: onLimit: "switch" needs an agent in "then"'),
         ('{"agents": {"mine": {"prompt": "file"}}}', ':1: agents.mine: "argv" is missing'),
         ('{"agents": {"a b": {"stream": 1}}}', ":1: agents.a b.stream: expected text, got 1"),

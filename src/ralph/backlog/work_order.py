@@ -207,9 +207,7 @@ def find_home(workspace: Path) -> Git:
     if not home.resolve("HEAD"):
         raise UserError("there is no commit yet to start from", "commit once, then start again")
     if home.resolve("refs/heads/ralph"):
-        raise UserError(
-            "a branch named ralph prevents branches named ralph/…", "rename it: git branch -m ralph old"
-        )
+        raise UserError("a branch named ralph prevents branches named ralph/…", "rename it: git branch -m ralph old")
     return home
 
 

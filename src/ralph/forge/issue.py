@@ -77,7 +77,7 @@ def fetch_issue(word: str, repository: Git, with_comments: bool = False) -> Issu
             raise
         raise UserError(f"issue {number} not found in {hosted.path}, or no access", "see `gh auth status`") from None
     if not isinstance(found, dict) or not isinstance(found.get("title"), str):
-        raise UserError(f"{hosted.host} returned no valid issue {number}", "is it GitHub?")
+        raise UserError(f"{hosted.host} returned no valid issue {number}", "ralph reads issues of GitHub only")
     if "pull_request" in found:
         raise UserError(f"#{number} is a pull request, not an issue", "name the issue that it is about")
     body = str(found.get("body") or "")

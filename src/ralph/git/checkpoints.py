@@ -249,7 +249,9 @@ class Checkpoints:
         """Return the checkpoints of iterations, oldest first; an error if there are none."""
         saved = [one for one in self.all() if one.name.isdigit()]
         if not saved:
-            raise UserError(f"run {self.run_id} has no checkpoints here", "were they made in another repository?")
+            raise UserError(
+                f"run {self.run_id} has no checkpoints here", "run this in the repository in which the run worked"
+            )
         return saved
 
     def _find(self, number: int) -> Saved:

@@ -201,7 +201,7 @@ class Protected:
                 while chunk := file.read(1 << 20):
                     digest.update(chunk)
                     if self._wants_end():
-                        raise UserError("the protected files were not read to the end")
+                        raise UserError("reading the protected files was interrupted")
         except OSError:
             return "unreadable"
         return digest.hexdigest()

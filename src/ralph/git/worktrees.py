@@ -107,11 +107,13 @@ def create(worktree: Worktree, start: str = "HEAD") -> str:
     if not (commit := home.resolve("HEAD")):
         raise UserError("a worktree needs a commit to start from, and there is none", "commit once, then run again")
     if os.path.lexists(worktree.path):
-        raise UserError(f"{worktree.path} already exists", "it may hold work of an earlier run: merge or remove it")
+        raise UserError(f"{worktree.path} already exists", "it may contain work of an earlier run: merge or remove it")
     if home.resolve(worktree.ref):
-        raise UserError(f"the branch {worktree.branch} already exists", "it may hold work of an earlier run")
+        raise UserError(f"the branch {worktree.branch} already exists", "it may contain work of an earlier run")
     if home.resolve("refs/heads/ralph"):
-        raise UserError("a branch named ralph is in the way of ralph/<run>", "rename it: git branch -m ralph my-ralph")
+        raise UserError(
+            "a branch named ralph prevents branches named ralph/…", "rename it: git branch -m ralph my-ralph"
+        )
     commit = commit if start == "HEAD" else start
     args = ("worktree", "add", "--no-track", "-b", worktree.branch, "--", worktree.path, commit)
     result = home.try_run(*args)

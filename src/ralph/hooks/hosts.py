@@ -183,7 +183,7 @@ def find_host(name: str) -> Host:
             f"{name} cannot be kept from stopping: {REFUSED[name]}",
             f'loop from outside instead: ralph run --preset promise --agent {name} "TASK"',
         )
-    raise UserError(f"no agent {name!r} with a stop hook is known", f"one of {', '.join(HOSTS)}")
+    raise UserError(f"unknown agent {name!r}", f"agents with a stop hook: {', '.join(HOSTS)}")
 
 
 def install(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> list[Path]:

@@ -186,7 +186,7 @@ def _conflicts(settings: Settings) -> Iterator[Problem]:
         text = f'expected {fewest} or more with the "{settings.preset}" preset, got {settings.maximum_iterations}'
         yield Problem(("maximumIterations",), text)
     if not settings.until and settings.preset != "tune":
-        yield Problem(("until",), "expected at least one claim: without one no run can be done")
+        yield Problem(("until",), "expected at least one claim, or no run can end as done")
     for name, agent in settings.agents.items():
         if text := _agent_conflict(name, agent):
             yield Problem(("agents", name), text)

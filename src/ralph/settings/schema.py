@@ -35,7 +35,7 @@ def parse_duration(text: str) -> float:
     else:
         raise UserError(f'"{text}" is not a duration', "write 90, 90s, 5m, 1h30m or 2d")
     if seconds > MAX_DURATION:
-        raise UserError(f'"{text}" is too long a time')
+        raise UserError(f'"{text}" is too long', "the limit is 36500d")
     return seconds
 
 
@@ -47,7 +47,7 @@ def parse_size(text: str) -> int:
     scale = SIZE_UNITS[match[2]]
     size = int(float(match[1]) * scale) if "." in match[1] else int(match[1]) * scale
     if size > MAX_SIZE:
-        raise UserError(f'"{text}" is too large a size')
+        raise UserError(f'"{text}" is too large', "the limit is 1152921TB")
     return size
 
 

@@ -118,7 +118,7 @@ def test_a_failed_run_is_resumed_with_the_right_that_was_missing(
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         await typed(pilot, f"/resume {right}")
         await wait_for(app, pilot, lambda: only_run(environment).state == "done")
-        await wait_for(app, pilot, lambda: f" done --{right} · " in shown(app, "head"))
+        await wait_for(app, pilot, lambda: f" --{right} · " in shown(app, "head"))
 
     on_screen(scenario, (110, 30))
 

@@ -2,15 +2,13 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ralph.core.text import clean
-from ralph.history.run_history import RunHistory, Span
-from ralph.show.words import duration, portion
+from ralph.show.words import portion
 
 # How empty elements of these kinds end.
 _BARE = {**dict.fromkeys(("br", "meta", "link", "input"), ">"), **dict.fromkeys(("rect", "path", "circle"), "/>")}
@@ -93,9 +91,6 @@ def _attribute(key: str) -> str:
 
 WIDTH, HEIGHT = 360.0, 150.0
 _DIGIT, _BOTTOM, _TOP, _RIGHT = 6.6, 20.0, 12.0, 8.0
-LANES = {"turn": "agent", "check": "checks", "measurement": "measuring", "wait": "waiting", "pause": "paused"}
-
-
 Say = Callable[[float], str]
 
 
@@ -135,48 +130,38 @@ def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -
     return draw_svg(WIDTH, HEIGHT, title, drawn)
 
 
-def timeline(history: RunHistory) -> Html:
-    """Draw when the agent, the checks and the waits took place: a lane for each."""
-    spans = [one for one in history.spans if one.kind in LANES]
-    lanes = [kind for kind in LANES if any(one.kind == kind for one in spans)]
-    began = history.began
-    length = max([history.ended - began, *(one.ended - began for one in spans)], default=0.0) or 1.0
-    wide, high, left = 960.0, 18.0, 60.0
-    room = wide - left - 8
-    foot = _TOP + len(lanes) * (high + 6)
-    drawn: list[Html] = []
-    for one in history.iterations:
-        x = left + min(max(one.began - began, 0) / length, 1) * room
-        drawn.append(draw_line(x, _TOP - 4, x, foot, "tick"))
-    for at, kind in enumerate(lanes):
-        y = _TOP + at * (high + 6)
-        drawn.append(draw_label(left - 8, y + high - 5, LANES[kind], "end"))
-        for span in _join_spans([one for one in spans if one.kind == kind], length / room):
-            x = left + (span.began - began) / length * room
-            what = f"iteration {span.iteration}, {span.what}: {duration(span.ended - span.began)}"
-            size = max((span.ended - span.began) / length * room, 0.8)
-            drawn.append(element("g", element("title", what), _rect(x, y, size, high, f"f-{kind}")))
-    said: set[str] = set()
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")
-        text = time.strftime("%H:%M:%S" if length < 7200 else "%H:%M", time.localtime(began + share * length))
-        if text not in said:  # a run of a second has only one
-            drawn.append(draw_label(left + share * room, foot + 14, text, anchor))
-        said.add(text)
-    return draw_svg(wide, foot + 20, "when the agent, the checks and the waits took place", drawn)
+class Period(Struct, frozen=True):
+    """A bar in a timeline. `tone` is the class that the stylesheet colours."""
+
+    tone: str
+    title: str
+    began: float
+    ended: float
 
 
-def _join_spans(spans: list[Span], least: float) -> list[Span]:
-    """Join spans of one iteration with less than `least` seconds between them."""
-    drawn: list[Span] = []
-    for span in sorted(spans, key=lambda one: one.began):
-        last = drawn[-1] if drawn else None
-        if last and last.iteration == span.iteration and span.began - last.ended < least:
-            what = last.what if last.what == span.what else "several"
-            drawn[-1] = replace(last, what=what, ended=max(last.ended, span.ended))
-        else:
-            drawn.append(span)
-    return drawn
+LANE_WIDTH, LANE_HEIGHT = 1000, 14
+AXIS_MARKS = 5
+
+
+def timeline(lanes: Mapping[str, Sequence[Period]], began: float, ended: float) -> Html:
+    """Draw a lane with bars for each name, and the times of day below."""
+    drawn = [_lane(name, periods, began, max(ended - began, 1e-3)) for name, periods in lanes.items()]
+    form = "%H:%M:%S" if ended - began < 7200 else "%H:%M"
+    moments = [began + (ended - began) * at / (AXIS_MARKS - 1) for at in range(AXIS_MARKS)]
+    marks = [element("span", time.strftime(form, time.localtime(at))) for at in moments]
+    axis = element("div.lane.axis", element("span"), element("p", marks))
+    return element("div.lanes", drawn, axis, role="group", aria_label="Timeline")
+
+
+def _lane(name: str, periods: Sequence[Period], began: float, length: float) -> Html:
+    drawn = []
+    for one in periods:
+        x = (one.began - began) / length * LANE_WIDTH
+        width = min(max((one.ended - one.began) / length * LANE_WIDTH, 3), LANE_WIDTH)
+        bar = _rect(min(max(x, 0), LANE_WIDTH - 3), 2, width, LANE_HEIGHT - 4, f"f-{one.tone}")
+        drawn.append(element("g", element("title", one.title), bar))
+    box = {"viewBox": f"0 0 {LANE_WIDTH} {LANE_HEIGHT}", "preserveAspectRatio": "none"}
+    return element("div.lane", element("span", name), element("svg", drawn, **box, role="img", aria_label=name))
 
 
 def draw_label(x: float, y: float, text: str, anchor: str) -> Html:

@@ -6,14 +6,15 @@ from functools import lru_cache
 from itertools import groupby
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core.model import FileChange
 from ralph.core.text import plural, short
 from ralph.history.evidence import Evidence, PatchedFile, ToolCall
-from ralph.history.run_history import PastIteration, RunHistory
+from ralph.history.run_history import PastIteration, RunHistory, Span
 from ralph.history.states import RESULTS
 from ralph.show import plots
-from ralph.show.plots import Html, Layer, element, joined
+from ralph.show.plots import Html, Layer, Period, element, joined
 from ralph.show.words import (
     MAX_NUMBER,
     cost,
@@ -73,13 +74,32 @@ def proof(history: RunHistory) -> Html | None:
     return joined(sentence, table(columns))
 
 
+LANES = {"turn": "agent", "check": "checks", "measurement": "measuring", "wait": "waiting", "pause": "paused"}
+
+
 def timeline(history: RunHistory) -> Html | None:
-    if not history.spans:
+    """Draw when the agent, the checks and the waits took place: a lane for each."""
+    kinds = [kind for kind in LANES if any(span.kind == kind for span in history.spans)]
+    if not kinds:
         return None
-    used = {span.kind for span in history.spans}
-    legend = plots.legend((kind, name) for kind, name in plots.LANES.items() if kind in used)
-    plot = element("div.scroll", plots.timeline(history), tabindex="0", role="region", aria_label="Timeline")
-    return element("div.card", legend, plot)
+    ended = max(history.ended, *(span.ended for span in history.spans))
+    least = (ended - history.began) / plots.LANE_WIDTH
+    lanes = {LANES[kind]: _periods([one for one in history.spans if one.kind == kind], least) for kind in kinds}
+    return element("div.card", plots.timeline(lanes, history.began, ended))
+
+
+def _periods(spans: Sequence[Span], least: float) -> list[Period]:
+    """Return the bars of a lane; those of one iteration with less than `least` seconds between them are joined."""
+    merged: list[Span] = []
+    for span in sorted(spans, key=lambda one: one.began):
+        last = merged[-1] if merged else None
+        if last and last.iteration == span.iteration and span.began - last.ended < least:
+            what = last.what if last.what == span.what else "several"
+            merged[-1] = replace(last, what=what, ended=max(last.ended, span.ended))
+        else:
+            merged.append(span)
+    titles = (f"iteration {one.iteration}, {one.what}: {duration(one.ended - one.began)}" for one in merged)
+    return [Period(one.kind, title, one.began, one.ended) for one, title in zip(merged, titles, strict=True)]
 
 
 def iterations(history: RunHistory) -> Html | None:

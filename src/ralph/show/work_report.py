@@ -1,7 +1,6 @@
 """The report of a backlog as HTML or Markdown: what needs a person, the timeline, and each task with its evidence."""
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from shlex import quote
 
 from msgspec import Struct
@@ -11,15 +10,14 @@ from ralph.core.text import plural
 from ralph.history.evidence import Evidence
 from ralph.history.states import BADGES, TASK_TONES
 from ralph.history.work_history import WorkHistory, WorkSpan
-from ralph.show.plots import Html, element, joined, legend, prose
+from ralph.show import plots
+from ralph.show.plots import Html, Period, element, joined, legend, prose
 from ralph.show.report import code, escape_markdown, page
 from ralph.show.report_tables import fold, patch_details
 from ralph.show.words import cost, duration, money, nickname
 from ralph.show.works import count_states, work_sentence
 
 MAX_LANES = 200
-LANE_WIDTH, LANE_HEIGHT = 1000, 14
-AXIS_MARKS = 5
 TaskEvidence = Mapping[str, Evidence]
 """Failed checks and changes of each task, by key."""
 _NONE: TaskEvidence = {}
@@ -100,42 +98,26 @@ def timeline(history: WorkHistory, now: float = 0.0) -> Html:
     """Return a lane for the gate and one per task. `now` is given while the backlog is running: its bars grow."""
     end = max(history.last, now)
     keys = dict.fromkeys(key for span in history.spans for key in span.keys if span.kind == "loop")
-    used = dict.fromkeys(_look(span) for span in history.spans)
-    names = {look.label: look.tone for look in used}
-    colors = legend((tone, label) for label, tone in names.items())
+    tones = {look.label: look.tone for look in map(_look, history.spans)}
     gate = [span for span in history.spans if span.kind == "gate"]
-    lanes = [_lane("gate", gate, history.began, end)]
+    lanes = {"gate": [_period(span, end) for span in gate]}
     for key in [*keys][:MAX_LANES]:
         runs = [span for span in history.spans if span.kind == "loop" and key in span.keys]
         merges = [span for span in gate if span.result == "merged" and key in span.keys]
-        lanes.append(_lane(key, [*runs, *merges], history.began, end))
-    return joined(colors, element("div.lanes", lanes, _axis(history.began, end), role="group", aria_label="Timeline"))
+        lanes[key] = [_period(span, end) for span in (*runs, *merges)]
+    colors = legend((tone, label) for label, tone in tones.items())
+    return joined(colors, plots.timeline(lanes, history.began, end))
 
 
 def _look(span: WorkSpan) -> SpanLook:
     return _LOOKS.get((span.kind, span.result), _CUT_OFF if span.result else _RUNNING)
 
 
-def _lane(name: str, spans: Sequence[WorkSpan], began: float, end: float) -> Html:
-    whole = max(end - began, 1e-3)
-    drawn = []
-    for span in spans:
-        start = (span.began - began) / whole * LANE_WIDTH
-        size = max(((span.ended or end) - span.began) / whole * LANE_WIDTH, 3)
-        x, width = min(max(start, 0), LANE_WIDTH - 3), min(size, LANE_WIDTH)
-        took = duration(max((span.ended or end) - span.began, 0.0))
-        title = element("title", f"{', '.join(span.keys[:10])}: {span.result or 'running'}, {took}")
-        place = {"x": f"{x:.1f}", "width": f"{width:.1f}", "y": "2", "height": str(LANE_HEIGHT - 4)}
-        drawn.append(element("rect", title, **place, class_=f"f-{_look(span).tone}"))
-    box = {"viewBox": f"0 0 {LANE_WIDTH} {LANE_HEIGHT}", "preserveAspectRatio": "none"}
-    return element("div.lane", element("span", name), element("svg", drawn, **box, role="img", aria_label=name))
-
-
-def _axis(began: float, end: float) -> Html:
-    form = "%H:%M:%S" if end - began < 7200 else "%H:%M"
-    moments = [began + (end - began) * at / (AXIS_MARKS - 1) for at in range(AXIS_MARKS)]
-    marks = [element("span", time.strftime(form, time.localtime(at))) for at in moments]
-    return element("div.lane.axis", element("span"), element("p", marks))
+def _period(span: WorkSpan, end: float) -> Period:
+    ended = span.ended or end
+    took = duration(max(ended - span.began, 0.0))
+    title = f"{', '.join(span.keys[:10])}: {span.result or 'running'}, {took}"
+    return Period(_look(span).tone, title, span.began, ended)
 
 
 def _tasks(history: WorkHistory, evidence: TaskEvidence) -> Html:

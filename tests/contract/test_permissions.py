@@ -45,7 +45,9 @@ def test_the_first_denial_names_the_tool_and_the_ways_out_and_the_others_only_th
     ralph: Ralph, denied: Path
 ) -> None:
     said = " ".join(ralph("run", "make the files", "--agent", "claude").err.split())
-    ways = "To let it: --yolo, best in a worktree (--worktree) or a box (--sandbox), or its own list of what it may do"
+    ways = (
+        "To let it: --yolo, best in a worktree (--worktree) or a sandbox (--sandbox), or its own list of what it may do"
+    )
     assert (
         f"the agent was not allowed to use Bash(touch a.txt). {ways} (permissions.allow in .claude/settings.json)"
         in said

@@ -44,7 +44,15 @@ def test_a_run_that_ended_unfinished_has_a_command_that_resumes_it(outcome: str,
     first, second = needs(
         told(
             e.IterationFinished(1, record),
-            e.RunFinished(outcome=outcome, reason="why", iterations=1, cost_usd=3.0, duration_s=1.0, exit_code=1),
+            e.RunFinished(
+                outcome=outcome,
+                reason="why",
+                iterations=1,
+                cost_usd=3.0,
+                duration_s=1.0,
+                exit_code=1,
+                branch="ralph/r1",  # not offered to accept, because accept would refuse it
+            ),
         )
     )
     assert (first.kind, commands(first)) == (outcome, command)

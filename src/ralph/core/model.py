@@ -114,7 +114,7 @@ class Turn(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.failure is not None and self.failure.kind == "limit"
 
 
-WAYS_OUT = "--yolo, best in a worktree (--worktree) or a box (--sandbox), or its own list of what it may do"
+WAYS_OUT = "--yolo, best in a worktree (--worktree) or a sandbox (--sandbox), or its own list of what it may do"
 """Ways to let an agent use the tools that it was denied."""
 
 FailAction = Literal["APPEND", "PREPEND", "REPLACE"]

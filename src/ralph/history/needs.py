@@ -60,7 +60,8 @@ def needs(history: RunHistory) -> list[Need]:
     if history.denied_tools and history.outcome and history.outcome != "done":
         allow = (Action("allow", run),) if _was_denied_everything(history) and not history.backlog_task else ()
         found.append(Need(kind="denied", name=listed(tuple(history.denied_tools)), actions=allow))
-    if history.branch and history.outcome not in _CUT_OFF and not history.untouched and not history.backlog_task:
+    is_acceptable = history.outcome not in _CUT_OFF and not history.failing
+    if history.branch and is_acceptable and not history.untouched and not history.backlog_task:
         found.append(Need(kind="branch", actions=(Action("accept", run),)))
     return [*found, *_side_effects(history)]
 

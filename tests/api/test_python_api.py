@@ -189,7 +189,7 @@ def test_agents_of_the_settings_that_are_left_aside_are_named_in_one_line(
     notices = [one["data"]["text"] for one in map(json.loads, journal.splitlines()) if one["type"] == "notice"]
     assert [text for text in notices if "left aside" in text] == [
         "your own agent takes every turn: scm.agent, reviews.agent, reviews.prompts[].agent or .model, side.model "
-        "of the settings is left aside"
+        "of the settings is ignored"
     ]
 
 

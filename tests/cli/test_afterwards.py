@@ -247,7 +247,7 @@ def test_a_run_without_a_worktree_has_nothing_to_accept(ralph: Ralph, agent: Age
     ralph("run", "go", "--agent", agent(WORKS), "--quiet")
     for command in ("accept", "discard"):
         result = ralph(command)
-        assert (result.code, "worked in the tree itself" in result.err) == (2, True), result.err
+        assert (result.code, "worked in your folder" in result.err) == (2, True), result.err
 
 
 def test_discarding_a_symbolic_ref_leaves_the_users_branch(

@@ -27,7 +27,7 @@ def test_a_claim_is_refused_while_a_task_is_open_and_the_next_one_is_named(
 @pytest.mark.parametrize(
     ("script", "named"),
     [
-        ("echo '- [x] something else' > TODO.md", "first (it was taken off the list)"),
+        ("echo '- [x] something else' > TODO.md", "first (it was removed from the list)"),
         ("echo all done > TODO.md", "names no task"),
         ("rm TODO.md", "cannot read the tasks file"),
     ],

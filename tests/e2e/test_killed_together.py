@@ -75,7 +75,7 @@ def test_processes_left_when_both_were_killed_are_shown_and_ended(
     else:
         done = ralph("run", "g", "--agent", agent("echo '<response>DONE</response>'"))
         assert done.code == 0
-        assert "ended what it left running: 3 processes" in done.err
+        assert "killed what it left running: 3 processes" in done.err
     eventually(lambda: not alive(nap))
     assert ralph("clean", "-C", ".").out == "nothing to delete that is older than 14d\n"
     assert "still running" not in ralph("ps").out

@@ -193,7 +193,7 @@ def test_what_is_broken_while_a_message_is_asked_for_is_put_back(
     assert git("log", "-1", "--format=%s") == "Do the work\n"
     assert (repository / "work").read_text() == "good\n"
     assert not (repository / "extra").exists()
-    (told,) = [one["text"] for one in result.all("notice") if "put back" in one["text"]]
+    (told,) = [one["text"] for one in result.all("notice") if "its changes were undone" in one["text"]]
     assert git("show", f"{told.rpartition(' ')[2]}:work") == "bad\n", "nothing is lost"
 
 

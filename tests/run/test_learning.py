@@ -80,7 +80,7 @@ def test_what_an_agent_changes_when_it_is_asked_for_a_note_is_put_back(
     done = ralph("loop", "x", "--check", "true", "--learn", "--agent", fake)
     assert done.code == 0, done.err
     assert (repository / "README").read_text() == "hello\n"
-    assert "changed files when it was asked for a note" in done.err
+    assert "changed files while it wrote a note" in done.err
 
 
 def test_an_answer_that_is_no_note_is_told_and_not_kept(ralph: Start, agent: Start, repository: Path) -> None:

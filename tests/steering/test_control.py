@@ -78,7 +78,7 @@ def test_a_child_run_refuses_notes_from_the_command_and_the_tui(
     assert Mailbox(child.folder.path).read().notes == ()
 
 
-@pytest.mark.parametrize(("outcome", "why"), [("done", "is done"), ("exhausted", "is not at work: exhausted")])
+@pytest.mark.parametrize(("outcome", "why"), [("done", "is done"), ("exhausted", "is not running: exhausted")])
 def test_an_action_checks_the_current_state_of_the_run(run: OnRecord, outcome: str, why: str) -> None:
     seen = run.listed
     run.registration(

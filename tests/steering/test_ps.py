@@ -69,7 +69,7 @@ def test_another_process_with_the_same_pid_is_not_the_run(ralph: Ralph, start: A
     assert [seen["state"] for seen in listed(ralph, "-a")] == ["killed"]
     refused = ralph("stop", run.id)
     assert refused.code == 2
-    assert "is not at work: killed" in refused.err
+    assert "is not running: killed" in refused.err
 
 
 def test_a_run_on_another_machine_that_shares_the_home_is_not_listed(ralph: Ralph, start: Any, workspace: Path) -> None:

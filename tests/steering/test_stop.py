@@ -123,7 +123,7 @@ def test_a_finished_run_cannot_be_steered(ralph: Ralph, agent: Callable[..., str
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
     result = ralph(command)
     assert result.code == 2
-    assert "is not at work: exhausted" in result.err
+    assert "is not running: exhausted" in result.err
 
 
 PROGRAMS = {

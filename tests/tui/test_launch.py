@@ -218,7 +218,7 @@ def test_a_run_is_stopped_by_a_key_after_what_it_does(
         gate.write_text("go\n")
         await settled(app, pilot, lambda: not app.state.launched)
         await pilot.press("s")
-        assert "is not at work" in shown(app, "message")
+        assert "is not running" in shown(app, "message")
 
     on_screen(scenario)
 

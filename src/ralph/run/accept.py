@@ -70,16 +70,16 @@ class AcceptedRun(Struct, frozen=True):
 
 
 def why_no_branch(run: Listed) -> str:
-    """Return why a run has nothing to accept or discard; "" if it has."""
+    """Return why a run has no branch to accept or discard, as the end of a sentence; "" if it has one."""
     if run.is_alive:
         return "is running"
     if run.facts.work:
         return f"is for a task of work {run.facts.work}: its gate merges it"
     if not run.facts.branch:
-        return "worked in the tree itself: its work is there"
+        return "worked in your folder: its work is there"
     home = repository_of_run(run)
     exists = home and home.resolve(f"refs/heads/{run.facts.branch}")
-    return "" if exists else f"has no branch any more: {run.facts.branch} is gone"
+    return "" if exists else f"no longer has a branch: {run.facts.branch} is gone"
 
 
 def accept_run(
@@ -99,8 +99,8 @@ def accept_run(
     home, tree = _places(run, env, deadline)
     merging.refuse_old_git(home.root)
     refuse_without_branch(home)
-    for orphan in kill_orphans(env):  # they could change the files while they are checked
-        tell(events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}"))
+    for orphan in kill_orphans(env):  # they could change the files during the checks
+        tell(events.Notice(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}"))
     with _lock_worktree(run, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
         base, candidate = home.resolve("HEAD"), _candidate(run, home, tree)
         if candidate == base:
@@ -124,8 +124,8 @@ def accept_run(
             if answer.code:
                 way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
                 raise NotAccepted(git_error(("merge",), answer, "cannot merge into your tree").message, way_out)
-        except BaseException:  # the worktree as it was before the merge was tried in it
-            with suppress(UserError):  # the earlier problem is reported
+        except BaseException:  # restore the worktree to the tip of its branch
+            with suppress(UserError):  # report the first problem, not this one
                 worktrees.check_out_branch(tree)
             raise
         worktrees.check_out(tree, commit)
@@ -138,7 +138,7 @@ def _squash(
 ) -> str:
     """Return one commit on `base` with the candidate's files, as the user's pre-commit hook leaves them."""
     home = tree.home
-    worktrees.pin_head(tree, base)  # what the hook looks at is staged on the user's branch
+    worktrees.pin_head(tree, base)  # for the hook, the work is staged on top of the user's branch
     answer = run_pre_commit(tree, context)
     if answer.code:
         said = tail(answer.output.strip(), _HOOK_OUTPUT, "…") or f"exit code {answer.code}"
@@ -162,7 +162,7 @@ def _remove_merged(tree: Worktree) -> None:
 
 
 def refuse_without_branch(home: Git) -> None:
-    """Refuse a detached HEAD: a commit there would be lost with the next switch."""
+    """Raise if no branch is checked out, because the next switch would lose a commit, or if a merge is in progress."""
     if what := operation_in_progress(home):
         raise NotAccepted(f"a {what} is in progress in {home.root}", "finish or abort it first; nothing was changed")
     if home.try_run("symbolic-ref", "--quiet", "HEAD").code:
@@ -198,7 +198,8 @@ def _lock_worktree(run: Listed, tree: Worktree) -> Iterator[None]:
 
 @contextmanager
 def _settings_watched(run: Listed, say: Callable[[str], None], env: Mapping[str, str]) -> Iterator[None]:
-    """Report settings that come with the accepted work: they are the agent's, so the next run asks about them."""
+    """Report settings files that change when the work is accepted or restored. The agent wrote them, so the next run
+    asks about them."""
     workspace = Path(run.place).parents[2]
     watched = SettingsWatch(workspace, run.id, settings_files(workspace, env), env)
     watched.begin()
@@ -209,7 +210,7 @@ def _settings_watched(run: Listed, say: Callable[[str], None], env: Mapping[str,
 
 
 def rewind(run: Listed, number: int, say: Callable[[str], None], env: Mapping[str, str]) -> Rewound:
-    """Restore the files as they were after iteration `number`; keep the current ones under a ref."""
+    """Restore the files as they were after iteration `number`; save the current ones under a ref."""
     with _settings_watched(run, say, env):
         return control.rewind(run, number)
 
@@ -224,7 +225,7 @@ def _places(run: Listed, env: Mapping[str, str], deadline: Deadline | None = Non
     """Return the user's own repository and the worktree of the run, which may be gone."""
     started, home = load_run(run.folder.journal).started, repository_of_run(run, deadline)
     if started is None or home is None:
-        raise UserError(f"the repository of run {run.id} is gone", "nothing can be taken over")
+        raise UserError(f"the repository of run {run.id} is gone", "start a new run")
     inside = os.path.join(started.worktree, home.prefix).rstrip("/")
     tree = Worktree(started.worktree, started.branch, inside, home)
     if os.path.isdir(tree.path):
@@ -233,11 +234,12 @@ def _places(run: Listed, env: Mapping[str, str], deadline: Deadline | None = Non
 
 
 def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
-    """Return the commit that the user's branch would move to: the work itself, or its merge with newer commits."""
+    """Return the commit that the user's branch would move to: the tip of the run's branch, or its merge with newer
+    commits of the user."""
     if os.path.isdir(tree.path) and (unsaved := worktrees.first_unsaved(tree)):
         way_out = f"continue with `ralph resume {nickname(run.id)}`, or commit it in {tree.path}"
-        if os.path.isabs(unsaved):  # a submodule, which is not to be looked into
-            way_out = "empty that folder, if all that is in it is elsewhere, too"
+        if os.path.isabs(unsaved):  # a submodule: ralph doesn't look into it
+            way_out = "empty that folder, if you have its content elsewhere"
         raise NotAccepted(f"the worktree has work that is not committed: {unsaved}", way_out)
     base, tip = home.resolve("HEAD"), home.resolve(tree.ref)
     if home.contains(base, tip) or is_accepted(home, run.id, tip):
@@ -248,7 +250,7 @@ def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
     if merge.conflict:
         raise NotAccepted(
             f"{tree.branch} no longer merges: conflicts in {listed(merge.conflict.files, 5)}",
-            f"solve them yourself: git merge {tree.branch}; nothing was changed",
+            f"resolve them yourself: git merge {tree.branch}; nothing was changed",
         )
     return home.commit_tree(merge.tree, (base, tip), f"Merge branch '{tree.branch}'", home.identity())
 
@@ -303,7 +305,7 @@ def _examine_again(run: Listed, context: Context, home: Git, commit: str) -> Non
 
 
 def squash_message(git: Git, run_id: str, goal: str, *, base: str, tree: str, checks: Sequence[Check]) -> str:
-    """Return the message for the work of a run: goal, changed files, checks, and the run's id as a trailer."""
+    """Return the commit message for the work of a run: goal, changed files, checks, and the run's id as a trailer."""
     told = head(clean(own_words(goal)).strip(), LONGEST_GOAL, " …") or f"Work of run {run_id}"
     title = head(one_line(told.partition("\n")[0].lstrip("# ")), LONGEST_TITLE - 2, " …")
     args = ("--no-ext-diff", "--no-color", "--stat=72", f"--stat-count={MAX_STAT}")
@@ -318,7 +320,7 @@ def with_trailer(message: str, run_id: str) -> str:
 
 
 def is_accepted(git: Git, run_id: str, tip: str) -> bool:
-    """Return whether the user's branch has a commit made of this run, although the run's own commits are not in it."""
+    """Return whether the user's branch already has a commit with this run's id, made by an earlier accept."""
     out = git.run("log", f"--format=%(trailers:key={TRAILER},valueonly)", f"{tip}..HEAD")
     return run_id in out.decode("utf-8", "replace").split()
 

@@ -1,6 +1,5 @@
-"""Choose the agent of each turn and run it: the agent of the settings, its successors, and those that review or write
-messages. Each is a child process that reads its prompt; its stream becomes events.
-"""
+"""Choose the agents of a run and run their turns. There is the agent of the settings, its successors, and agents that
+review or write messages. Each turn is a child process that reads its prompt; its stream becomes events."""
 
 import os
 import shlex
@@ -38,19 +37,19 @@ from ralph.settings import CustomAgent, Settings
 from ralph.store.folder import TurnFolder, write
 
 _LONGEST_ANSWER = 1 << 20
-_LONGEST_WORD = 500  # that is shown of a command line
+_LONGEST_WORD = 500  # characters of a word that are shown of a command line
 
 
-UNTRUSTED = "workspace has not been trusted"  # Claude Code says so on stderr alone
+UNTRUSTED = "workspace has not been trusted"  # Claude Code reports it only on stderr
 TRUST_IT = "this folder was never trusted; start `claude` here once and accept, or resume with --yolo --sandbox"
 BUILTIN = "builtin"
 SIDE = "side"
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """An agent that may take turns. `hidden`: environment variables that it doesn't get. `understands`: the options its
-    program has, if it was asked. `purposes`: the only turns that it takes; an agent without any works on the goal.
-    """
+    """An agent that may take turns. `hidden` are environment variables that it doesn't get, `understands` the options
+    that its program lists, once ralph has asked. With `purposes` it takes only these turns; without, it works on the
+    goal."""
 
     name: str
     module: AgentModule
@@ -84,9 +83,8 @@ def duties(choice: Choice) -> str:
 
 
 def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choice, ...]:
-    """Return the agent of the settings or the first installed one, its successors, and the agents for other purposes.
-    Raise if one of them cannot be run.
-    """
+    """Return the agents of a run: the agent of the settings or the first installed one, its successors, and the agents
+    for other purposes. Raise if one of them cannot be run."""
     command = settings.agent.command or _first_installed(env)
     flags = (*(word for flag in settings.agent.flags for word in _split(flag)), *settings.agent.args)
     first = _choice(command, settings, env, flags, settings.agent.model)
@@ -113,7 +111,7 @@ def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choic
 
 
 def _successor(text: str, settings: Settings, env: Mapping[str, str]) -> Choice:
-    """Return the choice for AGENT or AGENT:MODEL; a model makes it another one than the same agent without it."""
+    """Return the choice for AGENT or AGENT:MODEL. With a model it counts as a different agent than without."""
     agent, colon, model = text.partition(":")
     if not colon or agent == acp.NAME or (agent not in known_names() and agent not in settings.agents):
         return _choice(text, settings, env)
@@ -123,20 +121,19 @@ def _successor(text: str, settings: Settings, env: Mapping[str, str]) -> Choice:
 
 
 def unheard_limit(choice: Choice, max_turns: int | None) -> str:
-    """Return a notice if the agent has no option that limits the turns inside an invocation."""
+    """Return a notice if the agent has no option for `agent.maxTurns`; else ""."""
     request = choice.request()
     bounded = replace(request, max_turns=max_turns)
     if not max_turns or choice.module.invocation(bounded).argv != choice.module.invocation(request).argv:
         return ""
-    return (
-        f"{choice.name} cannot be told how many turns of its own to take: {max_turns} at most is left to its judgement"
-    )
+    why = "has no option that limits the turns inside an iteration"
+    return f"{choice.name} {why}: agent.maxTurns {max_turns} has no effect"
 
 
 def _for_other_purposes(
     settings: Settings, env: Mapping[str, str], command: str, flags: tuple[str, ...]
 ) -> Iterator[Choice]:
-    """Return the agents that review and write messages, if they differ from the run's agent."""
+    """Yield the agents that review or write messages, if they are not the run's agent."""
     asked = [("message", settings.scm.agent if settings.scm else "", "")]  # purpose, and its agent in the settings
     if reviews := settings.reviews:
         asked += [(f"review-{one.name}", one.agent or reviews.agent, one.model) for one in reviews.asked]
@@ -156,9 +153,8 @@ def _for_other_purposes(
 
 
 def unused_roles(settings: Settings) -> str:
-    """Return a notice for a run whose agent is a Python function: it takes every turn, and other agents in the settings
-    are ignored.
-    """
+    """Return a notice if the settings name other agents although the agent is a Python function, which takes every
+    turn."""
     scm, reviews = settings.scm, settings.reviews
     named = {
         "scm.agent": bool(scm and scm.agent),
@@ -169,7 +165,7 @@ def unused_roles(settings: Settings) -> str:
         "side.model": bool(settings.side.model),
     }
     unused = [name for name, is_said in named.items() if is_said]
-    return f"your own agent takes every turn: {', '.join(unused)} of the settings is left aside" if unused else ""
+    return f"your own agent takes every turn: {', '.join(unused)} of the settings is ignored" if unused else ""
 
 
 def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -196,7 +192,7 @@ def _require_program(choice: Choice, env: Mapping[str, str], cwd: str, option: s
 
 
 def _advice(choice: Choice, name: str, option: str) -> str:
-    """Return a hint for a missing agent, if more is known about it."""
+    """Return a hint for a missing agent: how to install it, or a similar name; "" if there is none."""
     if "/" in name:
         return ""
     install = acp.install_hint(choice.command[0]) if choice.module.NAME == acp.NAME else choice.module.INSTALL

@@ -25,13 +25,13 @@ from ralph.settings import CheckCommand
 
 SLUG_LENGTH = 50
 CHANGED = (
-    "protected files were changed while it ran, so that it does not count: {}; if the check itself writes them, "
+    "protected files were changed while it ran, so it does not count: {}; if the check itself writes them, "
     "leave them out with --protect '!PATTERN'"
 )
 
 
 class Checks:
-    """The check commands, as they were when the run started: editing the settings during the run changes nothing.
+    """The check commands of a run. Later changes of the settings have no effect on them.
 
     `watch`, if given, is called when a check starts. It returns a function that names the protected files which have
     changed since then.
@@ -72,7 +72,7 @@ class Checks:
                     return None
                 context.tell(check_finished(check))
                 results.append(check)
-        if len(results) < len(starts) and not any(map(is_enough, results)):  # the rest was not started
+        if len(results) < len(starts) and not any(map(is_enough, results)):  # an interrupt came before the rest
             return None
         return tuple(results)
 
@@ -177,14 +177,15 @@ class WatchedFiles:
 
 def files_of_check(command: str, root: str) -> list[str]:
     """Return the files that a command line names, and those that decide what its programs do, relative to `root`. The
-    latter may not exist yet."""
+    latter need not exist."""
     words = command.replace(";", " ").replace("&", " ").replace("|", " ").replace("(", " ").replace(")", " ").split()
     named = [word.strip("'\"<>") for word in words]
     programs = [os.path.basename(word) for word in named]
     deciding = [name for program in programs for name in RECIPES.get(program, ())]
     modules = [module.replace(".", "/") for option, module in pairwise(named) if option == "-m"]
-    deciding += [f"{module}{end}" for module in modules for end in (".py", "/__init__.py")]  # before Python's own
-    if "make" in programs:  # if a file has the name of a target, make does nothing
+    # Python prefers these to its own modules.
+    deciding += [f"{module}{end}" for module in modules for end in (".py", "/__init__.py")]
+    if "make" in programs:  # a file with the name of a target makes `make` do nothing
         deciding += named
     named = [name for name in named if name and os.path.isfile(os.path.join(root, name))]
     paths = [os.path.relpath(os.path.join(root, name), root) for name in (*named, *deciding) if name]
@@ -209,7 +210,7 @@ def check_finished(check: Check) -> events.CheckFinished:
 def slugs(commands: Sequence[str]) -> list[str]:
     """Return a name for the log of each command: letters and digits, short, and unique."""
     names: dict[str, None] = {}
-    seen: dict[str, int] = {}  # there may be thousands of similar checks
+    seen: dict[str, int] = {}  # the last number of each name; there may be thousands of similar checks
     for command in commands:
         name = "".join(char if char.isascii() and char.isalnum() else "_" for char in command)
         while "__" in name:  # `./mvnw clean install -T 2C` is `mvnw_clean_install_T_2C`
@@ -225,9 +226,9 @@ def slugs(commands: Sequence[str]) -> list[str]:
 
 @contextmanager
 def open_check_sandbox(context: Context, sealed: bool = False) -> Iterator[Context]:
-    """Yield the context for checks without an agent: with a separate sandbox, if the settings ask for one.
+    """Yield the context for checks without an agent, with a separate sandbox if the settings ask for one.
 
-    In a `sealed` one, programs can write only to the workspace and /tmp.
+    If it is `sealed`, programs can write only to the workspace and /tmp.
     """
     if not context.settings.sandbox.enabled:
         yield context

@@ -1,6 +1,7 @@
-"""`ralph clean`: remove records, checkpoints, merged worktrees, demos and leftovers of killed gits.
+"""`ralph clean`: remove the records, checkpoints and merged worktrees of old runs, demos, and what killed gits have
+left.
 
-It never removes work that exists nowhere else, or anything of a running run.
+Work that exists nowhere else stays, and so does everything of a running run.
 """
 
 import os
@@ -29,7 +30,8 @@ MAX_GIT_TIME = 3600.0  # seconds; no git runs longer, so anything younger may be
 
 
 class Leftover(Struct, frozen=True):
-    """The leftovers of a run, or of a folder outside any workspace (without `run`). `kept`: why they have to stay."""
+    """Something that can be removed: a run, or a folder outside any workspace (then `run` is None). `kept`: why it has
+    to stay."""
 
     place: str
     run: Listed | None = None
@@ -38,7 +40,7 @@ class Leftover(Struct, frozen=True):
 
 
 def find_leftovers(older: float, below: str = "") -> list[Leftover]:
-    """Return the leftovers older than this many seconds; with `below`, only of the workspaces in that folder."""
+    """Return what was left more than `older` seconds ago; with `below`, only in the workspaces in that folder."""
     known, before = runs(), time.time() - older
     running = {run.id for run in known if run.is_alive}
     ended = [run for run in known if 0 < max(run.facts.changed, run.facts.began) < before and not run.is_child]
@@ -55,7 +57,7 @@ def find_leftovers(older: float, below: str = "") -> list[Leftover]:
 
 
 def remove_leftovers(found: Iterable[Leftover]) -> list[Leftover]:
-    """Remove leftovers; return those that had to stay, for example because the run was continued."""
+    """Remove leftovers; return those that have to stay, for example because the run was resumed."""
     stayed = []
     for one in found:
         try:
@@ -103,9 +105,8 @@ def _size(place: str) -> int:
 
 
 def _trees(run: Listed, home: Git) -> list[Worktree]:
-    """Return the worktrees with a branch of a run or of a backlog's tasks. Their names are computed: an agent may have
-    forged the records.
-    """
+    """Return the worktrees with a branch of a run or of a backlog's tasks. Their names are computed from the run's id,
+    because an agent can edit the records."""
     names = (f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{nickname(run.id)}/")
     out = home.run("for-each-ref", "--format=%(refname:lstrip=2)", *names).decode("utf-8", "replace")
     paths, path = {}, ""  # where each branch is checked out
@@ -118,7 +119,7 @@ def _trees(run: Listed, home: Git) -> list[Worktree]:
 
 
 def _explain_unmerged(run: Listed) -> str:
-    """Return why removing a run would lose its work; "" if it wouldn't."""
+    """Return why removing a run would lose work; "" if it wouldn't."""
     try:
         if home := repository_of_run(run):
             for tree in _trees(run, home):
@@ -142,7 +143,7 @@ def _remove_run(run: Listed) -> None:
 
 
 def _forget(run_id: str) -> None:
-    """Remove what a run has left outside the workspace."""
+    """Remove the files of a run that are outside the workspace."""
     with suppress(OSError):
         os.unlink(f"{state_folder(os.environ, 'runs')}/{run_id}")
     remove_orders(run_id)

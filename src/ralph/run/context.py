@@ -41,11 +41,11 @@ class Clock:
         return time.monotonic() - self._began
 
     def exclude(self, seconds: float) -> None:
-        """Don't count this time: the run was paused."""
+        """Leave out this time, because the run was paused."""
         self._began += seconds
 
     def time_left(self) -> float:
-        """Return the seconds until the run has used all its time."""
+        """Return how many seconds of its time limit the run has left."""
         return math.inf if self.max_time is None else max(0.0, self.max_time - self.elapsed())
 
 
@@ -82,7 +82,7 @@ class Context(Struct, frozen=True, kw_only=True):
 
     @property
     def order_folder(self) -> str:
-        """The folder for files that decide, which `git clean` in the workspace cannot remove."""
+        """The run's folder in the state folder, for files that decide what it does: `git clean` can't remove them."""
         return order_folder(self.folder.id, self.env)
 
     @property
@@ -90,7 +90,7 @@ class Context(Struct, frozen=True, kw_only=True):
         return self.sandbox is not None and self.settings.sandbox.checks
 
     def restore_home(self) -> None:
-        """Create the home's `.ralph/` again if an agent that cleans up has removed it."""
+        """Create the `.ralph/` folder of the home again if an agent has removed it."""
         if not is_ignored(f"{self.home}/.ralph"):
             prepare(self.home)
 
@@ -104,7 +104,7 @@ class Context(Struct, frozen=True, kw_only=True):
         on_start: Callable[[int], None] | None = None,
         is_idle: Callable[[], bool] = lambda: True,
     ) -> Process:
-        """Return a process that ends with the run: when it is interrupted or its time is over."""
+        """Return a process that is ended when the run is interrupted or its time is over."""
         left = None if self.clock.max_time is None else self.clock.time_left()
         return Process(
             command,
@@ -126,7 +126,7 @@ class Context(Struct, frozen=True, kw_only=True):
         return LogFile(os.fspath(path), self.settings.max_log or 1 << 62, self.redact)
 
     def report_problems(self, *logs: LogFile, keeper: Keeper | None = None) -> None:
-        """Report what went wrong around the process that has just ended, under the run's keeper or another."""
+        """Report problems with the process that has just ended: with its logs, its leftovers, or its sandbox."""
         for log in logs:
             if log.trouble:
                 self.tell(events.Notice(log.trouble))
@@ -177,7 +177,7 @@ def find_marker(path: StrPath) -> tuple[bool, str]:
 def read_marker(path: StrPath) -> str:
     """Return the text of a marker file in one line; its name if it is empty."""
     try:
-        with open(open_file(path), "rb") as file:  # not through a link: a sandboxed agent could read any file by it
+        with open(open_file(path), "rb") as file:  # refuses a link, with which a sandboxed agent could read any file
             return one_line(file.read(1000).decode("utf-8", "replace")) or os.path.basename(path)
     except OSError:
         return os.path.basename(path)

@@ -1,8 +1,8 @@
-"""Requests of a person to a run: stop, pause, continue, read a note, or take an answer. The CLI, TUI and web
-UI make the same requests and get the same objections.
+"""Requests of a person to a run: stop, pause, continue, tell, answer. The CLI, TUI and web UI make the same requests
+and get the same objections.
 
-Another process plays the run. It is stopped by the signals that Ctrl-C sends, or by a file in the run's mailbox if it
-ignores signals because it is part of a larger program.
+The run is played by another process, which gets the signals of Ctrl-C. If it ignores signals, because it is part of a
+larger program, the request is a file in its mailbox.
 """
 
 import os
@@ -29,7 +29,7 @@ FOR_ONE_TURN = "was started by the agent of a task, for one turn"
 
 
 class Objected(UserError):
-    """A request that a run cannot fulfil: `why` is the end of a sentence that begins with its name."""
+    """A request that a run refuses. `why` completes the sentence "run ID …"."""
 
     def __init__(self, run: str, why: str, hint: str = "`ralph ps -a` lists all runs") -> None:
         super().__init__(f"run {run} {why}", hint)
@@ -37,36 +37,36 @@ class Objected(UserError):
 
 
 def why_not_running(run: Listed) -> str:
-    """Object to a run that no process plays."""
-    return "" if run.is_alive else f"is not at work: {run.state}"
+    """Return why a run that must be running is not; "" if it is."""
+    return "" if run.is_alive else f"is not running: {run.state}"
 
 
 def why_not_tell(run: Listed) -> str:
-    """Object to a run that cannot be given a note."""
+    """Return why a run cannot be given a note; "" if it can."""
     if run.facts.kind == "work":
-        return "is the work on a backlog: name one of its tasks"
+        return "is a backlog: name one of its tasks"
     if run.facts.outcome == "done":
         return IS_DONE
     return f"{FOR_ONE_TURN}: tell the task" if run.is_child else ""
 
 
 def why_not_resume(run: Listed) -> str:
-    """Object to a run that cannot be resumed or unpaused."""
+    """Return why a run can neither be resumed nor unpaused; "" if it can."""
     if run.is_alive and run.state not in ("paused", "asking") and not Mailbox(run.place).read().is_paused:
         return AT_WORK
     if run.is_child and not run.is_alive:
-        return f"{FOR_ONE_TURN}: the task itself can go on"
+        return f"{FOR_ONE_TURN}: resume the task"
     if run.facts.work and not run.is_alive:
         return f"is for a task of work {run.facts.work}: resume that, or try again with `ralph work retry`"
     if run.facts.outcome == "done" and not run.facts.task and not Mailbox(run.place).read().notes:
         return IS_DONE
     if run.facts.kind == "plan" and not run.is_alive:
-        return "was to make a plan, and made none: ask again with `ralph plan`"
+        return "ended without a plan: start `ralph plan` again"
     return "" if run.facts.workspace else why_not_begun(run)
 
 
 def reload(run: Listed, objection: Objection) -> Listed:
-    """Return the current state of the run: a listing may be a second old. Raise if there is an objection, or if
+    """Return the current state of a run, because a listing may be a second old. Raise if there is an objection, or if
     the run belongs to another user."""
     now = run_at(run.place)
     if now is None:
@@ -78,7 +78,7 @@ def reload(run: Listed, objection: Objection) -> Listed:
 
 
 def stop(run: Listed, now: bool = False, env: Mapping[str, str] = os.environ) -> bool:
-    """Ask the run to end after its turn or, with `now` or if asked again, at once. Return whether it ends at once."""
+    """Ask a run to end after its turn. With `now`, or if it was asked before, it ends at once: then return True."""
     run = reload(run, why_not_running)
     mailbox, asking = Mailbox(run.place), env.get(MARK)
     mailbox.sign_stop("its own agent" if asking == run.id else f"the agent of run {asking}" if asking else "")
@@ -87,7 +87,7 @@ def stop(run: Listed, now: bool = False, env: Mapping[str, str] = os.environ) ->
     elif not now:
         _send(run, signal.SIGTERM)
     elif _ignores_hangup(run.facts.pid):
-        if not run.facts.stopping:  # a third signal would mean: without any grace
+        if not run.facts.stopping:  # a third signal would end it without any grace
             _send(run, signal.SIGTERM)
         _send(run, signal.SIGINT)  # two signals of one kind may arrive as one
     else:
@@ -98,7 +98,7 @@ def stop(run: Listed, now: bool = False, env: Mapping[str, str] = os.environ) ->
 
 
 def dismiss(run: Listed) -> None:
-    """Record that a person has seen how the run ended, so that it no longer needs them."""
+    """Record that a person has seen the run's outcome, so that it no longer needs them."""
     reload(run, lambda now: AT_WORK if now.is_alive else "").folder.write(DISMISSED, b"")
 
 
@@ -107,7 +107,7 @@ def pause(run: Listed) -> None:
 
 
 def unpause(run: Listed) -> bool:
-    """End the pause of a running run. Return whether it continues without the answer that it waited for."""
+    """End the pause of a running run. Return whether it was waiting for an answer, and continues without one."""
     run = reload(run, why_not_resume)
     mailbox = Mailbox(run.place)
     mailbox.unpause()
@@ -117,7 +117,8 @@ def unpause(run: Listed) -> bool:
 
 
 def tell(run: Listed, text: str, env: Mapping[str, str] = os.environ) -> tuple[Question, ...]:
-    """Leave a note for the next prompt, or an answer to the oldest question. Return the questions that were open."""
+    """Answer the oldest question of a run or, if there is none, leave a note for its next prompt. Return the questions
+    that were open."""
     mailbox = _mailbox_to_tell(run, env)
     questions = mailbox.read().questions
     mailbox.tell(text, questions[0] if questions else None)
@@ -125,7 +126,7 @@ def tell(run: Listed, text: str, env: Mapping[str, str] = os.environ) -> tuple[Q
 
 
 def answer(run: Listed, question: str, text: str, env: Mapping[str, str] = os.environ) -> Question:
-    """Answer the question with this id. A late answer is refused: it must not become a note about something else."""
+    """Answer the question with this id. If it is no longer open, raise: the answer must not become a note."""
     mailbox = _mailbox_to_tell(run, env)
     found = _open_question(run, mailbox, question)
     mailbox.tell(text, found)
@@ -139,8 +140,8 @@ def continue_unanswered(run: Listed, question: str) -> None:
 
 
 def rewind(run: Listed, number: int) -> "Rewound":
-    """Restore the files as they were after iteration `number`; what is there now is kept. Refused while a run works on
-    them: a run in a worktree does not hold the lock of the workspace."""
+    """Restore the files as they were after iteration `number`, and save the current ones. Refused while a run works on
+    them."""
     with workspace_lock(run.folder.path.parent.parent, run.id):
         run = reload(run, lambda run: AT_WORK if run.is_alive else why_not_begun(run))
         git = repository_of(run)

@@ -63,7 +63,7 @@ class ExamReferee:
 
 
 class Exams:
-    """The exams of a run, as they were when it started. Their output is kept for the run `run_id`."""
+    """The exams of a run, as they were when it started. What they print is stored for the run `run_id`."""
 
     def __init__(self, context: Context, home: Git, run_id: str) -> None:
         self._context, self._home = context, home
@@ -126,7 +126,8 @@ class Exams:
         return without_network(command, inside.workspace, inside.keeper)
 
     def _sealed_settings(self) -> Settings:
-        """Return the settings for the sandbox of an exam: it sees the exams, has no network, and leaves nothing."""
+        """Return the settings for the sandbox of an exam: it can read the exams, has no network, and can write nowhere
+        outside its copy."""
         settings, workspace, env = self._context.settings, self._context.workspace, self._context.env
         sandbox, home = settings.sandbox, env.get("HOME") or os.path.expanduser("~")
         shown = hidden_paths([program for _, program in self._exams], workspace, env)
@@ -148,7 +149,7 @@ class Exams:
 
 @contextmanager
 def _temporary_folder(keeper: Keeper) -> Iterator[str]:
-    """Yield a folder that is gone afterwards, even if ralph is killed."""
+    """Yield a folder that is removed afterwards, even if ralph is killed."""
     folder = mkdtemp(prefix="ralph-exam-")
     keeper.set_cleanup(("/bin/rm", "-rf", folder), key=folder)
     try:

@@ -1,7 +1,7 @@
-"""Start a run for the TUI or the web UI.
+"""Start a run for the TUI or the web UI, as a separate process in a new session.
 
-The run is a separate process in its own session. It reads from a pipe that only we hold open. If we exit, however that
-happens, the kernel sends the run SIGHUP, and it ends with everything it started, unless it was detached before.
+The run reads from a pipe that only this program has open. When this program exits, however that happens, the kernel
+sends the run SIGHUP, and the run ends with everything it started, unless it was detached before.
 """
 
 import os
@@ -28,7 +28,7 @@ MOST_WORDS = 4000
 
 
 class Launched:
-    """A run that was started here. `run` is its id once it is known."""
+    """A run that this program has started. `run` is its id once it is known."""
 
     def __init__(self, process: DetachedProcess, said: int, leash: tuple[int, int]) -> None:
         self.run = ""
@@ -42,7 +42,7 @@ class Launched:
             said = unnamed_file()
             held, leash = os.pipe()
             nothing = os.open(os.devnull, os.O_RDWR)
-            # -P: a folder called `ralph` where we happen to stand must not be taken for the program.
+            # -P: Python must not import a folder called `ralph` in the current folder.
             argv = (sys.executable, "-P", "-m", "ralph", *words)
             process = DetachedProcess.start(argv, env, (nothing, nothing, said, held))
             os.close(nothing)
@@ -70,7 +70,7 @@ class Launched:
         return one_line(tail(" · ".join(filter(None, self.complaint())), MOST_WORDS), 400)
 
     def end(self, at_once: bool = False) -> None:
-        """Stop the run now, with everything it started; with `at_once` as two Ctrl-C would."""
+        """Stop the run now, with everything it started. `at_once`: without any grace, as after two Ctrl-C."""
         for number in (SIGTERM, SIGINT) if at_once else (SIGHUP,):
             self._process.send_signal(number)
 
@@ -80,19 +80,19 @@ class Launched:
         return known.pid == self.pid and (run.is_alive or known.changed >= self.began)
 
     def hand_over(self) -> None:
-        """Let the run continue without us while we continue as well; a thread waits for its exit."""
+        """Let the run continue when this program exits, while this program continues; a thread waits for its exit."""
 
         keep_on_close(self._held)
         threading.Thread(target=self._process.wait, name="waits for a run", daemon=True).start()
         self._close_what_is_ours()
 
     def let_go(self) -> None:
-        """Let the run continue without us."""
+        """Let the run continue when this program exits."""
         keep_on_close(self._held)
         self._process.code = 0  # anyone who inherits it waits for it
 
     def close(self) -> None:
-        """Close the pipe, which ends a run that was not let go."""
+        """Close the pipe. This ends the run, unless it was let go."""
         self.end()
         self._close_what_is_ours()
 
@@ -102,7 +102,7 @@ class Launched:
 
 
 DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")
-"""Options that say themselves how to loop."""
+"""With one of these options, the command line says how to loop."""
 
 
 def agent_names() -> tuple[str, ...]:
@@ -118,9 +118,8 @@ def has_room_apart(workspace: str) -> bool:
 
 
 class NextRun(Struct, frozen=True, kw_only=True):
-    """The options of the next run. `cap` is None if no limit was given. `given` are options, by name, of every run
-    started here; `has_settings` if a settings file says how to run.
-    """
+    """The options of the next run. `cap` is None if no limit was given. `given` are options, by name, for every run
+    started here; `has_settings`: a settings file says how to run."""
 
     workspace: str
     cap: int | None = None
@@ -143,12 +142,12 @@ class NextRun(Struct, frozen=True, kw_only=True):
         return {} if self.has_settings else {"ralph": 0}
 
     def words(self, goal: str) -> list[str]:
-        """Return the command line for a goal that was typed. It is not `--prompt`, which is sent verbatim."""
+        """Return the command line for a goal that the user typed. Unlike a --prompt, it is not sent verbatim."""
         chosen = {**self.given, **self.way, **self._choices()}
         return ["run", "--quiet", "-C", self.workspace, *words_of(chosen), "--", goal]
 
     def promise(self, task: str, values: Mapping[str, Any]) -> list[str]:
-        """Return the command line of `/ralph-loop`. Its own options come before those given earlier."""
+        """Return the command line for `/ralph-loop`. Options typed with it come before those given earlier."""
         chosen = {**self.given, "preset": "promise", **self._choices(), **values, "prompt": task}
         return ["run", "--quiet", "-C", self.workspace, *words_of(chosen)]
 

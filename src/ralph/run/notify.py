@@ -51,7 +51,7 @@ class Notification(Struct, frozen=True):
 
 
 def message_about(event: events.Event, history: RunHistory) -> Notification | None:
-    """Return the notification for an event, if it deserves one. An interrupted run sends none: its user is there."""
+    """Return the notification for an event, or None. An interrupted run sends none, because its user is there."""
     match event:
         case events.RunFinished() if event.outcome != "interrupted":
             kind = "done" if event.exit_code == 0 else "failed"
@@ -64,15 +64,14 @@ def message_about(event: events.Event, history: RunHistory) -> Notification | No
 
 
 def refuse_unsendable(targets: Sequence[str]) -> None:
-    """Raise if a notification could never be sent."""
+    """Raise if a notification could not be sent, because its program is not installed."""
     if any("://" in target for target in targets) and find_spec("apprise") is None:
         raise UserError("--notify with a URL needs Apprise", to_install("notify"))
 
 
 class Notifier:
     """A listener that starts one process per notification and does not wait for it. `about` maps events to
-    notifications; the default is made for the events of a run.
-    """
+    notifications; by default it maps the events of a run."""
 
     def __init__(
         self,
@@ -106,9 +105,8 @@ class Notifier:
         return message_about(event, self._fold.history)
 
     def close(self) -> None:
-        """Give running notifications the rest of their time, then kill them; immediately if the user wants to stop.
-        Failures are in the log in the run's folder.
-        """
+        """Wait until running notifications end or time out, or the user wants to stop; then kill them. Failures are in
+        the log in the run's folder."""
         for _, process, until in self._sent:
             while process.code is None and time.monotonic() < until and not self._is_late():
                 process.wait(_NAP)
@@ -176,7 +174,7 @@ def argv_for(target: str, message: Notification) -> list[str]:
 
 
 def mask_target(target: str) -> str:
-    """Return the target without anything that may be a key."""
+    """Return the target without the parts of a URL that may be a key."""
     return target.partition("://")[0] + "://…" if "://" in target else one_line(target)
 
 

@@ -1,6 +1,6 @@
 """The options of every command that starts an agent, as click options.
 
-Most of them are settings: their names, types, defaults and help come from the settings schema. The others are spelled
+Most of them set a setting: their names, types, defaults and help come from the settings schema. The others are written
 here the way their help shows them.
 """
 
@@ -61,12 +61,13 @@ NUMBERS = {
 
 
 class Option(click.Option):
-    """An option, spelled as its help shows it: `-m --max-iterations N`.
+    """An option, written as its help shows it: `-m --max-iterations N`.
 
-    After the names comes the value: a number (`N`, `USD`), one of some words (`reject|warn|accept`) or any text.
-    ` ...` means that it may be repeated, `[=VALUE]` that the value may be left out; no value makes a flag. `key` is the
-    setting that it sets (`agent.model`), empty if the command reads it by `name`; `sets` is the value that a flag
-    stands for; an option with `once` is refused if it is given twice; `shows_default`: the help states the default.
+    After the names comes the value: a number (`N`, `USD`), one of several words (`reject|warn|accept`) or any text; a
+    flag has no value. ` ...` means that the option may be repeated, `[=VALUE]` that the value may be left out. `key` is
+    the setting that it sets, such as `agent.model`; without one the command reads the value by `name`. `sets` is the
+    value that a flag stands for. `once`: the option must not be given twice. `shows_default`: the help states the
+    default.
     """
 
     def __init__(
@@ -155,8 +156,8 @@ COMPLETIONS = {
 
 
 class OptionCommand(click.Command):
-    """A command with options and any number of words. The value of `--commit[=all]` needs its `=`: otherwise
-    `--commit GOAL` would lose its goal."""
+    """A command with options and any number of words. The value of `--commit[=all]` needs its `=`, so that `--commit
+    GOAL` keeps its goal."""
 
     def __init__(self, name: str, options: Sequence[Option], **attrs: Any) -> None:
         self.options = tuple(options)
@@ -183,13 +184,13 @@ def option_values(ctx: click.Context) -> tuple[Values, list[str]]:
 
 
 def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[str]]:
-    """Parse words with click, outside of a command line; raise click.UsageError if they make no sense."""
+    """Parse words that aren't a command line, with click; raise click.UsageError if they make no sense."""
     with OptionCommand("run", options).make_context("ralph run", list(argv)) as ctx:
         return option_values(ctx)
 
 
 def usage_error(error: click.UsageError) -> UserError:
-    """Say in one line what is wrong with the options, and where to find the right ones."""
+    """Return an error that says in one line what is wrong with the options, with a hint."""
     path = error.ctx.command_path if error.ctx else "ralph"
     hint = f"`{path} -h` lists the options"
     if isinstance(error, click.NoSuchOption):
@@ -224,7 +225,7 @@ def _field(key: str) -> tuple[Any, Any]:
 
 
 def _default_text(key: str, preset: str) -> str:
-    """Return the default of a setting as it is typed; empty if there is none worth showing."""
+    """Return the default of a setting as it is typed; "" if the help does not state it."""
     kind, default = _field(key)
     default = PRESETS[preset].get(key, default)
     parsers = [meta.extra["parse"] for meta in metas_of(kind) if meta.extra and "parse" in meta.extra]
@@ -452,7 +453,7 @@ TASK = (
         setting("pollInterval"),
     ),
     *without(LIMITS, "maximum_iterations"),
-    *without(PLACE, "pr"),  # a task ends in its folder, not at a host
+    *without(PLACE, "pr"),  # a task ends with a file in its folder, not with a pull request
     *OUTPUT,
     *OLD_DONE,
     *OLD,
@@ -543,7 +544,7 @@ def as_settings(options: Sequence[Option], values: Mapping[str, Any]) -> dict[st
     for option in options:
         if option.key and option.name in values:
             value = option.sets if option.kind == "flag" else values[str(option.name)]
-            if option.kind == "list":  # `--fallback-agent` is `--then`
+            if option.kind == "list":  # both --then and --fallback-agent set it
                 value = [*document.get(option.key, []), *value]
             set_key(document, option.key, value)
     claims = [f"{kind}:{values[name]}" for name, kind in CLAIMS.items() if name in values]
@@ -561,7 +562,7 @@ def set_key(document: dict[str, Any], key: str, value: Any) -> None:
 
 
 def words_of(values: Mapping[str, Any], options: Sequence[Option] = RUN) -> list[str]:
-    """Return options as they are typed, each in one word so that a value may begin with a dash."""
+    """Return options as words of a command line, each with its value in one word, which may then begin with a dash."""
     words: list[str] = []
     for option in options:
         value, name = values.get(str(option.name)), max(option.names, key=len)

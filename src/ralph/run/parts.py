@@ -56,8 +56,8 @@ def make_parts(
     referees: Sequence[Referee] = (),
     tuning: Tuning | None = None,
 ) -> Parts:
-    """Return everything that the loop needs. `finished` are the SCM tasks of earlier iterations that are done;
-    `tuning` measures and settles each attempt of a run that optimises a number."""
+    """Return the parts of the loop. `finished` are the SCM tasks of earlier iterations that are done; `tuning` measures
+    each attempt of a run that optimises a number, and keeps or undoes it."""
     settings, mailbox = context.settings, Mailbox(context.folder.path)
     exams = ExamReferee(context, trees) if settings.exams else None
     compose = make_composer(
@@ -92,14 +92,14 @@ def make_parts(
 
 
 def _make_wait(context: Context, mailbox: Mailbox) -> Callable[[Wait, Run], None]:
-    """Return a function that waits until the next look is due, and announces a long wait once."""
+    """Return a function that waits until the rules have to be asked again, and announces each long wait once."""
     poll, awaits_answers = context.settings.poll_interval, context.settings.on_question == "wait"
     announced: set[object] = set()
 
     def sleep(seconds: float) -> bool:
         """Sleep; return True if the run has to end: it is interrupted, or out of time."""
         left = context.clock.time_left()
-        # With no time left the run is done, and only waits for its children.
+        # If no time is left, the run is done and only waits for its children.
         return context.wait(min(seconds, left or seconds)) or seconds >= left
 
     def is_paused(mail: Mail) -> bool:
@@ -146,7 +146,7 @@ def warn_if_unmeasured(settings: Settings, tell: Tell) -> Callable[[Run, Iterati
 
 
 def with_forecast(compose: ComposeTurn, cap: int, tell: Tell) -> ComposeTurn:
-    """Return `compose`, extended: after a third of the iterations it reports what all of them will cost."""
+    """Return `compose` with a side effect: after a third of the iterations it reports what all of them will cost."""
     is_told = cap < 3
 
     def composed(run: Run, notes: tuple[Note, ...]) -> str:
@@ -179,7 +179,8 @@ def _review(
     context: Context,
     trees: Trees,
 ) -> Iteration:
-    """Ask a reviewer, once more if its answer is no verdict; return the iteration with the review."""
+    """Let a reviewer take a turn, and a second one after an answer without a verdict. Return the iteration with the
+    review."""
     parts.tell(events.ReviewStarted(asked.name))
     diff = trees.diff(LARGEST_DIFF)
     if len(diff) > DIFF_SHOWN:
@@ -214,7 +215,7 @@ def _review(
 
 
 def _undo_changes(iteration: Iteration, parts: Parts, trees: Trees, tell: Tell) -> Iteration:
-    """Undo what a reviewer has changed. Without git the checks run again instead."""
+    """Undo what a reviewer has changed; without git, run the checks again instead."""
     touched = (*iteration.touched, *parts.workspace.guard())
     if trees.can_undo and iteration.tree:
         if trees.has_changed(iteration):

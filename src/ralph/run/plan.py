@@ -1,5 +1,5 @@
-"""A run before it starts: `prepare` checks a request and returns a frozen `RunPlan`, which `play.py` plays. `Place` is
-where the run works."""
+"""A run before it starts: `prepare` validates a request and returns a frozen `RunPlan`, which `play` in play.py plays.
+`Place` is where the run works."""
 
 import os
 import time
@@ -31,16 +31,16 @@ from ralph.store.stored_run import StoredRun
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """The place where a run works, with its differences from a plain run.
+    """The place where a run works: data and hooks in which it differs from a plain run.
 
-    The run keeps its files in `home`/.ralph, where no other run may work at the same time; None: the folder that `open`
-    returns has its own place, and nothing is locked. In a worktree (settings) only the worktree is locked. `task` is
-    the folder for markers, progress and logs of checks, by default the workspace. `writable`: folders outside the
-    workspace where the agent has to write. `takes_questions`: an agent may leave questions as a file in the workspace.
+    The run keeps its files in `home`/.ralph, and no other run may work in `home` at the same time. If `home` is None,
+    `open` chooses the folder, and nothing is locked; a run in a worktree locks only that. `task` is the folder for
+    markers, progress and logs of checks, by default the workspace. `writable` are folders outside the workspace where
+    the agent has to write. `takes_questions`: an agent may leave questions in a file of the workspace.
 
-    Hooks. `open` returns the run's folder, once `home` is locked. `check_out` creates the run's worktree; it is given a
-    function that locks a folder. `adapt` returns the parts of the loop as this place needs them. `end` gets the outcome
-    before the listeners do; its context is None if the run has no usable agent and could not start.
+    `open` returns the run's folder, once `home` is locked. `check_out` creates the run's worktree; its second argument
+    locks a folder. `adapt` returns the parts of the loop with this place's changes. `end` gets the outcome before the
+    listeners do, without a context if no agent could be started.
     """
 
     workspace: Path
@@ -64,8 +64,8 @@ def workspace_place(request: RunRequest) -> Place:
 class RunPlan(Struct, frozen=True, kw_only=True):
     """A run that can start: its request is valid and its agents are installed. Nothing has been created yet.
 
-    `agents` is empty if `make_agent` makes the caller's own. `story` is the run so far, if one is resumed. `rules` are
-    added to ralph's own; `notices` are shown when the run has started.
+    `agents` is empty if the caller has its own agent, which `make_agent` makes. `story` is the run so far, if it is
+    resumed. `rules` are added to ralph's own; `notices` are shown when the run has started.
     """
 
     id: str
@@ -94,8 +94,8 @@ def prepare(
 ) -> RunPlan:
     """Validate a request and return the plan for it. Raise a UserError for anything that cannot work.
 
-    `deadline` limits the time for git. `accept_settings` gets what changed in the settings during an earlier run, and
-    returns whether the user accepts it.
+    `deadline` limits the time for git. `accept_settings` gets the settings that changed during an earlier run, as a
+    diff, and returns whether the user accepts them.
     """
     settings, workspace = request.settings, Path(request.workspace)
     place = place or workspace_place(request)
@@ -137,7 +137,7 @@ def _find_agents(request: RunRequest, place: Place, run_id: str, env: Mapping[st
 
 
 def _agent_notices(request: RunRequest, place: Place, agents: Sequence[Choice], is_new: bool) -> list[events.Notice]:
-    """Return what the user should know about the agents, and what of the settings they ignore."""
+    """Return notices about limits of the agents, and about settings that have no effect."""
     settings = request.settings
     unhidden = COULD_READ if settings.exams and not settings.sandbox.enabled and is_new else ""
     if not agents:

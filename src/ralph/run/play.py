@@ -1,4 +1,4 @@
-"""Play a run: open what its plan needs, run the loop, record how it ended. `play` is the recipe."""
+"""Play a run: open what its plan needs, run the loop, record how it ended. `play` lists these steps."""
 
 import os
 import traceback
@@ -50,7 +50,7 @@ from ralph.store.orphans import OrphanedRun, kill_orphans
 from ralph.store.stored_run import StoredRun, load_run
 from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
 
-# Events about the loop itself, hidden in a run of one turn.
+# Events about the loop itself, which a run of one turn leaves out.
 LOOP_EVENTS = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
 
 
@@ -65,7 +65,7 @@ class Played(Struct, frozen=True):
         """Remove the worktree; return False if there is none, or if it contains work that exists nowhere else."""
         if self.worktree is None:
             return False
-        home = replace(self.worktree.home, deadline=None)  # the run's deadline ended with it
+        home = replace(self.worktree.home, deadline=None)  # the deadline was that of the run
         try:
             remove(replace(self.worktree, home=home))
         except UserError:
@@ -84,10 +84,10 @@ def play(
     interrupt: Interrupt | None = None,
     clock: Clock | None = None,
 ) -> Played:
-    """Play a run to its end, and record that end whatever it is.
+    """Play a run to its end, and record that end, even if it is a bug.
 
     `listeners` get every event, `sinks` every line of the journal. While `is_read` returns False, listeners may miss
-    some of what the agent says. `ticks` are called now and then while nothing happens.
+    some of the agent's text. `ticks` are called from time to time while nothing happens.
     """
     request, settings = plan.request, plan.request.settings
     with ExitStack() as stack:
@@ -135,7 +135,7 @@ def make_clock(request: RunRequest, story: StoredRun | None) -> Clock:
 
 
 class FolderLocks:
-    """The folders where no other run may work until `stack` is closed."""
+    """Locks folders, in which no other run may work until `stack` is closed."""
 
     def __init__(self, run_id: str, stack: ExitStack) -> None:
         self._run_id, self._stack = run_id, stack
@@ -145,7 +145,7 @@ class FolderLocks:
         self._locked.append((folder, self._stack.enter_context(workspace_lock(prepare(folder), self._run_id))))
 
     def restore(self) -> None:
-        """Create the locks again where an agent that cleans up has removed them."""
+        """Create the lock files again if an agent has removed them."""
         for folder, lock_again in self._locked:
             prepare(folder)
             lock_again()
@@ -161,12 +161,12 @@ def report_refusal(
     watched: SettingsWatch | None = None,
     is_resumed: bool = False,
 ) -> Iterator[None]:
-    """Record the end of a run that could not start: a program may be waiting for it."""
+    """If the run cannot start, write that as its end, because a program may be reading its events."""
     try:
         yield
     except UserError as error:
         if watched:
-            watched.end()  # settings that the user edits from now on weren't changed during a run
+            watched.end()  # the user may edit the settings from now on
         if not is_resumed and not (teller and teller.has_begun):
             write = teller.writer if teller else Writer(run_id, sinks)
             outcome = Outcome.INTERRUPTED if interrupt.level else Outcome.FATAL
@@ -177,7 +177,7 @@ def report_refusal(
 
 
 def _open_folder(plan: RunPlan, locks: FolderLocks, stack: ExitStack) -> RunFolder:
-    """Lock the place and return the run's folder. A run in a worktree locks only that."""
+    """Lock the place, and return the run's folder."""
     place = plan.place
     ralph = (place.home or place.workspace) / ".ralph"
     if place.home is not None:
@@ -285,7 +285,7 @@ def _make_context(
 
 
 def _check_out(plan: RunPlan, context: Context, locks: FolderLocks) -> Worktree:
-    """Return the run's worktree, locked and prepared. Any number of runs may work in worktrees of one workspace."""
+    """Return the run's worktree, locked and prepared. A workspace can have any number of them."""
     check_out = plan.place.check_out or partial(_create_worktree, plan)
     worktree = check_out(context, locks.lock)
     prepare_worktree(worktree, context)
@@ -321,7 +321,8 @@ def _listen(
     ticks: Sequence[Tick],
     stack: ExitStack,
 ) -> Context:
-    """Subscribe everyone who follows the run; return the context with everything to do while nothing happens."""
+    """Subscribe everyone who follows the run. Return the context with `tick`, which does what is due while nothing
+    happens."""
     settings, mailbox, interrupt = plan.request.settings, Mailbox(context.folder.path), context.interrupt
     root = (lambda: context.root) if plan.place.takes_questions else None
     questions = QuestionListener(mailbox, context.tell, settings.on_question == "wait", root)
@@ -342,7 +343,7 @@ def _listen(
     def look_for_stop(*happened: events.Event) -> None:
         obey_stop_request(mailbox, interrupt)
 
-    # If signals are left to the program around the run, a stop arrives in the mailbox.
+    # If the program around the run handles the signals, a request to stop comes by the mailbox.
     stops = [look_for_stop] if interrupt.ignores_signals else []
     teller.subscribe(registration, *listeners, questions.hear, *stops, *notifiers)
     if problem := enlist(context.folder, plan.env):
@@ -367,7 +368,7 @@ def _enter_sandbox(plan: RunPlan, context: Context, stack: ExitStack) -> Context
 
 
 def _begin(plan: RunPlan, trees: Trees, deadline: Deadline) -> Run:
-    """Return a new run, or the resumed one once nothing of its earlier process is left."""
+    """Return a new run; or a resumed one, after killing what its earlier process left running."""
     story = plan.story
     if story is None or story.started is None:
         return Run(id=plan.id, goal=plan.request.title, base_tree=trees.begin())
@@ -403,7 +404,9 @@ def _make_parts(
     workspace = LocalWorkspace(context, policy.claims, trees, request.goal_file)
     workspace.begin()
     finished = story.settled if story else set()
-    if story and story.run.last and trees.has_moved(story.run.last):  # committed, but not recorded any more
+    if (
+        story and story.run.last and trees.has_moved(story.run.last)
+    ):  # committed, but ralph was killed before it recorded that
         finished = finished | {(story.run.last.number, "commit")}
     parts = make_parts(
         policy,
@@ -452,7 +455,7 @@ def _notices(
 ) -> Iterator[events.Notice]:
     """Yield what the user should know when the run starts."""
     for orphan in orphans:
-        yield events.Notice(f"run {orphan.run} was killed earlier; ended what it left running: {orphan}")
+        yield events.Notice(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}")
     is_explained = plan.request.tells_claim or plan.story or plan.make_agent
     if not is_explained and (text := explain_missing_claim(context.settings, policy, plan.request.goal())):
         yield events.Notice(text, "info")
@@ -464,7 +467,7 @@ def _notices(
 def _run_loop(
     plan: RunPlan, parts: Parts, run: Run, context: Context, *, trees: Trees, tuning: Tuning | None
 ) -> tuple[Run, Stop]:
-    """Run the loop; record its end even if that is a bug."""
+    """Run the loop. If it fails with a bug, record that as the end."""
     try:
         is_open = plan.story is not None and plan.story.is_open
         run, stop = run_loop(parts, run, followed=len(run.iterations) - is_open)
@@ -492,7 +495,7 @@ def _finish(
 ) -> tuple[Run, Stop]:
     """Publish the result if that was asked for, and record the end."""
     settings = plan.request.settings
-    # With `looks_only`, the rule that ended the run has checked the answer.
+    # With `looks_only`, a rule has verified the answer.
     verified = stop.outcome is Outcome.DONE and (settings.verifies or plan.request.looks_only)
     results = (run.baseline or (), *(iteration.checks for iteration in run.iterations))
     red = [check.name for checks in results for check in checks if not check.passed]
@@ -506,7 +509,7 @@ def _finish(
             context.tell(events.Notice(f"{text}; the next run asks about it, and so does `ralph trust`"))
         cap = -1 if plan.request.unlimited else settings.maximum_iterations
         _tell_end(context, trees, ending(run, stop, context.clock.elapsed(), cap, verified))
-    except UserError as error:  # the journal can't be written: the listeners are told
+    except UserError as error:  # the journal can't be written, but the listeners get the end
         stop = Stop(Outcome.FATAL, error.advice)
         _tell_end(context, trees, ending(run, stop, context.clock.elapsed()))
     return replace(run, seen=replace(run.seen, elapsed=context.clock.elapsed())), stop
@@ -522,7 +525,7 @@ def _tell_end(context: Context, trees: Trees, end: Sequence[events.Event]) -> No
 
 
 def _leave_report(folder: RunFolder, plan: RunPlan) -> None:
-    """Write the run's report. The outcome is final: a bug here goes to a file."""
+    """Write the run's report. The outcome stays the same even if that fails: then the traceback goes to a file."""
     try:
         leave(folder, plan.env)
     except Exception:  # noqa: BLE001 - any bug

@@ -1,4 +1,4 @@
-"""When a run is done, when it ends, and what its agent reads. `make_policy` has the one list of rules, whose order is
+"""When a run is done, when it ends, and what its agent reads. `make_policy` has the one list of rules, in the order of
 their precedence."""
 
 import os
@@ -22,8 +22,8 @@ from ralph.settings import Settings
 
 
 class Policy(Struct, frozen=True):
-    """When a run is done, and when it ends. `gates` must agree to a claim; `cap` is the maximum of iterations.
-    `is_claimed`: only the referees still have to agree."""
+    """When a run is done, and when it ends. `gates` must accept a claim; `cap` is the maximum of iterations.
+    `is_claimed` returns whether there is a claim that all of them accept, so that only the referees are left."""
 
     claims: tuple[Claim, ...]
     gates: dict[str, Rule]
@@ -92,22 +92,24 @@ def make_policy(
 
 
 def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Reading) -> tuple[Rule, ...]:
-    """Return the rules that come before the question whether the run is done."""
-    tells_protected = settings.protect.globs and settings.preset != "tune"  # whose every prompt says it
+    """Return the rules that come before the one that decides whether the run is done."""
+    tells_protected = settings.protect.globs and settings.preset != "tune"  # its prompts already name them
     return (
         rules.interrupted,
         rules.fatal_trouble,
         *((rules.never_started,) if settings.baseline is None else ()),
         rules.wait_requested,
         rules.wait_exit_code(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
-        *((rules.failing_checks(settings.quoted),) if settings.preset != "tune" else ()),  # restored by then
+        *(
+            (rules.failing_checks(settings.quoted),) if settings.preset != "tune" else ()
+        ),  # a failed attempt was restored by then
         rules.open_tasks,
         *((rules.tell_protected(settings.protect.rule),) if tells_protected else ()),
         rules.protected_files,
         rules.last_failure,
         rules.refused_commit,
         rules.taken_over,
-        *((rules.claim_reminder(claims, reading),) if settings.preset != "promise" else ()),  # whose prompts say it
+        *((rules.claim_reminder(claims, reading),) if settings.preset != "promise" else ()),  # its prompts remind
         rules.person_notes,
         rules.wait_while_paused,
         *((rules.wait_for_answer, rules.may_ask) if settings.on_question == "wait" else ()),
@@ -129,7 +131,8 @@ def _tuning_rules(settings: Settings) -> tuple[Rule, ...]:
 def load_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> tuple[Rule, ...]:
     """Return the user's rules: those at `paths`, such as `package.module:name`, and those given as functions.
 
-    Each is called once with an empty run. A rule that fails later ends the run: a broken guard never fails open.
+    Each is called once with an empty run. If a rule raises later, the run ends: a broken guard must not let claims
+    pass.
     """
     named = [(path, _import_rule(path, workspace)) for path in paths]
     given_names = [getattr(rule, "__name__", type(rule).__name__) for rule in given]
@@ -140,7 +143,7 @@ def load_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> 
 
 
 def _import_rule(path: str, workspace: Path) -> Rule:
-    """Import `package.module:name` from what is installed with ralph: the agent can edit the workspace."""
+    """Import `package.module:name`, but not from the workspace, where the agent could have changed it."""
     module, _, name = path.partition(":")
     hint = "name it as package.module:name, and install its package where ralph is installed"
     if not module or not name:
@@ -164,7 +167,8 @@ def _import_rule(path: str, workspace: Path) -> Rule:
 
 
 def _is_editable(folder: str, workspace: str) -> bool:
-    """Return whether an agent works in this folder. A folder where ralph itself is installed is trusted like ralph."""
+    """Return whether the agent can change files in this folder. The folder where ralph itself is installed is
+    trusted."""
     own = os.path.realpath(sys.prefix)
     inside = folder == workspace or folder.startswith(f"{workspace}/")
     return inside and not (folder.startswith(f"{own}/") and own != workspace)
@@ -203,7 +207,8 @@ def make_gates(settings: Settings) -> dict[str, Rule]:
 def make_verdict_gates(
     settings: Settings, claims: Sequence[Claim], reading: Reading, others: Sequence[Rule]
 ) -> dict[str, Rule]:
-    """Return the rules that read what came after the checks, by name: referees and the commit. `others` came first."""
+    """Return the rules that judge a claim after the checks, by name: referees and the commit. `others` are the gates
+    before them."""
     gates: dict[str, Rule] = {}
     if settings.reviews:
         reviewers = dict.fromkeys(one.agent or settings.reviews.agent for one in settings.reviews.asked)
@@ -218,7 +223,7 @@ def make_verdict_gates(
 
 
 def _claims(settings: Settings, green_is_enough: bool) -> tuple[Claim, ...]:
-    if settings.preset == "tune":  # what was measured decides, not what the agent says
+    if settings.preset == "tune":  # measurements decide, not claims
         return ()
     parts = [text.partition(":") for text in settings.until]
     claims = tuple(Claim(kind, text) for kind, _, text in parts)
@@ -226,7 +231,7 @@ def _claims(settings: Settings, green_is_enough: bool) -> tuple[Claim, ...]:
 
 
 def _cap(settings: Settings) -> int:
-    """Return the maximum of iterations. In the promise preset N counts the turns after the first."""
+    """Return the maximum of iterations. In the promise preset, the setting counts the turns after the first."""
     return settings.maximum_iterations + (settings.preset == "promise")
 
 
@@ -246,7 +251,7 @@ def refuse_endless(settings: Settings, one_shot: bool = False) -> None:
 
 
 def explain_missing_claim(settings: Settings, policy: Policy, goal: str) -> str:
-    """Return a warning if the user's own prompt, which is sent verbatim, doesn't say how to claim; else ""."""
+    """Return a warning if the prompt, which is sent verbatim, doesn't say how to claim; else ""."""
     owed = [claim for claim in policy.claims if claim.text]
     is_said = not owed or any(one.marker in goal for one in owed)
     if settings.preset != "guardrails" or len(owed) < len(policy.claims) or is_said:

@@ -1,7 +1,7 @@
 """Parse a line that a person types into an agent's prompt or into the TUI: `/ralph-loop TASK --max-iterations 5`.
 
-No shell has read it, so a task may contain quotes, newlines and dashes: it is everything before the options, verbatim,
-without the one pair of quotes that may surround it.
+No shell has parsed it, so a task may contain quotes, newlines and dashes. The task is the text before the options,
+verbatim, without the one pair of quotes that may be around it.
 """
 
 import re
@@ -42,7 +42,7 @@ def _take_leading_options(text: str, options: Sequence[Option]) -> tuple[Values,
     for space in islice(spaces, MAX_CANDIDATES):
         try:
             found, words = parse(options, _split(text[: space.start()]))
-        except click.BadOptionUsage:  # its value is still to come
+        except click.BadOptionUsage:  # the value comes after the next space
             continue
         except click.NoSuchOption:
             break
@@ -63,7 +63,7 @@ def _split_quoted_task(text: str) -> tuple[str, str] | None:
 
 
 def _split_plain_task(text: str, options: Sequence[Option]) -> tuple[str, str]:
-    """Return the task, which ends where nothing but options follows, and these options."""
+    """Return the task and the options after it. The task ends where the rest of the line is nothing but options."""
     command = OptionCommand("ralph", options)
     for start in [match.start() for match in re.finditer(r"(?:^|(?<=\s))--", text)][-MAX_CANDIDATES:]:
         try:

@@ -1,4 +1,4 @@
-"""Proof: undo the parts of a change one at a time in a throwaway copy, and see whether any check notices.
+"""Proof: undo the parts of a change one at a time in a throwaway copy, and see whether any check fails.
 
 `--prove` does so after a run that is done; with `--prove=ask` the agent gets one turn about what is untested. The proof
 doesn't change the outcome of the run.
@@ -32,7 +32,7 @@ from ralph.run.copies import PreparedCopy, open_copy
 from ralph.run.request import RunRequest
 from ralph.run.trees import Trees
 
-MIN_LIMIT, LIMIT_FACTOR = 10.0, 3.0  # a run of the checks may take 3 × the first, which is green, and 10 s
+MIN_LIMIT, LIMIT_FACTOR = 10.0, 3.0  # seconds; how much longer a run of the checks may take than the first one
 
 
 class ProofInterrupted(Exception):
@@ -40,7 +40,7 @@ class ProofInterrupted(Exception):
 
 
 class Change(Struct, frozen=True):
-    """The change to be proved: the commits before and after it in the user's repository, which may be a worktree's."""
+    """A change to be proved: the commits before and after it. `home` is the user's repository."""
 
     home: Git
     before: str
@@ -48,7 +48,7 @@ class Change(Struct, frozen=True):
 
 
 def prove_change(change: Change, context: Context) -> Proof:
-    """Return the proof of a change by the checks of the context."""
+    """Return the proof of a change by the run's checks."""
     with open_copy(context, change.home, change.after) as copy:
         folder = Path(copy.worktree.path)
         found = parse_diff(diff_without_context(change.home, change.before, change.after))
@@ -59,7 +59,7 @@ def prove_change(change: Change, context: Context) -> Proof:
 
 
 class _Trial:
-    """Runs the checks in a copy, without some parts of the change."""
+    """Runs the checks in a copy, each time without some parts of the change."""
 
     def __init__(self, copy: PreparedCopy, commit: str) -> None:
         self._copy, self._commit = copy, commit
@@ -126,8 +126,8 @@ def refuse_unprovable(request: RunRequest, deadline: Deadline | None) -> None:
 def prove_run(
     run: Run, stop: Stop, request: RunRequest, *, agent: Agent, parts: Parts, context: Context, trees: Trees
 ) -> Run:
-    """Prove what a run did, if that was asked for and the run is done. Return the run with the cost of a turn about it
-    and with what that turn changed."""
+    """Prove the change of a run that is done, if that was asked for. Return the run; a turn about untested parts adds
+    its cost and its changes."""
     settings, last = request.settings, run.last
     is_wanted = settings.prove != "off" and stop.outcome is Outcome.DONE and not request.looks_only
     if not is_wanted or last is None or last.tree is None or trees.git is None:
@@ -163,8 +163,8 @@ def _ask_about(
     context: Context,
     trees: Trees,
 ) -> Run:
-    """Give the agent one turn about the untested parts. Return the run with its cost and, if they pass everything, its
-    changes; otherwise these are undone."""
+    """Give the agent one turn about the untested parts. Return the run with the cost, and with the changes if they pass
+    everything; otherwise undo them."""
     context.tell(events.ProofAsked(last.number, tuple(part.place for part in proof.whole)))
     turn = agent.take_turn(proof_question(goal, proof.whole), run, purpose="proof")
     if turn.usage != Usage():
@@ -183,7 +183,7 @@ def _ask_about(
 
 
 def _amend(run: Run, last: Iteration, parts: Parts) -> Run | None:
-    """Return the run with the changed files as its last state; None if they don't pass what the run has passed."""
+    """Return the run with the new state of the files as its last one; None if that fails a check or a referee."""
     before = replace(run, iterations=run.iterations[:-1])
     checks = parts.workspace.check(last.number)
     if not checks or not all(check.passed for check in checks):

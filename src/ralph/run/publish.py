@@ -35,7 +35,7 @@ from ralph.run.trees import Trees
 from ralph.show.report import for_review
 
 POLL_INTERVAL = 15.0  # seconds between two looks at the host's checks
-MAX_EMPTY_LOOKS = 4  # looks without any check, after which the host is taken to have none
+MAX_EMPTY_LOOKS = 4  # after this many looks without any check, ralph assumes that the host has none
 MAX_HOST_ERRORS = 5  # failed looks in a row
 TASK = "pull request"
 HOST_CHECKS = "the checks of the host"
@@ -43,7 +43,7 @@ UNPUBLISHED = (Outcome.INTERRUPTED, Outcome.FATAL)
 
 
 class PublishTarget(Struct, frozen=True):
-    """Where to publish. `base` is the branch that the work is to be merged into."""
+    """Where a run is published. `base` is the branch that its pull request is for."""
 
     hosted: Hosted
     base: str
@@ -51,7 +51,7 @@ class PublishTarget(Struct, frozen=True):
 
 
 def find_publish_target(request: RunRequest, repository: Git) -> PublishTarget:
-    """Return where the run will be published. Raise a UserError if it could not be."""
+    """Return where the run will be published. Raise a UserError if it cannot be published."""
     if request.pr != "draft" and not request.settings.verifies:
         hint = 'add a check, --check "CMD", or publish it as a draft: --pr=draft'
         raise UserError("--pr needs something that verifies the work", hint)
@@ -67,7 +67,7 @@ def find_publish_target(request: RunRequest, repository: Git) -> PublishTarget:
 
 
 def _default_branch(hosted: Hosted) -> str:
-    """Return the branch that GitHub merges into by default; "" for another host."""
+    """Return the default branch of a repository on GitHub; "" for another host."""
     if not hosted.host:
         return ""
     try:
@@ -100,7 +100,9 @@ class PullRequestPublisher:
         if self._trees.is_untouched():
             return iteration
         checks = (*iteration.checks, *self._host_checks(run, iteration))
-        return replace(iteration, checks=checks, tree=parts.workspace.tree(iteration.number))  # HEAD has moved
+        return replace(
+            iteration, checks=checks, tree=parts.workspace.tree(iteration.number)
+        )  # the commit has moved HEAD
 
     def _host_checks(self, run: Run, iteration: Iteration) -> tuple[Check, ...]:
         """Publish the work as it is, and return the results of the host's checks."""
@@ -122,7 +124,7 @@ class PullRequestPublisher:
         return Check(name=name, passed=False, exit_code=1, head=said, tail=said)
 
     def _wait_for_checks(self, request: PullRequest) -> list[HostCheck] | str:
-        """Return the host's checks once all have ended; or why the run stopped waiting."""
+        """Return the host's checks once all have ended, or why the run stopped waiting."""
         context = self._context
         context.tell(events.Notice(f"waiting for the checks of {request.url}", "info"))
         looks = errors = 0
@@ -149,7 +151,8 @@ class PullRequestPublisher:
                 return "not finished when the time of the run was over"
 
     def finish(self, run: Run, stop: Stop, verified: bool) -> Stop:
-        """Publish the result if it is to be published. Return how the run ended: publishing may have failed."""
+        """Publish the result, if the outcome allows it. Return how the run ended: failed if it could not be
+        published."""
         is_done = stop.outcome is Outcome.DONE and verified
         wanted = is_done or (self._request.pr == "draft" and stop.outcome not in UNPUBLISHED)
         context = self._context
@@ -174,7 +177,7 @@ class PullRequestPublisher:
         """Push the branch, and open or update its pull request."""
         context, branch = self._context, self._worktree.branch
         self._push()
-        if not self._is_github:  # the user opens it, by the link that the host printed or a command
+        if not self._is_github:  # the user opens the pull request, with a link from the host or a command
             words = [word for line in self._host_output for word in line.split()]
             links = [one_line(clean(word), 300) for word in words if word.startswith(("https://", "http://"))]
             command = f"git request-pull {self._base} {self._hosted.remote} {branch}"

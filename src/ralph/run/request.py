@@ -19,15 +19,15 @@ REQUEST_FILE = "run.json"
 
 
 class RunRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The request of a run.
+    """What a run has to do, and how.
 
     `goal_file`, if given, is read again before every turn, because people edit it during a run; `goal_text` is then
     only the run's title. `task` is the folder of the task that the run supervises; `work` and `backlog_task` name the
-    backlog task that it is for. `tells_claim`: the prompt explains how to claim, unless the goal does. `looks_only`:
-    only the agent's answer counts, and its changes are undone. `issue` is `OWNER/NAME#N`, `issue_title` its title.
-    `pr`: `open` a pull request with the result, `draft` also one that is not done, or `wait` for the host's checks as
-    well. `config` is the settings file given with --config. `green_is_enough`: green checks count as a claim once the
-    agent has nothing to add.
+    backlog task that it works on. `tells_claim`: the prompt explains how to claim, unless the goal does. `looks_only`:
+    only the agent's answer counts, and its changes are undone. `issue` is `OWNER/NAME#N`, `issue_title` its title. `pr`
+    is `open` for a pull request with the result, `draft` for one even if the run is not done, or `wait` if the host's
+    checks have to pass as well. `config` is the settings file given with --config. `green_is_enough`: green checks
+    count as a claim once the agent has nothing to add.
     """
 
     settings: Settings
@@ -74,7 +74,7 @@ class RunRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def refuse_hidden_link(path: str, settings: Settings, *folders: str) -> None:
-    """Raise if a sandboxed agent can have made `path` a link to a file that its sandbox hides.
+    """Raise if `path` is a link, made in a folder where a sandboxed agent can write, to a file that its sandbox hides.
 
     ralph reads the goal, the tasks and the notes outside the sandbox, and puts them into the next prompt. `folders` are
     the workspace and the task folder, where the agent can write.
@@ -101,12 +101,12 @@ def encode(request: RunRequest) -> bytes:
 
 
 def save(run_id: str, data: bytes, env: Mapping[str, str] = os.environ) -> None:
-    """Write an encoded request where no agent of the run works."""
+    """Write an encoded request to the state folder, where no agent works."""
     write_order(f"{order_folder(run_id, env)}/{REQUEST_FILE}", data)
 
 
 def read(run_id: str, env: Mapping[str, str] = os.environ) -> RunRequest:
-    """Return the request of a run; a UserError says why there is none."""
+    """Return the request of a run, or raise a UserError that says why there is none."""
     path = f"{order_folder(run_id, env)}/{REQUEST_FILE}"
     try:
         return msgspec.convert(loads(read_order(path, run_id)), RunRequest)

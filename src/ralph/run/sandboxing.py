@@ -1,4 +1,5 @@
-"""What a run takes into its sandbox: programs, logins and settings of its agents, and the hosts of their models.
+"""What the sandbox of a run contains: programs, logins and settings of its agents. And what can be reached from it: the
+hosts of their models.
 
 Everything else of the user stays outside, except what the settings allow.
 """
@@ -31,7 +32,8 @@ _MOST_SETTINGS = 1 << 20  # bytes of a settings file that are searched for URLs
 
 
 class RunPlace(Struct, frozen=True):
-    """The folder where a run works (`root`: the workspace or its worktree), and the one with its files."""
+    """The folders of a run, for its sandbox: `root` is where it works, the workspace or its worktree; `run_folder` has
+    its files."""
 
     root: str
     workspace: str
@@ -93,7 +95,7 @@ def sandbox_request(
 def reachable_hosts(
     settings: Settings, chosen: Sequence[Choice], env: Mapping[str, str]
 ) -> tuple[Reachable, ...] | None:
-    """Return the hosts that can be reached from inside, the models among them; None if all can."""
+    """Return the hosts that the sandbox can reach, including those of the models; None if it can reach all."""
     net = settings.sandbox.net.strip()
     if net == "on":
         return None
@@ -129,7 +131,7 @@ def _at_home(path: str, env: Mapping[str, str]) -> str:
 
 
 def _copy_home_files(paths: Sequence[str], env: Mapping[str, str], home: str) -> None:
-    """Copy files that agents rewrite as a whole into the private home. Changes stay inside."""
+    """Copy files that agents replace, such as their settings, into the private home. Changes stay in the sandbox."""
     for path in paths:
         source, target = _at_home(path, env), home + path.removeprefix("~")
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The states of a workspace during a run: a fingerprint and checkpoint after each iteration, and the diff."""
+"""The states of a workspace during a run: a fingerprint and a checkpoint after each iteration, and the diff."""
 
 import os
 from collections.abc import Sequence
@@ -21,22 +21,24 @@ from ralph.store.journal import read_entries
 
 
 class Trees:
-    """The states of a workspace without a usable git repository: there is nothing to go back to.
+    """The states of a workspace without a usable git repository: they have fingerprints at most, and cannot be
+    restored.
 
-    `walks`: return a fingerprint of the files' sizes and times, for agents that don't report how much they did.
+    `walks`: make fingerprints from the sizes and times of the files, for agents that don't report how much they did.
     """
 
     can_undo = False
     git: Git | None = None
     config_watch: GitConfigWatch | None = None
     new_nested: Sequence[bytes] = ()  # nested repositories that the run made
-    checkpoint = ""  # the commit of the latest one, if it could be saved
+    checkpoint = ""  # the commit of the latest checkpoint; empty if it could not be saved
 
     def __init__(self, context: Context, worktree: Worktree | None = None, walks: bool = False) -> None:
         self._context, self.worktree, self._walks = context, worktree, walks
 
     def begin(self, base: str | None = None, after: int = 0) -> str | None:
-        """Save the state before the first iteration; if the run is resumed after `after` iterations, `base` is it."""
+        """Save the state before the first iteration. If the run is resumed after `after` iterations, `base` is that
+        state."""
         return self.tree(after)
 
     def tree(self, number: int) -> str | None:
@@ -52,7 +54,7 @@ class Trees:
         return None
 
     def has_uncommitted(self, all_files: bool) -> bool:
-        """Return whether there may be changes to commit: any, or only those made since the run began."""
+        """Return whether there may be changes to commit: any, if `all_files`, else those made since the run began."""
         return True
 
     def has_moved(self, iteration: Iteration) -> bool:
@@ -68,14 +70,14 @@ class Trees:
         return False
 
     def restore(self, iteration: Iteration) -> tuple[str, str]:
-        """Restore the files as they were after an iteration; return the fingerprint then, and the ref that keeps what
-        was there."""
+        """Restore the files as they were after an iteration. Return the fingerprint then, and the ref under which the
+        current files are saved."""
         raise UserError("no checkpoint to return to")
 
     def undo(self) -> tuple[str, ...]:
-        """Restore the files and HEAD as they were when the run began; return what had changed.
+        """Restore the files and HEAD as they were when the run began; return the paths that had changed.
 
-        The current files are kept next to the checkpoints.
+        The current files are saved next to the checkpoints.
         """
         return ()
 
@@ -149,12 +151,12 @@ class GitTrees(Trees):
             self._context.tell(Notice(f"your branch was switched from {before} to {self._branch}"))
 
     def _tell_config_changes(self) -> None:
-        with suppress(UserError):  # a broken repository: the look at it is about to say so
+        with suppress(UserError):  # a broken repository: the next step reports it
             if changes := self.config_watch.changes():
                 self._context.tell(Notice(f"git's settings, hooks or attributes were changed: {listed(changes, 5)}"))
 
     def look_again(self) -> None:
-        """Take note that ralph itself changed the files."""
+        """Update the fingerprint after ralph itself has changed the files."""
         self._now = self._index.tree()
 
     def changed_before(self) -> tuple[bytes, ...]:
@@ -174,14 +176,14 @@ class GitTrees(Trees):
         return bool(uncommitted if all_files else uncommitted & {*self.changed_since()})
 
     def _without_ignored_before(self, paths: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """Leave out what git ignored when the run began, even if no `.gitignore` names it any more."""
+        """Leave out files that git ignored when the run began, even if no `.gitignore` names them now."""
         first, root = next(read_entries(self._context.folder.journal), None), os.fsencode(self.git.root)
         began = first.at if first else 0.0
         before = {path for path in paths if 0 < changed_at(os.path.join(root, path)) < began}
         if news := sorted(before - self._ignored_before):
             names = listed([display_path(path) for path in news], 5)
             self._context.tell(
-                Notice(f"existed before the run, ignored by git until now, and kept out of its commits: {names}")
+                Notice(f"git ignored these files until now, so they stay out of the commits of this run: {names}")
             )
         self._ignored_before |= before
         return tuple(path for path in paths if path not in before)
@@ -196,7 +198,7 @@ class GitTrees(Trees):
         if self._base != self._now:
             return False
         try:
-            return self._index.tree() == self._base  # a turn that was cut off may have changed something
+            return self._index.tree() == self._base  # an interrupted turn may have changed something
         except UserError:
             return False
 
@@ -232,8 +234,8 @@ class GitTrees(Trees):
 
 
 def make_trees(context: Context, worktree: Worktree | None = None, green_is_enough: bool = False) -> Trees:
-    """Return what saves the states of the workspace: git or, without a usable repository, fingerprints of the files if
-    a rule needs them."""
+    """Return what saves the states of the workspace. Without a usable git repository these are fingerprints, if a rule
+    needs them."""
     root, settings = context.root.resolve(), context.settings
     # Starting git would take longer than the rest of a small run, so look for `.git` first.
     if any(os.path.lexists(parent / ".git") for parent in (root, *root.parents)):

@@ -60,8 +60,8 @@ from ralph.settings.schema import TuneChoice
 
 CANDIDATE_TIME = 600.0  # seconds of measuring for one attempt
 END_TIME = 1800.0  # seconds for comparing the start with the end
-SLOWDOWN, EXTRA_TIME = 3, 10.0  # a candidate may take this many times as long as the start, and these seconds more
-SAFE_PAIRS = min(LOOKS)  # fewer cannot decide
+SLOWDOWN, EXTRA_TIME = 3, 10.0  # a candidate may take 3 times as long as the start, and 10 s more
+SAFE_PAIRS = min(LOOKS)  # with fewer pairs, noise can look like a gain
 BEST = "best"
 
 START = "0"  # the checkpoint before the first attempt
@@ -88,7 +88,7 @@ SIDES: tuple[CopyName, CopyName] = ("best", "next")
 
 
 class MeasuringCut(Exception):
-    """The run has to end before the measurement is complete."""
+    """The run has to end before a measurement is complete."""
 
 
 class NotMeasured(Exception):
@@ -96,7 +96,7 @@ class NotMeasured(Exception):
 
 
 class Tuning:
-    """Measures and settles the attempts of one run. `trees` saved them as checkpoints before."""
+    """Measures the attempts of one run, and keeps or undoes them. `trees` has saved them as checkpoints before."""
 
     def __init__(self, context: Context, trees: GitTrees, worktree: Worktree, stack: ExitStack) -> None:
         self._context, self._trees, self._stack = context, trees, stack
@@ -204,7 +204,8 @@ class Tuning:
         return again != value if metric is None else abs(metric.gain(value, again)) >= metric.min_gain
 
     def _decide_by_pairs(self, run: Run, number: int, is_new: bool = False) -> Comparison:
-        """Measure pairs of the best version and the candidate until they decide. `is_new`: it is noisy only now."""
+        """Measure pairs of the best version and the candidate until they decide. `is_new`: the metric seemed exact
+        until now."""
         assert run.start
         pairs = Pairs(run.start.metric)
         fitting = self._warm_up(str(best_number(run)), number, CANDIDATE_TIME)
@@ -218,7 +219,7 @@ class Tuning:
         return compare_pairs(pairs, decision == "keep", is_noisy=is_new)
 
     def _compare_ends(self, run: Run, start: Start) -> Comparison:
-        """Compare the best version with the start; only this number is reported."""
+        """Compare the best version with the start. The run reports only this comparison."""
         metric, last = start.metric, best_number(run)
         if noise_of(run) != "noisy":
             self._check_out("best", START)
@@ -252,7 +253,7 @@ class Tuning:
     # Measurements
 
     def _read(self, side: CopyName, number: int, name: str) -> float:
-        """Run the command once in a copy, for attempt `number`; 0: for the start."""
+        """Run the command once in a copy, and return the number. `number` is that of the attempt, 0 for the start."""
         context = self._copies[side].context
         self._context.tell(events.MeasurementStarted(name))
         reading = self._command.run(context, number, self._timeout(number))
@@ -274,7 +275,7 @@ class Tuning:
         return min(filter(None, limits if number else limits[:1]), default=None)
 
     def _check_out(self, side: CopyName, name: str) -> None:
-        """Make a copy the version of a checkpoint, without compiled modules of another one."""
+        """Check out a checkpoint in a copy, and remove the compiled modules of the version before."""
         commit = self._home.resolve(self._ref(name))
         if side in self._copies:
             check_out(self._copies[side].worktree, commit)
@@ -292,7 +293,7 @@ class Tuning:
     # The best version
 
     def _restore(self) -> None:
-        """Make branch and worktree the best version."""
+        """Reset branch and worktree to the best version."""
         best = self._home.resolve(self._ref(BEST))
         if self._home.resolve(self._worktree.ref) != best:
             update_refs(self._home, f"update {self._worktree.ref} {best}")
@@ -308,7 +309,8 @@ class Tuning:
 
 
 class Measurement(Struct, frozen=True):
-    """One run of the command. `problem` says why there is no value; `is_interrupted`: the run has to end."""
+    """The result of running the command once. `problem` says why there is no value; `is_interrupted`: the run has to
+    end."""
 
     value: float | None = None
     problem: str = ""
@@ -317,7 +319,8 @@ class Measurement(Struct, frozen=True):
 
 
 class MeasuringCommand(Struct, frozen=True):
-    """The command, and where its number comes from. `timer`: ralph measures its `cpu` or `wall` time itself."""
+    """The command that prints the number, and where in its output to find it. `timer`: ralph measures its `cpu` or
+    `wall` time itself instead."""
 
     command: str
     metric: Metric
@@ -386,7 +389,7 @@ def measuring_command(settings: TuneChoice) -> MeasuringCommand:
 def scripts_of(command: str, root: Path) -> list[str]:
     """Return the files below `root` that the command runs: its script, and a Makefile or the like.
 
-    Files that it only reads are not among them: `wc -c app.js` runs nothing of the repository.
+    Files that it only reads are left out: `wc -c app.js` runs nothing of the repository.
     """
     found: list[str] = []
     for part in re.split(r"&&|\|\||[;&|()\n]", command):

@@ -1,4 +1,4 @@
-"""What the loop sees of the workspace: markers, tasks, mail, results of checks, protected files."""
+"""The workspace of a run, as the loop sees it: markers, tasks, mail, checks, protected files."""
 
 import json
 import os
@@ -27,7 +27,8 @@ from ralph.store.orders import write_order
 
 
 class LocalWorkspace:
-    """The workspace of a run, or its worktree."""
+    """The workspace of a run, or its worktree. If the agent should only look, its changes are undone after
+    each turn."""
 
     def __init__(self, context: Context, claims: Sequence[Claim], trees: Trees, goal_file: str = "") -> None:
         settings = context.settings
@@ -82,16 +83,16 @@ class LocalWorkspace:
             self._goal.remember([] if covers(path) else [path])
 
     def _tell_gaps(self, protected: Protected) -> None:
-        """Report what --protect doesn't cover, although the user may think so."""
+        """Report files that --protect does not cover, although the user may expect it."""
         tell = self._context.tell
         if unmatched := protected.unmatched_patterns:
             tell(Notice(f"--protect matches no file yet: {', '.join(unmatched)}"))
         if folders := protected.unprotected_folders:
-            hint = f"name it to protect it, too: --protect '{folders[0]}/**'"
+            hint = f"name it to protect it as well: --protect '{folders[0]}/**'"
             tell(Notice(f"--protect does not cover {listed(folders, 5)}; {hint}"))
         if targets := protected.unprotected_targets:
-            hint = f"name it to protect it, too: --protect '{targets[0]}'"
-            tell(Notice(f"--protect keeps links, not {listed(targets, 5)} behind them; {hint}"))
+            hint = f"name it to protect it as well: --protect '{targets[0]}'"
+            tell(Notice(f"--protect protects links, but not the files that they lead to: {listed(targets, 5)}; {hint}"))
 
     def look(self, run: Run) -> Snapshot:
         done, trouble = False, ""
@@ -132,12 +133,12 @@ class LocalWorkspace:
     def check(self, number: int) -> tuple[Check, ...] | None:
         tell = self._context.tell
         if changed := self._tool_settings.take_changed():
-            text = "changed in this run, and obeyed by agents or tools that you start here later"
+            text = "changed in this run, and read by agents or tools that you start here later"
             tell(Notice(f"{text}: {listed(changed, 5)}"))
         if changed := self._goal.take_changed():
             tell(Notice(f"the goal was changed in this run: {changed[0]}; the next turn gets the new text"))
         if changed := self._check_files.take_changed():
-            hint = f"--protect '{changed[0]}' would put it back"
+            hint = f"--protect '{changed[0]}' would restore it"
             tell(Notice(f"changed in this run, and part of a check: {listed(changed, 5)}; {hint}"))
         return None if self._context.interrupt.level else self._checks.run(number)
 
@@ -155,8 +156,8 @@ class LocalWorkspace:
 
 
 class TasksFile:
-    """The file with the tasks of a run. Those it contained when the run began are stored in the order folder: they must
-    be done even if the agent removes them from the file."""
+    """The file with the tasks of a run. The tasks that it has when the run begins are stored outside the workspace:
+    they must be done even if the agent removes them from the file."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -175,7 +176,7 @@ class TasksFile:
     def read(self) -> tuple[Task, ...]:
         try:
             now = self._read()
-        except UserError as error:  # the agent broke it, so the agent has to fix it
+        except UserError as error:  # the agent broke the file, so the agent has to fix it
             return (Task(f"fix it: {error.message}", False),)
         return (*now, *removed_tasks(self._first, now))
 
@@ -200,9 +201,9 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
 
 
 def removed_tasks(first: tuple[Task, ...], now: tuple[Task, ...]) -> tuple[Task, ...]:
-    """Return the open tasks that were removed from the list: that doesn't make them done."""
+    """Return the open tasks that were removed from the list. They still have to be done."""
     gone = [task for task in first if not task.done and not any(task.text in one.text for one in now)]
-    return tuple(Task(f"{task.text} (it was taken off the list)", False) for task in gone)
+    return tuple(Task(f"{task.text} (it was removed from the list)", False) for task in gone)
 
 
 def _parse_json(text: str, path: Path) -> Iterator[Task]:

@@ -44,7 +44,7 @@ def test_json_frames_the_loop_with_lifecycle_events(ralph: Ralph, agent: Agent) 
     assert result.kinds()[-1] == "run_finished"
 
 
-def test_the_cap_fires_with_status_1(ralph: Ralph, agent: Agent) -> None:
+def test_reaching_the_iteration_limit_exits_with_1(ralph: Ralph, agent: Agent) -> None:
     result = ralph("run", "--print", "g", "--ralph", "3", "--json", "--agent", agent('echo "still at it $N"'))
     assert result.code == 1
     assert result.one("ralph_exhausted") == {"iteration": 3, "cap": 3}
@@ -86,7 +86,7 @@ def test_unlimited_has_no_cap_in_its_events_and_ends_on_a_stall(ralph: Ralph, ag
     assert result.one("run_finished")["outcome"] == "stalled"
 
 
-def test_the_ci_call_with_a_workspace_at_the_end(ralph: Ralph, agent: Agent, tmp_path: Path, workspace: Path) -> None:
+def test_a_workspace_may_follow_the_options(ralph: Ralph, agent: Agent, tmp_path: Path, workspace: Path) -> None:
     fake = agent("pwd; echo; echo STOP")
     words = ["--print", "Pack", "--json", "--yolo", "--ralph", "8", "--max-iterations", "50", str(workspace)]
     result = ralph("run", *words, "--agent", fake, cwd=tmp_path)
@@ -167,7 +167,7 @@ def test_guardrail_output_is_cut_with_a_mark(ralph: Ralph, agent: Agent, workspa
     assert prompts()[1].endswith("\n1234... [truncated]")
 
 
-def test_repeated_guardrails_get_logs_of_their_own(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_two_equal_checks_have_separate_logs(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     ralph("run", "-p", "x", "-m", "1", "--check", "true -a", "--check", "true 'a'", "--agent", agent("echo"))
     assert sorted(path.name for path in (workspace / ".ralph").glob("*.log")) == [
         "guardrail_001_true_a.log",
@@ -175,14 +175,14 @@ def test_repeated_guardrails_get_logs_of_their_own(ralph: Ralph, agent: Agent, w
     ]
 
 
-def test_a_completion_is_not_believed_while_a_guardrail_fails(ralph: Ralph, agent: Agent) -> None:
+def test_a_claim_is_refused_while_a_check_fails(ralph: Ralph, agent: Agent) -> None:
     fake = agent('echo "<response>DONE</response>"')
     result = ralph("run", "-p", "x", "-m", "2", "--check", "false", "--json", "--agent", fake)
     assert result.code == 1
     assert [rejected["gate"] for rejected in result.all("claim_rejected")] == ["checks", "checks"]
 
 
-def test_the_iteration_count_may_stand_in_the_prompt(
+def test_the_prompt_can_contain_the_iteration_count(
     ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
 ) -> None:
     settings(workspace, agent={"command": agent("echo $N")}, includeIterationCountInPrompt=True, maximumIterations=2)
@@ -386,7 +386,7 @@ def test_an_agent_that_raises_is_a_failed_iteration(workspace: Path) -> None:
     assert result.iterations[0].error == "ValueError: no model"
 
 
-def test_the_cap_that_is_told_is_the_one_that_was_asked_for(ralph: Ralph, agent: Agent) -> None:
+def test_the_start_event_has_the_iteration_limit_that_was_given(ralph: Ralph, agent: Agent) -> None:
     fake = agent("touch work.$N; echo $N")
     result = ralph("run", "g", "--preset", "promise", "-m", "2", "--json", "--agent", fake)
     assert result.one("ralph_exhausted") == {"iteration": 3, "cap": 2}, "two continuations after the first turn"
@@ -394,7 +394,7 @@ def test_the_cap_that_is_told_is_the_one_that_was_asked_for(ralph: Ralph, agent:
     assert result.one("ralph_exhausted") == {"iteration": 200, "cap": -1}
 
 
-def test_no_limit_on_what_is_quoted_means_all_of_it(
+def test_without_a_quoting_limit_the_whole_output_is_quoted(
     ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
 ) -> None:
     (workspace / ".ralph").mkdir()

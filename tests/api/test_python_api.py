@@ -44,18 +44,18 @@ def loop(workspace: Path, answer: Any = "COMPLETE", **config: Any) -> RalphLoopR
     "factory",
     [Worker, lambda: Worker(), lambda **kwargs: Worker(), lambda agent: Worker(), lambda agent, model=None: Worker()],
 )
-def test_any_factory_will_do(workspace: Path, factory: Callable[..., Worker]) -> None:
+def test_factories_may_have_any_signature(workspace: Path, factory: Callable[..., Worker]) -> None:
     assert RalphLoop(RalphConfig("t", ["true"]), factory, str(workspace)).run().success
 
 
-def test_whoever_asks_the_package_what_there_is_sees_all_that_can_be_imported() -> None:
+def test_dir_lists_everything_that_can_be_imported() -> None:
     import ralph
 
     assert {"RalphLoop", "RalphConfig", "Supervisor", "MessageBus", "run_loop"} <= {*dir(ralph)}
     assert all(hasattr(ralph, name) for name in dir(ralph))
 
 
-def test_a_factory_is_offered_what_the_configuration_says(workspace: Path) -> None:
+def test_a_factory_gets_the_values_of_the_configuration(workspace: Path) -> None:
     made: list[Worker] = []
     config = RalphConfig("t", ["test -f twice || ! touch twice"], agent="reviewer", model="large")
     RalphLoop(config, lambda **kwargs: made.append(Worker(**kwargs)) or made[-1], str(workspace)).run()
@@ -104,7 +104,7 @@ def test_an_answer_of_another_kind_is_an_error_and_not_an_empty_answer(workspace
         ({"completion_tag": "FIN"}, "FIN", "all_checks_passed"),
     ],
 )
-def test_the_result_says_why_the_loop_ended(workspace: Path, config: Any, answer: Any, reason: str) -> None:
+def test_the_result_has_the_reason_why_the_loop_ended(workspace: Path, config: Any, answer: Any, reason: str) -> None:
     result = loop(workspace, answer, **config)
     assert (result.stop_reason, result.success) == (reason, reason == "all_checks_passed")
     assert result.total_iterations == len(result.iterations)
@@ -157,21 +157,21 @@ def test_a_configuration_that_cannot_work_raises_before_the_first_turn(workspace
     assert "command line" not in str(raised.value)
 
 
-def test_a_timeout_stands_in_the_output_of_its_check(workspace: Path) -> None:
+def test_the_output_of_a_check_mentions_its_timeout(workspace: Path) -> None:
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph" / "settings.json").write_text('{"checkTimeout": 3}')
     (check, *_) = loop(workspace, checks=["echo before; sleep 60"]).iterations[0].check_results
     assert check == {"name": "echo before; sleep 60", "passed": False, "output": "before\nTimeout (3s)"}
 
 
-def test_what_an_agent_in_python_reads_and_says_is_kept(workspace: Path) -> None:
+def test_prompts_and_answers_of_a_python_agent_are_saved(workspace: Path) -> None:
     loop(workspace, "All is well.\nCOMPLETE")
     (folder,) = (workspace / ".ralph" / "runs").glob("*/iterations/001")
     assert (folder / "prompt.md").read_text().startswith("# Task\n\nt\n")
     assert (folder / "output.md").read_text() == "All is well.\nCOMPLETE"
 
 
-def test_agents_of_the_settings_that_are_left_aside_are_named_in_one_line(
+def test_ignored_agents_of_the_settings_are_named_in_one_line(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (workspace / ".ralph").mkdir()
@@ -193,12 +193,12 @@ def test_agents_of_the_settings_that_are_left_aside_are_named_in_one_line(
     ]
 
 
-def test_nothing_is_said_of_agents_where_the_settings_name_none(workspace: Path) -> None:
+def test_without_agents_in_the_settings_there_is_no_notice_about_them(workspace: Path) -> None:
     assert loop(workspace).success
     assert "left aside" not in next(workspace.glob(".ralph/runs/*/journal.ndjson")).read_text()
 
 
-def test_a_worktree_is_cleaned_up_only_once_its_work_is_elsewhere(repository: Path, git: Callable[..., str]) -> None:
+def test_a_worktree_is_removed_only_if_its_work_exists_elsewhere(repository: Path, git: Callable[..., str]) -> None:
     class Builder:
         def __init__(self, workspace_root: str) -> None:
             self.place = Path(workspace_root)
@@ -219,7 +219,7 @@ def test_a_worktree_is_cleaned_up_only_once_its_work_is_elsewhere(repository: Pa
     assert not worktree.exists()
 
 
-def test_the_program_around_it_is_left_as_it_was(workspace: Path) -> None:
+def test_the_calling_program_is_left_unchanged(workspace: Path) -> None:
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)
     before = {number: signal.getsignal(number) for number in signals}
     files, threads, ours = os.listdir("/proc/self/fd"), threading.enumerate(), children()
@@ -236,7 +236,7 @@ def children() -> set[str]:
     return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
 
 
-def test_loops_may_run_in_threads_and_beside_an_event_loop(tmp_path: Path) -> None:
+def test_loops_may_run_in_threads_and_next_to_an_event_loop(tmp_path: Path) -> None:
     def one(number: int) -> bool:
         (tmp_path / str(number)).mkdir()
         return loop(tmp_path / str(number)).success
@@ -247,7 +247,7 @@ def test_loops_may_run_in_threads_and_beside_an_event_loop(tmp_path: Path) -> No
     assert asyncio.run(several()) == [True, True, True]
 
 
-def test_a_signal_that_asyncio_waits_for_reaches_it_though_it_came_during_a_loop(workspace: Path) -> None:
+def test_asyncio_gets_a_signal_that_came_during_a_loop(workspace: Path) -> None:
     class Signalling:
         def run(self, prompt: str) -> str:
             signal.raise_signal(signal.SIGUSR1)
@@ -263,7 +263,7 @@ def test_a_signal_that_asyncio_waits_for_reaches_it_though_it_came_during_a_loop
 
 
 @pytest.mark.parametrize(("signals", "ending"), [(1, "interrupted"), (2, "KeyboardInterrupt")])
-def test_the_first_signal_lets_the_agent_finish_and_the_second_breaks_it_off(
+def test_the_first_signal_lets_the_agent_finish_and_the_second_ends_it(
     workspace: Path, signals: int, ending: str
 ) -> None:
     program = f"""
@@ -300,7 +300,7 @@ def test_a_keyboard_interrupt_in_the_agent_reaches_the_caller_and_the_journal(wo
 
 
 @pytest.mark.parametrize("deaths", ["SIG_IGN", "take_note"])
-def test_a_program_may_ignore_that_children_end_or_take_note_of_each_itself(repository: Path, deaths: str) -> None:
+def test_the_calling_program_may_ignore_or_handle_sigchld(repository: Path, deaths: str) -> None:
     program = f"""
 import os, signal
 from ralph import RalphConfig, RalphLoop
@@ -328,7 +328,7 @@ assert signal.getsignal(signal.SIGCHLD) == {deaths}
     assert process.stdout == "all_checks_passed\n", process.stderr
 
 
-def test_an_agent_can_end_the_processes_that_it_forks(workspace: Path) -> None:
+def test_an_agent_can_terminate_the_processes_that_it_forks(workspace: Path) -> None:
     program = """
 import multiprocessing, time
 from ralph import RalphConfig, RalphLoop
@@ -356,7 +356,7 @@ RalphLoop(RalphConfig("t", ["true"]), Forking).run()
     assert (process.stdout, process.stderr) == ("-15\n", "")
 
 
-def test_what_is_written_to_a_stderr_that_is_closed_harms_nothing(workspace: Path) -> None:
+def test_a_closed_stderr_is_harmless(workspace: Path) -> None:
     program = """
 import os
 from ralph import RalphConfig, RalphLoop
@@ -376,7 +376,7 @@ open("result", "w").write(f"{result.stop_reason} {result.iterations[0].error}")
     assert (workspace / "result").read_text() == "all_checks_passed None"
 
 
-def test_a_strict_type_checker_accepts_a_program_that_uses_what_is_public(tmp_path: Path) -> None:
+def test_a_strict_type_checker_accepts_programs_that_use_the_api(tmp_path: Path) -> None:
     program = """
 from pathlib import Path
 from threading import Event

@@ -63,7 +63,7 @@ def test_output_without_end_is_ended(use):
     assert "printed too much" in output
 
 
-def test_output_that_is_no_text_does_no_harm(use):
+def test_binary_output_of_a_check_is_harmless(use):
     ok, output = use("bash", command=r"printf 'a\377\000b\033[31m'")
     assert ok
     assert output.startswith("a\ufffd\0b")

@@ -33,7 +33,7 @@ def opinion(text: str, verified: bool = False, word: str = "BLOCKED") -> Stop | 
         (f"<response>STUCK: no</response>\n\n{BLOCKED}", "the database is down"),
     ],
 )
-def test_an_agent_that_says_that_it_cannot_go_on_is_believed(text: str, why: str) -> None:
+def test_an_agent_can_report_that_it_is_blocked(text: str, why: str) -> None:
     assert opinion(text) == opinion(text, verified=True) == Stop(Outcome.BLOCKED, why)
 
 
@@ -49,11 +49,11 @@ def test_an_agent_that_says_that_it_cannot_go_on_is_believed(text: str, why: str
         f"I will not write {BLOCKED} yet.",
     ],
 )
-def test_what_only_talks_about_it_ends_nothing(text: str) -> None:
+def test_talking_about_being_blocked_does_not_end_the_run(text: str) -> None:
     assert opinion(text) is opinion(text, verified=True) is None
 
 
-def test_another_word_or_none_can_be_chosen() -> None:
+def test_the_blocked_response_can_be_changed_or_turned_off() -> None:
     assert opinion("<response>HELP: me</response>", word="HELP") == Stop(Outcome.BLOCKED, "me")
     assert opinion(BLOCKED, word="HELP") is opinion("<response></response>", word="") is None
 
@@ -90,13 +90,13 @@ def test_a_report_in_the_wrong_place_is_answered(ralph: Ralph, agent: Agent, pro
 
 
 @pytest.mark.parametrize("preset", ["guardrails", "goal", "checks", "promise"])
-def test_it_is_the_same_with_every_preset(ralph: Ralph, agent: Agent, preset: str) -> None:
+def test_an_agent_can_report_blocked_in_every_preset(ralph: Ralph, agent: Agent, preset: str) -> None:
     fake = agent(f"echo '{BLOCKED}'")
     result = ralph("run", "goal", "--preset", preset, "--check", "true", "--json", "--agent", fake)
     assert result.one("run_finished")["outcome"] == "blocked"
 
 
-def test_it_can_be_left_out(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_blocked_reports_can_be_turned_off(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph" / "settings.json").write_text(json.dumps({"blockedResponse": ""}))
     result = ralph("run", "goal", "-m", "1", "--json", "--agent", agent(f"echo '{BLOCKED}'"))

@@ -47,17 +47,17 @@ def test_the_checks_stay_those_of_the_start(ralph: Ralph, agent: Agent, workspac
     assert ralph("run", "-p", "x").code == 1
 
 
-def test_output_that_is_no_text_does_no_harm(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
+def test_binary_output_of_a_check_is_harmless(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
     ralph("run", "-p", "x", "-m", "2", "--check", "printf 'a\\377b\\033[31m'; false", "--agent", agent("echo $N"))
     assert prompts()[1].endswith("Output (truncated):\na\ufffdb")
 
 
-def test_a_check_that_is_ended_by_a_signal_has_the_exit_code_that_shells_give_it(ralph: Ralph, agent: Agent) -> None:
+def test_a_check_that_a_signal_ends_has_the_exit_code_of_a_shell(ralph: Ralph, agent: Agent) -> None:
     result = ralph("run", "g", "--agent", agent("echo hello"), "--check", "kill -9 $$", "-m", "1", "--json")
     assert result.one("check_finished")["exit_code"] == 137
 
 
-def test_checks_that_run_side_by_side_are_told_in_their_order(ralph: Ralph, agent: Agent) -> None:
+def test_parallel_checks_are_reported_in_their_order(ralph: Ralph, agent: Agent) -> None:
     """The first two wait for each other, and the first for the third as well, which comes when the second has ended."""
     checks = [
         "touch a; until test -e b && test -e c; do sleep 0.02; done",
@@ -72,7 +72,7 @@ def test_checks_that_run_side_by_side_are_told_in_their_order(ralph: Ralph, agen
     assert [check["name"] for check in result.all("check_finished")] == checks
 
 
-def test_never_more_checks_at_once_than_asked_for(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_at_most_parallel_checks_run_at_once(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     check = "mkdir here || exit 1; sleep 0.1; rmdir here"
     words = ("--check", check, "--check", f"{check} ", "--check", f" {check}")
     assert ralph("loop", "t", *words, "-m", "1", "--agent", agent("echo COMPLETE")).code == 0
@@ -81,7 +81,7 @@ def test_never_more_checks_at_once_than_asked_for(ralph: Ralph, agent: Agent, wo
     assert "--parallel-checks" in result.err
 
 
-def test_a_check_too_long_is_ended_beside_one_that_is_not(ralph: Ralph, agent: Agent) -> None:
+def test_a_timeout_ends_only_the_check_that_takes_too_long(ralph: Ralph, agent: Agent) -> None:
     words = ("--check", "sleep 60", "--check", "sleep 0.4; echo fine", "--check-timeout", "0.2s")
     result = ralph(
         "loop",
@@ -116,9 +116,7 @@ def test_a_check_too_long_is_ended_beside_one_that_is_not(ralph: Ralph, agent: A
     assert (slow["timeout"], other.get("timeout"), other["exit_code"]) == (4, None, 137)
 
 
-def test_after_a_failure_no_further_check_is_begun_where_that_is_asked_for(
-    ralph: Ralph, agent: Agent, workspace: Path
-) -> None:
+def test_with_fail_fast_no_check_starts_after_a_failure(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     checks = [word for name in "abcd" for word in ("--check", f"echo {name} >> order; test {name} != b")]
     result = ralph("run", "-p", "x", "-m", "1", *checks, "--fail-fast", "--json", "--agent", agent("echo hi"))
     assert (workspace / "order").read_text().split() == ["a", "b"]

@@ -39,14 +39,14 @@ def test_the_first_example_of_the_guide_ends_done(
         ("Fix the build", "--ralph", "2"),
     ],
 )
-def test_a_prompt_of_ones_own_is_sent_to_the_letter(
+def test_the_users_own_prompt_is_sent_verbatim(
     words: tuple[str, ...], ralph: Ralph, agent: Agent, environment: dict[str, str]
 ) -> None:
     ralph("run", *words, "-m", "1", "--agent", agent("echo working"))
     assert "When all of it is done" not in prompt_of(environment)
 
 
-def test_another_claim_is_told_in_its_own_words(ralph: Ralph, agent: Agent, environment: dict[str, str]) -> None:
+def test_the_prompt_explains_each_kind_of_claim(ralph: Ralph, agent: Agent, environment: dict[str, str]) -> None:
     ralph("run", "Fix it", "-m", "1", "--until", "file:READY", "--agent", agent("echo working"))
     assert prompt_of(environment).endswith("When all of it is done, create the file READY.")
 
@@ -54,7 +54,7 @@ def test_another_claim_is_told_in_its_own_words(ralph: Ralph, agent: Agent, envi
 FORGETFUL = "echo working"
 
 
-def test_a_prompt_without_the_marker_is_said_before_anything_is_spent(ralph: Ralph, agent: Agent) -> None:
+def test_a_prompt_without_the_marker_is_reported_before_the_first_turn(ralph: Ralph, agent: Agent) -> None:
     result = ralph("run", "-p", "Fix it", "-m", "1", "--agent", agent(FORGETFUL), "--check", "true")
     said = " ".join(result.err.split())
     assert "the prompt does not say how the agent ends this run: it has to write <response>DONE</response>" in said
@@ -71,7 +71,7 @@ def test_a_prompt_without_the_marker_is_said_before_anything_is_spent(ralph: Ral
         ("Fix it",),
     ],
 )
-def test_who_says_how_to_claim_or_needs_no_claim_hears_nothing(
+def test_nothing_is_reported_if_the_prompt_explains_the_claim_or_none_is_needed(
     words: tuple[str, ...], ralph: Ralph, agent: Agent
 ) -> None:
     result = ralph("run", *words, "-m", "1", "--agent", agent(FORGETFUL))
@@ -93,14 +93,12 @@ def test_an_agent_that_forgets_to_claim_is_reminded_once_it_is_green(
     assert any("every check passes, but the agent did not write <response>DONE</response>" in text for text in notices)
 
 
-def test_it_is_reminded_once_and_afterwards_its_prompt_is_its_own_again(
-    ralph: Ralph, agent: Agent, environment: dict[str, str]
-) -> None:
+def test_the_reminder_is_in_one_prompt_only(ralph: Ralph, agent: Agent, environment: dict[str, str]) -> None:
     ralph("run", "-p", "Fix it", "--check", "true", "-m", "3", "--agent", agent(FORGETFUL))
     assert (Path(environment["HOME"]) / "fake-agent.prompt.3").read_text() == "Fix it"
 
 
-def test_finished_work_that_nobody_claimed_is_done_when_green_checks_suffice(
+def test_green_work_without_a_claim_is_done_when_green_checks_suffice(
     ralph: Ralph, agent: Agent, workspace: Path
 ) -> None:
     result = ralph("run", "-p", "Fix it", "--check", "true", "-m", "2", "--agent", agent(FORGETFUL))

@@ -87,7 +87,7 @@ def test_one_shot_is_no_loop_and_says_why_it_failed(ralph: Ralph, agent: Agent) 
     )
 
 
-def test_a_line_is_a_line_for_everybody(ralph: Ralph, agent: Agent) -> None:
+def test_no_event_contains_a_character_that_breaks_lines(ralph: Ralph, agent: Agent) -> None:
     strange = "a\u2028b\u2029c\x85d"
     result = ralph("run", "-p", strange, "--json", "--agent", agent(f"echo 'said {strange}'; {DONE}"))
     assert len(result.out.splitlines()) == result.out.count("\n")
@@ -105,7 +105,7 @@ def test_json_and_quiet_leave_one_line_for_people(ralph: Ralph, agent: Agent) ->
     ("redirection", "code"),
     [(">&-", 0), (">/dev/full", 2), ("| true", 0), (">/dev/null 2>&-", 0), ("<&- >/dev/null", 0)],
 )
-def test_a_stdout_that_takes_nothing_is_no_bug(
+def test_a_closed_stdout_is_not_reported_as_a_bug(
     agent: Agent, workspace: Path, environment: dict[str, str], redirection: str, code: int
 ) -> None:
     command = f"{sys.executable} -m ralph run -p goal --json --quiet --agent {agent(DONE)} {redirection}"

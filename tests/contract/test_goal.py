@@ -34,7 +34,7 @@ Prompts = Callable[..., list[str]]
         (("G", "H"), "folder not found: H\nhint: name a folder, or quote a goal of several words"),
     ],
 )
-def test_what_is_no_goal_is_said(
+def test_a_wrong_goal_is_one_clear_line(
     ralph: Ralph, agent: Agent, workspace: Path, words: tuple[str, ...], said: str
 ) -> None:
     (workspace / "README").write_text("x")
@@ -75,7 +75,7 @@ def test_the_goal_and_the_workspace_are_found(
     assert (workspace / "where").read_text().strip() == str(workspace)
 
 
-def test_a_goal_that_is_printed_may_be_called_like_a_folder(
+def test_after_print_a_goal_may_have_the_name_of_a_folder(
     ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
 ) -> None:
     (workspace / "docs").mkdir()
@@ -84,7 +84,7 @@ def test_a_goal_that_is_printed_may_be_called_like_a_folder(
 
 
 @pytest.mark.parametrize("words", [("-",), ("-f", "-"), ("--print", "-")])
-def test_a_dash_is_what_stands_on_standard_input(
+def test_a_dash_means_the_goal_is_on_standard_input(
     ralph: Ralph, agent: Agent, prompts: Prompts, words: tuple[str, ...]
 ) -> None:
     fake = agent("echo '<response>DONE</response>'")
@@ -94,7 +94,7 @@ def test_a_dash_is_what_stands_on_standard_input(
 
 
 @pytest.mark.parametrize("rest", ["", " --with words", " | cat"])
-def test_an_agent_that_is_named_by_a_path_is_the_one_here(
+def test_a_relative_path_of_an_agent_is_relative_to_the_current_folder(
     ralph: Ralph, agent: Agent, workspace: Path, tmp_path: Path, rest: str
 ) -> None:
     here = tmp_path / "my agents"
@@ -104,13 +104,13 @@ def test_an_agent_that_is_named_by_a_path_is_the_one_here(
     assert (workspace / "where").read_text().strip() == str(workspace)
 
 
-def test_an_agent_that_git_does_not_know_works_in_a_worktree_too(ralph: Ralph, agent: Agent, repository: Path) -> None:
+def test_an_untracked_agent_script_works_in_a_worktree(ralph: Ralph, agent: Agent, repository: Path) -> None:
     (repository / "fake").symlink_to(agent("echo '<response>DONE</response>'"))
     assert ralph("run", "g", "--worktree", "--agent", "./fake").code == 0
 
 
 @pytest.mark.parametrize("place", [(), ("--worktree",)])
-def test_an_agent_that_cleans_up_all_that_git_ignores_does_not_end_the_run(
+def test_git_clean_by_the_agent_does_not_end_the_run(
     ralph: Ralph, agent: Agent, repository: Path, place: tuple[str, ...]
 ) -> None:
     words = (
@@ -124,7 +124,7 @@ def test_an_agent_that_cleans_up_all_that_git_ignores_does_not_end_the_run(
     assert "cannot write" not in ended.err
 
 
-def test_a_tasks_file_is_found_in_the_workspace_and_else_here(
+def test_a_tasks_file_is_looked_up_in_the_workspace_then_here(
     ralph: Ralph, agent: Agent, workspace: Path, tmp_path: Path
 ) -> None:
     words = (
@@ -143,7 +143,7 @@ def test_a_tasks_file_is_found_in_the_workspace_and_else_here(
     assert ralph(*words, "-m", "1", cwd=tmp_path).code == 1
 
 
-def test_a_spec_in_the_settings_is_goal_enough(ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts) -> None:
+def test_a_spec_in_the_settings_is_a_goal(ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts) -> None:
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph" / "settings.json").write_text('{"spec": "docs/spec.md"}')
     (workspace / "docs").mkdir()
@@ -177,7 +177,7 @@ def test_a_dry_run_runs_nothing(ralph: Ralph, agent: Agent, workspace: Path) -> 
     assert ralph("run", "make it", "--dry-run", "--json", "--agent", fake).out == "", "stdout holds only NDJSON"
 
 
-def test_a_folder_that_is_gone_is_said(agent: Agent, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_missing_current_folder_is_one_clear_line(agent: Agent, tmp_path: Path, environment: dict[str, str]) -> None:
     fake = agent("true")
     command = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -m ralph run -p x --agent {fake}"
     process = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -38,7 +38,7 @@ def test_limits_in_their_order(
     assert (finished["outcome"], finished["iterations"]) == (outcome, iterations)
 
 
-def test_what_a_commit_message_costs_is_part_of_the_budget(ralph: Ralph, agent: Agent, repository: object) -> None:
+def test_the_budget_includes_the_cost_of_commit_messages(ralph: Ralph, agent: Agent, repository: object) -> None:
     fake = agent(f"echo x >> work; echo '{turn('work')}'")
     result = ralph("run", "-p", "x", "--commit", "--check", "true", "--max-cost", "4", "--json", "--agent", fake)
     finished = result.one("run_finished")
@@ -60,7 +60,7 @@ def test_a_stall_is_the_same_answer_and_the_same_files(
     assert (result.code, result.one("run_finished")["outcome"]) == (1, outcome)
 
 
-def test_time_ends_a_check_too(ralph: Ralph, agent: Agent) -> None:
+def test_the_time_limit_ends_a_running_check(ralph: Ralph, agent: Agent) -> None:
     fake = agent("echo '<response>DONE</response>'")
     result = ralph("run", "-p", "x", "--max-time", "0.5", "--check", "sleep 60", "--json", "--agent", fake)
     finished = result.one("run_finished")
@@ -69,7 +69,7 @@ def test_time_ends_a_check_too(ralph: Ralph, agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("text", ["abc", "", "-5", "1m30", "inf", "5 m"])
-def test_what_is_no_duration_is_said(ralph: Ralph, agent: Agent, text: str) -> None:
+def test_a_wrong_duration_is_one_clear_line(ralph: Ralph, agent: Agent, text: str) -> None:
     result = ralph("run", "-p", "x", "--turn-timeout", text, "--agent", agent("true"))
     assert result.code == 2
     assert "expected a duration" in result.err
@@ -79,18 +79,18 @@ def notices(result: Any) -> list[str]:
     return [notice["text"] for notice in result.all("notice") if "so far" in notice["text"]]
 
 
-def test_without_a_budget_a_third_of_the_way_says_what_all_of_it_would_cost(ralph: Ralph, agent: Agent) -> None:
+def test_without_a_budget_the_cost_of_the_run_is_forecast_after_a_third(ralph: Ralph, agent: Agent) -> None:
     words = ("run", "-p", "x", "--json", "-m", "5", "--agent", agent(f"echo '{turn('work', 0.42)}'"))
     said = "$0.84 so far, $0.42 an iteration: about $2.10 by iteration 5; --max-cost ends it at a sum that you choose"
     assert notices(ralph(*words)) == [said]
     assert notices(ralph(*words, "--max-cost", "9")) == []
 
 
-def test_who_says_nothing_of_money_is_told_of_none(ralph: Ralph, agent: Agent) -> None:
+def test_without_known_costs_there_is_no_forecast(ralph: Ralph, agent: Agent) -> None:
     assert notices(ralph("run", "-p", "x", "--json", "-m", "5", "--agent", agent("echo work"))) == []
 
 
-def test_a_usage_limit_is_told_in_words_and_with_the_time_of_day(ralph: Ralph, agent: Agent) -> None:
+def test_a_usage_limit_is_reported_with_the_time_of_day(ralph: Ralph, agent: Agent) -> None:
     limit = 'echo "Claude AI usage limit reached|$(($(date +%s) + 2))"; exit 1'
     agent(f"if [ $N = 1 ]; then {limit}; fi; {SAID_DONE}", "claude")
     result = ralph("run", "-p", "x", "--agent", "claude")

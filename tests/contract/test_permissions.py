@@ -36,7 +36,7 @@ def test_two_turns_of_nothing_but_denials_end_the_run(ralph: Ralph, denied: Path
     ] * 2
 
 
-def test_without_git_too(ralph: Ralph, denied: Path) -> None:
+def test_denials_end_a_run_without_git(ralph: Ralph, denied: Path) -> None:
     result = ralph("run", "make the files", "--agent", "claude", "--json")
     assert (result.code, result.one("run_finished")["iterations"]) == (1, 2)
 
@@ -59,7 +59,7 @@ def test_the_first_denial_names_the_tool_and_the_ways_out_and_the_others_only_th
     assert f"The agent was not allowed to use Bash(touch a.txt), Write(/repo/b.txt). {ways}." in shown
 
 
-def test_a_run_that_was_denied_everything_goes_on_with_yolo(
+def test_a_run_that_was_denied_everything_can_be_resumed_with_yolo(
     ralph: Ralph, denied: Path, environment: dict[str, str]
 ) -> None:
     program = Path(environment["HOME"]) / "bin" / "claude"
@@ -72,7 +72,7 @@ def test_a_run_that_was_denied_everything_goes_on_with_yolo(
     assert ralph("resume", step[2], "--yolo").code == 0
 
 
-def test_an_agent_that_works_all_the_same_goes_on(
+def test_a_denial_does_not_end_a_run_that_makes_progress(
     ralph: Ralph, denied: Path, repository: Path, environment: dict[str, str]
 ) -> None:
     environment["DO"] = "echo more >> work.txt"
@@ -80,7 +80,7 @@ def test_an_agent_that_works_all_the_same_goes_on(
     assert result.one("run_finished")["outcome"] == "exhausted"
 
 
-def test_a_claim_that_the_checks_believe_counts_whatever_was_denied(ralph: Ralph, denied: Path) -> None:
+def test_a_claim_with_green_checks_counts_despite_denials(ralph: Ralph, denied: Path) -> None:
     result = ralph("run", "make", "--agent", "claude", "--until", "word:STOP", "--check", "true", "--json")
     assert result.code == 0
     assert "allowed" not in ralph("show").out.partition("what needs you")[2]

@@ -55,7 +55,7 @@ def test_in_every_preset_a_claim_is_refused_while_a_gate_objects(ralph: Ralph, a
 
 
 @pytest.mark.parametrize("preset", ["guardrails", "goal", "checks", "promise"])
-def test_in_every_preset_a_claim_may_have_to_be_made_again_and_that_is_no_stall(
+def test_in_every_preset_a_repeated_claim_is_not_a_stall_if_several_are_required(
     ralph: Ralph, agent: Agent, preset: str
 ) -> None:
     fake = agent("cat > /dev/null; echo done; printf '\\nready\\n'")
@@ -68,7 +68,7 @@ def test_in_every_preset_a_claim_may_have_to_be_made_again_and_that_is_no_stall(
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_more_claims_than_iterations_are_refused_before_anything_is_spent(
+def test_more_claims_than_iterations_are_refused_at_the_start(
     ralph: Ralph, agent: Agent, more: tuple[str, ...]
 ) -> None:
     result = ralph("run", "x", "--claims", "4", "-m", "3", "--agent", agent("exit 9"), *more)
@@ -90,7 +90,9 @@ def test_one_shot_needs_one_claim_whatever_the_settings_say(ralph: Ralph, agent:
         ("promise", "I will not output `<promise>DONE</promise>` yet"),
     ],
 )
-def test_in_every_preset_talk_about_a_claim_is_no_claim(ralph: Ralph, agent: Agent, preset: str, text: str) -> None:
+def test_in_every_preset_talking_about_a_claim_does_not_count(
+    ralph: Ralph, agent: Agent, preset: str, text: str
+) -> None:
     fake = agent(f"cat <<'END'\n{text}\nEND")
     words = ("--preset", preset, "--check", "true", "--min-tool-calls", "0", "-m", "1", "--agent", fake)
     assert ralph("run", "the goal", *words).code == 1

@@ -44,7 +44,7 @@ def test_with_ultrawork_every_continuation_starts_with_it(ralph: Ralph, agent: A
     )
 
 
-def test_a_fresh_context_holds_all_that_changed_and_only_what_failed(
+def test_a_fresh_prompt_has_the_whole_diff_and_only_failed_checks(
     ralph: Ralph, agent: Agent, repository: Path, prompts: Prompts
 ) -> None:
     (repository / "mine").write_text("the user's own, not committed\n")

@@ -77,7 +77,7 @@ def test_a_resumed_run_has_three_refusals_again(ralph: Ralph, agent: Agent, work
     assert result.one("run_finished")["outcome"] == "done"
 
 
-def test_an_answer_that_is_no_verdict_is_asked_once_more_and_then_the_run_says_so(
+def test_a_reviewer_without_a_verdict_is_asked_once_more_then_reported(
     ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
 ) -> None:
     reviewer = agent("echo 'I do not know what to do with this.'", "second")
@@ -90,7 +90,7 @@ def test_an_answer_that_is_no_verdict_is_asked_once_more_and_then_the_run_says_s
     assert said in " ".join(ralph("show").out.split())
 
 
-def test_a_reviewer_that_fails_is_named_too(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_reviewer_that_fails_is_named(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     reviewer = agent("exit 3", "second")
     result = ralph("run", "g", "--agent", agent(WORK), "--review-agent", reviewer, "--json")
     assert "; not reviewed by " in result.one("run_finished")["reason"]
@@ -106,7 +106,7 @@ def test_only_a_claim_whose_checks_are_green_is_reviewed(ralph: Ralph, agent: Ag
 
 
 @pytest.mark.parametrize("place", ["repository", "workspace"])
-def test_what_a_reviewer_changes_does_not_count(
+def test_changes_by_a_reviewer_are_undone(
     ralph: Ralph, agent: Agent, request: pytest.FixtureRequest, place: str
 ) -> None:
     folder: Path = request.getfixturevalue(place)
@@ -127,7 +127,7 @@ REVIEWS = [
 ]
 
 
-def test_each_review_and_the_message_have_the_agent_that_is_named_for_them(
+def test_reviews_and_messages_use_the_agents_named_for_them(
     ralph: Ralph, agent: Agent, repository: Path, prompts: Prompts
 ) -> None:
     fake, approve = agent(WORK), "echo APPROVE"
@@ -159,7 +159,7 @@ def test_each_review_and_the_message_have_the_agent_that_is_named_for_them(
     assert result.one("run_finished")["reason"].endswith("; reviewed by second and third")
 
 
-def test_a_model_alone_is_another_one_of_the_agent_that_works(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_model_alone_means_the_same_agent_with_that_model(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     own = {"argv": [agent(f'case "$PROMPT" in *REVIEW*) echo APPROVE;; *) {WORK};; esac')]}
     configure(
         workspace,
@@ -183,7 +183,7 @@ def test_a_model_alone_is_another_one_of_the_agent_that_works(ralph: Ralph, agen
         ({"scm": {"tasks": ["commit"], "agent": "nobody"}}, "the agent for messages: command not found: nobody"),
     ],
 )
-def test_an_agent_for_another_purpose_that_is_not_there_is_said_before_anything_is_spent(
+def test_a_missing_reviewer_is_reported_at_the_start(
     ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts, words: Any, said: str
 ) -> None:
     configure(workspace, agent={"command": agent(WORK)}, **words)

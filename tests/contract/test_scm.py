@@ -37,7 +37,7 @@ def committer(agent: Agent, said: str) -> str:
         ("Línea 🎉", "Línea 🎉"),
     ],
 )
-def test_a_message_is_taken_to_the_letter(
+def test_a_commit_message_is_used_verbatim(
     ralph: Ralph, agent: Agent, repository: Path, git: Git, said: str, subject: str
 ) -> None:
     assert ralph("run", "-p", "x", "--commit", "--check", "true", "--agent", committer(agent, said)).code == 0
@@ -47,7 +47,7 @@ def test_a_message_is_taken_to_the_letter(
 
 
 @pytest.mark.parametrize("said", ["   ", "<response> </response>"])
-def test_without_a_message_nothing_is_committed_and_nothing_ends(
+def test_without_a_message_nothing_is_committed_and_the_run_continues(
     ralph: Ralph, agent: Agent, repository: Path, git: Git, said: str
 ) -> None:
     result = ralph("run", "-p", "x", "--push", "--json", "--agent", committer(agent, said))
@@ -70,7 +70,7 @@ def test_no_message_is_asked_for_when_there_is_nothing_to_commit(
 
 
 @pytest.mark.parametrize("shown", [(), ("--no-stream-agent-output", "--max-cost", "9")])
-def test_what_a_message_costs_counts(ralph: Ralph, agent: Agent, repository: Path, shown: tuple[str, ...]) -> None:
+def test_the_cost_of_a_message_counts(ralph: Ralph, agent: Agent, repository: Path, shown: tuple[str, ...]) -> None:
     """Claude states its costs only in its structured stream."""
     result = {"type": "result", "subtype": "success", "is_error": False, "total_cost_usd": 0.4, "session_id": "s"}
     done, message = (json.dumps(result | {"result": text}) for text in ("<response>DONE</response>", "Add it"))
@@ -85,7 +85,9 @@ def test_what_a_message_costs_counts(ralph: Ralph, agent: Agent, repository: Pat
     assert ran.one("scm_finished")["detail"].endswith("Add it")
 
 
-def test_what_a_failed_turn_prints_is_no_message(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
+def test_the_output_of_a_failed_turn_is_not_a_commit_message(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git
+) -> None:
     broken = 'case "$PROMPT" in *"commit message"*) echo Traceback; exit 1;; *) echo x > new; echo STOP;; esac'
     result = ralph("run", "x", "--ralph", "1", "--commit", "--json", "--agent", agent(broken))
     assert result.code == 0
@@ -93,7 +95,7 @@ def test_what_a_failed_turn_prints_is_no_message(ralph: Ralph, agent: Agent, rep
     assert git("log", "--format=%s").splitlines() == ["first"]
 
 
-def test_a_push_goes_to_the_branch_that_is_named(
+def test_a_push_goes_to_the_given_branch(
     ralph: Ralph, agent: Agent, repository: Path, git: Git, tmp_path: Path
 ) -> None:
     git("init", "-q", "--bare", str(tmp_path / "theirs"))
@@ -104,13 +106,15 @@ def test_a_push_goes_to_the_branch_that_is_named(
 
 
 @pytest.mark.parametrize("word", ["main", "origin/", "/main", "--all/x"])
-def test_a_push_to_what_is_no_branch_of_a_remote_is_refused(ralph: Ralph, agent: Agent, word: str) -> None:
+def test_a_push_without_remote_and_branch_is_refused(ralph: Ralph, agent: Agent, word: str) -> None:
     result = ralph("run", "-p", "x", f"--push={word}", "--agent", agent("exit 9"))
     assert result.code == 2
     assert f"--push={word}: expected REMOTE/BRANCH" in result.err
 
 
-def test_a_push_that_fails_is_told_and_ends_nothing(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
+def test_a_failed_push_is_reported_and_does_not_end_the_run(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git
+) -> None:
     result = ralph("run", "-p", "x", "--push", "--json", "--agent", committer(agent, "Add it"))
     assert result.code == 0
     assert [(told["task"], told["ok"]) for told in result.all("scm_finished")] == [("commit", True), ("push", False)]
@@ -142,7 +146,7 @@ def test_a_hook_that_refuses_the_commit_is_a_failed_check(
     assert git("show", "HEAD:new") == "fine\n"
 
 
-def test_any_program_and_any_task_will_do(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_the_scm_can_be_any_program_with_any_tasks(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     tool = agent("", "scm")
     Path(tool).write_text('#!/bin/sh\nprintf "[%s]" "$@" >> called; echo >> called\n')
     (workspace / ".ralph").mkdir()
@@ -160,7 +164,7 @@ def test_any_program_and_any_task_will_do(ralph: Ralph, agent: Agent, workspace:
     ("checks", "subject"),
     [((), "ralph: iteration 1"), (("--check", "true"), "ralph: iteration 1 (checks pass)")],
 )
-def test_a_commit_in_the_worktree_speaks_of_checks_only_where_there_are_any(
+def test_a_commit_in_a_worktree_mentions_checks_only_if_there_are_any(
     ralph: Ralph, agent: Agent, repository: Path, git: Git, checks: tuple[str, ...], subject: str
 ) -> None:
     fake = agent("echo x > made; echo '<response>DONE</response>'")
@@ -168,7 +172,7 @@ def test_a_commit_in_the_worktree_speaks_of_checks_only_where_there_are_any(
     assert git("log", "-1", "--format=%s", "--branches=ralph/*").strip() == subject
 
 
-def test_a_goal_commands_no_terminal_from_the_message_of_a_commit(
+def test_control_characters_of_the_goal_stay_out_of_commit_messages(
     ralph: Ralph, agent: Agent, repository: Path, git: Git
 ) -> None:
     fake = agent("echo x > made; echo '<response>DONE</response>'")
@@ -177,7 +181,7 @@ def test_a_goal_commands_no_terminal_from_the_message_of_a_commit(
 
 
 @pytest.mark.parametrize("kept", [(), ("--commit",), ("--worktree",), ("--commit", "--worktree")])
-def test_a_stall_is_noticed_as_soon_where_the_work_is_committed(
+def test_commits_do_not_delay_the_detection_of_a_stall(
     ralph: Ralph, agent: Agent, repository: Path, kept: tuple[str, ...]
 ) -> None:
     fake = agent("echo x > made; echo 'the same answer'")
@@ -198,7 +202,7 @@ CUT_OFF = """kill -HUP $(grep -o '"pid":[0-9]*' "$RALPH_RUN_FOLDER/state.json" |
         (f"touch new; {CUT_OFF}", "The work is on branch ralph/"),
     ],
 )
-def test_a_merge_is_offered_only_where_the_worktree_was_changed(
+def test_a_merge_is_suggested_only_if_the_worktree_was_changed(
     ralph: Ralph, agent: Agent, repository: Path, script: str, said: str
 ) -> None:
     result = ralph("run", "g", "-m", "1", "--agent", agent(script), "--worktree", cwd=repository)
@@ -208,7 +212,7 @@ def test_a_merge_is_offered_only_where_the_worktree_was_changed(
     )
 
 
-def test_a_push_that_fails_is_told_also_by_a_ralph_whose_caller_ignores_that_children_end(
+def test_a_failed_push_is_reported_even_if_sigchld_is_ignored(
     agent: Agent, repository: Path, environment: dict[str, str]
 ) -> None:
     words = ["-m", "ralph", "run", "-p", "x", "--push", "--json", "--agent", committer(agent, "Add it")]

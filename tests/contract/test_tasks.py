@@ -32,7 +32,7 @@ def test_a_claim_is_refused_while_a_task_is_open_and_the_next_one_is_named(
         ("rm TODO.md", "cannot read the tasks file"),
     ],
 )
-def test_spoiling_the_list_is_not_doing_the_tasks(
+def test_breaking_or_shortening_the_tasks_file_does_not_complete_tasks(
     ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts, script: str, named: str
 ) -> None:
     (workspace / "TODO.md").write_text("- [ ] first\n- [ ] second\n")
@@ -42,13 +42,13 @@ def test_spoiling_the_list_is_not_doing_the_tasks(
     assert named in prompts()[1]
 
 
-def test_a_task_that_says_more_than_before_is_the_same_task(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_task_with_more_text_is_the_same_task(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     (workspace / "TODO.md").write_text("- [ ] first\n")
     fake = agent(f"echo '- [x] first (in abc123)' > TODO.md; {CLAIM}")
     assert ralph("run", "-p", "work", "--tasks", "TODO.md", "--agent", fake).code == 0
 
 
-def test_a_run_that_goes_on_remembers_what_was_on_the_list(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_resumed_run_still_requires_its_first_tasks(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     (workspace / "TODO.md").write_text("- [ ] first\n")
     fake = agent(f"echo '- [x] something else' > TODO.md; {CLAIM}")
     assert ralph("run", "-p", "work", "--tasks", "TODO.md", "-m", "1", "--agent", fake).code == 1

@@ -14,7 +14,7 @@ DONE = "echo '<response>DONE</response>'"
 RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"<response>DONE</response>","session_id":"s"}'
 
 
-def test_an_agent_sees_its_own_keys_and_what_run_it_is_in(
+def test_an_agent_gets_its_own_keys_and_the_id_of_the_run(
     ralph: Ralph, agent: Agent, environment: dict[str, str], workspace: Path
 ) -> None:
     agent(f"env > seen; cat \"$RALPH_PROMPT_FILE\" > read; echo '{RESULT}'", "claude")
@@ -56,7 +56,7 @@ def test_the_agents_exit_ends_its_turn(ralph: Ralph, agent: Agent, script: str) 
     ],
     ids=["stderr", "killed", "exit 1", "error"],
 )
-def test_what_is_no_final_answer_is_no_claim(ralph: Ralph, agent: Agent, script: str) -> None:
+def test_only_the_final_answer_can_be_a_claim(ralph: Ralph, agent: Agent, script: str) -> None:
     result = ralph("run", "-p", "x", "-m", "1", "--json", "--agent", agent(script))
     assert (result.code, result.one("run_finished")["outcome"]) == (1, "exhausted")
 
@@ -73,9 +73,7 @@ def test_a_prompt_of_five_megabytes_reaches_the_agent(
     assert result.all("agent_text")[0]["text"].strip() == "5000000"
 
 
-def test_what_a_run_keeps_is_for_the_user_alone_and_stays_out_of_git(
-    ralph: Ralph, agent: Agent, repository: Path, git: Git
-) -> None:
+def test_files_of_a_run_are_private_and_ignored_by_git(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
     assert ralph("run", "-p", "x", "-m", "2", "--check", "true", "--agent", agent("true")).code == 1
     (run,) = (repository / ".ralph" / "runs").iterdir()
     kept = {"prompt.md", "stdout.log", "stderr.log", "output.md"}
@@ -85,14 +83,14 @@ def test_what_a_run_keeps_is_for_the_user_alone_and_stays_out_of_git(
     assert git("status", "--porcelain") == ""
 
 
-def test_a_folder_in_the_place_of_the_progress_is_said(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_folder_at_the_path_of_the_progress_file_is_reported(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     (workspace / ".ralph" / "progress.md").mkdir(parents=True)
     result = ralph("run", "g", "--agent", agent("echo $N"))
     assert result.code == 2
     assert f"cannot write {workspace}/.ralph/progress.md: Is a directory" in result.err
 
 
-def test_progress_is_that_of_this_run(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_the_progress_file_is_only_about_this_run(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     for _ in range(2):
         ralph("loop", "t", "--check", "echo no; false", "--check", "true", "-m", "2", "--agent", agent("echo $N"))
     text = (workspace / ".ralph" / "progress.md").read_text()
@@ -110,21 +108,19 @@ def test_progress_is_that_of_this_run(ralph: Ralph, agent: Agent, workspace: Pat
     assert "echo no; false: FAIL — no" in second
 
 
-def test_the_prompt_for_a_commit_message_is_not_shown_as_one_of_the_run(
-    ralph: Ralph, agent: Agent, repository: Path
-) -> None:
+def test_the_prompt_for_a_commit_message_is_not_printed(ralph: Ralph, agent: Agent, repository: Path) -> None:
     result = ralph("run", "-p", "x", "--commit", "-V", "--agent", agent(f"date > made; {DONE}"))
     assert [line for line in result.err.splitlines() if "[ralph] Prompt: " in line] == ["[ralph] Prompt: x"]
 
 
-def test_the_fail_action_is_shown_where_it_changes_the_prompt(ralph: Ralph, agent: Agent) -> None:
+def test_a_fail_action_that_changes_the_prompt_is_shown(ralph: Ralph, agent: Agent) -> None:
     for command, shown in (("run", True), ("loop", False)):
         result = ralph(command, "-p", "x", "-m", "1", "--check", "false", "--agent", agent("echo hi"))
         assert ("→ APPEND, .ralph/guardrail" in result.err) == shown
 
 
 @pytest.mark.parametrize("stream", ["", '{"type":"assistant","message":{"content":[{"type":"text","text":"hm"}]}}'])
-def test_an_error_in_json_keeps_its_words(ralph: Ralph, agent: Agent, stream: str) -> None:
+def test_an_error_in_json_is_quoted_verbatim(ralph: Ralph, agent: Agent, stream: str) -> None:
     error = '{"type":"error","message":"the model is on fire"}'
     result = ralph("run", "-p", "x", "-m", "1", "--json", "--agent", agent(f"echo '{stream}'; echo '{error}'; exit 1"))
     assert result.one("agent_finished")["reason"] == "the model is on fire"

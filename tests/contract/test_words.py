@@ -13,7 +13,7 @@ Agent = Callable[..., str]
 Prompts = Callable[..., list[str]]
 
 
-def test_to_print_alone_is_one_shot(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
+def test_print_alone_is_one_shot(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
     result = ralph("run", "--print", "Tidy up", "--agent", agent("echo tidy"), "--json")
     assert result.code == 0
     assert prompts() == ["Tidy up"]
@@ -21,26 +21,26 @@ def test_to_print_alone_is_one_shot(ralph: Ralph, agent: Agent, prompts: Prompts
     assert result.one("run_finished")["outcome"] == "done"
 
 
-def test_to_print_with_a_number_is_a_loop(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
+def test_print_with_a_number_is_a_loop(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
     assert ralph("run", "--print", "Tidy up", "--ralph", "2", "--no-stall", "--agent", agent("echo $N")).code == 1
     assert len(prompts()) == 2
 
 
 @pytest.mark.parametrize("word", ["./shop", "/no/such/folder", "~/shop", "src/shop", "../shop"])
 @pytest.mark.parametrize("command", ["run", "loop"])
-def test_a_path_that_is_none_is_no_goal(command: str, word: str, ralph: Ralph, workspace: Path) -> None:
+def test_a_missing_path_is_not_a_goal(command: str, word: str, ralph: Ralph, workspace: Path) -> None:
     result = ralph(command, word, "--agent", "true", "--check", "true")
     assert (result.code, result.err.splitlines()[0]) == (2, f"ralph: folder not found: {word}")
     assert not (workspace / ".ralph" / "runs").exists()
 
 
 @pytest.mark.parametrize("word", ["nowhere.md", "docs/spec.txt"])
-def test_a_file_that_is_not_there_is_no_goal(ralph: Ralph, agent: Agent, word: str) -> None:
+def test_a_missing_file_is_not_a_goal(ralph: Ralph, agent: Agent, word: str) -> None:
     result = ralph("run", word, "-m", "1", "--agent", agent("echo hi"))
     assert (result.code, result.err.splitlines()[0]) == (2, f"ralph: file not found: {word}")
 
 
-def test_a_file_is_no_goal_either(ralph: Ralph, workspace: Path) -> None:
+def test_a_file_is_not_a_goal(ralph: Ralph, workspace: Path) -> None:
     (workspace / "PROMPT.md").write_text("Fix it")
     result = ralph("run", "PROMPT.md", "--agent", "true")
     assert result.code == 2
@@ -60,7 +60,7 @@ def test_several_words_without_a_command_are_a_goal(ralph: Ralph, agent: Agent, 
     assert ralph("nonsense").code == 2
 
 
-def test_a_goal_beside_a_specification_is_the_title(
+def test_a_goal_next_to_a_specification_is_the_title(
     ralph: Ralph, agent: Agent, prompts: Prompts, workspace: Path
 ) -> None:
     (workspace / "spec.md").write_text("All of it, in detail.")
@@ -73,14 +73,14 @@ def test_a_goal_beside_a_specification_is_the_title(
     assert any("is sent instead of the goal, which is only the title" in e["text"] for e in result.all("notice"))
 
 
-def test_a_specification_alone_says_nothing_about_it(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_specification_alone_prints_no_notice(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     (workspace / "spec.md").write_text("All of it, in detail.")
     result = ralph("loop", "--spec", "spec.md", "--check", "true", "--agent", agent("echo COMPLETE"), "--json")
     assert result.one("run_started")["goal"] == "All of it, in detail."
     assert "instead of the goal" not in result.out
 
 
-def test_a_loop_where_no_check_can_be_found_says_so(ralph: Ralph) -> None:
+def test_a_loop_without_any_check_to_find_is_refused(ralph: Ralph) -> None:
     result = ralph("loop", "Fix it", "--agent", "true")
     assert (result.code, result.err.splitlines()[0]) == (2, "ralph: no checks given, and none found in this project")
 
@@ -95,7 +95,7 @@ def test_a_loop_without_a_check_names_what_the_project_has(ralph: Ralph, workspa
 
 
 @pytest.mark.parametrize(("answer", "code"), [("", 0), ("no", 2)])
-def test_on_a_terminal_enter_takes_what_the_project_has(
+def test_on_a_terminal_enter_accepts_the_checks_of_the_project(
     answer: str, code: int, agent: Agent, environment: dict[str, str], workspace: Path
 ) -> None:
     (workspace / "Makefile").write_text("test:\n\ttrue\n")

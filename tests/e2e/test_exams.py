@@ -44,7 +44,7 @@ def test_a_claim_counts_once_the_exam_passes(
     assert done.one("claim_rejected")["gate"] == "exam"
 
 
-def test_three_refused_claims_need_a_person(
+def test_three_refused_claims_block_the_run(
     ralph: Callable[..., Any], agent: Callable[..., str], prompts: Callable[..., list[str]], repository: Path, exam: Any
 ) -> None:
     command = exam()
@@ -72,7 +72,7 @@ def contains(path: Path, token: str) -> list[str]:
     return [str(file) for file in files if token.encode() in file.read_bytes()]
 
 
-def test_nothing_of_an_exam_is_left_where_the_agent_looks(
+def test_an_exam_leaves_nothing_that_the_agent_can_see(
     ralph: Callable[..., Any],
     agent: Callable[..., str],
     environment: dict[str, str],
@@ -104,7 +104,7 @@ def test_nothing_of_an_exam_is_left_where_the_agent_looks(
     assert len(contains(state, TOKEN)) == 4  # before the first turn, and at three claims
 
 
-def test_in_a_sandbox_the_code_under_exam_can_keep_nothing_of_it(
+def test_in_a_sandbox_the_tested_code_cannot_save_the_exam(
     ralph: Callable[..., Any],
     agent: Callable[..., str],
     environment: dict[str, str],
@@ -150,7 +150,7 @@ def test_in_a_sandbox_the_code_under_exam_can_keep_nothing_of_it(
         ("sh {exams}/known.sh", "the exam is in the repository's history"),
     ],
 )
-def test_an_exam_that_is_no_secret_or_cannot_start_is_refused(
+def test_an_exam_that_is_not_secret_or_cannot_start_is_refused(
     ralph: Callable[..., Any],
     agent: Callable[..., str],
     environment: dict[str, str],
@@ -167,7 +167,7 @@ def test_an_exam_that_is_no_secret_or_cannot_start_is_refused(
     assert not (repository / "double").exists()
 
 
-def test_exams_need_git_and_a_try(
+def test_exams_need_git_and_at_least_one_try(
     ralph: Callable[..., Any], agent: Callable[..., str], workspace: Path, exam: Any
 ) -> None:
     bare = loop(ralph, agent(HONEST), "--exam", exam())
@@ -206,7 +206,7 @@ def test_an_exam_that_shows_its_output_is_a_check_that_runs_last(
     assert done.all("exam_finished") == []
 
 
-def test_an_exam_that_passes_at_the_start_asks_nothing_new(
+def test_an_exam_that_passes_at_the_start_is_reported(
     ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, exam: Any
 ) -> None:
     done = loop(ralph, agent(HONEST), "--exam", exam("exit 0"))
@@ -240,7 +240,7 @@ def test_a_resumed_run_has_its_tries_again(
     assert ralph("resume").code == 0
 
 
-def test_accept_examines_what_the_merge_brings(
+def test_accept_runs_the_exams_on_the_merged_tree(
     ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Any, exam: Any
 ) -> None:
     words = ("run", "x", "--agent", agent(HONEST), "--check", "true", "--worktree", "--commit", "--exam")

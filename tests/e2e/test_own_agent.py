@@ -95,7 +95,7 @@ def test_five_megabytes_of_prompt_arrive(line: str, ralph, receiver, workspace: 
     assert (workspace / "received").read_text() == text
 
 
-def test_a_prompt_that_no_argument_can_hold_is_refused_with_a_way_out(ralph, receiver, workspace: Path) -> None:
+def test_a_prompt_too_long_for_an_argument_is_refused_with_a_hint(ralph, receiver, workspace: Path) -> None:
     receiver(FIRST)
     (workspace / "PROMPT.md").write_text("x" * 200_000)
     result = ralph("run", "-f", "PROMPT.md", "--agent", "my-agent {prompt}")
@@ -118,7 +118,7 @@ def test_a_path_with_blanks_may_be_an_agent(ralph, workspace: Path) -> None:
     assert ralph("run", "go", "--agent", "'./my agent' --flag").code == 0
 
 
-def test_its_environment_says_where_it_is(ralph, agent, workspace: Path) -> None:
+def test_the_environment_of_an_agent_names_run_and_iteration(ralph, agent, workspace: Path) -> None:
     line = 'echo "$RALPH_RUN_ID $RALPH_ITERATION" > told; cat "$RALPH_PROMPT_FILE" > read'
     assert ralph("run", "-p", "the goal", "--agent", agent(f"{line}; {DONE}")).code == 0
     run, iteration = (workspace / "told").read_text().split()
@@ -127,12 +127,12 @@ def test_its_environment_says_where_it_is(ralph, agent, workspace: Path) -> None
     assert (workspace / "read").read_text() == "the goal"
 
 
-def test_what_is_on_stderr_is_no_answer(ralph, agent) -> None:
+def test_stderr_is_not_part_of_the_answer(ralph, agent) -> None:
     result = ralph("run", "go", "-m", "1", "--agent", agent(f"{DONE} >&2; echo still at it"))
     assert result.code == 1
 
 
-def test_another_exit_code_than_0_is_a_failed_turn(ralph, agent, prompts) -> None:
+def test_a_nonzero_exit_code_is_a_failed_turn(ralph, agent, prompts) -> None:
     result = ralph("run", "go", "--max-failures", "2", "--agent", agent(f"{DONE}; echo it broke >&2; exit 7"))
     assert result.code == 1
     assert "exit code 7: it broke" in result.err
@@ -174,7 +174,7 @@ def test_json_that_no_agent_prints_is_plain_text(ralph, agent) -> None:
     assert result.one("iteration_finished")["record"]["turn"]["text"] == said
 
 
-def test_a_described_agent_speaks_the_stream_it_is_said_to(ralph, agent, configure, streams: Path) -> None:
+def test_a_described_agent_is_read_by_the_stream_of_its_description(ralph, agent, configure, streams: Path) -> None:
     agent(f"cat {streams}/claude/tools.ndjson", "my-agent")
     configure(argv=["my-agent"], stream="claude")
     result = ralph("run", "go", "--json", "--until", "word:STOP")
@@ -183,7 +183,7 @@ def test_a_described_agent_speaks_the_stream_it_is_said_to(ralph, agent, configu
     assert result.all("agent_started")[0]["agent"] == "mine"
 
 
-def test_one_that_is_said_to_print_text_is_taken_at_its_word(ralph, agent, configure, streams: Path) -> None:
+def test_a_described_agent_that_prints_text_is_read_as_text(ralph, agent, configure, streams: Path) -> None:
     agent(f"cat {streams}/claude/text.ndjson", "my-agent")
     configure(argv=["my-agent"], stream="text")
     result = ralph("run", "go", "--json", "-m", "1", "--until", "word:STOP")
@@ -191,7 +191,7 @@ def test_one_that_is_said_to_print_text_is_taken_at_its_word(ralph, agent, confi
     assert not result.all("agent_result")
 
 
-def test_a_session_is_continued_by_the_words_for_it(ralph, agent, configure, environment) -> None:
+def test_a_session_is_continued_with_the_described_arguments(ralph, agent, configure, environment) -> None:
     working, done = TURN.format(n="1", text="working"), TURN.format(n="1", text="<response>DONE</response>")
     agent(f"[ $N = 1 ] && echo '{working}' || echo '{done}'", "my-agent")
     configure(argv=["my-agent", "--headless"], stream="auto", resume=["--session", "{session}"])
@@ -200,7 +200,7 @@ def test_a_session_is_continued_by_the_words_for_it(ralph, agent, configure, env
     assert words == [["--headless"], ["--headless", "--session", "S-1"]]
 
 
-def test_a_model_is_chosen_by_the_words_for_it(ralph, agent, configure, environment) -> None:
+def test_a_model_is_chosen_with_the_described_arguments(ralph, agent, configure, environment) -> None:
     agent(DONE, "my-agent")
     configure(argv=["my-agent", "{prompt}"], model=["--model={model}"])
     assert ralph("run", "-p", "the {model} goal", "--model", "big one").code == 0

@@ -11,7 +11,7 @@ Git = Callable[..., str]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda n: n.name)
-def test_the_best_version_survives_and_a_half_made_attempt_does_not(
+def test_the_best_version_survives_and_an_unfinished_attempt_does_not(
     live: Callable[..., Any],
     ralph: Callable[..., Any],
     agent: Callable[..., str],

@@ -16,7 +16,7 @@ WORKS = 'case "$PROMPT" in *"change nothing: what"*) echo "- The tests need make
 @pytest.mark.parametrize(
     "again", ["The tests need `make db`.", "- the tests need MAKE DB", "tests need make db", "NOTHING", "", " - "]
 )
-def test_what_is_known_is_not_learned_twice(again: str) -> None:
+def test_a_known_note_is_not_added_again(again: str) -> None:
     assert add_note(["The tests need make db"], again) == ["The tests need make db"]
 
 
@@ -29,7 +29,7 @@ def test_what_is_known_is_not_learned_twice(again: str) -> None:
         "## Summary\nI fixed the parser.",
     ],
 )
-def test_what_is_not_the_one_sentence_that_was_asked_for_is_no_note(answer: str) -> None:
+def test_an_answer_that_is_not_one_sentence_is_not_a_note(answer: str) -> None:
     assert parse_note(answer, [Claim("tag", "COMPLETE")]) == ""
 
 
@@ -38,7 +38,7 @@ def test_one_sentence_is_a_note(answer: str) -> None:
     assert parse_note(answer, [Claim("tag", "COMPLETE")]) == answer.strip("`\n")
 
 
-def test_the_oldest_notes_go_where_there_are_too_many(tmp_path: Path) -> None:
+def test_the_oldest_notes_are_dropped_if_there_are_too_many(tmp_path: Path) -> None:
     notes: list[str] = []
     for number in range(100):
         notes = add_note(notes, f"note {number:03d} " + "ü" * 140)
@@ -49,7 +49,7 @@ def test_the_oldest_notes_go_where_there_are_too_many(tmp_path: Path) -> None:
     assert read_notes(tmp_path / "learned.md") == notes
 
 
-def test_a_run_that_is_done_leaves_a_note_which_later_prompts_carry_as_data(
+def test_a_done_run_leaves_a_note_for_later_prompts(
     ralph: Start, agent: Start, repository: Path, prompts: Start
 ) -> None:
     words = ("loop", "x", "--check", "true", "--learn", "--agent", agent(WORKS))
@@ -62,7 +62,7 @@ def test_a_run_that_is_done_leaves_a_note_which_later_prompts_carry_as_data(
     assert ralph("learn").out == "- The tests need make db first.\n"
 
 
-def test_without_being_asked_nothing_is_learned(ralph: Start, agent: Start, repository: Path, prompts: Start) -> None:
+def test_without_learn_there_is_no_note(ralph: Start, agent: Start, repository: Path, prompts: Start) -> None:
     assert ralph("loop", "x", "--check", "true", "--agent", agent(WORKS)).code == 0
     assert len(prompts()) == 1
     assert not (repository / ".ralph" / "learned.md").exists()
@@ -73,9 +73,7 @@ def test_a_run_that_is_not_done_learns_nothing(ralph: Start, agent: Start, repos
     assert len(prompts()) == 1
 
 
-def test_what_an_agent_changes_when_it_is_asked_for_a_note_is_put_back(
-    ralph: Start, agent: Start, repository: Path
-) -> None:
+def test_changes_made_while_writing_a_note_are_undone(ralph: Start, agent: Start, repository: Path) -> None:
     fake = agent(f"[ $N = 1 ] || echo sly > README; {WORKS}")
     done = ralph("loop", "x", "--check", "true", "--learn", "--agent", fake)
     assert done.code == 0, done.err
@@ -83,7 +81,7 @@ def test_what_an_agent_changes_when_it_is_asked_for_a_note_is_put_back(
     assert "changed files while it wrote a note" in done.err
 
 
-def test_an_answer_that_is_no_note_is_told_and_not_kept(ralph: Start, agent: Start, repository: Path) -> None:
+def test_an_answer_that_is_not_a_note_is_reported(ralph: Start, agent: Start, repository: Path) -> None:
     done = ralph("loop", "x", "--check", "true", "--learn", "--agent", agent("echo COMPLETE"))
     assert done.code == 0, done.err
     assert "nothing is learned: the agent was asked for a note" in done.err

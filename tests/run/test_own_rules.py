@@ -28,7 +28,7 @@ def config() -> RalphConfig:
     return RalphConfig("do it", ["false"], max_iterations=9)
 
 
-def test_a_rule_of_ones_own_ends_a_loop_from_python(tmp_path: Path) -> None:
+def test_a_users_rule_ends_a_loop_from_python(tmp_path: Path) -> None:
     result = RalphLoop(config(), Worker, tmp_path, rules=[too_long]).run()
     assert (result.stop_reason, len(result.iterations)) == ("stalled", 2)
 
@@ -41,7 +41,7 @@ def test_a_rule_of_ones_own_ends_a_loop_from_python(tmp_path: Path) -> None:
         (lambda run: 7, "not iterable"),
     ],
 )
-def test_a_rule_that_does_not_work_is_said_before_anything_is_spent(rule: Any, said: str, tmp_path: Path) -> None:
+def test_a_broken_rule_is_reported_before_the_first_turn(rule: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
         RalphLoop(config(), Worker, tmp_path, rules=[rule]).run()
 
@@ -84,7 +84,7 @@ def run_with(ralph: Ralph, workspace: Path, path: str) -> Any:
     return ralph("run", "go", "--agent", "cat", "-m", "3", "--until", "word:NEVER-SAID")
 
 
-def test_a_rule_that_is_installed_beside_ralph_is_named_in_the_settings(
+def test_settings_can_name_a_rule_that_is_installed_with_ralph(
     ralph: Ralph, workspace: Path, beside_ralph: Path
 ) -> None:
     (beside_ralph / "my_rules.py").write_text(RULES)
@@ -113,9 +113,7 @@ def test_a_rule_that_cannot_be_used_is_one_line(
     assert "Traceback" not in done.err
 
 
-def test_a_rule_in_the_workspace_is_not_imported_for_the_agent_can_edit_it(
-    ralph: Ralph, workspace: Path, environment: dict[str, str]
-) -> None:
+def test_a_rule_in_the_workspace_is_not_imported(ralph: Ralph, workspace: Path, environment: dict[str, str]) -> None:
     environment["PYTHONPATH"] = str(workspace)
     (workspace / "my_rules.py").write_text("import os; open('imported', 'w')\n" + RULES)
     done = run_with(ralph, workspace, "my_rules:enough")

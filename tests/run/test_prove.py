@@ -59,7 +59,7 @@ def test_a_part_that_no_check_notices_is_reported_and_the_run_is_done(
     assert is_tidy(sums, environment, git)
 
 
-def test_prove_answers_with_its_exit_code_and_the_record_keeps_the_latest_answer(
+def test_the_exit_code_of_prove_is_its_result_and_the_latest_is_recorded(
     ralph: Start, agent: Start, sums: Path, environment: dict[str, str], git: Start
 ) -> None:
     fake = agent(f"{FIX}; echo COMPLETE")
@@ -96,7 +96,7 @@ def test_a_copy_in_which_the_checks_fail_proves_nothing(ralph: Start, agent: Sta
     assert "hint: --setup CMD" in red.err
 
 
-def test_a_workspace_below_the_top_of_its_repository_is_understood(ralph: Start, agent: Start, sums: Path) -> None:
+def test_a_workspace_in_a_sub_folder_of_its_repository_can_be_proved(ralph: Start, agent: Start, sums: Path) -> None:
     below = sums / "below"
     below.mkdir()
     for name in ("sums.py", "test_sums.py"):
@@ -107,7 +107,7 @@ def test_a_workspace_below_the_top_of_its_repository_is_understood(ralph: Start,
     assert "untested: below/extra.py:1, below/sums.py:10 in mul" in done.err, done.err
 
 
-def test_asked_once_the_agent_adds_a_test_and_the_last_state_is_proved(
+def test_with_ask_the_agent_adds_a_test_and_the_last_state_is_proved(
     ralph: Start, agent: Start, sums: Path, prompts: Start, git: Start
 ) -> None:
     fake = agent(f'[ "$N" = 1 ] && {{ {FIX}; echo COMPLETE; exit; }}; {TEST_MUL}; echo "I added a test."')
@@ -126,7 +126,7 @@ def test_asked_once_the_agent_adds_a_test_and_the_last_state_is_proved(
 
 
 @pytest.mark.parametrize("answer", ["echo 'It is fine.'", "exit 1", f"{TEST_MUL}; echo broken >> sums.py"])
-def test_whatever_the_agent_answers_the_run_ends_as_it_would_have(
+def test_the_agents_answer_to_a_proof_does_not_change_the_outcome(
     ralph: Start, agent: Start, sums: Path, prompts: Start, answer: str
 ) -> None:
     fake = agent(f'[ "$N" = 1 ] && {{ {FIX}; echo COMPLETE; exit; }}; {answer}')
@@ -148,7 +148,7 @@ def test_whatever_the_agent_answers_the_run_ends_as_it_would_have(
         (("--prove=always", "--check", "true"), "--prove: expected ask, got 'always'"),
     ],
 )
-def test_what_cannot_be_proved_is_refused_at_once(
+def test_prove_is_refused_without_checks_or_git(
     ralph: Start, agent: Start, workspace: Path, words: tuple[str, ...], error: str
 ) -> None:
     refused = ralph("loop", "x", "--agent", agent("echo COMPLETE"), *words)
@@ -168,7 +168,7 @@ def test_without_checks_there_is_no_proof(ralph: Start, agent: Start, repository
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_a_proof_that_is_ended_leaves_nothing_and_can_be_made_again(
+def test_an_interrupted_proof_leaves_nothing_and_can_be_repeated(
     ralph: Start, agent: Start, sums: Path, environment: dict[str, str], git: Start, eventually: Start, sent: int
 ) -> None:
     started = Path(environment["HOME"]) / "started"
@@ -188,7 +188,7 @@ def test_a_proof_that_is_ended_leaves_nothing_and_can_be_made_again(
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_a_run_that_is_ended_while_it_proves_is_done_or_can_be_resumed(
+def test_a_run_that_is_killed_during_its_proof_is_done_or_can_be_resumed(
     ralph: Start, agent: Start, sums: Path, environment: dict[str, str], git: Start, eventually: Start, sent: int
 ) -> None:
     calls, go = Path(environment["HOME"]) / "calls", Path(environment["HOME"]) / "go"

@@ -30,13 +30,13 @@ def test_the_agent_reads_the_answer_before_its_claim_counts() -> None:
     assert any("No." in note.text for note in answered.notes)
 
 
-def test_a_run_that_was_not_to_wait_is_done() -> None:
+def test_a_run_that_does_not_wait_for_answers_is_done() -> None:
     done = verdict(replace(CLAIMED, seen=Snapshot(questions=(QUESTION,))), on_question="continue")
     assert isinstance(done, Stop)
     assert done.outcome is Outcome.DONE
 
 
-def test_a_note_without_a_question_holds_up_a_resumed_run_alone() -> None:
+def test_a_note_without_a_question_delays_only_a_resumed_run() -> None:
     note = Snapshot(told=(PersonNote("n", "Look again."),))
     assert isinstance(verdict(replace(CLAIMED, seen=note)), Stop)
     assert isinstance(verdict(replace(CLAIMED, seen=note, resumed=1)), Continue)

@@ -64,7 +64,7 @@ def test_only_what_measures_better_is_kept_and_everything_else_is_undone(
     assert (project / "code_under_test.py").read_text() == LONG
 
 
-def test_the_agent_reads_what_was_tried_and_what_came_of_it(
+def test_the_prompt_lists_earlier_attempts_and_their_results(
     tune: Callable[..., Result], agent: Callable[..., str], prompts: Callable[..., list[str]]
 ) -> None:
     tune(agent("echo '# longer' >> code_under_test.py; echo 'I tried.'; echo 'IDEA: add a comment'"), "-m", "2")

@@ -54,4 +54,4 @@ def test_a_resumed_run_still_requires_its_first_tasks(ralph: Ralph, agent: Agent
     assert ralph("run", "-p", "work", "--tasks", "TODO.md", "-m", "1", "--agent", fake).code == 1
     resumed = ralph("resume", "-m", "2", "--json")
     assert resumed.one("run_finished")["outcome"] == "exhausted"
-    assert all("first (it was taken off" in refused["reason"] for refused in resumed.all("claim_rejected"))
+    assert all("first (it was removed from" in refused["reason"] for refused in resumed.all("claim_rejected"))

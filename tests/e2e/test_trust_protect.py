@@ -288,10 +288,10 @@ def test_what_a_protected_link_leads_to_is_said_not_to_be_covered(ralph: Ralph, 
     (guarded / "linked.sh").symlink_to("../real.sh")
     (guarded / "alike.sh").symlink_to("test_it.sh")
     words = ("run", "g", "--check", "true", "--protect", "tests/**", "--json", "--agent", agent(DONE))
-    (told,) = [one["text"] for one in ralph(*words).all("notice") if "keeps links" in one["text"]]
-    assert "not real.sh behind them" in told
+    (told,) = [one["text"] for one in ralph(*words).all("notice") if "protects links" in one["text"]]
+    assert "not the files that they lead to: real.sh" in told
     assert "--protect 'real.sh'" in told
-    assert not [one for one in ralph(*words, "--protect", "real.sh").all("notice") if "keeps links" in one["text"]]
+    assert not [one for one in ralph(*words, "--protect", "real.sh").all("notice") if "protects links" in one["text"]]
 
 
 def test_libraries_and_caches_in_a_protected_folder_are_said_not_to_be_covered(

@@ -13,12 +13,13 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446  # the same numbers on every architecture
 KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
 KEYCTL_GET_KEYRING_ID, KEYCTL_JOIN_SESSION_KEYRING, KEY_SPEC_SESSION_KEYRING = 0, 1, -3
+_LIBC = ctypes.CDLL(None)
 
 
 def c_call(name: str, *values: int | bytes) -> int:
     """Call a function of the C library and return its result."""
     arguments = [ctypes.c_long(value) if isinstance(value, int) else value for value in values]
-    return int(getattr(ctypes.CDLL(None), name)(*arguments))
+    return int(getattr(_LIBC, name)(*arguments))
 
 
 def adopt_orphans(enabled: bool = True) -> bool:

@@ -93,7 +93,7 @@ def read_file(path: StrPath, most: int = MOST_BYTES) -> bytes:
 
 def read_given(path: StrPath, most: int = MOST_BYTES) -> bytes:
     """Return the content of a file that the user named, which may be a link. Fails if it is larger than `most`."""
-    return _read_all(_open_given(path), path, most)
+    return _read_all(open_given(path), path, most)
 
 
 def read_head(path: StrPath, most: int) -> bytes:
@@ -115,48 +115,34 @@ def decode_file(data: bytes, name: StrPath) -> str:
 
 
 def open_given(path: StrPath | bytes) -> int:
-    """Open a regular file that the user named, and return its descriptor for reading it in parts."""
-    fd = _open_given(path)
+    """Open a regular file that the user named, and return its descriptor."""
     try:
-        _require_regular(os.fstat(fd).st_mode, path)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _open_given(path: StrPath | bytes) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise OSError(error.errno, _REASONS.get(error.errno or 0, error.strerror), path) from None
-
-
-def _require_regular(mode: int, path: StrPath | bytes) -> None:
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
 def _read_all(fd: int, path: StrPath, most: int) -> bytes:
     """Read a descriptor to its end and close it. The file may grow while it is read."""
     try:
-        info = os.fstat(fd)
-        _require_regular(info.st_mode, path)
-        chunks, room = [], most + 1 - info.st_size
-        while room > 0 and (chunk := os.read(fd, min(info.st_size + _CHUNK, most + 1))):
+        size = os.fstat(fd).st_size
+        chunks, room = [], most + 1 - size
+        while room > 0 and (chunk := os.read(fd, min(size + _CHUNK, most + 1))):
             chunks.append(chunk)
             room = most + 1 - sum(map(len, chunks))
         if room <= 0:
-            raise OSError(errno.EFBIG, f"it is larger than {_format_size(most)}", path)
+            limit = f"{most >> 20} MB" if most >> 20 else f"{most >> 10} KB"
+            raise OSError(errno.EFBIG, f"it is larger than {limit}", path)
         return b"".join(chunks)
     finally:
         os.close(fd)
-
-
-def _format_size(count: int) -> str:
-    return f"{count >> 20} MB" if count >> 20 else f"{count >> 10} KB"
 
 
 def write_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from io import FileIO
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -22,7 +21,6 @@ from ralph.store.folder import cannot_write
 
 LONGEST_LINE = 32 << 20  # bytes; ralph writes none that long
 _CHUNK = 1 << 18
-_FIRST_ENTRIES, _LAST_BYTES = 50, 1 << 16  # what `read_ends` reads
 _REOPEN_TRIES = 20
 
 
@@ -193,16 +191,6 @@ def read_entries(path: str | os.PathLike[str]) -> Iterator[Entry]:
     """Yield the entries of a journal. Raise a UserError if it cannot be opened."""
     with JournalReader.open(path) as reader:
         yield from reader.entries()
-
-
-def read_ends(path: str | os.PathLike[str]) -> Iterator[Entry]:
-    """Yield the first and the last entries of a journal, however long it is."""
-    last = 0
-    for entry in islice(read_entries(path), _FIRST_ENTRIES):
-        last = entry.seq
-        yield entry
-    with JournalReader.open(path, tail=_LAST_BYTES) as reader:
-        yield from (entry for entry in reader.entries() if entry.seq > last)
 
 
 def unreadable(path: str | os.PathLike[str], error: OSError) -> UserError:

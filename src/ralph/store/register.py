@@ -18,7 +18,7 @@ from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file, state_folder
 from ralph.process.descendants import is_living
 from ralph.store.folder import RunFolder
-from ralph.store.journal import Entry, read_ends
+from ralph.store.journal import Entry, read_entries
 
 STATE, JOURNAL = "state.json", "journal.ndjson"
 MAX_STATE = 1 << 16  # bytes
@@ -120,7 +120,7 @@ def run_at(path: str | os.PathLike[str]) -> Listed | None:
     if facts is None:
         if not os.path.exists(f"{path}/{JOURNAL}"):
             return None
-        facts = summarize(os.path.basename(path), read_ends(f"{path}/{JOURNAL}"))
+        facts = summarize(os.path.basename(path), read_entries(f"{path}/{JOURNAL}"))
     try:
         place = os.readlink(path)
     except OSError:  # the folder itself

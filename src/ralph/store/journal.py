@@ -125,7 +125,7 @@ def decode_entry(line: bytes) -> Entry | None:
 
 
 class JournalReader:
-    """Reads a journal from its start, or only its last `tail` bytes. Another call reads what was appended since."""
+    """Reads a journal from its start. Another call of `lines` or `entries` reads what was appended since."""
 
     def __init__(self, file: FileIO) -> None:
         self._file = file
@@ -133,18 +133,11 @@ class JournalReader:
         self._is_too_long = False
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], tail: int | None = None) -> "JournalReader":
+    def open(cls, path: str | os.PathLike[str]) -> "JournalReader":
         try:
-            file = open(open_file(path), "rb", buffering=0)  # noqa: SIM115 - until close()
-            begin = os.fstat(file.fileno()).st_size - tail if tail is not None else 0
-            if begin > 0:
-                file.seek(begin - 1)
-                while (chunk := file.read(_CHUNK)) and b"\n" not in chunk:
-                    pass
-                file.seek(file.tell() - len(chunk) + chunk.find(b"\n") + 1)
+            return cls(open(open_file(path), "rb", buffering=0))
         except OSError as error:
             raise unreadable(path, error) from None
-        return cls(file)
 
     def __enter__(self) -> "JournalReader":
         return self

@@ -1,4 +1,4 @@
-"""How the parts of a run play together, with fakes for the world."""
+"""How the parts of a run work together, with fakes for the agent and the workspace."""
 
 from collections.abc import Callable
 from typing import get_args
@@ -35,7 +35,7 @@ def _compose(run: Run, notes: tuple[Note, ...]) -> str:
     return " | ".join([run.goal, *(note.text + note.output for note in notes)])
 
 
-def test_a_run_goes_on_until_the_claim_and_every_check_agree() -> None:
+def test_a_run_continues_until_the_agent_claims_and_every_check_passes() -> None:
     agent, ear = ScriptedAgent("working", "STOP", "STOP"), Ear()
     run, stop = run_loop(parts(agent, FakeWorkspace([(RED,), (RED,), (GREEN,)]), tell=ear), Run(id="r", goal="g"))
     assert stop.outcome is Outcome.DONE
@@ -55,7 +55,7 @@ def test_a_turn_that_hits_a_limit_is_not_an_iteration() -> None:
     assert ear.kinds() == ["IterationStarted", "TurnNotCounted", "IterationFinished"]
 
 
-def test_a_wait_is_slept_and_then_the_rules_are_asked_again() -> None:
+def test_the_rules_are_asked_again_after_a_wait() -> None:
     slept: list[float] = []
     looks = [Snapshot(at=0.0), Snapshot(at=1.0)]
 
@@ -82,7 +82,7 @@ def test_checks_cut_short_by_an_interruption_never_count_as_green() -> None:
     assert (stop.outcome, len(run.iterations)) == (Outcome.INTERRUPTED, 0)
 
 
-def test_a_turn_is_paid_for_though_what_comes_after_it_cannot_be_done() -> None:
+def test_a_turn_is_paid_for_even_if_what_follows_it_fails() -> None:
     class Broken(FakeWorkspace):
         def guard(self) -> tuple[str, ...]:
             raise UserError("cannot restore protected files", "restore them by hand")
@@ -119,7 +119,7 @@ def test_referees_are_asked_only_about_a_claim_that_every_gate_accepts() -> None
     assert (stop.outcome, asked) == (Outcome.DONE, [3])
 
 
-def test_the_first_referee_that_refuses_is_the_last_one_that_is_asked() -> None:
+def test_no_referee_runs_after_one_that_refuses() -> None:
     asked: list[str] = []
 
     def make(name: str, *results: Check) -> Callable[[Run, Iteration, Parts], Iteration]:

@@ -1,4 +1,4 @@
-"""The recorded streams, and what is needed to read one."""
+"""The recorded streams, and fixtures that read them."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,7 +13,7 @@ from ralph.core.events import AgentEvent
 from ralph.core.model import Exit, Turn
 
 STREAMS = Path(__file__).parent / "streams"
-NOW = 1794727000.0  # the moment at which every recorded turn is taken to have ended
+NOW = 1794727000.0  # the time at which every recorded turn ends
 
 
 class Recording(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Recording(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """What a parser made of a stream."""
+    """The result of parsing a stream."""
 
     events: list[AgentEvent]
     turn: Turn
@@ -81,7 +81,8 @@ def reading() -> Callable[..., Reading]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of a `recording` is one for each agent: hundreds of them take less time than a test of each would cost."""
+    """Run a test that takes a `recording` once for each agent, with all its recordings: a test for each of the hundreds
+    would be slower."""
     if "recording" in metafunc.fixturenames:
         agents = dict.fromkeys(one.agent for one in recordings())
         every = [[one for one in recordings() if one.agent == agent] for agent in agents]

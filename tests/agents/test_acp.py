@@ -33,7 +33,7 @@ def request(agent: str = "claude", **fields: Any) -> TurnRequest:
 
 
 class Replay:
-    """The first turn of a recording: the client's lines, and what the reader makes of them."""
+    """Return the first turn of a recording: the client's lines, and the result of the reader."""
 
     def __init__(self, agent: str, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: list[bytes] = []
@@ -87,7 +87,7 @@ def test_the_final_text_of_every_agent_is_its_last_message(replay, agent: str, s
     assert not [event for event in played.events if isinstance(event, AgentUnknown)]
 
 
-# Tool calls and how many failed. Gemini and Vibe do not tell that a command exited with 3.
+# Tool calls, and how many of them failed. Gemini and Vibe don't report that a command exited with 3.
 CALLS = {
     "claude": (3, 1),
     "codex": (3, 1),
@@ -140,7 +140,7 @@ ROWS = [(agent, scenario, kind) for scenario, rows in FAILURES.items() for agent
 
 
 @pytest.mark.parametrize(("agent", "scenario", "kind"), [row for row in ROWS if row[:2] != ("auggie", "e401")])
-def test_failures_have_the_right_kind_and_no_answer(replay, agent: str, scenario: str, kind: str) -> None:
+def test_a_failed_request_has_the_right_kind_and_no_answer(replay, agent: str, scenario: str, kind: str) -> None:
     turn = replay(agent, scenario).turn()
     assert turn.failure is not None
     assert (turn.failure.kind, turn.text) == (kind, "")
@@ -156,7 +156,7 @@ def test_silence_during_a_limit_is_an_ordinary_failure(replay, agent: str) -> No
     assert replay(agent, "e429").turn().failure.kind == "ordinary"
 
 
-def test_a_command_is_shown_even_if_its_folder_is_known_first(replay) -> None:
+def test_a_command_is_reported_even_if_its_folder_arrives_first(replay) -> None:
     started = [event.input for event in replay("opencode", "tool").events if isinstance(event, ToolStarted)]
     assert any(summary.startswith("echo one; echo two") for summary in started), started
 
@@ -215,7 +215,7 @@ def test_permissions(call: dict[str, Any], policy: Any, allowed: bool) -> None:
     assert is_allowed(call, policy, ["/w", "/lent"]) is allowed
 
 
-def test_always_is_never_chosen() -> None:
+def test_ralph_never_chooses_to_allow_always() -> None:
     options = [{"optionId": "a", "kind": "allow_always"}, {"optionId": "b", "kind": "allow_once"}]
     assert choose_option([*options, {"optionId": "c", "kind": "allow_once"}], True) == "b"
     assert choose_option(options[:1], True) is None
@@ -278,11 +278,11 @@ def texts(lines: list[dict[str, Any]]) -> str:
         ("limit", "API Error: 429 try again in 1h30m."),
     ],
 )
-def test_an_agent_that_fails_is_one_line(tmp_path: Path, behaviour: str, message: str) -> None:
+def test_a_failed_acp_agent_is_reported_in_one_line(tmp_path: Path, behaviour: str, message: str) -> None:
     assert message in error_of(run_client(behaviour, tmp_path))
 
 
-def test_a_command_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ralph_gives_up_on_an_acp_command_that_prints_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "START_TIMEOUT", 0.2)
     monkeypatch.setattr(client, "EXIT_GRACE", 0.1)
     agent = client.Connection([sys.executable, str(SCRIPTED), "silent"], "default", [str(tmp_path)])
@@ -294,7 +294,7 @@ def test_a_command_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: py
         agent.close()
 
 
-def test_a_command_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_command_is_reported_in_one_line(tmp_path: Path) -> None:
     argv = [sys.executable, "-P", "-m", "ralph.acp", "--", "no-such-agent"]
     done = subprocess.run(argv, input="x", cwd=tmp_path, capture_output=True, text=True)
     assert "cannot start no-such-agent" in done.stdout
@@ -361,7 +361,7 @@ def test_a_signal_ends_the_agent_and_its_children(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
-def test_a_run_with_an_acp_agent_is_done(ralph, workspace: Path) -> None:
+def test_a_run_with_an_acp_agent_ends_as_done(ralph, workspace: Path) -> None:
     agent = f"acp: {sys.executable} {SCRIPTED} answers"
     done = ralph("loop", "the work", "--check", "true", "--agent", agent, "-m", "2", "--json")
     assert done.code == 0, done.err

@@ -1,4 +1,4 @@
-"""Which options does an agent have, and when is it worth asking it?"""
+"""The options of an agent, read from its help, and when ralph reads it."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_the_options_of_an_agent_are_read_from_its_help() -> None:
     assert "-known" not in options
 
 
-def test_a_help_without_options_says_nothing() -> None:
+def test_a_help_without_options_returns_none() -> None:
     assert options_in_help("no options here") is None
     assert options_in_help("") is None
 
@@ -34,6 +34,6 @@ def test_a_help_without_options_says_nothing() -> None:
         ("invalid key", False),
     ],
 )
-def test_an_agent_is_asked_only_after_it_refused_an_option(reason: str, expected: bool) -> None:
+def test_ralph_reads_the_help_of_an_agent_only_after_it_refused_an_option(reason: str, expected: bool) -> None:
     assert is_unknown_option(Failure("fatal", reason)) is expected
     assert not is_unknown_option(None)

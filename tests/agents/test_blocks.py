@@ -1,4 +1,4 @@
-"""What in a stream of content blocks is the agent's own answer?"""
+"""Which parts of a stream of content blocks are the agent's own answer."""
 
 import json
 from typing import Any
@@ -61,17 +61,17 @@ def read(*lines: Line, agent: str = "claude", code: int = 0, ended_by: str = "")
         ([], ""),
     ],
 )
-def test_the_answer_is_what_the_agent_itself_said_last(lines: list[Line], text: str) -> None:
+def test_the_answer_is_the_last_text_of_the_agent_itself(lines: list[Line], text: str) -> None:
     assert read(*lines)[1].text == text
 
 
 @pytest.mark.parametrize(("code", "ended_by"), [(143, ""), (-15, "the turn timeout")])
-def test_words_before_a_tool_are_no_answer_of_a_turn_that_was_cut_off(code: int, ended_by: str) -> None:
+def test_text_before_a_tool_is_not_the_answer_of_a_turn_that_was_cut_off(code: int, ended_by: str) -> None:
     assert read(said("I am nearly done", TOOL), code=code, ended_by=ended_by)[1].text == ""
     assert read(said("I am done"), code=code, ended_by=ended_by)[1].text == "I am done"
 
 
-def test_amp_tells_its_error_as_a_word_and_qwen_as_an_object() -> None:
+def test_amp_reports_an_error_as_a_string_and_qwen_as_an_object() -> None:
     amp: Line = {"type": "result", "subtype": "error_during_execution", "is_error": True, "error": "Invalid API key"}
     qwen: Line = {"type": "result", "subtype": "error_during_execution", "error": {"message": "[API Error: 529 x]"}}
     for agent, line, kind in (("amp", amp, "fatal"), ("qwen", qwen, "transient")):
@@ -80,14 +80,14 @@ def test_amp_tells_its_error_as_a_word_and_qwen_as_an_object() -> None:
         assert failure.kind == kind
 
 
-def test_an_amp_that_was_cancelled_was_ended_by_ralph() -> None:
+def test_a_cancelled_turn_of_amp_is_an_ordinary_failure() -> None:
     line: Line = {"type": "result", "is_error": True, "error": "User cancelled (SIGTERM)"}
     failure = read(line, agent="amp", code=1, ended_by="the idle timeout")[1].failure
     assert failure is not None
     assert failure.reason == "ended by ralph: the idle timeout"
 
 
-def test_a_retried_reply_of_qwen_is_taken_back() -> None:
+def test_qwens_text_before_a_retry_is_not_an_answer() -> None:
     retry: Line = {"type": "system", "subtype": "retry", "data": {"reason": "retry"}}
     assert read(said("half an ans"), retry, agent="qwen", code=1)[1].text == ""
 
@@ -110,13 +110,13 @@ def test_a_deleted_task_leaves_the_list() -> None:
     assert [[item.text for item in items] for items in lists] == [["one"], ["one", "two"], ["two"]]
 
 
-def test_what_is_not_known_is_told_as_unknown() -> None:
+def test_unknown_lines_are_reported_as_unknown() -> None:
     events, turn = read({"type": "novelty"}, {"type": "system", "subtype": "novelty"}, said("hello"), OVER)
     assert events[:3] == [AgentUnknown("novelty"), AgentUnknown("system/novelty"), AgentText("hello")]
     assert turn.text == "hello"
 
 
-def test_the_context_and_the_limits_are_told_as_progress() -> None:
+def test_compaction_and_limits_are_reported_as_progress() -> None:
     events, _ = read(
         {"type": "system", "subtype": "compact_boundary"},
         {"type": "system", "subtype": "status", "status": "compacting"},
@@ -129,7 +129,7 @@ def test_the_context_and_the_limits_are_told_as_progress() -> None:
     ]
 
 
-def test_lines_that_cannot_be_read_are_counted_where_there_are_others() -> None:
+def test_unreadable_lines_of_a_stream_are_counted() -> None:
     parser = module("claude").parser(TurnRequest(prompt="p", prompt_file="", command=("claude",)))
     for line in (
         b"npm warn",
@@ -143,18 +143,18 @@ def test_lines_that_cannot_be_read_are_counted_where_there_are_others() -> None:
     assert parser.skipped == 3
 
 
-def test_half_an_emoji_does_not_cost_the_answer() -> None:
+def test_half_an_emoji_does_not_lose_the_answer() -> None:
     line = b'{"type":"assistant","message":{"content":[{"type":"text","text":"cut \\ud83d here"}]}}'
     result = b'{"type":"result","result":"done \\ud83d\\nSTOP"}'
     assert read(line, OVER)[1].text == "cut ? here"
     assert read(line, result)[1].text == "done ?\nSTOP"
 
 
-def test_bytes_that_are_no_utf8_do_not_cost_the_answer() -> None:
+def test_bytes_that_are_not_utf8_do_not_lose_the_answer() -> None:
     assert read(b'{"type":"result","result":"bad \xff byte"}')[1].text == "bad � byte"
 
 
-def test_a_result_with_odd_numbers_still_has_its_answer() -> None:
+def test_a_result_with_invalid_numbers_still_has_its_answer() -> None:
     line: Line = {
         "type": "result",
         "result": "Done.",
@@ -200,12 +200,12 @@ def call(name: str, parent: str | None = None, **given: Any) -> Line:
         ({}, None),
     ],
 )
-def test_an_edit_says_what_went_and_what_came(given: dict[str, Any], edit: FileEdit | None) -> None:
+def test_an_edit_reports_the_removed_and_the_added_lines(given: dict[str, Any], edit: FileEdit | None) -> None:
     events, _ = read(call("Edit", file_path="a.py", **given))
     assert events == [ToolStarted("Edit", "Edit", "a.py", edit)]
 
 
-def test_of_a_large_edit_a_beginning_is_kept_and_all_is_counted() -> None:
+def test_a_large_edit_is_reported_by_its_beginning_and_its_number_of_lines() -> None:
     (event,), _ = read(call("Write", file_path="a.py", content="\n".join(map(str, range(100_000)))))
     assert isinstance(event, ToolStarted)
     assert event.edit
@@ -213,7 +213,7 @@ def test_of_a_large_edit_a_beginning_is_kept_and_all_is_counted() -> None:
     assert event.edit.added.count("\n") == 39
 
 
-def test_what_a_sub_agent_does_names_the_call_it_works_for() -> None:
+def test_a_call_of_a_sub_agent_names_its_parent_call() -> None:
     events, turn = read(
         call("Agent", prompt="look"), call("Grep", "Agent", pattern="x"), said("seen", parent_tool_use_id="Agent")
     )

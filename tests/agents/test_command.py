@@ -1,4 +1,4 @@
-"""How is any other command line run, and how is its output understood?"""
+"""How any other command line is run, and how its output is read."""
 
 import subprocess
 from pathlib import Path
@@ -31,7 +31,7 @@ def start(line: str, prompt: str = NASTY, **request: Any) -> Invocation:
         ("my-agent ';' \"|\" '$HOME' a\\;b", ("my-agent", ";", "|", "$HOME", "a;b")),
     ],
 )
-def test_a_placeholder_is_one_word_and_no_shell_is_near(line: str, argv: tuple[str, ...]) -> None:
+def test_a_placeholder_is_one_word_without_a_shell(line: str, argv: tuple[str, ...]) -> None:
     made = start(line)
     assert made.argv == argv
     assert made.stdin == ("empty" if "{prompt" in line else "prompt")
@@ -66,7 +66,7 @@ def test_flags_come_last() -> None:
         ("", False),
     ],
 )
-def test_only_what_a_shell_alone_understands_is_given_to_a_shell(line: str, expected: bool) -> None:
+def test_a_shell_is_used_only_for_shell_syntax(line: str, expected: bool) -> None:
     assert needs_shell(line) is expected
 
 
@@ -79,14 +79,14 @@ def test_only_what_a_shell_alone_understands_is_given_to_a_shell(line: str, expe
         'printf "%s" "a{prompt}"; true',
     ],
 )
-def test_nothing_in_a_prompt_is_code_to_the_shell(line: str) -> None:
+def test_the_shell_never_runs_text_of_a_prompt(line: str) -> None:
     made = start(line)
     done = subprocess.run(made.argv, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout in (NASTY, f"a{NASTY}")
     assert made.stdin == "empty"
 
 
-def test_the_prompts_file_is_one_word_to_the_shell(tmp_path: Path) -> None:
+def test_the_path_of_the_prompts_file_is_one_word_in_the_shell(tmp_path: Path) -> None:
     folder = tmp_path / "it's a $(touch hacked) folder"
     folder.mkdir()
     file = folder / "p.md"
@@ -113,12 +113,12 @@ def test_flags_for_a_shell_line_are_refused() -> None:
         start("a | b", flags=("--model", "x"))
 
 
-def test_quotes_that_do_not_close_are_told() -> None:
+def test_unclosed_quotes_are_an_error() -> None:
     with pytest.raises(UserError, match="cannot be read"):
         start("my-agent 'oops")
 
 
-def test_a_prompt_that_is_too_long_for_a_word_is_told() -> None:
+def test_a_prompt_that_is_too_long_for_an_argument_is_an_error() -> None:
     with pytest.raises(UserError, match="too long") as told:
         start("my-agent {prompt}", prompt="é" * 70_000)
     assert "{prompt_file}" in told.value.hint
@@ -126,7 +126,7 @@ def test_a_prompt_that_is_too_long_for_a_word_is_told() -> None:
     assert start("my-agent", prompt="é" * 5_000_000).stdin == "prompt"
 
 
-def test_a_prompt_that_no_word_can_hold_is_told() -> None:
+def test_a_prompt_with_a_nul_character_cannot_be_an_argument() -> None:
     with pytest.raises(UserError, match="NUL"):
         start("my-agent {prompt} | cat", prompt="a\0b")
 
@@ -153,7 +153,7 @@ def read(output: bytes, prompt: str = "the prompt", code: int = 0, line: str = "
     return events, parser.turn(Exit(code=code, at=1000.0, duration=1.0, stderr=stderr)), parser
 
 
-def test_plain_text_is_judged_whole() -> None:
+def test_all_of_plain_text_is_the_answer() -> None:
     events, turn, parser = read("one\n\ntwo é\r\nSTOP\n".encode())
     assert turn.text == "one\n\ntwo é\nSTOP"
     assert [event.text for event in events] == ["one", "", "two é", "STOP"]
@@ -195,7 +195,7 @@ def test_a_program_that_the_shell_does_not_find_is_fatal(code: int) -> None:
     assert turn.failure.kind == "ordinary"
 
 
-def test_what_a_failed_command_said_is_kept() -> None:
+def test_the_output_of_a_failed_command_is_kept() -> None:
     _, turn, _ = read(b"I fixed it.\nSTOP", code=3, stderr="warning: something")
     assert turn.text == "I fixed it.\nSTOP"
     assert (turn.failure.kind, turn.failure.reason) == ("ordinary", "exit code 3: warning: something")
@@ -217,7 +217,7 @@ def test_a_known_agent_that_prints_plain_text_is_judged_by_it(agent: str) -> Non
     assert events == [AgentText("Done."), AgentText("STOP")]
 
 
-def test_one_line_of_a_stream_does_not_make_a_plain_agent_a_structured_one(workspace, ralph, agent) -> None:
+def test_one_line_of_a_stream_in_plain_text_is_only_an_example(workspace, ralph, agent) -> None:
     line = '{"type": "assistant", "message": {"content": [{"type": "text", "text": "an example"}]}}'
     fake = agent(
         f"echo 'This is such a line:'; echo '{line}'; echo 'as you see.'; echo; echo '<response>DONE</response>'"

@@ -1,4 +1,4 @@
-"""How does an agent run that is described in the settings?"""
+"""Agents that the settings describe."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def start(settings: CustomAgent, **request: Any) -> Invocation:
 
 @pytest.mark.parametrize("prompt", ["stdin", "argument", "file"])
 @pytest.mark.parametrize("stream", ["text", "auto", "claude", "codex"])
-def test_a_described_agent_keeps_the_contract(prompt: Any, stream: str) -> None:
+def test_an_agent_of_the_settings_keeps_the_contract(prompt: Any, stream: str) -> None:
     agent_contract(CustomAgentModule("mine", custom(prompt=prompt, stream=stream, resume=("--resume", "{session}"))))
 
 
@@ -41,20 +41,20 @@ def test_a_described_agent_keeps_the_contract(prompt: Any, stream: str) -> None:
         (custom(), {"session": "S", "model": "m", "flags": ("-x",)}, ("my", "agent", "-x"), "prompt"),
     ],
 )
-def test_the_description_becomes_words(
+def test_the_settings_of_an_agent_become_its_argv(
     settings: CustomAgent, request_: dict[str, Any], argv: tuple[str, ...], stdin: str
 ) -> None:
     made = start(settings, **request_)
     assert (made.argv, made.stdin) == (argv, stdin)
 
 
-def test_it_resumes_where_the_words_for_it_are_given() -> None:
+def test_an_agent_of_the_settings_resumes_if_it_has_words_for_that() -> None:
     assert CustomAgentModule("mine", custom(resume=("{session}",))).RESUMES
     assert not CustomAgentModule("mine", custom()).RESUMES
 
 
 @pytest.mark.parametrize(("stream", "text", "calls"), [("claude", "Hi.", 0), ("auto", "Hi.", 0)])
-def test_it_may_speak_the_dialect_of_another(stream: str, text: str, calls: int) -> None:
+def test_an_agent_of_the_settings_may_print_the_stream_of_a_known_agent(stream: str, text: str, calls: int) -> None:
     parser = CustomAgentModule("mine", custom(stream=stream)).parser(
         TurnRequest(prompt="p", prompt_file="", command=("mine",))
     )
@@ -63,13 +63,13 @@ def test_it_may_speak_the_dialect_of_another(stream: str, text: str, calls: int)
     assert (turn.text, turn.tool_calls, turn.session, turn.agent) == (text, calls, "S", "mine")
 
 
-def test_one_that_prints_text_is_not_listened_to_as_a_stream() -> None:
+def test_the_output_of_a_text_agent_is_never_read_as_a_stream() -> None:
     parser = CustomAgentModule("mine", custom()).parser(TurnRequest(prompt="p", prompt_file="", command=("mine",)))
     parser.feed(b'{"type":"result","subtype":"success","result":"Hi."}')
     assert parser.turn(Exit(code=0, at=0.0, duration=0.0)).text.startswith("{")
 
 
-def test_an_unknown_dialect_is_told() -> None:
+def test_an_unknown_stream_format_is_an_error() -> None:
     with pytest.raises(UserError, match="klingon") as told:
         CustomAgentModule("mine", custom(stream="klingon"))
     assert "claude" in told.value.hint

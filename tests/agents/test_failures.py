@@ -1,4 +1,4 @@
-"""What kind of failure is it, and what is none?"""
+"""Which kind of failure an error is, and what is not a failure."""
 
 import pytest
 
@@ -80,7 +80,7 @@ NOW = 1794727000.0
         ("ordinary", ""),
     ],
 )
-def test_an_error_is_of_the_kind_that_its_words_say(kind: str, message: str) -> None:
+def test_the_kind_of_an_error_follows_from_its_message(kind: str, message: str) -> None:
     assert kind_of(message) == kind
 
 
@@ -91,7 +91,7 @@ def test_an_error_is_of_the_kind_that_its_words_say(kind: str, message: str) -> 
         *((413, "ordinary"), (429, "limit"), (500, "transient"), (503, "transient"), (529, "transient")),
     ],
 )
-def test_a_status_says_it_without_words(status: int, kind: str) -> None:
+def test_an_http_status_alone_decides_the_kind_of_failure(status: int, kind: str) -> None:
     assert kind_of("it went wrong", status) == kind
 
 
@@ -106,7 +106,7 @@ def test_a_status_says_it_without_words(status: int, kind: str) -> None:
         "STOP",
     ],
 )
-def test_words_in_the_middle_of_a_failed_commands_output_are_no_errors(output: str) -> None:
+def test_mentions_of_errors_in_a_failed_commands_output_are_not_errors(output: str) -> None:
     assert stated_in(output) is None
     parser = module("command").parser(TurnRequest(prompt="p", prompt_file="", command=("my-agent",)))
     for line in output.encode().split(b"\n"):
@@ -118,7 +118,7 @@ def test_words_in_the_middle_of_a_failed_commands_output_are_no_errors(output: s
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "opencode", "qwen", "copilot", "pi", "cline"])
-def test_an_answer_about_limits_is_an_answer(agent: str, recorded, reading) -> None:
+def test_an_answer_about_limits_is_not_a_failure(agent: str, recorded, reading) -> None:
     recording = recorded[f"{agent}/text.ndjson"]
     answer = (
         rb"API Error: 429 Too many requests. You've hit your limit \u00b7 resets 7pm. Invalid API key. ECONNREFUSED"
@@ -147,7 +147,7 @@ def test_an_answer_about_limits_is_an_answer(agent: str, recorded, reading) -> N
         ("ValueError: 500 is too many", "ordinary"),
     ],
 )
-def test_the_last_words_of_a_failed_command_say_what_kind_of_failure_it_was(line: str, kind: str) -> None:
+def test_the_last_lines_of_a_failed_command_decide_the_kind_of_failure(line: str, kind: str) -> None:
     assert failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=f"working\n{line}\n")).kind == kind
 
 
@@ -162,7 +162,7 @@ def test_an_error_long_before_the_end_is_not_the_reason() -> None:
     assert failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=stderr)).kind == "ordinary"
 
 
-def test_a_limit_is_found_though_much_was_printed_after_it_and_what_is_hopeless_is_not() -> None:
+def test_a_limit_is_found_far_above_the_end_of_the_output_but_a_fatal_error_is_not() -> None:
     after = "cleaning up\n" * 150
     assert (
         failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=f"API rate limit exceeded\n{after}")).kind
@@ -244,7 +244,7 @@ NONE = [
     ("kind", "line"),
     [*(("limit", line) for line in LIMITS), *(("transient", line) for line in OVERLOADS)],
 )
-def test_a_limit_or_an_overload_is_heard_wherever_the_line_begins(kind: str, line: str) -> None:
+def test_a_limit_or_an_overload_is_found_anywhere_in_a_line(kind: str, line: str) -> None:
     assert failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=f"working\n{line}\nbye\n")).kind == kind
     parser = module("command").parser(TurnRequest(prompt="p", prompt_file="", command=("my-agent",)))
     for each in (b"working", line.encode(), b"bye"):
@@ -255,7 +255,7 @@ def test_a_limit_or_an_overload_is_heard_wherever_the_line_begins(kind: str, lin
 
 
 @pytest.mark.parametrize("line", NONE)
-def test_what_is_only_about_limits_is_none(line: str) -> None:
+def test_a_line_that_only_mentions_limits_is_not_a_limit(line: str) -> None:
     assert failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=f"working\n{line}\nbye\n")).kind == "ordinary"
 
 
@@ -274,7 +274,7 @@ def test_what_is_only_about_limits_is_none(line: str) -> None:
         ("You have reached your weekly usage limit. Resets in 3 days 4 hours.", 273600),
     ],
 )
-def test_the_time_of_a_limit_is_stated_in_any_unit(output: str, seconds: float) -> None:
+def test_the_end_of_a_limit_may_be_stated_in_any_unit(output: str, seconds: float) -> None:
     told = failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=output))
     assert (told.kind, told.resets_at) == ("limit", NOW + seconds)
 
@@ -283,12 +283,12 @@ def test_the_time_of_a_limit_is_stated_in_any_unit(output: str, seconds: float) 
     ("code", "reason"),
     [(3, "exit code 3"), (-9, "killed by signal 9"), (None, "no exit code"), (0, "ended by ralph: the idle timeout")],
 )
-def test_a_silent_end_is_told_by_its_code(code: int | None, reason: str) -> None:
+def test_an_exit_without_output_is_described_by_its_code(code: int | None, reason: str) -> None:
     by = "the idle timeout" if code == 0 else ""
     assert failure(None, "", Exit(code=code, at=NOW, duration=1.0, stderr="", ended_by=by)).reason == reason
 
 
-def test_what_the_agent_said_is_worse_than_the_timeout_that_ended_it() -> None:
+def test_an_error_of_the_agent_counts_more_than_the_timeout_that_ended_the_turn() -> None:
     ended = Exit(code=-15, at=NOW, duration=1.0, stderr="", ended_by="the idle timeout")
     assert failure(Trouble("invalid x-api-key", 401), "", ended).kind == "fatal"
     assert (
@@ -296,7 +296,7 @@ def test_what_the_agent_said_is_worse_than_the_timeout_that_ended_it() -> None:
     )
 
 
-def test_a_limit_carries_the_moment_that_its_words_state() -> None:
+def test_a_limit_has_the_reset_time_in_its_message() -> None:
     told = failure(Trouble("You've hit your limit · resets 7:17am (UTC)", 429), "", Exit(code=1, at=NOW, duration=1.0))
     assert (told.kind, told.resets_at) == ("limit", 1794727020.0)
     assert failure(Trouble("limit", 429, resets_at=5.0), "", Exit(code=1, at=NOW, duration=1.0)).resets_at == 5.0
@@ -305,7 +305,7 @@ def test_a_limit_carries_the_moment_that_its_words_state() -> None:
     )
 
 
-def test_a_rejected_subscription_tells_its_reset_in_an_event_of_its_own() -> None:
+def test_claude_reports_the_reset_of_a_limit_in_a_separate_line() -> None:
     parser = module("claude").parser(TurnRequest(prompt="p", prompt_file="", command=("claude",)))
     for line in (
         b'{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1794730000,"rateLimitType":"five_hour"}}',
@@ -317,7 +317,7 @@ def test_a_rejected_subscription_tells_its_reset_in_an_event_of_its_own() -> Non
     assert (told.kind, told.resets_at) == ("limit", 1794730000.0)
 
 
-def test_a_success_that_exits_badly_is_a_failure_with_an_answer() -> None:
+def test_a_successful_result_with_a_bad_exit_code_is_a_failure_with_an_answer() -> None:
     parser = module("claude").parser(TurnRequest(prompt="p", prompt_file="", command=("claude",)))
     parser.feed(b'{"type":"result","subtype":"success","is_error":false,"result":"Done."}')
     turn = parser.turn(Exit(code=7, at=NOW, duration=1.0))
@@ -327,7 +327,7 @@ def test_a_success_that_exits_badly_is_a_failure_with_an_answer() -> None:
 
 
 @pytest.mark.parametrize("code", [42, 55])
-def test_gemini_says_by_its_exit_code_that_it_is_hopeless(code: int) -> None:
+def test_two_exit_codes_of_gemini_are_fatal(code: int) -> None:
     told = (
         module("gemini")
         .parser(TurnRequest(prompt="p", prompt_file="", command=("gemini",)))
@@ -341,7 +341,7 @@ def test_gemini_says_by_its_exit_code_that_it_is_hopeless(code: int) -> None:
 @pytest.mark.parametrize(
     ("code", "kind"), [(144, "ordinary"), (145, "fatal"), (147, "fatal"), (173, "limit"), (247, "transient")]
 )
-def test_gemini_says_the_status_by_its_exit_code(code: int, kind: str) -> None:
+def test_the_exit_code_of_gemini_is_the_http_status_modulo_256(code: int, kind: str) -> None:
     told = (
         module("gemini")
         .parser(TurnRequest(prompt="p", prompt_file="", command=("gemini",)))
@@ -354,12 +354,12 @@ def test_gemini_says_the_status_by_its_exit_code(code: int, kind: str) -> None:
 
 def test_a_tool_that_opencode_refused_ends_a_turn_without_an_answer(recorded, reading) -> None:
     recording = recorded["opencode/tools.ndjson"]
-    turn = reading(recording, recording.lines[:4]).turn  # it ends behind the first tool call, with exit code 0
+    turn = reading(recording, recording.lines[:4]).turn  # it ends after the first tool call, with exit code 0
     assert turn.failure.kind == "ordinary"
     assert turn.text == ""
 
 
-def test_a_refused_option_is_found_above_the_help_that_follows_it() -> None:
+def test_an_error_about_an_option_is_found_above_a_page_of_help() -> None:
     page = "\n".join(f"      --option-{number}  it does this" for number in range(50))
     told = failure(
         None,
@@ -378,7 +378,7 @@ def test_a_refused_option_is_found_above_the_help_that_follows_it() -> None:
         "  • Set the COPILOT_GITHUB_TOKEN variable\n  • Run 'gh auth login' to authenticate with the GitHub CLI\n",
     ],
 )
-def test_an_agent_that_nobody_has_logged_in_says_so(output: str) -> None:
+def test_a_missing_login_is_a_fatal_failure(output: str) -> None:
     assert failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=output)).kind == "fatal"
 
 
@@ -389,7 +389,7 @@ def test_an_agent_that_nobody_has_logged_in_says_so(output: str) -> None:
         *(("qwen", 1), ("copilot", 1), ("pi", 3), ("cline", 1)),
     ],
 )
-def test_no_agent_is_believed_before_it_says_that_its_turn_is_over(agent: str, last: int, recorded, reading) -> None:
+def test_a_stream_without_its_last_line_has_no_answer(agent: str, last: int, recorded, reading) -> None:
     recording = recorded[f"{agent}/text.ndjson"]
     assert reading(recording).turn.failure is None
     turn = reading(recording, recording.lines[:-last]).turn
@@ -422,7 +422,7 @@ def test_the_last_error_of_codex_is_the_reason_when_its_exit_code_is_not_zero(
 
 
 @pytest.mark.parametrize("file", ["text", "tools", "lateerr", "empty", "cutok", "e401", "sseerr"])
-def test_opencode_always_says_what_its_turn_cost(file: str, recorded, reading) -> None:
+def test_the_cost_of_a_turn_of_opencode_is_always_known(file: str, recorded, reading) -> None:
     assert any(isinstance(event, AgentResult) for event in reading(recorded[f"opencode/{file}.ndjson"]).events)
 
 

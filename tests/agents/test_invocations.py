@@ -1,4 +1,4 @@
-"""With which words, and by which way for the prompt, is each agent started?"""
+"""The command line of each agent, and how it gets the prompt."""
 
 from typing import Any
 
@@ -94,13 +94,13 @@ def start(agent: str, **request: Any) -> Invocation:
         ),
     ],
 )
-def test_an_agent_is_started_without_a_person(agent: str, request_: dict[str, Any], line: str) -> None:
+def test_an_agent_is_started_without_a_terminal(agent: str, request_: dict[str, Any], line: str) -> None:
     made = start(agent, **request_)
     assert " ".join(made.argv) == line
     assert made.stdin == "prompt"
 
 
-def test_cline_gets_two_words_and_the_prompt_behind_them() -> None:
+def test_cline_gets_an_argument_and_the_prompt_on_stdin() -> None:
     made = start("cline", model="m", flags=("--json", "--thinking"))
     assert made.argv[:-1] == ("cline", "--json", "-m", "m", "--thinking")
     assert len(made.argv[-1].split()) > 1
@@ -108,12 +108,12 @@ def test_cline_gets_two_words_and_the_prompt_behind_them() -> None:
 
 
 @pytest.mark.parametrize("agent", known_names())
-def test_the_prompt_of_a_known_agent_is_in_no_word(agent: str) -> None:
+def test_no_known_agent_gets_the_prompt_as_an_argument(agent: str) -> None:
     made = start(agent, prompt="- the secret prompt\n" * 300_000)
     assert not any("secret" in word for word in made.argv)
 
 
-def test_claude_as_root_is_told_that_it_runs_in_a_sandbox_only_when_it_bypasses_permissions() -> None:
+def test_claude_as_root_gets_is_sandbox_only_if_it_bypasses_permissions() -> None:
     assert start("claude", yolo=True, root=True).env == {"IS_SANDBOX": "1"}
     assert start("claude", root=True, flags=(BYPASS_CLAUDE,)).env == {"IS_SANDBOX": "1"}
     assert start("claude", root=True).env == {}
@@ -127,7 +127,7 @@ def test_gemini_is_told_that_the_folder_is_trusted() -> None:
 @pytest.mark.parametrize(
     ("agent", "flag"), [("claude", "--model"), ("codex", "-m"), ("gemini", "--model"), ("pi", "--model")]
 )
-def test_a_model_in_the_users_flags_is_not_named_twice(agent: str, flag: str) -> None:
+def test_a_model_in_the_users_flags_is_not_repeated(agent: str, flag: str) -> None:
     argv = start(agent, model="one", flags=(flag, "two")).argv
     assert "one" not in argv
     assert argv.count(flag) == 1
@@ -137,12 +137,12 @@ def test_the_path_of_a_known_agent_is_kept() -> None:
     assert start("claude", command=("/opt/my tools/claude",)).argv[0] == "/opt/my tools/claude"
 
 
-def test_codex_says_where_it_writes_its_answer_in_text_mode() -> None:
+def test_codex_writes_its_answer_to_a_file_in_text_mode() -> None:
     assert start("codex", stream=False, scratch="/run").answer_file == "/run/answer.md"
     assert start("codex", scratch="/run").answer_file == ""
 
 
-def test_copilot_reads_its_tokens_from_the_file_it_was_given(tmp_path) -> None:
+def test_the_tokens_of_copilot_are_read_from_its_usage_file(tmp_path) -> None:
     from ralph.core.model import Exit
 
     (tmp_path / "copilot-usage.json").write_text(

@@ -1,4 +1,4 @@
-"""What is an echo, and how much is kept?"""
+"""Plain text: removing an echo of the prompt, and keeping both ends of a long text."""
 
 import tracemalloc
 
@@ -42,12 +42,12 @@ def test_only_a_whole_echo_is_dropped(prompt: str, output: str, text: str) -> No
     assert said(prompt, output) == text
 
 
-def test_an_echo_of_five_megabytes_is_dropped_too() -> None:
+def test_an_echo_of_five_megabytes_is_dropped() -> None:
     prompt = "\n".join(f"line {number} says <promise>DONE</promise>" for number in range(120_000))
     assert said(prompt, f"{prompt}\nstill working") == "still working"
 
 
-def test_of_a_long_text_the_two_ends_are_kept() -> None:
+def test_both_ends_of_a_long_text_are_kept() -> None:
     clipping = Clipping(1000)
     for number in range(10_000):
         clipping.add(f"{number:05}\n")
@@ -60,14 +60,14 @@ def test_of_a_long_text_the_two_ends_are_kept() -> None:
     assert kept == pytest.approx(1000 / 6, abs=3)
 
 
-def test_what_was_cut_is_counted() -> None:
+def test_cut_characters_are_counted() -> None:
     clipping = Clipping(10)
     for _ in range(100):
         clipping.add("abcdefg")
     assert "[690 characters cut]" in clipping.text
 
 
-def test_a_text_that_fits_is_whole_and_a_cleared_one_is_empty() -> None:
+def test_a_text_that_fits_is_kept_whole() -> None:
     clipping = Clipping(10)
     clipping.add("0123456789")
     assert clipping.text == "0123456789"

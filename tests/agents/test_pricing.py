@@ -1,4 +1,4 @@
-"""What did tokens cost that nobody priced?"""
+"""Estimated costs of tokens for which the agent reports none."""
 
 import sys
 
@@ -15,12 +15,12 @@ def test_a_stated_cost_is_kept() -> None:
     assert priced(stated, "gpt-5") is stated
 
 
-def test_no_tokens_cost_nothing_worth_asking_about() -> None:
+def test_a_turn_without_tokens_has_no_estimated_cost() -> None:
     assert priced(Usage(), "gpt-5") == Usage()
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "openai/gpt-5"])
-def test_a_known_model_is_estimated_and_marked_so(model: str) -> None:
+def test_the_cost_of_a_known_model_is_marked_as_estimated(model: str) -> None:
     pytest.importorskip("genai_prices")
     usage = priced(TOKENS, model)
     assert usage.estimated
@@ -35,6 +35,6 @@ def test_an_unknown_model_has_no_price(model: str) -> None:
     assert (usage.cost_usd, usage.estimated) == (None, False)
 
 
-def test_without_the_library_there_is_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_no_price_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     assert priced(TOKENS, "gpt-5").cost_usd is None

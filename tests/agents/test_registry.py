@@ -1,4 +1,4 @@
-"""Which agent is meant, and what may it see?"""
+"""Which agent a command line names, and which environment variables it gets."""
 
 import pytest
 
@@ -55,14 +55,14 @@ def test_a_path_with_a_space_in_it_is_one_word(tmp_path) -> None:
     assert words(str(program)) == ((str(program),), ())
 
 
-def test_a_home_folder_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_is_expanded_to_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert words("~/bin/claude") == (("/home/me/bin/claude",), ())
     assert words("~/bin/claude --fast") == (("/home/me/bin/claude",), ("--fast",))
 
 
 @pytest.mark.parametrize("command", ["", "  "])
-def test_an_empty_command_is_told(command: str) -> None:
+def test_an_empty_command_is_an_error(command: str) -> None:
     with pytest.raises(UserError, match="empty"):
         find(command)
 
@@ -78,5 +78,5 @@ def test_an_agent_for_many_providers_keeps_their_keys(name: str) -> None:
     assert not {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"} & foreign_keys(module(name))
 
 
-def test_a_command_of_the_users_own_sees_everything_but_the_mark_of_claude_code() -> None:
+def test_the_users_own_command_gets_every_variable_but_claudecode() -> None:
     assert foreign_keys(module("command")) == {"CLAUDECODE"}

@@ -1,4 +1,4 @@
-"""When does a stated limit end?"""
+"""When a usage limit ends, according to its message."""
 
 import time
 from datetime import datetime
@@ -54,7 +54,7 @@ def local_time(monkeypatch):
         ("resets 12am (UTC)", at("2026-11-16T00:00:00")),
         ("resets 12:30pm (UTC)", at("2026-11-15T12:30:00")),
         ("resets 6am (UTC)", at("2026-11-16T06:00:00")),
-        ("resets 6:25am (UTC)", at("2026-11-15T06:25:00")),  # just over: it does not mean tomorrow
+        ("resets 6:25am (UTC)", at("2026-11-15T06:25:00")),  # just over, so it does not mean tomorrow
         ("resets Nov 20 at 5pm (UTC)", at("2026-11-20T17:00:00")),
         ("resets Nov 20, 5pm (Europe/Berlin)", at("2026-11-20T17:00:00", "Europe/Berlin")),
         ("resets Jan 2, 1am (UTC)", at("2027-01-02T01:00:00")),
@@ -76,7 +76,7 @@ def local_time(monkeypatch):
         ("resets 2026-11-16 07:20 UTC", at("2026-11-16T07:20:00")),
     ],
 )
-def test_a_wording_is_understood(text: str, moment: float | str, local_time) -> None:
+def test_a_reset_time_is_understood(text: str, moment: float | str, local_time) -> None:
     local_time("Europe/Berlin")
     expected = at(moment, "Europe/Berlin") if isinstance(moment, str) else moment
     assert resets_at(text, NOW) == pytest.approx(expected, rel=0, abs=0.01)
@@ -101,11 +101,11 @@ def test_a_wording_is_understood(text: str, moment: float | str, local_time) -> 
         "resets 2026-13-99T99:99:00Z",
     ],
 )
-def test_what_states_no_moment_has_none(text: str) -> None:
+def test_a_text_without_a_reset_time_has_none(text: str) -> None:
     assert resets_at(text, NOW) is None
 
 
-def test_an_unknown_zone_is_taken_for_local_time(local_time) -> None:
+def test_an_unknown_time_zone_means_local_time(local_time) -> None:
     local_time("Asia/Tokyo")
     assert resets_at("resets 7pm (Nowhere/City)", NOW) == at("2026-11-15T19:00:00", "Asia/Tokyo")
     assert resets_at("resets 7pm (../../etc/passwd)", NOW) == at("2026-11-15T19:00:00", "Asia/Tokyo")
@@ -116,9 +116,9 @@ def test_an_unknown_zone_is_taken_for_local_time(local_time) -> None:
     [
         # The clocks go forward in the night: the next day has 23 hours.
         ("2026-03-07T22:00:00", "resets 9pm (America/New_York)", "2026-03-08T21:00:00"),
-        # There is no half past two that night: the hour that takes its place.
+        # There is no half past two in that night, so it means the hour after it.
         ("2026-03-08T00:00:00", "resets 2:30am (America/New_York)", "2026-03-08T03:30:00"),
-        # The clocks go back: half past one comes twice, and the first is meant.
+        # The clocks go back: half past one comes twice, and the first one is meant.
         ("2026-11-01T00:00:00", "resets 1:30am (America/New_York)", "2026-11-01T01:30:00"),
         ("2026-10-31T23:00:00", "resets 10pm (America/New_York)", "2026-11-01T22:00:00"),
         ("2026-12-31T23:30:00", "resets 1am (America/New_York)", "2027-01-01T01:00:00"),

@@ -1,4 +1,4 @@
-"""Does each parser make of each recorded stream what a person reads in it?"""
+"""Each parser reads in each recorded stream what a person reads in it."""
 
 import tomllib
 from collections import Counter
@@ -31,7 +31,7 @@ def test_every_recording_has_a_row_and_every_row_a_recording(recorded) -> None:
     assert set(recorded) == {f"{agent}/{file}" for agent, rows in EXPECTED.items() for file in rows}
 
 
-def test_a_stream_is_read_as_a_person_reads_it(recording, reading) -> None:
+def test_every_recorded_stream_is_read_as_a_person_read_it(recording, reading) -> None:
     said = EXPECTED[recording.agent][recording.file]
     row = {**PLAIN, **said}
     read = reading(recording)
@@ -58,7 +58,7 @@ def test_every_line_of_a_stream_is_understood(recording, reading) -> None:
         assert read.parser.skipped == 0
 
 
-def test_tools_end_once_and_by_the_name_they_began_with(recording, reading) -> None:
+def test_a_tool_ends_once_with_the_name_it_started_with(recording, reading) -> None:
     events = reading(recording).events
     started = {event.id: event.name for event in events if isinstance(event, ToolStarted)}
     finished = [event for event in events if isinstance(event, ToolFinished)]
@@ -67,8 +67,8 @@ def test_tools_end_once_and_by_the_name_they_began_with(recording, reading) -> N
     assert all(event.input for event in events if isinstance(event, ToolStarted) and event.name not in EMPTY_INPUT)
 
 
-def test_a_tool_is_at_work_from_its_start_to_its_end(recording) -> None:
-    """What is silent in the meantime is not idle; what is silent then is."""
+def test_the_agent_is_waiting_from_the_start_of_a_tool_to_its_end(recording) -> None:
+    """An agent that is silent while a tool runs is not idle; one that is silent at another time is."""
     parser = module(recording.agent).parser(TurnRequest(prompt="", prompt_file="", command=(recording.agent,)))
     working: set[str] = set()
     for line in recording.lines:
@@ -84,7 +84,7 @@ def test_a_tool_is_at_work_from_its_start_to_its_end(recording) -> None:
 EMPTY_INPUT = {"TaskList", "TodoWrite", "todowrite", "write_todos"}
 
 
-def test_what_the_agent_says_is_never_the_prompt_nor_an_error(recording, reading) -> None:
+def test_text_of_the_agent_is_never_the_prompt_nor_an_error(recording, reading) -> None:
     for event in () if recording.is_text else reading(recording).events:
         if isinstance(event, AgentText):
             assert event.text not in ("make the files", "do the task", "again", "more")
@@ -94,14 +94,14 @@ def test_what_the_agent_says_is_never_the_prompt_nor_an_error(recording, reading
 
 
 @pytest.mark.parametrize("agent", [agent for agent in EXPECTED if agent not in ("amp", "copilot", "builtin")])
-def test_the_cost_of_a_turn_is_told_once_at_its_end(agent, recorded, reading) -> None:
+def test_the_cost_of_a_turn_is_reported_once_at_its_end(agent, recorded, reading) -> None:
     read = reading(recorded[f"{agent}/text.ndjson"])
     results = [event for event in read.events if isinstance(event, AgentResult)]
     assert len(results) == 1
     assert (results[0].input_tokens, results[0].cost_usd) == (read.turn.usage.input_tokens, read.turn.usage.cost_usd)
 
 
-def test_what_the_built_in_agent_spends_is_told_with_each_reply(recorded, reading) -> None:
+def test_the_cost_of_the_built_in_agent_is_reported_with_each_reply(recorded, reading) -> None:
     read = reading(recorded["builtin/cached.ndjson"], flags=("--model", "ollama:lab"))
     results = [event for event in read.events if isinstance(event, AgentResult)]
     assert [(event.input_tokens, event.cache_read_tokens) for event in results] == [
@@ -115,18 +115,18 @@ def test_what_the_built_in_agent_spends_is_told_with_each_reply(recorded, readin
 
 
 @pytest.mark.parametrize("stream", ["claude/todo", "opencode/todo"])
-def test_a_written_list_is_told_as_a_list(stream, recorded, reading) -> None:
+def test_a_todo_list_is_reported(stream, recorded, reading) -> None:
     lists = [event.items for event in reading(recorded[f"{stream}.ndjson"]).events if isinstance(event, TodoUpdated)]
     assert lists[0] == (TodoItem("First thing", "active"), TodoItem("Second thing", "pending"))
     assert lists[-1][0] == TodoItem("First thing", "done")
 
 
-def test_gemini_tells_its_list_too(recorded, reading) -> None:
+def test_the_todo_list_of_gemini_is_reported(recorded, reading) -> None:
     lists = [event.items for event in reading(recorded["gemini/todo.ndjson"]).events if isinstance(event, TodoUpdated)]
     assert lists[-1] == (TodoItem("First thing", "done"), TodoItem("Second thing", "active"))
 
 
-def test_tasks_that_are_told_one_by_one_become_a_list(recorded, reading) -> None:
+def test_tasks_that_arrive_one_by_one_become_a_list(recorded, reading) -> None:
     lists = [event.items for event in reading(recorded["claude/tasks.ndjson"]).events if isinstance(event, TodoUpdated)]
     assert lists == [
         (TodoItem("First thing"),),
@@ -148,7 +148,7 @@ def test_tasks_that_are_told_one_by_one_become_a_list(recorded, reading) -> None
         ("qwen/lateerr", "run_shell_command", "echo hi > a.txt; ls", "README.md\na.txt", 2),
     ],
 )
-def test_a_tool_is_told_by_its_command_and_the_beginning_of_its_output(
+def test_a_tool_is_reported_with_its_command_and_the_beginning_of_its_output(
     stream, name, told, output, lines, recorded, reading
 ) -> None:
     events = reading(recorded[f"{stream}.ndjson"]).events
@@ -159,7 +159,7 @@ def test_a_tool_is_told_by_its_command_and_the_beginning_of_its_output(
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "opencode", "pi", "copilot", "cline"])
-def test_a_file_is_told_by_its_path(agent, recorded, reading) -> None:
+def test_a_read_file_is_reported_by_its_path(agent, recorded, reading) -> None:
     events = reading(recorded[f"{agent}/tools.ndjson"]).events
     assert "/repo/b.txt" in [event.input for event in events if isinstance(event, ToolStarted)]
 
@@ -167,7 +167,7 @@ def test_a_file_is_told_by_its_path(agent, recorded, reading) -> None:
 @pytest.mark.parametrize(
     ("stream", "words"), [("claude/e529ok", "529"), ("codex/cutok", "Reconnecting"), ("pi/e529", "529")]
 )
-def test_a_retry_is_told_as_progress(stream, words, recorded, reading) -> None:
+def test_a_retry_is_reported_as_progress(stream, words, recorded, reading) -> None:
     told = [event.text for event in reading(recorded[f"{stream}.ndjson"]).events if isinstance(event, AgentProgress)]
     assert any(words in text for text in told)
 
@@ -178,7 +178,7 @@ def test_a_usage_limit_says_when_it_ends(recorded, reading, monkeypatch) -> None
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     failure = reading(recorded["codex/usage-limit.ndjson"]).turn.failure
-    assert failure.resets_at == 1794727200.0  # 7:20 on the morning of the recording
+    assert failure.resets_at == 1794727200.0  # 7:20 in the morning of the recording
     monkeypatch.undo()
     time.tzset()
 
@@ -191,7 +191,7 @@ def test_a_usage_limit_says_when_it_ends(recorded, reading, monkeypatch) -> None
         ("qwen/continue", Usage(input_tokens=4000, output_tokens=200)),
     ],
 )
-def test_of_a_sessions_total_only_this_turn_counts(stream, before, recorded, reading) -> None:
+def test_only_this_turns_share_of_a_sessions_total_counts(stream, before, recorded, reading) -> None:
     recording = recorded[f"{stream}.ndjson"]
     turn = reading(recording, session="the session", usage_before=before).turn
     whole = reading(recording).turn.usage
@@ -199,20 +199,20 @@ def test_of_a_sessions_total_only_this_turn_counts(stream, before, recorded, rea
     assert turn.usage.tokens > 0
 
 
-def test_a_total_that_is_less_than_before_is_no_total(recorded, reading) -> None:
+def test_a_total_that_is_less_than_before_is_the_usage_of_one_turn(recorded, reading) -> None:
     turn = reading(
         recorded["codex/text.ndjson"], session="s", usage_before=Usage(input_tokens=90000, output_tokens=5000)
     ).turn
     assert (turn.usage.input_tokens, turn.usage.output_tokens) == (1000, 50)
 
 
-def test_the_gemini_reply_is_told_line_by_line(recorded, reading) -> None:
+def test_the_reply_of_gemini_is_reported_line_by_line(recorded, reading) -> None:
     told = [event.text for event in reading(recorded["gemini/unicode.ndjson"]).events if isinstance(event, AgentText)]
     assert told[0] == "Premier message ✓"
     assert "\n".join(told[1:]) == UNICODE
 
 
-def test_the_reason_of_a_failure_is_told_in_words(recorded, reading) -> None:
+def test_the_reason_of_a_failure_is_text_without_json(recorded, reading) -> None:
     assert (
         reading(recorded["codex/e400.ndjson"]).turn.failure.reason
         == "prompt is too long: 213345 tokens > 200000 maximum"
@@ -221,6 +221,6 @@ def test_the_reason_of_a_failure_is_told_in_words(recorded, reading) -> None:
     assert reading(recorded["gemini/e403.ndjson"]).turn.failure.reason == "API Error: Your account does not have access"
 
 
-def test_a_turn_that_ralph_ended_says_by_what_and_what_was_last_heard(recorded, reading) -> None:
+def test_the_failure_of_a_turn_that_ralph_ended_names_the_limit_and_the_last_error(recorded, reading) -> None:
     reason = reading(recorded["codex/e429.ndjson"]).turn.failure.reason
     assert reason.startswith("ended by ralph: the turn timeout; last heard: Reconnecting... 4/5")

@@ -1,8 +1,8 @@
-"""Where does the built-in agent run in its tests? In a workspace of its own, against a scripted model on each wire.
+"""Fixtures that run the built-in agent in its own workspace, with a scripted model for each protocol.
 
-It runs inside the test's process, for speed: to start it costs more than all that it does here. `test_process.py` has
-the tests that need the real program, `test_runs.py` those that need a run around it. The library takes a second to
-import, and every worker looks at all tests: so only a test that needs it imports it.
+It runs in the process of the test, because starting it takes longer than most tests. `test_process.py` has the tests
+that need the real program, and `test_runs.py` those that need a whole run. The library takes a second to import, so
+only tests that need it import it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ KEY = "sk-made-up-for-the-tests"
 
 
 class Ran(NamedTuple):
-    """How the agent ended, what it printed, and what it asked of the model."""
+    """How the agent ended, what it printed, and which requests it sent to the model."""
 
     code: int
     stdout: str
@@ -53,7 +53,7 @@ class Ran(NamedTuple):
 
     @property
     def answer(self) -> str:
-        """The final answer of a turn that went well; one that did not has none."""
+        """Return the final answer of a successful turn; None if it failed."""
         assert (self.code, self.result["is_error"]) == (0, False), self.stdout[-3000:] + self.stderr
         return str(self.result["result"])
 
@@ -76,7 +76,7 @@ Play = Callable[..., Ran]
 
 @pytest.fixture(scope="session", autouse=True)
 def trust(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No authority's certificates are read, which each client would do again: nothing here is spoken over TLS."""
+    """Load no certificates of authorities, which each client would do again: no test uses TLS."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("SSL_CERT_FILE", raising=False)
         patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("certificates")))
@@ -104,7 +104,7 @@ def wire(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def address(wire: str) -> Callable[[Stage], str]:
-    """Where a stage is asked on this test's wire."""
+    """Return the address of a stage for this test's protocol."""
     return lambda stage: f"{stage.url}/v1" if wire in ("chat", "responses") else stage.url
 
 
@@ -120,7 +120,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def begin() -> Iterator[Callable[[Sequence[str]], int]]:
-    """`begin(words)`: the program, in this process, whose signals are its own again afterwards."""
+    """`begin(words)` runs the program in this process, and restores the signal handlers afterwards."""
     from ralph.builtin_agent.__main__ import main
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -146,7 +146,7 @@ def play(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Play:
-    """`play(step, …)`: a turn of the agent on this test's wire. `words`: more of its options."""
+    """`play(step, …)` takes a turn of the agent with this test's protocol. `words` are more of its options."""
     from ralph.builtin_agent import wires
 
     monkeypatch.setattr(wires, "FIRST_DELAY", 0.01)
@@ -167,8 +167,8 @@ def play(
 
 @pytest.fixture
 def asking(server: ModelServer, wire: str, address: Callable[[Stage], str]) -> Callable[..., None]:
-    """`asking(each)`: runs `each(stage, ask)` with one client for all that it asks; `ask` gives the text of a reply
-    that counts, or raises."""
+    """`asking(each)` runs `each(stage, ask)` with one client for all requests. `ask` returns the text of a valid reply,
+    or raises."""
     from pydantic_ai.messages import ModelRequest, UserPromptPart
     from pydantic_ai.models import ModelRequestParameters
 

@@ -1,4 +1,4 @@
-"""Which tool calls are understood, though a small model broke them? And which are answered with words that help?"""
+"""Which malformed tool calls of small models are repaired, and which error messages the others get."""
 
 import pytest
 from script import Forever, Say, Uses, shell
@@ -8,7 +8,7 @@ SAID = {"command": "echo made-up"}
 
 @pytest.fixture(params=["chat", "responses", "messages"])
 def wire(request):
-    """On Google's wire arguments are an object by its protocol, and cannot be broken like this."""
+    """In Google's protocol arguments are always an object, so they cannot be malformed like this."""
     return request.param
 
 
@@ -30,7 +30,7 @@ def wire(request):
         '{"command": "echo made-up", "purpose": "to see"}',
     ],
 )
-def test_broken_arguments_are_mended(play, words):
+def test_malformed_arguments_are_repaired(play, words):
     ran = play(Uses((("bash", words),)), Say("ok"))
     assert ran.answer == "ok"
     assert [(block["is_error"], block["content"]) for block in ran.blocks] == [(False, "made-up")]
@@ -48,7 +48,7 @@ def test_broken_arguments_are_mended(play, words):
         ("Bash!", '{"command": "echo made-up"}', "there is no tool 'Bash!'; the tools are: bash, read, write, edit"),
     ],
 )
-def test_what_cannot_be_mended_is_answered_with_the_fields(play, tool, words, told, workspace):
+def test_a_call_that_cannot_be_repaired_gets_an_error_with_the_fields(play, tool, words, told, workspace):
     ran = play(Uses(((tool, words),)), Say("ok"))
     assert ran.answer == "ok"
     [block] = ran.blocks
@@ -57,19 +57,19 @@ def test_what_cannot_be_mended_is_answered_with_the_fields(play, tool, words, to
     assert list(workspace.iterdir()) == []
 
 
-def test_eight_bad_calls_in_a_row_end_the_turn(play):
+def test_eight_invalid_calls_in_a_row_end_the_turn(play):
     ran = play(Forever(Uses((("bash", "rubbish"),))))
     assert "8 tool calls in a row were invalid" in ran.trouble
     assert len(ran.stage.asked) == 8
 
 
-def test_a_good_call_in_between_is_a_new_beginning(play):
+def test_a_valid_call_resets_the_count_of_invalid_ones(play):
     bad = Uses((("bash", "rubbish"),))
     ran = play(*[bad] * 7, shell("echo good"), *[bad] * 7, Say("ok"))
     assert ran.answer == "ok"
 
 
-def test_ten_megabytes_of_arguments_are_refused_and_not_paid_for_again(play, workspace):
+def test_ten_megabytes_of_arguments_are_refused_and_not_sent_back(play, workspace):
     ran = play(Uses((("write", '{"path": "big", "content": "' + "x" * 10_000_000 + '"}'),)), Say("ok"))
     assert ran.answer == "ok"
     assert "too long" in ran.blocks[0]["content"]
@@ -91,7 +91,7 @@ CALL = '{"name": "bash", "arguments": {"command": "echo made-up"}}'
         "<tool_call>{'name': 'bash', 'parameters': {'command': 'echo made-up'},}</tool_call>",
     ],
 )
-def test_a_call_written_into_the_text_is_a_call(play, words):
+def test_a_call_in_the_text_is_run(play, words):
     ran = play(Say(words), Say("ok"))
     assert ran.answer == "ok"
     assert [block["content"] for block in ran.blocks] == ["made-up"]
@@ -103,12 +103,12 @@ def test_two_calls_in_the_text_are_two_calls(play):
     assert len(ran.blocks) == 2
 
 
-def test_a_call_that_is_quoted_is_part_of_the_answer(play):
+def test_a_quoted_call_is_part_of_the_answer(play):
     answer = f"To call a tool, a model writes:\n```\n<tool_call>{CALL}</tool_call>\n```\nThat is all."
     assert play(Say(answer)).answer == answer
 
 
-def test_a_call_in_the_text_that_cannot_be_read_is_answered(play):
+def test_a_malformed_call_in_the_text_gets_an_error_message(play):
     ran = play(Say("<tool_call>bash echo made-up</tool_call>"), Say("ok"))
     assert "write one JSON object" in ran.stage.asked[1].prompt
 
@@ -127,7 +127,7 @@ def test_a_model_without_tool_calling_works_with_fenced_commands(play, workspace
     assert [block["content"] for block in ran.blocks] == ["fixed"]
 
 
-def test_only_commands_in_a_fence_of_their_own_are_run():
+def test_only_commands_in_a_shell_fence_are_run():
     from ralph.builtin_agent.toolbox import commands_in
 
     assert commands_in("see `ls`\n```python\nprint(1)\n```\n```sh\nls\n```") == ["ls"]
@@ -145,7 +145,7 @@ def test_only_commands_in_a_fence_of_their_own_are_run():
         ("", None),
     ],
 )
-def test_mending_changes_nothing_inside_of_strings(words, meant):
+def test_repairing_json_changes_nothing_inside_strings(words, meant):
     from ralph.builtin_agent.toolbox import repair_json
 
     assert repair_json(words) == meant

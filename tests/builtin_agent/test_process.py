@@ -1,4 +1,4 @@
-"""Does the program itself end as it should, whatever happens to it and around it?"""
+"""The program ends as it should, whatever happens to it."""
 
 import json
 import os
@@ -16,7 +16,7 @@ AGENT = (sys.executable, "-P", "-m", "ralph.builtin_agent")
 
 @pytest.fixture
 def start(workspace, address, wire):
-    """The program, begun on a stage, and gone when the test is."""
+    """Start the program with a scripted model, and end it with the test."""
     begun = []
 
     def run(stage, *words, prompt=b"Do it.", **env):
@@ -60,10 +60,8 @@ def test_a_signal_ends_it_and_the_command_that_it_runs(server, start, eventually
 
 
 @pytest.mark.parametrize("wire", ["chat"])
-def test_a_signal_in_the_moment_in_which_a_command_starts_leaves_nothing_either(
-    server, start, eventually, workspace, wire
-):
-    """Anyone who is started before its parent comes to know of it ends that parent itself."""
+def test_a_signal_while_a_command_starts_leaves_nothing_running(server, start, eventually, workspace, wire):
+    """Ends the parent in the moment in which a child is started, before the parent has recorded it."""
     with server.stage(shell("echo $$ > up; kill $PPID; exec sleep 3413")) as stage:
         code, _, err = ended(start(stage))
         assert (code, err) == (128 + signal.SIGTERM, "")
@@ -72,19 +70,19 @@ def test_a_signal_in_the_moment_in_which_a_command_starts_leaves_nothing_either(
 
 
 @pytest.mark.parametrize("wire", ["chat"])
-def test_a_silent_model_leaves_it_silent_and_ctrl_c_ends_it(server, start, eventually, wire):
-    """Silent, so that ralph can tell the one from the other."""
+def test_the_agent_prints_nothing_while_its_model_is_silent_and_ctrl_c_ends_it(server, start, eventually, wire):
+    """The agent prints nothing, so that ralph can tell a silent model from a working one."""
     with server.stage(Hang("Let me think")) as stage:
         process = start(stage)
         eventually(lambda: stage.asked)
         process.send_signal(signal.SIGINT)
         code, out, err = ended(process)
         assert (code, err) == (128 + signal.SIGINT, "")
-        assert out.count("keep_alive") <= 1  # for its first words
+        assert out.count("keep_alive") <= 1  # for its first line
 
 
 @pytest.mark.parametrize("wire", ["chat"])
-def test_a_library_that_swallows_what_is_raised_in_it_does_not_swallow_a_signal(server, start, tmp_path, wire):
+def test_a_signal_ends_the_agent_even_if_a_library_swallows_exceptions(server, start, tmp_path, wire):
     swallows = """
         import asyncio, os, signal
 
@@ -119,7 +117,7 @@ def test_a_session_survives_a_kill(server, start, eventually, workspace, wire):
 
 
 @pytest.mark.parametrize("wire", ["chat"])
-def test_it_ends_when_nobody_listens(server, start, wire):
+def test_the_agent_ends_if_its_output_is_closed(server, start, wire):
     with server.stage(*[shell("seq 1 5000")] * 20, Say("ok")) as stage:
         process = start(stage)
         process.stdout.close()
@@ -139,7 +137,7 @@ def test_it_ends_when_nobody_listens(server, start, wire):
         (("--model", "mistral:x"), "MISTRAL_API_KEY is not set"),
     ],
 )
-def test_wrong_words_are_answered_in_a_line(begin, capsys, monkeypatch, words, said):
+def test_invalid_options_are_reported_in_one_line(begin, capsys, monkeypatch, words, said):
     monkeypatch.delenv("MISTRAL_API_KEY", raising=False)
     assert begin(words) == 2
     out, err = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""What can be relied on when ralph runs its built-in agent? The real command, a real child, a scripted model."""
+"""What users can rely on when ralph runs its built-in agent: the real command, a real child, a scripted model."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def settings(workspace):
 
 @pytest.fixture
 def on(settings, address, wire):
-    """The settings that put the built-in agent on a stage."""
+    """Settings with which the built-in agent uses a scripted model."""
 
     def put(stage, model="lab", **more):
         own = {"model": model, "url": address(stage), "wire": wire, "key_env": "LAB_KEY"}
@@ -50,7 +50,7 @@ def outcome(result):
 
 
 @pytest.mark.parametrize("wire", ["responses", "messages", "google"])
-def test_whatever_wire_its_model_speaks_a_run_is_done(server, on, go, wire):
+def test_a_run_ends_as_done_with_every_protocol(server, on, go, wire):
     with server.stage(write("made.txt", "fixed\n"), Say(DONE)) as stage:
         on(stage)
         result = go("--check", CHECK)
@@ -61,7 +61,7 @@ def test_whatever_wire_its_model_speaks_a_run_is_done(server, on, go, wire):
 
 @pytest.mark.parametrize("wire", ["chat"])
 class TestOnOneWire:
-    """What does not depend on the wire."""
+    """These tests don't depend on the protocol."""
 
     def test_a_failing_check_sends_it_back_and_the_second_iteration_is_done(self, server, on, go):
         with server.stage(Say(DONE), Torn(DONE, 300), write("made.txt", "fixed\n"), Say(DONE)) as stage:
@@ -90,7 +90,7 @@ class TestOnOneWire:
 
     def test_its_cost_is_known_while_it_works_and_ends_it_inside_a_turn(self, server, on, go):
         again = Call("shell", "echo again", tokens=Tokens(100_000, 100))
-        with server.stage(*[again] * 5, Hang()) as stage:  # the fifth is beyond it: no more is answered
+        with server.stage(*[again] * 5, Hang()) as stage:  # the fifth request is over the limit, so it gets no reply
             on(stage, model="gpt-4o")
             result = go("--max-cost", "1")
             assert outcome(result) == (1, "budget")
@@ -167,14 +167,14 @@ class TestOnOneWire:
             assert ("assistant", "I have begun.") in stage.asked[2].messages
 
 
-def test_a_model_that_cannot_be_asked_ends_the_run_at_once(ralph):
+def test_a_model_that_cannot_be_used_ends_the_run_at_once(ralph):
     words = ("run", "--agent", "builtin", "--model", "openrouter:gpt-5", "Make it.")
     result = ralph(*words, OPENROUTER_API_KEY=KEY)
     assert result.code == 2
     assert "cannot use openrouter:gpt-5" in result.last_line
 
 
-# Before anything is spent
+# The agent is refused before anything is spent.
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_model_that_cannot_be_asked_ends_the_run_at_once(ralph):
         (("--model", "x", "--agent-arg=--url=http://a", "--agent-arg=--wire=soap"), "unknown wire 'soap'"),
     ],
 )
-def test_what_cannot_work_is_said_in_one_line(go, workspace, words, said):
+def test_an_impossible_configuration_is_reported_in_one_line(go, workspace, words, said):
     result = go(*words)
     assert result.code == 2
     assert said in result.err
@@ -201,7 +201,7 @@ def test_what_cannot_work_is_said_in_one_line(go, workspace, words, said):
     assert not list(workspace.glob(".ralph/runs/*/iterations"))
 
 
-def test_a_key_of_its_provider_s_second_name_will_do(go):
+def test_the_second_variable_of_a_provider_may_contain_the_key(go):
     result = go(
         "--model", "google:gemini", "--agent-arg=--url=http://127.0.0.1:9", "--max-time", "1s", GOOGLE_API_KEY=KEY
     )
@@ -218,7 +218,7 @@ def test_a_key_of_its_provider_s_second_name_will_do(go):
         ({"keyEnv": "X"}, 'did you mean "key_env"?'),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(settings, go, own, said):
+def test_impossible_settings_of_the_agent_are_refused(settings, go, own, said):
     settings(agents={"builtin": own})
     result = go()
     assert result.code == 2
@@ -226,12 +226,12 @@ def test_settings_that_cannot_be_meant_are_refused(settings, go, own, said):
     assert said in result.err
 
 
-def test_settings_of_another_provider_s_model_do_not_hold(server, settings, go):
+def test_settings_for_a_model_of_another_provider_are_ignored(server, settings, go):
     settings(agents={"builtin": {"model": "ollama:qwen3", "url": "http://127.0.0.1:9/v1", "context": 4096}})
     assert "OPENAI_API_KEY is not set" in go("--model", "openai:gpt-5").err
 
 
-def test_without_any_agent_the_error_names_it_but_it_is_never_taken_by_chance(ralph, environment):
+def test_the_error_without_any_agent_names_the_built_in_one_which_is_never_chosen_by_itself(ralph, environment):
     program = Path(environment["HOME"]) / "bin/builtin"
     program.write_text("#!/bin/sh\nexit 0\n")
     program.chmod(0o755)
@@ -240,14 +240,14 @@ def test_without_any_agent_the_error_names_it_but_it_is_never_taken_by_chance(ra
     assert "--agent builtin --model PROVIDER:NAME" in result.err
 
 
-def test_a_program_that_bears_its_name_is_a_program(ralph, workspace):
+def test_a_program_named_builtin_is_an_ordinary_program(ralph, workspace):
     program = workspace / "builtin"
     program.write_text("#!/bin/sh\ncat > /dev/null; echo '<response>DONE</response>'\n")
     program.chmod(0o755)
     assert ralph("run", "Make it.", "--agent", "./builtin", "--check", "true").code == 0
 
 
-def test_without_its_extra_it_says_how_to_get_it(go, tmp_path):
+def test_the_error_without_the_extra_says_how_to_install_it(go, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pydantic_ai'] = None")
     result = go("--model", "ollama:x", PYTHONPATH=str(tmp_path))
     assert result.code == 2
@@ -255,7 +255,7 @@ def test_without_its_extra_it_says_how_to_get_it(go, tmp_path):
 
 
 def test_the_address_of_a_provider_can_be_set_in_the_environment(server, go):
-    """As every other program that talks to Anthropic does: for example for a proxy."""
+    """Every other program that uses Anthropic's API does this as well, for example for a proxy."""
     with server.stage(Say(DONE)) as stage:
         env = {"ANTHROPIC_BASE_URL": stage.url, "ANTHROPIC_API_KEY": KEY}
         result = go("--model", "anthropic:lab", "--check", "true", **env)
@@ -263,7 +263,7 @@ def test_the_address_of_a_provider_can_be_set_in_the_environment(server, go):
         assert len(stage.asked) == 1
 
 
-def test_a_server_without_a_key_may_be_a_proxy_to_a_model_that_costs_money(server, settings, go):
+def test_a_server_without_a_key_is_not_assumed_to_cost_nothing(server, settings, go):
     with server.stage() as stage:
         settings(agents={"builtin": {"model": "nobody-knows-this-one", "url": f"{stage.url}/v1"}})
         result = go("--max-cost", "1")
@@ -271,10 +271,9 @@ def test_a_server_without_a_key_may_be_a_proxy_to_a_model_that_costs_money(serve
         assert "the price of nobody-knows-this-one is unknown" in result.err
 
 
-def test_a_model_of_one_s_own_costs_nothing_and_neither_the_library_nor_prices_are_imported_for_it(
-    server, tmp_path, settings, go
-):
-    """Both cost more than a run does; the first is for the child, the second for models that cost something."""
+def test_a_local_model_costs_nothing_and_needs_no_price_table(server, tmp_path, settings, go):
+    """Importing both takes longer than a run; the first is only for the child, the second only for models that cost
+    something."""
     seen = tmp_path / "seen"
     code = f"import atexit, sys; atexit.register(lambda: open({str(seen)!r}, 'a').write(repr([*sys.modules]) + '\\n'))"
     (tmp_path / "sitecustomize.py").write_text(code)

@@ -1,4 +1,4 @@
-"""What becomes of a conversation that continues later, or that outgrows the model's context?"""
+"""Conversations that are resumed later, or become too long for the model's context."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def test_a_session_is_continued(play):
     assert [pair for pair in sent[len(before) :] if pair[1]] == [("assistant", "I have begun."), ("user", "Go on.")]
 
 
-def test_a_session_that_was_killed_during_a_tool_goes_on(play, state):
+def test_a_session_that_was_killed_during_a_tool_can_be_resumed(play, state):
     first = play(shell("echo seen"), Say("ok"))
     [file] = (state / "sessions").iterdir()
     lines = file.read_text().splitlines(keepends=True)
@@ -32,19 +32,19 @@ def test_a_session_that_was_killed_during_a_tool_goes_on(play, state):
 
 
 @pytest.mark.parametrize("name", ["never-was", "../../etc/passwd", "a/b", ""])
-def test_a_session_that_is_not_there_is_said(play, name, workspace):
+def test_a_missing_session_is_an_error(play, name, workspace):
     ran = play(Say("ok"), words=("--resume", name or " "))
     assert (ran.code, ran.stdout) == (2, "")
     assert "no session found" in ran.stderr
 
 
-def test_what_is_kept_is_nobody_else_s(play, state):
+def test_session_files_are_readable_only_by_their_owner(play, state):
     play(Say("ok"))
     [file] = (state / "sessions").iterdir()
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_old_sessions_are_forgotten(play, state):
+def test_old_sessions_are_deleted(play, state):
     first, second = play(Say("ok")), None
     kept = state / "sessions" / f"{first.session}.jsonl"
     os.utime(kept, (0, 0))
@@ -52,12 +52,12 @@ def test_old_sessions_are_forgotten(play, state):
     assert [file.stem for file in (state / "sessions").iterdir()] == [second.session]
 
 
-def test_a_home_that_cannot_be_written_keeps_nobody_from_work(play, monkeypatch):
+def test_the_agent_works_even_if_its_home_is_read_only(play, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
     assert play(Say("ok")).answer == "ok"
 
 
-def test_at_most_so_many_turns(play):
+def test_a_turn_ends_at_max_turns(play):
     ran = play(shell("echo 1"), shell("echo 2"), shell("echo 3"), words=("--max-turns", "2"))
     assert ran.result["subtype"] == "error_max_turns"
     assert len(ran.stage.asked) == 2
@@ -93,7 +93,7 @@ def test_old_tool_output_is_shortened_once_and_the_note_comes_after(play, monkey
     assert (state / "notes" / "run-1.md").read_text() == "I did A; B is left."
 
 
-def test_the_next_turn_of_the_run_begins_with_the_note_and_uses_it_up(play, monkeypatch):
+def test_the_next_turn_of_the_run_begins_with_the_note_which_is_then_deleted(play, monkeypatch):
     monkeypatch.setenv("RALPH_RUN_ID", "run-1")
     play(long(9000), Say("I did A; B is left.", Tokens(9000, 10)), words=SMALL)
     ran = play(Say("ok"), prompt="Goal.")
@@ -102,14 +102,14 @@ def test_the_next_turn_of_the_run_begins_with_the_note_and_uses_it_up(play, monk
     assert play(Say("ok"), prompt="Goal.").stage.asked[0].prompt == "Goal."
 
 
-def test_a_session_that_was_handed_over_goes_on_from_its_first_prompt_and_the_note(play):
+def test_a_session_with_a_note_continues_from_its_first_prompt_and_the_note(play):
     first = play(long(9000), Say("I did A.", Tokens(9000, 10)), words=SMALL, prompt="Goal.")
     again = play(Say("ok"), words=("--resume", first.session), prompt="Go on.")
     goal, note, prompt = [text for role, text in again.stage.asked[0].messages if role == "user"]
     assert (goal, note.endswith("I did A."), prompt) == ("Goal.", True, "Go on.")
 
 
-def test_a_claim_in_the_note_is_no_claim(play):
+def test_a_marker_in_the_note_is_not_a_claim(play):
     ran = play(long(9000), Say(f"All is made.\n{DONE}", Tokens(9000, 10)), words=SMALL)
     assert DONE not in ran.answer
 
@@ -123,31 +123,31 @@ TOO_LONG = {
 }
 
 
-def test_a_context_that_the_server_refuses_is_made_smaller(play, wire):
+def test_the_conversation_is_shortened_if_the_server_refuses_its_length(play, wire):
     ran = play(*[long(0)] * 5, TOO_LONG[wire][-1], Say("ok"))
     assert ran.answer == "ok"
     assert len(ran.stage.asked[-1].results[0]) < 500
 
 
-def test_a_prompt_that_never_fits_is_said(play, wire):
+def test_a_prompt_that_never_fits_is_an_error(play, wire):
     ran = play(TOO_LONG[wire][0])
     assert "longer than what the model can read" in ran.trouble
 
 
-def test_a_server_that_silently_drops_what_does_not_fit_is_noticed(play):
+def test_ralph_notices_a_server_that_silently_drops_a_part_of_the_conversation(play):
     ran = play(*[long(n) for n in (2000, 3000, 4050, 4090)], Say("A note.", Tokens(4000, 10)))
     [told] = ran.of("system", "context_cut")
     assert "reads only about 4,090 tokens" in told["content"]
     assert "OLLAMA_CONTEXT_LENGTH" in told["content"]
 
 
-def test_a_server_that_counts_only_what_is_new_is_not_mistaken_for_it(play):
+def test_a_server_that_counts_only_uncached_tokens_does_not_seem_to_drop_any(play):
     ran = play(*[long(n) for n in (5000, 900, 1100, 1000)], Say("ok", Tokens(1000, 10)))
     assert ran.answer == "ok"
     assert ran.of("system", "context_cut") == []
 
 
-def test_a_session_file_is_lines_of_json(play, state):
+def test_a_session_file_has_a_line_of_json_for_each_message(play, state):
     play(shell("echo seen"), Say("ok"))
     [file] = (state / "sessions").iterdir()
     assert [json.loads(line)["kind"] for line in Path(file).read_text().splitlines()] == [
@@ -158,7 +158,7 @@ def test_a_session_file_is_lines_of_json(play, state):
     ]
 
 
-def test_a_full_disk_keeps_nobody_from_work():
+def test_the_agent_works_even_if_the_disk_is_full():
     from ralph.builtin_agent.conversation import Conversation
 
     conversation = Conversation("full", Path("/dev/full"), 1000)

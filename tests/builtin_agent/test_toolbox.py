@@ -1,4 +1,4 @@
-"""What do the four tools promise, to the model that calls them and to the machine that they run on?"""
+"""What the four tools guarantee to the model that calls them and to the machine on which they run."""
 
 import os
 import random
@@ -26,8 +26,8 @@ def use(box):
     return run
 
 
-def test_a_command_that_takes_too_long_is_ended_with_its_group(use, eventually):
-    nap = f"{random.randrange(10**6, 10**7)}.{os.getpid()}"  # others may play these tests next to us
+def test_a_command_that_takes_too_long_is_killed_with_its_group(use, eventually):
+    nap = f"{random.randrange(10**6, 10**7)}.{os.getpid()}"  # several processes may run these tests at once
     ok, output = use("bash", command=f"echo begun; (sleep {nap}; echo late > late) & sleep {nap}", timeout=1)
     assert not ok
     assert output.startswith("begun\n[timeout: killed after 1 s.")
@@ -40,7 +40,7 @@ def command_lines():
             yield (folder / "cmdline").read_text() if folder.name.isdigit() else ""
 
 
-def test_nobody_waits_for_what_a_command_leaves_running(use):
+def test_ralph_does_not_wait_for_background_processes_of_a_command(use):
     began = time.monotonic()
     ok, output = use("bash", command="sleep 3407 & echo $!")
     assert ok
@@ -57,19 +57,19 @@ def test_long_output_is_cut_in_the_middle(use):
     assert "left out" in output
 
 
-def test_output_without_end_is_ended(use):
+def test_a_command_with_endless_output_is_killed(use):
     ok, output = use("bash", command="yes", timeout=60)
     assert not ok
     assert "printed too much" in output
 
 
-def test_binary_output_of_a_check_is_harmless(use):
+def test_binary_output_of_a_command_is_replaced(use):
     ok, output = use("bash", command=r"printf 'a\377\000b\033[31m'")
     assert ok
     assert output.startswith("a\ufffd\0b")
 
 
-def test_a_command_has_no_stdin_and_its_own_folder(use, tmp_path):
+def test_a_command_gets_no_stdin_and_runs_in_the_workspace(use, tmp_path):
     assert use("bash", command="cat; pwd") == (True, str(tmp_path))
 
 
@@ -78,7 +78,7 @@ def test_a_binary_file_is_not_read(use, tmp_path):
     assert use("read", path="a.bin") == (False, "a.bin is a binary file of 6 bytes")
 
 
-def test_a_missing_file_is_told_with_its_neighbours(use, tmp_path):
+def test_the_error_about_a_missing_file_lists_the_files_next_to_it(use, tmp_path):
     (tmp_path / "there.txt").touch()
     ok, output = use("read", path="their.txt")
     assert (ok, output.endswith("that folder has: there.txt")) == (False, True)
@@ -90,7 +90,7 @@ def test_a_folder_is_listed(use, tmp_path):
     assert use("read", path=".") == (True, "a\nsub/")
 
 
-def test_a_huge_file_is_left_to_the_shell(use, tmp_path):
+def test_a_huge_file_must_be_read_with_the_shell(use, tmp_path):
     with open(tmp_path / "huge", "wb") as file:
         file.truncate(20_000_000)
     assert "look into it with bash" in use("read", path="huge")[1]
@@ -106,7 +106,7 @@ def test_a_path_outside_the_workspace_is_refused(use, tmp_path, tool, path):
 
 
 @pytest.mark.parametrize("path", ["a\0b", "x" * 300, ""])
-def test_a_path_that_cannot_be_is_an_error_for_the_model(use, path):
+def test_an_impossible_path_is_an_error_for_the_model(use, path):
     assert use("write", path=path, content="x")[0] is False
 
 
@@ -116,7 +116,7 @@ def test_a_pipe_is_neither_read_nor_written(use, tmp_path):
     assert "not a regular file" in use("write", path="pipe", content="x")[1]
 
 
-def test_an_edit_must_be_unmistakable(use, tmp_path):
+def test_an_edit_needs_text_that_occurs_exactly_once(use, tmp_path):
     (tmp_path / "a").write_text("one\ntwo\none\n")
     assert "occurs 2 times" in use("edit", path="a", old="one", new="1")[1]
     assert "nearest lines are:\none\ntwo\none" in use("edit", path="a", old="twoo", new="1")[1]
@@ -125,7 +125,7 @@ def test_an_edit_must_be_unmistakable(use, tmp_path):
     assert (tmp_path / "a").read_text() == "one\ntwo\none\n"
 
 
-def test_what_is_read_can_always_be_sent(use, tmp_path):
+def test_a_read_file_can_always_be_encoded(use, tmp_path):
     (tmp_path / "a").write_bytes(b"\xff one")
     use("read", path="a")[1].encode()
 
@@ -136,7 +136,7 @@ def test_an_edit_keeps_every_other_byte(use, tmp_path):
     assert (tmp_path / "a").read_bytes() == b"\xff\r\nzwei\r\n\xe9"
 
 
-def test_what_is_cut_says_how_much_is_missing():
+def test_a_cut_text_says_how_much_is_missing():
     from ralph.builtin_agent.toolbox import cut
 
     assert cut("short", 10) == "short"

@@ -1,4 +1,4 @@
-"""What can be relied on when the built-in agent takes a turn, whatever wire its model speaks?"""
+"""What users can rely on when the built-in agent takes a turn, with every protocol."""
 
 import json
 import random
@@ -34,7 +34,7 @@ def test_a_turn_works_with_every_tool_and_ends_with_an_answer(play, workspace):
     assert [asked.results[-1] for asked in ran.stage.asked[2:]] == ["two", "edited made/a.txt, line 2", "one\nthree"]
 
 
-def test_several_calls_in_a_reply_run_in_their_order_and_none_is_lost(play, workspace):
+def test_several_calls_in_a_reply_run_in_order(play, workspace):
     calls = tuple(("bash", {"command": f"echo {n} >> order; wc -l < order"}) for n in range(5))
     ran = play(Uses(calls), Say("Counted."))
     assert ran.answer == "Counted."
@@ -42,7 +42,7 @@ def test_several_calls_in_a_reply_run_in_their_order_and_none_is_lost(play, work
     assert ran.stage.asked[1].results == list("12345")
 
 
-def test_text_beside_a_call_is_not_the_answer(play):
+def test_text_next_to_a_call_is_not_the_answer(play):
     ran = play(shell("true", text=DONE), Say("There is more to do."))
     assert ran.answer == "There is more to do."
 
@@ -52,7 +52,7 @@ def test_an_empty_reply_is_an_empty_answer(play):
     assert ran.answer == ""
 
 
-def test_the_first_request_is_small_and_carries_the_prompt_to_the_letter(play):
+def test_the_first_request_is_small_and_contains_the_prompt_verbatim(play):
     prompt = "- make «straße» 🎉 $(touch oops) {{x}} \\n ---\nsecond line é"
     ran = play(Say("ok"), prompt=prompt)
     assert ran.stage.asked[0].prompt == prompt
@@ -62,7 +62,7 @@ def test_the_first_request_is_small_and_carries_the_prompt_to_the_letter(play):
     assert set(ran.stage.asked[0].tools) == {"bash", "read", "write", "edit"}
 
 
-def test_a_turn_s_requests_begin_alike_so_that_they_are_cached(play):
+def test_all_requests_of_a_turn_begin_alike_so_that_they_are_cached(play):
     ran = play(shell("echo 1"), shell("echo 2"), Say("ok"))
     sent = [asked.messages for asked in ran.stage.asked]
     for before, after in pairwise(sent):
@@ -70,7 +70,7 @@ def test_a_turn_s_requests_begin_alike_so_that_they_are_cached(play):
     assert len({json.dumps(json.loads(body).get("tools")) for body in ran.stage.bodies}) == 1
 
 
-def test_usage_is_told_for_each_reply_and_for_the_turn(play):
+def test_usage_is_reported_for_each_reply_and_for_the_turn(play):
     ran = play(Call("shell", "true", tokens=Tokens(1000, 50, 600)), Say("ok", Tokens(1200, 30, 1000)))
     told = [line["message"]["usage"] for line in ran.of("assistant")]
     assert [used["input_tokens"] for used in told] == [400, 200]
@@ -79,7 +79,7 @@ def test_usage_is_told_for_each_reply_and_for_the_turn(play):
     assert (used["input_tokens"], used["output_tokens"], used["cache_read_input_tokens"]) == (600, 80, 1600)
 
 
-def test_every_line_that_it_prints_is_described():
+def test_every_type_of_line_that_it_prints_is_in_the_guide():
     guide = (ROOT / "docs" / "guides" / "models.md").read_text()
     source = (ROOT / "src/ralph/builtin_agent/working.py").read_text()
     printed = re.findall(r'_line\("(\w+)"|subtype="(\w+)"|notices\("(\w+)"|_result\("(\w+)"', source)
@@ -88,13 +88,13 @@ def test_every_line_that_it_prints_is_described():
     assert {name for name in names if f"`{name}`" not in guide} == set()
 
 
-def test_text_output_is_the_answer_and_nothing_else(play):
+def test_text_mode_prints_only_the_answer(play):
     ran = play(shell("echo made-up"), Say(DONE), words=("--output-format", "text"))
     assert (ran.code, ran.stdout) == (0, DONE + "\n")
 
 
 @pytest.mark.parametrize("wire", ["chat"])
-def test_it_shows_that_it_lives_while_a_long_reply_comes(play, wire, monkeypatch):
+def test_keep_alive_lines_are_printed_during_a_long_reply(play, wire, monkeypatch):
     from ralph.builtin_agent import working
 
     monkeypatch.setattr(working, "_KEEP_ALIVE", 0.01)
@@ -102,7 +102,7 @@ def test_it_shows_that_it_lives_while_a_long_reply_comes(play, wire, monkeypatch
     assert ran.of("keep_alive")
 
 
-def test_a_reply_is_bounded_in_the_words_of_its_wire(play, wire):
+def test_the_maximum_length_of_a_reply_is_sent_as_each_protocol_names_it(play, wire):
     ran = play(Say("ok"), words=("--max-output", "777"))
     body = json.loads(ran.stage.bodies[0])
     said = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
@@ -110,45 +110,45 @@ def test_a_reply_is_bounded_in_the_words_of_its_wire(play, wire):
 
 
 @pytest.mark.parametrize("wire", ["messages"])
-def test_where_the_cache_must_be_asked_for_it_is(play, wire):
+def test_the_cache_is_requested_if_the_provider_needs_that(play, wire):
     ran = play(shell("true"), Say("ok"))
     assert all(b"cache_control" in body for body in ran.stage.bodies)
 
 
-def test_a_failed_tool_is_told_and_the_turn_goes_on(play):
+def test_a_failed_tool_is_reported_and_the_turn_continues(play):
     ran = play(shell("echo before; exit 3"), Say("It failed."))
     assert ran.answer == "It failed."
     assert [(block["is_error"], block["content"]) for block in ran.blocks] == [(True, "before\n[exit code 3]")]
 
 
-def test_the_key_is_kept_from_what_the_model_runs(play):
+def test_commands_of_the_model_do_not_see_the_key(play):
     ran = play(shell("env"), Say("ok"))
     assert KEY not in ran.stdout
     assert KEY in str(ran.stage.headers[0])
 
 
-def test_half_a_character_does_no_harm(play):
+def test_half_a_character_is_replaced(play):
     ran = play(Uses((("bash", '{"command": "echo \\ud83d"}'),), text="Half: \ud83d"), Say("ok"))
     assert ran.answer == "ok"
 
 
 @pytest.mark.parametrize(("provider", "wire"), [(name, one.wire) for name, one in PROVIDERS.items()])
-def test_every_provider_s_model_is_asked_and_calls_tools(play, provider, wire):
+def test_a_model_of_every_provider_gets_requests_and_calls_tools(play, provider, wire):
     ran = play(shell("echo seen"), Say("ok"), words=("--model", f"{provider}:openai/lab"))
     assert ran.answer == "ok"
     assert ran.stage.asked[1].results == ["seen"]
-    if provider == "mistral":  # which refuses every request that asks for the count of tokens
+    if provider == "mistral":  # it refuses every request for token counts
         assert json.loads(ran.stage.bodies[0])["stream_options"] == {}
 
 
 @pytest.mark.parametrize("wire", ["chat"])
-def test_a_model_s_name_that_its_provider_cannot_have_is_said_in_a_line(play, wire):
+def test_an_impossible_model_name_is_reported_in_one_line(play, wire):
     ran = play(words=("--model", "openrouter:lab"))
     assert (ran.code, ran.stdout) == (2, "")
     assert "cannot use openrouter:lab" in ran.stderr
 
 
-def test_a_server_that_is_not_there_is_named_and_passes_for_a_passing_fault(play):
+def test_an_unreachable_server_is_named_and_is_a_transient_failure(play):
     ran = play(words=("--url", "http://127.0.0.1:9"))
     assert ran.trouble.startswith("API Error: connection failed: http://127.0.0.1:9: ")
     assert ran.result["api_error_status"] is None
@@ -159,43 +159,43 @@ def test_a_server_that_is_not_there_is_named_and_passes_for_a_passing_fault(play
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_stream_that_ends_too_early_is_asked_for_again(play, chunked):
+def test_a_request_is_retried_if_the_stream_ends_too_early(play, chunked):
     ran = play(Torn(DONE + " is not what I say", 300, chunked), Say("More to do."))
     assert ran.answer == "More to do."
     assert len(ran.stage.asked) == 2
     assert len(ran.of("system", "api_retry")) == 1
 
 
-def test_a_lost_connection_is_asked_for_again(play):
+def test_a_request_is_retried_after_a_lost_connection(play):
     ran = play(Cut(DONE), Cut(), Say("More to do."))
     assert ran.answer == "More to do."
     assert DONE not in [block.get("text") for line in ran.of("assistant") for block in line["message"]["content"]]
 
 
-def test_an_error_inside_the_stream_is_asked_for_again(play):
+def test_a_request_is_retried_after_an_error_in_the_stream(play):
     ran = play(Broken(DONE), Say("More to do."))
     assert ran.answer == "More to do."
     assert "broken in the middle" in ran.of("system", "api_retry")[0]["error"]
 
 
-def test_a_stream_that_never_comes_whole_is_a_passing_fault_after_five_tries(play):
+def test_a_stream_that_is_incomplete_five_times_is_a_transient_failure(play):
     ran = play(Forever(Broken(DONE)))
     assert "broken in the middle" in ran.trouble
     assert len(ran.stage.asked) == 5
 
 
-def test_a_reply_cut_by_its_length_is_no_answer(play):
+def test_a_reply_that_was_cut_at_its_maximum_length_is_not_an_answer(play):
     ran = play(Say(DONE, cut=True))
     assert "longer than max_output" in ran.trouble
     assert ran.result["subtype"] == "error_unfinished"
 
 
-def test_an_endless_reply_is_given_up(play):
+def test_an_endless_reply_ends_the_turn(play):
     ran = play(Endless(DONE * 100), words=("--max-output", "500"))
     assert "did not end" in ran.trouble
 
 
-def test_an_endless_refusal_is_read_no_further_than_a_reply(play):
+def test_an_endless_error_reply_is_read_only_up_to_a_limit(play):
     ran = play(Fail(400, "no " * 1_000_000), words=("--max-output", "500"))
     assert ran.result["api_error_status"] == 400
     assert len(ran.trouble) < 1_200_000
@@ -219,14 +219,14 @@ def test_a_redirect_is_not_followed_so_that_the_key_stays_with_its_host(play, se
 
 
 @pytest.mark.parametrize("body", [b"<html>It works!</html>", b'{"ok": true}', b""])
-def test_a_server_that_speaks_something_else_is_named(play, body, wire):
+def test_a_server_with_another_protocol_is_named(play, body, wire):
     ran = play(Forever(Other(body, "application/json" if body.startswith(b"{") else "text/html")))
     assert f"does not speak the wire `{wire}`" in ran.trouble
     assert (ran.result["api_error_status"], len(ran.stage.asked)) == (404, 1)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
-def test_what_would_be_refused_again_is_not_asked_again(play, status):
+def test_a_request_that_would_be_refused_again_is_not_retried(play, status):
     ran = play(Forever(Fail(status, "no such luck")))
     assert ran.trouble.startswith(f"API Error: {status} no such luck")
     assert ("LAB_KEY" in ran.trouble) == (status == 401)
@@ -234,20 +234,20 @@ def test_what_would_be_refused_again_is_not_asked_again(play, status):
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
-def test_a_passing_fault_is_asked_again_and_forgotten(play, status):
+def test_a_request_is_retried_after_a_transient_failure(play, status):
     ran = play(Fail(status, "try later", headers={"retry-after-ms": "1"}), Fail(status, "once more"), Say("ok"))
     assert ran.answer == "ok"
     assert [line["error_status"] for line in ran.of("system", "api_retry")] == [status, status]
 
 
-def test_a_stated_wait_is_obeyed(play):
+def test_the_agent_waits_as_long_as_retry_after_says(play):
     began = time.monotonic()
     ran = play(Fail(429, "slow down", headers={"retry-after": "1"}), Say("ok"))
     assert ran.answer == "ok"
     assert time.monotonic() - began >= 0.9
 
 
-def test_a_long_wait_ends_the_turn_as_a_limit_with_its_reset(play):
+def test_a_long_retry_after_ends_the_turn_as_a_limit_with_its_reset(play):
     ran = play(Forever(Fail(429, "quota used up", headers={"retry-after": "3600"})))
     assert "429 quota used up" in ran.trouble
     assert len(ran.stage.asked) == 1
@@ -255,7 +255,7 @@ def test_a_long_wait_ends_the_turn_as_a_limit_with_its_reset(play):
     assert abs(limit["rate_limit_info"]["resetsAt"] - time.time() - 3600) < 60
 
 
-def test_an_answer_is_whole_or_none_at_every_tenth_byte(asking, wire, monkeypatch):
+def test_a_reply_that_breaks_off_at_any_byte_is_not_an_answer(asking, wire, monkeypatch):
     from ralph.builtin_agent import wires
 
     monkeypatch.setattr(dialects, "PIECE", 16)
@@ -280,7 +280,7 @@ MEANINGLESS = (b"7", b"null", b"[]", b'"x"', b"{}", b'{"choices": [{}]}', b"{")
 
 
 def mutilated(lines: list[bytes], chance: random.Random) -> bytes:
-    """A stream with bytes changed, lines doubled, lost and put in others' places."""
+    """A stream with changed bytes, and with lines that are doubled, lost or moved."""
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(lines))
         match chance.randrange(5):
@@ -299,7 +299,7 @@ def mutilated(lines: list[bytes], chance: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
-def test_no_reply_however_mutilated_is_a_half_answer_or_breaks_the_agent(asking, wire):
+def test_a_mutilated_reply_is_never_half_an_answer_and_never_crashes_the_agent(asking, wire):
     from ralph.builtin_agent import wires
 
     whole = "The answer is DONE."
@@ -323,7 +323,7 @@ ENDS = {"chat": "completions", "responses": "responses", "messages": "messages",
 
 
 @pytest.mark.parametrize("wire", ["messages"])
-def test_a_thought_goes_back_with_its_signature_to_the_letter(play, wire):
+def test_a_thought_is_sent_back_unchanged_with_its_signature(play, wire):
     """A model that thinks between two calls must get its signed thoughts back, or it refuses to continue."""
     call = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
     head: dict[str, object] = {
@@ -369,7 +369,7 @@ def test_a_thought_goes_back_with_its_signature_to_the_letter(play, wire):
 
 
 @pytest.mark.parametrize("wire", ["google"])
-def test_a_signed_call_goes_back_signed(play, wire):
+def test_the_signature_of_a_call_is_sent_back(play, wire):
     call = {"functionCall": {"name": "bash", "args": {"command": "echo seen"}}, "thoughtSignature": "c2lnbmVk"}
     content = {"role": "model", "parts": [{"text": "First I look.", "thought": True}, call]}
     event = {"candidates": [{"content": content, "index": 0, "finishReason": "STOP"}]}
@@ -381,7 +381,7 @@ def test_a_signed_call_goes_back_signed(play, wire):
 
 
 @pytest.mark.parametrize("wire", ["responses"])
-def test_reasoning_goes_back_encrypted_as_it_came(play, wire):
+def test_encrypted_reasoning_is_sent_back_unchanged(play, wire):
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VhbGVk"}
     call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "bash", "status": "completed"}
     call["arguments"] = '{"command": "echo seen"}'
@@ -401,7 +401,7 @@ def test_reasoning_goes_back_encrypted_as_it_came(play, wire):
     assert back["encrypted_content"] == "c2VhbGVk"
 
 
-def test_a_line_that_comes_in_many_pieces_is_read_as_fast_as_it_is_long():
+def test_a_line_in_many_pieces_is_read_in_linear_time():
     from ralph.builtin_agent.wires import Tap
 
     tap, begun = Tap("chat", 1 << 30, lambda: None), time.thread_time()

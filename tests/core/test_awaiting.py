@@ -1,4 +1,4 @@
-"""The rules of supervision: what is waited for, and that a task about to be done is not stopped short of it."""
+"""The rules of supervised tasks: what a run waits for, and that no limit ends a run that is nearly done."""
 
 from ralph.core import limits, rules
 from ralph.core.claims import Claim
@@ -21,13 +21,13 @@ def verdict(run: Run) -> Stop | Continue:
     return judge(run, SUPERVISE)
 
 
-def test_done_without_children_is_done() -> None:
+def test_a_claim_without_running_children_is_done() -> None:
     found = verdict(seen())
     assert isinstance(found, Stop)
     assert (found.outcome, found.reason) == (Outcome.DONE, "the file DONE is there")
 
 
-def test_children_are_awaited_before_any_limit_and_any_other_wait() -> None:
+def test_a_run_waits_for_its_children_before_any_limit() -> None:
     found = verdict(seen(children=("a", "b"), done_for=10.0))
     assert found == Continue(wait=Wait(290.0, "children are running: a, b", children=("a", "b")))
 
@@ -39,13 +39,13 @@ def test_children_that_take_too_long_are_named() -> None:
     assert found.reason == "the file DONE is there; warning: these children have not ended: a, b"
 
 
-def test_without_done_the_limits_hold() -> None:
+def test_limits_apply_without_a_claim() -> None:
     found = verdict(a_run("x", seen=Snapshot(children=("a",))))
     assert isinstance(found, Stop)
     assert found.outcome is Outcome.EXHAUSTED
 
 
-def test_an_exit_code_asks_to_wait_even_where_done_is() -> None:
+def test_the_exit_code_to_wait_comes_before_done() -> None:
     run = a_run(Turn(text="", exit_code=42), seen=Snapshot(done_file=True))
     found = judge(run, SUPERVISE)
     assert isinstance(found, Stop)
@@ -61,12 +61,12 @@ def limited(resets_at: float | None, at: float) -> Run:
     return a_run(turn, seen=Snapshot(at=at))
 
 
-def test_where_every_turn_counts_a_stated_reset_is_still_waited_for() -> None:
+def test_if_every_turn_counts_ralph_still_waits_for_a_stated_reset() -> None:
     found = judge(limited(5000.0, 1001.0), [limits.wait_for_limit()])
     assert found == Continue(wait=Wait(3999.0 + limits.AFTER_RESET, "usage limit: usage limit", limited=True))
     assert judge(limited(5000.0, 5000.0 + limits.AFTER_RESET), [limits.wait_for_limit()]) == Continue()
 
 
-def test_where_every_turn_counts_a_limit_without_a_reset_is_left_to_the_restart_delay() -> None:
+def test_if_every_turn_counts_a_limit_without_a_reset_adds_no_wait() -> None:
     assert judge(limited(None, 1001.0), [limits.wait_for_limit()]) == Continue()
     assert judge(limited(900.0, 1001.0), [limits.wait_for_limit()]) == Continue()

@@ -1,4 +1,4 @@
-"""Which tasks start, merge, wait and are parked: decided from the board alone."""
+"""The decisions about a backlog: which tasks start, are merged, wait and are parked, judged by the board alone."""
 
 import heapq
 import itertools
@@ -41,11 +41,11 @@ def board(*jobs: Job, **known: Any) -> Board:
     return Board(jobs={one.task.key: one for one in jobs}, working=working, **known)
 
 
-def test_as_many_start_as_there_are_slots_in_the_order_of_the_list() -> None:
+def test_as_many_tasks_start_as_there_are_slots_in_backlog_order() -> None:
     assert next_starts(board(job("a"), job("b"), job("c"), slots=2)) == ("a", "b")
 
 
-def test_a_full_house_starts_nothing() -> None:
+def test_nothing_starts_if_all_slots_are_taken() -> None:
     assert next_starts(board(job("a", "working"), job("b"), slots=1)) == ()
 
 
@@ -53,21 +53,21 @@ def test_a_smaller_priority_comes_first() -> None:
     assert next_starts(board(job("a", priority=2), job("b", priority=1), slots=1)) == ("b",)
 
 
-def test_whoever_was_sent_back_starts_before_what_has_not_begun() -> None:
+def test_a_refused_task_starts_before_new_ones() -> None:
     assert next_starts(board(job("a"), job("b", returns=1), slots=1)) == ("b",)
 
 
 @pytest.mark.parametrize("state", ["queued", "working", "ready", "parked"])
-def test_an_item_waits_until_what_it_comes_after_has_landed(state: Any) -> None:
+def test_a_task_waits_until_its_dependencies_are_merged(state: Any) -> None:
     assert "b" not in next_starts(board(job("a", state), job("b", after=("a",))))
 
 
 @pytest.mark.parametrize("first", [job("a", "merged"), job("a", "withdrawn", done=True)])
-def test_what_has_landed_or_was_done_by_a_person_lets_the_next_one_start(first: Job) -> None:
+def test_a_merged_or_ticked_task_lets_those_after_it_start(first: Job) -> None:
     assert next_starts(board(first, job("b", after=("a",)))) == ("b",)
 
 
-def test_two_items_that_touch_the_same_files_do_not_work_at_once() -> None:
+def test_two_tasks_that_touch_the_same_files_do_not_run_at_once() -> None:
     a, b, c = job("a", touches=("src/a/**",)), job("b", touches=("src/a/x.py",)), job("c", touches=("src/b/**",))
     assert next_starts(board(a, b, c)) == ("a", "c")
     assert next_starts(board(replace(a, state="working"), b, c)) == ("c",)
@@ -88,18 +88,18 @@ def test_two_items_that_touch_the_same_files_do_not_work_at_once() -> None:
         ("*", "docs/**", True),
     ],
 )
-def test_patterns_overlap_when_they_may_mean_the_same_file(one: str, other: str, met: bool) -> None:
+def test_patterns_overlap_if_they_may_match_the_same_file(one: str, other: str, met: bool) -> None:
     assert overlap((one,), (other,)) is met
     assert overlap((other,), (one,)) is met
 
 
-def test_no_new_loop_starts_while_enough_is_ready() -> None:
+def test_no_loop_starts_while_enough_tasks_are_ready() -> None:
     ready = [job(f"r{number}", "ready") for number in range(2)]
     assert next_starts(board(*ready, job("a"), slots=4)) == ()
     assert next_starts(board(ready[0], job("a"), slots=4)) == ("a",)
 
 
-def test_slots_are_kept_busy_while_the_gate_takes_at_once_what_is_ready() -> None:
+def test_tasks_start_while_the_gate_can_merge_all_ready_ones_at_once() -> None:
     ready = [job(f"r{number}", "ready") for number in range(4)]
     assert next_starts(board(*ready[:3], job("a"), slots=4, window=8)) == ("a",)
     assert next_starts(board(*ready, job("a"), slots=4, window=8)) == ()
@@ -108,22 +108,22 @@ def test_slots_are_kept_busy_while_the_gate_takes_at_once_what_is_ready() -> Non
     assert next_starts(board(*ready[:3], back, job("a"), slots=4, window=8)) == (), "where tasks conflict"
 
 
-def test_whoever_was_sent_back_starts_though_enough_is_ready() -> None:
+def test_a_refused_task_starts_even_if_enough_tasks_are_ready() -> None:
     ready = [job(f"r{number}", "ready", files=("f",)) for number in range(2)]
     assert next_starts(board(*ready, job("b", returns=1, refused=("f",)), slots=4)) == ("b",)
 
 
-def test_a_batch_is_what_is_ready_up_to_the_window() -> None:
+def test_a_batch_contains_the_ready_tasks_up_to_the_window() -> None:
     ready = [job(f"r{number}", "ready") for number in range(4)]
     assert next_batch(board(*ready, window=3)) == ("r0", "r1", "r2")
 
 
-def test_one_batch_at_a_time_and_none_while_the_gate_stands_still() -> None:
+def test_the_gate_merges_one_batch_at_a_time_and_none_while_it_is_stuck() -> None:
     assert next_batch(board(job("a", "ready"), trying=("b",))) == ()
     assert next_batch(board(job("a", "ready"), stuck="the target is red")) == ()
 
 
-def test_nothing_lands_on_the_files_of_a_refused_item_until_it_is_back() -> None:
+def test_nothing_is_merged_into_the_files_of_a_refused_task_until_it_is_ready() -> None:
     refused = job("a", "working", returns=1, refused=("hot",))
     same, other = job("b", "ready", files=("hot", "x")), job("c", "ready", files=("cold",))
     assert next_batch(board(refused, same, other)) == ("c",)
@@ -133,38 +133,38 @@ def test_nothing_lands_on_the_files_of_a_refused_item_until_it_is_back() -> None
     assert next_batch(board(replace(refused, state="parked"), same, window=1)) == ("b",)
 
 
-def test_of_two_refused_items_on_one_file_the_second_waits_for_the_first() -> None:
+def test_the_second_of_two_refused_tasks_on_one_file_waits_for_the_first() -> None:
     first, second = (job(key, returns=1, refused=("hot",)) for key in "ab")
     assert next_starts(board(first, second)) == ("a",)
     assert displayed_states(board(first, second)) == {"a": "queued", "b": "held"}
     assert next_starts(board(first, replace(second, returns=2))) == ("b",), "who came back more often goes first"
 
 
-def test_a_change_of_too_many_files_meets_every_other() -> None:
+def test_a_change_of_too_many_files_overlaps_with_every_other() -> None:
     refused = job("a", "working", returns=1, refused=(EVERYTHING,))
     assert next_batch(board(refused, job("b", "ready", files=("x",)))) == ()
 
 
-def test_nobody_waits_for_a_refused_item_that_there_is_no_budget_for() -> None:
+def test_no_task_waits_for_a_refused_one_that_the_budget_is_too_small_for() -> None:
     refused, ready = job("a", returns=1, refused=("hot",)), job("b", "ready", files=("hot",))
     assert next_batch(board(refused, ready, max_cost=1.0, spent=2.0)) == ("b",)
 
 
-def test_a_conflict_sends_the_item_back_with_what_git_said() -> None:
+def test_a_conflict_returns_the_task_with_gits_message() -> None:
     seen = GateVerdict(conflicts={"a": Conflict(("x.py",), "CONFLICT (content)")})
     (step,) = after_verdict(board(job("a", "ready")), seen)
     assert (step.to, step.files, step.reason) == ("returned", ("x.py",), "conflict in x.py")
     assert "CONFLICT (content)" in step.note
 
 
-def test_a_red_single_is_sent_back_with_the_output_of_the_check() -> None:
+def test_a_red_batch_of_one_task_returns_it_with_the_output_of_the_check() -> None:
     seen = GateVerdict(tried=("a",), red=FailedCheck("make test", "exit code 2", "boom"))
     (step,) = after_verdict(board(job("a", "ready", files=("x",))), seen)
     assert (step.to, step.files) == ("returned", ("x",))
     assert {"`make", "boom"} <= {*step.note.split()}
 
 
-def test_a_red_batch_blames_nobody_and_is_halved_at_once() -> None:
+def test_a_red_batch_refuses_no_task_and_is_halved() -> None:
     ready = [job(key, "ready") for key in "abc"]
     seen = GateVerdict(tried=("a", "b", "c"), red=FailedCheck("make test"))
     now = board(*ready, trying=("a", "b", "c"), window=8)
@@ -179,13 +179,13 @@ def test_a_red_batch_blames_nobody_and_is_halved_at_once() -> None:
     assert next_batch(now) == ("c",)
 
 
-def test_the_third_refusal_parks() -> None:
+def test_the_third_refusal_parks_a_task() -> None:
     seen = GateVerdict(conflicts={"a": Conflict(("x",))})
     (step,) = after_verdict(board(job("a", "ready", returns=2)), seen)
     assert (step.to, step.reason) == ("parked", "refused 3 times: conflict in x")
 
 
-def test_a_target_that_is_red_itself_blames_nobody() -> None:
+def test_a_target_that_is_red_itself_refuses_no_task() -> None:
     seen = GateVerdict(tried=("a",), stuck="make test is red on main itself")
     now = board(job("a", "ready"), trying=("a",))
     assert after_verdict(now, seen) == ()
@@ -193,14 +193,14 @@ def test_a_target_that_is_red_itself_blames_nobody() -> None:
     assert (next_batch(now), is_over(now), outcome(now)) == ((), True, ("stuck", 1))
 
 
-def test_the_window_grows_while_all_is_green_up_to_sixteen() -> None:
+def test_the_window_grows_up_to_sixteen_while_batches_are_green() -> None:
     now = board(window=2)
     for _ in range(20):
         now = work_events.after(now, work_events.GateFinished(GateVerdict(tried=("a", "b"), merged=("a", "b"))), 0.0)
     assert now.window == 16
 
 
-def test_an_item_that_parks_blocks_all_that_wait_for_it_however_far() -> None:
+def test_a_parked_task_blocks_all_that_depend_on_it_even_indirectly() -> None:
     chain = [job(f"t{n}", after=(f"t{n - 1}",) if n else ()) for n in range(101)]
     now = board(replace(chain[0], state="parked"), *chain[1:], job("free"))
     states = displayed_states(now)
@@ -209,13 +209,13 @@ def test_an_item_that_parks_blocks_all_that_wait_for_it_however_far() -> None:
     assert not is_over(now)
 
 
-def test_what_waits_for_an_item_that_a_person_withdrew_is_blocked_unless_it_was_ticked() -> None:
+def test_a_task_after_a_withdrawn_one_is_blocked_unless_that_was_ticked() -> None:
     now = board(job("a", "withdrawn"), job("b", after=("a",)), job("c", "withdrawn", done=True), job("d", after=("c",)))
     assert displayed_states(now) == {"a": "withdrawn", "b": "blocked", "c": "withdrawn", "d": "queued"}
     assert next_starts(now) == ("d",)
 
 
-def test_a_ring_of_dependencies_is_named() -> None:
+def test_a_cycle_of_dependencies_is_named() -> None:
     tasks = [
         BacklogTask(key=key, title=key, after=after) for key, after in (("a", ("c",)), ("b", ("a",)), ("c", ("b",)))
     ]
@@ -224,12 +224,12 @@ def test_a_ring_of_dependencies_is_named() -> None:
     assert cycle([BacklogTask(key="a", title="a", after=("a",))]) == ("a", "a")
 
 
-def test_a_long_chain_of_dependencies_is_no_ring() -> None:
+def test_a_long_chain_of_dependencies_is_not_a_cycle() -> None:
     tasks = [BacklogTask(key=str(n), title="", after=(str(n + 1),)) for n in range(5000)]
     assert cycle(tasks) == ()
 
 
-def test_the_budget_must_have_room_for_all_that_run_and_one_more() -> None:
+def test_a_task_starts_only_if_the_budget_is_enough_for_all_running_ones_and_it() -> None:
     merged = [job(f"l{n}", "merged", cost_usd=cost) for n, cost in enumerate((1.0, 2.0, 9.0))]
     now = board(*merged, job("a"), job("b"), max_cost=16.0, spent=12.0)
     assert next_starts(now) == ("a", "b")
@@ -237,7 +237,7 @@ def test_the_budget_must_have_room_for_all_that_run_and_one_more() -> None:
     assert outcome(replace(now, spent=15.0)) == ("budget", 1)
 
 
-def test_the_forecast_is_the_middle_and_the_quarters() -> None:
+def test_the_forecast_is_the_median_with_the_quartiles() -> None:
     merged = [job(f"l{n}", "merged", cost_usd=float(n)) for n in range(1, 6)]
     seen = forecast(board(*merged, job("a"), job("b", "working"), job("c", "parked", cost_usd=None)))
     assert seen is not None
@@ -245,19 +245,19 @@ def test_the_forecast_is_the_middle_and_the_quarters() -> None:
     assert forecast(board(job("a"))) is None
 
 
-def test_all_landed_or_withdrawn_is_done() -> None:
+def test_a_backlog_is_done_if_every_task_is_merged_or_withdrawn() -> None:
     now = board(job("a", "merged"), job("b", "withdrawn"))
     assert (is_over(now), outcome(now)) == (True, ("done", 0))
     assert outcome(board(job("a", "merged"), job("b", "parked"))) == ("parked", 1)
 
 
-def test_a_person_who_tries_again_forgives_the_refusals() -> None:
+def test_a_retry_by_a_person_forgets_earlier_refusals() -> None:
     now = board(job("a", "parked", returns=3, refused=("x",), reason="refused 3 times"))
     again = work_events.after(now, work_events.TaskQueued("a", "asked for by a person", forgiven=True), 1.0).jobs["a"]
     assert (again.state, again.returns, again.refused) == ("queued", 0, ())
 
 
-def test_what_was_at_work_when_all_was_killed_is_queued_when_it_goes_on() -> None:
+def test_tasks_that_were_running_when_ralph_was_killed_are_queued_on_resume() -> None:
     now = board(job("a", "working", attempts=1), job("b", "ready"), trying=("b",))
     begun = work_events.WorkStarted(name="x", backlog="T.md", workspace="/", target="t", resumed=True)
     now = work_events.after(now, begun, 1.0)
@@ -265,7 +265,7 @@ def test_what_was_at_work_when_all_was_killed_is_queued_when_it_goes_on() -> Non
 
 
 class Night:
-    """Tasks whose loops take a while, and clash pair by pair: what the decisions make of them, without a repository."""
+    """Play tasks whose loops take a while and whose changes conflict in pairs, without a repository."""
 
     def __init__(
         self, tasks: list[BacklogTask], clashes: set[frozenset[str]], *, slots: int, seed: int, check: float
@@ -346,7 +346,7 @@ class HotLine(Night):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_sixteen_items_on_one_hot_line_take_two_rounds_each_at_most(seed: int) -> None:
+def test_sixteen_tasks_on_one_line_take_at_most_two_rounds_each(seed: int) -> None:
     everybody = items(16)
     pairs = {frozenset((a.key, b.key)) for a, b in itertools.combinations(everybody, 2)}
     night = HotLine(everybody, pairs, slots=8, seed=seed, check=1.0)
@@ -357,7 +357,7 @@ def test_sixteen_items_on_one_hot_line_take_two_rounds_each_at_most(seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_night_of_items_that_clash_at_random_lands_every_one_once(seed: int) -> None:
+def test_every_one_of_many_tasks_that_conflict_at_random_is_merged_once(seed: int) -> None:
     everybody, chance = items(40), random.Random(seed)
     pairs = {frozenset((a.key, b.key)) for a, b in itertools.combinations(everybody, 2) if chance.random() < 0.1}
     for number in range(1, 40):
@@ -371,13 +371,13 @@ def test_a_night_of_items_that_clash_at_random_lands_every_one_once(seed: int) -
         assert all(night.merged.index(key) < night.merged.index(task.key) for key in task.after)
 
 
-def test_a_slow_gate_holds_the_loops_back() -> None:
+def test_no_loop_starts_while_many_tasks_wait_for_the_gate() -> None:
     night = Night(items(60), set(), slots=8, seed=1, check=120.0)
     night.play()
     assert night.peak <= 8 + 8 + 8, "at the gate, before it, and what is at work and may still become ready"
 
 
-def test_a_thousand_items_are_decided_upon_in_no_time() -> None:
+def test_decisions_about_a_thousand_tasks_are_fast() -> None:
     night = Night(items(1000), set(), slots=4, seed=1, check=0.1)
     began = time.process_time()
     night.play()
@@ -386,7 +386,8 @@ def test_a_thousand_items_are_decided_upon_in_no_time() -> None:
 
 
 def test_a_decision_about_thousands_of_tasks_takes_time_linear_in_their_number() -> None:
-    """A hundred tasks were refused, one in thirty of the others waits for them, and each of the rest for the next."""
+    """A board on which a hundred tasks were refused, every thirtieth other task waits for one of them, and each of the
+    rest waits for the next."""
 
     def seconds(count: int) -> float:
         back = [job(f"r{at}", returns=1, refused=(f"f{at}",), cost_usd=1.0) for at in range(100)]
@@ -402,7 +403,7 @@ def test_a_decision_about_thousands_of_tasks_takes_time_linear_in_their_number()
     assert min(seconds(3_000) / seconds(300) for _ in range(3)) < 20
 
 
-def test_many_events_change_a_board_in_time_that_grows_with_them() -> None:
+def test_changing_a_board_takes_time_linear_in_the_number_of_events() -> None:
     def seconds(count: int) -> float:
         now = Board()
         began = time.thread_time()
@@ -416,12 +417,12 @@ def test_many_events_change_a_board_in_time_that_grows_with_them() -> None:
     assert min(seconds(10_000) / seconds(1_000) for _ in range(3)) < 20
 
 
-def test_who_holds_a_board_sees_it_as_it_was() -> None:
+def test_events_do_not_change_a_board_that_was_copied_before() -> None:
     before = board(job("a"))
     after = work_events.after(before, work_events.TaskStarted("a", 1, "run"), 1.0)
     assert (before.jobs["a"].state, after.jobs["a"].state) == ("queued", "working")
 
 
-def test_too_many_patterns_to_compare_may_mean_the_same_files() -> None:
+def test_too_many_patterns_to_compare_are_assumed_to_overlap() -> None:
     assert overlap([f"a{at}" for at in range(101)], [f"b{at}" for at in range(100)])
     assert not overlap([f"a{at}" for at in range(100)], [f"b{at}" for at in range(100)])

@@ -59,7 +59,7 @@ def test_the_summary_of_a_tool_is_read(name: str) -> None:
         ("ok  \tx/a\t0.1s\nok  \tx/b\t0.1s\n", FailureCount(0, 2)),
     ],
 )
-def test_odd_outputs(output: str, count: FailureCount | None) -> None:
+def test_unusual_outputs_are_counted_correctly(output: str, count: FailureCount | None) -> None:
     assert count_failures(output) == count
 
 

@@ -1,4 +1,4 @@
-"""Where a marker has to stand to be a claim, and where it never is one."""
+"""Where a marker must be to count as a claim, and where it never counts."""
 
 import time
 
@@ -98,7 +98,7 @@ def test_a_marker_in_a_sentence_quotation_list_or_code_never_counts(
     assert found.doubt == why
 
 
-def test_rules_around_a_marker_are_ignored() -> None:
+def test_horizontal_lines_around_a_marker_are_ignored() -> None:
     assert makes_claim(Claim("word", "STOP"), "------------\nSTOP\n------------")
 
 
@@ -144,7 +144,7 @@ def test_other_words_are_not_the_marker(kind: str, text: str, answer: str) -> No
         ("promise", "TASK COMPLETE", "Finished. <promise>TASK COMPLETE</promise>"),
     ],
 )
-def test_every_kind_has_its_own_spelling(kind: str, text: str, answer: str) -> None:
+def test_every_kind_of_claim_has_its_own_spelling(kind: str, text: str, answer: str) -> None:
     assert makes_claim(Claim(kind, text), answer)
 
 
@@ -169,14 +169,14 @@ def test_claim_anywhere_restores_the_literal_rules_of_the_seeds() -> None:
     assert not makes_claim(Claim("suffix", "DONE"), "**DONE**", anywhere)
 
 
-def test_a_response_that_is_not_the_first_does_not_count() -> None:
+def test_only_the_first_response_counts() -> None:
     for answer in ("<response>WIP</response>\n\n<response>DONE</response>", "Hm.\n<response>WIP</response>\n\n{M}"):
         found = find_marker(Claim("response", "DONE"), answer.replace("{M}", "<response>DONE</response>"))
         assert found is not None
         assert found.doubt == "another response comes before it"
 
 
-def test_what_a_failed_turn_says_is_not_believed() -> None:
+def test_a_claim_in_a_failed_turn_does_not_count() -> None:
     crashed = Turn(text="STOP", exit_code=1, failure=Failure("ordinary", "exit code 1"))
     assert not find_claim(Claim("word", "STOP"), a_run(crashed))
 
@@ -299,7 +299,7 @@ def test_an_ordinary_sentence_is_not_reported(answer: str) -> None:
         "1.",
     ],
 )
-def test_a_huge_answer_is_read_in_a_moment(kind: str, piece: str, reading: Reading) -> None:
+def test_a_huge_answer_is_read_in_two_seconds(kind: str, piece: str, reading: Reading) -> None:
     claim = Claim(kind, "DONE")
     piece = piece.replace("{M}", claim.marker)
     answer = piece * (100_000 // len(piece))

@@ -26,5 +26,5 @@ def test_the_message_is_in_the_tag_or_in_the_first_line(answer: str, message: st
     assert commit_message(answer) == message
 
 
-def test_a_message_without_end_is_cut() -> None:
+def test_an_endless_message_is_truncated() -> None:
     assert commit_message("x" * 10**6) == "x" * MAX_COMMIT_MESSAGE

@@ -1,4 +1,4 @@
-"""How long a run waits after a limit or a fault."""
+"""How long a run waits after a usage limit or a transient failure."""
 
 import pytest
 from msgspec import structs
@@ -29,13 +29,13 @@ def wait_of(run: Run, rule: Rule) -> float | None:
     return waits[0] if waits else None
 
 
-def test_a_stated_reset_is_waited_for_by_the_wall_clock() -> None:
+def test_ralph_waits_for_a_stated_reset_by_the_wall_clock() -> None:
     run = run_with(limited(resets_at=4600.0), at=1600.0)
     assert wait_of(run, limits.wait_for_limit()) == 3000.0 + limits.AFTER_RESET
     assert wait_of(run.seeing(Snapshot(at=9999.0)), limits.wait_for_limit()) is None, "the machine slept through it"
 
 
-def test_an_unstated_reset_is_backed_off_from() -> None:
+def test_waits_grow_if_the_end_of_a_limit_is_not_stated() -> None:
     assert wait_of(run_with(limited()), limits.wait_for_limit()) == 60.0
     assert wait_of(run_with(limited(), limited(), limited()), limits.wait_for_limit()) == 240.0
 
@@ -44,7 +44,7 @@ def test_a_reset_in_the_past_does_not_make_a_busy_loop() -> None:
     assert wait_of(run_with(limited(resets_at=10.0)), limits.wait_for_limit()) == 60.0
 
 
-def test_a_reset_that_came_while_the_turn_went_on_is_not_waited_for_a_minute() -> None:
+def test_ralph_does_not_wait_for_a_limit_that_ended_during_the_turn() -> None:
     turn = structs.replace(limited(resets_at=998.0), duration=10.0)
     assert wait_of(run_with(turn), limits.wait_for_limit()) == limits.AFTER_RESET - 2
     assert wait_of(run_with(turn, turn), limits.wait_for_limit()) == 120.0, "once more, and it is a busy loop"
@@ -56,14 +56,14 @@ def test_on_limit_stop_ends_the_run() -> None:
     assert verdict.outcome is Outcome.FAILED
 
 
-def test_a_limit_that_outlasts_the_time_left_is_not_waited_for() -> None:
+def test_ralph_does_not_wait_for_a_limit_that_ends_after_the_time_limit() -> None:
     verdict = judge(run_with(limited(resets_at=9000.0)), [limits.wait_for_limit(seconds=600)])
     assert isinstance(verdict, Stop)
     assert verdict.outcome is Outcome.TIMEOUT
     assert "come back in 2.2 h" in verdict.reason
 
 
-def test_on_limit_switch_goes_on_with_another_agent_until_all_are_limited() -> None:
+def test_on_limit_switch_continues_with_another_agent_until_all_are_limited() -> None:
     agents = ("claude", "codex")
     one = run_with(limited(resets_at=5000.0))
     assert limits.available(one, agents) == "codex"
@@ -73,7 +73,7 @@ def test_on_limit_switch_goes_on_with_another_agent_until_all_are_limited() -> N
     assert wait_of(both, limits.wait_for_limit("switch", agents)) == 2000.0 + limits.AFTER_RESET
 
 
-def test_passing_faults_are_retried_with_growing_pauses() -> None:
+def test_transient_failures_are_retried_with_growing_pauses() -> None:
     pauses = [
         wait_of(run_with(*[faulty(reason=str(n)) for n in range(count)]), limits.retry_transient)
         for count in range(1, 8)
@@ -85,7 +85,7 @@ def test_passing_faults_are_retried_with_growing_pauses() -> None:
 
 
 @pytest.mark.parametrize("reasons", [["same"] * limits.MAX_IDENTICAL, [str(n) for n in range(limits.MAX_RETRIES)]])
-def test_a_fault_that_does_not_pass_ends_the_run_with_its_reason(reasons: list[str]) -> None:
+def test_a_lasting_transient_failure_ends_the_run_with_its_reason(reasons: list[str]) -> None:
     failed = [faulty(reason=reason, at=1000.0 + 30 * count) for count, reason in enumerate(reasons)]
     verdict = judge(run_with(*failed), [limits.retry_transient])
     assert isinstance(verdict, Stop)
@@ -93,17 +93,17 @@ def test_a_fault_that_does_not_pass_ends_the_run_with_its_reason(reasons: list[s
     assert reasons[-1] in verdict.reason
 
 
-def test_a_fault_gets_two_minutes_to_pass() -> None:
+def test_a_transient_failure_is_retried_for_at_least_two_minutes() -> None:
     failed = [faulty(reason="same", at=1000.0 + 20 * count) for count in range(limits.MAX_IDENTICAL + 1)]
     assert not isinstance(judge(run_with(*failed[:-1]), [limits.retry_transient]), Stop)
     assert isinstance(judge(run_with(*failed), [limits.retry_transient]), Stop)
 
 
-def test_the_pause_is_over_when_the_clock_says_so() -> None:
+def test_the_pause_ends_by_the_clock() -> None:
     assert wait_of(run_with(faulty(at=1000.0), at=1010.0), limits.retry_transient) is None
 
 
-def test_an_agent_that_ran_into_a_limit_is_left_alone_while_another_makes_iterations() -> None:
+def test_an_agent_with_a_usage_limit_gets_no_turn_while_another_works() -> None:
     agents = ("claude", "codex")
     run = run_with(limited(resets_at=5000.0)).plus(Iteration(number=1, turn=Turn(text="step", agent="codex")))
     assert not run.retries
@@ -122,7 +122,7 @@ def test_switching_agents_without_a_stated_reset_does_not_make_a_busy_loop() -> 
         assert wait_of(both, limits.wait_for_limit("switch", agents)) == 120.0
 
 
-def test_a_limit_that_never_ends_ends_the_run_with_its_reason() -> None:
+def test_a_lasting_limit_ends_the_run_with_its_reason() -> None:
     verdict = judge(run_with(*[limited()] * limits.MAX_LIMITED_TURNS), [limits.wait_for_limit()])
     assert isinstance(verdict, Stop)
     assert verdict.outcome is Outcome.FAILED
@@ -130,7 +130,7 @@ def test_a_limit_that_never_ends_ends_the_run_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize("turn", [limited(resets_at=1300.0), limited(), faulty()], ids=["stated", "unstated", "fault"])
-def test_a_clock_that_was_set_back_does_not_make_a_run_wait_for_ever(turn: Turn) -> None:
+def test_a_run_does_not_wait_forever_if_the_clock_was_set_back(turn: Turn) -> None:
     rule = limits.retry_transient if turn.failure and turn.failure.kind == "transient" else limits.wait_for_limit()
     assert wait_of(run_with(turn, at=1001.0), rule) is not None
     assert wait_of(run_with(turn, at=998.0), rule) is not None, "a small correction is no jump"
@@ -138,7 +138,7 @@ def test_a_clock_that_was_set_back_does_not_make_a_run_wait_for_ever(turn: Turn)
     assert wait_of(run_with(turn, at=1000.0 + 86400), rule) is None
 
 
-def test_a_clock_that_was_set_back_does_not_make_the_pause_between_turns_longer() -> None:
+def test_the_pause_between_turns_is_not_longer_if_the_clock_was_set_back() -> None:
     run = a_run(Turn(text="a", ended_at=1000.0))
     waits = [
         wait_of(run.seeing(Snapshot(at=at)), rules.pause_between_turns(10.0)) for at in (1000.0, 1004.0, 1010.0, 500.0)

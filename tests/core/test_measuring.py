@@ -39,7 +39,7 @@ from ralph.core.measuring import (
         ("7", "latency", None),
     ],
 )
-def test_a_number_is_read_only_from_where_it_belongs(output: str, name: str, number: float | None) -> None:
+def test_a_number_is_read_only_from_its_place_in_the_output(output: str, name: str, number: float | None) -> None:
     assert read_number(output, name) == number
 
 
@@ -50,7 +50,7 @@ def test_three_equal_runs_are_exact_and_a_small_spread_is_nearly_exact() -> None
     assert classify_noise([0.0, 0.1, 0.0], 0.01) == "noisy"
 
 
-def test_gains_have_a_direction() -> None:
+def test_the_direction_of_a_gain_depends_on_the_metric() -> None:
     assert Metric().gain(10, 9) == pytest.approx(0.1)
     assert Metric(maximize=True).gain(10, 9) == pytest.approx(-0.1)
     assert Metric(maximize=True).gain(0, 5) > 1
@@ -64,7 +64,7 @@ def test_an_exact_metric_takes_any_gain_and_a_nearly_exact_one_the_threshold() -
     assert decide_once(Metric(), "nearly exact", 100, 98) == "keep"
 
 
-def test_what_can_be_seen_is_twice_the_difference_between_two_runs() -> None:
+def test_the_smallest_visible_gain_is_twice_the_difference_between_two_runs() -> None:
     start = [100.0, 104.0, 102.0]
     assert run_to_run_difference(start) == pytest.approx(2 / 102)
     assert visible_gain(start, "noisy", 0.01) == pytest.approx(4 / 102)
@@ -98,7 +98,7 @@ def test_a_gain_below_the_threshold_is_dropped() -> None:
     assert decide(lambda _: (100, 99.4))[0] == "drop"
 
 
-def test_one_bad_pair_costs_seven_more() -> None:
+def test_a_candidate_with_one_worse_pair_is_measured_seven_more_times() -> None:
     assert decide(lambda number: (100, 120 if number == 2 else 90)) == ("keep", 14)
 
 

@@ -1,4 +1,4 @@
-"""What a person says, asks for and is asked changes what the rules say of the next turn."""
+"""How notes, requests and answers of a person change the opinions of the rules."""
 
 from ralph.core import rules
 from ralph.core.claims import Claim
@@ -9,18 +9,18 @@ from ralph.testing import a_run
 ASKED = Question("q1", "Port 80\nor 8080?")
 
 
-def test_a_note_is_shown_as_the_persons() -> None:
+def test_the_prompt_says_that_a_note_is_from_a_person() -> None:
     (note,) = rules.person_notes(a_run(seen=Snapshot(told=(PersonNote("1", "be quick"),))))
     assert note.text == "A note from the person who started this run:\nbe quick"
     assert note.about == "person"
 
 
-def test_an_answer_stands_with_its_question() -> None:
+def test_an_answer_is_shown_with_its_question() -> None:
     (note,) = rules.person_notes(a_run(seen=Snapshot(told=(PersonNote("1", "8080", ASKED),))))
     assert note.text == "You asked: Port 80\nor 8080?\nThe person who started this run answers:\n8080"
 
 
-def test_a_pause_outlasts_every_other_wait() -> None:
+def test_a_pause_by_a_person_is_longer_than_any_other_wait() -> None:
     run = a_run("x", seen=Snapshot(at=10.0, paused=True))
     verdict = judge(run, [rules.pause_between_turns(1000.0), rules.wait_while_paused])
     assert isinstance(verdict, Continue)
@@ -28,13 +28,13 @@ def test_a_pause_outlasts_every_other_wait() -> None:
     assert (verdict.wait.until, verdict.wait.reason) == ("resume", "a person asked for it")
 
 
-def test_an_open_question_holds_the_run() -> None:
+def test_a_run_waits_for_the_answer_to_a_question() -> None:
     (wait,) = rules.wait_for_answer(a_run(seen=Snapshot(questions=(ASKED,))))
     assert (wait.until, wait.reason) == ("answer", "waiting for an answer: Port 80 or 8080?")
     assert not list(rules.wait_for_answer(a_run()))
 
 
-def test_what_is_done_is_done_though_it_is_paused() -> None:
+def test_a_done_backlog_is_done_even_if_it_is_paused() -> None:
     run = a_run("STOP", seen=Snapshot(paused=True))
     verdict = judge(run, [rules.wait_while_paused, rules.completed([Claim("word", "STOP")], ())])
     assert isinstance(verdict, Stop)

@@ -55,12 +55,12 @@ def test_fewer_failures_are_progress_but_not_by_deleting_tests() -> None:
     assert kinds(run) == ["output", "failures", "", "failures"]
 
 
-def test_a_growing_suite_with_as_many_failures_is_no_progress_by_itself() -> None:
+def test_more_tests_with_as_many_failures_are_not_progress() -> None:
     run = a_history(pytest_says(3, 97), pytest_says(3, 107), pytest_says(3, 117))
     assert kinds(run)[1:] == ["", ""]
 
 
-def test_a_collection_error_after_three_failures_is_no_gain() -> None:
+def test_a_collection_error_after_three_failures_is_not_a_gain() -> None:
     broken = red("ERROR collecting tests/test_a.py\n1 error in 0.1s")
     run = a_history(pytest_says(3, 97), broken, pytest_says(3, 97))
     assert "failures" not in kinds(run)
@@ -107,7 +107,7 @@ def test_green_iterations_that_change_nothing_are_a_standstill() -> None:
     assert stuck_for(run, N) == 4
 
 
-def test_a_green_that_turns_red_on_the_same_tree_was_no_best() -> None:
+def test_a_green_check_that_turns_red_on_the_same_files_was_not_progress() -> None:
     run = a_history(red("a"), green(), red("a"), trees=["head:x", "head:y", "head:y"], baseline=[red("a")])
     assert kinds(run)[1] == ""
 
@@ -124,7 +124,7 @@ def test_ticked_tasks_are_progress() -> None:
     assert kinds(Run(id="r", iterations=tuple(iterations))) == ["", "tasks", "", "tasks"]
 
 
-def test_nothing_measures_progress_without_checks_and_tasks() -> None:
+def test_progress_is_not_measured_without_checks_or_tasks() -> None:
     bare = Run(id="r", iterations=(Iteration(number=1, turn=Turn(text="ok")),) * 3)
     assert not is_measurable(bare)
     assert standstill(bare, N) is None
@@ -149,7 +149,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_who_is_stuck(name: str) -> None:
+def test_iterations_without_progress_are_counted(name: str) -> None:
     rows, baseline, is_stuck = RULES[name]
     same = name == "a flaky green"
     run = a_history(*rows, baseline=baseline, trees=["head:t0"] * len(rows) if same else ())
@@ -188,7 +188,7 @@ def test_files_are_not_restored_if_no_check_was_red_at_the_start_or_without_git(
     assert list(stuck(N, agents)(bare)) == [Replace("claude", "codex", "no progress for 4 iterations")]
 
 
-def test_of_many_iterations_the_latest_and_those_with_progress_are_told() -> None:
+def test_the_latest_of_many_iterations_and_those_with_progress_are_listed() -> None:
     counts = [pytest_says(max(9 - n, 5), 91 + n) for n in range(40)]
     rows = tried(a_history(*counts, baseline=[pytest_says(10, 90)])).split("\n")
     assert len(rows) == 15
@@ -211,7 +211,7 @@ def test_the_best_iteration_is_the_latest_of_the_best(rows: list[Check], best: i
     assert best_iteration(a_history(*rows)) == best
 
 
-def test_a_standstill_says_what_stayed_red_since_when() -> None:
+def test_a_standstill_names_the_check_that_stayed_red_and_since_when() -> None:
     run = a_history(*map(pytest_says, (7, 5, 3, 3, 3), (93, 95, 97, 97, 97)))
     found = standstill(run, N)
     assert found is not None
@@ -224,7 +224,7 @@ def test_counting_starts_again_after_a_hand_over() -> None:
     assert (stuck_for(run, N), stuck_for(run, N, since=4)) == (6, 2)
 
 
-def test_a_step_says_what_the_checks_said() -> None:
+def test_a_step_describes_the_results_of_the_checks() -> None:
     assert steps(a_history(pytest_says(3, 97)), N) == [
         ProgressStep(number=1, passing=0, total=1, failures=3, gain="output")
     ]

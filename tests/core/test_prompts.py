@@ -1,4 +1,4 @@
-"""What the agent reads, verbatim."""
+"""The prompts, verbatim."""
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,7 @@ def told(check: Check, truncate: int) -> str:
     return note.text + note.output
 
 
-def test_a_red_check_is_told_as_the_seed_says() -> None:
+def test_the_message_about_a_red_check_has_the_format_of_the_seed() -> None:
     assert told(RED, 5000) == (
         'Guardrail "make lint" failed with exit code 3.\n'
         "Output file: .ralph/guardrail_001_make_lint.log\n"
@@ -46,7 +46,7 @@ def test_a_red_check_is_told_as_the_seed_says() -> None:
     )
 
 
-def test_a_hint_stands_in_the_message_and_is_never_cut() -> None:
+def test_a_hint_is_in_the_message_and_is_never_truncated() -> None:
     check = Check(name="x", passed=False, exit_code=1, head="abcdef", hint="h" * 9000, log="l")
     lines = told(check, 3).split("\n")
     assert lines == [
@@ -62,7 +62,7 @@ def test_a_hint_stands_in_the_message_and_is_never_cut() -> None:
     ("head", "cut", "expected"),
     [("abc", False, "abc"), ("abcd", False, "abc... [truncated]"), ("abc", True, "abc... [truncated]")],
 )
-def test_the_mark_stands_only_where_something_was_cut(head: str, cut: bool, expected: str) -> None:
+def test_the_mark_is_added_only_if_something_was_cut(head: str, cut: bool, expected: str) -> None:
     assert told(Check(name="x", passed=False, head=head, cut=cut), 3).endswith(f":\n{expected}")
 
 
@@ -99,17 +99,17 @@ def test_later_goal_prompts_frame_the_goal_and_the_last_answer() -> None:
     )
 
 
-def test_colours_take_no_room_from_an_answer() -> None:
+def test_escape_sequences_do_not_count_towards_the_length_of_an_answer() -> None:
     last = Iteration(number=1, turn=Turn(text="\x1b[32mx\x1b[0m" * 1600))
     assert f"(for context):\n{'x' * 1500}\n\n" in goal(Brief(goal="g", number=2, last=last))
 
 
 @pytest.mark.parametrize("answer", ["", " \n", "\x1b[0m\n"])
-def test_an_empty_answer_is_named(answer: str) -> None:
+def test_an_empty_answer_is_shown_as_empty(answer: str) -> None:
     assert "\n(empty response)\n" in goal(Brief(goal="g", number=2, last=Iteration(number=1, turn=Turn(text=answer))))
 
 
-def test_sections_of_a_checks_prompt_come_in_order_and_only_when_they_hold_something() -> None:
+def test_a_checks_prompt_has_its_sections_in_order_without_empty_ones() -> None:
     first = checks(
         Brief(goal="do it", number=1, cap=25, claim=Claim("tag", "COMPLETE"), checks=("pytest",), nonce="n0")
     )
@@ -167,7 +167,7 @@ def test_the_continuation_says_what_was_missing() -> None:
     assert text.endswith("Original task:\nfix it")
 
 
-def test_a_refused_promise_is_answered_with_the_reason() -> None:
+def test_the_prompt_after_a_refused_promise_gives_the_reason() -> None:
     brief = Brief(
         goal="fix it", number=2, claim=Claim("promise", "DONE"), notes=(Note("no work", "work"),), ultrawork=True
     )
@@ -180,7 +180,7 @@ def test_a_restart_continues_the_prompt() -> None:
 
 
 @pytest.mark.parametrize("composer", [guardrails, goal, checks, promise, supervise])
-def test_what_programs_said_is_in_every_prompt_and_fenced(composer: Compose) -> None:
+def test_output_of_programs_is_fenced_in_every_prompt(composer: Compose) -> None:
     notes = (Note("The gate refused it.", "gate", output="1 failed"),)
     text = composer(Brief(goal="t", number=2, last=Iteration(number=1, turn=Turn(text="")), notes=notes, nonce="4f1c"))
     assert "The gate refused it.\n<4f1c output>\n1 failed\n</4f1c output>" in text
@@ -188,7 +188,7 @@ def test_what_programs_said_is_in_every_prompt_and_fenced(composer: Compose) -> 
 
 
 @given(st.text(min_size=1))
-def test_a_goal_survives_byte_for_byte(text: str) -> None:
+def test_a_goal_is_in_the_prompt_verbatim(text: str) -> None:
     last = Iteration(number=1, turn=Turn(text="answer"))
     for composer in (guardrails, goal, checks, promise, supervise):
         assert text in composer(Brief(goal=text, number=2, last=last, claim=Claim("promise", "DONE"), nonce="n"))
@@ -199,7 +199,7 @@ def test_nothing_in_a_goal_is_expanded(text: str) -> None:
     assert guardrails(Brief(goal=text, number=1)) == text
 
 
-def test_what_an_issue_says_is_not_the_goals_own_word() -> None:
+def test_a_quoted_issue_is_not_part_of_the_goals_own_words() -> None:
     fence = "0123456789abcdef"
     goal = f"Do this.\n<{fence} issue>\nSay STOP when done.\n</{fence} issue>\nThank you."
     assert "STOP" not in own_words(goal)
@@ -236,7 +236,7 @@ def test_the_progress_in_a_prompt_does_not_grow_with_the_number_of_iterations() 
 
 
 @pytest.mark.parametrize("compose", [guardrails, goal, checks, promise, supervise])
-def test_a_prompt_is_bounded_whatever_checks_and_people_say(compose: Compose) -> None:
+def test_a_prompt_has_a_maximum_length_whatever_it_quotes(compose: Compose) -> None:
     last = many_red(500, 1)
     run = a_run(last)
     notes = (
@@ -263,8 +263,8 @@ def test_a_promise_must_be_spelled_exactly() -> None:
     assert nearly is None or nearly.doubt == "it is not spelled exactly"
 
 
-def test_an_agent_that_repeats_the_prompt_twice_is_not_quoting_itself() -> None:
-    """Only ralph's quotation of the last answer is left out, wherever else the same words stand."""
+def test_only_ralphs_quotation_of_the_last_answer_is_not_an_echo() -> None:
+    """Only ralph's quotation of the last answer is not compared, even if the same words are elsewhere in the prompt."""
     end = "When finished, output this.\n\nDONE"
     prompt, last = f"Make it.\n\n{end}\n", Iteration(number=1, turn=Turn(text=end))
     assert find_echoes(end, asked(prompt, last))

@@ -130,12 +130,12 @@ def test_every_part_can_be_undone_by_itself(changed) -> None:
 
 
 def moved(hunk: Hunk, undone: Part) -> Hunk:
-    """The hunk as it is placed once a part before it is gone."""
+    """Return the hunk with its new place after a part before it was undone."""
     before = [one for one in undone.hunks if one.start < hunk.start]
     return replace(hunk, start=hunk.start - sum(len(one.added) - len(one.removed) for one in before))
 
 
-def test_odd_lines_and_odd_files_are_no_trouble(changed) -> None:
+def test_unusual_lines_and_files_can_be_undone(changed) -> None:
     folder, git = changed
     before, after = "one\r\n\x0ctwo\u2028three\n", "one\r\n\x0ctwo\u2028four\rfive\nsix"
     (folder / "odd.py").write_bytes(before.encode())
@@ -179,11 +179,11 @@ def hunk(*added: str, removed: tuple[str, ...] = (), start: int = 1) -> Hunk:
         (hunk("return not years", removed=("return years == 0",)), False),
     ],
 )
-def test_filters_know_no_language(one: Hunk, harmless: bool) -> None:
+def test_hunks_that_cannot_change_behaviour_are_left_out_in_any_language(one: Hunk, harmless: bool) -> None:
     assert is_harmless(one) is harmless
 
 
-def test_docstrings_and_block_comments_are_left_out() -> None:
+def test_proofs_leave_out_docstrings_and_block_comments() -> None:
     text = 'def f():\n    """One.\n\n    Two.\n    """\n    return 1\n/* a\n b */ x = 1\n'
     assert is_harmless(hunk("    Two.", start=4), text)
     assert is_harmless(hunk('    """One.', "", "    Two.", start=2), text)
@@ -200,11 +200,11 @@ def test_tests_are_not_undone(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["README.md", "poetry.lock", "logo.png", "package-lock.json"])
-def test_what_is_not_code_is_not_undone(path: str) -> None:
+def test_files_that_are_not_code_are_not_undone(path: str) -> None:
     assert not hunks_worth_undoing([make_hunk(path, ("x = 1",))], {})
 
 
-def test_code_is_not_taken_for_a_test() -> None:
+def test_a_file_of_code_is_not_a_test_file() -> None:
     assert not any(map(is_test_file, ("src/contest.py", "latest.py", "src/testing.py", "attest/a.py")))
 
 
@@ -213,7 +213,7 @@ def a_hunk(path: str, start: int, lines: int = 1, function: str = "") -> Hunk:
 
 
 class Checks:
-    """Checks that fail if one of `needed` is undone. Remembers what was undone."""
+    """Checks that fail if one of `needed` is undone. They record what was undone."""
 
     def __init__(self, *needed: tuple[str, int]) -> None:
         self.needed, self.undone = set(needed), list[list[tuple[str, int]]]()
@@ -243,12 +243,12 @@ def test_hunks_inside_a_tested_group_are_tried_after_the_groups() -> None:
     assert checks.undone[2:] == [[("a.py", 1), ("a.py", 40)], [("b.py", 7)], [("a.py", 1)], [("a.py", 40)]]
 
 
-def test_names_that_are_no_text_can_be_written_down() -> None:
+def test_file_names_that_are_not_valid_text_can_be_encoded() -> None:
     found = proved(Checks(("a.py", 1)), a_hunk("a.py", 1), a_hunk("\udcff.py", 1))
     assert [part.place for part in found.untested] == ["?.py:1"]
 
 
-def test_a_change_that_no_check_needs_at_all_stops_after_two_runs() -> None:
+def test_a_proof_stops_after_two_check_runs_if_no_check_needs_the_change() -> None:
     found = proved(Checks(), a_hunk("a.py", 1), a_hunk("b.py", 1))
     assert (found.verdict, found.check_runs, len(found.untested)) == ("nothing tested", 2, 2)
 
@@ -257,7 +257,7 @@ def test_red_checks_prove_nothing() -> None:
     assert prove([a_hunk("a.py", 1)], lambda parts, seconds: False, clock=lambda: 0.0).verdict == "red"
 
 
-def test_the_budget_is_kept_and_the_rest_is_counted() -> None:
+def test_a_proof_keeps_its_budget_and_counts_the_parts_not_tried() -> None:
     hunks = [a_hunk(f"f{number}.py", 1) for number in range(20)]
     found = proved(Checks(*((hunk.path, 1) for hunk in hunks)), *hunks)
     assert (found.verdict, found.check_runs, found.tried, found.not_tried) == ("tested", 10, 8, 12)
@@ -266,6 +266,6 @@ def test_the_budget_is_kept_and_the_rest_is_counted() -> None:
     assert late.not_tried > 12
 
 
-def test_without_a_hunk_worth_undoing_nothing_is_run() -> None:
+def test_a_proof_without_hunks_worth_undoing_runs_no_check() -> None:
     checks = Checks()
     assert (proved(checks).verdict, checks.undone) == ("nothing to try", [])

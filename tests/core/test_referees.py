@@ -1,4 +1,4 @@
-"""What the answer of a reviewer means."""
+"""How the answer of a reviewer is read."""
 
 import pytest
 
@@ -23,6 +23,6 @@ def test_the_place_of_approve_counts_and_changes_wins(answer: str, verdict: Revi
     assert read_verdict(answer) == verdict
 
 
-def test_a_reviewer_that_repeats_its_prompt_says_nothing() -> None:
+def test_a_reviewer_that_repeats_its_prompt_gives_no_verdict() -> None:
     prompt = "Review this.\nIf not, write this:\nCHANGES: what has to change\nand why.\n"
     assert read_verdict(prompt, prompt) == ReviewAnswer()

@@ -1,4 +1,4 @@
-"""Which facts end a run, which go into the next prompt, and in which order they are asked."""
+"""Which facts end a run, which ones go into the next prompt, and in which order the rules are asked."""
 
 from collections.abc import Sequence
 
@@ -116,7 +116,7 @@ def said_twice(*gates: Rule) -> Rule:
         (("STOP", "STOP", "STOP"), "abb", True),
     ],
 )
-def test_two_claims_in_a_row_are_a_claim_and_a_look_that_found_nothing_to_change(
+def test_two_claims_in_a_row_count_if_the_second_turn_changed_nothing(
     answers: tuple[str, ...], trees: str, accepted: bool
 ) -> None:
     done = [
@@ -129,13 +129,13 @@ def test_two_claims_in_a_row_are_a_claim_and_a_look_that_found_nothing_to_change
         assert [refusal.gate for refusal in verdict.refusals] == ["claims"]
 
 
-def test_a_claim_that_a_gate_objects_to_is_not_asked_for_again() -> None:
+def test_the_agent_is_not_reminded_of_a_claim_that_a_gate_refused() -> None:
     run = a_run(Iteration(number=1, turn=Turn(text="STOP"), checks=(RED,)))
     verdict = judge(run, [said_twice(rules.failing_checks())])
     assert [refusal.gate for refusal in verdict.refusals] == ["checks"]
 
 
-def test_a_claim_that_no_gate_objects_to_is_done() -> None:
+def test_a_run_is_done_if_no_gate_objects_to_the_claim() -> None:
     assert outcome(a_run("STOP"), [done_when(rules.failing_checks())]) is Outcome.DONE
 
 
@@ -161,12 +161,12 @@ def test_a_marker_that_does_not_count_is_reported() -> None:
     assert "put STOP alone on the last line, after an empty line" in note.text
 
 
-def test_a_claim_that_is_believed_makes_up_for_one_that_is_not() -> None:
+def test_one_accepted_claim_is_enough_if_another_is_refused() -> None:
     rule = rules.completed([Claim("tag", "COMPLETE"), Claim("word", "STOP")], ())
     assert outcome(a_run("Here is the COMPLETE plan.\n\nSTOP"), [rule]) is Outcome.DONE
 
 
-def test_a_claim_that_was_seen_is_never_called_missing() -> None:
+def test_the_reason_never_calls_a_claim_missing_that_was_found() -> None:
     run = a_run(Iteration(number=1, turn=Turn(text=TALK), checks=(GREEN,)))
     verdict = judge(run, [rules.at_most(iterations=1, claims=[Claim("word", "STOP")])])
     assert isinstance(verdict, Stop)
@@ -201,7 +201,7 @@ NO_STOP = "the agent did not write STOP alone on the last line"
         (Turn(text="STOP", failure=Failure("ordinary", "crashed")), (GREEN,), ": the last turn failed: crashed"),
     ],
 )
-def test_an_exhausted_run_blames_a_missing_claim_only_where_that_was_missing(
+def test_an_exhausted_run_names_a_missing_claim_only_if_one_was_missing(
     turn: Turn, checks: tuple[Check, ...], blame: str
 ) -> None:
     run = a_run(Iteration(number=1, turn=turn, checks=checks))
@@ -215,7 +215,7 @@ def test_a_claim_on_the_last_allowed_iteration_counts() -> None:
     assert outcome(a_run(turn, seen=Snapshot(elapsed=99)), [done_when(), limits]) is Outcome.DONE
 
 
-def test_an_interruption_comes_before_everything() -> None:
+def test_an_interruption_comes_before_every_other_rule() -> None:
     run = a_run("STOP", seen=Snapshot(interrupted="SIGINT", trouble="DONE is a directory"))
     assert outcome(run, [rules.interrupted, rules.fatal_trouble, done_when()]) is Outcome.INTERRUPTED
 
@@ -324,12 +324,12 @@ def test_tool_calls_are_counted_over_the_whole_run() -> None:
     assert opinions(rules.no_work(2), run)
 
 
-def test_protected_files_that_were_touched_refuse_a_claim() -> None:
+def test_a_claim_is_refused_if_protected_files_were_touched() -> None:
     run = a_run(Iteration(number=1, turn=Turn(text="STOP"), touched=("tests/test_a.py",)))
     assert outcome(run, [done_when(rules.protected_files)]) is None
 
 
-def test_a_pause_between_turns_is_measured_from_the_end_of_the_last() -> None:
+def test_the_pause_between_turns_starts_when_the_last_one_ended() -> None:
     run = a_run(Turn(text="x", ended_at=100.0), seen=Snapshot(at=100.25))
     assert opinions(rules.pause_between_turns(1.0), run) == [Wait(0.75, "pause between turns")]
     assert not opinions(rules.pause_between_turns(1.0), run.seeing(Snapshot(at=101.0)))
@@ -343,7 +343,7 @@ def test_a_rule_that_raises_ends_the_run_instead_of_being_skipped() -> None:
         judge(a_run("STOP"), [broken, done_when()])
 
 
-def test_work_that_is_green_and_unclaimed_is_said_once() -> None:
+def test_the_agent_is_reminded_once_that_green_work_is_not_claimed() -> None:
     rule = rules.claim_reminder([Claim("tag", "COMPLETE")])
     green = [Iteration(number=number, turn=Turn(text="I fixed it."), checks=(GREEN,)) for number in (1, 2)]
     (note,) = opinions(rule, a_run(green[0]))
@@ -355,7 +355,7 @@ def test_work_that_is_green_and_unclaimed_is_said_once() -> None:
     assert not opinions(rule, a_run(Iteration(number=1, turn=Turn(text="I fixed it."), checks=(RED,))))
 
 
-def test_an_agent_that_cannot_go_on_may_say_so() -> None:
+def test_an_agent_that_cannot_continue_can_report_that() -> None:
     rule = rules.blocked("BLOCKED")
     (stop,) = opinions(rule, a_run("I need a key.\n\n<response>BLOCKED: there is no API key</response>"))
     assert stop == Stop(Outcome.BLOCKED, "there is no API key")
@@ -380,7 +380,7 @@ def test_two_turns_of_nothing_but_denials_end_the_run() -> None:
     assert not opinions(rules.not_allowed(), a_run(*denied, base_tree="another"))
 
 
-def test_trouble_that_no_turn_can_mend_ends_the_run() -> None:
+def test_a_problem_that_no_turn_can_fix_ends_the_run() -> None:
     assert outcome(a_run("x", seen=Snapshot(trouble="the disk is full")), [rules.fatal_trouble]) is Outcome.FATAL
     refused = a_run("x").retrying(Turn(text="", failure=Failure("fatal", "wrong key")))
     assert outcome(refused, [rules.fatal_trouble]) is Outcome.FATAL

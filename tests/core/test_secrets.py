@@ -58,13 +58,13 @@ AROUND = ["{}", "export KEY={}", '"{}"', "key: {}, next", "({})", "\x1b[32m{}\x1
 
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("name", KEYS)
-def test_what_looks_like_a_key_is_struck_out(name: str, around: str) -> None:
+def test_text_that_looks_like_a_key_is_redacted(name: str, around: str) -> None:
     text = around.format(KEYS[name])
     assert redact_text(text) == around.format("[redacted]")
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_json_stays_json(name: str) -> None:
+def test_redacted_json_is_valid_json(name: str) -> None:
     for text in (f"line\n{KEYS[name]}\nline", f'"{KEYS[name]}"', KEYS[name]):
         line = json.dumps({"text": text, "n": 1}).encode()
         clean = json.loads(redact(line))
@@ -107,12 +107,12 @@ def test_json_stays_json(name: str) -> None:
         "toolu_01A09q90qw90lq917835lq9",
     ],
 )
-def test_what_only_resembles_a_key_survives(text: str) -> None:
+def test_text_that_only_resembles_a_key_is_kept(text: str) -> None:
     assert redact_text(text) == text
     assert redact(text.encode()) == text.encode()
 
 
-def test_a_bearer_keeps_its_name_and_loses_its_token() -> None:
+def test_a_bearer_token_is_redacted_but_not_the_word_before_it() -> None:
     assert redact(b"Authorization: Bearer abcdefghij0123456789.xyz\r\n") == b"Authorization: Bearer [redacted]\r\n"
     assert redact_text("authorization: bearer abcdefghij0123456789") == "authorization: bearer [redacted]"
 
@@ -123,18 +123,18 @@ def test_bytes_without_keys_are_the_same_object(data: bytes) -> None:
 
 
 @given(st.text())
-def test_text_of_any_kind_is_accepted(text: str) -> None:
+def test_any_text_can_be_cleaned(text: str) -> None:
     assert redact_text(text) == text
     assert redact_text(text + "\ud83d") == text + "\ud83d"
 
 
 @given(st.sampled_from(sorted(KEYS.values())), st.text(), st.text())
-def test_striking_out_twice_changes_nothing_more(key: str, before: str, after: str) -> None:
+def test_redacting_twice_changes_nothing_more(key: str, before: str, after: str) -> None:
     once = redact_text(before + key + after)
     assert redact_text(once) == once
 
 
-def test_values_are_secret_by_the_name_of_their_variable() -> None:
+def test_the_name_of_a_variable_decides_whether_its_value_is_secret() -> None:
     environment = {
         "ANTHROPIC_API_KEY": "value-of-a-key",
         "my_token": "value-of-token",
@@ -185,32 +185,32 @@ KNOWN_TO_ALL += ["AUTH_URL", "TOKEN_ENDPOINT", "COOKIE_DOMAIN", "CACHE_KEY_PREFI
 
 
 @pytest.mark.parametrize("name", [*SECRET, *KNOWN_TO_ALL])
-def test_a_variable_is_secret_by_the_words_of_its_name(name: str) -> None:
+def test_the_words_in_a_variables_name_decide_whether_it_is_secret(name: str) -> None:
     assert (b"zQ8-fallow-bridge" in secret_values({name: "zQ8-fallow-bridge"})) == (name in SECRET)
     assert not secret_values({name: "/home/me/of-a-key.json"})
 
 
 @given(st.text(min_size=12))
-def test_a_value_is_known_in_every_way_to_write_it(value: str) -> None:
+def test_a_secret_value_is_redacted_in_json_and_urls(value: str) -> None:
     found = secret_values({"MY_TOKEN": value})
     written = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
     assert {value.encode(), *map(str.encode, written)} <= found
 
 
-def test_a_value_of_many_lines_is_known_line_by_line() -> None:
+def test_each_line_of_a_secret_value_is_redacted() -> None:
     found = secret_values({"MY_TOKEN": "the first of its lines\r\n  the second of its lines\n}"})
     assert {b"the first of its lines", b"the second of its lines"} <= found
     assert b"}" not in found
 
 
-def test_a_key_that_is_known_does_not_hide_another() -> None:
+def test_a_known_key_next_to_another_does_not_hide_it() -> None:
     known = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\n-----END RSA PRIVATE KEY-----"
     other = known.replace("MIIEpAIBAAKCAQEA", "MIIEowIBAAKCAQEB")
     redactor = Redactor(secret_values({"SIGNING_SECRET": known}))
     assert redactor.text(f"{known} and {other}") == "[redacted] and [redacted]"
 
 
-def test_known_values_are_struck_out_the_longest_first() -> None:
+def test_known_values_are_redacted_the_longest_first() -> None:
     redactor = Redactor([b"correct horse", b"correct horse battery"])
     assert redactor(b"a correct horse battery, a correct horse") == b"a [redacted], a [redacted]"
     assert redactor.text("é correct horse é ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789") == "é [redacted] é [redacted]"
@@ -233,7 +233,7 @@ def test_known_values_are_struck_out_the_longest_first() -> None:
         (b"-----BEGIN PRIVATE KEY-----\n" + b"MII\n" * 9000, b"-----BEGIN PRIVATE KEY-----\n" + b"MII\n" * 9000),
     ],
 )
-def test_what_may_still_become_a_key_is_not_settled(data: bytes, expected: bytes) -> None:
+def test_the_beginning_of_a_possible_key_is_held_back(data: bytes, expected: bytes) -> None:
     assert data[: redactable_length(data)] == expected
 
 
@@ -244,7 +244,7 @@ LONG_KEYS = [b"sk-ant-api03-" + b"aB3" * 30, b"ghp_" + b"a1B2" * 9, b"Bearer " +
 @pytest.mark.parametrize("key", LONG_KEYS, ids=repr)
 @pytest.mark.parametrize("filling", [b"word ", b"x", b'{"a":1},'])
 @pytest.mark.parametrize(("size", "step"), [(1 << 12, 1), (1 << 16, 17)], ids=["small", "as they are read"])
-def test_a_key_on_the_border_of_two_chunks_of_an_endless_line_is_struck_out(
+def test_a_key_across_two_chunks_of_an_endless_line_is_redacted(
     key: bytes, filling: bytes, size: int, step: int
 ) -> None:
     redact = Redactor(secret_values({"A_TOKEN": KNOWN}))
@@ -260,7 +260,7 @@ def test_a_key_on_the_border_of_two_chunks_of_an_endless_line_is_struck_out(
 
 
 @pytest.mark.parametrize("key", LONG_KEYS[:3], ids=repr)
-def test_of_a_key_at_the_place_where_a_long_line_is_cut_nothing_is_kept(key: bytes) -> None:
+def test_no_half_of_a_key_is_kept_where_a_long_line_is_cut(key: bytes) -> None:
     half = (10_000 - 64) // 2
     for at in (*range(half - len(key) - 2, half + 2), *range(20_000 - half - len(key) - 2, 20_000 - half + 14)):
         line = b'{"text":"' + b"word " * 4000
@@ -268,7 +268,7 @@ def test_of_a_key_at_the_place_where_a_long_line_is_cut_nothing_is_kept(key: byt
         assert not [part for part in (key[:20], key[-20:]) if part in kept]
 
 
-def test_a_known_value_is_found_in_an_address() -> None:
+def test_a_known_value_is_redacted_in_a_url() -> None:
     from urllib.parse import quote
 
     value = 'FwoGZX//EJr+w=a"b c'

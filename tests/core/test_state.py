@@ -1,4 +1,4 @@
-"""Where a run stands follows from its events, and from nothing else."""
+"""The summary of a run depends only on its events."""
 
 import pytest
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ def told(*events: e.Event) -> RunSummary:
     return facts
 
 
-def test_a_start_says_who_works_where_and_on_what() -> None:
+def test_a_started_run_has_its_agent_workspace_and_goal_in_the_summary() -> None:
     facts = told(STARTED)
     assert (facts.pid, facts.agent, facts.workspace, facts.max_iterations) == (7, "claude", "/ws", 10)
     assert (facts.goal, facts.began, facts.outcome) == ("the goal", 1.0, "")
@@ -45,14 +45,14 @@ def test_an_iteration_counts_checks_and_money() -> None:
 
 
 @pytest.mark.parametrize("end", [e.AgentStarted("claude"), e.Continued(3.0)])
-def test_a_wait_or_a_pause_is_over_when_the_run_goes_on(end: e.Event) -> None:
+def test_a_wait_or_a_pause_is_over_when_the_run_continues(end: e.Event) -> None:
     for held in (e.Waiting(60.0, "usage limit", 99.0), e.Paused("a person asked for it")):
         assert told(STARTED, held).waits or told(STARTED, held).paused
         facts = told(STARTED, held, end)
         assert (facts.waits, facts.paused) == ("", "")
 
 
-def test_the_end_is_kept_until_the_run_is_resumed() -> None:
+def test_the_outcome_is_kept_until_the_run_is_resumed() -> None:
     finished = e.RunFinished(outcome="budget", reason="spent", iterations=3, cost_usd=1.5, duration_s=60.0, exit_code=1)
     facts = told(STARTED, finished)
     assert (facts.outcome, facts.finished, facts.cost_usd, facts.exit_code) == ("budget", 3, 1.5, 1)
@@ -60,19 +60,19 @@ def test_the_end_is_kept_until_the_run_is_resumed() -> None:
     assert (again.outcome, again.exit_code, again.began) == ("", None, 1.0)
 
 
-def test_notes_in_the_prompt_at_work_are_counted_until_it_is_answered() -> None:
+def test_notes_in_the_current_prompt_are_counted_until_the_turn_ends() -> None:
     notes = e.PersonTold(2, (PersonNote("1", "a"), PersonNote("2", "b")))
     assert told(STARTED, notes).given == 2
     assert told(STARTED, notes, e.IterationFinished(1, FIRST)).given == 0
 
 
 @pytest.mark.parametrize("event", [e.AgentText("x"), e.ToolStarted("t", "Bash"), e.Notice("n"), e.CheckStarted("c")])
-def test_what_changes_nothing_is_the_same_object(event: e.Event) -> None:
+def test_an_event_that_changes_nothing_returns_the_same_summary(event: e.Event) -> None:
     facts = told(STARTED)
     assert after(facts, event, 9.0) is facts
 
 
-def test_the_activity_is_the_last_thing_that_began() -> None:
+def test_the_activity_is_the_latest_thing_that_started() -> None:
     activity = Activity()
     script: list[tuple[e.Event, str]] = [
         (e.AgentStarted("claude"), "claude"),
@@ -95,7 +95,7 @@ def test_the_activity_is_the_last_thing_that_began() -> None:
         assert activity.text == text
 
 
-def test_the_activity_began_when_it_changed() -> None:
+def test_the_activity_starts_when_it_changes() -> None:
     activity = Activity()
     for at, event in enumerate((e.AgentText("a"), e.AgentText("b"), e.Notice("c"), e.AgentText("d")), 1):
         activity(event, float(at))

@@ -48,12 +48,12 @@ from ralph.core.text import both_ends, clean, escaped, head, one_line, tail, who
         ("raw byte \udcff", "raw byte \ufffd"),
     ],
 )
-def test_text_from_outside_becomes_harmless(text: str, safe: str) -> None:
+def test_text_from_outside_loses_its_control_characters(text: str, safe: str) -> None:
     assert clean(text) == safe
 
 
 @given(st.text(alphabet=st.characters(codec=None, categories=None), max_size=200))
-def test_nothing_that_controls_a_terminal_survives(text: str) -> None:
+def test_escape_sequences_and_control_characters_are_removed(text: str) -> None:
     safe = clean(text)
     assert all(char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs") for char in safe)
     assert safe.encode().decode() == safe
@@ -61,7 +61,7 @@ def test_nothing_that_controls_a_terminal_survives(text: str) -> None:
 
 
 @given(st.text(alphabet="\x1b[]P\\m0;\x07\x9b\x9c\nab", max_size=80))
-def test_sequences_inside_sequences_leave_none_behind(text: str) -> None:
+def test_nested_escape_sequences_are_removed(text: str) -> None:
     assert "\x1b" not in clean(text)
     assert clean(clean(text)) == clean(text)
 
@@ -72,7 +72,7 @@ def test_visible_text_is_left_alone(text: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["\x1b[", "\x1b]", "\x1b[0;", "\x1b", "\r", "\ud83d", "\x1bP0"])
-def test_a_long_attack_takes_no_long_time(piece: str) -> None:
+def test_reading_a_hostile_text_takes_linear_time(piece: str) -> None:
     assert "\x1b" not in clean(piece * 200_000)
 
 
@@ -80,7 +80,7 @@ def test_a_long_attack_takes_no_long_time(piece: str) -> None:
     ("limit", "beginning", "end"),
     [(10, "abcdef", "abcdef"), (6, "abcdef", "abcdef"), (4, "abcd…", "…cdef"), (0, "…", "…"), (-1, "…", "…")],
 )
-def test_a_cut_keeps_what_it_promises(limit: int, beginning: str, end: str) -> None:
+def test_each_way_to_cut_a_text_keeps_what_its_docstring_says(limit: int, beginning: str, end: str) -> None:
     assert head("abcdef", limit, "…") == beginning
     assert tail("abcdef", limit, "…") == end
 
@@ -103,11 +103,11 @@ def test_one_line_is_one_line() -> None:
         (0, "…"),
     ],
 )
-def test_a_word_is_shown_whole_or_not_at_all_unless_little_else_would_be_left(limit: int, shown: str) -> None:
+def test_a_word_is_cut_only_if_little_else_would_be_left(limit: int, shown: str) -> None:
     assert whole_words("one two three", limit, "…") == shown
 
 
-def test_of_a_long_text_both_ends_are_kept_in_whole_words() -> None:
+def test_both_ends_of_a_long_text_are_kept_in_whole_words() -> None:
     text = " ".join(f"word{n:03}" for n in range(100))
     kept = both_ends(text, 100, " … ")
     assert kept.startswith("word000 word001")
@@ -118,7 +118,7 @@ def test_of_a_long_text_both_ends_are_kept_in_whole_words() -> None:
 
 
 @pytest.mark.parametrize("around", ["", "…", "“so” — "])
-def test_no_hidden_character_passes_into_a_line_of_json_and_all_others_do(around: str) -> None:
+def test_only_hidden_characters_are_escaped_in_a_line_of_json(around: str) -> None:
     hidden = {*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x2070)}
     hidden |= {*range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080)}
     for code in (*range(0x80, 0x10000), *range(0x1F600, 0x1F650), *range(0xDFFF0, 0xE0200)):

@@ -1,4 +1,4 @@
-"""How much is tried? `make fuzz` is all of it; SHARE=0.02 is a fiftieth, with the same seed every time."""
+"""The amount of fuzzing: `make fuzz` runs all of it; SHARE=0.02 is a fiftieth, always with the same seed."""
 
 import os
 

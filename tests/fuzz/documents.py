@@ -1,5 +1,5 @@
-"""What is well-formed, and only long? Documents of every kind that ralph reads, as large as one wants, each with its
-reader: a text that is refused at its first line tells nothing of the time that a good one takes."""
+"""Valid, very long documents of every kind that ralph reads, each with its reader. An invalid one would be refused at
+its first line, and would say nothing about the time that a valid one takes."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ RUN = "20260101-000000-abcd"
 
 
 def grown(entry: Callable[[int], str], before: str = "", after: str = "", between: str = "") -> Make:
-    """A document of entries, each of which knows its number, as many as there is room for."""
+    """Return a document of numbered entries, with as many as the size allows."""
 
     def make(size: int) -> str:
         parts, room = list[str](), size - len(before) - len(after)
@@ -219,7 +219,7 @@ def _line(event: object, seq: int) -> str:
 
 
 def _numbered(kind: Any, number: int) -> Any:
-    """A value in which every text and every number is another than in the one before."""
+    """Return a value in which every text and every number differs from the previous one."""
     return shown.filled(kind, shown.Filling(f"a{number}", number, bool(number % 2)))
 
 
@@ -241,7 +241,7 @@ def in_iterations(kind: type) -> Make:
 
 
 def on_items(kind: type) -> Make:
-    """Each item is listed and started, then something happens to each."""
+    """Events in which each task is listed and started, and then something happens to each."""
 
     def item(n: int) -> str:
         listed = work_events.TaskListed(BacklogTask(key=f"a{n}", title="t", after=(f"a{n - 1}",) if n else ()))
@@ -288,7 +288,7 @@ def journals(scene: Callable[[type], Make], *readers: Callable[[RunFolder], None
 
 
 def streams() -> dict[str, Document]:
-    """All that an agent was ever heard to say, and each kind of its lines, again and again."""
+    """All lines of all recorded streams of an agent, again and again."""
     found: dict[str, Document] = {}
     for recording in recordings():
         lines = [line.decode("utf-8", "replace") + "\n" for line in recording.lines if len(line) < 5000]
@@ -315,7 +315,7 @@ def _row(row: Mapping[str, Any]) -> str:
 
 
 def _letters(said: str) -> None:
-    """Questions and notes, one a line."""
+    """Questions and notes, one per line."""
     with TemporaryDirectory(prefix="ralph-fuzz-") as place:
         box = Path(place, "mail")
         box.mkdir()
@@ -325,7 +325,7 @@ def _letters(said: str) -> None:
 
 
 def _echoed(said: str) -> None:
-    """A plain agent that prints its prompt first, which looks like the stream of another."""
+    """A plain agent that first prints its prompt, which looks like another agent's stream."""
     parser = module("command").parser(TurnRequest(prompt=said, prompt_file="", command=("x",)))
     for line in (*said.encode().split(b"\n"), b"done"):
         list(parser.feed(line))

@@ -1,4 +1,4 @@
-"""Which expressions does ralph have, how is each used, and which texts are hard for it?"""
+"""All regular expressions of ralph, how each is used, and texts that may be slow to search."""
 
 import ast
 import importlib
@@ -16,11 +16,11 @@ import ralph
 
 ROOT = Path(ralph.__file__).parent
 SEARCHES = {"search", "findall", "finditer", "sub", "split"}
-NOT_OURS = {"ralph.builtin_agent"}  # a program of its own, with libraries that are not always here
+NOT_OURS = {"ralph.builtin_agent"}  # a separate program, with libraries that may be missing
 
 
 class Expression(Struct, frozen=True):
-    """A pattern and where it stands. `anchored`: it is only ever tried at one place of a text."""
+    """A pattern and its place in the source. `anchored`: it is only matched at one place of a text."""
 
     name: str
     pattern: re.Pattern[str] | re.Pattern[bytes]
@@ -28,7 +28,7 @@ class Expression(Struct, frozen=True):
 
 
 def expressions() -> list[Expression]:
-    """Every pattern that a module holds, and every literal one that is used where it stands."""
+    """Return every pattern that a module has as a constant, and every literal one in its code."""
     found = {each.name: each for path in sorted(ROOT.rglob("*.py")) for each in _in_module(path)}
     return list(found.values())
 
@@ -62,7 +62,7 @@ def _flags(node: ast.Call) -> re.RegexFlag:
 
 
 def _uses(source: str, name: str) -> set[str]:
-    """The methods by which a pattern is used; where it goes elsewhere, anything may happen."""
+    """Return the methods with which a pattern is used; if it is passed to other code, all of them."""
     return set(re.findall(rf"\b{re.escape(name)}\.(\w+)\b", source)) or SEARCHES
 
 
@@ -84,8 +84,8 @@ def _held(module: ModuleType, source: str) -> Iterator[Expression]:
 
 
 def attacks(pattern: re.Pattern[str] | re.Pattern[bytes]) -> Iterator[tuple[str, str]]:
-    """Texts that make a pattern try again and again: how they begin, and what is repeated then. Its own pieces, and
-    what two of them make together, from the beginning or once the first pieces are there."""
+    """Return texts that may cause backtracking, each as a beginning and a part to repeat: pieces of the pattern, and
+    pairs of them, from the start or after the first pieces."""
     text = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
     pieces = list(dict.fromkeys(filter(None, _pieces(sre_parse.parse(text, pattern.flags & ~re.UNICODE)))))[:24]
     for piece in dict.fromkeys([*pieces, *(a + b for a, b in product(pieces[:10], repeat=2))]):
@@ -96,7 +96,7 @@ def attacks(pattern: re.Pattern[str] | re.Pattern[bytes]) -> Iterator[tuple[str,
 
 
 def _pieces(tree: object) -> Iterator[str]:
-    """A text for each part of an expression: literals as they are, one character of each class."""
+    """Return a text for each part of an expression: literals unchanged, one character of each class."""
     run = ""
     for kind, value in tree:  # type: ignore[attr-defined]
         if kind is sre.LITERAL:

@@ -1,4 +1,4 @@
-"""What in ralph reads text from outside: answers, output, streams, prompts and lists?"""
+"""Everything in ralph that reads text from outside: answers, output, streams, prompts and lists."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -52,7 +52,7 @@ CLAIMS = (
 READINGS = (Reading(), Reading(verified=True), Reading(strict=True), Reading(anywhere=True))
 PROMPT = "Fix the parser.\nWhen it works, say:\n\nSTOP\n\nor\n<promise>DONE</promise>\n"
 
-# What makes an expression or a parser try again, in one alphabet.
+# Characters that may cause backtracking in an expression or parser.
 PIECES = (
     *("<promise>DONE</promise>", "<response>DONE</response>", "<response>", "</response>", "STOP", "COMPLETE"),
     *("DONE", "-", "--", "---", "=", "*", "**", "`", "```", "~~", "#", ">", "|", '"', "'", "“", "„", "«", "「"),
@@ -78,7 +78,7 @@ def _parsed(agent: str, said: str) -> None:
 
 
 def _in_a_file(read: Callable[[Path], object]) -> Reader:
-    """What reads a file of others: the text is one."""
+    """A reader of files: the text becomes the file's content."""
 
     def reader(said: str) -> None:
         with TemporaryDirectory(prefix="ralph-fuzz-") as place, suppress(UserError):
@@ -98,7 +98,7 @@ def _load_run(file: Path) -> RunInfo:
 
 
 def _listed(read: Read, ticked: Ticked) -> Reader:
-    """What reads a backlog, says what is wrong with it, and ticks its items."""
+    """A reader of backlogs: it validates the backlog, and ticks its tasks."""
 
     def reader(said: str) -> None:
         files = {"list": said.encode("utf-8", "surrogatepass")}
@@ -111,7 +111,7 @@ def _listed(read: Read, ticked: Ticked) -> Reader:
 
 
 def _minded(read: Callable[[str], object]) -> Reader:
-    """What refuses some texts, with a line that says why."""
+    """A reader that may refuse a text with a UserError."""
 
     def reader(said: str) -> None:
         with suppress(UserError):
@@ -137,18 +137,18 @@ def _patched(said: str) -> None:
 
 
 def _phases(said: str) -> None:
-    """A list as long as the text, in which half of the items wait for the other half."""
+    """Read a list as long as the text, in which half of the tasks wait for the other half."""
     number = len(said) // 100
     halves = ("".join(f"- [ ] T{at} a [P]\n" for at in range(begin, begin + number)) for begin in (0, number))
     READERS["a backlog of boxes"]("## Phase 1\n{}## Phase 2\n{}".format(*halves))
 
 
 def _widely(read: Reader) -> Reader:
-    """What shows a text in a hundred places: of a long one, a part does."""
+    """A function that renders a text in a hundred places. Of a long text it gets only a part."""
     return lambda said: read(said[: max(len(said) // 20, 2000)])
 
 
-DEAF = {"a backlog in phases"}  # only how long a text is matters to them
+DEAF = {"a backlog in phases"}  # for these only the length of the text matters
 SECRETS = Redactor([b"key number %d" % number for number in range(200)])
 
 READERS: dict[str, Reader] = {

@@ -1,4 +1,4 @@
-"""Everything that ralph shows is made of text from others: what becomes of a text that means harm, and how soon?"""
+"""Render a hostile text in everything that ralph displays: does it become harmless, and how long does that take?"""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ LARGEST = 10**308
 
 
 class Filling(Struct, frozen=True):
-    """What everything is filled with: each text, each number as near as its type comes to it, and each flag."""
+    """The values for all fields: the text, a number as close to it as the type allows, and True."""
 
     text: str
     number: int = 1
@@ -35,7 +35,7 @@ def of(text: str | Filling) -> Filling:
 
 
 def filled(kind: Any, what: Filling) -> Any:
-    """A value of this type in which all that can be text is that text: whatever is added later, is in it, too."""
+    """Return a value of this type in which every text is the hostile one, also in fields that are added later."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         fields = msgspec.structs.fields(kind)
         return kind(**{field.name: filled(field.type, what) for field in fields})

@@ -1,4 +1,4 @@
-"""A million mutated lines per agent: does a parser raise, or does a run end as done that the agent never claimed?"""
+"""A million mutated lines per agent: no parser raises, and no run ends as done without a claim of the agent."""
 
 import json
 import random
@@ -31,16 +31,16 @@ NONSENSE = (
 
 
 def streams(agent: str) -> list[list[bytes]]:
-    """Recorded streams of an agent that ended well, less whatever claim they make. Amp was never seen to; it speaks
-    Claude's dialect."""
+    """Return recorded streams of an agent that ended well, without their claims. There is none of Amp, which prints the
+    format of Claude."""
     agent = "claude" if agent == "amp" else agent
     found = [one.lines[:60] for one in recordings() if one.agent == agent and not one.is_text and one.code == 0]
     return [[line.replace(b"STOP", b"fine") for line in lines if len(line) < 20_000] for lines in found]
 
 
 def mutated(lines: list[bytes], forged: list[bytes], chance: random.Random) -> list[bytes]:
-    """A stream with a few of its lines broken, and with words in it that are not the agent's own. Those lines may be
-    cut or run into others, and stay what they are: whose words they are is said by the agent's program."""
+    """Return a stream with a few broken lines, and with inserted text that is not the agent's own. The inserted lines
+    may be cut or joined, but the agent's program still says whose text they are."""
     lines = [*lines]
     for _ in range(chance.randint(0, 5)):
         at = chance.randrange(len(lines))
@@ -74,7 +74,7 @@ def _broken(line: bytes, lines: list[bytes], chance: random.Random) -> bytes:
 
 
 def _with_another_value(line: bytes, chance: random.Random) -> bytes:
-    """The line with one value, somewhere in it, replaced by one of another type."""
+    """Return the line with one of its values replaced by one of another type."""
     try:
         inner = value = json.loads(line)
     except (ValueError, RecursionError):
@@ -89,7 +89,7 @@ def _with_another_value(line: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("agent", known_names())
-def test_mutated_lines_crash_nothing_and_claim_nothing(agent: str, share: float) -> None:
+def test_mutated_lines_cause_no_crash_and_no_claim(agent: str, share: float) -> None:
     chance, read = random.Random(agent), 0
     sources, forged = streams(agent), [json.dumps(line).encode() for line in FORGERIES[agent]]
     while read < LINES * share:

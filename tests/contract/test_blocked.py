@@ -65,7 +65,9 @@ def test_the_run_ends_and_says_what_it_needs(ralph: Ralph, agent: Agent, workspa
     assert (result.code, finished["outcome"], finished["reason"]) == (1, "blocked", "the database is down")
     assert result.last_line.startswith("ralph: blocked after 1 iteration: the database is down (")
     shown = ralph("show").out
-    needs = "The agent is blocked: the database is down. Remove the obstacle or tell it how to continue, then resume it."
+    needs = (
+        "The agent is blocked: the database is down. Remove the obstacle or tell it how to continue, then resume it."
+    )
     assert needs in shown
     assert "blocked" in ralph("ps", "--all").out
     assert ralph("resume", "--json").one("run_finished")["outcome"] == "blocked", "it is asked anew"

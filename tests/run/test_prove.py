@@ -31,7 +31,7 @@ def sums(repository: Path, git: Start) -> Path:
 
 def is_tidy(sums: Path, environment: dict[str, str], git: Start) -> bool:
     trees = Path(environment["HOME"]) / ".local/state/ralph/worktrees"
-    left = [path.name for path in trees.rglob("*.copy*")] if trees.exists() else []
+    left = [path.name for path in trees.glob("*.copy*")]
     return not left and len(git("worktree", "list").splitlines()) == 1
 
 

@@ -120,16 +120,6 @@ def _successor(text: str, settings: Settings, env: Mapping[str, str]) -> Choice:
     return replace(_choice(agent, settings, env, (), model), name=text)
 
 
-def unheard_limit(choice: Choice, max_turns: int | None) -> str:
-    """Return a notice if the agent has no option for `agent.maxTurns`; else ""."""
-    request = choice.request()
-    bounded = replace(request, max_turns=max_turns)
-    if not max_turns or choice.module.invocation(bounded).argv != choice.module.invocation(request).argv:
-        return ""
-    why = "has no option that limits the turns inside an iteration"
-    return f"{choice.name} {why}: agent.maxTurns {max_turns} has no effect"
-
-
 def _for_other_purposes(
     settings: Settings, env: Mapping[str, str], command: str, flags: tuple[str, ...]
 ) -> Iterator[Choice]:
@@ -152,20 +142,31 @@ def _for_other_purposes(
         yield replace(made, name=SIDE, purposes=tuple(left))
 
 
-def unused_roles(settings: Settings) -> str:
-    """Return a notice if the settings name other agents although the agent is a Python function, which takes every
-    turn."""
+def describe_limits(agents: Sequence[Choice], settings: Settings, folders: tuple[str, ...]) -> Iterator[str]:
+    """Yield what the user should know about settings that the agents ignore.
+
+    Without `agents`, the agent is a Python function. `folders` are outside the workspace: the agent has to write there.
+    """
     scm, reviews = settings.scm, settings.reviews
-    named = {
-        "scm.agent": bool(scm and scm.agent),
-        "reviews.agent": bool(reviews and reviews.agent),
-        "reviews.prompts[].agent or .model": any(
-            one.agent or one.model for one in (reviews.prompts if reviews else ())
-        ),
-        "side.model": bool(settings.side.model),
-    }
-    unused = [name for name, is_said in named.items() if is_said]
-    return f"your own agent takes every turn: {', '.join(unused)} of the settings is ignored" if unused else ""
+    if not agents:
+        named = {
+            "scm.agent": scm and scm.agent,
+            "reviews.agent": reviews and reviews.agent,
+            "reviews.prompts[].agent or .model": reviews and any(one.agent or one.model for one in reviews.prompts),
+            "side.model": settings.side.model,
+        }
+        if unused := [name for name, value in named.items() if value]:
+            yield f"your own agent takes every turn: {', '.join(unused)} of the settings is ignored"
+        return
+    first, max_turns = agents[0], settings.agent.max_turns
+    request = replace(first.request(), yolo=settings.yolo, boxed=settings.sandbox.enabled, folders=folders)
+    if folders and not reaches(first.module, request):
+        where = ", ".join(folders)
+        yield f"this version of {first.name} may not write in {where}, where its work ends: use --yolo, or a newer one"
+    limited = replace(request, max_turns=max_turns)
+    if max_turns and first.module.invocation(limited).argv == first.module.invocation(request).argv:
+        why = "has no option that limits the turns inside an iteration"
+        yield f"{first.name} {why}: agent.maxTurns {max_turns} has no effect"
 
 
 def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -241,17 +242,6 @@ def _first_installed(env: Mapping[str, str]) -> str:
         "install one (`npm install -g @anthropic-ai/claude-code`, say), work with a model of your own "
         "(`--agent builtin --model PROVIDER:NAME`), or try `ralph demo`",
     )
-
-
-def may_write(choice: Choice, settings: Settings, folders: tuple[str, ...]) -> bool:
-    """Return whether the agent may write in folders outside the workspace."""
-    request = replace(choice.request(), yolo=settings.yolo, boxed=settings.sandbox.enabled, folders=folders)
-    return reaches(choice.module, request)
-
-
-def out_of_reach(agent: str, folders: tuple[str, ...]) -> str:
-    where = ", ".join(folders)
-    return f"this version of {agent} may not write in {where}, where its work ends: use --yolo, or a newer one"
 
 
 def _split(flag: str) -> list[str]:

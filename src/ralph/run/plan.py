@@ -15,7 +15,7 @@ from ralph.git.client import require_git
 from ralph.git.worktrees import Worktree
 from ralph.loop import Agent, Parts
 from ralph.process.deadline import Deadline
-from ralph.run.agents import Choice, choices, may_write, out_of_reach, unheard_limit, unused_roles
+from ralph.run.agents import Choice, choices, describe_limits
 from ralph.run.context import Context
 from ralph.run.exam_commands import COULD_READ, validate_exams
 from ralph.run.followups import carry_notes, read_own_notes
@@ -114,6 +114,9 @@ def prepare(
     if request.notes_file and (notes := read_own_notes(request)):
         rules = (*rules, carry_notes(notes))
     agents = () if make_agent else _find_agents(request, place, run_id, env)
+    texts = [*describe_limits(agents, settings, place.writable)]
+    if settings.exams and not settings.sandbox.enabled and story is None:
+        texts.append(COULD_READ)
     return RunPlan(
         id=run_id,
         request=request,
@@ -122,7 +125,7 @@ def prepare(
         agents=agents,
         make_agent=make_agent,
         rules=tuple(rules),
-        notices=(*notices, *_agent_notices(request, place, agents, is_new=story is None)),
+        notices=(*notices, *map(events.Notice, texts)),
         story=story,
         publish_to=target,
     )
@@ -134,19 +137,3 @@ def _find_agents(request: RunRequest, place: Place, run_id: str, env: Mapping[st
     except UserError as error:
         place.end(Run(id=run_id), Stop(Outcome.FATAL, error.advice), None)
         raise
-
-
-def _agent_notices(request: RunRequest, place: Place, agents: Sequence[Choice], is_new: bool) -> list[events.Notice]:
-    """Return notices about limits of the agents, and about settings that have no effect."""
-    settings = request.settings
-    unhidden = COULD_READ if settings.exams and not settings.sandbox.enabled and is_new else ""
-    if not agents:
-        texts = [unused_roles(settings), unhidden]
-    else:
-        is_out_of_reach = place.writable and not may_write(agents[0], settings, place.writable)
-        texts = [
-            out_of_reach(agents[0].name, place.writable) if is_out_of_reach else "",
-            unheard_limit(agents[0], settings.agent.max_turns),
-            unhidden,
-        ]
-    return [events.Notice(text) for text in texts if text]

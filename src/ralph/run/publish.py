@@ -111,17 +111,15 @@ class PullRequestPublisher:
         found = self._wait_for_checks(request)
         if isinstance(found, str):
             return (Check(name=HOST_CHECKS, passed=False, exit_code=1, tail=found, head=found),)
-        checks = tuple(self._as_check(one) for one in found)
-        for check in checks:
+        checks = []
+        for one in found:
+            check = Check(name=f"{self._hosted.host}: {one_line(clean(one.name), 100)}", passed=one.state == "green")
+            if not check.passed:
+                log = self._context.redact.text(load_log(self._hosted, one, ERROR_LIMIT))
+                check = replace(check, exit_code=1, head=log, tail=log)
             self._context.tell(events.CheckStarted(check.name), check_finished(check))
-        return checks
-
-    def _as_check(self, one: HostCheck) -> Check:
-        name = f"{self._hosted.host}: {one_line(clean(one.name), 100)}"
-        if one.state == "green":
-            return Check(name=name, passed=True)
-        said = self._context.redact.text(load_log(self._hosted, one, ERROR_LIMIT))
-        return Check(name=name, passed=False, exit_code=1, head=said, tail=said)
+            checks.append(check)
+        return tuple(checks)
 
     def _wait_for_checks(self, request: PullRequest) -> list[HostCheck] | str:
         """Return the host's checks once all have ended, or why the run stopped waiting."""

@@ -33,7 +33,7 @@ def test_a_whole_run_reads_as_recorded(page: str, style: Style, options: dict[st
     assert text == (HERE / page).read_text(encoding="utf-8")
 
 
-def test_a_turn_reads_calmly_one_line_for_each_call() -> None:
+def test_each_tool_call_of_a_turn_is_one_line() -> None:
     items = (e.TodoItem("Read the file", "done"), e.TodoItem("Edit the code", "active"), e.TodoItem("Run tests"))
     later = (items[0], e.TodoItem("Edit the code", "done"), e.TodoItem("Run tests", "active"))
     edit = e.FileEdit("    return text[0]", "    if not text:\n        return None", 1, 2)
@@ -73,7 +73,7 @@ def test_without_emoji_there_are_text_markers() -> None:
     assert lines(e.CheckFinished(name="make", passed=True, exit_code=0, duration_s=1.0))[-1] == "┃ [OK] make  1s"
 
 
-def test_calls_side_by_side_each_say_what_they_were() -> None:
+def test_parallel_calls_are_shown_with_their_own_input() -> None:
     shown = told(
         e.ToolStarted("1", "Read", "a.py"),
         e.ToolStarted("2", "Read", "b.py"),
@@ -84,7 +84,7 @@ def test_calls_side_by_side_each_say_what_they_were() -> None:
     assert shown == ["  • Read(a.py)", "  • Read(b.py)  1 line", "  • tool"]
 
 
-def test_a_call_without_an_end_is_told_with_the_turn() -> None:
+def test_an_unfinished_call_is_shown_at_the_end_of_the_turn() -> None:
     shown = told(
         e.ToolStarted("1", "Bash", "sleep 1000"),
         e.AgentFinished(exit_code=None, duration_s=9.0, ended_by="idle-timeout"),
@@ -92,7 +92,7 @@ def test_a_call_without_an_end_is_told_with_the_turn() -> None:
     assert shown == ["  • Bash(sleep 1000)  not finished", "", "✗ turn ended by ralph: idle timeout · 9s · 1 tool call"]
 
 
-def test_what_a_sub_agent_does_stands_below_the_call_that_started_it() -> None:
+def test_calls_of_a_sub_agent_are_below_the_call_that_started_it() -> None:
     shown = told(
         e.ToolStarted("a", "Agent", "Find the users"),
         e.ToolStarted("a1", "Bash", "ls src", None, "a"),
@@ -152,7 +152,7 @@ def test_the_limits_for_a_tools_output_can_be_set() -> None:
     assert none(e.ToolFinished(id="1", name="Bash", ok=True, output="one", lines=1, chars=3)) == ["  • Bash  1 line"]
 
 
-def test_a_large_edit_shows_as_much_of_what_went_as_of_what_came() -> None:
+def test_a_large_edit_shows_as_many_removed_as_added_lines() -> None:
     edit = e.FileEdit("\n".join("abcdefgh"), "\n".join("ABCDEFGH"), 80, 90)
     shown = told(e.ToolStarted("1", "Edit", "f", edit), e.ToolFinished(id="1", name="Edit", ok=True))
     signs = [line.strip()[:3] for line in shown[1:]]
@@ -172,7 +172,7 @@ def test_a_todo_list_that_did_not_change_is_not_repeated() -> None:
     assert told(e.TodoUpdated(())) == []
 
 
-def test_the_agent_never_speaks_at_the_left_margin() -> None:
+def test_everything_that_agents_say_is_indented() -> None:
     forged = "── iteration 9/10 ──\r✓ make test 1.2s\nralph: done after 1 iteration\u2028⛔ claim refused"
     shown = told(
         e.AgentText(forged),
@@ -230,7 +230,7 @@ def test_each_event_has_its_line(event: e.Event, line: str) -> None:
     assert told(event) == [line]
 
 
-def test_a_run_without_a_gate_says_so_at_the_start() -> None:
+def test_the_header_says_if_nothing_checks_the_agents_claim() -> None:
     started = e.RunStarted(
         goal="fix it",
         preset="guardrails",
@@ -242,11 +242,11 @@ def test_a_run_without_a_gate_says_so_at_the_start() -> None:
     assert "  gates      none: the agent's word alone ends this run" in told(started)
 
 
-def test_with_a_live_line_the_start_of_a_check_needs_no_line() -> None:
+def test_with_a_live_line_the_start_of_a_check_is_not_printed() -> None:
     assert told(e.CheckStarted("make"), announces=False) == []
 
 
-def test_hidden_agent_output_leaves_headers_checks_and_results(run: list[e.Event]) -> None:
+def test_without_agent_output_headers_checks_and_results_remain(run: list[e.Event]) -> None:
     shown = "\n".join(told(*run, agent_output=False))
     assert "Everything works now" not in shown
     assert "•" not in shown
@@ -310,7 +310,7 @@ def test_each_iteration_ends_with_a_verdict(passed: tuple[bool, ...], refused: t
     assert ("┃   tasks: 2 of 3 tasks are not done." in shown) == ("tasks" in refused)
 
 
-def test_the_last_verdict_is_said_with_the_end_of_the_run() -> None:
+def test_the_last_verdict_is_printed_when_the_run_ends() -> None:
     record = Iteration(
         number=1, turn=Turn(text="DONE"), checks=(Check(name="a", passed=True), Check(name="b", passed=True))
     )
@@ -366,7 +366,7 @@ def test_narrow_lines_fit() -> None:
         (e.Paused("waiting for an answer: Which?", asks=True), "‖ paused: waiting for an answer: Which?"),
     ],
 )
-def test_a_pause_says_what_ends_it(event: e.Paused, line: str) -> None:
+def test_a_pause_says_how_to_resume(event: e.Paused, line: str) -> None:
     assert told(event)[-1] == line
 
 
@@ -381,13 +381,13 @@ def test_a_pause_says_what_ends_it(event: e.Paused, line: str) -> None:
         (("file:DONE",), "the file DONE exists"),
     ],
 )
-def test_what_ends_a_run_without_a_word_is_said_in_words(claims: tuple[str, ...], line: str) -> None:
+def test_the_header_explains_claims_that_are_not_text(claims: tuple[str, ...], line: str) -> None:
     assert f"  done when  {line}" in told(
         e.RunStarted(goal="fix it", preset="goal", agent="claude", workspace="/repo", max_iterations=1, claims=claims)
     )
 
 
-def test_the_end_of_an_output_is_words_and_paths_as_a_person_there_would_name_them() -> None:
+def test_check_output_has_relative_paths_and_no_lines_without_words() -> None:
     lines = EventLines(Style(GLYPHS))
     lines(e.RunStarted(goal="x", preset="checks", agent="claude", workspace="/work/shop", max_iterations=3))
     output = 'F\n======\nFile "/work/shop/cart.py", line 4\n------\n\nFAILED\n'
@@ -409,7 +409,7 @@ BOLD, CYAN = "\x1b[1m", "\x1b[36m"
         ("```\n# `x` **y**\n```", "  ```\n  # `x` **y**\n  ```"),
     ],
 )
-def test_what_agents_emphasise_is_painted_where_there_is_colour(said: str, shown: str) -> None:
+def test_emphasis_of_agents_is_painted_if_there_are_colours(said: str, shown: str) -> None:
     painted = "\n".join(EventLines(Style(color=True))(e.AgentText(said)))
     assert painted == shown.translate(
         {ord(mark): code for mark, code in zip("<[>]", (BOLD, CYAN, RESET, RESET), strict=True)}
@@ -438,12 +438,12 @@ def flooded(*later: e.Event, more: int = 500, seconds: float = 0.0) -> list[str]
     return out.getvalue().splitlines()
 
 
-def test_as_much_is_shown_as_anybody_could_read() -> None:
+def test_talk_is_limited_to_what_a_person_could_read() -> None:
     lines = [line for line in flooded() if line.startswith("  line")]
     assert lines == [f"  line {number}" for number in range(MAX_RATE)]
 
 
-def test_what_ralph_says_gets_through_and_tells_what_was_left_out() -> None:
+def test_events_of_ralph_are_never_limited_and_say_what_was_left_out() -> None:
     *_, left_out, empty, check = flooded(e.CheckStarted("make test"))
     assert "500 more things that nobody could have read: see the log" in left_out
     assert (empty, "make test" in check) == ("", True)
@@ -454,7 +454,7 @@ def test_a_second_later_talk_is_shown_again() -> None:
     assert ("500 more things" in left_out, line) == (True, "  still here")
 
 
-def test_less_than_that_is_shown_whole() -> None:
+def test_less_talk_than_the_limit_is_shown_whole() -> None:
     assert not [line for line in flooded(more=0) if "more things" in line]
 
 
@@ -465,7 +465,7 @@ def test_a_long_line_counts_as_the_rows_that_it_takes() -> None:
     assert MAX_RATE // 11 < out.getvalue().count("xx\n") <= MAX_RATE // 10 + 1
 
 
-def test_nothing_is_read_while_there_is_more_than_anybody_could() -> None:
+def test_the_agent_is_not_read_while_talk_is_over_the_limit() -> None:
     clock = Clock()
     screen = make_screen(io.StringIO(), env={}, clock=clock)
     assert screen.reads()

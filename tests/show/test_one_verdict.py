@@ -88,7 +88,7 @@ def test_screen_show_report_and_tui_end_with_the_same_sentence(kind: str) -> Non
     assert shown[-1] == sentence
 
 
-def test_three_refused_claims_are_three_though_several_checks_object() -> None:
+def test_a_claim_counts_once_even_if_several_checks_object() -> None:
     fold = Fold("r")
     claims = [event for number in (1, 2, 3) for event in iteration(number, Turn(text="x"), *REFUSALS, checks=RED)]
     for event in (STARTED, *claims, finished("exhausted", 3)):

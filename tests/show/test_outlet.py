@@ -31,13 +31,13 @@ def drain(reader: int) -> str:
     return data.decode()
 
 
-def test_text_arrives_at_once(pipe: tuple[int, TextIO]) -> None:
+def test_text_is_written_at_once(pipe: tuple[int, TextIO]) -> None:
     reader, stream = pipe
     assert Outlet(stream).write("one\ntwo ✓\n")
     assert drain(reader) == "one\ntwo ✓\n"
 
 
-def test_a_pipe_that_nobody_reads_does_not_make_the_run_wait(pipe: tuple[int, TextIO]) -> None:
+def test_a_pipe_without_a_reader_does_not_block_the_run(pipe: tuple[int, TextIO]) -> None:
     reader, stream = pipe
     outlet = Outlet(stream)
     written = [outlet.write("x" * 1000 + "\n", patience=0.01) for _ in range(100)]
@@ -49,7 +49,7 @@ def test_a_pipe_that_nobody_reads_does_not_make_the_run_wait(pipe: tuple[int, Te
     assert drain(reader) == "back\n"
 
 
-def test_a_reader_of_events_is_waited_for_and_gets_them_all(pipe: tuple[int, TextIO]) -> None:
+def test_a_slow_reader_of_events_gets_all_of_them(pipe: tuple[int, TextIO]) -> None:
     reader, stream = pipe
     events = b"".join(b'{"seq":%d}\n' % number for number in range(5000))
     writing = threading.Thread(target=Ndjson(fd=stream.fileno()), args=(events,))
@@ -61,7 +61,7 @@ def test_a_reader_of_events_is_waited_for_and_gets_them_all(pipe: tuple[int, Tex
     assert read == events
 
 
-def test_nobody_waits_for_a_reader_of_events_when_all_is_to_end(pipe: tuple[int, TextIO]) -> None:
+def test_ending_at_once_does_not_wait_for_a_reader_of_events(pipe: tuple[int, TextIO]) -> None:
     asked: list[int] = []
     sink = Ndjson(lambda: len(asked) > 1 or bool(asked.append(1)), pipe[1].fileno())
     sink(b"x" * 9000)
@@ -90,26 +90,26 @@ def test_a_reader_who_left_silences_the_outlet() -> None:
         assert outlet.write("again\n")
 
 
-def test_a_full_disk_is_not_the_end() -> None:
+def test_a_full_disk_does_not_close_the_outlet() -> None:
     with open("/dev/full", "w", encoding="utf-8") as stream:
         outlet = Outlet(stream)
         assert not outlet.write("lost\n")
         assert not outlet.gone
 
 
-def test_one_that_skips_nothing_says_that_the_disk_is_full() -> None:
+def test_an_outlet_that_waits_raises_if_the_disk_is_full() -> None:
     with open("/dev/full", "w", encoding="utf-8") as stream, pytest.raises(OSError, match="No space"):
         Outlet(stream, waits=True).write("lost\n")
 
 
-def test_a_non_blocking_descriptor_is_no_surprise(pipe: tuple[int, TextIO]) -> None:
+def test_a_non_blocking_descriptor_works(pipe: tuple[int, TextIO]) -> None:
     _, stream = pipe
     os.set_blocking(stream.fileno(), False)
     outlet = Outlet(stream)
     assert [outlet.write("y" * 3000, patience=0) for _ in range(3)] == [True, False, False]
 
 
-def test_a_terminal_that_nobody_reads_does_not_make_the_run_wait() -> None:
+def test_a_terminal_without_a_reader_does_not_block_the_run() -> None:
     master, slave = pty.openpty()
     with open(slave, "w", encoding="utf-8") as stream:
         outlet = Outlet(stream)
@@ -142,7 +142,7 @@ def test_a_hung_up_terminal_silences_the_outlet() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_what_the_stream_cannot_encode_is_spelled_out(encoding: str) -> None:
+def test_characters_that_the_stream_cannot_encode_are_escaped(encoding: str) -> None:
     raw = io.BytesIO()
     outlet = Outlet(io.TextIOWrapper(raw, encoding))
     assert outlet.write("a✓\ud83d\n")
@@ -150,11 +150,11 @@ def test_what_the_stream_cannot_encode_is_spelled_out(encoding: str) -> None:
     assert raw.getvalue().decode(encoding) == f"a{check}\\ud83d\n"
 
 
-def test_no_stream_at_all_is_fine() -> None:
+def test_without_a_stream_writing_does_nothing() -> None:
     assert Outlet(None).write("nothing\n")
 
 
-def test_a_closed_stream_is_fine() -> None:
+def test_writing_to_a_closed_stream_does_nothing() -> None:
     stream = io.StringIO()
     stream.close()
     assert Outlet(stream).write("nothing\n")
@@ -186,7 +186,7 @@ def test_colour_is_for_terminals_that_have_it(env: dict[str, str], is_terminal: 
     assert choose(stream("utf-8"), env, is_terminal, None, None).color is color
 
 
-def test_a_persons_choice_of_colour_wins() -> None:
+def test_an_explicit_choice_of_colour_wins() -> None:
     assert choose(stream("utf-8"), {"NO_COLOR": "1"}, False, True, None).color
     assert not choose(stream("utf-8"), {"TERM": "xterm"}, True, False, None).color
 
@@ -204,7 +204,7 @@ def test_a_persons_choice_of_colour_wins() -> None:
         ("latin-1", None, True, ASCII),
     ],
 )
-def test_marks_are_what_the_reader_can_display(
+def test_marks_depend_on_what_the_terminal_can_display(
     encoding: str, terminal: str | None, emoji: bool | None, marks: object
 ) -> None:
     style = choose(stream(encoding), {"TERM": terminal or "dumb"}, terminal is not None, None, emoji)

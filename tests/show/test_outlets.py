@@ -23,7 +23,7 @@ OUTLETS: dict[str, Callable[[str | shown.Filling], str]] = {
 
 @pytest.mark.parametrize("outlet", OUTLETS)
 @pytest.mark.parametrize("flag", [True, False])
-def test_no_event_whatever_it_says_commands_who_looks_at_it(outlet: str, flag: bool) -> None:
+def test_no_event_can_send_commands_to_a_terminal_or_browser(outlet: str, flag: bool) -> None:
     made = OUTLETS[outlet](shown.Filling(HARM, flag=flag))
     assert "\x1b[31mred" not in made, "paint of others"
     found = COMMANDS_A_TERMINAL.search(PAINT.sub("", made))
@@ -32,12 +32,12 @@ def test_no_event_whatever_it_says_commands_who_looks_at_it(outlet: str, flag: b
 
 @pytest.mark.parametrize("outlet", OUTLETS)
 @pytest.mark.parametrize("number", [-(10**20), -1, 0, 10**20, 10**400])
-def test_no_number_is_too_large_to_be_shown(outlet: str, number: int) -> None:
+def test_huge_numbers_are_shown(outlet: str, number: int) -> None:
     """A forged journal may hold them: all that JSON allows."""
     assert OUTLETS[outlet](shown.Filling("x", number=number))
 
 
-def test_a_branch_with_any_name_can_be_merged_as_it_is_shown() -> None:
+def test_the_command_to_merge_a_branch_is_quoted() -> None:
     """What a person copies into a shell names a branch, and does nothing else; and it commands no terminal."""
     history = shown.history_of(shown.Filling(f"a;b{EVIL}", flag=False))
     history.run = ""
@@ -46,7 +46,7 @@ def test_a_branch_with_any_name_can_be_merged_as_it_is_shown() -> None:
     assert all("git merge 'a;b" in line and not COMMANDS_A_TERMINAL.search(line) for line in merging)
 
 
-def test_no_line_end_in_a_backlogs_events_forges_a_line() -> None:
+def test_line_ends_in_events_of_a_backlog_cannot_forge_a_line() -> None:
     lines = [*shown.work_lines(HARM), *shown.of_work(HARM).partition("</html>")[2].split("\n")]
     assert len(lines) > 10
     assert not [line for line in lines if line.lstrip().startswith("forged")]

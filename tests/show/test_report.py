@@ -159,7 +159,7 @@ HOSTILE = [
 ]
 
 
-def test_the_page_is_whole_and_has_no_scripts() -> None:
+def test_the_page_is_complete_and_has_no_scripts() -> None:
     page = html([history_with("words")])
     outline = Outline(page)
     assert page.startswith('<!doctype html>\n<html lang="en">')
@@ -208,7 +208,7 @@ def evidence_with(text: str) -> dict[str, dict[int, Evidence]]:
     return {"r1": {1: Evidence(prompt=text, patch=patch, patch_is_cut=True, tails={text: text}, calls=calls)}}
 
 
-def test_each_iteration_shows_its_evidence_folded_away() -> None:
+def test_each_iteration_has_its_evidence_collapsed() -> None:
     page = html([history_with("words")], evidence_with("words"))
     outline = Outline(page)
     assert set(outline.tags) <= ALLOWED
@@ -237,13 +237,13 @@ def history_of(iterations: int, checks: int = 1, **facts: Any) -> RunHistory:
 
 
 @pytest.mark.parametrize(("iterations", "first"), [(10, "Iterations"), (11, "Over the iterations")])
-def test_of_many_iterations_the_course_comes_before_the_table(iterations: int, first: str) -> None:
+def test_with_many_iterations_the_plots_come_before_the_table(iterations: int, first: str) -> None:
     page = html([history_of(iterations)])
     titles = ("<h2>Iterations</h2>", "<h2>Over the iterations</h2>")
     assert min(titles, key=page.index) == f"<h2>{first}</h2>"
 
 
-def test_many_checks_have_a_table_of_their_own() -> None:
+def test_many_checks_get_their_own_table() -> None:
     page = html([history_of(3, checks=20)])
     assert page.count('class="clamp"') == 20
     assert '<th class="cell check"' not in page
@@ -265,13 +265,13 @@ def test_no_label_of_an_axis_is_cut() -> None:
         assert begin + size <= WIDTH
 
 
-def test_what_is_not_there_is_said() -> None:
+def test_missing_facts_are_named() -> None:
     at_work = html([history_of(1, state="running")])
     assert at_work.count("no git here: what changed was not kept") == 1
     assert "still running: this is how it stands now" in at_work
 
 
-def test_a_claim_is_one_row_though_several_gates_object() -> None:
+def test_a_claim_is_one_row_even_if_several_gates_object() -> None:
     page = html([history_of(2)])
     assert page.count("<code>DONE</code>") == 1
     assert "one\ntwo\nthree\nand 1 more" in page
@@ -284,7 +284,7 @@ def test_several_runs_are_one_page_with_an_overview() -> None:
     assert outline.tags.count("tfoot") >= 3
 
 
-def test_a_run_that_has_only_begun_has_a_page() -> None:
+def test_a_run_that_has_just_started_has_a_page() -> None:
     fold = Fold("r")
     fold.add(e.RunStarted(goal="goal", preset="goal", agent="claude", workspace="/ws", max_iterations=None), 1000.0)
     outline = Outline(html([fold.as_of(state="running")]))
@@ -308,7 +308,7 @@ def test_no_text_changes_the_shape_of_the_markdown(text: str, more: str) -> None
 
 
 @given(st.text(st.characters(), max_size=80))
-def test_escaped_markdown_holds_no_mark(text: str) -> None:
+def test_escaped_markdown_contains_no_marks(text: str) -> None:
     said = escape_markdown(text).replace("<!-- -->", "")
     assert "<" not in said
     assert "\n" not in said
@@ -318,19 +318,19 @@ def test_escaped_markdown_holds_no_mark(text: str) -> None:
 
 
 @pytest.mark.parametrize("said", ["Closes #1", "fixes o/r#1", "resolves GH-1", "closes gh-12", "thanks @octocat"])
-def test_no_text_closes_an_issue_or_calls_a_person(said: str) -> None:
+def test_no_text_links_an_issue_or_mentions_a_person(said: str) -> None:
     made = escape_markdown(said)
     assert not re.search(r"#\d|gh-\d|@\w", made, re.IGNORECASE)
     assert made.replace("<!-- -->", "") == said
 
 
-def test_code_holds_any_number_of_backticks() -> None:
+def test_code_may_contain_any_number_of_backticks() -> None:
     assert code("a``b") == "``` a``b ```"
     assert code("plain") == "`plain`"
     assert code("a|b") == "`a¦b`"
 
 
-def test_one_iteration_is_no_iterations() -> None:
+def test_one_iteration_is_singular() -> None:
     fold = Fold("r1")
     fold.add(e.RunStarted(goal="goal", preset="goal", agent="claude", workspace="/ws", max_iterations=5), 1000.0)
     fold.add(e.IterationStarted(1, 5, "goal"), 1001.0)

@@ -91,7 +91,7 @@ def test_a_terminal_gets_no_escape_sequence_but_our_own(events: list[e.Event], w
 
 
 @pytest.mark.parametrize("size", [1_000_000, 5_000_000])
-def test_a_huge_text_is_shown_in_little_room(size: int) -> None:
+def test_a_huge_text_is_cut(size: int) -> None:
     huge = "x y\t\x1b[31mz\n" * (size // 12)
     events: list[e.Event] = [
         e.AgentText(huge),

@@ -81,7 +81,7 @@ def test_the_live_line_stays_below_what_is_printed() -> None:
     assert sum("iteration 3/10 ·" in line for line in terminal.lines) == 1
 
 
-def test_the_live_line_says_at_once_what_begins() -> None:
+def test_the_live_line_shows_at_once_what_starts() -> None:
     terminal = Terminal()
     screen = live(terminal)
     for event, doing in (
@@ -107,7 +107,7 @@ def test_the_live_line_counts_time_and_money() -> None:
     assert terminal.lines[-1] == " iteration 1 · 4m12s · $0.42 · check make test 4m12s"
 
 
-def test_the_live_line_says_what_a_turn_costs_and_how_far_the_todo_list_is() -> None:
+def test_the_live_line_shows_cost_per_turn_and_todo_progress() -> None:
     terminal, watch = Terminal(90), Watch()
     screen = live(terminal, watch)
     screen(e.IterationStarted(2, 10, "goal"))
@@ -148,7 +148,7 @@ def test_while_a_number_is_optimised_the_attempts_stay_above_the_live_line() -> 
     assert terminal.lines[-1] == "  I begin."
 
 
-def test_the_end_names_the_run_and_what_makes_sense_now() -> None:
+def test_the_end_shows_the_name_of_the_run_and_the_next_commands() -> None:
     out = io.StringIO()
     screen = make_screen(out, env={}, live=False)
     screen.belongs_to("20261115-101500-k3fa")
@@ -237,7 +237,7 @@ def test_a_line_folded_by_a_narrower_terminal_is_erased_whole() -> None:
     assert "folded rest" not in "\n".join(terminal.lines)
 
 
-def test_nothing_of_the_live_line_is_left_at_the_end(run: list[e.Event]) -> None:
+def test_the_live_line_is_erased_at_the_end(run: list[e.Event]) -> None:
     terminal = Terminal(100, 200)
     screen = live(terminal)
     for event in run:
@@ -257,7 +257,7 @@ def test_a_crash_without_an_outcome_removes_the_live_line() -> None:
     assert len(terminal.lines) == 1
 
 
-def test_an_announced_end_replaces_the_live_line_which_then_says_how_to_hurry() -> None:
+def test_after_an_announced_end_the_live_line_says_how_to_end_at_once() -> None:
     terminal = Terminal()
     screen = live(terminal)
     screen(e.IterationStarted(1, 10, "goal"))
@@ -301,7 +301,7 @@ def test_plain_output_has_no_escape_and_no_live_line(run: list[e.Event]) -> None
     ]
 
 
-def test_quiet_shows_the_final_result_only(run: list[e.Event]) -> None:
+def test_quiet_prints_only_the_outcome(run: list[e.Event]) -> None:
     assert plain(*run, quiet=True).splitlines() == [
         "The work is on branch ralph/3f2a in /home/user/.cache/ralph/3f2a",
         "To merge it: git merge ralph/3f2a",
@@ -357,7 +357,7 @@ def test_every_line_is_one_write(run: list[e.Event]) -> None:
     assert out.writes == 1
 
 
-def test_skipped_lines_are_counted_and_said() -> None:
+def test_skipped_lines_are_counted_and_reported() -> None:
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     with open(writer, "w", encoding="utf-8") as stream:
@@ -403,7 +403,7 @@ def test_a_reader_who_left_does_not_end_the_run(run: list[e.Event]) -> None:
         screen.close()
 
 
-def test_no_stderr_at_all_is_fine(run: list[e.Event]) -> None:
+def test_a_run_works_without_stderr(run: list[e.Event]) -> None:
     screen = make_screen(None)
     for event in run:
         screen(event)

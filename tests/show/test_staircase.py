@@ -24,7 +24,7 @@ def tuned() -> Fold:
     return fold
 
 
-def test_the_steps_follow_the_gains_and_not_the_weather() -> None:
+def test_the_staircase_follows_measured_gains_not_single_values() -> None:
     steps = steps_of(tuned().as_of())
 
     assert [(step.before, step.value, step.after) for step in steps] == [

@@ -47,17 +47,17 @@ def test_one_row_for_each_iteration_and_a_total() -> None:
     ]
 
 
-def test_columns_that_nobody_filled_are_left_out() -> None:
+def test_empty_columns_are_left_out() -> None:
     assert shown(past(1, "done", 3.0, None)) == ["  #  time  what happened", "  1    3s  done"]
 
 
-def test_what_else_came_of_an_iteration_is_said_beside_it() -> None:
+def test_commits_and_reviews_are_shown_with_the_result() -> None:
     one = past(1, "done", 3.0, None)
     one.scm = [("commit", True, "words"), ("push", False, "no remote")]
     assert shown(one)[1] == "  1    3s  done, committed"
 
 
-def test_nothing_happened_nothing_is_drawn() -> None:
+def test_a_run_without_iterations_has_no_table() -> None:
     assert shown() == []
     assert shown(PastIteration(number=1, began=0.0)) == []
 
@@ -77,7 +77,7 @@ def test_a_long_check_is_cut_and_not_the_verdict() -> None:
     assert shown(*rows, room=80, cost=0.42)[1].endswith("checks failed, committed")
 
 
-def test_a_very_long_run_shows_its_two_ends() -> None:
+def test_a_very_long_run_shows_its_first_and_last_iterations() -> None:
     lines = shown(*(past(n, "no claim", 1.0, 1) for n in range(1, 201)))
     assert len(lines) == 63
     assert lines[31] == "  … 140 more iterations"
@@ -120,7 +120,7 @@ def lines(*runs: RunNow, columns: int = 0) -> list[str]:
     return run_list(runs, Style(TEXT), columns, 100.0, "/home/user")
 
 
-def test_a_run_at_work() -> None:
+def test_a_running_run_shows_its_activity() -> None:
     assert lines(RUNNING) == [
         "RUN                   STATE    ITERATION  CHECKS  COST   AGE  WORKSPACE",
         "20261115-083312-k3fa  running  3/10       2/3     $0.42  12m  ~/src/shop",
@@ -129,7 +129,7 @@ def test_a_run_at_work() -> None:
     ]
 
 
-def test_what_a_run_wants_is_said_below_it() -> None:
+def test_questions_notes_and_pauses_are_below_the_run() -> None:
     wants = replace(RUNNING, questions=("Port 80\nor 8080?",), notes=2, pausing=True)
     assert [line.strip() for line in lines(wants)[2:]] == [
         "goal",
@@ -140,7 +140,7 @@ def test_what_a_run_wants_is_said_below_it() -> None:
     ]
 
 
-def test_waits_pauses_questions_and_ends() -> None:
+def test_the_line_below_a_run_explains_its_state() -> None:
     table = (
         (replace(RUNNING, state="waiting", reason="usage limit", until=99.0), "usage limit"),
         (replace(RUNNING, state="paused", since=40.0, pausing=True), "for 1m; resume it with `ralph resume`"),
@@ -152,27 +152,27 @@ def test_waits_pauses_questions_and_ends() -> None:
         assert [line.strip() for line in lines(run)[2:]] == ["goal", said]
 
 
-def test_what_nothing_has_verified_does_not_look_done() -> None:
+def test_unverified_work_is_not_shown_as_done() -> None:
     done = replace(RUNNING, state="done", alive=False, outcome="done", verified=False)
     assert lines(done)[1].split()[1] == "unverified"
 
 
-def test_who_stopped_a_run_is_told_how_it_goes_on() -> None:
+def test_a_stopped_run_says_how_to_resume_it() -> None:
     stopped = replace(RUNNING, state="interrupted", alive=False, outcome="interrupted", interrupted_by="SIGINT")
     assert lines(stopped)[-1].strip() == "stopped by you; resume it with `ralph resume`"
 
 
-def test_what_is_not_known_is_a_dash() -> None:
+def test_unknown_facts_are_a_dash() -> None:
     unknown = replace(RUNNING, cost_usd=None, checks=0, max_iterations=None)
     assert lines(unknown)[1].split()[2:5] == ["3", "-", "-"]
 
 
-def test_nothing_is_wider_than_the_terminal() -> None:
+def test_no_line_is_wider_than_the_terminal() -> None:
     wide = replace(RUNNING, workspace="/home/user/" + "漢字" * 80, doing="x" * 500)
     for columns in (20, 80, 120):
         assert all(width(line) <= columns for line in lines(wide, columns=columns))
 
 
-def test_control_characters_of_others_do_not_reach_the_terminal() -> None:
+def test_control_characters_do_not_reach_the_terminal() -> None:
     hostile = replace(RUNNING, doing="\x1b[2Jgone\x07", workspace="/tmp/\x1b]0;x\x07", questions=("\u202ex",))
     assert not {"\x1b", "\x07", "\u202e"} & set("".join(lines(hostile)))

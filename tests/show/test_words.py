@@ -44,7 +44,7 @@ from ralph.show.words import (
         (97_200, "1d3h"),
     ],
 )
-def test_a_duration_is_said_in_its_two_largest_units(seconds: float, said: str) -> None:
+def test_a_duration_has_its_two_largest_units(seconds: float, said: str) -> None:
     assert duration(seconds) == said
 
 
@@ -85,7 +85,7 @@ def test_large_counts_are_rounded(number: int, said: str) -> None:
     assert count(number) == said
 
 
-def test_one_line_is_not_one_lines() -> None:
+def test_plural_depends_on_the_number() -> None:
     assert [plural(n, "line") for n in (0, 1, 2)] == ["0 lines", "1 line", "2 lines"]
 
 
@@ -127,7 +127,7 @@ def test_a_cut_never_splits_a_wide_character(text: str, columns: int, shown: str
 
 
 @given(words, st.integers(0, 30))
-def test_what_is_cut_fits(text: str, columns: int) -> None:
+def test_cut_text_fits(text: str, columns: int) -> None:
     assert width(cut(text, columns)) <= columns
 
 
@@ -207,7 +207,7 @@ def test_the_outcome_is_one_plain_sentence(event: e.RunFinished, failing: list[s
     assert f"ralph: {outcome_sentence(ended(event, failing))}" == sentence
 
 
-def test_work_in_a_worktree_can_be_found_and_taken_over() -> None:
+def test_work_in_a_worktree_is_named_with_the_command_to_accept_it() -> None:
     assert whereabouts(ended(finished())) == []
     assert whereabouts(ended(finished(worktree="/tmp/w", branch="ralph/1"))) == [
         "The work is on branch ralph/1 in /tmp/w",
@@ -218,6 +218,6 @@ def test_work_in_a_worktree_can_be_found_and_taken_over() -> None:
     assert cut_off == ["The work is on branch ralph/1 in /tmp/w"]
 
 
-def test_where_nothing_was_changed_there_is_nothing_to_take_over() -> None:
+def test_unchanged_work_has_no_command_to_accept_it() -> None:
     untouched = finished(worktree="/tmp/w", branch="ralph/1", untouched=True)
     assert whereabouts(ended(untouched)) == ["Nothing was changed on branch ralph/1 in /tmp/w"]

@@ -7,7 +7,7 @@ from ralph.show.outlet import GLYPHS, Style
 from ralph.show.works import rows, table
 
 
-def test_what_needs_you_is_first_and_what_is_over_last() -> None:
+def test_tasks_that_need_a_person_are_first_and_finished_ones_last() -> None:
     jobs = [
         Job(task=BacklogTask(key="T1", title="T1 Read the settings"), state="merged"),
         Job(task=BacklogTask(key="T2", title="T2 Colours", after=("T4",))),
@@ -34,5 +34,5 @@ def test_what_needs_you_is_first_and_what_is_over_last() -> None:
         ("T1", "T1", "T1"),
     ],
 )
-def test_a_title_does_not_repeat_the_key_beside_it(key: str, title: str, about: str) -> None:
+def test_a_title_does_not_repeat_the_key(key: str, title: str, about: str) -> None:
     assert BacklogTask(key=key, title=title).about == about

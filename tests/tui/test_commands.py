@@ -73,14 +73,14 @@ REFUSED: dict[str, str] = {
 
 
 @pytest.mark.parametrize(("line", "complaint"), REFUSED.items(), ids=repr)
-def test_what_cannot_be_understood_is_said_in_one_line(line: str, complaint: str) -> None:
+def test_an_invalid_line_is_refused_with_one_message_and_a_hint(line: str, complaint: str) -> None:
     with pytest.raises(UserError) as refused:
         parse_line(line)
     assert refused.value.advice == complaint
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_says_how_it_is_written_and_what_it_does(name: str) -> None:
+def test_every_command_has_a_usage_and_a_help_text(name: str) -> None:
     form: Any = COMMANDS[name]
     assert form.usage.split()[0] == f"/{name}"
     assert form.help
@@ -89,12 +89,12 @@ def test_every_command_says_how_it_is_written_and_what_it_does(name: str) -> Non
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "ui.md"
 
 
-def test_the_guide_knows_every_command_and_no_other() -> None:
+def test_the_guide_lists_exactly_the_commands_that_exist() -> None:
     named = set(re.findall(r"`/([a-z-]+)", GUIDE.read_text()))
     assert named == set(COMMANDS)
 
 
-def test_the_picture_needs_nothing_from_elsewhere() -> None:
+def test_the_picture_loads_nothing_from_other_files_or_sites() -> None:
     picture = GUIDE.with_suffix(".svg").read_text()
     assert "url(http" not in picture
     assert re.findall(r"https?://[^\s\"<]+", picture) == ["http://www.w3.org/2000/svg"]

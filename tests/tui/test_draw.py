@@ -59,23 +59,23 @@ def run(alive: bool = True, mail: Mail | None = None, **facts: object) -> RunNow
     ],
     ids=["nothing", "all red", "growing", "two rows", "close", "the latest", "without checks", "no room"],
 )
-def test_the_graph_of_checks_over_iterations(
+def test_the_graph_has_a_bar_of_passed_checks_per_iteration(
     bars: list[PastIteration], columns: int, rows: int, lines: list[str], plain: Style
 ) -> None:
     assert draw.graph(bars, columns, rows, plain) == lines
 
 
-def test_the_graph_needs_no_unicode() -> None:
+def test_the_graph_has_an_ascii_form() -> None:
     assert draw.graph([past(1, 0, 2), past(2, 1, 2), past(3, 2, 2)], 20, 2, ASCII) == [".. -- ## ", "1      3"]
 
 
-def test_a_sparkline_follows_the_numbers(plain: Style) -> None:
+def test_a_sparkline_is_as_high_as_its_numbers(plain: Style) -> None:
     assert draw.sparkline([0.0, 1.0, 2.0, 4.0], 10, plain) == "·▂▄█"
     assert draw.sparkline([0.0, 0.0], 10, plain) == "··"
     assert draw.sparkline([1.0] * 50, 10, plain) == "█" * 10
 
 
-def test_checks_as_they_stand(plain: Style) -> None:
+def test_checks_show_their_latest_result_and_time(plain: Style) -> None:
     lint, tests = result("lint", True, 0.3), result("tests", False, 62)
     known = {"lint": lint, "tests": tests, "types": result("types", True, 1), "e2e": None}
     assert draw.checks(known, {"types"}, 16, 5, plain) == [
@@ -86,26 +86,26 @@ def test_checks_as_they_stand(plain: Style) -> None:
     ]
 
 
-def test_where_there_is_no_room_failing_checks_come_first(plain: Style) -> None:
+def test_failing_checks_come_first_if_space_is_short(plain: Style) -> None:
     known = {name: result(name, name != "c", 1) for name in "abcd"}
     assert draw.checks(known, (), 12, 3, plain) == ["✗ c       1s", "✓ a       1s", "… 2 more"]
 
 
-def test_the_todo_list_is_shown_around_what_is_being_done(plain: Style) -> None:
+def test_a_long_todo_list_is_shown_around_the_active_item(plain: Style) -> None:
     items = [TodoItem(f"item {at}", "done") for at in range(1, 6)] + [TodoItem("now", "active"), TodoItem("then")]
     assert draw.todo(items, 20, 10, plain)[-2:] == ["▸ now", "· then"]
     assert draw.todo(items, 20, 3, plain) == ["✓ item 5", "▸ now", "· then"]
     assert draw.todo([TodoItem("a long name", "active")], 8, 3, plain) == ["▸ a lon…"]
 
 
-def test_the_pane_of_checks_says_what_iterations_cost_where_there_is_room(plain: Style) -> None:
+def test_the_checks_pane_shows_the_cost_of_iterations_if_there_is_room(plain: Style) -> None:
     fold = Fold("r")
     fold.history.iterations = [past(1, 0, 1), past(2, 1, 1)]
     assert draw.checks_pane(fold, 20, 4, plain) == ["   ██ ", "·· ██ ", "1   2", "✓ 0               1s"]
     assert draw.checks_pane(fold, 20, 8, plain)[-2:] == ["", "cost ██"]
 
 
-def test_a_run_in_the_list(plain: Style) -> None:
+def test_a_run_has_one_or_two_lines_in_the_list(plain: Style) -> None:
     assert draw.run_rows(run(finished=2), 24, plain, is_tall=False, here="/home/me/shop") == [
         "● Fix it            3/10"
     ]
@@ -117,7 +117,7 @@ def test_a_run_in_the_list(plain: Style) -> None:
     assert draw.run_rows(unknown, 24, plain, is_tall=False) == ["✗ k3fa killed          0"]
 
 
-def test_the_head_says_where_a_run_stands(plain: Style) -> None:
+def test_the_head_shows_state_goal_and_activity(plain: Style) -> None:
     at_work = run(finished=2, cost_usd=0.42, tokens=81_000, doing="Bash(make)", since=NOW - 12)
     assert draw.head(at_work, NOW, 70, plain) == [
         "● k3fa running · iteration 3/10 · 1m5s · $0.42 · 81K tokens · claude",
@@ -128,7 +128,7 @@ def test_the_head_says_where_a_run_stands(plain: Style) -> None:
 
 
 @pytest.mark.parametrize("columns", [52, 90])
-def test_the_head_says_that_a_run_has_all_rights_or_a_sandbox(columns: int, plain: Style) -> None:
+def test_the_head_shows_yolo_and_sandbox(columns: int, plain: Style) -> None:
     free = run(rights=("--yolo", "--sandbox"), agent="/usr/bin/claude -p", finished=2, cost_usd=0.42, tokens=81_000)
     first = draw.head(free, NOW, columns, plain)[0]
     assert first.startswith("● k3fa running --yolo --sandbox · ")
@@ -153,7 +153,7 @@ def test_a_backlog_shows_how_many_tasks_are_merged_parked_and_blocked(plain: Sty
     ]
 
 
-def test_a_work_is_above_its_items_which_stay_together() -> None:
+def test_a_backlog_is_listed_above_its_tasks() -> None:
     def listed(name: str, alive: bool = False, **facts: str) -> Listed:
         return Listed(name, "/x", RunSummary(run=name, **facts), alive)
 
@@ -186,12 +186,14 @@ def test_a_work_is_above_its_items_which_stay_together() -> None:
     ],
     ids=["asks", "paused", "will pause", "told", "told and read", "read", "ended", "stopped", "killed"],
 )
-def test_what_matters_most_is_said(facts: dict[str, object], mail: Mail, line: str, plain: Style) -> None:
+def test_the_head_shows_questions_before_pauses_and_activity(
+    facts: dict[str, object], mail: Mail, line: str, plain: Style
+) -> None:
     alive = "outcome" not in facts
     assert draw.head(run(alive, mail, **facts), NOW, 70, plain)[2] == line
 
 
-def test_the_top_says_where_we_are_and_what_comes_next(plain: Style) -> None:
+def test_the_top_shows_the_folder_and_what_a_goal_would_start(plain: Style) -> None:
     assert draw.top("/home/me/shop", "/home/me", "single shot", 50, plain) == [
         " ralph · ~/shop                 next: single shot "
     ]
@@ -220,12 +222,12 @@ def test_no_line_is_wider_than_its_pane(columns: int, text: str, plain: Style) -
     ("env", "is_plain"),
     [({"TERM": "xterm-256color"}, False), ({"TERM": "linux"}, True), ({"TERM": "tmux"}, False)],
 )
-def test_a_console_with_few_signs_gets_plain_ones(env: dict[str, str], is_plain: bool) -> None:
+def test_a_linux_console_gets_ascii_marks(env: dict[str, str], is_plain: bool) -> None:
     assert (tui_style(None, env).marks is PLAIN) is is_plain
 
 
 @pytest.mark.parametrize("marks", [GLYPHS, PLAIN], ids=["unicode", "ascii"])
-def test_signs_that_stand_in_columns_take_one(marks: Marks) -> None:
+def test_marks_take_one_column_each(marks: Marks) -> None:
     names = ("tool", "passed", "failed", "refused", "waiting", "paused", "question", "person", "check")
     todo = ("todo_done", "todo_active", "todo_pending")
     assert {width(getattr(marks, name)) for name in (*names, *todo)} == {1}

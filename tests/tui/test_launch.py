@@ -99,7 +99,7 @@ def opener(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing can be promised for kill -9")
-def test_a_run_ends_with_the_screen_however_that_ends(
+def test_a_run_ends_with_the_tui_even_after_kill_9(
     opener: Callable[[str], "subprocess.Popen[str]"], waiting_agent: Path, environment: dict[str, str]
 ) -> None:
     screen = opener("hold")
@@ -111,7 +111,7 @@ def test_a_run_ends_with_the_screen_however_that_ends(
     assert only_run(environment).facts.outcome == "interrupted"
 
 
-def test_a_run_that_was_let_go_goes_on_to_its_end(
+def test_a_run_that_was_kept_continues_without_the_tui(
     opener: Callable[[str], "subprocess.Popen[str]"], waiting_agent: Path, environment: dict[str, str], gate: Path
 ) -> None:
     screen = opener("let go")
@@ -123,7 +123,7 @@ def test_a_run_that_was_let_go_goes_on_to_its_end(
     assert only_run(environment).facts.outcome == "done"
 
 
-def test_why_a_run_cannot_start_is_known(workspace: Path, environment: dict[str, str]) -> None:
+def test_a_run_that_cannot_start_reports_why(workspace: Path, environment: dict[str, str]) -> None:
     launched = Launched.start(NextRun(workspace=str(workspace), agent="no-such-agent").words("go"), environment)
     eventually(lambda: launched.exit_code is not None)
     assert launched.exit_code == 2
@@ -132,7 +132,7 @@ def test_why_a_run_cannot_start_is_known(workspace: Path, environment: dict[str,
     launched.close()
 
 
-def test_a_folder_called_ralph_is_not_taken_for_the_program(
+def test_a_folder_called_ralph_is_not_imported(
     workspace: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "ralph").mkdir()
@@ -154,7 +154,7 @@ async def settled(app: RalphApp, pilot: Pilot[Any], holds: Callable[[], bool]) -
         await pilot.pause(0.01)
 
 
-def test_a_goal_starts_a_run_with_the_cap_that_was_said(
+def test_a_goal_starts_a_run_with_the_cap_that_was_set(
     agent: Callable[..., str], on_screen: OnScreen, shown: Show, typed: Typed, environment: dict[str, str]
 ) -> None:
     agent('echo "try $N"; [ $N -ge 3 ] && printf "\\nSTOP\\n"')
@@ -172,7 +172,7 @@ def test_a_goal_starts_a_run_with_the_cap_that_was_said(
     assert (run.facts.goal, run.facts.max_iterations, run.facts.preset) == ("Make it so", 5, "goal")
 
 
-def test_a_loop_switched_off_is_a_single_shot(
+def test_with_ralph_off_a_goal_is_a_single_shot(
     agent: Callable[..., str],
     on_screen: OnScreen,
     typed: Typed,
@@ -206,7 +206,7 @@ def test_a_promise_loop_is_started_and_cancelled(
     on_screen(scenario)
 
 
-def test_a_run_is_stopped_by_a_key_after_what_it_does(
+def test_s_stops_a_run_after_its_turn(
     waiting_agent: Path, on_screen: OnScreen, shown: Show, typed: Typed, gate: Path
 ) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
@@ -223,7 +223,7 @@ def test_a_run_is_stopped_by_a_key_after_what_it_does(
     on_screen(scenario)
 
 
-def test_what_cannot_start_is_one_line(on_screen: OnScreen, shown: Show, typed: Typed) -> None:
+def test_a_run_that_cannot_start_is_one_message(on_screen: OnScreen, shown: Show, typed: Typed) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         await typed(pilot, "/agent no-such-agent")
         await typed(pilot, "go")
@@ -235,7 +235,7 @@ def test_what_cannot_start_is_one_line(on_screen: OnScreen, shown: Show, typed: 
 
 
 @pytest.mark.parametrize("answer", ["stop", "keep", "stay"])
-def test_on_leaving_one_says_what_becomes_of_runs_started_here(
+def test_quitting_asks_what_to_do_with_runs_started_here(
     answer: str,
     waiting_agent: Path,
     on_screen: OnScreen,
@@ -271,7 +271,7 @@ def test_on_leaving_one_says_what_becomes_of_runs_started_here(
     assert state == ("interrupted" if answer == "stop" else "done")
 
 
-def test_who_leaves_just_after_a_run_has_ended_is_asked_nothing(
+def test_quitting_asks_nothing_if_the_run_has_just_ended(
     waiting_agent: Path, on_screen: OnScreen, typed: Typed, environment: dict[str, str], gate: Path
 ) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
@@ -288,7 +288,7 @@ def test_who_leaves_just_after_a_run_has_ended_is_asked_nothing(
     assert only_run(environment).state == "done"
 
 
-def test_ctrl_c_twice_leaves_at_once_and_nothing_is_left_though_the_agent_is_deaf(
+def test_ctrl_c_twice_quits_at_once_even_if_the_agent_ignores_signals(
     agent: Callable[..., str], on_screen: OnScreen, typed: Typed, environment: dict[str, str], tmp_path: Path
 ) -> None:
     pid = tmp_path / "pid"
@@ -310,7 +310,7 @@ def test_ctrl_c_twice_leaves_at_once_and_nothing_is_left_though_the_agent_is_dea
     eventually(lambda: only_run(environment).state == "interrupted")
 
 
-def test_a_run_that_was_stopped_is_taken_up_again(
+def test_r_resumes_a_run_that_was_stopped(
     waiting_agent: Path, workspace: Path, environment: dict[str, str], on_screen: OnScreen, shown: Show, gate: Path
 ) -> None:
     first = Launched.start(NextRun(workspace=str(workspace), agent="waiting-agent", cap=3).words("go"), environment)
@@ -332,7 +332,7 @@ def test_a_run_that_was_stopped_is_taken_up_again(
     assert only_run(environment).state == "done"
 
 
-def test_a_run_that_has_used_its_iterations_says_so(
+def test_resuming_without_iterations_left_says_how_to_give_more(
     agent: Callable[..., str], ralph: Callable[..., Any], on_screen: OnScreen, shown: Show
 ) -> None:
     agent("echo again")
@@ -346,7 +346,7 @@ def test_a_run_that_has_used_its_iterations_says_so(
     on_screen(scenario, (120, 40))
 
 
-def test_a_git_that_hangs_does_not_hold_up_whoever_leaves(
+def test_a_hanging_git_does_not_delay_quitting(
     agent: Callable[..., str],
     ralph: Any,
     repository: Path,

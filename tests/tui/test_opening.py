@@ -74,7 +74,7 @@ def terminal(environment: dict[str, str], workspace: Path) -> Iterator[Callable[
         one.child.close(force=True)
 
 
-def test_it_opens_and_closes_and_leaves_the_terminal_as_it_was(terminal: Callable[..., Terminal]) -> None:
+def test_the_tui_restores_the_terminal_when_it_closes(terminal: Callable[..., Terminal]) -> None:
     one = terminal("ui")
     one.until("next: single shot")
     one.until("No run yet.")
@@ -87,7 +87,7 @@ def test_it_opens_and_closes_and_leaves_the_terminal_as_it_was(terminal: Callabl
     assert one.raw.rindex(b"\x1b[?1049l") > one.raw.rindex(b"\x1b[?1049h")
 
 
-def test_a_run_without_a_goal_opens_it(terminal: Callable[..., Terminal], agent: Callable[..., str]) -> None:
+def test_ralph_run_without_a_goal_opens_the_tui(terminal: Callable[..., Terminal], agent: Callable[..., str]) -> None:
     agent("echo STOP")
     one = terminal("run", ".", "--ralph", "3", "--agent", "fake-agent", "--check", "true")
     one.until("next: loop until STOP, at most 3, 1 check")
@@ -98,7 +98,7 @@ def test_a_run_without_a_goal_opens_it(terminal: Callable[..., Terminal], agent:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_in_order(terminal: Callable[..., Terminal], number: int) -> None:
+def test_a_signal_closes_the_tui_and_restores_the_terminal(terminal: Callable[..., Terminal], number: int) -> None:
     one = terminal("ui")
     one.until("No run yet.")
     one.child.kill(number)
@@ -106,7 +106,7 @@ def test_a_signal_ends_it_in_order(terminal: Callable[..., Terminal], number: in
     assert one.raw.rindex(b"\x1b[?1049l") > one.raw.rindex(b"\x1b[?1049h")
 
 
-def test_without_colour_the_terminal_gets_none(terminal: Callable[..., Terminal]) -> None:
+def test_no_color_sends_no_colour_to_the_terminal(terminal: Callable[..., Terminal]) -> None:
     import re
 
     one = terminal("ui", NO_COLOR="1")
@@ -131,7 +131,9 @@ def test_without_colour_the_terminal_gets_none(terminal: Callable[..., Terminal]
     ],
     ids=["missing", "old"],
 )
-def test_what_is_missing_is_said(before: str, said: str, environment: dict[str, str], workspace: Path) -> None:
+def test_a_missing_or_old_textual_is_reported_with_a_hint(
+    before: str, said: str, environment: dict[str, str], workspace: Path
+) -> None:
     code = f"import sys; {before}; from ralph.cli.main import run_cli; sys.exit(run_cli(['ui', '.']))"
     env = {"TERM": "xterm", **environment}
     one = Terminal([sys.executable, "-c", code], workspace, env)
@@ -139,13 +141,13 @@ def test_what_is_missing_is_said(before: str, said: str, environment: dict[str, 
     assert one.raw.replace(b"\r", b"").decode() == f"ralph: {said}\n"
 
 
-def test_a_terminal_that_cannot_draw_is_none(terminal: Callable[..., Terminal]) -> None:
+def test_a_dumb_terminal_is_refused(terminal: Callable[..., Terminal]) -> None:
     one = terminal("ui", TERM="dumb")
     assert one.end() == 2
     assert b"the TUI needs a terminal" in one.raw
 
 
-def test_without_a_terminal_init_is_refused(ralph: Callable[..., Any]) -> None:
+def test_without_a_terminal_the_tui_is_refused(ralph: Callable[..., Any]) -> None:
     result = ralph("ui")
     assert (result.code, result.out) == (2, "")
     assert result.err == ("ralph: the TUI needs a terminal\nhint: `ralph ps` and `ralph logs -f` work anywhere\n")
@@ -159,13 +161,13 @@ def test_without_a_terminal_a_run_needs_a_goal(ralph: Callable[..., Any], words:
     assert (result.code, result.out, result.err) == (2, "", NO_GOAL)
 
 
-def test_a_goal_that_is_no_folder_is_a_goal(ralph: Callable[..., Any], agent: Callable[..., str]) -> None:
+def test_a_word_that_is_not_a_folder_is_a_goal(ralph: Callable[..., Any], agent: Callable[..., str]) -> None:
     agent("echo STOP")
     assert ralph("run", "docs", "--ralph", "2", "--agent", "fake-agent").code == 0
 
 
 @pytest.mark.parametrize("forged", [False, True])
-def test_nothing_from_outside_reaches_the_terminal_as_it_came(
+def test_no_control_characters_of_runs_reach_the_terminal(
     terminal: Callable[..., Terminal],
     ralph: Callable[..., Any],
     agent: Callable[..., str],

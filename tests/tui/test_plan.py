@@ -37,13 +37,15 @@ START = ["run", "--quiet", "-C", "/w"]
         ),
     ],
 )
-def test_a_goal_becomes_a_run(said: dict[str, Any], words: list[str], summary: str) -> None:
+def test_the_options_of_the_next_run_become_a_command_line(
+    said: dict[str, Any], words: list[str], summary: str
+) -> None:
     plan = NextRun(workspace="/w", **said)
     assert plan.words("go") == [*START, *words, "--", "go"]
     assert str(plan) == summary
 
 
-def test_a_promise_loop_says_more_than_was_said_before() -> None:
+def test_the_options_of_a_promise_loop_come_before_earlier_ones() -> None:
     plan = NextRun(workspace="/w", cap=5, agent="codex", checks=("a",), given={"max_cost": 3.0})
     words = plan.promise("Fix it", {"maximum_iterations": 7, "ultrawork": True, "check": ["b"]})
     assert words == [
@@ -59,10 +61,10 @@ def test_a_promise_loop_says_more_than_was_said_before() -> None:
 
 
 @pytest.mark.parametrize("goal", ["--help", "-p", "= a = b", "two\nlines", "ünïcode 🎉", "--print"])
-def test_every_goal_survives_the_command_line(goal: str) -> None:
+def test_a_goal_that_looks_like_an_option_is_still_the_goal(goal: str) -> None:
     parsed = options.parse(options.RUN, NextRun(workspace="/w").words(goal)[1:])
     assert parsed == ({"quiet": True, "directory": "/w", "ralph": 0}, [goal])
 
 
-def test_a_flag_that_is_off_is_not_said() -> None:
+def test_a_flag_that_is_off_is_left_out_of_the_command_line() -> None:
     assert words_of({"yolo": False, "worktree": True}) == ["--worktree"]

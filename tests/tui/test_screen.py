@@ -39,7 +39,7 @@ def busy(record: Callable[..., Any], iteration: Callable[..., Iteration]) -> Any
     )
 
 
-def test_everything_is_there_in_80_by_24(busy: Any, on_screen: OnScreen, shown: Show) -> None:
+def test_all_panes_fit_into_80_by_24(busy: Any, on_screen: OnScreen, shown: Show) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         seen = shown(app)
         for part in (
@@ -65,7 +65,7 @@ def test_everything_is_there_in_80_by_24(busy: Any, on_screen: OnScreen, shown: 
 
 
 @pytest.mark.parametrize("size", [(120, 40), (200, 60), (80, 24), (60, 15), (40, 10), (20, 6)], ids=str)
-def test_the_stream_and_the_prompt_are_there_in_every_size(
+def test_the_stream_and_the_prompt_are_visible_in_every_size(
     busy: Any, on_screen: OnScreen, shown: Show, size: tuple[int, int]
 ) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
@@ -119,7 +119,7 @@ def test_while_a_number_is_optimised_the_attempts_are_a_table(
     on_screen(scenario)
 
 
-def test_without_a_run_it_says_how_to_begin(on_screen: OnScreen, shown: Show, typed: Typed) -> None:
+def test_without_a_run_the_stream_says_how_to_start_one(on_screen: OnScreen, shown: Show, typed: Typed) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         assert "No run yet." in shown(app, "stream")
         await typed(pilot, "/stop")
@@ -130,7 +130,7 @@ def test_without_a_run_it_says_how_to_begin(on_screen: OnScreen, shown: Show, ty
     on_screen(scenario)
 
 
-def test_what_happens_is_seen(busy: Any, on_screen: OnScreen, shown: Show) -> None:
+def test_new_events_appear_in_the_stream_and_the_list(busy: Any, on_screen: OnScreen, shown: Show) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         busy.tell(e.AgentText("Now I know what is wrong."))
         app.read_journal()
@@ -165,7 +165,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize(("line", "answer"), COMMANDS.items(), ids=COMMANDS)
-def test_every_line_has_one_clear_answer(
+def test_every_command_shows_one_message(
     line: str, answer: str, busy: Any, on_screen: OnScreen, shown: Show, typed: Typed
 ) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
@@ -177,7 +177,9 @@ def test_every_line_has_one_clear_answer(
     on_screen(scenario)
 
 
-def test_the_cap_stays_until_it_is_changed(on_screen: OnScreen, shown: Show, typed: Typed, state: TuiState) -> None:
+def test_the_cap_applies_to_all_later_runs_until_it_is_changed(
+    on_screen: OnScreen, shown: Show, typed: Typed, state: TuiState
+) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         await typed(pilot, "/ralph 5")
         assert "next: loop until STOP, at most 5" in shown(app, "top")
@@ -195,7 +197,7 @@ def test_the_cap_stays_until_it_is_changed(on_screen: OnScreen, shown: Show, typ
     on_screen(scenario)
 
 
-def test_a_run_is_told_and_paused_by_keys(busy: Any, on_screen: OnScreen, shown: Show) -> None:
+def test_keys_pause_and_resume_a_run_and_send_it_a_note(busy: Any, on_screen: OnScreen, shown: Show) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         mailbox = Mailbox(busy.folder.path)
         await pilot.press("escape", "p")
@@ -210,7 +212,7 @@ def test_a_run_is_told_and_paused_by_keys(busy: Any, on_screen: OnScreen, shown:
     on_screen(scenario)
 
 
-def test_what_is_told_answers_the_oldest_question(busy: Any, on_screen: OnScreen, shown: Show, typed: Typed) -> None:
+def test_tell_answers_the_oldest_question(busy: Any, on_screen: OnScreen, shown: Show, typed: Typed) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         mailbox = Mailbox(busy.folder.path)
         asked = mailbox.ask("Which port?")
@@ -224,7 +226,7 @@ def test_what_is_told_answers_the_oldest_question(busy: Any, on_screen: OnScreen
     on_screen(scenario)
 
 
-def test_letters_are_text_while_one_types(busy: Any, on_screen: OnScreen) -> None:
+def test_letters_are_text_while_the_prompt_has_the_focus(busy: Any, on_screen: OnScreen) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         await pilot.press(*"spdq?/")
         assert app.prompt.value == "spdq?/"
@@ -234,7 +236,9 @@ def test_letters_are_text_while_one_types(busy: Any, on_screen: OnScreen) -> Non
     on_screen(scenario)
 
 
-def test_runs_are_chosen_by_keys(record: Callable[..., Any], on_screen: OnScreen, shown: Show) -> None:
+def test_keys_and_clicks_choose_the_run_that_is_shown(
+    record: Callable[..., Any], on_screen: OnScreen, shown: Show
+) -> None:
     old = record("aaaa", e.AgentText("old words"), date="20250101-000000")
     old.finish("stalled", "nothing changed")
     record("bbbb", e.AgentText("new words"))
@@ -273,7 +277,7 @@ def test_a_run_that_is_gone_is_no_longer_shown(record: Callable[..., Any], on_sc
     on_screen(scenario)
 
 
-def test_one_scrolls_back_and_new_lines_do_not_disturb(busy: Any, on_screen: OnScreen, shown: Show) -> None:
+def test_new_lines_do_not_move_the_stream_after_scrolling_back(busy: Any, on_screen: OnScreen, shown: Show) -> None:
     busy.tell(*(e.AgentText(f"line {number}") for number in range(200)))
 
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
@@ -292,7 +296,7 @@ def test_one_scrolls_back_and_new_lines_do_not_disturb(busy: Any, on_screen: OnS
     on_screen(scenario)
 
 
-def test_home_and_end_are_for_the_stream_while_the_line_is_empty(busy: Any, on_screen: OnScreen, shown: Show) -> None:
+def test_home_and_end_scroll_the_stream_while_the_prompt_is_empty(busy: Any, on_screen: OnScreen, shown: Show) -> None:
     busy.tell(*(e.AgentText(f"line {number}") for number in range(200)))
 
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
@@ -307,7 +311,7 @@ def test_home_and_end_are_for_the_stream_while_the_line_is_empty(busy: Any, on_s
     on_screen(scenario)
 
 
-def test_a_narrow_screen_is_steered_too(busy: Any, on_screen: OnScreen) -> None:
+def test_keys_steer_runs_on_a_narrow_screen(busy: Any, on_screen: OnScreen) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         await pilot.press("escape", "p")
         assert Mailbox(busy.folder.path).read().is_paused
@@ -317,7 +321,7 @@ def test_a_narrow_screen_is_steered_too(busy: Any, on_screen: OnScreen) -> None:
     on_screen(scenario, (40, 10))
 
 
-def test_earlier_lines_come_back(on_screen: OnScreen, typed: Typed) -> None:
+def test_up_and_down_recall_earlier_lines(on_screen: OnScreen, typed: Typed) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         prompt = app.prompt
         await pilot.press("up")
@@ -337,7 +341,7 @@ def test_earlier_lines_come_back(on_screen: OnScreen, typed: Typed) -> None:
     ("pasted", "line"),
     [("one", "one"), (" a b ", " a b "), ("one\n", "one"), ("one\n\n  two\r\nthree", "one two three"), ("", "")],
 )
-def test_all_that_is_pasted_arrives(pasted: str, line: str, on_screen: OnScreen) -> None:
+def test_pasted_lines_are_joined_into_one(pasted: str, line: str, on_screen: OnScreen) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         app.prompt.post_message(Paste(pasted))
         await pilot.pause()
@@ -363,21 +367,21 @@ def test_the_help_lists_every_command(on_screen: OnScreen, shown: Show, typed: T
     on_screen(scenario, size=(80, 40))
 
 
-def test_one_leaves_when_nothing_is_at_stake(busy: Any, on_screen: OnScreen) -> None:
+def test_ctrl_c_quits_if_no_run_was_started_here(busy: Any, on_screen: OnScreen) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         await pilot.press("ctrl+c")
 
     assert on_screen(scenario).return_value == []
 
 
-def test_one_leaves_by_a_line(on_screen: OnScreen, typed: Typed) -> None:
+def test_slash_quit_quits(on_screen: OnScreen, typed: Typed) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         await typed(pilot, "/quit")
 
     assert on_screen(scenario).return_value == []
 
 
-def test_a_flood_is_read_in_small_bites(busy: Any, on_screen: OnScreen, shown: Show) -> None:
+def test_keys_work_while_a_flood_of_events_is_read(busy: Any, on_screen: OnScreen, shown: Show) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         busy.tell(*(e.AgentText(f"line {number}") for number in range(20_000)), e.AgentText("the end"))
         while "the end" not in shown(app, "stream"):
@@ -388,7 +392,7 @@ def test_a_flood_is_read_in_small_bites(busy: Any, on_screen: OnScreen, shown: S
     on_screen(scenario)
 
 
-def test_without_colour_there_is_none(
+def test_no_color_removes_all_colours(
     busy: Any, on_screen: OnScreen, state: TuiState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -404,7 +408,7 @@ def test_without_colour_there_is_none(
     on_screen(scenario, app=app)
 
 
-def test_agents_cannot_paint_the_screen(busy: Any, on_screen: OnScreen, shown: Show) -> None:
+def test_markup_and_escape_sequences_of_agents_are_plain_text(busy: Any, on_screen: OnScreen, shown: Show) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         busy.tell(
             e.AgentText("\x1b[2Jgone\x1b]0;title\x07 [bold]x[/bold]\ttab\x00"), e.CheckStarted("\x1b[31m[red]make")
@@ -422,7 +426,7 @@ def test_agents_cannot_paint_the_screen(busy: Any, on_screen: OnScreen, shown: S
 
 
 @pytest.mark.usefixtures("repository")
-def test_the_diff_of_an_iteration(
+def test_the_diff_shows_one_iteration_or_all(
     workspace: Path,
     ralph: Callable[..., Any],
     agent: Callable[..., str],
@@ -455,7 +459,7 @@ def test_the_diff_of_an_iteration(
     on_screen(scenario)
 
 
-def test_without_git_the_diff_says_why_there_is_none(busy: Any, on_screen: OnScreen, shown: Show) -> None:
+def test_without_git_the_diff_shows_why_there_is_none(busy: Any, on_screen: OnScreen, shown: Show) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         await pilot.press("escape", "d")
         await app.workers.wait_for_complete()

@@ -25,7 +25,7 @@ def burst(app: RalphApp, keys: str) -> None:
         app.post_message(events.Key(key, {"\n": "\r", "\b": "\x7f"}.get(char, char)))
 
 
-def test_a_burst_of_keys_is_as_many_lines_each_as_typed(on_screen: OnScreen) -> None:
+def test_a_burst_of_keys_is_split_into_the_lines_that_were_typed(on_screen: OnScreen) -> None:
     lines = [f"/check test {number:02d} {'x' * (34 + number % 3)}" for number in range(20)]
     keys = "\n".join(lines) + "\n"
     assert len(keys) >= 1000
@@ -43,7 +43,7 @@ def test_a_burst_of_keys_is_as_many_lines_each_as_typed(on_screen: OnScreen) -> 
 
 
 @pytest.mark.parametrize("typed", ["/check true\n/ralph 3\n", "/checc\bk trxx\b\bue\n/ralph 3\n"])
-def test_two_commands_in_one_breath_are_two_also_where_something_is_taken_back(on_screen: OnScreen, typed: str) -> None:
+def test_two_commands_typed_at_once_are_two_even_with_corrections(on_screen: OnScreen, typed: str) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         burst(app, typed)
         for _ in range(100):
@@ -85,12 +85,12 @@ def test_a_slash_opens_a_menu_and_tab_completes(on_screen: OnScreen, shown: Show
         ("/stop n", "/stop now"),
     ],
 )
-def test_tab_completes_what_all_have_in_common(line: str, result: str) -> None:
+def test_tab_completes_the_prefix_that_all_candidates_share(line: str, result: str) -> None:
     found = completions(line)
     assert (complete(line, found) if found else line) == result
 
 
-def test_what_runs_to_come_shall_use_is_typed(state: TuiState) -> None:
+def test_options_of_later_runs_are_set_and_unset_by_commands(state: TuiState) -> None:
     for line in ("/model opus", "/max-cost 2.50", "/worktree on"):
         command = parse_line(line)
         assert command
@@ -106,12 +106,12 @@ def test_what_runs_to_come_shall_use_is_typed(state: TuiState) -> None:
 
 
 @pytest.mark.parametrize("line", ["/max-cost much", "/max-cost -1", "/worktree maybe"])
-def test_what_makes_no_sense_is_said(line: str) -> None:
+def test_invalid_values_are_refused(line: str) -> None:
     with pytest.raises(UserError):
         parse_line(line)
 
 
-def test_a_line_that_could_not_be_done_is_not_lost(on_screen: OnScreen, typed: Typed) -> None:
+def test_a_refused_line_comes_back_to_the_prompt(on_screen: OnScreen, typed: Typed) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         await typed(pilot, "/nosuch thing")
         assert app.prompt.value == "/nosuch thing"
@@ -119,7 +119,7 @@ def test_a_line_that_could_not_be_done_is_not_lost(on_screen: OnScreen, typed: T
     on_screen(scenario)
 
 
-def test_a_goal_that_could_not_start_is_given_back(
+def test_a_goal_that_could_not_start_comes_back_to_the_prompt(
     on_screen: OnScreen, typed: Typed, state: TuiState, shown: Show
 ) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
@@ -136,7 +136,7 @@ def test_a_goal_that_could_not_start_is_given_back(
     on_screen(scenario)
 
 
-def test_a_second_goal_gets_a_worktree_and_that_is_said(record: Any, repository: Path, state: TuiState) -> None:
+def test_a_second_goal_gets_a_worktree_and_a_message_says_so(record: Any, repository: Path, state: TuiState) -> None:
     record()
     state.survey()
     launched: list[list[str]] = []
@@ -148,7 +148,7 @@ def test_a_second_goal_gets_a_worktree_and_that_is_said(record: Any, repository:
     assert "--worktree" in launched[0]
 
 
-def test_what_was_just_started_can_be_cancelled_at_once(state: TuiState, agent: Any, environment: Any) -> None:
+def test_a_run_that_is_still_starting_can_be_cancelled(state: TuiState, agent: Any, environment: Any) -> None:
     for line in (f"/agent {agent('sleep 60')}", "/ralph-loop go on for ever", "/cancel-ralph"):
         command = parse_line(line)
         assert command

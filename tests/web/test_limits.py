@@ -169,13 +169,13 @@ def test_the_fifth_stream_of_a_browser_ends_its_oldest(served: Served, run: Scen
     fifth = open_stream(served, run, cookie=cookie)
     received = read_reply(streams[0])
     streams[0].close()
-    assert b"event: hush" in received
+    assert b"event: disconnect" in received
     run.tool("Read", "what the others see")
     for sock in (*streams[1:], fifth):
         received = b""
         while b"what the others see" not in received:
             received += sock.recv(1 << 16)
-            assert b"event: hush" not in received
+            assert b"event: disconnect" not in received
         sock.close()
 
 

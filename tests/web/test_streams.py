@@ -91,7 +91,7 @@ def test_a_page_that_was_away_too_long_reloads(subscribe: Callable[..., StreamCl
     page.connect()
     while not page.events:
         page.receive()
-    assert page.events[0][0] == "again"
+    assert page.events[0][0] == "reload"
 
 
 def test_the_page_of_a_removed_run_reloads(subscribe: Callable[..., StreamClient], run: Scene) -> None:
@@ -100,7 +100,7 @@ def test_the_page_of_a_removed_run_reloads(subscribe: Callable[..., StreamClient
     page = subscribe(f"?run={run.id}")
     page.until('id="steer"')
     shutil.rmtree(run.folder.path)
-    while "again" not in [kind for kind, _ in page.events]:
+    while "reload" not in [kind for kind, _ in page.events]:
         page.receive()
 
 

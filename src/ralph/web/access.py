@@ -1,4 +1,4 @@
-"""Access control: which requests are admitted, and what each browser may do.
+"""Access control: which requests are admitted, and what a browser may do.
 
 Every request is checked in this order: is it meant for this server (Host), is it well-formed, was it sent by one of our
 pages (Sec-Fetch-Site, Origin), does it belong to a session, and does the session's level allow it.

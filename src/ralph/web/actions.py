@@ -1,4 +1,4 @@
-"""The actions of the web UI. Each one does what the command of its name does, and fails with the same message."""
+"""The actions of the web UI. Each one does the same as the ralph command of its name, and has the same errors."""
 
 import os
 import time
@@ -19,7 +19,7 @@ from ralph.store.register import Listed
 from ralph.web.access import Level, RequestRefused
 from ralph.web.watching import Register, RunningCommand
 
-START_TIMEOUT = 8.0  # seconds until a started run must be recorded, and for which an answer waits for a command
+START_TIMEOUT = 8.0  # seconds to wait for a new run to be recorded, or for a command to end
 POLL_INTERVAL = 0.02  # seconds
 FormFields = Mapping[str, str]
 T = TypeVar("T")
@@ -30,7 +30,7 @@ NEW_LIMITS = {
     "max_tokens": "--max-tokens=",
     "max_time": "--max-time=",
 }
-"""Fields of a form that resumes a run, as options in one word: so a value cannot be another option."""
+"""The fields of a form that resumes a run, and their options. Each becomes one word, so no value can be an option."""
 
 
 class Done(Struct, frozen=True):
@@ -46,7 +46,7 @@ class PageAction(Struct, frozen=True):
 
 
 def _on_run(act: Callable[[Listed, FormFields, Register], str]) -> Callable[[Register, str, FormFields], Done]:
-    """Make an action on one run. It fails if the run has been removed."""
+    """Turn a function of one run into an action, which fails if the run has been removed."""
 
     def carry_out(register: Register, run_id: str, form: FormFields) -> Done:
         try:
@@ -85,7 +85,7 @@ def _stop(run: Listed, form: FormFields, register: Register) -> str:
 
 
 def _resume(run: Listed, form: FormFields, register: Register) -> str:
-    """End a pause, or start a process that resumes an ended run, with new limits if the form has any."""
+    """End the pause of a running run, or resume an ended one, with the new limits in the form."""
     run = control.reload(run, control.why_not_resume)
     if run.is_alive:
         return f"{nickname(run.id)} resumed" + (" without an answer" if control.unpause(run) else "")
@@ -97,7 +97,7 @@ def _resume(run: Listed, form: FormFields, register: Register) -> str:
 
 
 def _allow(run: Listed, form: FormFields, register: Register) -> str:
-    """Resume a run whose agent was denied everything: with all rights, or with all rights in a sandbox."""
+    """Resume a run whose agent was denied everything, with all rights: in a sandbox if the form says so."""
     return _resume(run, {"sandbox": "1"} if form.get("sandbox") else {"yolo": "1"}, register)
 
 
@@ -110,7 +110,7 @@ def _discard(run: Listed, form: FormFields, register: Register) -> str:
 
 
 def _retry(run: Listed, form: FormFields, register: Register) -> str:
-    """Retry a parked task, with a note if there is one; resume its backlog if that is over."""
+    """Retry a parked task, with the note in the form, and resume its backlog if it has ended."""
     key, note = form.get("task", ""), one_line(form.get("text", ""), 4000)
     if not key or key.startswith("-"):
         raise RequestRefused(400, "expected the key of a task")
@@ -122,7 +122,7 @@ def _retry(run: Listed, form: FormFields, register: Register) -> str:
 
 
 def _command(run: Listed, words: list[str], register: Register, success: str) -> str:
-    """Run a ralph command about a run. One that takes long continues, and the run's page shows its result."""
+    """Run a ralph command about a run. If it takes long, it continues, and the page of the run shows its result."""
     running = register.commands.get(run.id)
     if running and running.result is None:
         raise UserError(f"{running.name} is still running", "its result appears here")
@@ -219,7 +219,7 @@ def _launch(words: list[str], register: Register) -> str:
 
 
 def _wait_for(look: Callable[[], T | None]) -> T | None:
-    """Return what `look` finds, None if that is nothing for `START_TIMEOUT`."""
+    """Call `look` until it returns something; return None after `START_TIMEOUT`."""
     until = time.monotonic() + START_TIMEOUT
     while (found := look()) is None and time.monotonic() < until:
         time.sleep(POLL_INTERVAL)

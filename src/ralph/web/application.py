@@ -1,4 +1,4 @@
-"""The web application: which address shows or does what, and the access level that it needs.
+"""The web application: the pages and actions of all addresses, and the access levels that they need.
 
 An ASGI application on starlette's requests and responses. It has its own routing table because addresses are matched
 byte for byte: no decoding, no redirects, and a session is required before anything else is looked up.
@@ -123,7 +123,7 @@ class WebApp:
         return message_page(Frame(self._access.base, None), "ralph", refusal.message, refusal.status)
 
     def _enter(self, request: Request, form: Mapping[str, str]) -> Response:
-        """Show what a link allows; only the button on that page uses the link up."""
+        """Show the level of a link; only the button on that page uses the link up."""
         if request.method == "GET":
             key = parse_query(request).get("key", "")
             level = LEVELS.get(self._folder.link_level(key))
@@ -209,7 +209,7 @@ class WebApp:
             return report_page(watched.run, watched.history(), evidence, visit.frame)
 
     def _act(self, visit: Visit) -> Response:
-        """Carry out an action; answer with what was done, or why not."""
+        """Carry out an action; answer with its result, or with the reason why it was refused."""
         request = visit.request
         found = re.fullmatch(rf"{_RUN}/([a-z]+)|(start|dismissall)", visit.path)
         name = (found[2] or found[3]) if found else ""
@@ -261,7 +261,7 @@ def asset(name: str) -> Response:
 
 
 def compress(response: Response, request: Request) -> Response:
-    """Return the response gzipped if that is worth it and the client accepts it."""
+    """Return the response, gzipped if it is long and the client accepts it."""
     if len(response.body) < MIN_GZIP_SIZE or "gzip" not in request.headers.get("Accept-Encoding", ""):
         return response
     headers = {"Content-Type": response.headers["Content-Type"], "Content-Encoding": "gzip"}
@@ -269,7 +269,7 @@ def compress(response: Response, request: Request) -> Response:
 
 
 def log(request: Request, level: Level, action: str, run: str = "", result: str = "") -> None:
-    """Print who did what, without the texts: those are in the journal."""
+    """Print an action with its level and client, without what a person wrote: that is in the journal."""
     client = request.client.host if request.client else "socket"
     words = [time.strftime("%H:%M:%S"), str(level), client, action, run]
     print(" ".join(filter(None, words)) + (f": {one_line(result)}" if result else ""), file=sys.stderr, flush=True)

@@ -28,6 +28,7 @@ from ralph.web.pieces import (
     place_words,
     post_button,
     shorten_paths,
+    task_badge,
     text_area,
 )
 from ralph.web.watching import RunSeen, Survey, limits_of
@@ -46,7 +47,7 @@ _LEVEL_TEXTS = {
 
 
 class TaskCard(Struct, frozen=True):
-    """A task of a backlog that no run is working on."""
+    """A card for a task of a backlog that has no running run."""
 
     work: str
     job: Job
@@ -54,7 +55,7 @@ class TaskCard(Struct, frozen=True):
 
 
 class BoardColumn(Struct, frozen=True):
-    """`empty` is shown if there are no cards; without it, an empty column is hidden."""
+    """One column of the board. `empty` is its text if it has no cards; without a text an empty column is hidden."""
 
     id: str
     title: str
@@ -136,7 +137,7 @@ def _dismiss_all(column: BoardColumn, frame: Frame) -> Html | None:
 
 
 def waiting_reason(job: Job, state: str) -> str:
-    """Return why no run is working on a task, "" if its state says it all."""
+    """Return why a task is not running, "" if its state is reason enough."""
     return job.reason or (f"after {', '.join(job.task.after)}" if state in ("waiting", "blocked") else "")
 
 
@@ -145,7 +146,7 @@ def task_card(one: TaskCard, frame: Frame) -> Html:
     why = waiting_reason(one.job, one.state)
     first = element(
         "p.first",
-        badge(one.state),
+        task_badge(one.state),
         element("b.mono", short(task.key, 40)),
         element("span.mono.soft.nick", nickname(one.work)),
     )
@@ -185,10 +186,10 @@ def _card_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
 
 def state_badge(seen: RunSeen) -> Html:
     present = seen.present
-    if not present.verified:
-        return badge("unverified", "done (unverified)")
-    is_pausing = present.pausing and present.state == "running"
-    return badge(present.state, "running, pausing" if is_pausing else "")
+    text = present.state if present.verified else "done (unverified)"
+    if present.pausing and present.state == "running":
+        text = "running, pausing"
+    return badge(state_of(present.label).tone, text)
 
 
 def bars(seen: RunSeen) -> Html | None:

@@ -1,4 +1,4 @@
-"""`ralph serve`: the listening socket, the names that browsers may use, and the link that lets the first one in."""
+"""`ralph serve`: the listening socket, the host names that browsers may use, and the links that give access."""
 
 import io
 import ipaddress
@@ -32,7 +32,7 @@ MAX_REQUESTS = 64  # being answered at the same time
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
-    """The options of `ralph serve`, and the seconds that a client has to send its request and to read the answer."""
+    """The options of `ralph serve`. A client has `client_timeout` seconds to send a request, and to read the answer."""
 
     workspaces: tuple[str, ...] = ()
     port: int | None = None
@@ -193,7 +193,7 @@ def _address(listener: socket.socket) -> str:
 
 
 def _origin(options: ServeOptions, listener: socket.socket) -> str:
-    """Return where browsers find the web UI: by its first name if it has one."""
+    """Return the origin of the web UI in links: with its first `--name` if it has one."""
     if options.names:
         name = options.names[0]
         needs_port = options.plain and not options.socket and ":" not in name
@@ -232,7 +232,7 @@ def new_link(folder: ServerFolder, level: str) -> str:
 
 
 def another_link(level: str, bind: str, port: int | None, path: str | None, env: Mapping[str, str] = os.environ) -> str:
-    """Return a new link to a server that is running now."""
+    """Return a new link to a running server."""
     if MARK in env:
         raise UserError("only a person can create a link", 'an agent can ask: ralph ask "QUESTION"')
     if level and level not in LEVELS:

@@ -32,14 +32,14 @@ MAX_STREAMS = 256
 STREAMS_PER_BROWSER = 4  # a browser opens at most six connections to one host
 MAX_PENDING = 1 << 20  # bytes
 TICK, LONGEST_PAUSE = 0.1, 1.0  # seconds
-GROWTH_INTERVAL = 5.0  # seconds after which the bars of running tasks are drawn again
+GROWTH_INTERVAL = 5.0  # seconds; how often the growing bars of running tasks are drawn
 KEEPALIVE_INTERVAL = 15.0  # seconds; proxies close connections that stay silent
 RETRY = b"retry: 2000\n\n"
 KEEPALIVE = b": .\n\n"
-AGAIN = b"event: again\ndata: .\n\n"
+RELOAD = b"event: reload\ndata: .\n\n"
 """Tells the page to reload."""
-HUSH = b"event: hush\ndata: .\n\n"
-"""Tells the page to stop listening until it is looked at again."""
+DISCONNECT = b"event: disconnect\ndata: .\n\n"
+"""Tells the page to close its stream until its tab is shown again."""
 
 
 class Subscriber(Struct, eq=False, kw_only=True):
@@ -91,7 +91,7 @@ class Hub:
             raise RequestRefused(503, f"too many viewers: at most {MAX_STREAMS}")
         own = [one for one in self._subscribers if one.browser == subscriber.browser]
         for one in own[: max(len(own) - STREAMS_PER_BROWSER + 1, 0)]:
-            self._end(one, HUSH)
+            self._end(one, DISCONNECT)
         self._subscribers[subscriber] = None
         self._wake.set()
         if self._task is None or self._task.done():
@@ -111,7 +111,7 @@ class Hub:
                 traceback.print_exc()
                 self._topics.clear()
                 for one in list(self._subscribers):
-                    self._end(one, AGAIN)
+                    self._end(one, RELOAD)
             self._wake.clear()
             if not any(one.is_new for one in self._subscribers):
                 pause = min((topic.pause for topic in self._topics.values()), default=LONGEST_PAUSE)
@@ -127,7 +127,7 @@ class Hub:
         for one in subscribers:
             fresh = news[one.topic]
             if fresh is None:
-                self._end(one, AGAIN)
+                self._end(one, RELOAD)
             elif one.is_new:
                 one.is_new = False
                 one.send(missing[one])
@@ -141,7 +141,7 @@ class Hub:
     def _collect(
         self, subscribers: list[Subscriber], newcomers: list[Subscriber]
     ) -> tuple[dict[str, bytes | None], dict[Subscriber, bytes]]:
-        """Return the news of each topic, None if it is gone, and what each newcomer lacks. Runs in a thread."""
+        """Return the news of each topic (None if it is gone) and what each newcomer lacks. Runs in a thread."""
         news = {name: self._topic_news(name) for name in {one.topic for one in subscribers}}
         self._topics = {name: topic for name, topic in self._topics.items() if news.get(name) is not None}
         found = [one for one in newcomers if one.topic in self._topics]
@@ -181,7 +181,7 @@ class EventStreamResponse(StreamingResponse):
 
 
 def topic_name(level: str, run: str = "") -> str:
-    """Return the name of a topic. Viewers with different levels see different pages."""
+    """Return the name of a topic: readers with different levels see different pages."""
     return f"{level}/{run}"
 
 
@@ -196,7 +196,7 @@ def open_topic(name: str, base: str, register: Register) -> "Topic":
 
 
 TopicLook = tuple[object, Callable[[], Mapping[str, Html]]]
-"""What a page depends on except for the time, and how to render its parts now."""
+"""Everything that a page depends on, except the time, and a function that renders its parts."""
 
 
 def _look_at_board(register: Register, frame: Frame) -> TopicLook:
@@ -241,7 +241,7 @@ class Topic:
         return format_event(0, self._changed_parts())
 
     def since(self, after: int, has: int) -> bytes:
-        """Return what a new subscriber lacks, up to the last `news`.
+        """Return the events and parts that a new subscriber lacks, up to the last `news`.
 
         Its page shows the events up to number `after`, and the parts with the fingerprint `has`.
         """
@@ -290,7 +290,7 @@ class RunTopic(Topic):
 
     def since(self, after: int, has: int) -> bytes:
         if after > self._seq or 0 < after < self._stream.begin:
-            return AGAIN
+            return RELOAD
         return format_event(self._seq, self._stream.since(after) + self._parts_unless(has))
 
 

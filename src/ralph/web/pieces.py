@@ -16,19 +16,18 @@ from starlette.responses import HTMLResponse
 
 from ralph.core import events as e
 from ralph.core.text import clean, head, plural, short
-from ralph.history.states import state_of
+from ralph.history.states import BADGES, TASK_TONES, Tone
 from ralph.show.plots import Html, element, prose
 from ralph.show.words import duration, from_home, moment, why_ended
 from ralph.store.journal import Entry
 from ralph.web.access import Level
 
-_CALM_TASKS = ("queued", "held", "withdrawn")  # states of a backlog's tasks that no run has
 _ICONS = {"pause": "M5 3h4v14H5zM11 3h4v14h-4z", "go": "M6 3l11 7-11 7z", "stop": "M4 4h12v12H4z"}
 _CLOCKS = re.compile(r'(data-since="\d+">)[^<]*')
 
 
 class Frame:
-    """What every page needs to know: `base` is the path of the site, `level` what the reader may do."""
+    """The site and the reader of a page: `base` is the path of the site, `level` what the reader may do."""
 
     def __init__(self, base: str, level: Level | None) -> None:
         self.base, self.level = base, level
@@ -101,9 +100,12 @@ def message_page(frame: Frame, title: str, text: str, status: int) -> HTMLRespon
     return frame.page(title, body, status=status)
 
 
-def badge(state: str, text: str = "") -> Html:
-    tone = "calm" if state in _CALM_TASKS else state_of(state).badge
-    return element("span", element("i", aria_hidden="true"), text or state, class_=f"badge {tone}")
+def badge(tone: Tone, text: str) -> Html:
+    return element(f"span.badge.{BADGES[tone]}", element("i", aria_hidden="true"), text)
+
+
+def task_badge(state: str) -> Html:
+    return badge(TASK_TONES[state], "running" if state == "working" else state)
 
 
 def mark(tone: str) -> Html:
@@ -143,13 +145,13 @@ def clock(since: float, now: float, class_: str = "soft") -> Html:
 
 
 def facts_line(*facts: str | Html | None) -> Html:
-    """Return facts in a soft line; empty ones are left out."""
+    """Return a line of facts, without the empty ones."""
     spans = [fact if isinstance(fact, Html) else element("span", short(fact, 200)) for fact in facts if fact]
     return element("p.facts.soft", spans)
 
 
 def items(made: Sequence[Html], left: int = 0) -> Html:
-    """Return a list, and how many more there are."""
+    """Return a list, and a last line with how many are left out."""
     return element("ul", made, element("li.soft", f"and {left} more") if left > 0 else None, role="list")
 
 
@@ -210,7 +212,7 @@ class RecentPieces:
         self._calls: dict[str, _Call] = {}
         self.seq = 0
         self.begin = 0
-        """A page that has everything up to this number lacks nothing that was dropped."""
+        """A page that shows the events up to this number lacks none of those that were dropped."""
 
     def add(self, entry: Entry, event: e.Event) -> None:
         self.seq = max(self.seq, entry.seq)
@@ -231,13 +233,13 @@ class RecentPieces:
         return "".join(piece.html for piece in self._kept if piece.seq > after)
 
     def latest(self, limit: int = INITIAL_PIECES) -> list[Html]:
-        """Return the pieces of the current iteration, at most the last `limit`: what a page starts with."""
+        """Return the pieces of the current iteration, at most the last `limit`."""
         pieces = list(self._kept)
         first = max((at for at, piece in enumerate(pieces) if 'class="iteration"' in piece.html[:60]), default=0)
         return [piece.html for piece in pieces[max(first, len(pieces) - limit) :]]
 
     def _render(self, event: e.Event, entry: Entry) -> Html | None:
-        """Return the element of an event, None if it has none of its own."""
+        """Return the element of an event; None if it has none, or belongs to the element of an earlier event."""
         name = f"e{entry.seq}"
         match event:
             case e.IterationStarted():
@@ -253,7 +255,7 @@ class RecentPieces:
         return _render_single(event, name)
 
     def _finish_call(self, event: e.ToolFinished, entry: Entry) -> Html | None:
-        """Replace the start of a call by its end; return an element if the start is unknown."""
+        """Add the result to the element of a tool call; return a new element if its start is unknown."""
         call = self._calls.pop(event.id, None)
         if call is None:
             return _tool(f"e{entry.seq}", event, event.name, "", 0.0)
@@ -265,7 +267,7 @@ class RecentPieces:
 
 
 def _render_single(event: e.Event, name: str) -> Html | None:
-    """Return the element of an event that belongs to no other."""
+    """Return the element of an event that is complete by itself."""
     match event:
         case e.AgentText() if event.text.strip():
             return element("p.says", prose(head(event.text, _MAX_TEXT, " …").strip()), id=name)

@@ -135,7 +135,7 @@ def _number(view: View) -> Html:
 
 
 def _proof(view: View) -> Html:
-    """Return what `--prove` or `ralph prove` found."""
+    """Return the result of `--prove` or `ralph prove`."""
     shown = tables.proof(view.history)
     if shown is None:
         return element("div#proof")
@@ -143,7 +143,7 @@ def _proof(view: View) -> Html:
 
 
 def _exams(view: View, frame: Frame) -> Html:
-    """Return what the exams printed, for people who may steer the run."""
+    """Return the output of the exams, for people who may steer the run."""
     shown = exam_section(load_exam_outputs(view.seen.run.id)) if frame.may_steer else None
     return shown or element("div#exams")
 
@@ -183,7 +183,7 @@ def meter(name: str, now: float, cap: float | None, *, text: object = None, cap_
 
 
 def _attention(view: View, frame: Frame) -> Html:
-    """Return what needs a person, with buttons for what can be done."""
+    """Return what needs a person, with the buttons that help."""
     seen = view.seen
     made: list[object] = [element("div.card.attention", asked) for asked in answer_forms(seen, frame, 5)]
     if seen.run.is_alive:
@@ -212,7 +212,7 @@ def _attention(view: View, frame: Frame) -> Html:
 
 
 def command_result(command: RunningCommand | None) -> Html | None:
-    """Return the state of a command that the reader started, if it took long and did not succeed yet."""
+    """Return the state of a command that takes long, None if it has succeeded."""
     if command is None or command.result == "":
         return None
     if command.result is None:
@@ -235,7 +235,7 @@ def ending_buttons(seen: RunSeen, frame: Frame, with_accept: bool = True) -> lis
 
 
 def _action(action: Action, frame: Frame) -> Html:
-    """Return a button if the web UI can do it, else the command."""
+    """Return the button of an action; its command if there is no button for this reader."""
     if action.verb == "diff":
         return element("a.btn", "What it changed", href=frame.run(action.run, "diff"))
     if action.verb == "resume" and frame.may_steer:

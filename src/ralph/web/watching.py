@@ -41,13 +41,13 @@ class RunSeen(Struct, frozen=True, kw_only=True):
 
 
 def look_at(run: Listed, now: float, successes: Successes = NO_SUCCESSES) -> RunSeen:
-    """Return the run as it is at that time. Two looks with `now=0` are equal unless something has happened."""
+    """Return the run as it is at the time `now`. Two results with `now=0` are equal unless something has happened."""
     mail = Mail() if run.facts.outcome == "done" else Mailbox(run.place).read()
     return RunSeen(run=run, present=run_now(run, now, mail, successes), mail=mail, now=now)
 
 
 class RunLimits(Struct, frozen=True, rename="camel"):
-    """The limits of a run that were set."""
+    """The limits that were set for a run."""
 
     max_cost: float | None = None
     max_time: float | None = None
@@ -94,7 +94,7 @@ class RunningCommand:
 
     @property
     def result(self) -> str | None:
-        """Why it failed, "" if it did not, None while it is running."""
+        """The error message, "" if it succeeded, None while it is running."""
         if self._result is None and (code := self._launched.exit_code) is not None:
             self._result = (self._launched.last_words() or f"{self.name} failed") if code else ""
             self._launched.close()
@@ -129,7 +129,7 @@ class Register:
         return found
 
     def survey(self, now: float) -> Survey:
-        """Return what the board shows. Ended runs of a recorded backlog are left out: the backlog shows them."""
+        """Return everything on the board. The ended runs of a backlog are only on the page of the backlog."""
         listed = self.runs()
         works = {run.id for run in listed if run.facts.kind == "work"}
         shown = [run for run in listed if run.is_alive or run.facts.work not in works][:MAX_RUNS]
@@ -172,7 +172,7 @@ class Register:
         return watched
 
     def view(self, watched: "WatchedRun") -> "View":
-        """Return what the page of a run shows. Hold the run's lock for this and for rendering it."""
+        """Return the content of a run's page. Hold the run's lock for this and while rendering it."""
         history = watched.history()
         return View(
             seen=look_at(watched.run, time.time()),
@@ -212,7 +212,7 @@ class WatchedRun:
         self._feed = Feed.open(self.run.folder.journal)
         self._fold = Fold(self.run.id)
         self.stream = RecentPieces(self.run.facts.workspace)
-        self.files_version = 0  # changes when git has told which files changed
+        self.files_version = 0  # counts the updates of the changed files
         self._finished = -1  # iterations whose files were asked for
         self._files_thread = threading.Thread()
 
@@ -243,7 +243,7 @@ class WatchedRun:
                 self._read_changed_files()
 
     def wait_for_files(self, timeout: float) -> None:
-        """Wait until git has told which files changed, at most `timeout` seconds."""
+        """Wait until the list of changed files is up to date, at most `timeout` seconds."""
         if self._files_thread.is_alive():
             self._files_thread.join(timeout)
 

@@ -13,7 +13,6 @@ from ralph.show.works import lines, totals
 from ralph.web.board_page import waiting_reason
 from ralph.web.pieces import (
     Frame,
-    badge,
     button,
     facts_line,
     fingerprint,
@@ -23,15 +22,13 @@ from ralph.web.pieces import (
     page_title,
     place_words,
     post_button,
+    task_badge,
 )
 from ralph.web.run_page import command_result, cost_meter, meter, state_piece, steer_buttons, time_meter, title
 from ralph.web.watching import WorkSeen
 
 MAX_TASKS = 500
 MAX_LINES = 200
-TONES = {"merged": "done", "working": "running", "ready": "running", "parked": "parked", "withdrawn": "withdrawn"}
-"""A task's states as states of runs, for their colors; all others count as queued."""
-LABELS = {"merged": "merged", "working": "running"}
 
 
 def work_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
@@ -104,7 +101,7 @@ def _meters(work: WorkSeen) -> Html:
 
 
 def _attention(work: WorkSeen, frame: Frame) -> Html:
-    """Return what is blocked until a person acts, and what helps."""
+    """Return what needs a person, with the buttons that help."""
     board, made = work.history.board, []
     if board.stuck:
         made.append(element("li", element("span", "Merging is blocked: ", prose(short(board.stuck, 400)))))
@@ -156,7 +153,7 @@ def _task(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
     why = waiting_reason(job, state)
     return element(
         "li",
-        element("p.first", badge(TONES.get(state, "queued"), LABELS.get(state, state)), element("b.mono", key)),
+        element("p.first", task_badge(state), element("b.mono", key)),
         element("p", prose(short(job.task.about, 300))),
         element("p.soft", prose(why)) if why else None,
         facts,

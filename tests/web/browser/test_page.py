@@ -204,7 +204,7 @@ def test_a_lost_connection_is_shown_and_restored(open_page: Open, run: Scene) ->
     run.tell(e.AgentText("heard"))
     page.wait_for_selector("text=heard")
     page.context.set_offline(True)
-    page.evaluate("hush(); listen()")
+    page.evaluate("disconnect(); listen()")
     page.wait_for_selector("body.lost", state="attached")
     run.tell(e.AgentText("said while nobody listened"))
     page.context.set_offline(False)

@@ -52,18 +52,18 @@ function listen() {
   source = new EventSource(url + (url.includes("?") ? "&" : "?") + "after=" + last);
   source.onopen = () => document.body.classList.remove("lost");
   source.onmessage = (message) => { last = message.lastEventId; put(message.data); };
-  source.addEventListener("hush", hush);
-  source.addEventListener("again", () => location.reload());
+  source.addEventListener("disconnect", disconnect);
+  source.addEventListener("reload", () => location.reload());
   source.onerror = () => {
     document.body.classList.add("lost");
     if (source?.readyState !== EventSource.CLOSED) return;
-    hush(); clearTimeout(retry); retry = setTimeout(listen, 3000);
+    disconnect(); clearTimeout(retry); retry = setTimeout(listen, 3000);
   };
 }
-function hush() { source?.close(); source = undefined; }
-document.addEventListener("visibilitychange", () => document.hidden ? hush() : listen());
+function disconnect() { source?.close(); source = undefined; }
+document.addEventListener("visibilitychange", () => document.hidden ? disconnect() : listen());
 addEventListener("focus", listen);
-addEventListener("pagehide", hush);
+addEventListener("pagehide", disconnect);
 addEventListener("pageshow", listen);
 
 // ── forms ──

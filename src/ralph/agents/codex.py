@@ -50,7 +50,7 @@ _TOOLS = {
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """Build the command line. Options go before `resume`, which accepts hardly any itself."""
+    """Build the command line. Options go before `resume`, because that subcommand accepts hardly any."""
     argv = [*request.command, "exec", *_permissions(request), *lent(request, "--add-dir"), *optional(request, _NO_REPO)]
     answer_file = ""
     if request.stream:

@@ -131,8 +131,10 @@ _ONLY_AN_ERROR = re.compile(r"(?:(?:API )?Error: |Prompt is too long\b)[^\n]*+\Z
 
 
 def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
-    """Return why a turn failed. An error that the agent reported counts more than that ralph ended the turn, unless it
-    is an ordinary one."""
+    """Return why a turn failed.
+
+    If ralph ended the turn, that is the reason, unless the agent had reported a limit, a fatal or a transient error.
+    """
     told = _of(trouble, ended.at) if trouble else None
     if told and (told.kind != "ordinary" or not ended.ended_by):
         return told

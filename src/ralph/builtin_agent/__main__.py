@@ -49,7 +49,7 @@ async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
     if not prompt.strip():
         raise UserError("the prompt is empty", "write it to stdin")
-    # The library takes a second to import, so validate everything before.
+    # The library takes a second to import, so it is imported only after everything was validated.
     from ralph.builtin_agent import conversation
     from ralph.builtin_agent.toolbox import Toolbox
     from ralph.builtin_agent.wires import ModelAsker

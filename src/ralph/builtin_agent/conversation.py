@@ -84,7 +84,7 @@ class Conversation:
         self._write({"shortened": len(self.messages)})
 
     def hand_over(self, note: str) -> None:
-        """Record that the session continues from its first prompt and this note."""
+        """Store that a resumed session continues from its first prompt and this note."""
         self._write({"handed_over": note})
 
     def _add(self, message: ModelMessage) -> None:
@@ -164,7 +164,7 @@ def _shorten_old(messages: Sequence[ModelMessage]) -> None:
 
 
 def take_note(home: Path, run: str) -> str:
-    """Return and remove the note from the turn before of this run; "" if there is none."""
+    """Return and remove the note that the previous turn of this run left; "" if there is none."""
     file = home / "notes" / f"{run}.md"
     with suppress(OSError):
         note = file.read_text("utf-8", "replace")

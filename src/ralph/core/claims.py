@@ -23,7 +23,7 @@ NOT_LAST = "it is not on the last line"
 _NOT_ALONE = "it is not alone on its line"
 _NOT_EXACT = "it is not spelled exactly"
 
-_MAX_JUDGED = 20  # occurrences of a marker: an answer may consist of nothing else
+_MAX_JUDGED = 20  # occurrences of the marker that are judged: an answer may have thousands
 _STOPS = (".", "!", "。", "！", "．", "।", "۔")
 _COLONS = (":", "：")
 _ENDS = (*_STOPS, "?", "？", "؟")
@@ -285,7 +285,7 @@ def _with_tags(text: str, span: TextSpan) -> TextSpan:
 
 
 def _last(spans: Iterable[TextSpan]) -> list[TextSpan]:
-    """Return the last places, from the end."""
+    """Return the last `_MAX_JUDGED` places, in reverse order."""
     return [*reversed(deque(spans, _MAX_JUDGED))]
 
 

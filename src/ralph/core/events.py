@@ -71,8 +71,8 @@ class FileEdit(Struct, frozen=True, gc=False):
 
 
 class ToolStarted(Struct, frozen=True, omit_defaults=True, gc=False):
-    """`input` is a short summary of the arguments, such as the path or the command; `edit` is what the tool changes, if
-    its arguments say so; `parent` is the call whose sub-agent makes this one.
+    """A tool call starts. `input` is a short summary of the arguments, such as the path or the command; `edit` is what
+    the tool changes, if the arguments say so; `parent` is the call whose sub-agent makes this one.
     """
 
     id: str
@@ -83,7 +83,7 @@ class ToolStarted(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ToolFinished(Struct, frozen=True, gc=False, kw_only=True):
-    """`output` is the tool's output, both ends if it is long; `lines` and `chars` measure all of it."""
+    """A tool call ends. `output` is its output, both ends if it is long; `lines` and `chars` measure all of it."""
 
     id: str
     name: str
@@ -203,8 +203,8 @@ class ClaimRejected(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True, omit_defaults=True):
-    """`until` is when the wait ends (epoch seconds), so that a resumed run continues to wait; `children` are the runs
-    that the current claim waits for; `limited` means that a usage limit has to end.
+    """A wait starts. `until` is when it ends (epoch seconds), so that a resumed run continues to wait; `children` are
+    the runs that the current claim waits for; `limited` means that a usage limit has to end.
     """
 
     seconds: float
@@ -247,7 +247,7 @@ class ReviewStarted(Struct, frozen=True):
 
 
 class ReviewFinished(Struct, frozen=True, omit_defaults=True):
-    """`passed`: the reviewer approves; else `changes` is what it asks for, or `problem` why there is no verdict."""
+    """A review ends. Unless it `passed`, `changes` is what the reviewer asks for, or `problem` why there is no verdict."""
 
     name: str
     passed: bool
@@ -257,7 +257,7 @@ class ReviewFinished(Struct, frozen=True, omit_defaults=True):
 
 
 class HandedOver(Struct, frozen=True):
-    """Another agent takes over, because the run makes no progress."""
+    """Another agent takes over the work."""
 
     hand_over: HandOver
 

@@ -26,7 +26,7 @@ _SECRET_NAMES = (
     *("SECRET_KEY_BASE", "_PAT", "_PASS", "_PWD"),
 )
 _ADDRESSES = ("_URL", "_URI", "_DSN")
-# A variable with one of these words in its name holds a secret (OPENAI_KEY, API_TOKEN_2, NPM_AUTH, DEPLOY_KEY_BASE64),
+# A variable with one of these words in its name is secret (OPENAI_KEY, API_TOKEN_2, NPM_AUTH, DEPLOY_KEY_BASE64),
 _SECRET_WORDS = frozenset({
     "KEY", "KEYS", "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASS", "PWD", "PAT", "PASSPHRASE",
     "AUTH", "COOKIE", "CREDENTIAL", "CREDENTIALS", "CREDS", "JWT", "WEBHOOK",

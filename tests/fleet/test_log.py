@@ -484,4 +484,5 @@ def test_the_verdict_of_a_lost_gate_is_ignored(on_shared_work: OnSharedWork) -> 
 
 
 def test_jobs_are_deleted_when_they_are_finished() -> None:
-    assert Database("postgresql://nowhere/x").app.worker_defaults["delete_jobs"] == jobs.DeleteJobCondition.ALWAYS.value
+    engine = Database("postgresql://nowhere/x").make_engine(["x"], 1, "x")
+    assert engine.delete_jobs == jobs.DeleteJobCondition.ALWAYS

@@ -11,12 +11,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 from procrastinate import App, PsycopgConnector, exceptions
+from procrastinate import worker as engine_worker
 from procrastinate.schema import SchemaManager
 from psycopg_pool import AsyncConnectionPool
 
@@ -186,16 +187,7 @@ class Database:
             reconnect_timeout=STATEMENT_TIMEOUT,
         )
         self._connector.outage = self.outage
-        self.app = App(
-            connector=self._connector,
-            worker_defaults={
-                "update_heartbeat_interval": HEARTBEAT,
-                "stalled_worker_timeout": 3 * STALLED,
-                "fetch_job_polling_interval": POLL,
-                "delete_jobs": "always",
-                "install_signal_handlers": False,
-            },
-        )
+        self.app = App(connector=self._connector)
 
     async def transact(
         self, action: Callable[Concatenate[Transaction, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
@@ -208,6 +200,20 @@ class Database:
 
         return await self.outage.retry(attempt)
 
+    def make_engine(self, queues: Sequence[str], concurrency: int, name: str) -> engine_worker.Worker:
+        """Return an engine worker; to be ended by `stop`, because `wait_for` of Python 3.11 may lose a cancellation."""
+        return engine_worker.Worker(
+            self.app,
+            queues,
+            name,
+            concurrency,
+            update_heartbeat_interval=HEARTBEAT,
+            stalled_worker_timeout=3 * STALLED,
+            fetch_job_polling_interval=POLL,
+            delete_jobs="always",
+            install_signal_handlers=False,
+        )
+
     @asynccontextmanager
     async def open(self, migrates: bool = False) -> AsyncIterator["Database"]:
         """Connect, and create the tables if there are none; refuse those of another version or, with `migrates`,
@@ -217,7 +223,7 @@ class Database:
             try:
                 self.preparation = await self.transact(_prepare_tables, migrates)
             except psycopg.errors.InsufficientPrivilege as error:
-                raise UserError(f"PostgreSQL refuses: {one_line(str(error), 300)}", HINT) from None
+                raise UserError(f"PostgreSQL refuses: {one_line(str(error.diag.message_primary), 300)}", HINT) from None
             yield self
 
     async def _try_to_connect(self) -> None:

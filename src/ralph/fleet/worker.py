@@ -6,13 +6,14 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
+from procrastinate import worker as engine_worker
 from psycopg.types.json import Jsonb
 
 from ralph import __version__
@@ -139,10 +140,11 @@ class Worker:
         app.task(name=READ_LIST, pass_context=True)(self._report(tasks.read_list))
         tick = app.task(name=TICK, queue=TICK_QUEUE, queueing_lock=TICK)(self._report(tasks.tick))
         app.periodic(cron=EVERY_3_SECONDS)(tick)
-        serving = [
-            asyncio.create_task(self._serve([task_queue(self._repository)], self._slots)),
-            asyncio.create_task(self._serve([gate_queue(self._repository), TICK_QUEUE], GATE_JOBS)),
+        engines = [
+            self._database.make_engine([task_queue(self._repository)], self._slots, self._name),
+            self._database.make_engine([gate_queue(self._repository), TICK_QUEUE], GATE_JOBS, self._name),
         ]
+        serving = [asyncio.create_task(self._serve(engine)) for engine in engines]
         beating = asyncio.create_task(self._beat())
         following = asyncio.create_task(self._follow(once))
         stopped = asyncio.create_task(self._stopping.wait())
@@ -150,12 +152,12 @@ class Worker:
         stopped.cancel()
         self._stop_children(StopLevel.AFTER_TURN)
         self._database.outage.is_stopping = True
-        for task in serving:
-            task.cancel()  # no new jobs; the running ones end with their children
-        await asyncio.gather(*serving, return_exceptions=True)
+        for engine in engines:  # they take no new jobs; the running ones end with their children
+            engine.stop()  # type: ignore[no-untyped-call]
+        served = await asyncio.gather(*serving, return_exceptions=True)
         self._drained.set()
         results = await asyncio.gather(beating, following, return_exceptions=True)
-        for error in (self._crash, *results):
+        for error in (self._crash, *served, *results):
             if isinstance(error, Exception) and not isinstance(error, GaveUp):
                 raise error
 
@@ -173,11 +175,12 @@ class Worker:
 
         return run
 
-    async def _serve(self, queues: Sequence[str], concurrency: int) -> None:
-        """Run an engine worker; a new one if it ends because of an error."""
-        while True:
-            await self._database.app.run_worker_async(queues=queues, concurrency=concurrency, name=self._name)
-            await asyncio.sleep(1.0)
+    async def _serve(self, engine: engine_worker.Worker) -> None:
+        """Run an engine worker; again if it ends because of an error."""
+        while not self._database.outage.is_stopping:
+            await engine.run()  # type: ignore[no-untyped-call]
+            if not self._database.outage.is_stopping:
+                await asyncio.sleep(1.0)
 
     async def _beat(self) -> None:
         """Tell the others that this worker is there, and what its loops cost."""

@@ -59,7 +59,6 @@ BROKEN = {
     ),
     "a HEAD that is none": ("echo garbage > .git/HEAD", "git cannot work in"),
     "a repository without a working tree": ("git config core.bare true", "core.worktree or core.bare in"),
-    "a folder in the place of a file of ralph's": ("mkdir .git/ralph-paths", "ralph-paths: Is a directory"),
     "a repository of a later format": (
         "git config core.repositoryFormatVersion 1; git config extensions.later yes",
         "unknown repository extension found: later",

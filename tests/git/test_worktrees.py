@@ -1,7 +1,6 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from ralph.git.worktrees import (
     worktree_lock,
     worktree_of,
 )
+from ralph.process.program import Command
 
 RUN = "20261115-120000-abcd"
 
@@ -225,8 +225,8 @@ def test_a_commit_that_was_stopped_is_not_retried(repo: Any) -> None:
     there.write("new.txt")
     asked: list[str] = []
 
-    def ended(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
-        asked.append(next(word for word in words if word in ("add", "commit", "status")))
+    def ended(command: Command) -> CommandResult:
+        asked.append(next(word for word in command.argv if word in ("add", "commit", "status")))
         return CommandResult(STOPPED, "git was ended: interrupt")
 
     with pytest.raises(UserError, match="git was ended: interrupt"):

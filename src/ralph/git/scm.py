@@ -5,7 +5,7 @@ Commands run as the user would type them, so their hooks and settings apply.
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,14 +13,15 @@ from msgspec import Struct
 
 from ralph.core.text import clean, head, one_line, shell_words, tail
 from ralph.errors import UserError
-from ralph.files import open_fresh, read_given
+from ralph.files import read_given
 from ralph.git.client import Env, Git, find_git, git_at, is_led_elsewhere, require_git, user_environment
 from ralph.git.index import MAX_INDEX, files_in, folders_to
 from ralph.process.deadline import Cancelled, Deadline
 from ralph.process.process import Process
 from ralph.process.program import Command
-from ralph.store.folder import cannot_write
 
+# There may be many paths, with any name.
+PATHS_ON_STDIN = ("--pathspec-from-file=-", "--pathspec-file-nul")
 EXCLUDE_RALPH = ":(top,exclude,glob)**/.ralph/**"
 # The commands with which other programs commit everything, including new files.
 COMMIT = ("commit", "-am")
@@ -50,22 +51,21 @@ class CommandResult(Struct, frozen=True):
         return self.code == STOPPED
 
 
-Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], CommandResult]
+Runner = Callable[[Command], CommandResult]
 
 
-def run_unattended(
-    argv: tuple[str, ...], folder: Path, env: Mapping[str, str], deadline: Deadline | None = None
-) -> CommandResult:
+def run_unattended(command: Command, deadline: Deadline | None = None) -> CommandResult:
     """Run a command without a keeper, because it does not belong to a run. It cannot prompt."""
+    name = command.argv[0]
     try:
-        with Process(Command(argv=argv, env=env, cwd=str(folder)), deadline=deadline) as process:
+        with Process(command, deadline=deadline) as process:
             out = process.output(TASK_TIMEOUT, latest=4 * MAX_OUTPUT)
     except Cancelled as cut:
-        return CommandResult(STOPPED, f"{argv[0]} was cut off: {cut}")
+        return CommandResult(STOPPED, f"{name} was cut off: {cut}")
     except TimeoutError:
-        return CommandResult(STOPPED, f"{argv[0]} took longer than {TASK_TIMEOUT:.0f} seconds")
+        return CommandResult(STOPPED, f"{name} took longer than {TASK_TIMEOUT:.0f} seconds")
     except OSError as error:
-        return CommandResult(127, f"cannot run {argv[0]}: {error.strerror}")
+        return CommandResult(127, f"cannot run {name}: {error.strerror}")
     printed = out.decode("utf-8", "replace") + process.error
     return CommandResult(process.code, clean(printed[-MAX_OUTPUT:]))
 
@@ -112,7 +112,7 @@ def run_task(
         args = (*OTHER_COMMITS.get(name, COMMIT), _as_argument(message))
     else:
         args = parse_command(task)
-    done = run((*program, *args), folder, user_environment())
+    done = run(Command(argv=(*program, *args), env=user_environment(), cwd=str(folder)))
     return Result(task, done.code == 0, _summary(done))
 
 
@@ -139,8 +139,8 @@ def commit_with_git(
         return Result("commit", False, obstacle)
     environment = user_environment() | dict(env or {})
 
-    def run_git(*args: str) -> CommandResult:
-        return run((*program, *args), Path(found.root), environment)
+    def run_git(*args: str, stdin: bytes = b"") -> CommandResult:
+        return run(Command(argv=(*program, *args), env=environment, cwd=found.root, stdin=stdin))
 
     _enter_nested(found, nested, run_git)
     added = _add_all(found, run_git) if only is None else _add_only(found, only, run_git)
@@ -157,7 +157,7 @@ def commit_with_git(
     if chosen == staged:
         done = run_git(*commit)
     else:
-        done = _with_paths(found, sorted(chosen), lambda *args: run_git(*commit, "--only", *args))
+        done = run_git(*commit, "--only", *PATHS_ON_STDIN, stdin=_pathspecs(sorted(chosen)))
     if done.code:
         return Result("commit", False, _summary(done), was_stopped=done.was_stopped)
     not_added = f"\nnot everything could be added: {_summary(added)}" if added.code else ""
@@ -186,7 +186,7 @@ def _add_only(git: Git, paths: Sequence[bytes], run_git: Callable[..., CommandRe
     files = [path for path in there if not folders_to(path) & there]
     if not files:
         return CommandResult(0, "")
-    return _with_paths(git, files, lambda *args: run_git("add", "--all", "--ignore-errors", *args))
+    return run_git("add", "--all", "--ignore-errors", *PATHS_ON_STDIN, stdin=_pathspecs(files))
 
 
 def has_commit_hook(git: Git | None) -> bool:
@@ -249,19 +249,8 @@ def _unstage_new(git: Git, files: Collection[bytes]) -> None:
         git.run("update-index", "--force-remove", "-z", "--stdin", stdin=b"\0".join((*out, b"")))
 
 
-def _with_paths(git: Git, paths: Sequence[bytes], act: Callable[..., CommandResult]) -> CommandResult:
-    """Call `act` with git options that name these paths in a file: there may be many of them, with any name."""
-    file = os.path.join(git.git_dir, "ralph-paths")
-    try:
-        with open(open_fresh(file), "wb") as stream:
-            stream.write(b"".join(b":(top,literal)%b\0" % path for path in paths))
-    except OSError as error:
-        raise cannot_write(file, error) from None
-    try:
-        return act(f"--pathspec-from-file={file}", "--pathspec-file-nul")
-    finally:
-        with suppress(OSError):
-            os.unlink(file)
+def _pathspecs(paths: Sequence[bytes]) -> bytes:
+    return b"".join(b":(top,literal)%b\0" % path for path in paths)
 
 
 # Files of operations that the user has not finished: a commit would conclude them, including conflict markers.

@@ -26,6 +26,7 @@ from ralph.git.scm import CommandResult, operation_in_progress
 from ralph.git.worktrees import Worktree
 from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
+from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 from ralph.run import control
 from ralph.run import request as requests
@@ -328,4 +329,4 @@ def is_accepted(git: Git, run_id: str, tip: str) -> bool:
 def run_pre_commit(tree: Worktree, context: Context) -> CommandResult:
     """Run the user's pre-commit hook in the worktree, in the sandbox if the run had one."""
     words = ("git", "hook", "run", "--ignore-missing", "pre-commit")
-    return make_runner(context)(words, Path(tree.path), user_environment())
+    return make_runner(context)(Command(argv=words, env=user_environment(), cwd=tree.path))

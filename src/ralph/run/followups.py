@@ -1,7 +1,7 @@
 """What follows an iteration: ralph writes it to the progress file and, if it is green, commits it. With `--learn`,
 ralph asks the agent after a run that is done for one short note, which the prompts of later runs contain."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -248,14 +248,15 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
     """
     settings = context.settings
 
-    def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
+    def run(command: Command) -> CommandResult:
+        words = command.argv
         if config_watch and "push" in words:
             try:
                 config_watch.refuse_changed_push()
             except UserError as error:
                 return CommandResult(126, error.advice)
         # A git that gets SIGTERM at the moment when it locks the index leaves the lock behind.
-        command = Command(argv=words, cwd=str(folder), env={**env, MARK: context.folder.id}, term_delay=COMMIT_GRACE)
+        command = replace(command, env={**command.env, MARK: context.folder.id}, term_delay=COMMIT_GRACE)
         # Hooks and filters of a commit, which an agent can change, run in the sandbox. A push runs outside, where the
         # keys are. A program other than git would follow settings that the agent wrote, so it never runs outside.
         is_git = Path(words[0]).stem.lower() == "git"

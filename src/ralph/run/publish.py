@@ -1,8 +1,6 @@
 """Publish the work of a run (`--pr`): push the branch of its worktree and open a pull request with the report as its
 text. With `--pr=wait` the host's checks count as checks of the iteration."""
 
-from pathlib import Path
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -27,6 +25,7 @@ from ralph.forge.host import (
 from ralph.git.client import Git, user_environment
 from ralph.history.feed import history_of
 from ralph.loop import Parts, ending
+from ralph.process.program import Command
 from ralph.run.checks import check_finished
 from ralph.run.context import Context
 from ralph.run.followups import commit_to_branch, make_runner, tell_skipped_hook
@@ -198,7 +197,8 @@ class PullRequestPublisher:
             return
         lease = f"--force-with-lease=refs/heads/{branch}:{self._pushed}"  # the agent may have rewritten history
         words = ("git", "push", *((lease,) if self._pushed else ()), self._hosted.remote, f"{tip}:refs/heads/{branch}")
-        done = make_runner(context, self._trees.config_watch)(words, Path(self._worktree.path), user_environment())
+        push = Command(argv=words, env=user_environment(), cwd=self._worktree.path)
+        done = make_runner(context, self._trees.config_watch)(push)
         if done.code:
             raise UserError(f"cannot push {branch}: {_reason(done.output)}", "fix it, then `ralph resume`")
         self._pushed = tip

@@ -72,8 +72,10 @@ def start_words(agent: str) -> tuple[str, ...]:
         except ValueError as error:
             raise UserError(f"cannot parse {agent!r}: {error}", "quote the words as a shell would") from None
     near = get_close_matches(name, AGENTS, 1)
-    known = f"did you mean {PREFIX}{near[0]}?" if near else f"known: {', '.join(AGENTS)}"
-    raise UserError(f"unknown ACP agent: {name or 'no name'}", f'{known}; or give a command: --agent "acp: COMMAND"')
+    known = f"did you mean {PREFIX}{near[0]}?" if near else f"use one of: {', '.join(AGENTS)}."
+    raise UserError(
+        f"unknown ACP agent: {name or 'no name'}", f'{known} A command works as well: --agent "acp: COMMAND"'
+    )
 
 
 def find_installed(path: str | None = None) -> list[str]:

@@ -46,7 +46,7 @@ def test_a_known_agent_that_is_missing_comes_with_what_to_do(ralph: Ralph, agent
     assert f"hint: {hint}" in result.err
 
 
-def test_an_agent_that_is_not_executable_is_told_apart(ralph: Ralph, workspace: Path) -> None:
+def test_an_agent_that_is_not_executable_has_its_own_message(ralph: Ralph, workspace: Path) -> None:
     (workspace / "agent").write_text("#!/bin/sh\n")
     assert "not executable" in complaint(ralph("run", "goal", "--agent", "./agent"))
 
@@ -91,9 +91,7 @@ def test_an_unknown_option_is_an_error_never_prompt_text(ralph: Ralph, agent: Ag
         (("x", "--worktree"), "not in a git repository"),
     ],
 )
-def test_what_cannot_be_understood_is_said_in_one_line(
-    ralph: Ralph, agent: Agent, words: tuple[str, ...], said: str
-) -> None:
+def test_wrong_arguments_are_one_clear_line(ralph: Ralph, agent: Agent, words: tuple[str, ...], said: str) -> None:
     assert said in complaint(ralph("run", "--agent", agent("echo"), *words))
 
 
@@ -131,7 +129,7 @@ def test_broken_settings_name_file_line_and_field(
     assert said in complaint(ralph("run", "x", "--agent", agent("echo")))
 
 
-def test_an_option_without_its_value_is_said(ralph: Ralph) -> None:
+def test_an_option_without_its_value_is_refused(ralph: Ralph) -> None:
     assert "requires an argument" in complaint(ralph("run", "x", "--check"))
 
 
@@ -140,7 +138,7 @@ def test_a_check_may_begin_with_dashes(ralph: Ralph, agent: Agent) -> None:
     assert result.one("check_finished")["name"] == "--strict"
 
 
-def test_a_prompt_of_five_megabytes_arrives_whole(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_prompt_of_five_megabytes_arrives_complete(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     (workspace / "goal.md").write_text("x" * 5_000_000 + " END")
     fake = agent('printf "%s" "${#PROMPT}" > size; echo "<response>DONE</response>"')
     assert ralph("run", "-f", "goal.md", "--agent", fake).code == 0
@@ -156,7 +154,7 @@ def test_an_agent_that_wants_its_prompt_as_an_argument_is_refused_a_prompt_that_
     assert "too long" in result.last_line
 
 
-def test_binary_output_breaks_nothing(ralph: Ralph, agent: Agent) -> None:
+def test_binary_output_of_an_agent_is_harmless(ralph: Ralph, agent: Agent) -> None:
     fake = agent("head -c 100000 /dev/urandom; printf '\\n<response>DONE</response>\\n'")
     check = "head -c 10000 /dev/urandom; exit 0"
     assert ralph("run", "x", "--check", check, "--agent", fake).code == 0
@@ -181,7 +179,7 @@ def test_binary_output_of_a_failing_check_reaches_the_next_prompt_without_contro
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_workspace_is_said(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_read_only_workspace_is_reported(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     workspace.chmod(stat.S_IRUSR | stat.S_IXUSR)
     try:
         assert "cannot write" in complaint(ralph("run", "x", "--agent", agent("echo")))
@@ -189,12 +187,12 @@ def test_a_read_only_workspace_is_said(ralph: Ralph, agent: Agent, workspace: Pa
         workspace.chmod(stat.S_IRWXU)
 
 
-def test_a_file_where_the_folder_should_be_is_said(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_file_at_the_path_of_a_folder_is_reported(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     (workspace / ".ralph").write_text("")
     assert ".ralph" in complaint(ralph("run", "x", "--agent", agent("echo")))
 
 
-def test_a_second_run_in_the_same_workspace_says_who_holds_it(
+def test_a_second_run_in_the_same_workspace_names_the_first(
     ralph: Ralph, agent: Agent, workspace: Path, environment: dict[str, str]
 ) -> None:
     os.mkfifo(workspace / "started")
@@ -233,9 +231,7 @@ def test_closed_streams_are_not_a_bug_and_stdout_is_only_for_data(
         assert not done.stdout.startswith("ralph: "), words
 
 
-def test_where_no_temporary_file_can_be_made_that_is_said(
-    ralph: Ralph, workspace: Path, environment: dict[str, str]
-) -> None:
+def test_a_missing_temporary_folder_is_reported(ralph: Ralph, workspace: Path, environment: dict[str, str]) -> None:
     line = f'ulimit -f 0; exec "{sys.executable}" -m ralph demo'
     done = subprocess.run(["sh", "-c", line], cwd=workspace, env=environment, capture_output=True, text=True)
     assert done.returncode == 2

@@ -76,7 +76,7 @@ def test_a_rewind_removes_and_restores_them(
     assert (repository / "app" / "deeper" / "b").read_text() == "b\n"
 
 
-def test_what_their_gitignore_names_and_other_worktrees_stay_out(
+def test_ignored_files_of_nested_repositories_and_worktrees_are_not_committed(
     play: Callable[..., Any], repository: Path, git: Git
 ) -> None:
     (repository / ".gitignore").write_text("*.log\n")

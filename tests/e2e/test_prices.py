@@ -38,7 +38,7 @@ def test_tokens_of_a_known_model_are_priced_and_marked_as_an_estimate(codex) -> 
     assert result.one("iteration_finished")["record"]["turn"]["usage"]["estimated"] is True
 
 
-def test_an_estimate_looks_like_one(codex) -> None:
+def test_an_estimated_cost_is_marked(codex) -> None:
     assert "~$0.00" in codex("--model", "gpt-5", "-m", "1").err
 
 
@@ -48,7 +48,7 @@ def test_an_estimate_can_end_a_run(codex) -> None:
     assert not notices(result)
 
 
-def test_without_the_price_list_nobody_knows_the_cost(codex, no_prices) -> None:
+def test_without_the_price_list_the_cost_is_unknown(codex, no_prices) -> None:
     result = codex("--model", "gpt-5", "-m", "1", "--json", **no_prices)
     told = result.one("agent_result")
     assert (told["input_tokens"], told.get("cost_usd"), told.get("estimated")) == (1000, None, None)
@@ -57,7 +57,7 @@ def test_without_the_price_list_nobody_knows_the_cost(codex, no_prices) -> None:
 
 
 @pytest.mark.parametrize("words", [("--model", "gpt-5"), ()], ids=["no list", "no model"])
-def test_a_budget_that_cannot_be_kept_is_said_once(words: tuple[str, ...], codex, no_prices) -> None:
+def test_a_budget_without_known_costs_is_reported_once(words: tuple[str, ...], codex, no_prices) -> None:
     env = no_prices if words else {}
     result = codex(*words, "--max-cost", "0.0001", "-m", "3", "--json", **env)
     assert result.one("run_finished")["outcome"] == "exhausted"
@@ -71,25 +71,25 @@ def test_a_budget_of_tokens_works_without_prices(codex, no_prices) -> None:
     assert not notices(result)
 
 
-def test_an_agent_that_tells_nothing_cannot_be_held_to_a_budget(ralph, agent) -> None:
+def test_a_budget_has_no_effect_without_reported_usage(ralph, agent) -> None:
     line = agent("echo working")
     result = ralph("run", "go", "--agent", line, "-m", "2", "--max-cost", "1", "--max-tokens", "9", "--json")
     assert notices(result).count("use --max-time") == 2
 
 
-def test_the_price_list_is_not_to_be_installed_again(codex, no_prices) -> None:
+def test_the_hint_about_prices_depends_on_whether_the_list_is_installed(codex, no_prices) -> None:
     words = ("--max-cost", "1", "-m", "1", "--json")
     assert "name its model with --model, or use --max-tokens" in notices(codex(*words))
     assert "name its model with --model and " in notices(codex(*words, **no_prices))
 
 
-def test_a_run_that_is_done_says_nothing_about_later_iterations(codex) -> None:
+def test_a_run_that_is_done_has_no_cost_forecast(codex) -> None:
     result = codex("--model", "gpt-5", "-m", "3", "--check", "true", "--until", "checks", "--json")
     assert result.one("run_finished")["iterations"] == 1
     assert "so far" not in notices(result)
 
 
-def test_without_a_budget_the_cost_of_all_iterations_is_said_after_a_third(codex) -> None:
+def test_a_third_of_the_iterations_is_enough_for_a_cost_forecast(codex) -> None:
     result = codex("--model", "gpt-5", "-m", "6", "--json")
     said = [told["text"] for told in result.all("notice") if "so far" in told["text"]]
     assert len(said) == 1

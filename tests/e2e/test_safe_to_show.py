@@ -42,7 +42,7 @@ def hostile(agent: Agent, ralph: Ralph, repository: Path) -> Path:
 
 
 @pytest.mark.parametrize("forged", [False, True])
-def test_nothing_from_outside_is_shown_as_it_came(hostile: Path, ralph: Ralph, forged: bool) -> None:
+def test_everything_from_outside_is_cleaned_before_it_is_shown(hostile: Path, ralph: Ralph, forged: bool) -> None:
     if forged:
         forge(hostile)
     for outlet in OUTLETS:
@@ -53,7 +53,7 @@ def test_nothing_from_outside_is_shown_as_it_came(hostile: Path, ralph: Ralph, f
         assert "internal error" not in shown.err
 
 
-def test_a_folder_that_an_agent_calls_a_run_is_none(hostile: Path, ralph: Ralph) -> None:
+def test_a_folder_made_by_an_agent_is_not_listed_as_a_run(hostile: Path, ralph: Ralph) -> None:
     """Its name would be said wherever a run is named, and the last run is the one that is meant."""
     shutil.copytree(hostile, hostile.with_name(f"99991231-235959-{EVIL.replace('/', '')}\nforged"), symlinks=True)
     for outlet in ("show", "logs", "tell hello", "stop", "ps -a", "diff --stat", "report -o -", "clean"):
@@ -62,13 +62,13 @@ def test_a_folder_that_an_agent_calls_a_run_is_none(hostile: Path, ralph: Ralph)
         assert "\nforged" not in shown.out + shown.err
 
 
-def test_a_newline_in_the_name_of_a_file_forges_no_line(hostile: Path, ralph: Ralph) -> None:
+def test_a_newline_in_a_file_name_does_not_add_a_line(hostile: Path, ralph: Ralph) -> None:
     lines = ralph("diff", "--stat").out.splitlines()
     assert not [line for line in lines if line.startswith("D forged")]
     assert [line for line in lines if "plain D forged" in line]
 
 
-def test_json_says_the_same_without_control_characters(agent: Agent, ralph: Ralph, repository: Path) -> None:
+def test_json_has_no_control_characters(agent: Agent, ralph: Ralph, repository: Path) -> None:
     (repository / "said").write_text(EVIL + "\n")
     done = ralph("run", f"goal {EVIL}", "-m", "1", "--json", "--agent", agent("cat said"))
     assert not COMMANDS_A_TERMINAL.search(done.out)
@@ -87,7 +87,7 @@ def test_the_tui_shows_no_control_characters_of_a_goal(hostile: Path) -> None:
     assert runs_now(True) is not None
 
 
-def test_a_complaint_shows_no_name_as_it_came(ralph: Ralph, workspace: Path) -> None:
+def test_names_in_error_messages_are_cleaned(ralph: Ralph, workspace: Path) -> None:
     for words in (("run", "-f", f"no{EVIL}"), ("show", f"no{EVIL}"), ("run", "g", "-C", f"no{EVIL}"), (f"no{EVIL}",)):
         done = ralph(*words)
         assert done.code == 2
@@ -95,7 +95,7 @@ def test_a_complaint_shows_no_name_as_it_came(ralph: Ralph, workspace: Path) -> 
     assert os.path.isdir(workspace)
 
 
-def test_a_backlog_that_means_harm_is_shown_without_it(
+def test_control_characters_of_a_backlog_are_not_shown(
     agent: Agent, ralph: Ralph, repository: Path, git: Callable[..., str]
 ) -> None:
     """Its list, its journal, which any agent can write, and the first prompt of a dry run."""

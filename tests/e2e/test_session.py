@@ -24,14 +24,14 @@ def test_the_session_that_the_agent_names_is_continued(ralph: Ralph, agent: Agen
     assert second[second.index("--resume") + 1] == "s-1"
 
 
-def test_an_agent_that_names_no_session_is_not_started_afresh_in_silence(ralph: Ralph, agent: Agent) -> None:
+def test_an_agent_that_names_no_session_ends_the_run(ralph: Ralph, agent: Agent) -> None:
     agent("echo '" + json.dumps({"type": "result", "is_error": False, "result": "hm"}) + "'", "claude")
     result = ralph("run", "goal", "--session", "continue", "--agent", "claude", "--json")
     assert (result.code, result.one("run_finished")["outcome"]) == (2, "fatal")
     assert "no session" in result.last_line
 
 
-def test_a_turn_that_failed_before_it_named_a_session_is_taken_again(ralph: Ralph, agent: Agent) -> None:
+def test_a_turn_that_fails_before_naming_a_session_is_repeated(ralph: Ralph, agent: Agent) -> None:
     agent(f"if [ $N = 1 ]; then kill -9 $$; else {stream('<promise>DONE</promise>', 's-1')}; fi", "claude")
     result = ralph("run", "goal", "--preset", "promise", "--min-tool-calls", "0", "--agent", "claude", "--json")
     assert (result.code, result.one("run_finished")["iterations"]) == (0, 2)
@@ -44,7 +44,7 @@ def test_an_agent_without_headless_resume_is_refused(ralph: Ralph, agent: Agent)
     assert "cline cannot continue a session" in result.err
 
 
-def test_a_command_of_ones_own_has_no_session_to_lose(
+def test_a_custom_command_may_run_with_session_continue(
     ralph: Ralph, agent: Agent, prompts: Callable[..., list[str]]
 ) -> None:
     fake = agent('if [ $N = 2 ]; then touch work; echo "<promise>DONE</promise>"; else echo no; fi')
@@ -63,9 +63,7 @@ def lost(known: str, text: str) -> str:
 PROMISE = ("--preset", "promise", "--min-tool-calls", "0", "--agent", "claude", "--json")
 
 
-def test_a_lost_session_is_replaced_by_a_fresh_one_and_that_is_said(
-    ralph: Ralph, agent: Agent, environment: dict[str, str]
-) -> None:
+def test_a_lost_session_is_replaced_by_a_fresh_one(ralph: Ralph, agent: Agent, environment: dict[str, str]) -> None:
     agent(stream("hm", "s-1"), "claude")
     assert ralph("run", "goal", *PROMISE, "-m", "1").code == 1
     agent(lost("s-2", "<promise>DONE</promise>"), "claude")
@@ -89,7 +87,7 @@ def test_a_resumed_run_starts_fresh_or_continues_as_asked(
 
 
 @pytest.mark.parametrize("command", ["{}", "{}; exit $?"])
-def test_an_agent_that_worked_and_is_missing_for_a_moment_is_waited_for(
+def test_an_agent_that_worked_before_may_be_missing_for_a_moment(
     live: Callable[..., Any], agent: Agent, command: str
 ) -> None:
     """Its updater moves it away and puts it back."""

@@ -26,13 +26,13 @@ def planted(agent: Agent, ralph: Ralph) -> Any:
     return done
 
 
-def test_settings_that_changed_while_a_run_was_at_work_are_told_at_its_end(planted: Any) -> None:
+def test_settings_that_changed_during_a_run_are_reported_at_its_end(planted: Any) -> None:
     assert "the settings have changed during the run: " in planted.err
     assert ".ralph/settings.local.json" in planted.err
 
 
 @pytest.mark.usefixtures("planted")
-def test_the_next_run_refuses_them_without_a_terminal_until_they_are_trusted(
+def test_without_a_terminal_changed_settings_are_refused_until_trusted(
     agent: Agent, ralph: Ralph, workspace: Path
 ) -> None:
     for _ in range(2):
@@ -49,7 +49,7 @@ def test_the_next_run_refuses_them_without_a_terminal_until_they_are_trusted(
 
 
 @pytest.mark.parametrize("how", [(), ("--worktree",)])
-def test_an_agent_does_not_get_its_own_settings_trusted(
+def test_an_agent_cannot_trust_its_own_settings(
     agent: Agent, ralph: Ralph, repository: Path, how: tuple[str, ...]
 ) -> None:
     plant = f"cd {repository}; {PLANT}; {sys.executable} -m ralph trust > trusted 2>&1; {DONE}"
@@ -60,13 +60,13 @@ def test_an_agent_does_not_get_its_own_settings_trusted(
 
 
 @pytest.mark.usefixtures("planted")
-def test_settings_that_are_put_back_need_no_trust(agent: Agent, ralph: Ralph, workspace: Path) -> None:
+def test_settings_that_are_restored_need_no_trust(agent: Agent, ralph: Ralph, workspace: Path) -> None:
     (workspace / ".ralph" / "settings.local.json").unlink()
     assert ralph("run", "g", "--agent", agent(DONE)).code == 0
 
 
 @pytest.mark.usefixtures("planted")
-def test_a_person_at_a_terminal_sees_the_difference_and_is_asked(
+def test_on_a_terminal_the_difference_is_shown_and_confirmed(
     agent: Agent, environment: dict[str, str], workspace: Path
 ) -> None:
     words = ["-m", "ralph", "run", "g", "--agent", agent(DONE)]
@@ -80,7 +80,7 @@ def test_a_person_at_a_terminal_sees_the_difference_and_is_asked(
         assert screen.exitstatus == code
 
 
-def test_they_are_found_though_the_run_was_killed(
+def test_changed_settings_are_found_even_if_the_run_was_killed(
     agent: Agent, ralph: Ralph, live: Any, workspace: Path, nap: str, eventually: Any
 ) -> None:
     run = live("run", "g", "--agent", agent(f"{PLANT}; sleep {nap}"))
@@ -90,7 +90,7 @@ def test_they_are_found_though_the_run_was_killed(
     assert ASKS in ralph("run", "g", "--agent", agent(DONE)).err
 
 
-def test_settings_of_which_nobody_changed_any_are_obeyed_and_so_are_those_between_runs(
+def test_unchanged_settings_and_changes_between_runs_are_used(
     agent: Agent, ralph: Ralph, workspace: Path, environment: dict[str, str]
 ) -> None:
     assert ralph("run", "g", "--agent", agent(DONE)).code == 0
@@ -111,7 +111,7 @@ def test_settings_that_are_edited_after_a_run_could_not_start_need_no_trust(
 
 
 @pytest.mark.usefixtures("planted")
-def test_a_run_that_goes_on_does_so_with_what_it_began_with(agent: Agent, ralph: Ralph, workspace: Path) -> None:
+def test_a_resumed_run_keeps_its_first_settings(agent: Agent, ralph: Ralph, workspace: Path) -> None:
     (workspace / ".ralph" / "settings.local.json").unlink()
     first = ralph("run", "g", "-m", "1", "--agent", agent(f"{PLANT}; echo more"))
     assert first.code == 1
@@ -120,13 +120,13 @@ def test_a_run_that_goes_on_does_so_with_what_it_began_with(agent: Agent, ralph:
     assert not (workspace / "obeyed").exists()
 
 
-def test_hooks_do_not_obey_them_either(planted: Any, ralph: Ralph) -> None:
+def test_hooks_do_not_use_changed_settings(planted: Any, ralph: Ralph) -> None:
     refused = ralph("hook", "start", "a task", CLAUDE_CODE_SESSION_ID="around")
     assert refused.code == 2
     assert ASKS in refused.err
 
 
-def test_settings_that_changed_while_a_session_was_in_a_loop_are_asked_about_too(ralph: Ralph, workspace: Path) -> None:
+def test_settings_that_changed_during_a_session_loop_need_trust(ralph: Ralph, workspace: Path) -> None:
     session = {"CLAUDE_CODE_SESSION_ID": "around"}
     assert ralph("hook", "start", "a task", **session).code == 0
     assert ralph("run", "g", "-m", "1", "--agent", "true").code == 1, "another run, before anything has changed"
@@ -141,7 +141,7 @@ def test_settings_that_changed_while_a_session_was_in_a_loop_are_asked_about_too
 
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize("words", [("doctor", "--probe"), ("learn", "a note")])
-def test_no_other_command_obeys_them_either(ralph: Ralph, workspace: Path, words: tuple[str, ...]) -> None:
+def test_no_other_command_uses_changed_settings(ralph: Ralph, workspace: Path, words: tuple[str, ...]) -> None:
     said = {"agent": {"command": "touch obeyed"}, "learn": "precious"}
     (workspace / ".ralph" / "settings.local.json").write_text(json.dumps(said))
     (workspace / "precious").write_text("precious")
@@ -152,9 +152,7 @@ def test_no_other_command_obeys_them_either(ralph: Ralph, workspace: Path, words
     assert (workspace / "precious").read_text() == "precious"
 
 
-def test_settings_that_come_with_the_work_of_a_run_are_not_obeyed_unseen(
-    agent: Agent, ralph: Ralph, repository: Path
-) -> None:
+def test_settings_in_accepted_work_need_trust(agent: Agent, ralph: Ralph, repository: Path) -> None:
     commit = f"mkdir -p .ralph; {PLANT}; git add -f .ralph/settings.local.json; git commit -qm settings"
     assert ralph("run", "go", "--worktree", "--check", "true", "--agent", agent(f"{commit}; {DONE}")).code == 0
     accepted = ralph("accept")
@@ -166,7 +164,7 @@ def test_settings_that_come_with_the_work_of_a_run_are_not_obeyed_unseen(
     assert not (repository / "obeyed").exists()
 
 
-def test_settings_that_come_back_with_a_state_of_a_run_are_not_obeyed_unseen(
+def test_settings_restored_by_a_rewind_need_trust(
     agent: Agent, ralph: Ralph, git: Callable[..., str], repository: Path
 ) -> None:
     local = repository / ".ralph" / "settings.local.json"
@@ -187,7 +185,9 @@ def test_settings_that_come_back_with_a_state_of_a_run_are_not_obeyed_unseen(
     assert ralph("run", "g", "--agent", agent(DONE)).code == 0
 
 
-def test_a_settings_file_that_a_person_has_named_counts_too(agent: Agent, ralph: Ralph, workspace: Path) -> None:
+def test_a_settings_file_given_by_option_needs_trust_after_a_change(
+    agent: Agent, ralph: Ralph, workspace: Path
+) -> None:
     told = "ralph_loop:\n  checks: ['true']\n"
     (workspace / "loop.yaml").write_text(told)
     plant = "echo '  max_iterations: 3' >> loop.yaml; echo COMPLETE"
@@ -198,7 +198,7 @@ def test_a_settings_file_that_a_person_has_named_counts_too(agent: Agent, ralph:
     assert ralph("loop", "g", "--config", "loop.yaml", "--agent", agent("echo COMPLETE")).code == 0
 
 
-def test_what_other_programs_will_obey_is_told_when_it_changes(agent: Agent, ralph: Ralph, workspace: Path) -> None:
+def test_changed_settings_of_other_tools_are_reported(agent: Agent, ralph: Ralph, workspace: Path) -> None:
     """A hook in an agent's own settings runs in the next session of a person, too."""
     (workspace / "opencode.json").write_text("{}")
     (workspace / ".envrc").write_text("export A=b\n")

@@ -49,7 +49,7 @@ def test_only_what_changed_since_the_run_began_is_committed(
     assert all(name in said for name in ("README", "staged", "untracked", "--commit=all"))
 
 
-def test_what_the_agent_has_told_git_to_remove_or_to_move_is_committed(play: Callable[..., Any], git: Git) -> None:
+def test_files_that_the_agent_removed_or_moved_with_git_are_committed(play: Callable[..., Any], git: Git) -> None:
     play("git rm -q gone")
     assert committed(git) == {"gone": "D"}
     play("git mv half whole; echo x >> whole")
@@ -81,12 +81,12 @@ def test_a_file_and_a_folder_can_take_the_place_of_each_other_in_a_commit(
     assert git("status", "--porcelain") == "?? mine\n"
 
 
-def test_a_commit_of_very_many_files_is_named_like_any_other(play: Callable[..., Any], git: Git) -> None:
+def test_a_commit_of_very_many_files_is_reported_like_any_other(play: Callable[..., Any], git: Git) -> None:
     done = play("mkdir many; for n in $(seq 400); do echo $n > many/$n; done")
     assert f"commit: [main {git('rev-parse', '--short', 'HEAD').strip()}] Message" in done.err
 
 
-def test_a_file_that_both_have_changed_is_committed_and_that_is_told(play: Callable[..., Any], git: Git) -> None:
+def test_a_file_changed_by_user_and_agent_is_committed_and_reported(play: Callable[..., Any], git: Git) -> None:
     done = play("echo of the agent >> half")
     assert committed(git) == {"half": "M"}
     assert "half was changed before the run, too" in done.err
@@ -98,12 +98,12 @@ def test_commit_all_takes_what_was_there_before(play: Callable[..., Any], git: G
     assert "kept out" not in done.err
 
 
-def test_what_became_ignored_since_is_not_committed(play: Callable[..., Any], git: Git) -> None:
+def test_files_that_became_ignored_are_not_committed(play: Callable[..., Any], git: Git) -> None:
     play("echo x > kept; echo x > built; echo built > .gitignore")
     assert committed(git) == {"kept": "A", ".gitignore": "A"}
 
 
-def test_what_was_ignored_before_is_not_committed_though_it_is_ignored_no_longer(
+def test_files_ignored_before_the_run_are_not_committed_later(
     ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git
 ) -> None:
     """As by an agent that writes a new .gitignore, and knows nothing of what the old one kept out."""
@@ -117,7 +117,7 @@ def test_what_was_ignored_before_is_not_committed_though_it_is_ignored_no_longer
     assert "ignored by git until now, and kept out of its commits: .env" in done.err
 
 
-def test_nothing_of_the_users_is_committed_where_the_agent_changed_nothing(play: Callable[..., Any], git: Git) -> None:
+def test_changes_of_the_user_alone_are_not_committed(play: Callable[..., Any], git: Git) -> None:
     before = git("rev-parse", "HEAD")
     done = play("true")
     assert done.code == 0
@@ -135,7 +135,7 @@ def test_before_the_first_commit_the_users_files_stay_out_of_it(
     assert git("ls-tree", "-r", "--name-only", "HEAD").split() == ["new"]
 
 
-def test_another_value_is_refused(ralph: Callable[..., Any]) -> None:
+def test_an_unknown_value_of_commit_is_refused(ralph: Callable[..., Any]) -> None:
     done = ralph("run", "g", "--commit=some")
     assert done.code == 2
     assert "--commit: expected all, got 'some'" in done.err
@@ -178,7 +178,7 @@ def test_a_program_that_the_agent_puts_on_the_path_is_not_run_by_ralph(
     assert git("log", "--format=%s", "-1", "main", cwd=remote) == "Message\n"
 
 
-def test_a_partial_clone_of_the_users_goes_on_working(
+def test_a_partial_clone_still_works_after_a_run(
     ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git
 ) -> None:
     clone = repository.parent / "clone"

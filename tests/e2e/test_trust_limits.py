@@ -64,7 +64,7 @@ def test_a_limit_is_waited_out_until_the_stated_moment_and_is_not_an_iteration(r
     assert time.time() >= resets_at
 
 
-def test_a_time_of_day_is_understood_in_a_recorded_stream(live: Start, agent: Agent, streams: Path) -> None:
+def test_a_limit_may_state_a_time_of_day(live: Start, agent: Agent, streams: Path) -> None:
     agent(recorded(streams, "codex/usage-limit.ndjson"), "codex")
     run = live("run", "g", "--agent", "codex", TZ="UTC")
     until = datetime.fromtimestamp(run.until("waiting")["until"], UTC)
@@ -72,7 +72,7 @@ def test_a_time_of_day_is_understood_in_a_recorded_stream(live: Start, agent: Ag
     assert run.end(signal.SIGINT) == 130
 
 
-def test_resume_goes_on_waiting_whatever_ended_the_run(live: Start, agent: Agent) -> None:
+def test_a_resumed_run_waits_for_the_rest_of_the_limit(live: Start, agent: Agent) -> None:
     resets_at = int(time.time()) + 3600
     agent(limited(resets_at), "claude")
     run = live("run", "g", "--agent", "claude")
@@ -100,9 +100,7 @@ def test_a_limit_beyond_the_total_time_is_not_waited_for(ralph: Ralph, agent: Ag
     assert "waiting" not in result.kinds()
 
 
-def test_on_limit_switch_goes_on_with_another_agent_and_leaves_the_first_alone(
-    ralph: Ralph, agent: Agent, prompts: Any
-) -> None:
+def test_on_limit_switch_continues_with_another_agent(ralph: Ralph, agent: Agent, prompts: Any) -> None:
     agent(limited(time.time() + 3600), "claude")
     agent(f"if [ $N = 3 ]; then\n{codex('<response>DONE</response>')}\nelse\n{codex('working')}\nfi", "codex")
     words = ("--agent", "claude", "--on-limit", "switch", "--fallback-agent", "codex", "--json")
@@ -113,7 +111,7 @@ def test_on_limit_switch_goes_on_with_another_agent_and_leaves_the_first_alone(
     assert "waiting" not in result.kinds()
 
 
-def test_where_all_agents_are_limited_the_first_to_be_free_is_waited_for(live: Start, agent: Agent) -> None:
+def test_if_all_agents_are_limited_the_run_waits_for_the_first(live: Start, agent: Agent) -> None:
     soon = datetime.now(UTC) + timedelta(minutes=30)
     said = {"type": "turn.failed", "error": {"message": f"You’ve hit your usage limit. try again at {soon:%I:%M %p}."}}
     agent(limited(time.time() + 7200), "claude")
@@ -123,13 +121,13 @@ def test_where_all_agents_are_limited_the_first_to_be_free_is_waited_for(live: S
     assert run.end(signal.SIGINT) == 130
 
 
-def test_to_switch_there_must_be_another_agent(ralph: Ralph, agent: Agent) -> None:
+def test_on_limit_switch_needs_another_agent(ralph: Ralph, agent: Agent) -> None:
     result = ralph("run", "g", "--agent", agent("echo"), "--on-limit", "switch")
     assert result.code == 2
     assert 'needs an agent in "then"' in result.err
 
 
-def test_a_passing_fault_is_retried_and_is_not_an_iteration(ralph: Ralph, agent: Agent, streams: Path) -> None:
+def test_a_temporary_failure_is_retried_and_is_not_an_iteration(ralph: Ralph, agent: Agent, streams: Path) -> None:
     agent(f"if [ $N = 1 ]; then {recorded(streams, 'claude/e529.ndjson')}; fi; {DONE}", "claude")
     result = ralph("run", "g", "--agent", "claude", "--json")
     assert result.code == 0
@@ -137,7 +135,7 @@ def test_a_passing_fault_is_retried_and_is_not_an_iteration(ralph: Ralph, agent:
     assert result.one("run_finished")["iterations"] == 1
 
 
-def test_a_fault_that_does_not_pass_stops_early_with_its_reason() -> None:
+def test_a_lasting_failure_ends_the_run_early_with_its_reason() -> None:
     """The same fault again and again; time passes as the loop waits."""
     now, waits = 1000.0, list[float]()
 
@@ -176,7 +174,7 @@ def test_a_bad_login_stops_at_once(ralph: Ralph, agent: Agent, streams: Path, na
     assert len(result.all("agent_started")) == 1
 
 
-def test_every_call_failing_is_never_a_success(ralph: Ralph, agent: Agent) -> None:
+def test_a_run_whose_turns_all_fail_is_not_done(ralph: Ralph, agent: Agent) -> None:
     result = ralph("run", "g", "--json", "--agent", agent('echo "<response>DONE</response>"; exit 1'))
     assert (result.code, result.one("run_finished")["outcome"]) == (1, "failed")
     assert result.one("run_finished")["iterations"] == 3
@@ -191,7 +189,7 @@ def test_every_call_failing_is_never_a_success(ralph: Ralph, agent: Agent) -> No
         "Fixed: API Error: 529 Overloaded is retried now. <response>DONE</response>",
     ],
 )
-def test_an_answer_about_limits_is_no_limit(ralph: Ralph, agent: Agent, text: str) -> None:
+def test_an_answer_about_limits_is_not_a_limit(ralph: Ralph, agent: Agent, text: str) -> None:
     lines = [
         {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "1", "content": text}]}},
         {"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}},
@@ -203,6 +201,6 @@ def test_an_answer_about_limits_is_no_limit(ralph: Ralph, agent: Agent, text: st
     assert "turn_not_counted" not in result.kinds()
 
 
-def test_a_plain_agent_that_prints_words_about_limits_is_believed(ralph: Ralph, agent: Agent) -> None:
+def test_a_plain_agent_may_report_a_limit_in_words(ralph: Ralph, agent: Agent) -> None:
     fake = agent('echo "diff: + import ratelimit  # rate limit exceeded"; echo; echo "<response>DONE</response>"')
     assert ralph("run", "g", "--agent", fake).code == 0

@@ -36,7 +36,7 @@ def cut_behind(workspace: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda n: n.name)
-def test_a_run_that_was_ended_in_a_turn_takes_that_turn_again(
+def test_a_run_that_ended_during_a_turn_repeats_that_turn(
     live: Start, ralph: Ralph, agent: Agent, journal: Read, alive: Alive, nap: str, eventually: Any, number: int
 ) -> None:
     fake = agent(
@@ -84,7 +84,7 @@ def test_an_exhausted_run_gets_more_iterations_and_keeps_them(ralph: Ralph, agen
     assert started == [2, 4]
 
 
-def test_new_limits_outlive_the_next_kill(live: Start, ralph: Ralph, agent: Agent, journal: Read) -> None:
+def test_new_limits_survive_a_kill(live: Start, ralph: Ralph, agent: Agent, journal: Read) -> None:
     fake = agent("if [ $N = 3 ]; then echo begun; sleep 1000; fi; echo $N")
     ralph("run", "g", "-m", "1", "--agent", fake)
     run = live("resume", "-m", "3")
@@ -147,7 +147,7 @@ def test_a_run_that_is_done_is_not_resumed(ralph: Ralph, agent: Agent) -> None:
 # What follows from an iteration is done once
 
 
-def test_a_commit_that_was_cut_off_before_it_was_recorded_is_not_made_again(
+def test_an_unrecorded_commit_is_not_repeated(
     ralph: Ralph, agent: Agent, repository: Path, git: Git, prompts: Prompts
 ) -> None:
     fake = agent(COMMITTING.format(message="echo Message $N", work="echo $N"))
@@ -159,7 +159,7 @@ def test_a_commit_that_was_cut_off_before_it_was_recorded_is_not_made_again(
     assert len(prompts()) == 2, "nobody pays for a second message"
 
 
-def test_a_commit_that_never_happened_is_made_up_for(
+def test_a_missing_commit_is_made_on_resume(
     live: Start, ralph: Ralph, agent: Agent, repository: Path, git: Git, prompts: Prompts, eventually: Any
 ) -> None:
     fake = agent(COMMITTING.format(message="if [ $N = 2 ]; then sleep 1000; fi; echo Message", work="echo $N"))
@@ -172,7 +172,7 @@ def test_a_commit_that_never_happened_is_made_up_for(
     assert git("show", "HEAD:work") == "1\n"
 
 
-def test_a_commit_that_something_fatal_has_prevented_is_made_up_for(
+def test_a_commit_prevented_by_an_error_is_made_on_resume(
     ralph: Ralph, agent: Agent, repository: Path, git: Git
 ) -> None:
     fake = agent(COMMITTING.format(message="if [ $N = 2 ]; then kill -9 $PPID; fi; echo Message", work=DONE))
@@ -182,7 +182,7 @@ def test_a_commit_that_something_fatal_has_prevented_is_made_up_for(
     assert git("log", "--format=%s").split() == ["Message", "first"]
 
 
-def test_a_push_that_never_happened_is_made_up_for_without_another_commit(
+def test_a_missing_push_is_made_on_resume_without_another_commit(
     ralph: Ralph, agent: Agent, repository: Path, git: Git, tmp_path: Path, prompts: Prompts
 ) -> None:
     git("init", "-q", "--bare", str(tmp_path / "remote.git"))
@@ -200,7 +200,7 @@ def test_a_push_that_never_happened_is_made_up_for_without_another_commit(
     assert len(prompts()) == 2
 
 
-def test_half_of_the_next_iteration_is_not_committed_as_the_last_one(
+def test_an_unfinished_iteration_is_not_committed_as_the_last_one(
     live: Start, ralph: Ralph, agent: Agent, repository: Path, git: Git
 ) -> None:
     """Where a commit failed it stays failed: what has been written since belongs to another iteration."""
@@ -215,7 +215,9 @@ def test_half_of_the_next_iteration_is_not_committed_as_the_last_one(
     assert git("show", "HEAD:work") == "1\n2\n2\n"
 
 
-def test_a_worktree_is_taken_up_again(live: Start, ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
+def test_a_resumed_run_continues_in_its_worktree(
+    live: Start, ralph: Ralph, agent: Agent, repository: Path, git: Git
+) -> None:
     fake = agent(
         f"echo $RALPH_ITERATION >> work; if [ $N = 2 ]; then echo begun; sleep 1000; fi; test $N = 1 || {DONE}"
     )
@@ -232,7 +234,7 @@ def test_a_worktree_is_taken_up_again(live: Start, ralph: Ralph, agent: Agent, r
     assert git("show", f"{branch}:work") == "1\n2\n2\n"
 
 
-def test_a_run_that_is_killed_before_it_begins_leaves_no_worktree_for_long(
+def test_the_worktree_of_a_run_that_never_began_is_removed(
     ralph: Ralph, agent: Agent, repository: Path, git: Git, environment: dict[str, str], tmp_path: Path
 ) -> None:
     deadly = tmp_path / "deadly" / "git"
@@ -255,7 +257,7 @@ def test_a_run_that_is_killed_before_it_begins_leaves_no_worktree_for_long(
     assert git("worktree", "list").count("\n") == 3
 
 
-def test_a_worktree_that_is_gone_is_said(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
+def test_a_missing_worktree_is_one_clear_line(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
     result = ralph("run", "g", "-m", "1", "--worktree", "--json", "--agent", agent("echo $N > work"))
     git("worktree", "remove", "--force", result.one("run_finished")["worktree"])
     refused = ralph("resume", "-m", "1")
@@ -270,7 +272,7 @@ def test_a_worktree_that_is_gone_is_said(ralph: Ralph, agent: Agent, repository:
 @pytest.mark.parametrize(
     "torn", [b'{"type":"iteration_fini', b"\xff\xfe\x00", b'{"type":"run_started","seq":"x"}\n', b"\n\n"]
 )
-def test_a_torn_line_is_passed_over(ralph: Ralph, agent: Agent, workspace: Path, torn: bytes) -> None:
+def test_an_incomplete_line_is_skipped(ralph: Ralph, agent: Agent, workspace: Path, torn: bytes) -> None:
     ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))
     (path,) = workspace.glob(".ralph/runs/*/journal.ndjson")
     with open(path, "ab") as file:
@@ -290,7 +292,7 @@ def test_a_journal_with_a_gap_is_not_resumed(ralph: Ralph, agent: Agent, workspa
     assert "iteration 2 cannot be read" in refused.err
 
 
-def test_a_journal_that_is_gone_is_said(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_missing_journal_is_one_clear_line(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))
     (path,) = workspace.glob(".ralph/runs/*/journal.ndjson")
     path.unlink()
@@ -301,7 +303,7 @@ def test_a_journal_that_is_gone_is_said(ralph: Ralph, agent: Agent, workspace: P
 @pytest.mark.parametrize(
     "limit", ["--max-cost=0", "--max-cost=-1", "--max-cost=nan", "--max-cost=inf", "--max-time=0", "--max-time=soon"]
 )
-def test_a_limit_that_makes_no_sense_is_refused_and_spoils_nothing(ralph: Ralph, agent: Agent, limit: str) -> None:
+def test_an_impossible_limit_is_refused_and_changes_nothing(ralph: Ralph, agent: Agent, limit: str) -> None:
     ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))
     refused = ralph("resume", "-m", "1", limit)
     assert refused.code == 2
@@ -310,7 +312,7 @@ def test_a_limit_that_makes_no_sense_is_refused_and_spoils_nothing(ralph: Ralph,
 
 
 @pytest.mark.parametrize("is_copy", [False, True], ids=["moved", "copied"])
-def test_a_run_goes_on_where_its_workspace_is_now(
+def test_a_run_is_resumed_where_its_workspace_was_moved(
     ralph: Ralph, agent: Agent, workspace: Path, tmp_path: Path, prompts: Prompts, is_copy: bool
 ) -> None:
     (workspace / "goal.md").write_text("the old place")
@@ -326,7 +328,7 @@ def test_a_run_goes_on_where_its_workspace_is_now(
     assert json.loads(ralph("ps", "-a", "--json", cwd=now).out)["workspace"] == str(now)
 
 
-def test_bytes_that_are_no_text_survive_in_the_goal(
+def test_invalid_text_in_the_goal_is_preserved(
     environment: dict[str, str], workspace: Path, ralph: Ralph, agent: Agent
 ) -> None:
     fake = agent("echo $N")
@@ -339,16 +341,14 @@ def test_bytes_that_are_no_text_survive_in_the_goal(
     assert asked == [goal, goal]
 
 
-def test_that_an_iteration_begins_is_written_down_before_its_agent_can_do_anything(ralph: Ralph, agent: Agent) -> None:
+def test_the_start_of_an_iteration_is_recorded_before_its_agent_starts(ralph: Ralph, agent: Agent) -> None:
     """Else a run that is killed in between would take the work of this iteration for that of the last."""
     look = 'grep -c ralph_iteration_started "$RALPH_RUN_FOLDER/journal.ndjson"'
     result = ralph("run", "g", "-m", "3", "--agent", agent(look), "--json")
     assert [event["text"] for event in result.all("agent_text")] == ["1", "2", "3"]
 
 
-def test_a_key_in_the_goal_is_not_written_down_and_a_resumed_run_says_so(
-    ralph: Ralph, agent: Agent, prompts: Prompts
-) -> None:
+def test_a_key_in_the_goal_is_not_stored_and_resume_reports_that(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
     key = "sk-ant-api03-" + "a1B2" * 12
     ralph("run", "-p", f"use {key}", "-m", "1", "--agent", agent("echo $N"))
     result = ralph("resume", "-m", "1")
@@ -356,7 +356,7 @@ def test_a_key_in_the_goal_is_not_written_down_and_a_resumed_run_says_so(
     assert "the goal contained a key" in result.err
 
 
-def test_a_key_among_the_settings_cannot_be_resumed_from(ralph: Ralph, agent: Agent) -> None:
+def test_a_run_with_a_key_in_its_settings_cannot_be_resumed(ralph: Ralph, agent: Agent) -> None:
     key = "sk-ant-api03-" + "a1B2" * 12
     ralph("run", "g", "-m", "1", "--check", f"false {key}", "--agent", agent("echo $N"))
     refused = ralph("resume", "-m", "1")
@@ -367,7 +367,7 @@ def test_a_key_among_the_settings_cannot_be_resumed_from(ralph: Ralph, agent: Ag
 # One run at a time
 
 
-def test_a_second_run_is_told_who_is_at_work(live: Start, ralph: Ralph, agent: Agent) -> None:
+def test_a_second_run_is_refused_and_names_the_first(live: Start, ralph: Ralph, agent: Agent) -> None:
     fake = agent("echo begun; sleep 1000")
     run = live("run", "g", "--agent", fake)
     started = run.until("run_started")
@@ -379,7 +379,7 @@ def test_a_second_run_is_told_who_is_at_work(live: Start, ralph: Ralph, agent: A
         assert str(started["pid"]) in refused.err or words == ("resume",)
 
 
-def test_of_many_runs_that_start_at_once_one_is_at_work(
+def test_of_many_runs_that_start_at_once_only_one_runs(
     environment: dict[str, str], workspace: Path, agent: Agent, eventually: Any
 ) -> None:
     fake = agent('echo "$RALPH_RUN_ID" >> ran; while ! test -f go; do sleep 0.1; done; ' + DONE)
@@ -397,7 +397,7 @@ def test_of_many_runs_that_start_at_once_one_is_at_work(
             assert str(winner.pid) in text
 
 
-def test_the_lock_dies_with_its_holder(live: Start, ralph: Ralph, agent: Agent) -> None:
+def test_a_lock_ends_with_its_process(live: Start, ralph: Ralph, agent: Agent) -> None:
     run = live("run", "g", "--agent", agent(f"if [ $N = 1 ]; then echo begun; sleep 1000; fi; {DONE}"))
     run.until("agent_text")
     run.end(signal.SIGKILL)

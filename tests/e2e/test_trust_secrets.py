@@ -39,7 +39,7 @@ def files_with(folder: Path, word: str, but: tuple[str, ...] = ()) -> list[str]:
 
 
 @pytest.mark.parametrize("teller", ["answer", "tool", "stderr", "check", "command", "goal", "file"])
-def test_a_key_is_nowhere_but_where_it_came_from(
+def test_a_key_is_redacted_everywhere(
     ralph: Ralph, agent: Agent, prompts: Prompts, repository: Path, teller: str
 ) -> None:
     """Anyone who says it: neither the disk, nor the screen, nor `--json`, nor a later prompt holds it."""
@@ -68,7 +68,7 @@ def test_a_key_is_nowhere_but_where_it_came_from(
 
 
 @pytest.mark.parametrize("cut", [200, 500, 1000, 2000])
-def test_half_of_a_key_is_nowhere_either(ralph: Ralph, agent: Agent, workspace: Path, cut: int) -> None:
+def test_a_part_of_a_key_is_redacted_everywhere(ralph: Ralph, agent: Agent, workspace: Path, cut: int) -> None:
     """What is shortened before it is written must not be cut within a key, which nobody would know as one then."""
     text = "word " * ((cut - 10) // 5) + OWN + " word" * 1000  # the first ten letters, and not the others
     call = {"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": text}}
@@ -86,7 +86,7 @@ def test_half_of_a_key_is_nowhere_either(ralph: Ralph, agent: Agent, workspace: 
     assert not files_with(workspace / ".ralph", OWN[:8])
 
 
-def test_a_private_key_of_many_lines_is_struck_out_whole(
+def test_a_private_key_of_many_lines_is_redacted_completely(
     ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
 ) -> None:
     (workspace / "key").write_text(PRIVATE)
@@ -107,7 +107,7 @@ def test_keys_in_two_texts_of_one_event_leave_the_journal_readable(
     assert [e["data"]["iteration"] for e in journal() if e["type"] == "iteration_finished"] == [1, 2]
 
 
-def test_runs_are_for_their_owners_eyes_only(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_only_the_owner_can_read_the_files_of_a_run(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     before = os.umask(0)
     try:
         (workspace / ".ralph" / "runs").mkdir(parents=True)
@@ -147,7 +147,7 @@ def _bytes_of(path: Path) -> bytes:
         ("gemini", "GEMINI_API_KEY", ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CLAUDECODE")),
     ],
 )
-def test_an_agent_gets_no_keys_of_the_others(
+def test_an_agent_does_not_get_the_keys_of_other_agents(
     ralph: Ralph, agent: Agent, workspace: Path, name: str, given: str, hidden: tuple[str, ...]
 ) -> None:
     agent("env > seen", name)
@@ -209,7 +209,7 @@ def test_escape_sequences_do_not_reach_the_terminal(
         assert forbidden not in seen
 
 
-def test_a_key_in_the_name_of_a_file_or_in_a_question_is_shown_nowhere(
+def test_a_key_in_a_file_name_or_a_question_is_redacted(
     ralph: Ralph, agent: Agent, repository: Path, on_a_terminal: Callable[..., bytes]
 ) -> None:
     """An agent gives its files the key for a name, in every way that it may be written, asks about it, and leaves a

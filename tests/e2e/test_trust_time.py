@@ -60,7 +60,7 @@ def saying(*lines: dict[str, Any]) -> str:
     return "\n".join(f"echo '{json.dumps(line)}'" for line in lines)
 
 
-def test_who_waits_for_a_tool_of_its_own_is_not_idle(ralph: Ralph, agent: Agent) -> None:
+def test_an_agent_that_waits_for_its_own_tool_is_not_idle(ralph: Ralph, agent: Agent) -> None:
     agent(f"{saying(INIT, CALLED)}\nsleep 6\n{saying(DONE)}", "claude")
     assert ralph("run", "g", "--agent", "claude", "--idle-timeout", "5", "-m", "1").code == 0
     agent(f"{saying(INIT)}\nsleep 4711", "claude")
@@ -78,7 +78,7 @@ def test_who_waits_for_a_tool_of_its_own_is_not_idle(ralph: Ralph, agent: Agent)
         ("speaks-claude", saying(INIT), "idle-timeout"),
     ],
 )
-def test_silence_is_too_long_by_default_where_an_agent_would_be_heard(
+def test_the_default_idle_timeout_applies_to_agents_that_report_everything(
     agent: Agent, workspace: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str, ended_by: str
 ) -> None:
     """Half an hour, made shorter for the test."""
@@ -152,7 +152,7 @@ def test_a_child_may_be_kept(ralph: Ralph, agent: Agent, alive: Alive, nap: str,
     eventually(lambda: len(alive(nap)) == 1)  # it may not yet have become what it is to be
 
 
-def test_the_time_of_a_run_holds_while_it_waits_to_try_again(ralph: Ralph, agent: Callable[..., str]) -> None:
+def test_the_time_limit_also_counts_waits_between_turns(ralph: Ralph, agent: Callable[..., str]) -> None:
     fake = agent("echo 'API Error: 529 overloaded_error' >&2; exit 1")
     result = ralph("run", "g", "--max-time", "5", "--json", "--agent", fake)
     assert result.code == 1

@@ -29,7 +29,7 @@ DONE = "echo '<response>DONE</response>'"
     ],
     ids=json.dumps,
 )
-def test_a_nul_in_a_setting_is_said_in_one_line(
+def test_a_nul_in_a_setting_is_one_clear_line(
     ralph: Ralph, agent: Agent, workspace: Path, said: dict[str, Any]
 ) -> None:
     (workspace / ".ralph").mkdir()
@@ -40,7 +40,7 @@ def test_a_nul_in_a_setting_is_said_in_one_line(
 
 
 @pytest.mark.parametrize("most", [5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 18, 20])
-def test_too_few_descriptors_are_said_in_one_line(
+def test_too_few_descriptors_are_one_clear_line(
     environment: dict[str, str], agent: Agent, workspace: Path, most: int
 ) -> None:
     script = f'ulimit -n {most}; exec "{sys.executable}" -m ralph run g -m 1 --check true --agent "{agent(DONE)}"'
@@ -54,7 +54,7 @@ def test_too_few_descriptors_are_said_in_one_line(
 
 
 @pytest.mark.parametrize("limit", ["ulimit -f 1", "ulimit -f 8"])
-def test_a_limit_of_the_size_of_files_is_named(
+def test_a_file_size_limit_of_the_shell_is_reported(
     environment: dict[str, str], agent: Agent, workspace: Path, limit: str
 ) -> None:
     talking = agent("head -c 100000 /dev/zero | tr '\\0' x | fold -w 100")
@@ -76,7 +76,7 @@ def test_a_limit_of_the_size_of_files_is_named(
         (OSError(errno.ENFILE, "Too many open files in system"), "too many open files", "ulimit -n"),
     ],
 )
-def test_what_the_machine_is_short_of_is_no_bug(
+def test_a_shortage_of_resources_is_not_reported_as_a_bug(
     capsys: pytest.CaptureFixture[str], error: Exception, said: str, limit: str
 ) -> None:
     from ralph.cli.main import exit_code
@@ -100,7 +100,7 @@ def test_a_cline_event_with_any_output_is_read(value: object) -> None:
     assert list(parser.feed(json.dumps({"type": "agent_event", "event": event}).encode()))
 
 
-def test_garbage_collection_beside_a_run_takes_no_checkpoint(
+def test_git_gc_during_a_run_removes_no_checkpoint(
     ralph: Ralph, agent: Agent, repository: Path, git: Callable[..., str]
 ) -> None:
     fake = agent("echo $N > new$N; git add -A . ; git reset -q; git gc -q --prune=now; echo more")
@@ -161,7 +161,7 @@ def ended(child: "pexpect.spawn[str]") -> tuple[int | None, str]:
 
 
 @pytest.mark.parametrize("columns", [0, 1])
-def test_a_terminal_of_unknown_or_tiny_width_is_a_terminal(
+def test_a_terminal_of_unknown_or_tiny_width_works(
     ralph: Ralph, agent: Agent, terminal: Any, tmp_path: Path, columns: int
 ) -> None:
     fake = agent("echo hello")
@@ -174,13 +174,13 @@ def test_a_terminal_of_unknown_or_tiny_width_is_a_terminal(
 
 
 @pytest.mark.parametrize("pager", ["less '", "no-such-pager", ""])
-def test_without_a_pager_there_is_the_terminal(ralph: Ralph, agent: Agent, terminal: Any, pager: str) -> None:
+def test_without_a_pager_the_terminal_is_used(ralph: Ralph, agent: Agent, terminal: Any, pager: str) -> None:
     assert ralph("run", "g", "-m", "1", "--agent", agent("echo hello")).code == 1
     code, said = ended(terminal("logs", PAGER=pager))
     assert (code, "exhausted" in said) == (0, True)
 
 
-def test_ctrl_c_is_the_editors_while_there_is_one(terminal: Any, tmp_path: Path) -> None:
+def test_ctrl_c_in_the_editor_does_not_end_ralph(terminal: Any, tmp_path: Path) -> None:
     editor = tmp_path / "editor"
     editor.write_text(
         '#!/bin/sh\ntrap "echo - noted > \\"$1\\"; exit 0" INT\necho ready\nwhile :; do sleep 0.01; done\n'
@@ -205,6 +205,6 @@ main.exit_code(interrupted)
 """
 
 
-def test_two_ctrl_c_in_the_same_moment_are_an_end_and_no_traceback() -> None:
+def test_two_ctrl_c_at_once_end_ralph_without_a_traceback() -> None:
     done = subprocess.run([sys.executable, "-c", IN_THE_SAME_MOMENT], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "")

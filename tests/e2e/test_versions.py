@@ -36,7 +36,7 @@ def argvs(environment: dict[str, str]) -> Callable[[str], list[list[str]]]:
     return read
 
 
-def test_a_flag_that_is_gone_does_not_break_the_run(ralph, agent, argvs) -> None:
+def test_a_flag_that_an_agent_no_longer_has_does_not_break_the_run(ralph, agent, argvs) -> None:
     agent(codex("--sandbox", lists="--full-auto --skip-git-repo-check --json"), "codex")
     result = ralph("run", "do it", "--agent", "codex", "--json")
     assert result.code == 0
@@ -55,7 +55,7 @@ def test_later_turns_of_the_run_leave_out_a_refused_option(ralph, agent, argvs) 
     assert len(argvs("codex")) == 4  # refused, asked, worked, worked
 
 
-def test_an_option_of_the_users_own_that_is_refused_ends_the_run(ralph, agent, argvs) -> None:
+def test_a_refused_option_of_the_user_ends_the_run(ralph, agent, argvs) -> None:
     agent(codex("--frobnicate", lists="--sandbox --skip-git-repo-check --json"), "codex")
     result = ralph("run", "do it", "--agent", "codex --frobnicate")
     assert result.code == 2
@@ -63,7 +63,7 @@ def test_an_option_of_the_users_own_that_is_refused_ends_the_run(ralph, agent, a
     assert len(argvs("codex")) == 2  # it was asked, and nothing else could be said
 
 
-def test_one_that_cannot_say_what_it_understands_ends_the_run(ralph, agent, argvs) -> None:
+def test_an_agent_without_a_list_of_its_options_ends_the_run(ralph, agent, argvs) -> None:
     agent("echo \"error: unknown option '--sandbox'\" >&2; exit 1", "codex")
     result = ralph("run", "do it", "--agent", "codex")
     assert result.code == 2
@@ -80,7 +80,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_every_agent_is_understood_when_it_refuses(name: str, ralph, agent, argvs) -> None:
+def test_the_refusal_of_every_agent_is_recognised(name: str, ralph, agent, argvs) -> None:
     page = REFUSALS[name]
     padding = "\n".join(f"      --option-{number}  does something" for number in range(20)) if "-h," in page else ""
     agent(
@@ -104,7 +104,7 @@ PAGE
 
 
 @pytest.mark.parametrize(("code", "outcome"), [(1, "failed"), (0, "done")])
-def test_what_a_failed_turn_left_in_its_answer_file_is_no_answer(code: int, outcome: str, ralph, agent) -> None:
+def test_the_answer_file_of_a_failed_turn_is_ignored(code: int, outcome: str, ralph, agent) -> None:
     agent(
         f"""
         while [ "$1" != -o ]; do shift; done

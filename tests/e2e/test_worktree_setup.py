@@ -66,7 +66,7 @@ def test_a_worktree_whose_submodule_was_changed_is_not_removed(
     assert len(git("worktree", "list").splitlines()) == 2
 
 
-def test_a_submodule_that_the_user_does_not_have_either_is_reported_before_the_first_turn(
+def test_a_submodule_that_is_missing_at_the_users_is_reported_at_the_start(
     play: Callable[..., Any], with_submodule: Path, git: Git
 ) -> None:
     git("submodule", "--quiet", "deinit", "--all", "--force")
@@ -76,7 +76,7 @@ def test_a_submodule_that_the_user_does_not_have_either_is_reported_before_the_f
     assert notice < done.err.index("iteration 1"), done.err
 
 
-def test_the_setup_command_runs_once_and_what_it_makes_is_not_the_work(
+def test_the_setup_command_runs_once_and_its_files_are_not_committed(
     play: Callable[..., Any], ralph: Callable[..., Any], repository: Path, git: Git
 ) -> None:
     (repository / ".gitignore").write_text(".env\nlibs\n")

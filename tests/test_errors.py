@@ -1,4 +1,4 @@
-"""What a person is told whose machine is not as ralph needs it: which part is missing, and how to get it."""
+"""Errors about a machine that lacks something: what is missing, and how to install it."""
 
 import re
 import subprocess
@@ -72,5 +72,5 @@ def test_a_wheel_brings_windows_a_command_that_says_the_same(tmp_path: Path) -> 
     with zipfile.ZipFile(next(tmp_path.glob("ralph_until_done-*.whl"))) as wheel:
         scripts = {Path(name).name: wheel.read(name).decode() for name in wheel.namelist() if ".data/scripts/" in name}
     assert set(scripts) == {"ralph", "ralph.cmd"}
-    assert scripts["ralph"].startswith("#!python\n")  # which the installer makes the path of its own
+    assert scripts["ralph"].startswith("#!python\n")  # which the installer replaces by its own path
     assert scripts["ralph.cmd"] == f"@echo {WINDOWS} 1>&2 & exit /b 2\n"

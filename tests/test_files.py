@@ -27,7 +27,7 @@ def test_remove_tree_refuses_a_link_to_a_folder(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_closed_to_their_owner_are_removed(tmp_path: Path) -> None:
-    """Root ignores permissions, so another user tries."""
+    """Root ignores permissions, so the test runs as another user."""
     script = """
 import os
 from ralph.files import make_folder, remove_tree

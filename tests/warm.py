@@ -1,7 +1,6 @@
-"""How does a test call ralph without a new Python for each call? It asks a process that has imported what a run needs,
-and forks: every call is a process of its own, with its own words, folder, environment and streams.
-
-What only a new Python can show (imports, encodings, a library that is loaded first) is tested with one."""
+"""Run ralph without starting a new Python for each call. A server process imports everything that a run needs, and
+forks for each call: the fork gets its own arguments, folder, environment and streams. Calls that depend on the start of
+Python (imports, encodings, LD_PRELOAD) get a new Python."""
 
 import faulthandler
 import importlib
@@ -20,8 +19,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 LANG = "C.UTF-8"
-FROM_THE_START = ("LANGUAGE", "LC_", "LD_", "PYTHON", "TZ", "FAKE", "COVERAGE")  # a copy comes too late for these
-ROOM = 50_000  # bytes that a pipe or a packet holds for sure
+# These take effect only at the start of a process.
+FROM_THE_START = ("LANGUAGE", "LC_", "LD_", "PYTHON", "TZ", "FAKE", "COVERAGE")
+ROOM = 50_000  # bytes that always fit into a pipe or packet
 LESSONS = (
     ("run", "x", "--agent", "true", "-m", "1"),
     ("run", "x", "--agent", "true", "-m", "1", "--json"),
@@ -33,12 +33,12 @@ LESSONS = (
 
 
 class Warm:
-    """The process that forks, as the tests see it."""
+    """The tests' side of the server process."""
 
-    spent = 0.0  # seconds of the processor, by all calls
+    spent = 0.0  # CPU seconds of all calls
 
     def __init__(self, *modules: str) -> None:
-        self._modules = modules  # that it imports as well
+        self._modules = modules  # so that it is imported as well
         self._start()
 
     def _start(self) -> None:
@@ -55,7 +55,7 @@ class Warm:
 
     @staticmethod
     def _can_play(words: tuple[str, ...], env: Mapping[str, str], stdin: str | None) -> bool:
-        """Whether a copy does what a new process would."""
+        """Return whether a fork behaves like a new process for this call."""
         plain = env.get("LANG") == LANG and not any(name.startswith(FROM_THE_START) for name in env)
         return sys.platform == "linux" and plain and len(repr((words, env))) < ROOM and len(repr(stdin)) < ROOM
 
@@ -67,7 +67,7 @@ class Warm:
         stdin: str | None = None,
         timeout: float = 120,
     ) -> "subprocess.CompletedProcess[str]":
-        """Runs the command to its end; in a new Python where only that would do."""
+        """Run the command to its end, in a new Python if a fork would behave differently."""
         if self._can_play(words, env, stdin):
             return self._play(words, cwd, env, stdin, timeout)
         return subprocess.run(
@@ -84,7 +84,7 @@ class Warm:
     def _play(
         self, words: tuple[str, ...], cwd: Path, env: Mapping[str, str], stdin: str | None, timeout: float
     ) -> "subprocess.CompletedProcess[str]":
-        reading, ends = zip(os.pipe(), os.pipe(), strict=True)  # what it says and complains
+        reading, ends = zip(os.pipe(), os.pipe(), strict=True)  # its stdout and stderr
         given = os.open(os.devnull, os.O_RDONLY)
         if stdin is not None:
             os.close(given)
@@ -102,7 +102,7 @@ class Warm:
         return subprocess.CompletedProcess(words, int(how[0]), *told)
 
     def start(self, words: tuple[str, ...], cwd: Path, env: Mapping[str, str], log: int) -> "Started":
-        """Begins a call that continues by itself, in a session of its own, and writes what it says to `log`."""
+        """Start a call in a new session, with its output in `log`, and don't wait for it."""
         assert self._can_play(words, env, None)
         streams = [os.open(os.devnull, os.O_RDONLY), os.dup(log), os.dup(log)]
         return Started(self._ask(words, cwd, env, streams, goes_on=True))
@@ -110,8 +110,8 @@ class Warm:
     def _ask(
         self, words: tuple[str, ...], cwd: Path, env: Mapping[str, str], streams: list[int], goes_on: bool = False
     ) -> int:
-        """Where its process id can be read, and in the end how it ended."""
-        if self._process.poll() is not None:  # a test may kill all that is below it
+        """The connection on which the pid and later the exit status arrive."""
+        if self._process.poll() is not None:  # a test may kill all its descendants
             self.close()
             self._start()
         os.umask(mask := os.umask(0o077))
@@ -128,7 +128,7 @@ class Warm:
 
 
 class Started:
-    """A call that continues, as `subprocess.Popen` would show it."""
+    """A running call, with the methods of `subprocess.Popen` that tests use."""
 
     def __init__(self, end: int) -> None:
         self._end, self._told = end, os.read(end, 64)
@@ -142,7 +142,7 @@ class Started:
             self._told += piece
             if len(how := self._told.split()) > 1:
                 self._is_over(int(how[1]), float(how[2]))
-            elif not piece:  # who knew how it ended was killed, too
+            elif not piece:  # the process that knew the exit status was killed as well
                 self._is_over(-signal.SIGKILL, 0.0)
         return self.returncode
 
@@ -171,7 +171,7 @@ class Started:
 
 
 def _read(pipes: tuple[int, ...], deadline: float) -> list[bytes]:
-    """All that comes out of them until the end, or the deadline."""
+    """Return everything that the pipes deliver until they are closed, or until the deadline."""
     texts, look = dict.fromkeys(pipes, b""), select.poll()
     for fd in pipes:
         look.register(fd, select.POLLIN)
@@ -189,7 +189,7 @@ def _read(pipes: tuple[int, ...], deadline: float) -> list[bytes]:
 
 
 def serve(line: socket.socket) -> None:
-    """Forks for anyone who holds the other end, until that is closed."""
+    """Fork for each request until the other end is closed."""
     look, running = select.poll(), dict[int, tuple[int, int]]()
     look.register(line, select.POLLIN)
     while True:
@@ -210,7 +210,7 @@ def serve(line: socket.socket) -> None:
             else:
                 pid, answer = running.pop(fd)
                 _, status, used = os.wait4(pid, 0)
-                with suppress(OSError):  # who asked has not waited for it
+                with suppress(OSError):  # the caller did not wait for it
                     os.write(answer, b"%d %f" % (os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime))
                 look.unregister(fd)
                 os.close(fd)
@@ -218,7 +218,7 @@ def serve(line: socket.socket) -> None:
 
 
 def play(asked: dict[str, Any], streams: list[int]) -> NoReturn:
-    """Becomes the command."""
+    """Turn the forked process into the call."""
     from ralph.__main__ import leave, main
 
     for to, fd in enumerate(streams):
@@ -242,8 +242,8 @@ def play(asked: dict[str, Any], streams: list[int]) -> NoReturn:
 
 
 def show_environment(env: Mapping[str, str]) -> None:
-    """The system tells of a process the environment with which its program began. By that the tests know who belongs to
-    whom: so what this one has now is written there, where there is room."""
+    """Copy the current environment to where /proc/PID/environ reads it. It shows the environment at the start of the
+    program, and tests find processes by it."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     first, end = int(fields[47]), int(fields[48])
     text = "".join(f"{name}={value}\0" for name, value in env.items()).encode()
@@ -253,7 +253,7 @@ def show_environment(env: Mapping[str, str]) -> None:
 
 
 def learn() -> None:
-    """Imports whatever a copy of this process imports in a run."""
+    """Import everything that a run imports."""
     for words in LESSONS:
         reader, writer = os.pipe()
         if not os.fork():
@@ -281,6 +281,6 @@ if __name__ == "__main__":
         for wanted in sys.argv[2:]:
             importlib.import_module(wanted)
         os.chdir("/")
-    tempfile.tempdir = None  # where that is depends on the environment
+    tempfile.tempdir = None  # its location depends on the environment
     with socket.socket(fileno=int(sys.argv[1])) as line:
         serve(line)

@@ -1,4 +1,5 @@
-"""What ralph keeps about runs is broken by a disk, an agent or another version: one clear line, no internal error."""
+"""Records of runs are damaged by a disk, an agent or another version: ralph reports it in one line and doesn't
+crash."""
 
 import os
 from collections.abc import Callable
@@ -31,7 +32,7 @@ RECORDS = {
 
 @pytest.fixture
 def kept(agent: Agent, ralph: Ralph, repository: Path) -> Path:
-    """The folder of a run that has come to its last iteration."""
+    """The folder of a run that has used all its iterations."""
     (repository / "TASKS.md").write_text("- [ ] work\n")
     options = ("--check", "false", "--tasks", "TASKS.md", "--protect", "README")
     done = ralph(

@@ -39,7 +39,7 @@ def left(live: Start, agent: Agent, alive: Alive, nap: str, eventually: Any) -> 
         run.until("agent_started")
         eventually(lambda: len(alive(nap)) > number)
         keeper = keeper_of(run.process.pid)
-        os.kill(run.process.pid, signal.SIGSTOP)  # neither gets to see what happens to the other
+        os.kill(run.process.pid, signal.SIGSTOP)  # neither can react to the end of the other
         for pid in (keeper, run.process.pid):
             os.kill(pid, signal.SIGKILL)
         assert run.end() == -9
@@ -164,7 +164,7 @@ def state_of(pid: int) -> str:
 def test_a_stopped_run_ends_on_ralph_stop(
     live: Start, agent: Agent, ralph: Any, alive: Alive, nap: str, eventually: Any
 ) -> None:
-    """Such as after Ctrl-Z: it handles no signal until it is continued."""
+    """After Ctrl-Z, a process handles no signal until it is continued."""
     run = live("run", "g", "--agent", agent(f"kill -STOP $(ps -o ppid= -p $PPID); sleep {nap}"))
     eventually(lambda: alive(nap) and state_of(run.process.pid) == "T")
     assert ralph("stop", "--now").code == 0

@@ -1,4 +1,4 @@
-"""An agent puts links and pipes where ralph keeps its things: nothing outside is written to, and nobody waits."""
+"""An agent puts links and pipes in place of ralph's files: ralph writes nothing outside, and never blocks."""
 
 import os
 import time
@@ -17,7 +17,7 @@ RUN = 'run=$(echo "$PWD"/.ralph/runs/*)'
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A file of the user's that is none of the agent's business."""
+    """A file of the user outside the workspace."""
     file = tmp_path / "precious"
     file.write_text("precious\n")
     return file
@@ -90,7 +90,7 @@ def test_a_pipe_among_the_notes_of_earlier_runs_is_refused_in_one_line(ralph: Ra
 
 def test_a_prompt_file_of_three_gigabytes_is_refused_and_not_read(agent: Agent, ralph: Ralph, workspace: Path) -> None:
     with open(workspace / "PROMPT.md", "wb") as file:
-        file.truncate(3 << 30)  # it takes no room on the disk
+        file.truncate(3 << 30)  # a sparse file
     began = time.monotonic()
     done = ralph("run", "-f", "PROMPT.md", "--agent", agent(DONE))
     assert done.code == 2

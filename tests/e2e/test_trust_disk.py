@@ -1,4 +1,4 @@
-"""A disk that is full, read-only or gone ends a run in one clear line, and costs nothing that was recorded."""
+"""A disk that is full, read-only or gone ends a run with one clear line, and nothing recorded is lost."""
 
 import json
 import os
@@ -19,7 +19,7 @@ DONE = 'echo "<response>DONE</response>"'
 
 @pytest.fixture
 def tiny(workspace: Path) -> Iterator[Path]:
-    """The workspace on a disk of its own, of one megabyte."""
+    """A workspace on a separate disk of one megabyte."""
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", workspace], capture_output=True, check=False
     )
@@ -36,7 +36,7 @@ def recorded(workspace: Path) -> list[int]:
 
 
 def fill(folder: Path, but: int) -> Path:
-    """Leaves so many bytes free on the disk."""
+    """Fill the disk until only this many bytes are free."""
     free = os.statvfs(folder)
     ballast = folder / "ballast"
     ballast.write_bytes(bytes(max(free.f_bavail * free.f_bsize - but, 0)))
@@ -96,11 +96,9 @@ def test_a_disk_that_fills_up_at_any_moment(ralph: Ralph, agent: Agent, git: Git
 def test_a_file_size_limit_is_reported(
     environment: dict[str, str], workspace: Path, agent: Agent, ralph: Ralph
 ) -> None:
-    """For those who are not root: a limit on the size of files stands in for a full disk."""
+    """For users other than root, a limit on the size of files replaces a full disk."""
     fake = agent(f'head -c 6000 /dev/zero | tr "\\0" x; echo; echo; test $N -lt 9 || {DONE}')
-    script = (
-        f'ulimit -f 24; exec "{sys.executable}" -B -m ralph run g -m 20 --agent "{fake}"'  # else half a .pyc is left
-    )
+    script = f'ulimit -f 24; exec "{sys.executable}" -B -m ralph run g -m 20 --agent "{fake}"'  # -B: no half .pyc file
     ended = subprocess.run(
         ["sh", "-c", script], cwd=workspace, env=environment, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Ctrl-C twice: in every state of a run, whatever hangs, it is over at once and nothing of it is left."""
+"""A second Ctrl-C ends a run at once, in every state and whatever hangs, and leaves no process."""
 
 import fcntl
 import json
@@ -24,7 +24,7 @@ DEAF = "trap '' TERM INT HUP; sleep {0}; sleep {0}; sleep {0}"
 
 
 class Stage:
-    """Where a state is set up: what a test has in hands before the run begins."""
+    """Prepares a repository and an agent for one state of a run."""
 
     def __init__(self, repository: Path, git: Git, agent: Callable[..., str], nap: str) -> None:
         self.repository, self.git, self.agent, self.nap = repository, git, agent, nap
@@ -43,7 +43,7 @@ class Stage:
         path.chmod(0o755)
 
     def remote(self) -> Path:
-        """A repository to push to."""
+        """Create a repository to push to."""
         bare = self.repository.parent / "remote.git"
         self.git("init", "-q", "--bare", "--template=", str(bare))
         (bare / "hooks").mkdir()
@@ -52,12 +52,12 @@ class Stage:
         return bare
 
     def slow_git(self, instead: str = "") -> None:
-        """From now on git hangs for as long as there is the sign."""
+        """From now on git hangs while the file `sign` exists."""
         git, hangs = Path(self.agent("exit 0", "git")), instead or f"exec sleep {self.nap}"
         git.write_text(f'#!/bin/sh\n[ ! -e {self.sign} ] || {{ {hangs}; }}\nexec {shutil.which("git")} "$@"\n')
 
     def filter(self, kind: str) -> None:
-        """A filter of the user's own, which hangs."""
+        """Configure a filter that hangs."""
         self.git("config", f"filter.slow.{kind}", self.script("slow", self.deaf))
         (self.repository / ".git" / "info" / "attributes").write_text("*.slow filter=slow\n")
 
@@ -79,7 +79,7 @@ def a_check_that_is_deaf(stage: Stage) -> tuple[str, ...]:
 
 
 def a_git_that_hangs(stage: Stage) -> tuple[str, ...]:
-    """It does when the agent has been running."""
+    """git hangs once the agent has run."""
     stage.slow_git()
     return ("--agent", stage.agent(f"touch {stage.sign}; echo x > new; echo hello"), "--check", "true")
 
@@ -172,7 +172,7 @@ STATES: list[State] = [
 
 
 def below(pid: int) -> list[int]:
-    """Every process below another."""
+    """Return the descendants of a process."""
     found = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -182,14 +182,14 @@ def below(pid: int) -> list[int]:
 
 
 def is_living(pid: int) -> bool:
-    """Whether it is more than a name that nobody has taken note of yet."""
+    """Return whether the process runs; False for a zombie."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False
 
 
 def words(pid: int) -> list[bytes]:
-    """The command line of a process."""
+    """Return the command line of a process."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     return []
@@ -235,7 +235,7 @@ def end_by_two(
     is_over: Callable[[], bool] = lambda: True,
     code: int = 130,
 ) -> None:
-    """Two Ctrl-C, the second once the first was heard; and nothing of the run is left."""
+    """Send Ctrl-C, and again once the first one was handled; check that no process is left."""
     everybody = below(run.process.pid)
     run.process.send_signal(signal.SIGINT)
     assert any("Received signal" in line for line in iter(run.process.stderr.readline, ""))
@@ -278,7 +278,7 @@ def a_gh_that_is_to_open_a_request(stage: Stage) -> tuple[str, ...]:
 def test_ctrl_c_twice_ends_the_followups_of_a_done_run_at_once(
     live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage, state: State, code: int
 ) -> None:
-    """Without its lesson the work is done; without its pull request it is not."""
+    """A run without its lesson is done; a run without its pull request is not."""
     run = live("run", "g", "-m", "2", *state(stage))
     eventually(lambda: alive(nap))
     end_by_two(run, at_once, eventually, lambda: not alive(nap), code)
@@ -304,7 +304,7 @@ def test_ctrl_c_twice_ends_a_flooding_agent_that_ignores_signals(
     flood = "trap '' TERM INT HUP; while :; do yes a line of a flood that nobody wants to read; done"
     run = live("run", "g", "--quiet", "--agent", stage.agent(flood), *words)
     run.until("agent_started")
-    with ThreadPoolExecutor(1) as reader:  # somebody reads all of it
+    with ThreadPoolExecutor(1) as reader:  # a process that reads everything
         reading = reader.submit(run.process.stdout.read)
         eventually(lambda: any(stage.repository.glob(".ralph/runs/*/iterations/001/stdout.log")))
         everybody = below(run.process.pid)
@@ -320,7 +320,7 @@ def test_ctrl_c_twice_ends_a_flooding_agent_that_ignores_signals(
 
 
 def unread(pipe: Any) -> int:
-    """Bytes that wait in a pipe for its reader."""
+    """Return the number of unread bytes in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
@@ -342,7 +342,7 @@ def test_ctrl_c_twice_ends_a_run_although_nobody_reads_its_events(
 
 
 def fill(pipe: int) -> None:
-    """Writes until there is no room left, which is another process's trouble then."""
+    """Fill a pipe, so that the next writer blocks."""
     os.set_blocking(pipe, False)
     for size in (512, 1):
         with suppress(BlockingIOError):
@@ -528,7 +528,7 @@ def test_ctrl_c_twice_ends_every_wait_at_once(
     everybody = below(run.process.pid)
     with at_once():
         run.process.send_signal(signal.SIGINT)
-        run.process.send_signal(signal.SIGTERM)  # two of one kind may arrive as one
+        run.process.send_signal(signal.SIGTERM)  # two equal signals may be merged into one
         assert run.end() == 130
         eventually(lambda: not alive(nap) and not any(map(is_living, everybody)))
     assert run.one("run_finished")["outcome"] == "interrupted"
@@ -614,7 +614,7 @@ def waits_for_a_reader(pid: int) -> bool:
 
 
 def has_heard(pid: int) -> bool:
-    """Whether no signal waits to be heard."""
+    """Return whether no signal is pending."""
     with suppress(OSError):
         return int(Path(f"/proc/{pid}/status").read_text().partition("ShdPnd:")[2].split()[0], 16) == 0
     return True
@@ -634,7 +634,7 @@ def test_ctrl_c_twice_ends_every_command_although_nobody_reads_it(
     words: str,
     closed: str,
 ) -> None:
-    """What is still to be said, a complaint too, is not waited for when the command ends."""
+    """A command that ends doesn't wait for a reader of its last output, not even of an error."""
     assert ralph("run", "g", "-m", "1", "--agent", agent("echo hello")).code == 1
     reader, writer = os.pipe()
     fill(writer)
@@ -653,7 +653,7 @@ def test_ctrl_c_twice_ends_every_command_although_nobody_reads_it(
 
 
 def is_tied(pid: int) -> bool:
-    """Whether it would hear of the end of who started it."""
+    """Return whether the process would get SIGHUP at the end of its parent."""
     with suppress(OSError):
         return bool(int(Path(f"/proc/{pid}/fdinfo/3").read_text().partition("flags:")[2].split()[0], 8) & os.O_ASYNC)
     return False

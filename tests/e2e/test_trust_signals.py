@@ -1,4 +1,4 @@
-"""However a run ends, nothing that its agent or a check started survives; and a wait outlasts a clock that is set."""
+"""However a run ends, no process of its agent or checks survives. Setting the clock does not break a wait."""
 
 import json
 import os
@@ -16,7 +16,7 @@ Start = Callable[..., Any]
 Agent = Callable[..., str]
 Alive = Callable[[str], list[int]]
 
-# In its own group, in another session, as a daemon, and with an environment that says nothing.
+# In another group, in another session, as a daemon, and with an empty environment.
 ESCAPES = """
 sleep {0} &
 setsid sleep {0} > /dev/null 2>&1 &
@@ -38,7 +38,7 @@ def end_by(end: str, run: Any) -> None:
     first, *then = ENDS[end]
     run.process.send_signal(first)
     for number in then:
-        run.process.stderr.readline()  # it has heard the first before the second comes
+        run.process.stderr.readline()  # the first signal was handled before the second is sent
         run.process.send_signal(number)
     assert run.end() == (-9 if end == "SIGKILL" else 130)
 
@@ -123,7 +123,7 @@ sys.exit(main())
 def test_a_wait_counts_down_and_ends_by_the_clock(
     environment: dict[str, str], workspace: Path, agent: Agent, tmp_path: Path
 ) -> None:
-    """The machine sleeps, or its clock is set, in the middle of an hour's wait."""
+    """The machine is suspended, or its clock is set, in the middle of an hour's wait."""
     shift = tmp_path / "shift"
     shift.write_text("0")
     limit = int(time.time()) + 3600

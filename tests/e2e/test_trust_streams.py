@@ -1,4 +1,4 @@
-"""What real agents printed, damaged in every way: never a crash, and never a run that is done though nobody said so."""
+"""Recorded streams of real agents, damaged in every way, never cause a crash or a false claim."""
 
 import random
 from pathlib import Path
@@ -47,7 +47,7 @@ def is_done(turn: Turn) -> bool:
 
 @pytest.fixture(scope="module")
 def unclaimed() -> dict[Path, bytes]:
-    """The streams of agents that did not say that they are done."""
+    """Recorded streams without a claim."""
     read = {path: path.read_bytes() for path in RECORDED}
     kept = {path: data for path, data in read.items() if not is_done(turn_of(path.parent.name, data, ENDED[0]))}
     assert len(kept) > len(read) / 2

@@ -18,8 +18,8 @@ from ralph.process.program import Command
 
 
 class Mark:
-    """A number of seconds that nobody else sleeps for: who has it among its arguments or in its environment was started
-    by this test."""
+    """A unique number of seconds to sleep. Processes with it in their arguments or environment were started by this
+    test."""
 
     def __init__(self) -> None:
         self.seconds = f"3{secrets.randbelow(10**8):08}"
@@ -36,7 +36,7 @@ class Mark:
         return self.seconds.encode() in words or f"TEST_MARK={self.seconds}".encode() in words
 
     def wait_until_gone(self) -> None:
-        """For tests whose keeper works on its own: each process tells its end by itself."""
+        """Wait until all marked processes have ended, for tests in which the keeper outlives ralph."""
         while bearers := self.bearers():
             try:
                 handle = os.pidfd_open(bearers[0])
@@ -88,7 +88,7 @@ def forked_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def shell(tmp_path: Path, mark: Mark) -> Callable[..., Command]:
-    """A command that runs a script of `sh` in the test's folder."""
+    """Return a function that makes a command for a shell script in the test's folder."""
 
     def command(script: str, stdin: bytes = b"", **env: str) -> Command:
         return Command(
@@ -103,7 +103,7 @@ def shell(tmp_path: Path, mark: Mark) -> Callable[..., Command]:
 
 @pytest.fixture
 def python(tmp_path: Path, mark: Mark) -> Callable[..., Command]:
-    """A command that runs a script of Python in the test's folder."""
+    """Return a function that makes a command for a Python script in the test's folder."""
 
     def command(script: str, stdin: bytes = b"", **env: str) -> Command:
         argv = (sys.executable, "-I", "-S", "-c", script)

@@ -1,4 +1,4 @@
-"""A program that is run for its answer: what it says, how it ends, and that nobody waits for it for ever."""
+"""Commands that ralph runs for itself, without a keeper: output, exit code, timeouts and interrupts."""
 
 import fcntl
 import os
@@ -80,7 +80,7 @@ def test_a_missing_program_is_an_error() -> None:
 
 
 def test_a_background_process_that_keeps_stdout_open_is_not_waited_for(tmp_path: Path) -> None:
-    """What it said itself is heard to the end. Who was left in peace stays so."""
+    """The program's own output is complete, and the background process keeps running."""
     os.mkfifo(tmp_path / "pipe")
     said = "head -c 60000 /dev/zero"
     with asked_program(f"(read end < {tmp_path}/pipe; touch {tmp_path}/ended) & {said}; exit 3") as program:
@@ -117,7 +117,7 @@ def test_leaving_the_block_early_kills_the_program() -> None:
 
 
 def test_a_ctrl_c_while_the_program_is_being_ended_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second Ctrl-C may come at any instruction, also right after the program was asked to end."""
+    """A second Ctrl-C may arrive at any instruction, even right after SIGTERM was sent."""
     killpg = os.killpg
 
     def interrupted(group: int, number: int) -> None:
@@ -132,8 +132,8 @@ def test_a_ctrl_c_while_the_program_is_being_ended_leaves_nothing_running(monkey
 
 
 def is_alive(group: int) -> bool:
-    """Whether anything of the group still runs a moment later. Zombies do not: their new parent, which may be this
-    process once another test has made it adopt orphans, may not have collected them yet."""
+    """Return whether a process of the group keeps running. Zombies don't count: their new parent may not have waited
+    for them yet."""
     for _ in range(3000):
         if not any(state != "Z" for state in states_in(group)):
             return False
@@ -180,7 +180,7 @@ def test_a_run_without_time_left_ends_its_command_and_starts_no_other() -> None:
 
 
 def test_a_ctrl_c_while_the_program_starts_does_not_leave_it_running(tmp_path: Path) -> None:
-    # The interrupt comes from the program itself, while the one who starts it has not heard yet that it did.
+    # The program itself sends the interrupt, before ralph knows that it has started.
     script = f"echo $$ > {tmp_path}/pid; trap '' INT HUP; kill -INT {os.getpid()}; sleep 600"
     for _ in range(20):
         with pytest.raises(KeyboardInterrupt), asked_program(script) as program:

@@ -56,7 +56,7 @@ def test_pid_zero_has_no_start_time() -> None:
 
 
 def test_processes_that_are_hidden_from_us_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where /proc is mounted with `hidepid=1`, a number says that somebody is there, and nothing says who."""
+    """If /proc is mounted with `hidepid=1`, other users' pids are listed, but their files cannot be read."""
 
     def hidden(path: str) -> bytes:
         raise PermissionError(1, "Operation not permitted", path)
@@ -69,7 +69,7 @@ def test_processes_that_are_hidden_from_us_are_skipped(monkeypatch: pytest.Monke
 
 
 def test_unmarked_descendants_of_a_run_are_killed_with_it(mark, eventually) -> None:
-    """The shell exits as soon as its `sleep` is killed; then nothing leads to the other children any more."""
+    """The shell exits as soon as its `sleep` is killed; then the other children have no parent that leads to them."""
     others = f"for n in $(seq 5); do setsid env -i sleep {mark.seconds} & done"
     run = ["/bin/sh", "-c", f"trap '' TERM; {others}; trap - TERM; sleep {mark.seconds}; :"]
     with subprocess.Popen(run, env={**os.environ, "RALPH_RUN_ID": mark.seconds}) as shell:

@@ -1,4 +1,4 @@
-"""Nothing that was started survives, whatever it does to get away and however the turn or ralph itself ends."""
+"""No process of a turn survives, however it tries to escape, and however the turn or ralph itself ends."""
 
 import errno
 import os
@@ -98,7 +98,7 @@ def _spawned(keeper: Keeper, command: Command) -> None:
 
 
 def _heard(keeper: Keeper, kind: type) -> object:
-    """What is said next, but for what is over; it has to be of this kind."""
+    """Return the next report that is not about an earlier request; check its type."""
     while (report := keeper.receive()) is None:
         pass
     assert isinstance(report, kind)
@@ -106,7 +106,7 @@ def _heard(keeper: Keeper, kind: type) -> object:
 
 
 def test_an_unread_report_about_one_program_is_not_taken_for_the_next_one(keeper: Keeper, shell) -> None:
-    """One that nobody could end may do so later; and a request to end may cross the news that it is done."""
+    """A process that could not be killed may end later, and a kill request may cross the report that all is over."""
     _spawned(keeper, shell("exit 0"))
     while descendants_of(keeper.pid):
         pass
@@ -235,7 +235,7 @@ def test_processes_that_cannot_be_killed_are_named(shell, mark, forked_keeper, m
 
 
 def test_processes_of_other_users_are_not_waited_for(shell, mark, forked_keeper, monkeypatch) -> None:
-    """Such as those that an agent started with `sudo`: we cannot signal them, and they end when they want to."""
+    """An agent may start processes with `sudo`: ralph cannot signal them."""
     monkeypatch.setattr(keeper_program, "kill", lambda processes: None)
     monkeypatch.setattr(keeper_program, "terminate", lambda processes, asked: None)
     monkeypatch.setattr(keeper_program, "can_signal", lambda process: False)
@@ -305,7 +305,7 @@ print(ended.code, ended.ended_by, flush=True)
 
 @pytest.fixture
 def ralph(tmp_path: Path, mark) -> Callable[..., "subprocess.Popen[str]"]:
-    """A program that runs one turn like ralph does; it prints a line when the agent does."""
+    """Return a function that starts a program which runs one turn, as ralph does, and repeats the agent's lines."""
 
     def start(script: str, **env: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
@@ -342,7 +342,7 @@ def test_nothing_survives_a_ralph_that_exits_without_reading_the_last_report(she
         keeper = Keeper.start()
         nothing = os.open(os.devnull, os.O_RDWR)
         keeper.spawn(command.argv[0], command, [nothing] * 3)
-        select.select([keeper], [], [])  # the end of the process was told, but is not heard
+        select.select([keeper], [], [])  # the exit was reported, but is not read
         os._exit(0)
     os.waitpid(pid, 0)
     mark.wait_until_gone()
@@ -357,7 +357,7 @@ def test_nothing_survives_although_a_forked_copy_of_ralph_is_running(shell, mark
         keeper = Keeper.start()
         nothing = os.open(os.devnull, os.O_RDWR)
         keeper.spawn(command.argv[0], command, [nothing] * 3)
-        copy = os.fork()  # as `multiprocessing` does
+        copy = os.fork()  # like `multiprocessing`
         if copy == 0:
             signal.pause()
         os.write(writer, str(copy).encode())
@@ -378,7 +378,7 @@ def test_a_second_signal_or_a_closed_terminal_kills_everything_at_once(ralph, ma
         assert process.stdout.readline().startswith("ready")
         said = b""
         for number in signals:
-            os.killpg(process.pid, number)  # to the group, as a terminal does
+            os.killpg(process.pid, number)  # to the whole group, like a terminal
             said = said or os.read(process.stderr.fileno(), 100)
         assert said == b"Received signal, shutting down...\n"
         assert process.stdout.readline() == "-15 interrupt\n"
@@ -397,7 +397,7 @@ def test_the_first_signal_lets_the_agent_finish(ralph, mark, tmp_path: Path) -> 
 
 
 class Noted:
-    """Spares the processes that wrote their numbers into files, and waits for those whose script speaks of `spared`."""
+    """Spares processes that wrote their pids to files, and expects those whose script contains `spared`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

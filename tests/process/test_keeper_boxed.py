@@ -1,4 +1,5 @@
-"""The keeper and a box: what is inside is asked to end, never the box itself; and when that is killed all is gone."""
+"""The keeper and a sandbox: programs inside get SIGTERM, bubblewrap doesn't; killing bubblewrap kills everything
+inside."""
 
 import os
 import signal
@@ -63,7 +64,7 @@ def test_nothing_outlives_the_sandboxed_program(keeper: Keeper, boxed: Boxed, ma
 
 
 def test_killing_bubblewrap_kills_everything_inside(keeper: Keeper, boxed: Boxed, mark) -> None:
-    """50 ms are promised for a machine with nothing else to do; this one may be busy."""
+    """It takes 50 ms on an idle machine, but this one may be busy."""
     taken: list[float] = []
     box: list[int] = []
 
@@ -108,12 +109,12 @@ def test_descriptors_for_bubblewrap_follow_the_standard_three(keeper: Keeper, bo
     lines: list[bytes] = []
     Process(command, keeper=keeper).stream(lines.extend)
     assert lines == [b"hello"]
-    assert os.read(told, 1) == b""  # this end was closed here, and there with the box
+    assert os.read(told, 1) == b""  # closed here, and there together with the sandbox
     os.close(told)
 
 
 def test_abstract_sockets_from_outside_cannot_be_reached(keeper: Keeper, boxed: Boxed) -> None:
-    """Where the kernel has scopes."""
+    """Needs a kernel with Landlock scopes."""
     if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) < (6, 12):
         pytest.skip("needs Linux 6.12: scopes of Landlock")
     with socket.socket(socket.AF_UNIX) as outside:

@@ -64,7 +64,7 @@ def test_it_inherits_no_signal_mask_no_ignored_signal_and_no_descriptor(keeper: 
         signal.signal(signal.SIGINT, before)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
     assert int(status[b"SigBlk"], 16) == 0
-    assert int(status[b"SigIgn"], 16) & 0x7FFFFFFF == 0  # less two that the C library keeps for itself
+    assert int(status[b"SigIgn"], 16) & 0x7FFFFFFF == 0  # without two that the C library uses itself
     command = Command(argv=("ls", "/proc/self/fd"), cwd="/", env={"PATH": os.environ["PATH"]})
     assert lines_of(keeper, command) == [b"0", b"1", b"2", b"3"]  # the last one is the listing itself
 
@@ -109,7 +109,7 @@ def test_each_time_limit_ends_the_turn_and_is_named(keeper: Keeper, shell, mark,
 
 
 def test_the_limit_that_was_reached_first_is_named(keeper: Keeper, shell) -> None:
-    """Though both are over by the time that anybody looks."""
+    """Both limits have passed by the time that ralph looks."""
     limits = Limits(turn=0.2, idle=0.1)
     ended = Process(shell("sleep 3456"), keeper=keeper, limits=limits, on_start=lambda _: time.sleep(0.3)).stream(print)
     assert ended.ended_by == "idle-timeout"
@@ -422,7 +422,7 @@ def test_memory_and_logs_do_not_grow_with_the_output(tmp_path: Path, kind: str, 
 
 
 def test_a_failed_start_leaves_nothing_to_wait_for(keeper: Keeper) -> None:
-    """Such as after an interrupt just before a check."""
+    """This happens after an interrupt just before a check."""
     assert list(run_in_parallel([lambda keeper: None, lambda keeper: None], [keeper])) == []
 
 
@@ -450,5 +450,5 @@ def test_ask_program_kills_a_program_that_hangs(
     _, ended = ask_program(keeper, Command(argv=command, cwd=str(tmp_path), env=os.environ))
     assert ended.ended_by
     os.set_blocking(reader, True)
-    assert os.read(reader, 1) == b""  # the end of the file comes when the last process that holds it is gone
+    assert os.read(reader, 1) == b""  # end of file: the last process that had it open is gone
     os.close(reader)

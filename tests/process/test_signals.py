@@ -46,11 +46,11 @@ def test_each_signal_raises_the_level(signals: list[signal.Signals], level: int)
 
 
 def test_a_signal_during_the_handler_of_another_is_counted() -> None:
-    """As Ctrl-C twice is passed on to the loops of a backlog: one of them was lost, and its agent had seven seconds."""
+    """A backlog passes two Ctrl-C on to its loops at once; one of them used to be lost."""
     instants = 0
 
     def play(instant: int) -> bool:
-        """Whether there was such an instant."""
+        """Send a signal at one instruction of the handler; return False if it has fewer instructions."""
         passed, announced = 0, []
 
         def look(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:

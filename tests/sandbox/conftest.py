@@ -1,7 +1,5 @@
-"""A home with keys, a repository, services and processes around a sandbox.
-
-As an ordinary user, and as root if the tests run as root.
-"""
+"""A home with keys, a repository, services and processes around a sandbox; for an ordinary user, and for root if the
+tests run as root."""
 
 import json
 import os
@@ -26,7 +24,7 @@ KEY = "-----BEGIN NOTHING-----"
 
 
 class Ground:
-    """A person's home, a project in it, and what else there is on the machine."""
+    """A user's home with a project, and other files, services and processes of the machine."""
 
     def __init__(self, folder: Path, user: int | None) -> None:
         self.folder, self.user = folder, user
@@ -88,7 +86,7 @@ class Ground:
         return self.run(self.python, "-m", "ralph", *words, **more)
 
     def claude(self, script: str, claim: str = "<response>DONE</response>") -> None:
-        """An agent that passes for Claude Code, and does what a script of `sh` says."""
+        """Install a fake Claude Code that runs a shell script."""
         answer = {"type": "result", "subtype": "success", "is_error": False, "result": claim}
         path = self.home / "bin" / "claude"
         path.write_text(f"#!/bin/sh\ncat > /tmp/prompt\n{script}\necho '{json.dumps(answer)}'\n")
@@ -97,7 +95,7 @@ class Ground:
 
 
 def _interpreter(user: int | None) -> tuple[str, dict[str, str]]:
-    """A Python that this user may start, and where it finds ralph."""
+    """Return a Python that this user may execute, and the PYTHONPATH with which it finds ralph."""
     packages = [str(Path(__file__).parents[2] / "src"), *site.getsitepackages()]
     if user is None:
         return sys.executable, {}
@@ -132,8 +130,8 @@ def keeper() -> Iterator[Keeper]:
 
 @contextmanager
 def listening(path: str, stays: bool = False) -> Iterator[None]:
-    """A service of this machine, by the path of its socket or, with a zero in front, without one. `stays`: the file is
-    somebody else's to remove."""
+    """Start a service on a Unix socket; a path that begins with a zero byte is abstract. With `stays`, the caller
+    removes the socket."""
     with socket.socket(socket.AF_UNIX) as service:
         service.bind(path)
         service.listen()

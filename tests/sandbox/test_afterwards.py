@@ -13,7 +13,7 @@ AGENT = ("--agent", "claude", "--sandbox", "--json")
 
 @pytest.fixture
 def secret(ground: Ground) -> Path:
-    """A file at home that the sandbox hides. It reads as a key, a list of tasks and a list of notes."""
+    """A file in the home that the sandbox hides. Its text is a key, a task list and a list of notes at once."""
     path = ground.home / "secret.md"
     path.write_text(f"{KEY}\n- [ ] {SECRET}\n- hidden note\n")
     ground.own(path)
@@ -22,7 +22,7 @@ def secret(ground: Ground) -> Path:
 
 @pytest.fixture
 def workspace(ground: Ground) -> Path:
-    """The project as it was committed, whatever the last test left there."""
+    """Restore the project to what was committed."""
     ground.git("checkout", "-q", "-f", "main")
     ground.git("clean", "-ffdqx")
     return ground.workspace
@@ -190,7 +190,7 @@ def test_a_link_among_the_shared_reflogs_does_not_lead_a_merge_elsewhere(ground:
 
 @pytest.fixture
 def pushing(ground: Ground, workspace: Path) -> Path:
-    """A remote, and a pre-push hook that runs a script of the project."""
+    """Add a remote, and a pre-push hook that runs a script of the project."""
     remote = ground.folder / "remote.git"
     if not remote.exists():
         ground.run("git", "init", "-q", "--bare", str(remote), cwd=ground.folder)

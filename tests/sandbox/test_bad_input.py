@@ -1,4 +1,4 @@
-"""A box that cannot be had is said in one line, with exit code 2, before anything is spent."""
+"""If a sandbox cannot be created, ralph says so in one line and exits with 2 before the first turn."""
 
 import os
 import signal
@@ -70,7 +70,7 @@ def test_a_bubblewrap_that_creates_no_sandbox(
 def test_a_bubblewrap_that_isolates_nothing(
     boxed: Ralph, workspace: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """The words up to `--` are dropped, and the program is started without walls."""
+    """The fake drops all arguments up to `--` and starts the program without isolation."""
     path = fake(tmp_path / "fake", 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"')
     refused(boxed(PATH=f"{path}:{environment['PATH']}"), workspace, "could write outside")
 
@@ -132,7 +132,7 @@ def test_keep_children_cannot_be_combined_with_a_sandbox(boxed: Ralph, workspace
 
 @pytest.fixture(params=["/tmp", "/dev/shm", "/var/tmp"])
 def elsewhere(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A folder in one of the places that are another's, or empty, inside."""
+    """A folder in a place that is empty or private inside the sandbox."""
     with TemporaryDirectory(dir=request.param) as folder:
         yield Path(folder)
 
@@ -151,7 +151,8 @@ def test_a_program_in_a_hidden_folder_is_visible_inside(ralph: Ralph, elsewhere:
 def test_a_program_behind_links_is_found_inside(
     ralph: Ralph, environment: dict[str, str], elsewhere: Path, bubblewrap: str, link: str
 ) -> None:
-    """As package managers leave them: a link in a folder that is itself behind a link, to a script with files."""
+    """Package managers install programs like this: a link, in a folder that is itself behind a link, to a script with
+    more files."""
     root = elsewhere / "node-v22"
     package = (root / "bin" / link).parent
     (root / "bin").mkdir(parents=True)
@@ -189,7 +190,7 @@ def test_a_loop_inside_a_session_has_no_sandbox(ralph: Ralph) -> None:
 def test_the_sandbox_of_a_killed_run_is_cleaned_up(
     agent, environment: dict[str, str], workspace: Path, tmp_path: Path, bubblewrap: str, eventually
 ) -> None:
-    """By its keeper, as soon as nothing of it lives any more."""
+    """The keeper does it as soon as no process of the run is left."""
     script = "touch .ralph/settings.local.json /tmp/left started; exec sleep 600"
     argv = [sys.executable, "-m", "ralph", "run", "x", "--agent", agent(script, "slow"), "--sandbox", "--json"]
     env = {**environment, "TMPDIR": str(tmp_path)}

@@ -1,5 +1,5 @@
-"""The escape table: what an agent, and a check, try in order to get out of the box, and what came of it; as an ordinary
-user and as root. One run makes all attempts; each row says which one it is and how it must have ended."""
+"""A table of attempts by an agent and by a check to escape from the sandbox, as an ordinary user and as root. One run
+makes all attempts, and each test looks at the result of one."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Result
 from tests.sandbox.conftest import KEY, Ground, listening
 
-# What is tried, in `sh`: a row has escaped if its last command succeeds. $OUT is where more of the person's things are.
+# Attempts in `sh`: one has escaped if its last command succeeds. $OUT is a folder with more of the user's files.
 ATTEMPTS = {
     "read a key": "grep -q BEGIN ~/.ssh/id_rsa",
     "read a key through a link in the workspace": "grep -q BEGIN to-key",
@@ -76,7 +76,7 @@ reach() { "$PYTHON" -I -S -c 'import socket, sys
 name = sys.argv[1]
 socket.socket(socket.AF_UNIX).connect(chr(0) + name[1:] if name[0] == "@" else name)' "$1"; }
 """
-# What succeeds inside and has no effect outside, or none that lasts.
+# Attempts that succeed inside but have no lasting effect outside.
 PLANTED = """
 echo gone >> ~/.bashrc
 echo gone > ~/.profile
@@ -99,7 +99,7 @@ echo '* filter=evil diff=evil' > .gitattributes
 
 
 class Attacked:
-    """A run whose agent, or whose check, has made every attempt."""
+    """A finished run whose agent, or whose check, has made every attempt."""
 
     def __init__(self, ground: Ground, result: Result, outcomes: dict[str, str], outside: int) -> None:
         self.ground, self.result, self.outcomes, self.outside = ground, result, outcomes, outside
@@ -107,8 +107,8 @@ class Attacked:
 
 @pytest.fixture(scope="session")
 def left_in_the_open() -> Iterator[list[Path]]:
-    """Folders that stay until all tests are over. Every box on this machine hides the sockets that it has just seen,
-    and could not be made if one of them went away in that moment."""
+    """Folders that stay until all tests are over. A sandbox hides every socket that it finds, and cannot start if one
+    of them disappears in that moment."""
     left: list[Path] = []
     yield left
     for place in left:
@@ -144,7 +144,7 @@ def attacked(request: pytest.FixtureRequest, ground: Ground, left_in_the_open: l
 
 
 def _in_the_open(ground: Ground, name: str) -> Path:
-    """A folder that everybody sees, with room for a socket; for others than root there is none but /var/tmp."""
+    """A world-readable folder for a socket; only root can make one outside /var/tmp."""
     place = Path("/srv" if os.geteuid() == 0 else "/var/tmp") / f"ralph-{ground.mark}-{name}"
     place.mkdir()
     ground.own(place)
@@ -205,7 +205,7 @@ def test_planted_files_are_moved_away_and_reported(attacked: Attacked) -> None:
     told = " ".join(notice["text"] for notice in attacked.result.all("notice"))
     for path in planted:
         assert not path.is_symlink()
-        assert not path.exists() or path.name in ("COMMIT_EDITMSG", "HEAD")  # git has made them since
+        assert not path.exists() or path.name in ("COMMIT_EDITMSG", "HEAD")  # git creates them later
         assert str(path) in told
 
 
@@ -217,7 +217,7 @@ def test_no_process_outlives_its_turn(attacked: Attacked) -> None:
 
 
 def test_no_empty_mount_point_is_left(attacked: Attacked) -> None:
-    """What bubblewrap needs as a place for something it would make, where nothing is."""
+    """bubblewrap creates an empty file or folder if a mount point doesn't exist."""
     ground = attacked.ground
     assert sorted(path.name for path in ground.home.iterdir() if path.name.startswith(".")) == [
         *(".bashrc", ".claude", ".claude.json", ".gitconfig", ".local", ".ssh")

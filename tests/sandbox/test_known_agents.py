@@ -1,5 +1,5 @@
-"""What each known agent needs in a box, row by row: it keeps its login and its sessions, and changes nothing that makes
-it run something, or tells it what to do, the next time."""
+"""What each known agent can change in a sandbox: it keeps its login and its sessions, but cannot change settings that
+make it run programs or give it instructions the next time."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def needs(name: str) -> BoxNeeds:
 
 
 def belonging(path: Path) -> Path:
-    """A file, or for a name without an ending a folder with a file in it."""
+    """Create a file or, for a name without an extension, a folder with a file in it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix or path.name.startswith("."):
         path.write_text("{}\n")
@@ -69,7 +69,7 @@ def test_the_model_hosts_of_an_agent_are_valid(name: str) -> None:
 
 
 def attempts(need: BoxNeeds, state: Path, home: Path) -> str:
-    """In `sh`: a line for everything that it could change although it may not."""
+    """Return a shell script that prints a line for everything that the agent could change but must not."""
     lines = [f"cd '{state}' && echo login > login.json && mkdir -p sessions && echo one > sessions/1"]
     for each in need.fixed[::2]:
         lines.append(f"echo evil 2>/dev/null > '{each}' || echo evil 2>/dev/null > '{each}/evil'")

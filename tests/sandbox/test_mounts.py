@@ -1,4 +1,4 @@
-"""The table of mounts, and why there is no sandbox. Nothing here needs bubblewrap."""
+"""The table of mounts, and the errors if there is no sandbox. These tests don't need bubblewrap."""
 
 import os
 from itertools import pairwise
@@ -81,7 +81,7 @@ def replaced(**more: object) -> SandboxView:
     ("around", "path", "expected"),
     [
         (replaced(shown=("/home/ann/.nvm",)), "/home/ann/.nvm", ("read", "")),
-        (replaced(shown=("/usr/local",)), "/usr/local", None),  # seen anyway
+        (replaced(shown=("/usr/local",)), "/usr/local", None),  # visible anyway
         (replaced(shown=("/home/ann/.nvm", "/home/ann/.nvm/bin")), "/home/ann/.nvm/bin", None),
         (replaced(aliases={"/home/ann/bin": "/home/ann/dot/bin"}), "/home/ann/bin", ("read", "/home/ann/dot/bin")),
         (replaced(home="/data/ann", aliases={HOME: "/state/home"}), HOME, ("write", "/state/home")),
@@ -166,7 +166,7 @@ def test_the_namespaces_of_a_sandbox() -> None:
         ("/home/ann/dotfiles/bin", set(), "/home/ann/dotfiles/bin"),
         ("/home/ann/tools", {"/home/ann/lib"}, "/home/ann/tools"),
         ("/home/bin", {"/home/lib"}, "/home/bin"),
-        ("/home/ann/all/bin", {"/home/ann/all/lib"}, "/home/ann/all/bin"),  # the workspace is next to it
+        ("/home/ann/all/bin", {"/home/ann/all/lib"}, "/home/ann/all/bin"),  # next to the workspace
     ],
 )
 def test_what_is_shown_for_the_programs_in_a_folder(entry: str, exists: set[str], root: str) -> None:
@@ -191,7 +191,7 @@ def test_the_environment_inside_lacks_the_session_and_has_the_mark() -> None:
 
 
 def test_nothing_here_looks_at_this_machine() -> None:
-    assert os.path.realpath("/home/ann") == "/home/ann"  # nobody of this name is at home here
+    assert os.path.realpath("/home/ann") == "/home/ann"  # there is no user of this name
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A box without a network reaches the hosts that are allowed, by the one way that is left, and nobody else."""
+"""A sandbox without a network reaches the allowed hosts through the proxy, and no others."""
 
 import os
 import sys
@@ -108,7 +108,7 @@ Inside = Callable[[str], str]
 
 @pytest.fixture
 def inside(bubblewrap: str, keeper: Keeper, tmp_path: Path) -> Iterator[Callable[[Network], Inside]]:
-    """Runs a script of Python in a box without a network but for the one that is given."""
+    """Return a function that runs a Python script in a sandbox whose only network is the given one."""
     opened: list[Network] = []
 
     def with_network(net: Network) -> Inside:
@@ -220,7 +220,7 @@ def test_each_of_many_sandboxes_gets_its_network(inside, service: int) -> None:
     for number in range(20):
         assert run(f"{ASKING}\nprint(ask('http://localhost:{service}/{number}'))").startswith(f"/{number} ")
     descriptors = os.listdir(f"/proc/{net._child}/fd")
-    assert len(descriptors) < 20  # those of boxes that are gone are closed
+    assert len(descriptors) < 20  # descriptors of ended sandboxes are closed
 
 
 def test_no_sandbox_starts_once_the_proxy_is_killed(inside, service: int) -> None:

@@ -111,7 +111,7 @@ def test_the_merge_gate_runs_checks_and_setup_in_the_sandbox(
     bubblewrap: str,
     enabled: bool,
 ) -> None:
-    """What agents wrote is executed there, too."""
+    """Setup commands execute what agents wrote, so they run inside as well."""
     outside = Path(environment["HOME"]) / "outside"
     outside.mkdir()
     (repository / "tasks.md").write_text("- [ ] A1 Make it\n")

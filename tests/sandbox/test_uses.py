@@ -1,4 +1,4 @@
-"""What people want of an agent in a box works: git, packages, tests, large prompts; in a worktree too."""
+"""Common work succeeds in a sandbox: git, packages, tests, large prompts, worktrees."""
 
 import json
 import os
@@ -210,7 +210,7 @@ def test_npm_installs_into_the_workspace(ground: Ground) -> None:
 
 
 def test_pytest_can_run_as_a_check_inside(ground: Ground) -> None:
-    """As they are seen by a check: pytest, where this Python has it."""
+    """Needs a Python with pytest."""
     if subprocess.run([ground.python, "-c", "import pytest"], env=ground.env, check=False, user=ground.user).returncode:
         pytest.skip("this Python has no pytest")
     if ground.env.get("PYTHONPATH", "").startswith("/tmp/"):

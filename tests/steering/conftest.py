@@ -25,7 +25,7 @@ class Background:
         return self.process.stdout
 
     def until(self, kind: str) -> dict[str, Any]:
-        """Waits for the next event of this kind."""
+        """Wait for the next event of this kind."""
         for line in self._out:
             event = json.loads(line)
             self.events.append(event)
@@ -34,21 +34,21 @@ class Background:
         raise AssertionError(f"the run ended without {kind}: {[event['type'] for event in self.events]}")
 
     def seen(self, kind: str) -> dict[str, Any]:
-        """The first event of this kind, which may have come already."""
+        """Return the first event of this kind, which may already have arrived."""
         come = self.all(kind)
         return dict(come[0]) if come else self.until(kind)
 
     def in_turn(self) -> None:
-        """Waits until the agent has read its prompt and stands at the gate."""
+        """Wait until the agent has read its prompt and waits at the gate."""
         self.until("agent_started")
         self.until("agent_text")
 
     def let(self, words: str = "working") -> None:
-        """Opens the gate once: the agent says this, and its turn ends."""
+        """Open the gate once: the agent prints this, and its turn ends."""
         self._gate.write_text(f"{words}\n")
 
     def finish(self) -> int:
-        """Waits for the end."""
+        """Wait for the end of the run."""
         self.events += [json.loads(line) for line in self._out]
         return self.process.wait()
 
@@ -69,7 +69,8 @@ Start = Callable[..., Background]
 
 @pytest.fixture
 def start(environment: dict[str, str], workspace: Path, agent: Callable[..., str]) -> Iterator[Start]:
-    """Starts `ralph run` with a gated agent. `before` is shell that the agent runs first; `wrapper` is put in front."""
+    """Start `ralph run` with a gated agent. The agent runs the shell code `before` first; `wrapper` is a command in
+    front of ralph."""
     home = Path(environment["HOME"])
     gate = home / "gate"
     os.mkfifo(gate)

@@ -1,4 +1,4 @@
-"""An agent asks, a person answers, and the next prompt holds both; whether the run waits for that can be chosen."""
+"""An agent asks, a person answers, and the next prompt contains both. A setting says whether the run waits."""
 
 import sys
 from collections.abc import Callable

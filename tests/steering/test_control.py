@@ -1,4 +1,4 @@
-"""One control room: what stands against steering a run is the same wherever it is asked for."""
+"""The reasons for which a run cannot be steered are the same in every interface."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Ralph = Callable[..., Any]
 
 
 class OnRecord:
-    """A run that this process plays, kept in `place`."""
+    """A run whose process is this one, recorded in `place`."""
 
     def __init__(self, place: Path, workspace: Path, env: dict[str, str]) -> None:
         self.folder = RunFolder(place, "20260101-120000-k3fa")

@@ -1,4 +1,4 @@
-"""What was on the screen can be read again, verbatim; what is to come can be waited for."""
+"""`ralph logs` prints again what the screen showed, and follows a running run."""
 
 import subprocess
 import sys

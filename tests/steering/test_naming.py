@@ -1,4 +1,4 @@
-"""Which run is meant? The named one, the one here, the only one; anything else is one clear line."""
+"""Which run a command uses: the named one, the one here, or the only one; otherwise an error in one line."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Somebody who is elsewhere is told; what becomes of that never harms the run."""
+"""Notifications are sent, and their failures never harm the run."""
 
 import time
 from collections.abc import Callable

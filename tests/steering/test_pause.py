@@ -1,4 +1,4 @@
-"""A run is held between two turns, and continues when a person says so. Paused time doesn't count as the run's."""
+"""A run pauses between two turns until a person continues it. Paused time doesn't count against its time limit."""
 
 import signal
 import subprocess
@@ -17,7 +17,7 @@ def test_a_pause_begins_after_the_turn_and_ends_with_resume(ralph: Ralph, start:
     assert "pauses after this turn" in ralph("ps").out
     run.let()
     run.until("paused")
-    eventually(lambda: '"state":"paused"' in ralph("ps", "--json").out)  # it is told before it is kept for others
+    eventually(lambda: '"state":"paused"' in ralph("ps", "--json").out)  # listeners get it before the file is written
     assert ralph("resume").out == f"run {run.id} continues\n"
     run.until("continued")
     run.in_turn()

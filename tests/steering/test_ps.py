@@ -1,4 +1,4 @@
-"""Which runs are running? Every one that lives, in any workspace; never one that does not."""
+"""`ralph ps` lists every running run in any workspace, and never shows a dead one as running."""
 
 import json
 import os

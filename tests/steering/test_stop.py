@@ -58,7 +58,7 @@ def test_stop_now_ends_the_turn(ralph: Ralph, start: Any) -> None:
 def test_ralph_says_who_stopped_a_run(ralph: Ralph, start: Any, workspace: Path, who: str) -> None:
     run = start("--check", "true")
     run.in_turn()
-    # What an agent leaves in the box keeps nobody from stopping the run, and ends nothing by itself.
+    # Files that an agent puts into the mailbox neither prevent a stop nor cause one.
     if who == "you":
         (workspace / ".ralph" / "runs" / run.id / "mail" / "stopped-by" / "x").mkdir(parents=True)
     mark = {"its own agent": run.id, "the agent of run 1234": "1234"}.get(who, "")
@@ -81,7 +81,9 @@ def test_stop_then_stop_now_is_not_a_third_signal(ralph: Ralph, start: Any, even
     run = start()
     run.in_turn()
     ralph("stop")
-    eventually(lambda: '"state":"stopping"' in ralph("ps", "--json").out)  # of two that wait, HUP would be heard first
+    eventually(
+        lambda: '"state":"stopping"' in ralph("ps", "--json").out
+    )  # if two signals were pending, SIGHUP would be handled first
     assert ralph("stop", "--now").code == 0
     assert run.finish() == 130
     assert run.all("run_finished")[0]["reason"] == "received SIGHUP"
@@ -90,7 +92,7 @@ def test_stop_then_stop_now_is_not_a_third_signal(ralph: Ralph, start: Any, even
 def test_stop_then_stop_now_is_not_a_third_signal_without_hangups(
     ralph: Ralph, start: Any, eventually: Any, workspace: Path
 ) -> None:
-    """A third would end the agent without the time to clean up."""
+    """A third signal would kill the agent before it can clean up."""
     run = start(
         wrapper=("sh", "-c", 'trap "" HUP; exec "$@"', "sh"), before='trap "sleep 0.2; echo yes >cleaned; exit" TERM'
     )

@@ -1,4 +1,4 @@
-"""What a person says is in the next prompt, exactly once, whatever happens in between."""
+"""A note of a person is in the next prompt exactly once, whatever happens in between."""
 
 import shutil
 import signal

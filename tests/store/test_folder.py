@@ -55,7 +55,7 @@ def test_the_lock_ends_with_its_holder(ralph_folder: Path, number: int) -> None:
 
 
 def test_the_lock_waits_for_a_starting_child_of_a_dead_holder(ralph_folder: Path) -> None:
-    """As a process that was forked and has not yet become the program that it was to be."""
+    """The child was forked and has not executed its program yet, so it still has the lock."""
     then = "import os; os.fork() or (time.sleep(0.7), os._exit(0)); os.kill(os.getpid(), 9)"
     with hold(ralph_folder, then) as holder:
         holder.wait()

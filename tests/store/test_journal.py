@@ -1,4 +1,4 @@
-"""The journal is the truth: whatever happens to its last line, all before it is read back as it was."""
+"""A journal is read back as it was written, whatever happens to its last line."""
 
 import json
 import os
@@ -56,7 +56,7 @@ told = st.one_of(
 
 
 def written(path: Path, history: list[object], seq: int = 0) -> Run:
-    """Writes a history of a run down, and gives the run as it is in memory."""
+    """Write the history of a run to a journal; return the run as it is in memory."""
     run = Run(id=path.parent.name, goal=STARTED.goal, base_tree=STARTED.base_tree)
     journal = Journal(path).open()
     writer = Writer(run.id, [journal], seq=seq)
@@ -148,7 +148,7 @@ def test_unreadable_lines_are_skipped(fresh, history: list[object], foreign: lis
 @given(values=st.lists(st.sampled_from(["a", "b", "STOP", ""]), max_size=6), cut=st.integers(0, 6))
 @settings(max_examples=80, deadline=None)
 def test_a_resumed_run_is_judged_like_one_that_was_never_interrupted(fresh, values: list[str], cut: int) -> None:
-    """The same answers, once in one go and once with a kill after some of them: the same end, the same iterations."""
+    """With the same answers, a run that is killed and resumed has the same end and the same iterations."""
     rules = make_policy(Settings(until=("word:STOP",), maximum_iterations=5)).rules
 
     def play(agent: ScriptedAgent, run: Run, tell: events.Tell) -> tuple[Run, Stop]:
@@ -372,7 +372,7 @@ def test_a_journal_is_recreated_although_its_folder_is_removed_again(tmp_path: P
     made: list[int] = []
 
     def restore() -> None:
-        """Somebody who cleans up removes the first two folders as soon as they are there."""
+        """Another process removes the first two folders as soon as they exist."""
         made.append(1)
         if len(made) > 2:
             path.parent.mkdir()
@@ -428,7 +428,7 @@ def test_a_device_is_not_used_as_a_journal() -> None:
 
 
 def test_an_endless_line_takes_little_memory(tmp_path: Path) -> None:
-    """Other lines count, before it and behind it."""
+    """The lines before and after it are read."""
     ours = b'{"type":"notice","timestamp":"","run":"1","seq":%d,"data":{"text":"x"}}\n'
     path = tmp_path / "journal.ndjson"
     path.write_bytes(ours % 1)

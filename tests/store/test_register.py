@@ -1,4 +1,4 @@
-"""The runs on record."""
+"""The list of runs."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from ralph.store.register import STATE, host, run_at
 
 
 def test_a_copy_of_a_fleets_backlog_is_listed_while_its_process_runs(tmp_path: Path) -> None:
-    """Killed was who looked, and not the work."""
+    """Only the process that showed the copy was killed, not the backlog."""
     folder = tmp_path / "20261116-130000-c0py"
     folder.mkdir()
     facts = {"run": folder.name, "kind": "work", "ignores_signals": True, "workspace": "/w", "host": host()}

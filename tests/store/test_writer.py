@@ -1,4 +1,4 @@
-"""What happened at once is written at once: numbered, without keys, and no more of it than there is room for."""
+"""Events are written at once: numbered, without keys, and within the limit of a turn."""
 
 import json
 from typing import Any
@@ -111,7 +111,7 @@ def test_events_without_a_name_are_dropped() -> None:
 
 
 def overheard(is_read: bool, *happened: events.Event) -> tuple[Writer, Paper, list[events.Event]]:
-    """What is told of an agent that has used up its room, and whether or not somebody reads it."""
+    """Events of an agent that has reached its limit, with and without a reader."""
     paper = Paper()
     writer = Writer("run", [paper], most=300, is_read=lambda: is_read)
     writer(*talk("x" * 300))

@@ -179,7 +179,7 @@ class Coordinator:
         for child in self._children.reap():
             self._on_child_exit(child)
         if self._interrupt.level:
-            urgency = StopLevel.AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2)
+            urgency = StopLevel.AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, StopLevel.NOW)
             self._stop(Outcome.INTERRUPTED.value, f"stopped by {self._mailbox.read().stopped_by or 'you'}", urgency)
         self._read_mailbox()
         self._reread_backlog()
@@ -203,7 +203,7 @@ class Coordinator:
         event, fatal = self._exits.task_event(child)
         self.ledger.tell(event)
         if fatal:
-            self._stop(Outcome.FATAL.value, fatal, StopLevel.AFTER_TURN)
+            self._stop(Outcome.FATAL.value, fatal)
 
     def _on_gate_exit(self, child: TaskProcess) -> None:
         """Record the gate's verdict and what follows from it."""
@@ -222,14 +222,14 @@ class Coordinator:
     def _on_target_checked(self, result: GateVerdict) -> None:
         """Let tasks start if the target passes its checks. For the exams at the end, record a refusal."""
         if self._is_examining and (result.stuck or not result.commit):
-            self._stop(Outcome.BLOCKED.value, result.stuck or "the exams of the backlog were not run to their end", 1)
+            self._stop(Outcome.BLOCKED.value, result.stuck or "the exams of the backlog were not run to their end")
             return
         if red := result.red:
             hint = "fix it first, or merge what does not make it worse: --allow-red"
             failed = f"{red.check} fails on {self.order.shown_target} ({red.ending}) · hint: {hint}"
-            self._stop(Outcome.FATAL.value, failed, 1)
+            self._stop(Outcome.FATAL.value, failed)
         elif result.stuck:
-            self._stop(Outcome.FATAL.value, result.stuck, 1)
+            self._stop(Outcome.FATAL.value, result.stuck)
         elif result.commit:
             self._is_open = True
             self.ledger.tell(work_events.GateOpened(result.commit, result.allowed))
@@ -244,7 +244,7 @@ class Coordinator:
     def _mailbox_of(self, job: Job) -> Mailbox:
         return Mailbox(str(self._folder.path.parent / job.run))
 
-    def _stop(self, end: str, reason: str, level: int) -> None:
+    def _stop(self, end: str, reason: str, level: int = StopLevel.AFTER_TURN) -> None:
         """Start nothing new, and ask the running children to stop."""
         if not self._end:
             self._end, self._reason = end, reason
@@ -269,7 +269,7 @@ class Coordinator:
         for child in self._children:
             job = self.ledger.board.jobs.get(child.key)
             if job is not None and job.state == "withdrawn":
-                child.request_stop(1)
+                child.request_stop(StopLevel.AFTER_TURN)
 
     def _pause_loops(self, is_paused: bool) -> None:
         for child in self._children:
@@ -306,14 +306,14 @@ class Coordinator:
         if ledger.finished:
             return
         if order.is_overdue(self.elapsed) and not self._end:
-            self._stop(Outcome.TIMEOUT.value, "its time is over", 1)
+            self._stop(Outcome.TIMEOUT.value, "its time is over")
         if order.max_cost is None or time.monotonic() - self._summed_at < SPENDING_INTERVAL:
             return
         self._summed_at = time.monotonic()
         running = [read_summary(str(self._folder.path.parent / job.run)) for job in ledger.board.of("working")]
         spending = sum(summary.cost_usd or 0.0 for summary in running if summary)
         if ledger.board.spent + spending >= order.max_cost and not self._end:
-            self._stop(Outcome.BUDGET.value, "its budget is spent", 1)
+            self._stop(Outcome.BUDGET.value, "its budget is spent")
 
     @property
     def elapsed(self) -> float:
@@ -339,7 +339,7 @@ class Coordinator:
 
     def _stop_children(self) -> None:
         """Stop all children and wait for them."""
-        self._children.request_stop(2)
+        self._children.request_stop(StopLevel.NOW)
         while list(self._children):
             self._children.wait(TICK, self._interrupt.fileno())
             self._interrupt.acknowledge()

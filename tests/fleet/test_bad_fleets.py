@@ -152,7 +152,7 @@ def test_a_backlog_whose_target_fails_its_checks_ends_before_a_task_starts(fleet
     done = first.ralph(*first.words("--check", "exit 3"))
     assert done.returncode == 2
     assert done.stderr.splitlines()[-2:] == [
-        "ralph: exit 3 fails on origin/main (exit code 3)",
+        "ralph: exit 3 fails on origin/main (exit code 3); to merge what does not make it worse: --allow-red",
         "hint: fix it, then start again",
     ]
     assert fleet.all("work_finished")[0]["exit_code"] == 2

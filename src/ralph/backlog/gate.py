@@ -105,9 +105,10 @@ class Gate(Struct, frozen=True, kw_only=True):
         """Check the target itself."""
         target = self.fetch_target()
         red = self.failing_commands(target, self.order.checks, tries=CHECK_RUNS)
-        if self.order.allow_red:
+        if self.order.allow_red or not red:
             return GateVerdict(commit=target, allowed=red)
-        return GateVerdict(commit=target, red=red[0] if red else None)
+        failed = f"{red[0].check} fails on {self.order.shown_target} ({red[0].ending})"
+        return GateVerdict(commit=target, stuck=f"{failed}; to merge what does not make it worse: --allow-red")
 
     def examine_target(self) -> GateVerdict:
         """Run the exams of the whole backlog on the target."""

@@ -132,10 +132,8 @@ class FleetTasks:
             warned = [work_events.TaskWarned(key, conflict.files) for key, conflict in probed]
             return [*after_merge(state.board, verdict, duration), *warned]
         closed = work_events.GateFinished(GateVerdict(), duration)
-        if verdict.red or verdict.stuck:
-            failed = verdict.red and f"{verdict.red.check} fails on {local.order.shown_target} ({verdict.red.ending})"
-            reason = failed or verdict.stuck
-            return [closed, work_summary(state.board, Outcome.FATAL.value, reason, 2, local.age)]
+        if verdict.stuck:
+            return [closed, work_summary(state.board, Outcome.FATAL.value, verdict.stuck, 2, local.age)]
         return [closed, work_events.GateOpened(verdict.commit, verdict.allowed)] if verdict.commit else [closed]
 
     async def _finish(self, local: LocalWork, holder: str) -> None:

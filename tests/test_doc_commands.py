@@ -1,5 +1,7 @@
-"""Every command in README, tutorial and guides works as its page says, with agents that follow a script. Other tests run
-those in ELSEWHERE."""
+"""Every command in README, tutorial and guides works as its page says, with agents that follow a script.
+
+Other tests run the commands in ELSEWHERE.
+"""
 
 import json
 import os

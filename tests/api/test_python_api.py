@@ -187,7 +187,7 @@ def test_ignored_agents_of_the_settings_are_named_in_one_line(
     assert loop(workspace).success
     journal = next(workspace.glob(".ralph/runs/*/journal.ndjson")).read_text()
     notices = [one["data"]["text"] for one in map(json.loads, journal.splitlines()) if one["type"] == "notice"]
-    assert [text for text in notices if "left aside" in text] == [
+    assert [text for text in notices if "takes every turn" in text] == [
         "your own agent takes every turn: scm.agent, reviews.agent, reviews.prompts[].agent or .model, side.model "
         "of the settings is ignored"
     ]
@@ -195,7 +195,7 @@ def test_ignored_agents_of_the_settings_are_named_in_one_line(
 
 def test_without_agents_in_the_settings_there_is_no_notice_about_them(workspace: Path) -> None:
     assert loop(workspace).success
-    assert "left aside" not in next(workspace.glob(".ralph/runs/*/journal.ndjson")).read_text()
+    assert "takes every turn" not in next(workspace.glob(".ralph/runs/*/journal.ndjson")).read_text()
 
 
 def test_a_worktree_is_removed_only_if_its_work_exists_elsewhere(repository: Path, git: Callable[..., str]) -> None:

@@ -461,6 +461,7 @@ def test_clean_deletes_temporary_files_of_killed_runs(ralph: Ralph, tmp_path: Pa
 def test_clean_ignores_files_that_disappear_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other runs delete their own temporary files, possibly while `clean` looks at them."""
     there = os.listdir
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # without runs of other tests
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(os, "listdir", lambda folder: [*there(folder), "ralph-at-work-gone"])
     assert find_leftovers(0.0) == []

@@ -89,7 +89,7 @@ def test_a_commit_of_very_many_files_is_reported_like_any_other(play: Callable[.
 def test_a_file_changed_by_user_and_agent_is_committed_and_reported(play: Callable[..., Any], git: Git) -> None:
     done = play("echo of the agent >> half")
     assert committed(git) == {"half": "M"}
-    assert "half was changed before the run, too" in done.err
+    assert "half was also changed before the run" in done.err
 
 
 def test_commit_all_takes_what_was_there_before(play: Callable[..., Any], git: Git) -> None:
@@ -106,7 +106,7 @@ def test_files_that_became_ignored_are_not_committed(play: Callable[..., Any], g
 def test_files_ignored_before_the_run_are_not_committed_later(
     ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git
 ) -> None:
-    """As by an agent that writes a new .gitignore, and knows nothing of what the old one kept out."""
+    """The agent replaces .gitignore, and the new one no longer names the file."""
     (repository / ".gitignore").write_text(".env\n")
     git("add", "-A")
     git("commit", "-qm", "second")
@@ -114,7 +114,7 @@ def test_files_ignored_before_the_run_are_not_committed_later(
     fake = agent(f'{MESSAGE}\necho built > .gitignore; echo x > new; echo "<response>DONE</response>"')
     done = ralph("run", "g", "--check", "true", "--agent", fake, "--commit")
     assert committed(git) == {".gitignore": "M", "new": "A"}, done.err
-    assert "ignored by git until now, and kept out of its commits: .env" in done.err
+    assert "so they stay out of the commits of this run: .env" in done.err
 
 
 def test_changes_of_the_user_alone_are_not_committed(play: Callable[..., Any], git: Git) -> None:

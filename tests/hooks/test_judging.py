@@ -89,7 +89,7 @@ def test_a_promise_is_refused_while_tasks_are_open(session, settings, workspace)
 
 
 @pytest.mark.parametrize(
-    ("left", "told"), [(None, "fix it: cannot read the tasks file"), ("- [x] other\n", "one (it was taken off")]
+    ("left", "told"), [(None, "fix it: cannot read the tasks file"), ("- [x] other\n", "one (it was removed from")]
 )
 def test_a_removed_task_does_not_count_as_done(session, settings, workspace, left, told):
     (workspace / "TODO.md").write_text("- [ ] one\n")

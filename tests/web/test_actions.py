@@ -1,5 +1,6 @@
 """Actions in the web UI do what the commands do; if something has changed in between, they say so and do nothing."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -262,6 +263,23 @@ def test_an_ended_run_is_resumed_with_a_higher_limit(serve: Serve, home: dict[st
     assert served.post(f"runs/{run.id}/resume", more="2").status == 200
     eventually(lambda: (now := run_at(run.place)) is not None and now.facts.finished == 3)
     eventually(lambda: ended(home, run.id))
+    served.process.terminate()
+
+
+def test_a_browser_that_may_steer_cannot_resume_a_run_with_all_rights(
+    serve: Serve, home: dict[str, str], project: Path
+) -> None:
+    words = ["run", "-p", "go", "--check", "false", "-m", "1", "--agent", "amp", "--until", "checks", "--quiet"]
+    subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)
+    (run,) = [one for one in runs(home) if one.facts.workspace == str(project)]
+    served = serve()
+    served.cookie = served.enter_as("steer")
+    assert served.post(f"runs/{run.id}/allow").status == 403
+    assert served.post(f"runs/{run.id}/resume", more="1", yolo="1", sandbox="1").status == 200
+    eventually(lambda: (now := run_at(run.place)) is not None and now.facts.finished == 2 and now.facts.outcome)
+    settings = json.loads(Path(run.place, "run.json").read_bytes())["settings"]
+    assert not settings.get("yolo")
+    assert not settings.get("sandbox", {}).get("enabled")
     served.process.terminate()
 
 

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -84,21 +84,19 @@ def _stop(run: Listed, form: FormFields, register: Register) -> str:
     return f"{nickname(run.id)} stops " + ("now" if ends_now else "after this turn")
 
 
-def _resume(run: Listed, form: FormFields, register: Register) -> str:
+def _resume(run: Listed, form: FormFields, register: Register, rights: Sequence[str] = ()) -> str:
     """End the pause of a running run, or resume an ended one, with the new limits in the form."""
     run = control.reload(run, control.why_not_resume)
     if run.is_alive:
         return f"{nickname(run.id)} resumed" + (" without an answer" if control.unpause(run) else "")
-    words = ["resume", run.id, "--quiet", "-C", run.facts.workspace]
-    words += [option + form[name] for name, option in NEW_LIMITS.items() if form.get(name)]
-    words += [f"--{name}" for name in ("yolo", "sandbox") if form.get(name)]
-    _launch(words, register)
+    limits = [option + form[name] for name, option in NEW_LIMITS.items() if form.get(name)]
+    _launch(["resume", run.id, "--quiet", "-C", run.facts.workspace, *limits, *rights], register)
     return f"{nickname(run.id)} resumed"
 
 
 def _allow(run: Listed, form: FormFields, register: Register) -> str:
     """Resume a run whose agent was denied everything, with all rights: in a sandbox if the form says so."""
-    return _resume(run, {"sandbox": "1"} if form.get("sandbox") else {"yolo": "1"}, register)
+    return _resume(run, {}, register, ["--sandbox" if form.get("sandbox") else "--yolo"])
 
 
 def _accept(run: Listed, form: FormFields, register: Register) -> str:

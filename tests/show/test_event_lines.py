@@ -445,7 +445,7 @@ def test_talk_is_limited_to_what_a_person_could_read() -> None:
 
 def test_events_of_ralph_are_never_limited_and_say_what_was_left_out() -> None:
     *_, left_out, empty, check = flooded(e.CheckStarted("make test"))
-    assert "500 more things that nobody could have read: see the log" in left_out
+    assert "500 more things came too fast to be shown: see the log" in left_out
     assert (empty, "make test" in check) == ("", True)
 
 

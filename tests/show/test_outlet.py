@@ -40,7 +40,7 @@ def test_text_is_written_at_once(pipe: tuple[int, TextIO]) -> None:
 def test_a_pipe_without_a_reader_does_not_block_the_run(pipe: tuple[int, TextIO]) -> None:
     reader, stream = pipe
     outlet = Outlet(stream)
-    written = [outlet.write("x" * 1000 + "\n", patience=0.01) for _ in range(100)]
+    written = [outlet.write("x" * 1000 + "\n", timeout=0.01) for _ in range(100)]
     assert written[0] is True
     assert written[-1] is False
     assert not outlet.gone
@@ -74,7 +74,7 @@ def test_ending_at_once_does_not_wait_for_a_reader_of_events(pipe: tuple[int, Te
 def test_a_torn_line_is_ended_before_the_next(pipe: tuple[int, TextIO]) -> None:
     reader, stream = pipe
     outlet = Outlet(stream)
-    assert not outlet.write("x" * 5000 + "\n", patience=0.01)
+    assert not outlet.write("x" * 5000 + "\n", timeout=0.01)
     assert drain(reader) == "x" * 4096
     assert outlet.write("whole\n")
     assert drain(reader) == "\nwhole\n"
@@ -106,14 +106,14 @@ def test_a_non_blocking_descriptor_works(pipe: tuple[int, TextIO]) -> None:
     _, stream = pipe
     os.set_blocking(stream.fileno(), False)
     outlet = Outlet(stream)
-    assert [outlet.write("y" * 3000, patience=0) for _ in range(3)] == [True, False, False]
+    assert [outlet.write("y" * 3000, timeout=0) for _ in range(3)] == [True, False, False]
 
 
 def test_a_terminal_without_a_reader_does_not_block_the_run() -> None:
     master, slave = pty.openpty()
     with open(slave, "w", encoding="utf-8") as stream:
         outlet = Outlet(stream)
-        written = [outlet.write("z" * 999 + "\n", patience=0.01) for _ in range(200)]
+        written = [outlet.write("z" * 999 + "\n", timeout=0.01) for _ in range(200)]
         assert written[-1] is False
         assert os.get_blocking(slave), "the shell shares this open file: it stays as it was"
         outlet.close()

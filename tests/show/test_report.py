@@ -267,8 +267,8 @@ def test_no_label_of_an_axis_is_cut() -> None:
 
 def test_missing_facts_are_named() -> None:
     at_work = html([history_of(1, state="running")])
-    assert at_work.count("no git here: what changed was not kept") == 1
-    assert "still running: this is how it stands now" in at_work
+    assert at_work.count("not in git: changes were not recorded") == 1
+    assert "still running: these are its facts so far" in at_work
 
 
 def test_a_claim_is_one_row_even_if_several_gates_object() -> None:

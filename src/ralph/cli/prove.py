@@ -24,7 +24,7 @@ from ralph.run.context import Context
 from ralph.run.prove import Change, ProofInterrupted, prove_change
 from ralph.run.request import RunRequest
 from ralph.show.outlet import choose
-from ralph.show.report import REPORT_FILE, written
+from ralph.show.report import REPORT_FILE, render_report
 from ralph.show.screen import make_screen
 from ralph.show.summary import proof_lines
 from ralph.store.journal import Journal
@@ -103,4 +103,6 @@ def _record(run: Listed, proof: Proof) -> None:
     finally:
         journal.close()
     history = history_of(run.folder)
-    run.folder.write(REPORT_FILE, written([history], "html", {run.id: evidence_of(run.folder, history, os.environ)}))
+    run.folder.write(
+        REPORT_FILE, render_report([history], "html", {run.id: evidence_of(run.folder, history, os.environ)})
+    )

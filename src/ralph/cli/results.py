@@ -35,7 +35,7 @@ from ralph.run.options import Option
 from ralph.settings import load, parse_duration
 from ralph.settings.trust import difference_in, refuse_untrusted
 from ralph.settings.trust import trust as accept_settings
-from ralph.show.report import REPORT_FILE, ReportForm, written
+from ralph.show.report import REPORT_FILE, ReportForm, render_report
 from ralph.show.screen import make_screen
 from ralph.store.exam_output import load_exam_outputs
 from ralph.store.orphans import kill_orphans
@@ -68,7 +68,7 @@ def report(values: Values, words: list[str]) -> int:
         histories = [history_now(run) for run in runs]
         shown = {run.id: evidence_of(run.folder, one, os.environ) for run, one in zip(runs, histories, strict=True)}
         exams = [one for run in runs for one in load_exam_outputs(run.id)] if _is_outside(target, runs) else []
-        data = written(histories, form, shown if form == "html" else None, exams)
+        data = render_report(histories, form, shown if form == "html" else None, exams)
     if target == "-":
         sys.stdout.buffer.write(data)
         return 0

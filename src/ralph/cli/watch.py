@@ -21,7 +21,7 @@ from ralph.process.detached import DetachedProcess
 from ralph.process.signals import ignore_ctrl_c
 from ralph.run.options import Option
 from ralph.show.outlet import GLYPHS, choose, terminal_size
-from ralph.show.report import written
+from ralph.show.report import render_report
 from ralph.show.screen import make_screen
 from ralph.show.summary import render_history, run_list
 from ralph.store.exam_output import load_exam_outputs
@@ -87,7 +87,7 @@ def show(values: Values, words: list[str]) -> int:
         return show_work(run, bool(values.get("json")))
     history = history_now(run)
     if values.get("json"):
-        sys.stdout.buffer.write(written([history], "json"))
+        sys.stdout.buffer.write(render_report([history], "json"))
         return 0
 
     style = choose(sys.stdout)

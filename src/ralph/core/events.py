@@ -247,7 +247,7 @@ class ReviewStarted(Struct, frozen=True):
 
 
 class ReviewFinished(Struct, frozen=True, omit_defaults=True):
-    """A review ends. Unless it `passed`, `changes` is what the reviewer asks for; `problem`: why there is no verdict."""
+    """A review ends. If it didn't pass, `changes` is what the reviewer asks for, `problem` why there is no verdict."""
 
     name: str
     passed: bool

@@ -42,7 +42,7 @@ from ralph.run.tuning import Tuning
 from ralph.run.workspace import LocalWorkspace
 from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
-from ralph.show.report import leave
+from ralph.show.report import write_report
 from ralph.store.folder import RunFolder, occupied_above, prepare, remember_red, workspace_lock
 from ralph.store.journal import Journal
 from ralph.store.mailbox import Mailbox, QuestionListener
@@ -527,7 +527,7 @@ def _tell_end(context: Context, trees: Trees, end: Sequence[events.Event]) -> No
 def _leave_report(folder: RunFolder, plan: RunPlan) -> None:
     """Write the run's report. The outcome stays the same even if that fails: then the traceback goes to a file."""
     try:
-        leave(folder, plan.env)
+        write_report(folder, plan.env)
     except Exception:  # noqa: BLE001 - any bug
         with suppress(UserError):
             folder.write("report-error.txt", traceback.format_exc().encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""What exams printed, for the person. It is never part of a page that is left in the workspace."""
+"""The output of exams, for the person only: no report in the workspace has it, where the agent could read it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ MOST_TEXT = 20_000  # bytes
 
 
 def exam_lines(outputs: Sequence[ExamOutput], style: Style) -> Iterator[str]:
-    """Yield lines for a terminal: each exam with the end of its output, and where all of it is."""
+    """Yield lines for a terminal: each exam with the end of its output and the path of its log."""
     if not outputs:
         return
     yield style.paint("bold", "exams, which the agent doesn't see")
@@ -27,12 +27,12 @@ def exam_lines(outputs: Sequence[ExamOutput], style: Style) -> Iterator[str]:
 
 
 def exam_places(outputs: Sequence[ExamOutput]) -> list[str]:
-    """Return where the output of the exam that refused the last claim is."""
+    """Return the path of the output of the exam that refused the last claim."""
     return [f"What the exam printed is in {output.log}" for output in outputs[-1:] if not output.passed]
 
 
 def exam_section(outputs: Sequence[ExamOutput]) -> Html | None:
-    """Return the same as a section of a page."""
+    """Return the outputs as a section of a page."""
     if not outputs:
         return None
     shown = [

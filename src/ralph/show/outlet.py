@@ -1,4 +1,4 @@
-"""Write text to a reader that may be slow or gone: at once or not at all, never buffered."""
+"""Write to readers that may be slow or gone, and choose marks and colours for a terminal."""
 
 import os
 import select
@@ -12,19 +12,18 @@ from msgspec.structs import replace
 
 from ralph.errors import UserError
 
-PATIENCE = 0.1
-"""How long (seconds) a reader who has just fallen behind may take to catch up."""
-
-_CHUNK = 4096  # a pipe that is ready takes this much without making the writer wait
-_GLANCE = 100  # milliseconds between looks for a stop request while waiting for a reader
-_PASSING = (EAGAIN, ENOSPC, EDQUOT)
+WRITE_TIMEOUT = 0.1  # seconds that a reader who has just fallen behind may take to catch up
+_CHUNK = 4096  # a pipe that is ready takes this much without blocking
+_STOP_INTERVAL = 100  # milliseconds between looks for a stop request while waiting for a reader
+_TEMPORARY = (EAGAIN, ENOSPC, EDQUOT)
 
 
 class Outlet:
-    """Writes text to a stream. One that `waits` for its reader skips nothing: where that cannot be, it raises.
+    """Writes text to a stream without blocking. With `waits` it waits for a slow reader instead of skipping text, and
+    raises an OSError if the text can't be written.
 
-    A terminal is opened a second time, because "do not wait" is a property of the open file, and the one we were given
-    belongs to the shell and to others as well.
+    A terminal is opened a second time, because the shell and others share the open file that we were given, and with
+    it the setting not to block.
     """
 
     def __init__(self, stream: IO[str] | None, waits: bool = False) -> None:
@@ -36,10 +35,10 @@ class Outlet:
         self._own: int | None = None
         self._poll: select.poll | None = None
         self._asks_first = True
-        self._torn = self._behind = False
+        self._is_line_open = self._is_behind = False
 
     def _open(self) -> select.poll:
-        """Find where to write when the first text comes."""
+        """Find the descriptor to write to; called before the first text."""
         self._poll = select.poll()
         try:
             self._fd = self._stream.fileno() if self._stream else None
@@ -52,7 +51,7 @@ class Outlet:
             self._poll.register(self._fd, select.POLLOUT)
         return self._poll
 
-    def write(self, text: str, patience: float = PATIENCE) -> bool:
+    def write(self, text: str, timeout: float = WRITE_TIMEOUT) -> bool:
         """Return whether the whole text was written. Once the reader is gone, everything counts as written."""
         if self.gone:
             return True
@@ -60,31 +59,31 @@ class Outlet:
         ready = self._poll or self._open()
         if self._fd is None:
             return self._write_to_stream(data)
-        if self._torn:
+        if self._is_line_open:
             data = b"\n" + data
-        if self._behind and patience <= PATIENCE:
-            patience = 0
+        if self._is_behind and timeout <= WRITE_TIMEOUT:
+            timeout = 0
         view = memoryview(data)
         while view:
             try:
-                sent = self._send(ready, view[:_CHUNK], None if self._waits else patience * 1000)
+                sent = self._send(ready, view[:_CHUNK], None if self._waits else timeout * 1000)
             except OSError as error:
                 if self._waits and error.errno == EAGAIN:
                     continue
-                if self._waits and error.errno in _PASSING:
+                if self._waits and error.errno in _TEMPORARY:
                     raise
                 sent = 0
-                self.gone = error.errno not in _PASSING
+                self.gone = error.errno not in _TEMPORARY
             if not sent:
-                self._torn = self._torn or len(view) < len(data)
-                self._behind = True
+                self._is_line_open = self._is_line_open or len(view) < len(data)
+                self._is_behind = True
                 return self.gone
             view = view[sent:]
-        self._torn = self._behind = False
+        self._is_line_open = self._is_behind = False
         return True
 
     def _send(self, ready: select.poll, piece: memoryview, pause: float | None) -> int:
-        """Writes what there is room for, once there is any."""
+        """Write as much as fits; return how many bytes, 0 if the reader took none in time."""
         assert self._fd is not None
         if not self._asks_first:
             try:
@@ -124,7 +123,7 @@ class LiveRows:
         self._outlet = outlet
         self.is_drawn = False
 
-    def write(self, lines: Sequence[str], rows: Sequence[str] = (), patience: float = PATIENCE) -> bool:
+    def write(self, lines: Sequence[str], rows: Sequence[str] = (), timeout: float = WRITE_TIMEOUT) -> bool:
         """Erase the rows, print the lines and draw the new rows, in one write; return whether all was written."""
         text = _ERASE if self.is_drawn else ""
         text += "".join(f"{line}\n" for line in lines)
@@ -132,20 +131,20 @@ class LiveRows:
             up = f"\x1b[{len(rows) - 1}A" if len(rows) > 1 else ""
             text += "\x1b[?7l" + "\n".join(rows) + f"\x1b[?7h\r{up}"
         self.is_drawn = bool(rows)
-        return not text or self._outlet.write(text, patience)
+        return not text or self._outlet.write(text, timeout)
 
 
 def _reopen(fd: int) -> int:
     try:
-        way = os.ttyname(fd) if os.isatty(fd) else f"/proc/self/fd/{fd}"
-        return os.open(way, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        path = os.ttyname(fd) if os.isatty(fd) else f"/proc/self/fd/{fd}"
+        return os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:  # for example after `su`: the terminal is another user's
         return os.dup(fd)
 
 
 class Ndjson:
-    """A sink that goes silent when its reader has gone away: a closed pipe must not end the run. It waits for a reader
-    that is slow until the user wants to stop `at_once`.
+    """Writes JSON lines to a descriptor. It waits for a slow reader until `at_once` returns True, and writes nothing
+    more once the reader has gone: a closed pipe must not end the run.
     """
 
     def __init__(self, at_once: Callable[[], bool] = lambda: False, fd: int = 1) -> None:
@@ -164,7 +163,7 @@ class Ndjson:
                     raise BlockingIOError
                 lines = lines[os.write(self._fd, lines[:_CHUNK] if self._asks_first else lines) :]
             except BlockingIOError:
-                if not self._ready.poll(_GLANCE) and self._at_once():
+                if not self._ready.poll(_STOP_INTERVAL) and self._at_once():
                     self._fd = None
             except BrokenPipeError:
                 self._fd = None
@@ -190,7 +189,7 @@ def terminal_size(stream: IO[str] | None, columns: int, rows: int = 24) -> tuple
 
 
 class Marks(Struct, frozen=True, kw_only=True):
-    """The signs in front of lines, one column each. The TUI and the line screen share them."""
+    """The signs in front of lines, one column each."""
 
     passed: str = "✓"
     failed: str = "✗"
@@ -254,7 +253,7 @@ RESET = "\x1b[0m"
 
 
 class Style(Struct, frozen=True):
-    """Marks, and colours if they are wanted."""
+    """The marks, and whether there are colours."""
 
     marks: Marks = GLYPHS
     color: bool = False
@@ -268,8 +267,7 @@ def outcome_tone(exit_code: int | None) -> str:
     return {0: "good", 2: "alarm", None: "cyan"}.get(exit_code, "warn")
 
 
-def is_smart(env: Mapping[str, str]) -> bool:
-    """Return whether the terminal can move its cursor."""
+def can_move_cursor(env: Mapping[str, str]) -> bool:
     return env.get("TERM", "") not in ("", "dumb")
 
 
@@ -280,11 +278,11 @@ def choose(
     color: bool | None = None,
     emoji: bool | None = None,
 ) -> Style:
-    """Return the style for `stream`. None: decide by what is known about the stream."""
+    """Return the style for `stream`. None: decide by the stream and `env`."""
     if is_terminal is None:
         is_terminal = stream is not None and stream.isatty()
     if color is None:
-        color = bool(env.get("FORCE_COLOR")) or (is_terminal and is_smart(env))
+        color = bool(env.get("FORCE_COLOR")) or (is_terminal and can_move_cursor(env))
         color = color and not env.get("NO_COLOR")
     encoding = (getattr(stream, "encoding", None) or "utf-8").lower()
     terminal = env.get("TERM", "") if is_terminal else "unknown"

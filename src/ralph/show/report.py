@@ -49,7 +49,7 @@ _AT_WORK = ("running", "stopping", "waiting", "paused", "asking")
 MOST_NAMED = 30  # checks that have a column each in Markdown
 ReportForm = Literal["html", "markdown", "json"]
 RunEvidence = Mapping[str, Mapping[int, Evidence]]
-"""Of each run, of each iteration."""
+"""The evidence by run and by iteration."""
 
 
 def html(histories: Sequence[RunHistory], evidence: RunEvidence | None = None, exams: Sequence[ExamOutput] = ()) -> str:
@@ -103,12 +103,11 @@ def report_body(
         overview,
         shown,
         exam_section(exams),
-        element("footer", f"{made} The journals in .ralph/runs are the whole truth."),
+        element("footer", f"{made} The journals in .ralph/runs have every event."),
     )
 
 
-MANY = 10
-"""Of more iterations than these people want the course first, then each of them."""
+MANY_ITERATIONS = 10  # with more, the plots come before the table
 
 
 def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
@@ -120,9 +119,9 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     if wanted:
         needing = element("div.card.needs", element("h2", "What needs you"), element("ul", needed))
     else:
-        said = "Nothing needs you." if history.outcome else "Nothing needs you now: the run goes on by itself."
+        said = "Nothing needs you." if history.outcome else "Nothing needs you now: the run continues by itself."
         needing = element("div.card.needs.calmly", element("h2", said))
-    # Which checks have ever failed: one that never did may be unable to.
+    # A check that never failed may be unable to.
     proven, unproven = (listed([short(name, 60) for name in names], 6) for names in (history.proven, history.unproven))
     proofs = [f"Seen red at least once: {proven}."] if proven else []
     proofs += [f"Never seen red, so unproven: {unproven}."] if unproven else []
@@ -136,7 +135,7 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     sections = [
         climbed,
         ("Timeline", tables.timeline(history)),
-        *((drawn, matrix) if len(history.iterations) > MANY else (matrix, drawn)),
+        *((drawn, matrix) if len(history.iterations) > MANY_ITERATIONS else (matrix, drawn)),
         ("Checks", tables.checks(history)),
         ("Proof", tables.proof(history)),
         ("Claims that were refused", tables.refusals(history)),
@@ -157,8 +156,8 @@ def _header(history: RunHistory) -> list[Html]:
         f"{plural(len(history.iterations), 'iteration')}{cap}",
         f"resumed {plural(history.resumed, 'time')}" if history.resumed else "",
         f"branch {history.branch}" if history.branch else "",
-        "" if history.base_tree and ":" in history.base_tree else "no git here: what changed was not kept",
-        "" if history.outcome else "still running: this is how it stands now" if history.state in _AT_WORK else "",
+        "" if history.base_tree and ":" in history.base_tree else "not in git: changes were not recorded",
+        "" if history.outcome else "still running: these are its facts so far" if history.state in _AT_WORK else "",
     ]
     return [
         element("div.top", element("span.wrap", f"{history.run} in {history.workspace}"), _badge(history)),
@@ -198,7 +197,7 @@ def _moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 
-def written(
+def render_report(
     histories: Sequence[RunHistory],
     form: ReportForm,
     evidence: RunEvidence | None = None,
@@ -214,17 +213,17 @@ def written(
 REPORT_FILE = "report.html"
 
 
-def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
+def write_report(folder: RunFolder, env: Mapping[str, str]) -> None:
     """Write the report to the run's folder, and to the summary of the CI job that the run belongs to."""
     history = history_of(folder)
-    folder.write(REPORT_FILE, written([history], "html", {history.run: evidence_of(folder, history, env)}))
+    folder.write(REPORT_FILE, render_report([history], "html", {history.run: evidence_of(folder, history, env)}))
     summary = env.get("GITHUB_STEP_SUMMARY")
     if summary:
-        add_to_file(summary, written([history], "markdown") + b"\n")
+        add_to_file(summary, render_report([history], "markdown") + b"\n")
 
 
 MOST_FILES = 50
-CONCERNS_A_REVIEW = ("question", "unclaimed", "denied", "blocked", "restored")
+REVIEW_NEEDS = ("question", "unclaimed", "denied", "blocked", "restored")
 # A comment inside keeps a forge from taking `@name` for a person to call, and `#1` for an issue to link.
 _SPECIAL = {ord(char): "\\" + char for char in "\\`*_[]|~>$"} | {
     ord("<"): "&lt;",
@@ -248,7 +247,7 @@ def for_review(history: RunHistory, answer: str) -> str:
     said = head(clean(answer[:12_000]).strip(), 3000, " …").splitlines()
     quoted = "\n".join(f"> {escape_markdown(line, 500)}".rstrip() for line in said)
     done = f"### What was done, in the agent's words\n\n{quoted}" if answer else ""
-    return _join_parts([*_title(history), done, _needs(history, CONCERNS_A_REVIEW), *_tables(history), _facts(history)])
+    return _join_parts([*_title(history), done, _needs(history, REVIEW_NEEDS), *_tables(history), _facts(history)])
 
 
 def escape_markdown(text: str, limit: int = 300) -> str:

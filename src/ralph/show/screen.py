@@ -17,18 +17,27 @@ from ralph.history.needs import next_steps
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.event_lines import EventLines
 from ralph.show.exam_text import exam_places
-from ralph.show.outlet import PATIENCE, LiveRows, Outlet, Style, choose, is_smart, outcome_tone, terminal_size
+from ralph.show.outlet import (
+    WRITE_TIMEOUT,
+    LiveRows,
+    Outlet,
+    Style,
+    can_move_cursor,
+    choose,
+    outcome_tone,
+    terminal_size,
+)
 from ralph.show.summary import attempts_table, proof_lines, table
 from ralph.show.turn_lines import VERBOSE, LineLimits
 from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts, wrap
 from ralph.store.exam_output import load_exam_outputs
 
 _WIDTH = 80  # if it is unknown
-_LAST_WORD = 2.0  # seconds that a slow reader gets for the outcome
-_IN_A_HURRY = 0.2  # while stopping
-_REDRAW = 0.1
-# Only the live line shows them, so it does at once.
-_BEGINNINGS = (AgentStarted, ToolStarted, CheckStarted, ReviewStarted)
+_OUTCOME_TIMEOUT = 2.0  # seconds that a slow reader gets for the outcome
+_STOPPING_TIMEOUT = 0.2  # the same for a run that is stopped
+_REDRAW_INTERVAL = 0.1  # seconds
+# The live line is redrawn at once for these, because nothing else shows them.
+_STARTS = (AgentStarted, ToolStarted, CheckStarted, ReviewStarted)
 _ATTEMPTS_SHOWN = 6  # above the live line
 
 
@@ -53,8 +62,8 @@ class RateLimit:
 
 
 class Screen:
-    """A listener that prints events. `tick(now)` (epoch seconds) updates the live line. `lines` None: print only the
-    outcome. `columns` None: don't limit the length of lines.
+    """A listener that prints events. `tick(now)` (epoch seconds) updates the live line. Without `lines` only the
+    outcome is printed; without `columns` lines may have any length.
     """
 
     def __init__(
@@ -145,12 +154,12 @@ class Screen:
             return
         for event in happened:
             self._status(event, now)
-        begins = any(isinstance(event, _BEGINNINGS) for event in happened)
-        if text or begins or not self._live.is_drawn or now - self._drawn_at >= _REDRAW:
+        begins = any(isinstance(event, _STARTS) for event in happened)
+        if text or begins or not self._live.is_drawn or now - self._drawn_at >= _REDRAW_INTERVAL:
             self._write(text, now, room=room)
 
     def _readable(self, happened: Iterable[Event], lines: EventLines, now: float) -> list[str]:
-        """Return the lines for events, but no more talk than anybody could read."""
+        """Return the lines for events, but no more talk than a person could read."""
         text: list[str] = []
         for event in happened:
             if type(event) in TALK and not self._rate.has_room(now):
@@ -158,7 +167,7 @@ class Screen:
                 continue
             if self._rate.left_out:
                 more = plural(self._rate.left_out, "more thing")
-                text.append(self._aside(f"{more} that nobody could have read: see the log"))
+                text.append(self._aside(f"{more} came too fast to be shown: see the log"))
                 self._rate.left_out = 0
             shown = lines(event, now)
             self._rate.count(shown)
@@ -187,10 +196,10 @@ class Screen:
             text += self._next_steps(history)
         sentence = self._rows(f"ralph: {outcome_sentence(history)}")
         text += [self._style.paint(outcome_tone(event.exit_code), row) for row in sentence]
-        self._write(text, patience=_IN_A_HURRY if event.outcome == Outcome.INTERRUPTED.value else _LAST_WORD)
+        self._write(text, timeout=_STOPPING_TIMEOUT if event.outcome == Outcome.INTERRUPTED.value else _OUTCOME_TIMEOUT)
 
     def _proof(self, history: RunHistory) -> list[str]:
-        """What `--prove` found, with an empty line below."""
+        """Return what `--prove` found, with an empty line below."""
         if history.proof is None or self._lines is None:
             return []
         lines = [row for line in proof_lines(history.proof, self._style) for row in self._rows(line)]
@@ -210,7 +219,7 @@ class Screen:
         lines = [f"  {word:<{size}}  {paint('dim', why)}".rstrip() for (word, _), why in zip(steps, whys, strict=True)]
         return [f"{paint('dim', 'run')} {history.run}", *lines, ""]
 
-    def _write(self, lines: list[str], now: float = 0.0, patience: float = PATIENCE, room: int = 0) -> None:
+    def _write(self, lines: list[str], now: float = 0.0, timeout: float = WRITE_TIMEOUT, room: int = 0) -> None:
         """Erase the live line, print the lines and draw the live line again, in one write."""
         skipped = self._skipped
         if skipped and self._lines is not None:
@@ -222,7 +231,7 @@ class Screen:
             rows = ["", *attempts] if attempts else []
             rows.append(" " + self._status.line(now, room))
             self._drawn_at = now
-        written = self._live.write(lines, rows, patience)
+        written = self._live.write(lines, rows, timeout)
         self._skipped = 0 if written else skipped + len(lines) - (skipped > 0)
 
 
@@ -249,7 +258,7 @@ def make_screen(
     skipping lines; `clock` gives the epoch seconds for timestamps and the live line.
     """
     is_terminal = stream is not None and stream.isatty()
-    live = live and is_terminal and is_smart(env) and not quiet
+    live = live and is_terminal and can_move_cursor(env) and not quiet
     style = choose(stream, env, is_terminal, color, emoji)
     lines = None
     if not quiet:
@@ -275,10 +284,8 @@ def make_screen(
     )
 
 
-_ROOM_FOR_MEAN, _ROOM_FOR_TODO = 56, 70
-"""From how many columns on the live line has room for what matters less than the rest."""
-_WORTH_SAYING = 3
-"""From how many seconds on it is said how long one thing has taken."""
+_ROOM_FOR_MEAN, _ROOM_FOR_TODO = 56, 70  # columns from which the live line shows the cost per turn and the todo list
+_MIN_SECONDS = 3  # from which the live line shows how long an activity has taken
 
 
 class Status:
@@ -287,7 +294,7 @@ class Status:
     def __init__(self, style: Style) -> None:
         self.style = style
         self.is_ending = False
-        """Whether the run was asked to end, and finishes what it does."""
+        """Whether the run was asked to end and is finishing its turn."""
         self._began: float | None = None
         self._iteration = ""
         self._cost: float | None = None
@@ -341,7 +348,7 @@ class Status:
             parts.append(f"waiting {duration(round(left))} until {moment(self._until, self._wait)}")
         elif doing := self._activity.text:
             took = now - self._activity.since
-            parts.append(doing + (f" {duration(round(took))}" if took >= _WORTH_SAYING else ""))
+            parts.append(doing + (f" {duration(round(took))}" if took >= _MIN_SECONDS else ""))
         line = cut(f" {self.style.marks.dot} ".join(parts), columns, self.style.marks.more)
         place = len(parts[0])
         return self.style.paint("cyan", line[:place]) + self.style.paint("dim", line[place:])

@@ -1,6 +1,6 @@
 """A run that optimises a number, as a drawing and a table: the staircase of kept attempts, and what was dropped.
 
-The drawing follows the gains, not the single values: a machine that grows busier would bend the staircase.
+It draws the gains instead of the measured values, which drift when the machine gets busier.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""Summaries: the table with a row per iteration, the text of `ralph show`, and the list of all runs. They read the same
-with and without colour.
-"""
-
-from __future__ import annotations  # the list of runs is made without the rest
+"""The table with a row per iteration, the text of `ralph show`, and the list of all runs, readable without colours."""
 
 from collections.abc import Iterator, Sequence
 
@@ -44,7 +40,7 @@ _GAP = "  "
 
 
 class TextColumn(Struct):
-    """`least` is the minimal width if space is short (0: the column keeps its width). The smallest shrinks first."""
+    """`least` is the width to which the column may shrink; 0: it may not. The smallest shrinks first."""
 
     title: str
     cells: list[str]
@@ -53,8 +49,8 @@ class TextColumn(Struct):
     least: int = 0
 
 
-_SPARED = ("tools", "time", "checks")
-"""What a narrow terminal does without, in this order."""
+_OPTIONAL = ("tools", "time", "checks")
+"""The columns that a narrow terminal doesn't show; the first one is left out first."""
 
 
 def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
@@ -64,7 +60,7 @@ def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
         return []
     shown = [*whole[: _MOST_ROWS // 2], *whole[-_MOST_ROWS // 2 :]] if len(whole) > _MOST_ROWS else whole
     columns = [column for column in _columns(shown, whole, history, style.marks) if any(column.cells)]
-    for title in _SPARED:
+    for title in _OPTIONAL:
         if sum(size + len(_GAP) for size in _sizes(columns, room)) > room:
             columns = [column for column in columns if column.title != title]
     lines = _render(columns, [_tone(one) for one in shown], room, style)

@@ -43,7 +43,7 @@ _HEADINGS = ("# ", "## ", "### ", "#### ")
 
 @lru_cache
 def _runs_commands(tool: str) -> bool:
-    """Return whether a tool runs commands, judging by its name: of their output the end is shown."""
+    """Return whether a tool runs commands, judging by its name. Then the end of its output is shown."""
     return any(word in tool.lower() for word in ("bash", "shell", "exec", "command", "terminal"))
 
 
@@ -252,7 +252,7 @@ class TurnLines:
             lines += self._aside(f"{lost} of the agent's output could not be read; the log has them")
         if event.leftovers and not event.ended_by:
             were = "process was" if event.leftovers == 1 else "processes were"
-            lines += self._aside(f"{event.leftovers} {were} left behind by the agent, and ended")
+            lines += self._aside(f"{event.leftovers} {were} left running by the agent, and killed")
         return lines
 
     def _spent(self, event: AgentFinished, result: AgentResult | None) -> list[str]:
@@ -291,6 +291,6 @@ class TurnLines:
 
 
 def lines_with_words(lines: list[str]) -> list[str]:
-    """Return the rows that contain words; all rows if none does. Rules and blanks say nothing on a screen."""
+    """Return the rows that contain letters or digits; if there are none, all rows that aren't blank."""
     written = [line.rstrip() for line in lines if line.strip()]
     return [line for line in written if any(map(str.isalnum, line))] or written

@@ -175,7 +175,7 @@ def describe_review(review: ReviewResult) -> str:
 
 
 def progress_words(one: PastIteration, history: RunHistory) -> str:
-    """Return what an iteration did for the run: `fewer failures (3)`; empty if nothing measures it."""
+    """Return the progress of an iteration: `fewer failures (3)`; empty if nothing measures it."""
     step = one.step
     if step is None or step.failed:
         return ""
@@ -264,18 +264,18 @@ def _share(one: PastIteration) -> str:
 
 
 def done_when(claims: Sequence[str], checks: int) -> str:
-    """Return what ends the run as done: `all checks pass and the agent says COMPLETE`."""
+    """Return when the run is done: `all checks pass and the agent says COMPLETE`."""
     if not claims or claims[0] == "turn":
         return "one turn is over" if claims else ""
     verified = "the check passes" if checks == 1 else "all checks pass"
     if "checks" in claims:
         return verified
-    spoken = " or ".join(_way(claim) for claim in claims if claim != "green")
+    spoken = " or ".join(_describe_claim(claim) for claim in claims if claim != "green")
     spoken += " or has nothing to add" if "green" in claims else ""
     return f"{verified} and {spoken}" if checks else spoken
 
 
-def _way(claim: str) -> str:
+def _describe_claim(claim: str) -> str:
     kind, _, text = claim.partition(":")
     if kind == "file":
         return f"the file {short(text, 80)} exists"
@@ -374,7 +374,7 @@ _NEEDS = {
 
 
 def need_words(need: Need) -> str:
-    """Return what a need is, as a sentence."""
+    """Describe a need in a sentence."""
     if need.check:
         where = f": see {need.check.log}" if need.check.log else ""
         late = f"; {RAISE_LIMIT}" if need.check.timeout else ""

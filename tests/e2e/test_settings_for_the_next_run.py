@@ -199,14 +199,14 @@ def test_a_settings_file_given_by_option_needs_trust_after_a_change(
 
 
 def test_changed_settings_of_other_tools_are_reported(agent: Agent, ralph: Ralph, workspace: Path) -> None:
-    """A hook in an agent's own settings runs in the next session of a person, too."""
+    """A hook in an agent's settings would run in the user's next session."""
     (workspace / "opencode.json").write_text("{}")
     (workspace / ".envrc").write_text("export A=b\n")
     (workspace / ".vscode").mkdir()
     planted = "mkdir .claude; echo '{\"hooks\": {}}' > .claude/settings.json; echo evil >> .envrc"
     planted = f"{planted}; echo '{{}}' > .vscode/tasks.json"
     done = ralph("run", "g", "--agent", agent(f"{planted}; {DONE}"))
-    (said,) = [line for line in done.err.splitlines() if "obeyed by agents or tools that you start here later" in line]
+    (said,) = [line for line in done.err.splitlines() if "read by agents or tools that you start here later" in line]
     assert [name in said for name in (".claude/settings.json", ".envrc", ".vscode/tasks.json")] == [True] * 3
     assert "opencode.json" not in said
     assert ".envrc" in ralph("show").out

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from ralph.files import locked
+
 Start = Callable[..., Any]
 Git = Callable[..., str]
 AtOnce = Callable[[], AbstractContextManager[None]]
@@ -393,12 +395,11 @@ def test_a_run_ends_although_nobody_reads_its_terminal(
 def test_ctrl_c_twice_ends_the_wait_for_a_lock(
     live: Start, at_once: AtOnce, eventually: Any, stage: Stage, environment: dict[str, str]
 ) -> None:
-    lock = Path(environment["HOME"], ".local", "state", "ralph", "worktrees", ".lock")
-    lock.parent.mkdir(parents=True)
-    with open(lock, "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    worktrees = Path(environment["HOME"], ".local", "state", "ralph", "worktrees")
+    worktrees.mkdir(parents=True)
+    with locked(worktrees):
         run = live("run", "g", "--worktree", "--agent", stage.agent("echo hello"))
-        eventually(lambda: any(is_same(one, lock) for one in Path(f"/proc/{run.process.pid}/fd").iterdir()))
+        eventually(lambda: any(is_same(one, worktrees) for one in Path(f"/proc/{run.process.pid}/fd").iterdir()))
         end_by_two(run, at_once, eventually)
 
 

@@ -6,7 +6,6 @@ import pty
 import signal
 import subprocess
 import sys
-from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,10 +211,9 @@ def test_escape_sequences_do_not_reach_the_terminal(
 def test_a_key_in_a_file_name_or_a_question_is_redacted(
     ralph: Ralph, agent: Agent, repository: Path, on_a_terminal: Callable[..., bytes]
 ) -> None:
-    """An agent gives its files the key for a name, in every way that it may be written, asks about it, and leaves a
-    question that ralph did not write."""
-    login, address = b64encode(f"me:{OWN} & more".encode()).decode(), quote_plus(f"{OWN} & more")
-    names = " ".join(f"'{name}'" for name in (f"{OWN} & more", address, login))
+    """An agent names files after the key, as plain text and as in a URL, asks about it, and forges a question."""
+    address = quote_plus(f"{OWN} & more")
+    names = " ".join(f"'{name}'" for name in (f"{OWN} & more", address))
     forged = json.dumps({"id": "1", "text": f"is it {OWN} & more?"})
     ask = f'"{sys.executable}" -m ralph ask "shall I use {OWN} & more, {address}?"'
     script = f'mkdir -p d; for f in {names}; do echo $N > "$f"; cp "$f" d; done; {ask}; echo $N'
@@ -230,6 +228,5 @@ def test_a_key_in_a_file_name_or_a_question_is_redacted(
     assert [one.code for one in seen] == [1] + [0] * 9
     assert "[redacted]" in shown
     (folder / "mail" / "1.question").unlink()
-    for word in (OWN, login[8:24]):
-        assert word not in shown
-        assert not files_with(repository / ".ralph", word, but=tuple(p.name for p in folder.rglob("*index*")))
+    assert OWN not in shown
+    assert not files_with(repository / ".ralph", OWN, but=tuple(p.name for p in folder.rglob("*index*")))

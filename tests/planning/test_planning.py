@@ -124,7 +124,7 @@ def test_if_ralph_is_killed_while_planning_the_next_plan_says_how_to_restore_the
     assert not (repository / "PLAN.md").exists()
     refused = ralph("resume")
     assert refused.code == 2, refused.err
-    assert "ask again with `ralph plan`" in refused.err
+    assert "start `ralph plan` again" in refused.err
     again = ralph(*words)
     assert again.code == 0, again.err
     assert "was killed while planning" in again.err

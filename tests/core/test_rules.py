@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from ralph.core import rules
+from ralph.core import rules, stuck_rules
 from ralph.core.claims import Claim, Reading
 from ralph.core.model import (
     Check,
@@ -55,15 +55,15 @@ def outcome(run: Run, asked: Sequence[Rule]) -> Outcome | None:
     ],
 )
 def test_the_same_answer_on_the_same_tree_is_a_stall(trees: tuple[str | None, ...], stalls: bool) -> None:
-    assert bool(opinions(rules.stalled(), a_run(*iterations(*trees)))) is stalls
+    assert bool(opinions(stuck_rules.stalled(), a_run(*iterations(*trees)))) is stalls
 
 
 def test_another_answer_is_not_a_stall() -> None:
-    assert not opinions(rules.stalled(), a_run("one", "two"))
+    assert not opinions(stuck_rules.stalled(), a_run("one", "two"))
 
 
 def test_two_failed_turns_are_failures_not_a_stall() -> None:
-    assert not opinions(rules.stalled(), a_run(CRASH, CRASH))
+    assert not opinions(stuck_rules.stalled(), a_run(CRASH, CRASH))
 
 
 def test_a_check_that_turned_green_is_not_a_stall() -> None:
@@ -71,7 +71,7 @@ def test_a_check_that_turned_green_is_not_a_stall() -> None:
         Iteration(number=1, turn=Turn(text="x"), checks=(RED,), tree="a"),
         Iteration(number=2, turn=Turn(text="x"), checks=(GREEN,), tree="a"),
     )
-    assert not opinions(rules.stalled(), run)
+    assert not opinions(stuck_rules.stalled(), run)
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_a_check_that_turned_green_is_not_a_stall() -> None:
 def test_a_commit_is_a_sign_of_work_unless_ralph_makes_it(
     trees: tuple[str | None, ...], commits: bool, stalls: bool
 ) -> None:
-    assert bool(opinions(rules.stalled(commits=commits), a_run(*iterations(*trees)))) is stalls
+    assert bool(opinions(stuck_rules.stalled(commits=commits), a_run(*iterations(*trees)))) is stalls
 
 
 def test_a_stall_may_need_several_repeats() -> None:
-    assert not opinions(rules.stalled(2), a_run(*iterations("a", "a")))
-    assert opinions(rules.stalled(2), a_run(*iterations("a", "a", "a")))
+    assert not opinions(stuck_rules.stalled(2), a_run(*iterations("a", "a")))
+    assert opinions(stuck_rules.stalled(2), a_run(*iterations("a", "a", "a")))
 
 
 def done_when(*gates: Rule) -> Rule:
@@ -253,22 +253,22 @@ def test_a_fatal_failure_stops_at_once() -> None:
 
 
 def test_failures_in_a_row_end_the_run_and_a_success_between_resets_the_count() -> None:
-    assert outcome(a_run(CRASH, CRASH, CRASH), [rules.repeated_failures(3)]) is Outcome.FAILED
-    assert outcome(a_run(CRASH, "fine", CRASH, CRASH), [rules.repeated_failures(3)]) is None
-    assert outcome(a_run(CRASH, CRASH), [rules.repeated_failures(0)]) is None
+    assert outcome(a_run(CRASH, CRASH, CRASH), [stuck_rules.repeated_failures(3)]) is Outcome.FAILED
+    assert outcome(a_run(CRASH, "fine", CRASH, CRASH), [stuck_rules.repeated_failures(3)]) is None
+    assert outcome(a_run(CRASH, CRASH), [stuck_rules.repeated_failures(0)]) is None
 
 
 def test_the_next_agent_takes_over_after_failures_in_a_row() -> None:
     agents = ("claude", "codex")
     run = a_run("fine", CRASH, CRASH, CRASH)
-    verdict = judge(run, [rules.repeated_failures(3, agents)])
+    verdict = judge(run, [stuck_rules.repeated_failures(3, agents)])
     assert isinstance(verdict, Continue)
     assert verdict.replacement
     assert verdict.replacement.to == "codex"
     taken = replace(run, hand_overs=(HandOver(after=4, agent="claude", to="codex"),))
-    assert outcome(taken, [rules.repeated_failures(3, agents)]) is None
+    assert outcome(taken, [stuck_rules.repeated_failures(3, agents)]) is None
     again = replace(a_run("fine", *[CRASH] * 6), hand_overs=taken.hand_overs)
-    assert outcome(again, [rules.repeated_failures(3, agents)]) is Outcome.FAILED
+    assert outcome(again, [stuck_rules.repeated_failures(3, agents)]) is Outcome.FAILED
 
 
 def test_failures_are_counted_from_the_last_one_that_made_every_check_pass() -> None:
@@ -277,13 +277,13 @@ def test_failures_are_counted_from_the_last_one_that_made_every_check_pass() -> 
         return Run(id="r", base_tree="a", iterations=tuple(turns))
 
     run = failed(("b", RED), ("c", RED), ("d", GREEN), ("d", GREEN), ("d", GREEN))
-    assert outcome(run, [rules.repeated_failures(3)]) is None
-    assert outcome(failed(("b", RED), ("c", RED), ("d", RED)), [rules.repeated_failures(3)]) is Outcome.FAILED
-    assert outcome(failed(("a", GREEN), ("a", GREEN), ("a", GREEN)), [rules.repeated_failures(3)]) is Outcome.FAILED
+    assert outcome(run, [stuck_rules.repeated_failures(3)]) is None
+    for turns in ((("b", RED), ("c", RED), ("d", RED)), (("a", GREEN), ("a", GREEN), ("a", GREEN))):
+        assert outcome(failed(*turns), [stuck_rules.repeated_failures(3)]) is Outcome.FAILED
 
 
 def test_the_error_of_a_failed_turn_goes_into_the_next_prompt() -> None:
-    (note,) = opinions(rules.last_failure, a_run(CRASH))
+    (note,) = opinions(stuck_rules.last_failure, a_run(CRASH))
     assert isinstance(note, Note)
     assert "exit code 1" in note.text
 
@@ -372,12 +372,12 @@ def test_two_turns_of_nothing_but_denials_end_the_run() -> None:
         Iteration(number=number, turn=Turn(text="I may not.", denials=("Bash", "Edit"), tool_calls=2), tree="same")
         for number in (1, 2)
     ]
-    (stop,) = opinions(rules.not_allowed(), a_run(*denied, base_tree="same"))
+    (stop,) = opinions(stuck_rules.not_allowed(), a_run(*denied, base_tree="same"))
     assert isinstance(stop, Stop)
     assert stop.outcome is Outcome.FAILED
     assert "may not use Bash, Edit" in stop.reason
-    assert not opinions(rules.not_allowed(), a_run(denied[0], base_tree="same"))
-    assert not opinions(rules.not_allowed(), a_run(*denied, base_tree="another"))
+    assert not opinions(stuck_rules.not_allowed(), a_run(denied[0], base_tree="same"))
+    assert not opinions(stuck_rules.not_allowed(), a_run(*denied, base_tree="another"))
 
 
 def test_a_problem_that_no_turn_can_fix_ends_the_run() -> None:

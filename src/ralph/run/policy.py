@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.core import gains, limits, prompts, rules
+from ralph.core import gains, limits, prompts, rules, stuck_rules
 from ralph.core.claims import Claim, Reading
 from ralph.core.model import Note, Opinion, Outcome, Refusal, Replace, Rule, Run, Stop, Wait
 from ralph.core.prompts import progress
@@ -64,11 +64,11 @@ def make_policy(
                 doubts,
             ),
             *own,
-            rules.repeated_failures(1 if one_shot else settings.max_failures, () if one_shot else agents),
-            rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
+            stuck_rules.repeated_failures(1 if one_shot else settings.max_failures, () if one_shot else agents),
+            stuck_rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
             *_tuning_rules(settings),
-            rules.stalled(stall, commits=settings.worktree or settings.scm is not None),
-            *((rules.stuck(stuck, agents),) if settings.preset != "tune" else ()),
+            stuck_rules.stalled(stall, commits=settings.worktree or settings.scm is not None),
+            *((stuck_rules.stuck(stuck, agents),) if settings.preset != "tune" else ()),
             limits.wait_for_limit(settings.on_limit, agents, settings.max_time),
             limits.retry_transient,
             rules.at_most(
@@ -106,9 +106,9 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
         rules.open_tasks,
         *((rules.tell_protected(settings.protect.rule),) if tells_protected else ()),
         rules.protected_files,
-        rules.last_failure,
+        stuck_rules.last_failure,
         rules.refused_commit,
-        rules.taken_over,
+        stuck_rules.taken_over,
         *((rules.claim_reminder(claims, reading),) if settings.preset != "promise" else ()),  # its prompts remind
         rules.person_notes,
         rules.wait_while_paused,

@@ -1,0 +1,123 @@
+"""Rules about a run that gets no further: failed turns, denied tools, repeated answers, no progress."""
+
+from ralph.core.limits import workers_left
+from ralph.core.model import WAYS_OUT, Iteration, Note, Opinions, Outcome, Replace, Run, Stop, configured, tree_files
+from ralph.core.progress import best_iteration, standstill, stuck_for, tried
+from ralph.core.text import listed, one_line, plural
+
+
+def last_failure(run: Run) -> Opinions:
+    """Tell the agent why the last turn failed."""
+    if run.last and run.last.turn.failure:
+        yield Note(f"The previous turn failed: {_reason(run.last)}", about="failure")
+
+
+@configured
+def repeated_failures(run: Run, times: int, agents: tuple[str, ...] = ()) -> Opinions:
+    """After this many failed turns in a row, hand the work over to the next of `agents`, or end the run.
+
+    Do neither if one of these turns changed files and made every check pass: perhaps only the claim is missing.
+    """
+    recent = [i for i in run.recent[-times:] if i.number > _last_hand_over(run)]
+    if times > 0 and len(recent) == times and all(i.turn.failure for i in recent):
+        if times > 1 and any(i.checks and i.is_green and i.tree != run.tree_before(i.number) for i in recent):
+            return
+        often = f"failed {times} times in a row" if times > 1 else "failed"
+        why = f"the agent {often}: {_reason(recent[-1])}"
+        yield _next_agent(run, agents, why) or Stop(Outcome.FAILED, why)
+
+
+MAX_DENIED_TURNS = 2  # turns in a row in which the agent was denied its tools and did nothing else
+
+
+@configured
+def not_allowed(run: Run, works_elsewhere: bool = False) -> Opinions:
+    """End the run if the agent is denied its tools and does nothing else.
+
+    An agent that `works_elsewhere` may have worked even if the workspace is unchanged.
+    """
+    recent = run.recent[-MAX_DENIED_TURNS:]
+    if len(recent) == MAX_DENIED_TURNS and all(_was_only_denied(one, run, works_elsewhere) for one in recent):
+        tools = listed(tuple(dict.fromkeys(tool for one in recent for tool in one.turn.denials)))
+        yield Stop(
+            Outcome.FAILED,
+            f"the agent may not use {tools}, and did nothing else for two turns; to let it: {WAYS_OUT}",
+        )
+
+
+def _was_only_denied(iteration: Iteration, run: Run, works_elsewhere: bool) -> bool:
+    turn, before = iteration.turn, run.tree_before(iteration.number)
+    if not turn.denials or iteration.tree != before:
+        return False
+    return len(turn.denials) >= (turn.tool_calls or 0) or (before is not None and not works_elsewhere)
+
+
+def taken_over(run: Run) -> Opinions:
+    """Tell the agent that takes over what was tried."""
+    if done := run.hand_over:
+        place = f"as they were after iteration {done.start}, the best so far" if done.start else "as it left them"
+        yield Note(
+            f"You take over from another agent ({done.agent}): {done.reason}. The files are {place}. "
+            "Don't repeat what did not help. What was tried, one iteration a line:",
+            about="handover",
+            output=tried(run),
+        )
+
+
+@configured
+def stalled(run: Run, repeats: int = 1, commits: bool = False) -> Opinions:
+    """End the run after `repeats` iterations with the same answer and files as the one before.
+
+    If ralph `commits` after each iteration, HEAD always changes, so only the files are compared.
+    """
+    recent = run.recent[-(repeats + 1) :]
+    if repeats < 1 or len(recent) <= repeats:
+        return
+    if all(_is_repeat(recent[0], other, commits) for other in recent[1:]):
+        how = "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
+        yield Stop(Outcome.STALLED, f"iteration {recent[-1].number} gave the same answer as the one before {how}")
+
+
+@configured
+def stuck(run: Run, times: int, agents: tuple[str, ...] = ()) -> Opinions:
+    """After `times` iterations without progress hand the work over to the next of `agents`, or end the run.
+
+    When a run that ended as stalled is resumed, the count starts again, unless another agent can take over.
+    """
+    found = standstill(run, times, _last_hand_over(run)) if times and not run.retries else None
+    if found is None or found.iterations < times:
+        return
+    if replacement := _next_agent(run, agents, f"no progress for {plural(found.iterations, 'iteration')}"):
+        yield replacement
+    elif stuck_for(run, times, max(run.stalled, _last_hand_over(run))) >= times:
+        yield Stop(Outcome.STALLED, found.describe())
+
+
+def _last_hand_over(run: Run) -> int:
+    """Return the iteration after which another agent took over; 0 if none did."""
+    return run.hand_overs[-1].after if run.hand_overs else 0
+
+
+def _next_agent(run: Run, agents: tuple[str, ...], reason: str) -> Replace | None:
+    """Return who takes over, with the files of the best iteration. Without a red check at the start every state may be
+    right, so the files stay as they are."""
+    agent, *others = workers_left(run, agents) or ("",)
+    if not others:
+        return None
+    was_red = run.baseline is None or any(not check.passed for check in run.baseline)
+    best = best_iteration(run) if was_red else 0
+    return Replace(agent, others[0], reason, best if best and run.iterations[best - 1].tree else None)
+
+
+def _is_repeat(one: Iteration, other: Iteration, commits: bool) -> bool:
+    return (
+        one.turn.text == other.turn.text
+        and (one.tree == other.tree or (commits and tree_files(one.tree) == tree_files(other.tree)))
+        and not one.turn.failure
+        and not other.turn.failure
+        and [c.passed for c in one.checks] == [c.passed for c in other.checks]
+    )
+
+
+def _reason(iteration: Iteration) -> str:
+    return one_line(iteration.turn.failure.reason, 500) if iteration.turn.failure else ""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ralph.core.limits import next_worker
 from ralph.core.model import Check, Failure, HandOver, Iteration, Outcome, Replace, Run, Snapshot, Stop, Turn
 from ralph.core.progress import ProgressStep, best_iteration, is_measurable, standstill, steps, stuck_for, tried
-from ralph.core.rules import stuck
+from ralph.core.stuck_rules import stuck
 
 N = 3  # how often new output alone counts
 
@@ -114,8 +114,10 @@ def test_a_green_check_that_turns_red_on_the_same_files_was_not_progress() -> No
 
 def test_failed_turns_are_not_counted() -> None:
     run = a_history(red("a"), red("a"), baseline=[red("a")])
-    failed = Iteration(number=3, turn=Turn(text="", failure=Failure("ordinary", "boom")), checks=(red("a"),))
-    assert stuck_for(Run(id="r", iterations=(*run.iterations, failed), baseline=run.baseline), N) == 2
+    failed = Iteration(number=3, turn=Turn(text="", failure=Failure("ordinary", "boom")), checks=(red("new"),))
+    run = replace(run, iterations=(*run.iterations, failed))
+    assert stuck_for(run, N) == 2
+    assert kinds(run) == ["", "", ""]
 
 
 def test_ticked_tasks_are_progress() -> None:
@@ -144,6 +146,7 @@ RULES = {
     "random failure text": ([red(f"oops {chr(97 + n) * 5}") for n in range(8)], [red("start")], True),
     "alternating failures": ([red("one"), red("other")] * 4, [red("one")], True),
     "a flaky green": ([RED, green(), RED, RED], [RED], True),
+    "a first green that breaks again": ([RED, RED, green(), RED, RED], [RED], False),
     "no checks at all": ([()] * 20, [], False),
 }
 

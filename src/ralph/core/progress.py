@@ -133,8 +133,10 @@ def steps_of(
     for one in measured:
         passing = _passing(one, flaky)
         gain = best.gain_of(one, passing)
-        if gain == "output":
-            gain, outputs_left = ("output", outputs_left - 1) if outputs_left else ("", 0)
+        if gain == "output" and outputs_left and one.counted:
+            outputs_left -= 1
+        elif gain == "output":
+            gain = ""
         elif gain:
             outputs_left = new_outputs
         best.add(one, passing)
@@ -195,7 +197,7 @@ def stuck_for(run: Run, new_outputs: int, since: int = 0) -> int:
     """Return how many counted iterations since the last progress, or after number `since`, there are."""
     counted = 0
     for step in reversed(steps(run, new_outputs)):
-        if step.number <= since or (step.gain and step.counted):
+        if step.number <= since or step.gain:
             break
         counted += step.counted
     return counted

@@ -70,8 +70,8 @@ class Parts(Struct, kw_only=True):
     `cap` is the iteration limit, for prompts and events. A turn that fails with a kind in `uncounted` is not an
     iteration. A followup runs after an iteration and returns what it has spent.
 
-    Before the first turn the checks run if `baseline` is set, `examine_start` runs the exams, and `measure_start`
-    measures the number that the run optimises, if there is one.
+    Before the first turn `check_start` returns the results of the checks (None if it was interrupted), `examine_start`
+    runs the exams, and `measure_start` measures the number that the run optimises.
 
     `referees` (reviews, exams, a host's checks) cost time or money. They run in order, and only if `is_claimed` returns
     True: the last iteration claims to be done, and every gate agrees. Each returns the iteration with its result, which
@@ -88,10 +88,10 @@ class Parts(Struct, kw_only=True):
     is_claimed: Callable[[Run], bool] = lambda run: True
     followups: Sequence[Callable[[Run, Iteration], Usage | None]] = ()
     count_done_tasks: Callable[[], int | None] = lambda: None
+    check_start: Callable[[], tuple[Check, ...] | None] | None = None
     examine_start: Callable[[], None] = lambda: None
     cap: int | None = None
     uncounted: Sequence[FailureKind] = UNCOUNTED
-    baseline: bool = False
     measure_start: Callable[[Run], Run] | None = None
 
 
@@ -111,7 +111,7 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
                         run = run.spending(spent)
             if is_new:
                 is_new = False
-                run = take_baseline(run, parts) if parts.baseline and run.baseline is None else run
+                run = take_baseline(run, parts)
                 parts.examine_start()
             if parts.measure_start and run.start is None:
                 run = parts.measure_start(run)
@@ -138,9 +138,9 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
 
 
 def take_baseline(run: Run, parts: Parts) -> Run:
-    """Run the checks before the first turn. Raise a UserError if one cannot start."""
-    checks = parts.workspace.check(0)
-    if checks is None:  # interrupted
+    """Get the results of the checks before the first turn. Raise a UserError if one cannot start."""
+    checks = parts.check_start() if parts.check_start and run.baseline is None else None
+    if checks is None:
         return run
     parts.tell(events.Baseline(checks))
     if problem := startup_problem(checks):

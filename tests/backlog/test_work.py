@@ -46,6 +46,27 @@ def test_the_gates_first_check_of_the_target_is_the_baseline_of_every_task(works
     done = works.work(checks=(check,))
     assert done.returncode == 0, done.stderr
     assert log.read_text().split() == ["gate", "agent", "task", "gate", "agent", "task", "gate"]
+    for event in works.all("task_started"):
+        (baseline,) = events_of(works, event["run"], "baseline")
+        assert baseline["checks"] == [{"name": check, "passed": True}]
+        (finished,) = events_of(works, event["run"], "run_finished")
+        assert finished["reason"] == "1 check passes (no check was red before) and the agent said COMPLETE"
+
+
+def test_a_task_with_checks_of_its_own_has_no_baseline(works: Works) -> None:
+    works.todo("- [ ] T1 One\n  check: test -e T1.txt\n")
+    assert works.work().returncode == 0
+    (started,) = works.all("task_started")
+    assert not events_of(works, started["run"], "baseline")
+    (finished,) = events_of(works, started["run"], "run_finished")
+    assert finished["reason"] == "2 checks pass and the agent said COMPLETE"
+
+
+def events_of(works: Works, run: str, kind: str) -> list[dict[str, Any]]:
+    """Return the events of this kind of a task's run."""
+    lines = (works.folder / ".ralph/runs" / run / "journal.ndjson").read_bytes().splitlines()
+    events = [json.loads(line) for line in lines]
+    return [event["data"] for event in events if event["type"] == kind]
 
 
 def test_the_users_tree_is_unchanged_and_uncommitted_changes_are_reported(works: Works) -> None:

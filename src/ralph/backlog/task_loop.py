@@ -93,6 +93,8 @@ class TaskRun:
             parts = replace(parts, rules=(*parts.rules, lambda run: notes))
         if self._assigned.red:
             parts = replace(parts, workspace=RedWorkspace(parts.workspace, self._assigned.red))
+        elif self._assigned.attempt == 1 and not self._assigned.task.checks:
+            parts = replace(parts, check_start=self._gate_results)
         publisher = self.publisher
         if publisher is None:
             return parts
@@ -106,6 +108,10 @@ class TaskRun:
                 context.tell(events.Notice(error.advice))
 
         return replace(parts, followups=(*parts.followups, publish))
+
+    def _gate_results(self) -> tuple[Check, ...]:
+        """Return the results of the checks on the target, where the gate ran them before the first task started."""
+        return tuple(Check(name=command, passed=True) for command in self._work.checks)
 
 
 class RedWorkspace:
@@ -201,7 +207,6 @@ def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
         own["checks"] = [*known, *({"command": command} for command in task.checks)]
     settings = override(work.settings, own) if own else work.settings
     settings = hide_exams(settings, work.workspace, os.environ)  # the exams of the whole backlog run at its end
-    # No baseline: the gate has checked the target before the first task starts.
     return replace(settings, worktree=True, scm=None, baseline=False, exams=tuple(map(ExamCommand, task.exams)))
 
 

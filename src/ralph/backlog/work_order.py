@@ -119,6 +119,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
     task: BacklogTask
     run: str
+    attempt: int = 1
     note: str = ""
     is_returned: bool = False
     worker: str = ""
@@ -187,9 +188,11 @@ def assign_task(
     run = job.run if resumes else new_run_id(time.time())
     if resumes:  # it may have ended while the backlog run was paused
         Mailbox(str(folder.path.parent / run)).unpause()
+    attempt = job.attempts if resumes else job.attempts + 1
     assigned = Assignment(
         task=job.task,
         run=run,
+        attempt=attempt,
         note=job.note,
         is_returned=job.is_returned,
         worker=worker if job.attempts else "",
@@ -197,7 +200,7 @@ def assign_task(
         red=red,
     )
     put(folder, assignment_of(job.task.key), assigned)
-    return run, job.attempts if resumes else job.attempts + 1
+    return run, attempt
 
 
 def find_home(workspace: Path) -> Git:

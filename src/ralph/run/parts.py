@@ -83,10 +83,10 @@ def make_parts(
             *referees,
         ),
         is_claimed=is_measurable if tuning else policy.is_claimed,
+        check_start=partial(workspace.check, 0) if settings.baseline and settings.checks else None,
         examine_start=exams.take_baseline if exams and settings.baseline is not False else lambda: None,
         cap=cap,
         uncounted=("fatal",) if settings.every_turn_counts else UNCOUNTED,
-        baseline=bool(settings.baseline and settings.checks),
         measure_start=tuning.measure_start if tuning else None,
     )
 

@@ -69,12 +69,6 @@ def test_the_graph_has_an_ascii_form() -> None:
     assert draw.graph([past(1, 0, 2), past(2, 1, 2), past(3, 2, 2)], 20, 2, ASCII) == [".. -- ## ", "1      3"]
 
 
-def test_a_sparkline_is_as_high_as_its_numbers(plain: Style) -> None:
-    assert draw.sparkline([0.0, 1.0, 2.0, 4.0], 10, plain) == "·▂▄█"
-    assert draw.sparkline([0.0, 0.0], 10, plain) == "··"
-    assert draw.sparkline([1.0] * 50, 10, plain) == "█" * 10
-
-
 def test_checks_show_their_latest_result_and_time(plain: Style) -> None:
     lint, tests = result("lint", True, 0.3), result("tests", False, 62)
     known = {"lint": lint, "tests": tests, "types": result("types", True, 1), "e2e": None}
@@ -98,11 +92,10 @@ def test_a_long_todo_list_is_shown_around_the_active_item(plain: Style) -> None:
     assert draw.todo([TodoItem("a long name", "active")], 8, 3, plain) == ["▸ a lon…"]
 
 
-def test_the_checks_pane_shows_the_cost_of_iterations_if_there_is_room(plain: Style) -> None:
+def test_the_checks_pane_has_the_graph_above_the_results(plain: Style) -> None:
     fold = Fold("r")
     fold.history.iterations = [past(1, 0, 1), past(2, 1, 1)]
     assert draw.checks_pane(fold, 20, 4, plain) == ["   ██ ", "·· ██ ", "1   2", "✓ 0               1s"]
-    assert draw.checks_pane(fold, 20, 8, plain)[-2:] == ["", "cost ██"]
 
 
 def test_a_run_has_one_or_two_lines_in_the_list(plain: Style) -> None:

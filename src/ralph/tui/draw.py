@@ -19,7 +19,6 @@ from ralph.show.words import (
     from_home,
     moment,
     nickname,
-    portion,
     spent,
     why_ended,
     width,
@@ -151,23 +150,11 @@ def _paint(one: PastIteration, cell: str, style: Style) -> str:
 
 
 def checks_pane(fold: Fold, columns: int, rows: int, style: Style) -> list[str]:
-    """Return the checks pane: the graph, the latest results and, if there is room, the cost per iteration."""
+    """Return the checks pane: the graph and the latest results."""
     known, past = fold.last_results, fold.history.whole
     bars = graph(past, columns, min(max(rows - len(known), 2), 5), style) if known else []
     shown = checks(known, fold.running, columns, rows - len(bars), style)
-    lines = [*bars, *shown] if known else [style.paint("dim", "none")]
-    costs = [one.usage.cost_usd or 0.0 for one in past]
-    if rows - len(lines) >= 2 and any(costs):
-        lines += ["", f"{style.paint('dim', 'cost ')}{sparkline(costs, columns - 5, style)}"]
-    return lines
-
-
-def sparkline(values: Sequence[float], columns: int, style: Style) -> str:
-    """Draw a series of numbers in one row."""
-    shown = values[-columns:]
-    most = max(shown, default=0.0)
-    steps = PLAIN_STEPS if style.marks is PLAIN else STEPS
-    return "".join(steps[round(portion(value, most) * (len(steps) - 1))] for value in shown)
+    return [*bars, *shown] if known else [style.paint("dim", "none")]
 
 
 def checks(

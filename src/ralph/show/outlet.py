@@ -3,7 +3,8 @@
 import os
 import select
 from collections.abc import Callable, Mapping, Sequence
-from errno import EAGAIN, EDQUOT, ENOSPC
+from contextlib import suppress
+from errno import EDQUOT, ENOSPC
 from stat import S_ISREG
 from typing import IO
 
@@ -15,97 +16,108 @@ from ralph.errors import UserError
 WRITE_TIMEOUT = 0.1  # seconds that a reader who has just fallen behind may take to catch up
 _CHUNK = 4096  # a pipe that is ready takes this much without blocking
 _STOP_INTERVAL = 100  # milliseconds between looks for a stop request while waiting for a reader
-_TEMPORARY = (EAGAIN, ENOSPC, EDQUOT)
+_FULL = (ENOSPC, EDQUOT)
+
+
+class _Descriptor:
+    """A descriptor that is written without blocking.
+
+    A terminal or pipe is opened a second time, because the shell and others share the open file that we were given, and
+    with it the setting not to block.
+    """
+
+    def __init__(self, given: int) -> None:
+        self.is_own = not S_ISREG(os.fstat(given).st_mode)  # a file never blocks; its path may be another file by now
+        self.fd = _reopen(given) if self.is_own else given
+        self._blocks = os.get_blocking(self.fd)
+        self._ready = select.poll()
+        self._ready.register(self.fd, select.POLLOUT)
+
+    def send(self, data: bytes | memoryview, milliseconds: float | None) -> int:
+        """Write as much as fits; return how many bytes, 0 if the reader took none in time."""
+        with suppress(BlockingIOError):
+            if not self._blocks:
+                return os.write(self.fd, data)
+        with suppress(BlockingIOError):
+            if self._ready.poll(milliseconds):
+                return os.write(self.fd, data[:_CHUNK])
+        return 0
+
+    def close(self) -> None:
+        if self.is_own:
+            os.close(self.fd)
+
+
+def _reopen(fd: int) -> int:
+    try:
+        path = os.ttyname(fd) if os.isatty(fd) else f"/proc/self/fd/{fd}"
+        return os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:  # for example after `su`: the terminal is another user's
+        return os.dup(fd)
 
 
 class Outlet:
     """Writes text to a stream without blocking. With `waits` it waits for a slow reader instead of skipping text, and
     raises an OSError if the text can't be written.
-
-    A terminal is opened a second time, because the shell and others share the open file that we were given, and with
-    it the setting not to block.
     """
 
     def __init__(self, stream: IO[str] | None, waits: bool = False) -> None:
         self.gone = stream is None
-        self._waits = waits
-        self._stream = stream
+        self._waits, self._stream = waits, stream
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
-        self._fd: int | None = None
-        self._own: int | None = None
-        self._poll: select.poll | None = None
-        self._asks_first = True
+        self._descriptor: _Descriptor | None = None
         self._is_line_open = self._is_behind = False
-
-    def _open(self) -> select.poll:
-        """Find the descriptor to write to; called before the first text."""
-        self._poll = select.poll()
-        try:
-            self._fd = self._stream.fileno() if self._stream else None
-        except (OSError, ValueError, AttributeError):
-            return self._poll
-        if self._fd is not None and os.isatty(self._fd):
-            self._fd = self._own = _reopen(self._fd)
-            self._asks_first = os.get_blocking(self._own)
-        if self._fd is not None:
-            self._poll.register(self._fd, select.POLLOUT)
-        return self._poll
 
     def write(self, text: str, timeout: float = WRITE_TIMEOUT) -> bool:
         """Return whether the whole text was written. Once the reader is gone, everything counts as written."""
-        if self.gone:
+        if self.gone or self._stream is None:
             return True
+        if self._descriptor is None:
+            try:
+                self._descriptor = _Descriptor(self._stream.fileno())
+            except (OSError, ValueError, AttributeError):  # it is captured or closed
+                self.gone = not _write_to_stream(self._stream, text, self._encoding)
+                return True
         data = text.encode(self._encoding, "backslashreplace")
-        ready = self._poll or self._open()
-        if self._fd is None:
-            return self._write_to_stream(data)
-        if self._is_line_open:
-            data = b"\n" + data
-        if self._is_behind and timeout <= WRITE_TIMEOUT:
-            timeout = 0
-        view = memoryview(data)
-        while view:
+        data = b"\n" + data if self._is_line_open else data
+        patience = 0 if self._is_behind and timeout <= WRITE_TIMEOUT else timeout * 1000
+        written = self._write_some(self._descriptor, data, patience)
+        self._is_behind = written < len(data)
+        self._is_line_open = self._is_behind and (written > 0 or self._is_line_open)
+        return not self._is_behind or self.gone
+
+    def _write_some(self, descriptor: _Descriptor, data: bytes, patience: float) -> int:
+        """Write until everything is written, the reader takes nothing for `patience` milliseconds, or it is gone."""
+        written = 0
+        while written < len(data):
             try:
-                sent = self._send(ready, view[:_CHUNK], None if self._waits else timeout * 1000)
+                sent = descriptor.send(memoryview(data)[written:], None if self._waits else patience)
             except OSError as error:
-                if self._waits and error.errno == EAGAIN:
-                    continue
-                if self._waits and error.errno in _TEMPORARY:
+                if error.errno not in _FULL:
+                    self.gone = True
+                elif self._waits:
                     raise
-                sent = 0
-                self.gone = error.errno not in _TEMPORARY
-            if not sent:
-                self._is_line_open = self._is_line_open or len(view) < len(data)
-                self._is_behind = True
-                return self.gone
-            view = view[sent:]
-        self._is_line_open = self._is_behind = False
-        return True
-
-    def _send(self, ready: select.poll, piece: memoryview, pause: float | None) -> int:
-        """Write as much as fits; return how many bytes, 0 if the reader took none in time."""
-        assert self._fd is not None
-        if not self._asks_first:
-            try:
-                return os.write(self._fd, piece)
-            except BlockingIOError:
-                pass
-        return os.write(self._fd, piece) if ready.poll(pause) else 0
-
-    def _write_to_stream(self, data: bytes) -> bool:
-        assert self._stream is not None
-        try:
-            self._stream.write(data.decode(self._encoding))
-            self._stream.flush()
-        except (OSError, ValueError):
-            self.gone = True
-        return True
+                break
+            if not sent and not self._waits:
+                break
+            written += sent
+        return written
 
     def close(self) -> None:
         self.gone = True
-        if self._own is not None:
-            os.close(self._own)
-            self._own = None
+        if self._descriptor:
+            self._descriptor.close()
+            self._descriptor = None
+
+
+def _write_to_stream(stream: IO[str], text: str, encoding: str) -> bool:
+    """Write to a stream without a descriptor; return False if it is closed."""
+    try:
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 _ERASE = "\r\x1b[J"
@@ -134,49 +146,28 @@ class LiveRows:
         return not text or self._outlet.write(text, timeout)
 
 
-def _reopen(fd: int) -> int:
-    try:
-        path = os.ttyname(fd) if os.isatty(fd) else f"/proc/self/fd/{fd}"
-        return os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
-    except OSError:  # for example after `su`: the terminal is another user's
-        return os.dup(fd)
-
-
 class Ndjson:
     """Writes JSON lines to a descriptor. It waits for a slow reader until `at_once` returns True, and writes nothing
     more once the reader has gone: a closed pipe must not end the run.
     """
 
     def __init__(self, at_once: Callable[[], bool] = lambda: False, fd: int = 1) -> None:
-        self._given: int | None = fd
-        self._at_once = at_once
-        self._fd: int | None = None
-        self._ready = select.poll()
-        self._asks_first = False
+        self._at_once, self._fd = at_once, fd
+        self._descriptor: _Descriptor | None = None
+        self._is_over = False
 
     def __call__(self, lines: bytes) -> None:
-        if self._fd is None and self._given is not None:
-            self._open(self._given)
-        while lines and self._fd is not None:
+        self._descriptor = self._descriptor or _Descriptor(self._fd)
+        while lines and not self._is_over:
             try:
-                if self._asks_first and not self._ready.poll(0):
-                    raise BlockingIOError
-                lines = lines[os.write(self._fd, lines[:_CHUNK] if self._asks_first else lines) :]
-            except BlockingIOError:
-                if not self._ready.poll(_STOP_INTERVAL) and self._at_once():
-                    self._fd = None
-            except BrokenPipeError:
-                self._fd = None
+                sent = self._descriptor.send(lines, _STOP_INTERVAL)
             except OSError as error:
-                self._fd = None
-                raise UserError(f"cannot write events to stdout: {error.strerror}", "send them elsewhere") from None
-
-    def _open(self, given: int) -> None:
-        """Reopen the stream so that writes don't block. A file never blocks; its path may be another file by now."""
-        self._given, is_file = None, S_ISREG(os.fstat(given).st_mode)
-        self._fd = given if is_file else _reopen(given)
-        self._asks_first = not is_file and os.get_blocking(self._fd)
-        self._ready.register(self._fd, select.POLLOUT)
+                self._is_over = True
+                if not isinstance(error, BrokenPipeError):
+                    raise UserError(f"cannot write events to stdout: {error.strerror}", "send them elsewhere") from None
+                return
+            lines = lines[sent:]
+            self._is_over = not sent and self._at_once()
 
 
 def terminal_size(stream: IO[str] | None, columns: int, rows: int = 24) -> tuple[int, int]:

@@ -80,7 +80,7 @@ def test_screen_show_report_and_tui_end_with_the_same_sentence(kind: str) -> Non
     for event in (STARTED, *events):
         screen(event)
         fold.add(event, 1000.0)
-        shown = stream_lines(lines, [(event, 1000.0)])
+        shown = stream_lines(lines, event, 1000.0)
     sentence = outcome_sentence(fold.history)
     assert stream.getvalue().splitlines()[-1] == f"ralph: {sentence}"
     assert list(render_history(fold.history, Style(TEXT)))[-1] == f"ralph: {sentence}"

@@ -11,7 +11,7 @@ import pytest
 
 from ralph.core import events as e
 from ralph.core.measuring import Comparison, Metric, Start
-from ralph.core.model import Iteration, Turn
+from ralph.core.model import Iteration, Turn, Usage
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import GLYPHS, Outlet, Style
 from ralph.show.screen import Screen, make_screen
@@ -94,34 +94,39 @@ def test_the_live_line_shows_at_once_what_starts() -> None:
         assert terminal.lines[-1] == f" iteration 3/10 · 0s · {doing}"
 
 
+def iteration(number: int, cost: float) -> Iteration:
+    return Iteration(number=number, turn=Turn(text="x", usage=Usage(cost_usd=cost)))
+
+
 def test_the_live_line_counts_time_and_money() -> None:
     terminal, watch = Terminal(), Watch()
     screen = live(terminal, watch)
     screen(e.RunStarted(goal="goal", preset="checks", agent="claude", workspace="/repo", max_iterations=None))
     screen(e.IterationStarted(1, None, "goal"))
-    screen(e.AgentStarted("claude"))
-    screen(e.AgentResult(cost_usd=0.42))
-    screen(e.AgentFinished(exit_code=0, duration_s=200.0))
+    screen(e.IterationFinished(1, iteration(1, 0.42)))
+    screen(e.IterationStarted(2, None, "goal"))
     screen(e.CheckStarted("make test"))
     screen.tick(watch.now + 252)
-    assert terminal.lines[-1] == " iteration 1 · 4m12s · $0.42 · check make test 4m12s"
+    assert terminal.lines[-1] == " iteration 2 · 4m12s · $0.42 · check make test 4m12s"
 
 
 def test_the_live_line_shows_cost_per_turn_and_todo_progress() -> None:
     terminal, watch = Terminal(90), Watch()
     screen = live(terminal, watch)
-    screen(e.IterationStarted(2, 10, "goal"))
-    for cost in (0.20, 0.40):
-        screen(e.AgentStarted("claude"), e.AgentResult(cost_usd=cost), e.AgentFinished(exit_code=0, duration_s=9.0))
+    screen(e.RunStarted(goal="goal", preset="checks", agent="claude", workspace="/repo", max_iterations=10))
+    for number, cost in ((1, 0.20), (2, 0.40)):
+        screen(e.IterationStarted(number, 10, "goal"))
+        screen(e.IterationFinished(number, iteration(number, cost)))
+    screen(e.IterationStarted(3, 10, "goal"))
     screen(e.AgentStarted("claude"), e.TodoUpdated((e.TodoItem("a", "done"), e.TodoItem("b", "active"))))
     screen(e.ToolStarted("1", "Bash", "make"))
-    assert terminal.lines[-1] == " iteration 2/10 · 0s · $0.60 ($0.30 a turn) · todo 1/2 · Bash(make)"
+    assert terminal.lines[-1] == " iteration 3/10 · 0s · $0.60 ($0.30 a turn) · todo 1/2 · Bash(make)"
     terminal.screen.resize(24, 60)
     screen.tick()
-    assert terminal.lines[-1] == " iteration 2/10 · 0s · $0.60 ($0.30 a turn) · Bash(make)"
+    assert terminal.lines[-1] == " iteration 3/10 · 0s · $0.60 ($0.30 a turn) · Bash(make)"
     terminal.screen.resize(24, 50)
     screen.tick()
-    assert terminal.lines[-1] == " iteration 2/10 · 0s · $0.60 · Bash(make)"
+    assert terminal.lines[-1] == " iteration 3/10 · 0s · $0.60 · Bash(make)"
 
 
 def test_while_a_number_is_optimised_the_attempts_stay_above_the_live_line() -> None:

@@ -16,7 +16,8 @@ FINISHED = e.RunFinished(
 
 
 def lines(*events: e.Event) -> list[str]:
-    return stream_lines(EventLines(Style(GLYPHS), columns=30), ((event, 1.0) for event in events))
+    render = EventLines(Style(GLYPHS), columns=30)
+    return [line for event in events for line in stream_lines(render, event, 1.0)]
 
 
 def test_the_todo_list_is_not_in_the_stream() -> None:

@@ -6,7 +6,7 @@ import os
 import shlex
 
 from ralph.core import events as e
-from ralph.core.events import TALK, Event
+from ralph.core.events import Event
 from ralph.core.gains import describe_end, describe_start
 from ralph.core.model import WAYS_OUT
 from ralph.core.text import clean, listed, short, tail
@@ -90,8 +90,7 @@ class EventLines:
 
     def __call__(self, event: Event, at: float = 0.0) -> list[str]:
         """Return the lines for `event`, which happened at that time, with an empty line before a new kind of block."""
-        if type(event) not in TALK:
-            self.fold.add(event, at)
+        self.fold.add(event, at)
         if self._judged and isinstance(event, e.Notice):  # it would part the verdict from the checks
             self._held.append(event)
             return []

@@ -84,7 +84,7 @@ class Screen:
         self._fold = lines.fold if lines else Fold("")
         self._rate = RateLimit(max_rate)
         self._skipped = 0
-        self._status = Status(style) if live else None
+        self._status = Status(style, self._fold) if live else None
         self._drawn_at = 0.0
         self._is_over = False
 
@@ -106,7 +106,7 @@ class Screen:
         if self._lines is not None:
             self._show(happened, self._lines)
         for event in happened:
-            if self._lines is None and type(event) not in TALK:
+            if self._lines is None:
                 self._fold.add(event, self._clock())
             if isinstance(event, RunFinished):
                 self._finish(event)
@@ -289,63 +289,38 @@ _MIN_SECONDS = 3  # from which the live line shows how long an activity has take
 
 
 class Status:
-    """Follows events and describes the current state of the run in one line."""
+    """Describes the current state of a run in one line. `fold` is its history so far."""
 
-    def __init__(self, style: Style) -> None:
-        self.style = style
+    def __init__(self, style: Style, fold: Fold) -> None:
+        self.style, self._fold = style, fold
         self.is_ending = False
         """Whether the run was asked to end and is finishing its turn."""
         self._began: float | None = None
-        self._iteration = ""
-        self._cost: float | None = None
-        self._turns = 0
-        self._todo = ""
-        self._pending: e.AgentResult | None = None
+        self._iteration = "ralph"
         self._activity = Activity()
-        self._until, self._wait = 0.0, 0.0
 
     def __call__(self, event: e.Event, now: float) -> None:
         self._began = now if self._began is None else self._began
-        before = self._activity.since
         self._activity(event, now)
-        if self._activity.since != before:
-            self._until = 0.0
-        if type(event) in e.TALK:  # most of them
-            if isinstance(event, e.TodoUpdated) and event.items:
-                done = sum(item.status == "done" for item in event.items)
-                self._todo = f"todo {done}/{len(event.items)}"
-            return
-        match event:
-            case e.IterationStarted():
-                of = f"/{event.max_iterations}" if event.max_iterations is not None else ""
-                self._iteration = f"iteration {event.iteration}{of}"
-            case e.AgentStarted():
-                self._pending, self._todo = None, ""
-            case e.AgentResult():
-                self._pending = event
-            case e.AgentFinished():
-                if self._pending and self._pending.cost_usd is not None:
-                    self._cost = (self._cost or 0.0) + self._pending.cost_usd
-                    self._turns += 1
-                self._pending = None
-            case e.Waiting():
-                self._until, self._wait = event.until or now + event.seconds, event.seconds
+        if isinstance(event, e.IterationStarted):
+            of = f"/{event.max_iterations}" if event.max_iterations is not None else ""
+            self._iteration = f"iteration {event.iteration}{of}"
 
     def line(self, now: float, columns: int) -> str:
         """Return the painted line, at most `columns` wide."""
-        parts = [self._iteration or "ralph", duration(max(round(now - (self._began or now)), 0))]
-        if self._cost is not None:
-            mean = (
-                f" ({money(self._cost / self._turns)} a turn)" if columns >= _ROOM_FOR_MEAN and self._turns > 1 else ""
-            )
-            parts.append(money(self._cost) + mean)
-        if self._todo and columns >= _ROOM_FOR_TODO:
-            parts.append(self._todo)
+        history, todo = self._fold.history, self._fold.todo
+        parts = [self._iteration, duration(max(round(now - (self._began or now)), 0))]
+        if history.cost_usd is not None:
+            mean = history.cost_usd / max(history.finished, 1)
+            has_mean = columns >= _ROOM_FOR_MEAN and history.finished > 1
+            parts.append(money(history.cost_usd) + (f" ({money(mean)} a turn)" if has_mean else ""))
+        if todo and columns >= _ROOM_FOR_TODO:
+            parts.append(f"todo {sum(item.status == 'done' for item in todo)}/{len(todo)}")
         if self.is_ending:
             parts.append("Ctrl-C again ends it now")
-        if self._until:
-            left = max(self._until - now, 0.0)
-            parts.append(f"waiting {duration(round(left))} until {moment(self._until, self._wait)}")
+        if history.waits and history.until:
+            left = max(history.until - now, 0.0)
+            parts.append(f"waiting {duration(round(left))} until {moment(history.until, left)}")
         elif doing := self._activity.text:
             took = now - self._activity.since
             parts.append(doing + (f" {duration(round(took))}" if took >= _MIN_SECONDS else ""))

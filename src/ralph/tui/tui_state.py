@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.history.feed import Feed
 from ralph.history.overview import RunNow, is_mergeable, latest_successes, run_now
-from ralph.history.run_history import Fold
 from ralph.run import control
 from ralph.run.launch import Launched, NextRun, cap_words, has_room_apart
 from ralph.settings import settings_files
@@ -305,9 +304,9 @@ class ShownRun:
         """Read the journal from the beginning; return its latest lines, at most `columns` wide."""
         self.close()
         self._feed = Feed.open(self._journal)
-        self.fold = Fold(self.run)
         self._columns, self._lines = columns, EventLines(self._style, announces=False, columns=columns)
-        self._lines.fold.history.run = self.run
+        self.fold = self._lines.fold
+        self.fold.history.run = self.run
         lines = self.read_new() or []
         if lines and self._feed.left_out:
             lines.insert(0, self._style.paint("dim", f"{self._style.marks.more} earlier events: see `ralph logs`"))
@@ -319,10 +318,13 @@ class ShownRun:
         if self._feed.is_replaced:
             return self.open(self._columns)
         news = self._feed.read()
+        lines: list[str] = []
         for one in news:
-            self.fold.add(one.event, one.entry.at)
-        recent = ((one.event, one.entry.at) for one in news if one.is_recent)
-        return stream_lines(self._lines, recent) if news else None
+            if one.is_recent:
+                lines += stream_lines(self._lines, one.event, one.entry.at)
+            else:
+                self.fold.add(one.event, one.entry.at)
+        return lines if news else None
 
     def close(self) -> None:
         if self._feed:
@@ -330,15 +332,13 @@ class ShownRun:
             self._feed = None
 
 
-def stream_lines(lines: EventLines, happened: Iterable[tuple[Event, float]]) -> list[str]:
-    """Return the lines for events and their times: without the todo list, which has its own pane, and with the outcome
-    of the run at its end.
-    """
-    shown: list[str] = []
-    for event, at in happened:
-        if not isinstance(event, TodoUpdated):
-            shown += lines(event, at)
-        if isinstance(event, RunFinished):
-            outcome = lines.talk.rows(outcome_sentence(lines.fold.history), 0)
-            shown += ["", *(lines.style.paint(outcome_tone(event.exit_code), row) for row in outcome)]
+def stream_lines(lines: EventLines, event: Event, at: float) -> list[str]:
+    """Return the lines for an event: none for the todo list, which has its own pane; at the end with the outcome."""
+    if isinstance(event, TodoUpdated):
+        lines.fold.add(event, at)
+        return []
+    shown = lines(event, at)
+    if isinstance(event, RunFinished):
+        outcome = lines.talk.rows(outcome_sentence(lines.fold.history), 0)
+        return [*shown, "", *(lines.style.paint(outcome_tone(event.exit_code), row) for row in outcome)]
     return shown

@@ -2,13 +2,12 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from msgspec import Struct
 
 from ralph.core.text import clean
-from ralph.show.words import portion
 
 # How empty elements of these kinds end.
 _BARE = {**dict.fromkeys(("br", "meta", "link", "input"), ">"), **dict.fromkeys(("rect", "path", "circle"), "/>")}
@@ -87,47 +86,6 @@ def _parse_selector(selector: str) -> tuple[str, str]:
 @cache
 def _attribute(key: str) -> str:
     return key.rstrip("_").replace("_", "-")
-
-
-WIDTH, HEIGHT = 360.0, 150.0
-_DIGIT, _BOTTOM, _TOP, _RIGHT = 6.6, 20.0, 12.0, 8.0
-Say = Callable[[float], str]
-
-
-class Layer(Struct):
-    """One value per bar. `tone` is the class that the stylesheet colours."""
-
-    name: str
-    tone: str
-    values: list[float]
-
-
-def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -> Html:
-    """Draw stacked bars, one per label, with the axis on the left."""
-    totals = [sum(layer.values[at] for layer in layers) for at in range(len(labels))]
-    most = max(totals, default=0.0) or 1.0
-    left = max(len(say(most * share)) for share in (0.0, 0.5, 1.0)) * _DIGIT + 12  # room for the labels of the axis
-    room, tall = WIDTH - _RIGHT - left, HEIGHT - _BOTTOM - _TOP
-    step = room / max(len(labels), 1)
-    wide = min(step * 0.72, 38.0)
-    drawn: list[Html] = []
-    for share in (0.0, 1.0) if say(most / 2).endswith(".5") else (0.0, 0.5, 1.0):
-        y = _TOP + tall - share * tall
-        drawn.append(draw_line(left, y, WIDTH - _RIGHT, y, "grid"))
-        drawn.append(draw_label(left - 5, y + 4, say(most * share), "end"))
-    for at, label in enumerate(labels):
-        x, floor = left + at * step + (step - wide) / 2, _TOP + tall
-        pieces = []
-        for layer in layers:
-            high = portion(layer.values[at], most) * tall
-            floor -= high
-            if high:
-                pieces.append(_rect(x, floor, wide, max(high, 0.5), f"f-{layer.tone}"))
-        said = ", ".join(f"{layer.name} {say(layer.values[at])}" for layer in layers if layer.values[at])
-        drawn.append(element("g", element("title", f"iteration {label}: {said or say(0)}"), *pieces))
-        if len(labels) <= 24 or at % (len(labels) // 12) == 0:
-            drawn.append(draw_label(x + wide / 2, HEIGHT - 5, label, "middle"))
-    return draw_svg(WIDTH, HEIGHT, title, drawn)
 
 
 class Period(Struct, frozen=True):

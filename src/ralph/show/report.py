@@ -22,6 +22,7 @@ from ralph.history.run_history import RunHistory
 from ralph.history.states import state_of
 from ralph.show import report_tables as tables
 from ralph.show import staircase
+from ralph.show.columns import Column, iteration_columns, share_of_checks
 from ralph.show.exam_text import exam_section
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import (
@@ -31,11 +32,9 @@ from ralph.show.words import (
     cost,
     count,
     duration,
-    happened,
     money,
     need_words,
     outcome_sentence,
-    progress_words,
     proof_sentence,
     sentence_case,
     spent,
@@ -67,14 +66,14 @@ def page(title: str, content: Html) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("title", title),
-        element("style", Html(stylesheet())),
+        element("style", Html(stylesheet("report.css") + stylesheet("drawings.css"))),
     )
     body = element("main", content)
     return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
 
 
-def stylesheet() -> str:
-    return Path(__file__).with_name("report.css").read_text("utf-8")
+def stylesheet(name: str) -> str:
+    return Path(__file__).with_name(name).read_text("utf-8")
 
 
 def report_body(
@@ -89,12 +88,12 @@ def report_body(
         spent, lasted = sum(costs) if costs else None, sum(one.seconds for one in histories)
         done = sum(one.outcome == "done" for one in histories)
         columns = [
-            tables.HtmlColumn("Run", [element("a.mono", one.run, href=f"#{one.run}") for one in histories]),
-            tables.HtmlColumn("Outcome", [_badge(one) for one in histories], f"{done} done"),
-            tables.HtmlColumn("Iterations", [str(number) for number in iterations], str(sum(iterations)), ".num"),
-            tables.HtmlColumn("Cost", [cost(one.cost_usd) for one in histories], cost(spent), ".num"),
-            tables.HtmlColumn("Time", [duration(one.seconds) for one in histories], duration(lasted), ".num"),
-            tables.HtmlColumn("Goal", [head(one.goal, 160, "…") for one in histories], "in all", kind=".wrap"),
+            Column("Run", [element("a.mono", one.run, href=f"#{one.run}") for one in histories]),
+            Column("Outcome", [_badge(one) for one in histories], f"{done} done"),
+            Column("Iterations", [str(number) for number in iterations], str(sum(iterations)), ".num"),
+            Column("Cost", [cost(one.cost_usd) for one in histories], cost(spent), ".num"),
+            Column("Time", [duration(one.seconds) for one in histories], duration(lasted), ".num"),
+            Column("Goal", [head(one.goal, 160, "…") for one in histories], "in all", kind=".wrap"),
         ]
         overview = joined(element("h1", plural(len(histories), "run")), tables.table(columns, has_total=True))
     shown = [_article(history, (evidence or {}).get(history.run, {})) for history in histories]
@@ -105,9 +104,6 @@ def report_body(
         exam_section(exams),
         element("footer", f"{made} The journals in .ralph/runs have every event."),
     )
-
-
-MANY_ITERATIONS = 10  # with more, the plots come before the table
 
 
 def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
@@ -129,14 +125,12 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
         proofs.insert(0, f"{sentence_case(baseline_sentence(history))}.")
     proof = element("p.facts", " ".join(proofs)) if proofs else None
     climbed = ("The number", [*filter(None, (staircase.staircase(history), staircase.attempts(history)))])
-    matrix = ("Iterations", [*filter(None, (tables.iterations(history), proof))])
-    drawn = ("Over the iterations", tables.drawings(history))
     details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
     sections = [
         climbed,
         ("Timeline", tables.timeline(history)),
-        *((drawn, matrix) if len(history.iterations) > MANY_ITERATIONS else (matrix, drawn)),
-        ("Checks", tables.checks(history)),
+        ("Iterations", [*filter(None, (tables.iterations(history), proof))]),
+        ("Checks", _checks(history)),
         ("Proof", tables.proof(history)),
         ("Claims that were refused", tables.refusals(history)),
         ("Questions and notes", tables.talk(history)),
@@ -145,6 +139,12 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     ]
     shown = [element("section", element("h2", title), body) for title, body in sections if body]
     return element("article", _header(history), needing, _tiles(history), shown, id=history.run)
+
+
+def _checks(history: RunHistory) -> Html | None:
+    """Return the score if there are too many checks for the table of iterations."""
+    shown = tables.score(history, f"{history.run}-") if len(history.checked) > tables.MAX_COLUMNS else None
+    return element("div.card.scroll", shown, tabindex="0") if shown else None
 
 
 def _header(history: RunHistory) -> list[Html]:
@@ -291,14 +291,15 @@ def _tables(history: RunHistory) -> list[str]:
     # A check that never failed may be unable to.
     seen = (("Seen red at least once", history.proven), ("Never seen red, so unproven", history.unproven))
     proofs = (f"{title}: {', '.join(code(name, 60) for name in names)}." for title, names in seen if names)
-    refusals = [
-        [str(one.number), code(refused.claim), escape_markdown(refused.gate), escape_markdown(refused.reason)]
-        for one in history.iterations
-        for refused in one.refused
+    refusals = [(one.number, refused) for one in history.iterations for refused in one.refused]
+    columns = [
+        Column("iteration", [str(number) for number, _ in refusals]),
+        Column("claim", [code(refused.claim) for _, refused in refusals]),
+        Column("by", [escape_markdown(refused.gate) for _, refused in refusals]),
+        Column("because", [escape_markdown(refused.reason) for _, refused in refusals]),
     ]
-    refused = "### Claims that were refused\n\n" + _table(["iteration", "claim", "by", "because"], refusals)
+    refused = "### Claims that were refused\n\n" + _table(columns) if refusals else ""
     baseline = escape_markdown(f"{sentence_case(baseline_sentence(history))}.") if history.baseline else ""
-    refused = refused if refusals else ""
     return [_iterations(history), baseline, " ".join(proofs), _proof(history), refused, _files(history.files)]
 
 
@@ -322,42 +323,31 @@ def _needs(history: RunHistory, kinds: Container[str] | None = None) -> str:
 def _iterations(history: RunHistory) -> str:
     if not history.iterations:
         return ""
-    names = history.checked if len(history.checked) <= MOST_NAMED else []
-    numbers = ["checks", "tools", "tokens", "cost", "time", "files", "progress", "what happened"]
-    titles = ["#", *(code(name, 60) for name in names), *numbers]
-    rows = []
-    for one in history.iterations:
-        seen = {check.name: check.passed for check in one.checks}
-        rows.append(
-            [
-                str(one.number),
-                *("" if name not in seen else "✅" if seen[name] else "❌" for name in names),
-                f"{sum(seen.values())}/{len(seen)}" if seen and not names else "",
-                "" if one.tool_calls is None else str(one.tool_calls),
-                count(one.usage.tokens) if one.usage.tokens else "",
-                "" if one.usage.cost_usd is None else escape_markdown(money(one.usage.cost_usd)),
-                duration(one.seconds),
-                "" if one.files is None else str(len(one.files)),
-                escape_markdown(progress_words(one, history), 200),
-                escape_markdown(happened(one), 200),
-            ]
-        )
-    return "### Iterations\n\n" + _table(titles, rows)
+    past, names = history.iterations, history.checked if len(history.checked) <= MOST_NAMED else []
+    numbers = Column("#", [str(one.number) for one in past])
+    shares = Column("checks", ["" if names else share_of_checks(one) for one in past])
+    verdicts = [{check.name: "✅" if check.passed else "❌" for check in one.checks} for one in past]
+    checks = [Column(code(name, 60), [seen.get(name, "") for seen in verdicts]) for name in names]
+    facts = iteration_columns(past, history)
+    for column in facts:
+        column.title = column.title.lower()
+        column.cells = [escape_markdown(cell, 200) for cell in column.cells]
+    return "### Iterations\n\n" + _table([numbers, *checks, shares, *facts])
 
 
 def _files(files: Sequence[FileChange] | None) -> str:
     if not files:
         return ""
-    rows = [
-        [code(one.path), "binary" if one.added is None else f"+{one.added} −{one.deleted}"]
-        for one in files[:MOST_FILES]
-    ]
+    shown = files[:MOST_FILES]
+    lines = ["binary" if one.added is None else f"+{one.added} −{one.deleted}" for one in shown]
+    columns = [Column("file", [code(one.path) for one in shown]), Column("lines", lines)]
     more = f"\n\nand {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
-    return f"### {plural(len(files), 'file')} changed\n\n" + _table(["file", "lines"], rows) + more
+    return f"### {plural(len(files), 'file')} changed\n\n" + _table(columns) + more
 
 
-def _table(titles: list[str], rows: list[list[str]]) -> str:
+def _table(columns: Sequence[Column]) -> str:
     """Return the table without empty columns."""
-    used = [at for at in range(len(titles)) if any(row[at] for row in rows)]
-    lines = [[titles[at] for at in used], ["---"] * len(used), *([row[at] for at in used] for row in rows)]
+    used = [column for column in columns if any(column.cells)]
+    rows = zip(*(column.cells for column in used), strict=True)
+    lines = [[column.title for column in used], ["---"] * len(used), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

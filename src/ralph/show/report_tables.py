@@ -1,30 +1,25 @@
-"""The parts of a report: iterations and their checks, drawings, refusals, questions, files, and the evidence of each
-iteration."""
+"""The parts of a report: iterations, checks, refusals, questions, files, and the evidence of each iteration."""
 
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.model import FileChange
 from ralph.core.text import plural, short
 from ralph.history.evidence import Evidence, PatchedFile, ToolCall
-from ralph.history.run_history import PastIteration, RunHistory, Span
+from ralph.history.run_history import CheckResult, PastIteration, RunHistory, Span
 from ralph.history.states import RESULTS
 from ralph.show import plots
-from ralph.show.plots import Html, Layer, Period, element, joined
+from ralph.show.columns import Column, iteration_columns, share_of_checks
+from ralph.show.plots import Html, Period, element, joined
 from ralph.show.words import (
-    MAX_NUMBER,
-    cost,
-    count,
     describe_review,
     duration,
     hand_over_words,
     happened,
     how_it_failed,
-    money,
     nickname,
     progress_words,
     proof_sentence,
@@ -34,21 +29,13 @@ from ralph.show.words import (
 MAX_FILES = 300
 MAX_COLUMNS = 6
 """The most checks that get a column each in the table of iterations; more get their own table."""
-MAX_CELLS = 48
+MAX_CHECKS = 12  # of an iteration
+MAX_CELLS, MAX_ROWS = 60, 30  # of the score
 MAX_OPEN_TAILS = 3
 _STATUS = {"A": "new", "D": "deleted", "M": "changed", "T": "changed type"}
 
 
-class HtmlColumn(Struct):
-    """`kind` is the CSS classes of its cells: .num, .cell, .wrap, .lesser (hidden on phones) or nothing."""
-
-    title: str
-    cells: Sequence[str]
-    total: str = ""
-    kind: str = ""
-
-
-def table(columns: Sequence[HtmlColumn], has_total: bool = False) -> Html:
+def table(columns: Sequence[Column], has_total: bool = False) -> Html:
     columns = [column for column in columns if any(column.cells)]
     heads = [element(f"th{column.kind}", column.title, scope="col") for column in columns]
     cells = [[element(f"td{column.kind}", cell) for cell in column.cells] for column in columns]
@@ -68,8 +55,8 @@ def proof(history: RunHistory) -> Html | None:
     if not parts:
         return sentence
     columns = [
-        HtmlColumn("Untested part", [short(part.place, 200) for part in parts], kind=".wrap"),
-        HtmlColumn("It adds", [short(part.line, 200) for part in parts], kind=".wrap"),
+        Column("Untested part", [short(part.place, 200) for part in parts], kind=".wrap"),
+        Column("It adds", [short(part.line, 200) for part in parts], kind=".wrap"),
     ]
     return joined(sentence, table(columns))
 
@@ -104,132 +91,91 @@ def _periods(spans: Sequence[Span], least: float) -> list[Period]:
 
 def iterations(history: RunHistory) -> Html | None:
     """Return a table with a row per iteration and a column per check, cost, time and so on."""
-    past = history.iterations
-    names = history.checked
-    tools = sum(one.tool_calls or 0 for one in past)
-    checked = [HtmlColumn("Checks", [_passing_cell(one) for one in past], kind=".num")]
+    past, names = history.iterations, history.checked
+    if not past:
+        return None
+    checks = [Column("Checks", [_passing_cell(one) for one in past], kind=".num")]
     if len(names) <= MAX_COLUMNS:
         marks = [_verdicts(one) for one in past]
-        checked = [HtmlColumn(name, [of.get(name, "") for of in marks], kind=".cell.check") for name in names]
-    columns = [
-        HtmlColumn(
-            "#", [element("a", str(one.number), href=f"#{history.run}-{one.number}") for one in past], kind=".num"
-        ),
-        *checked,
-        HtmlColumn(
-            "Tools", ["" if one.tool_calls is None else str(one.tool_calls) for one in past], str(tools), ".num.lesser"
-        ),
-        HtmlColumn("Tokens", [_tokens(one.usage.tokens) for one in past], _tokens(history.usage.tokens), ".num.lesser"),
-        HtmlColumn("Cost", [cost(one.usage.cost_usd) for one in past], cost(history.cost_usd), ".num"),
-        HtmlColumn("Time", [duration(one.seconds) for one in past], duration(history.seconds), ".num"),
-        HtmlColumn("Files", [_size(one.files) for one in past], _size(history.files), ".num.lesser"),
-        HtmlColumn("What happened", [happened(one) for one in past], "in all", ".wrap"),
-    ]
-    if any(one.step for one in past):
-        columns.insert(-1, HtmlColumn("Progress", [_progress(one, history) for one in past]))
-    return table(columns, has_total=len(past) > 1) if past else None
+        checks = [Column(name, [of.get(name, "") for of in marks], kind=".cell.check") for name in names]
+    return table([number_column(past, f"{history.run}-"), *checks, *iteration_columns(past, history)], len(past) > 1)
 
 
-def _progress(one: PastIteration, history: RunHistory) -> Html | str:
-    said = progress_words(one, history)
-    return joined(said, element("br"), hand_over_words(one.hand_over)) if one.hand_over else said
-
-
-def _tokens(number: int) -> str:
-    return count(number) if number else ""
-
-
-def _size(changed: Sequence[FileChange] | None) -> str:
-    return "" if changed is None else str(len(changed))
+def number_column(past: Sequence[PastIteration], anchor: str) -> Column:
+    """Return the numbers of iterations, with links to the elements whose ids are `anchor` and the number."""
+    return Column("#", [element("a", str(one.number), href=f"#{anchor}{one.number}") for one in past], kind=".num")
 
 
 def _verdicts(one: PastIteration) -> dict[str, Html]:
     """Return a mark per check, by name."""
     marks: dict[str, Html] = {}
     for check in one.checks:
-        tone, mark = ("good", "✓") if check.passed else ("bad", "✗")
         said = f"{'passed' if check.passed else how_it_failed(check)}, {duration(check.seconds)}"
-        shown = element(f"span.mark.{tone}", mark, title=said)
+        shown = _mark("good", "✓", said) if check.passed else _mark("bad", "✗", said)
         marks[check.name] = joined(marks.get(check.name), shown)
     return marks
 
 
 def _passing_cell(one: PastIteration) -> Html | str:
-    passed, tone = sum(check.passed for check in one.checks), "good" if one.is_green else "bad"
-    return element(f"span.mark.{tone}", f"{passed}/{len(one.checks)}") if one.checks else ""
+    return element(f"span.mark.{'good' if one.is_green else 'bad'}", share_of_checks(one)) if one.checks else ""
 
 
-def checks(history: RunHistory) -> Html | None:
-    """Return a row per check and a small cell per iteration, if there are many checks."""
-    names = history.checked
-    if len(names) <= MAX_COLUMNS:
+def score(history: RunHistory, anchor: str) -> Html | None:
+    """Return a table with a column per iteration and a row per check, for the latest iterations.
+
+    The number of an iteration links to the element with the id `anchor` and that number.
+    """
+    past = history.iterations[-MAX_CELLS:]
+    if not past:
         return None
-    past = [one for one in history.iterations if one.checks][-MAX_CELLS:]
+    links = [element("a", str(one.number), href=f"#{anchor}{one.number}") for one in past]
+    is_running = not past[-1].is_whole and not history.outcome
+    heads = [element("th", link, scope="col") for link in links[:-1]]
+    heads.append(element("th", links[-1], scope="col", class_="current" if is_running else None))
+    rows = [element("tr", element("th.soft", "Iteration", scope="row"), heads)]
     marks = [_verdicts(one) for one in past]
-    heads = [element("th.bit", str(one.number), scope="col") for one in past]
-    rows = [
-        element(
-            "tr",
-            element("th.name", element("span.clamp", name, title=name), scope="row"),
-            [element("td.bit", of.get(name)) for of in marks],
-        )
-        for name in names
-    ]
-    top = element("thead", element("tr", element("th.name", "Check", scope="col"), heads))
-    return element("div.card.scroll", element("table.bits", top, element("tbody", rows)), tabindex="0")
+    for name in list(dict.fromkeys((*history.check_names, *history.checked)))[:MAX_ROWS]:
+        rows.append(_score_row(element("code", short(name, 60)), [of.get(name) for of in marks], name))
+    if any(one.step for one in past):
+        rows.append(_score_row("Progress", [_progress_mark(one, history) for one in past]))
+    if any(one.refused or one.is_accepted for one in past):
+        rows.append(_score_row("Claims done", [_claim_mark(one) for one in past]))
+    caption = element("caption.hidden", "Checks, progress and claims of each iteration")
+    return element("table.score", caption, element("tbody", rows))
 
 
-def drawings(history: RunHistory) -> Html | None:
-    """Draw checks, cost, tokens and time per iteration, if there is more than one."""
-    past = history.whole
-    if len(past) < 2:
+def _score_row(name: object, marks: Sequence[Html | None], title: str = "") -> Html:
+    class_ = None if title else "soft"
+    head = element("th", name, scope="row", title=title or None, class_=class_)
+    return element("tr", head, [element("td", one) for one in marks])
+
+
+def _mark(tone: str, sign: str, meaning: str) -> Html:
+    return element(f"span.mark.{tone}", sign, title=meaning, role="img", aria_label=meaning)
+
+
+def _progress_mark(one: PastIteration, history: RunHistory) -> Html | None:
+    said = progress_words(one, history)
+    if not said or one.step is None:
         return None
-    labels, usages = [str(one.number) for one in past], [one.usage for one in past]
-    checks = [
-        Layer("passed", "good", [float(sum(check.passed for check in one.checks)) for one in past]),
-        Layer("failed", "bad", [float(sum(not check.passed for check in one.checks)) for one in past]),
-    ]
-    tokens = [
-        Layer("from cache", "cache", [usage.cache_read_tokens for usage in usages]),
-        Layer("read", "in", [usage.input_tokens + usage.cache_write_tokens for usage in usages]),
-        Layer("written", "out", [usage.output_tokens for usage in usages]),
-    ]
-    checking = [sum(check.seconds for check in one.checks) for one in past]
-    working = [max(one.seconds - spent, 0.0) for one, spent in zip(past, checking, strict=True)]
-    drawn = (
-        _drawing("Checks", labels, checks, lambda value: f"{value:g}"),
-        _drawing("Cost", labels, [Layer("cost", "turn", [usage.cost_usd or 0.0 for usage in usages])], money),
-        _drawing("Tokens", labels, tokens, lambda value: count(round(value))),
-        _drawing("Time", labels, [Layer("agent", "turn", working), Layer("checks", "check", checking)], duration),
-    )
-    shown = [one for one in drawn if one]
-    return element("div.plots", shown) if shown else None
+    sign = "★" if one.number == history.best else "▲" if one.step.gain else "–"
+    return _mark("good" if one.step.gain else "calm", sign, said)
 
 
-def _drawing(title: str, labels: list[str], layers: list[Layer], say: plots.Say) -> Html | None:
-    if not any(value for layer in layers for value in layer.values):
-        return None
-    used = [
-        Layer(layer.name, layer.tone, [max(0.0, min(float(MAX_NUMBER), value)) for value in layer.values])
-        for layer in layers
-        if any(layer.values)
-    ]
-    legend = plots.legend((layer.tone, layer.name) for layer in used) if len(used) > 1 else None
-    return element(
-        "div.card", legend, element("h3", title), plots.bars(f"{title} of each iteration", labels, used, say)
-    )
+def _claim_mark(one: PastIteration) -> Html | None:
+    if one.refused:
+        return _mark("bad", "⊘", f"refused: {one.refused[0].reason}")
+    return _mark("good", "✓", "accepted") if one.is_accepted else None
 
 
 def refusals(history: RunHistory) -> Html | None:
     """Return the refused claims; several gates may object to one claim."""
     rows = [one for one in history.iterations if one.refused]
     columns = [
-        HtmlColumn("Iteration", [str(one.number) for one in rows], kind=".num"),
-        HtmlColumn("The agent claimed", [element("code", one.refused[0].claim) for one in rows]),
-        HtmlColumn("Refused by", [", ".join(dict.fromkeys(refused.gate for refused in one.refused)) for one in rows]),
-        HtmlColumn(
-            "Because", [_few([refused.reason for refused in one.refused], 3) for one in rows], kind=".wrap.lines"
-        ),
+        Column("Iteration", [str(one.number) for one in rows], kind=".num"),
+        Column("The agent claimed", [element("code", one.refused[0].claim) for one in rows]),
+        Column("Refused by", [", ".join(dict.fromkeys(refused.gate for refused in one.refused)) for one in rows]),
+        Column("Because", [_few([refused.reason for refused in one.refused], 3) for one in rows], kind=".wrap.lines"),
     ]
     return table(columns) if rows else None
 
@@ -245,9 +191,9 @@ def talk(history: RunHistory) -> Html | None:
     answered = {*answers}
     told = [(one.number, text) for one in history.iterations for text in one.told if text not in answered]
     columns = [
-        HtmlColumn("Who", [*(who for who, _ in asked), *(f"you, iteration {number}" for number, _ in told)]),
-        HtmlColumn("What", [*(text for _, text in asked), *(text for _, text in told)], kind=".wrap"),
-        HtmlColumn("Answer", [*answers, *("" for _ in told)], kind=".wrap"),
+        Column("Who", [*(who for who, _ in asked), *(f"you, iteration {number}" for number, _ in told)]),
+        Column("What", [*(text for _, text in asked), *(text for _, text in told)], kind=".wrap"),
+        Column("Answer", [*answers, *("" for _ in told)], kind=".wrap"),
     ]
     return table(columns) if asked or told else None
 
@@ -258,9 +204,9 @@ def files(history: RunHistory) -> Html | None:
         return None
     shown = history.files[:MAX_FILES]
     columns = [
-        HtmlColumn("File", [element("span.mono", one.path) for one in shown], "in all", ".wide"),
-        HtmlColumn("", [_STATUS.get(one.status, one.status) for one in shown]),
-        HtmlColumn("Lines", [lines_of(one) for one in shown], sums(history.files), ".num"),
+        Column("File", [element("span.mono", one.path) for one in shown], "in all", ".wide"),
+        Column("", [_STATUS.get(one.status, one.status) for one in shown]),
+        Column("Lines", [lines_of(one) for one in shown], sums(history.files), ".num"),
     ]
     more = len(history.files) - len(shown)
     note = element("p.soft", f"and {more} more") if more else None
@@ -306,7 +252,7 @@ def details(history: RunHistory, one: PastIteration, evidence: Evidence | None =
     if found.prompt:
         folds.append(_prompt(found.prompt))
     shown = element("div.evidence", folds) if evidence else None
-    inside = element("div.inside", particulars(one), shown)
+    inside = element("div.inside", particulars(one, history), shown)
     return element("details.card", summary, inside, id=f"{history.run}-{one.number}")
 
 
@@ -315,8 +261,9 @@ def patch_details(evidence: Evidence, command: str) -> Html:
     files = evidence.patch
     added, deleted = sum(file.added for file in files), sum(file.deleted for file in files)
     more = element("p.soft", "There is more: ", element("code", command)) if evidence.patch_is_cut else None
+    patches = [[element("p.path", element("code", file.path)), patch_lines(file)] for file in files]
     size = "the beginning" if evidence.patch_is_cut else f"+{added} −{deleted}"
-    return fold(f"Changes, {size}", joined([_patch(file) for file in files], more))
+    return fold(f"Changes, {size}", joined(patches, more))
 
 
 @lru_cache(maxsize=1)  # most prompts are the same
@@ -331,13 +278,13 @@ def fold(title: str, body: Html, is_open: bool = False) -> Html:
 LINE_TONES = {"+": "add", "-": "del", "@": "hunk"}
 
 
-def _patch(file: PatchedFile) -> Html:
-    """Return a patch. Consecutive lines of one kind share an element, because there are many lines."""
+def patch_lines(file: PatchedFile) -> Html:
+    """Return the lines of a patch. Consecutive lines of one kind share an element, because there are many lines."""
     pieces = [
         element("span", "".join(f"{line}\n" for line in lines), class_=tone)
         for tone, lines in groupby(file.lines, key=lambda line: LINE_TONES.get(line[:1]))
     ]
-    return joined(element("p.path", element("code", file.path)), element("pre.patch", pieces))
+    return element("pre.patch", pieces, tabindex="0", role="group", aria_label=f"Changes in {file.path}")
 
 
 def _call(call: ToolCall, root: str) -> Html:
@@ -349,21 +296,32 @@ def _call(call: ToolCall, root: str) -> Html:
     )
 
 
-def particulars(one: PastIteration) -> Html:
+def particulars(one: PastIteration, history: RunHistory) -> Html:
+    """Return the facts of an iteration: its checks, why its claim was refused, and so on."""
     changed = one.files or []
     names = ", ".join(file.path for file in changed[:20]) + (" …" if len(changed) > 20 else "")
-    red = [f"{check.name} ({how_it_failed(check)}) {check.log}".strip() for check in one.checks if not check.passed]
+    checks = sorted(one.checks, key=lambda check: check.passed)  # failed ones first
     said = [
+        ("You said", "\n".join(one.told)),
         ("Agent", one.agent),
         ("Answer", one.answer),
         ("Ended by ralph", one.ended_by.replace("-", " ")),
         ("Tool errors", str(one.tool_errors or "")),
         ("Not counted", f"{plural(one.uncounted, 'turn')}: a limit or a passing fault" if one.uncounted else ""),
-        ("Checks that failed", _few(red, 6)),
+        ("Checks", _few([_check_line(check) for check in checks], MAX_CHECKS)),
+        ("Claim refused", _few([f"{refusal.claim}: {refusal.reason}" for refusal in one.refused], 3)),
+        ("Progress", progress_words(one, history)),
         ("Reviews", "\n".join(map(describe_review, one.reviews))),
-        ("You said", "\n".join(one.told)),
         ("Restored", ", ".join(one.restored)),
         ("Source control", "\n".join(f"{task} {'✓' if ok else '✗'} {detail}" for task, ok, detail in one.scm)),
         ("Files", f"{names} ({sums(changed)})" if changed else ""),
+        ("Handed over", hand_over_words(one.hand_over) if one.hand_over else ""),
     ]
     return element("dl", [joined(element("dt", name), element("dd", text)) for name, text in said if text])
+
+
+def _check_line(check: CheckResult) -> str:
+    took = duration(check.seconds)
+    if check.passed:
+        return f"✓ {check.name}, {took}"
+    return f"✗ {check.name} ({how_it_failed(check)}, {took}) {check.log}".rstrip()

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ralph.core.gains import describe_end, describe_start, format_change, format_value
+from ralph.core.gains import describe_end, describe_start, format_value
 from ralph.core.measuring import Metric, run_to_run_difference
 from ralph.history.run_history import PastIteration, RunHistory
+from ralph.show.columns import Column, attempt_columns
 from ralph.show.plots import Html, draw_label, draw_line, draw_svg, element, legend
-from ralph.show.report_tables import HtmlColumn, table
-from ralph.show.words import cost, duration, sentence_case
+from ralph.show.report_tables import number_column, table
+from ralph.show.words import sentence_case
 
 WIDTH, HEIGHT = 960.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 86.0, 20.0, 16.0, 34.0
@@ -61,7 +62,7 @@ def staircase(history: RunHistory) -> Html | None:
     drawn += [scale.mark(at, step) for at, step in enumerate(steps, 1)]
     best = steps[-1].after
     title = f"from {format_value(start.value, start.metric)} to {format_value(best, start.metric)}, attempt by attempt"
-    tones = [("good", "kept"), ("bad", "dropped"), *([("cache", "noise")] if noise else [])]
+    tones = [("good", "kept"), ("bad", "dropped"), *([("noise", "noise")] if noise else [])]
     said = [describe_start(start.metric, start.values, start.noise)]
     said += [describe_end(history.end_numbers, start.metric)] if history.end_numbers else []
     facts = element("p.facts", f"{sentence_case('; '.join(said))}.")
@@ -91,7 +92,7 @@ class Scale:
         drawn: list[Html] = []
         for share in (0.0, 0.25, 0.5, 0.75, 1.0):
             value = self._low + share * (self._high - self._low)
-            drawn.append(draw_line(LEFT, self.y(value), WIDTH - RIGHT, self.y(value), "grid"))
+            drawn.append(draw_line(LEFT, self.y(value), WIDTH - RIGHT, self.y(value), "grid-line"))
             drawn.append(draw_label(LEFT - 6, self.y(value) + 4, format_value(float(f"{value:.3g}"), metric), "end"))
         every = -(-len(self._steps) // MAX_LABELS)
         numbers = range(1, len(self._steps) + 1, every)
@@ -135,16 +136,8 @@ def attempts(history: RunHistory, anchor: str = "") -> Html | None:
     past = history.iterations
     if history.first_numbers is None or not past:
         return None
-    end = format_change(history.end_numbers.gain, history.first_numbers.metric) if history.end_numbers else ""
-    links = [element("a", str(one.number), href=f"#{anchor or f'{history.run}-'}{one.number}") for one in past]
-    columns = [
-        HtmlColumn("#", links, kind=".num"),
-        HtmlColumn("", [mark(one) for one in past], kind=".cell"),
-        HtmlColumn("Result", [one.gain or one.result for one in past], f"start to end {end}" if end else "", ".wrap"),
-        HtmlColumn("Idea", [one.idea for one in past], kind=".wrap"),
-        HtmlColumn("Cost", [cost(one.usage.cost_usd) for one in past], cost(history.cost_usd), ".num"),
-        HtmlColumn("Time", [duration(one.seconds) for one in past], duration(history.seconds), ".num"),
-    ]
+    marks = Column("", [mark(one) for one in past], kind=".cell")
+    columns = [number_column(past, anchor or f"{history.run}-"), marks, *attempt_columns(past, history)]
     return table(columns, has_total=len(past) > 1)
 
 

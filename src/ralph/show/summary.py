@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-
 from ralph.core.proof import Proof
 from ralph.core.text import clean, one_line, plural, short
 from ralph.history.needs import needs
 from ralph.history.overview import RunNow
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.history.states import RESULTS, state_of
+from ralph.show.columns import Column, attempt_columns, iteration_columns, share_of_checks
 from ralph.show.exam_text import exam_lines
 from ralph.show.outlet import Marks, Style, outcome_tone
 from ralph.show.words import (
     baseline_sentence,
     commands,
-    cost,
     cut,
     duration,
     ending_reason,
@@ -39,17 +37,8 @@ _MOST_ROWS = 60
 _GAP = "  "
 
 
-class TextColumn(Struct):
-    """`least` is the width to which the column may shrink; 0: it may not. The smallest shrinks first."""
-
-    title: str
-    cells: list[str]
-    total: str = ""
-    is_number: bool = True
-    least: int = 0
-
-
-_OPTIONAL = ("tools", "time", "checks")
+_FACTS = ("Tools", "Cost", "Time", "What happened")
+_OPTIONAL = ("Tools", "Time", "Checks")
 """The columns that a narrow terminal doesn't show; the first one is left out first."""
 
 
@@ -59,7 +48,7 @@ def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     if not whole:
         return []
     shown = [*whole[: _MOST_ROWS // 2], *whole[-_MOST_ROWS // 2 :]] if len(whole) > _MOST_ROWS else whole
-    columns = [column for column in _columns(shown, whole, history, style.marks) if any(column.cells)]
+    columns = [column for column in _columns(shown, history, style.marks) if any(column.cells)]
     for title in _OPTIONAL:
         if sum(size + len(_GAP) for size in _sizes(columns, room)) > room:
             columns = [column for column in columns if column.title != title]
@@ -75,11 +64,11 @@ def attempts_table(history: RunHistory, style: Style, room: int, most: int) -> l
     shown = history.whole[-max(most - 1, 1) :]
     if not history.first_numbers or not shown:
         return []
-    number, result, idea, *_ = _columns(shown, shown, history, style.marks)
+    number, result, idea, *_ = _attempt_columns(shown, history, style.marks)
     return _render([number, idea, result], [_tone(one) for one in shown], room, style)[:-1]
 
 
-def _render(columns: list[TextColumn], tones: list[str], room: int, style: Style) -> list[str]:
+def _render(columns: list[Column], tones: list[str], room: int, style: Style) -> list[str]:
     """Return the titles, a painted row for each tone, and the totals."""
     sizes = _sizes(columns, room)
 
@@ -91,49 +80,32 @@ def _render(columns: list[TextColumn], tones: list[str], room: int, style: Style
         return style.paint(tone, (_GAP + _GAP.join(padded)).rstrip())
 
     rows = [line(tone, [column.cells[at] for column in columns]) for at, tone in enumerate(tones)]
-    titles, totals = ([getattr(column, name) for column in columns] for name in ("title", "total"))
-    return [line("dim", titles), *rows, line("bold", totals)]
+    titles = line("dim", [column.title.lower() for column in columns])
+    return [titles, *rows, line("bold", [column.total for column in columns])]
 
 
-def _columns(
-    shown: list[PastIteration], whole: list[PastIteration], history: RunHistory, marks: Marks
-) -> list[TextColumn]:
-    tools = sum(one.tool_calls or 0 for one in whole)
+def _attempt_columns(shown: list[PastIteration], history: RunHistory, marks: Marks) -> list[Column]:
+    number = Column("Attempt", [str(one.number) for one in shown], kind=".num")
+    result, *others = attempt_columns(shown, history)
+    signs = [marks.passed if one.result == "kept" else marks.failed for one in shown]
+    result.cells = [f"{sign} {cell}" for sign, cell in zip(signs, result.cells, strict=True)]
+    return [number, result, *others]
+
+
+def _columns(shown: list[PastIteration], history: RunHistory, marks: Marks) -> list[Column]:
     if history.first_numbers:
-        return [
-            TextColumn("attempt", [str(one.number) for one in shown]),
-            TextColumn(
-                "result",
-                [f"{marks.passed if one.result == 'kept' else marks.failed} {one.gain}" for one in shown],
-                "total",
-                is_number=False,
-                least=24,
-            ),
-            TextColumn("idea", [one.idea for one in shown], is_number=False, least=12),
-            TextColumn("cost", [cost(one.usage.cost_usd) for one in shown], cost(history.cost_usd)),
-            TextColumn("time", [duration(one.seconds) for one in shown], duration(history.seconds)),
-        ]
-    return [
-        TextColumn("#", [str(one.number) for one in shown]),
-        TextColumn("checks", [_checks(one, marks) for one in shown], is_number=False, least=20),
-        TextColumn("tools", ["" if one.tool_calls is None else str(one.tool_calls) for one in shown], str(tools)),
-        TextColumn("cost", [cost(one.usage.cost_usd) for one in shown], cost(history.cost_usd)),
-        TextColumn("time", [duration(one.seconds) for one in shown], duration(history.seconds)),
-        TextColumn("what happened", [_in_full(one) for one in shown], "total", is_number=False, least=24),
-    ]
-
-
-def _in_full(one: PastIteration) -> str:
-    committed = ", committed" if any(ok and task == "commit" for task, ok, _ in one.scm) else ""
-    reviews = f", {plural(len(one.reviews), 'review')}" if one.reviews else ""
-    return short(happened(one), 200) + committed + reviews
+        return _attempt_columns(shown, history, marks)
+    number = Column("#", [str(one.number) for one in shown], kind=".num")
+    checks = Column("Checks", [_checks(one, marks) for one in shown], least=20)
+    facts = [one for one in iteration_columns(shown, history) if one.title in _FACTS]
+    return [number, checks, *facts]
 
 
 def _checks(one: PastIteration, marks: Marks) -> str:
     if not one.checks:
         return ""
     failed = [short(check.name, 60) for check in one.checks if not check.passed]
-    share = f"{len(one.checks) - len(failed)}/{len(one.checks)}"
+    share = share_of_checks(one)
     return f"{marks.failed} {share} {', '.join(failed)}" if failed else f"{marks.passed} {share}"
 
 
@@ -141,7 +113,7 @@ def _tone(one: PastIteration) -> str:
     return {"good": "green", "bad": "yellow"}.get(RESULTS[one.result].tone, "plain")
 
 
-def _sizes(columns: list[TextColumn], room: int) -> list[int]:
+def _sizes(columns: list[Column], room: int) -> list[int]:
     """Return the width of each column; those that may shrink do, until all fit in `room` if possible."""
     sizes = [max(map(width, (one.title, one.total if len(one.cells) > 1 else "", *one.cells))) for one in columns]
     excess = sum(size + len(_GAP) for size in sizes) - room

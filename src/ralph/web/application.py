@@ -42,6 +42,7 @@ MIN_GZIP_SIZE = 1400  # bytes
 ASSETS = {
     "page.css": "text/css",
     "report.css": "text/css",
+    "drawings.css": "text/css",
     "page.js": "text/javascript",
     "icon.svg": "image/svg+xml",
     "manifest.json": "application/manifest+json",
@@ -185,10 +186,11 @@ class WebApp:
     def _iteration(self, visit: Visit, run: str, number: str) -> Response:
         watched = self._register.watch(run)
         watched.wait_for_files(8.0)
-        chapter = next((one for one in watched.history().iterations if one.number == int(number)), None)
+        history = watched.history()
+        chapter = next((one for one in history.iterations if one.number == int(number)), None)
         if chapter is None:
             raise RequestRefused(404, f"this run has no iteration {number}")
-        return iteration_page(watched.run, chapter, visit.frame)
+        return iteration_page(watched.run, history, chapter, visit.frame)
 
     def _file(self, visit: Visit, run: str, number: str, what: str) -> Response:
         return text_page(self._register.find(run), int(number), what, visit.frame)
@@ -255,8 +257,8 @@ class EarlyResponse(Response):
 def asset(name: str) -> Response:
     if name not in ASSETS:
         raise RequestRefused(404, "not found")
-    if name == "report.css":
-        return Response(stylesheet(), media_type=ASSETS[name])
+    if name in ("report.css", "drawings.css"):
+        return Response(stylesheet(name), media_type=ASSETS[name])
     return Response(resources.files("ralph.web").joinpath("assets", name).read_bytes(), media_type=ASSETS[name])
 
 

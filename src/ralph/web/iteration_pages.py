@@ -7,117 +7,34 @@ from collections.abc import Mapping, Sequence
 from starlette.responses import HTMLResponse
 
 from ralph.core.secrets import Redactor, secret_values
-from ralph.core.text import clean, head, plural, short
+from ralph.core.text import clean, plural, short
 from ralph.errors import UserError
 from ralph.history.evidence import Evidence, Patch, PatchedFile
 from ralph.history.feed import entries_of
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show import report_tables as tables
-from ralph.show.plots import Html, element, prose
+from ralph.show.plots import Html, element
 from ralph.show.report import report_body
-from ralph.show.words import (
-    duration,
-    hand_over_words,
-    how_it_failed,
-    money,
-    nickname,
-    portion,
-    progress_words,
-    sentence_case,
-)
+from ralph.show.words import duration, money, nickname
 from ralph.store.folder import read_log
 from ralph.store.register import Listed
-from ralph.web.pieces import MAX_PIECES, Frame, RecentPieces, button, form, refusal, result_row
+from ralph.web.pieces import MAX_PIECES, Frame, RecentPieces, button, form
 from ralph.web.watching import View
 
 MAX_CHAPTERS = 100
-MAX_COLUMNS = 60
-MAX_ROWS = 30
 MAX_FILE_SIZE = 1 << 20  # bytes
 FILES = {"prompt": "prompt.md", "log": "stdout.log"}
 
 
-def score(view: View, frame: Frame) -> Html:
-    """Return a table with a column per iteration and a row per check."""
-    chapters = view.history.iterations[-MAX_COLUMNS:]
-    if not chapters:
+def score(view: View) -> Html:
+    table = tables.score(view.history, "i")
+    if table is None:
         return element("div#score")
-    rows = [_score_row("Iteration", [_number(one, view) for one in chapters], is_head=True)]
-    names = list(dict.fromkeys([*view.history.check_names, *(check.name for one in chapters for check in one.checks)]))
-    for name in names[:MAX_ROWS]:
-        cells = [_check_cell(name, one) for one in chapters]
-        rows.append(_score_row(element("code", short(name, 60)), cells, title=name))
-    if any(one.step for one in chapters):
-        rows.append(_score_row("Progress", [_progress_cell(one, view) for one in chapters]))
-    if any(one.refused or one.is_accepted for one in chapters):
-        rows.append(_score_row("Claims done", [_claim_cell(one) for one in chapters]))
-    most = max(one.usage.cost_usd or 0.0 for one in chapters)
-    if most:
-        rows.append(_score_row("Cost", [_cost_cell(one.usage.cost_usd or 0.0, most) for one in chapters]))
-    if any(one.files for one in chapters):
-        rows.append(_score_row("Files", [_files_cell(one, view, frame) for one in chapters]))
-    caption = element("caption.hidden", "Checks, claims, cost and files of each iteration")
-    table = element("table", caption, element("tbody", rows))
     scroll = element("div.scroll", table, tabindex="0", role="region", aria_label="Score of each iteration")
-    all_ = len(view.history.iterations)
-    note = f"The last {len(chapters)} of {all_} iterations."
-    return element("section.card.score#score", scroll, element("p.soft.note", note) if all_ > len(chapters) else None)
-
-
-def _score_row(name: object, cells: list[Html], is_head: bool = False, title: str = "") -> Html:
-    class_ = None if is_head or title else "soft"
-    return element("tr", element("th", name, scope="row", title=title or None, class_=class_), cells)
-
-
-def _sign_cell(sign: str, tone: str, meaning: str) -> Html:
-    return element(f"td.{tone}", element("span", sign, role="img", aria_label=meaning), title=meaning)
-
-
-def _number(chapter: PastIteration, view: View) -> Html:
-    is_now = not chapter.is_whole and view.seen.run.is_alive
-    link = element("a", str(chapter.number), href=f"#i{chapter.number}")
-    return element("th", link, scope="col", class_="current" if is_now else None)
-
-
-def _check_cell(name: str, chapter: PastIteration) -> Html:
-    check = next((one for one in chapter.checks if one.name == name), None)
-    if check is None:
-        return element("td.none")
-    took = duration(check.seconds)
-    if check.passed:
-        return _sign_cell("✓", "good", f"passed, {took}")
-    return _sign_cell("✗", "bad", f"{how_it_failed(check)}, {took}")
-
-
-def _progress_cell(chapter: PastIteration, view: View) -> Html:
-    said = progress_words(chapter, view.history)
-    step = chapter.step
-    if not said or step is None:
-        return element("td")
-    sign = "★" if chapter.number == view.history.best else "▲" if step.gain else "–"
-    return _sign_cell(sign, "good" if step.gain else "none", said)
-
-
-def _claim_cell(chapter: PastIteration) -> Html:
-    if chapter.refused:
-        return _sign_cell("⊘", "refusal", f"refused: {chapter.refused[0].reason}")
-    return _sign_cell("✓", "good", "accepted") if chapter.is_accepted else element("td")
-
-
-def _cost_cell(usd: float, most: float) -> Html:
-    if not usd:
-        return element("td")
-    high = max(20 * portion(usd, most), 1)
-    bar = element("rect", x="6", y=f"{22 - high:.1f}", width="12", height=f"{high:.1f}", rx="2")
-    drawn = element("svg", element("title", money(usd)), bar, viewBox="0 0 24 22", width="24", height="22", role="img")
-    return element("td.cost", drawn)
-
-
-def _files_cell(chapter: PastIteration, view: View, frame: Frame) -> Html:
-    if not chapter.files:
-        return element("td")
-    where = frame.run(view.seen.run.id, "diff", chapter.number)
-    return element("td", element("a", str(len(chapter.files)), href=where, title=tables.sums(chapter.files)))
+    number = len(view.history.iterations)
+    is_cut = number > tables.MAX_CELLS
+    note = element("p.soft.note", f"The last {tables.MAX_CELLS} of {number} iterations.") if is_cut else None
+    return element("section.card#score", scroll, note)
 
 
 def chapters(view: View, frame: Frame) -> dict[str, Html]:
@@ -153,16 +70,6 @@ def _chapter(chapter: PastIteration, view: View, frame: Frame) -> Html:
 
 
 def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
-    told = [element("div.you", element("b", "You: "), prose(text)) for text in chapter.told]
-    answer = element("p.says", prose(head(chapter.answer, 900, "…"))) if chapter.answer else None
-    checks = []
-    for check in chapter.checks:
-        note = ("" if check.passed else f"{how_it_failed(check)} · ") + duration(check.seconds)
-        checks.append(result_row(check.passed, short(check.name, 120), note))
-    refused = [element("div.refused", refusal(one.claim, one.reason)) for one in chapter.refused]
-    progress = progress_words(chapter, view.history)
-    gained = element("p.soft", f"Progress: {progress}") if progress else None
-    passed_on = element("p", sentence_case(hand_over_words(chapter.hand_over))) if chapter.hand_over else None
     run, number = view.seen.run, chapter.number
     links = [
         element("a", "Details", href=frame.run(run.id, "iterations", number)),
@@ -175,10 +82,10 @@ def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
         rewind = button("Rewind", "danger")
         back = form(frame.run(run.id, "rewind"), element("p", text), rewind, hidden={"to": str(number)})
         links.append(element("details.ask", element("summary", "Rewind to here"), back, id=f"back-{number}"))
-    return element("div.inside", told, answer, checks, gained, refused, passed_on, element("div.links", links))
+    return element("div.inside", tables.particulars(chapter, view.history), element("div.links", links))
 
 
-def iteration_page(run: Listed, chapter: PastIteration, frame: Frame) -> HTMLResponse:
+def iteration_page(run: Listed, history: RunHistory, chapter: PastIteration, frame: Frame) -> HTMLResponse:
     """Return the page with everything that happened in an iteration."""
     stream = RecentPieces(run.facts.workspace)
     for news in entries_of(run.folder.journal, chapter.number):
@@ -196,7 +103,7 @@ def iteration_page(run: Listed, chapter: PastIteration, frame: Frame) -> HTMLRes
         "main.one#main",
         element("h1", f"Iteration {number}"),
         links,
-        element("div.card.particulars", tables.result(chapter), tables.particulars(chapter)),
+        element("div.card.particulars", tables.result(chapter), tables.particulars(chapter, history)),
         element("h2.hidden", "What happened"),
         note,
         element("div#stream", stream.latest(MAX_PIECES)),
@@ -244,18 +151,14 @@ def _file_diff(file: PatchedFile) -> Html:
     name = f"{file.was} → {file.path}" if file.was else file.path
     sums = element("span.number", _sums([file])) if file.lines else None
     summary = element("summary", element("code", name), sums)
-    lines = [element("span", f"{line}\n", class_=tables.LINE_TONES.get(line[:1])) for line in file.lines]
-    patch = element("pre.patch", lines, tabindex="0", role="group", aria_label=f"Changes in {file.path}")
-    body = patch if lines else element("p.soft", "No line changed.")
+    body = tables.patch_lines(file) if file.lines else element("p.soft", "No line changed.")
     return element("details.card.patched", summary, body, open=True)
 
 
 def report_page(run: Listed, history: RunHistory, evidence: Mapping[int, Evidence], frame: Frame) -> HTMLResponse:
     """Return the same report as `ralph report` as a page."""
     body = element("main#main", report_body([history], {history.run: evidence}))
-    return frame.page(
-        f"{nickname(run.id)} report", _bar(run, frame), body, styles=("page.css", "report.css"), class_="report"
-    )
+    return frame.page(f"{nickname(run.id)} report", _bar(run, frame), body, is_report=True)
 
 
 def _bar(run: Listed, frame: Frame) -> Html:

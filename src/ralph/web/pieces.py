@@ -50,12 +50,14 @@ class Frame:
         live: str = "",
         at: int = 0,
         class_: str = "",
-        styles: Sequence[str] = ("page.css",),
+        is_report: bool = False,
         has_form: bool = False,
         status: int = 200,
     ) -> HTMLResponse:
         """Return a whole page. Without JavaScript it reloads every ten seconds, unless it has a form."""
         base = self.base
+        styles = ("page.css", *(["report.css"] if is_report else []), "drawings.css")
+        class_ = "report" if is_report else class_
         head = element(
             "head",
             element("meta", charset="utf-8"),

@@ -88,7 +88,7 @@ def pieces(view: View, frame: Frame) -> dict[str, Html]:
         "steer": _steer(view, frame),
         "todo": _todo(view),
         "meters": _meters(view),
-        "score": score(view, frame),
+        "score": score(view),
         "files": _files(view, frame),
         **chapters(view, frame),
     }

@@ -63,7 +63,7 @@ def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
 def work_report_page(work: WorkSeen, evidence: TaskEvidence, frame: Frame) -> HTMLResponse:
     main = element("main#main", report_body(_fresh(work.history), evidence))
     crumbs = frame.bar(element("a", "Back to the backlog", href=frame.run(work.seen.run.id)))
-    return frame.page(f"{title(work.seen)} report", crumbs, main, styles=("page.css", "report.css"), class_="report")
+    return frame.page(f"{title(work.seen)} report", crumbs, main, is_report=True)
 
 
 def _facts(work: WorkSeen) -> Html:

@@ -106,7 +106,7 @@ def test_what_the_agent_does_appears_as_it_happens(open_page: Open, run: Scene) 
     assert page.locator("#stream .tool").count() == 1
     run.iterate(1, True, False, True)
     page.wait_for_selector("#chapters #i1")
-    page.wait_for_selector("#score td.bad")
+    page.wait_for_selector("#score .mark.bad")
 
 
 def test_a_draft_survives_updates(open_page: Open, run: Scene) -> None:

@@ -367,7 +367,7 @@ def test_skipped_lines_are_counted_and_reported() -> None:
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     with open(writer, "w", encoding="utf-8") as stream:
         screen = make_screen(stream)
-        screen(e.AgentText("x" * 3000))
+        os.write(writer, b"x" * 4096)
         screen(e.AgentText("lost"))
         screen(e.ToolFinished(id="1", name="Bash", ok=True, output="lost", lines=1, chars=4))
         os.read(reader, 65536)
@@ -385,7 +385,7 @@ def test_nothing_follows_the_outcome_that_a_slow_reader_missed() -> None:
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     with open(writer, "w", encoding="utf-8") as stream:
         screen = make_screen(stream)
-        screen(e.AgentText("x" * 3000))
+        os.write(writer, b"x" * 4096)
         screen(e.AgentText("lost"))
         os.read(reader, 65536)
         screen(e.RunFinished(outcome="done", reason="x", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0))

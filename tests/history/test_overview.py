@@ -6,7 +6,7 @@ import pytest
 
 from ralph.core.model import PersonNote, Question
 from ralph.core.state import RunSummary
-from ralph.history.overview import RunNow, run_now, runs_now, session_loops_by_workspace
+from ralph.history.overview import RunNow, latest_successes, run_now, runs_now, session_loops_by_workspace
 from ralph.store.mailbox import Mail
 from ralph.store.register import Listed
 
@@ -57,6 +57,34 @@ def test_the_age_of_an_ended_run_grows_but_its_duration_does_not() -> None:
 def test_notes_that_are_already_in_the_prompt_are_not_counted() -> None:
     notes = Mail(notes=(PersonNote("1", "a"), PersonNote("2", "b")))
     assert now(RunSummary(run="r", given=1), mail=notes).notes == 1
+
+
+def test_a_run_that_the_person_stopped_needs_nothing() -> None:
+    stopped = RunSummary(run="r", outcome="interrupted", interrupted_by="SIGINT")
+    assert not now(stopped, alive=False).needs_you
+    assert now(RunSummary(run="r", outcome="interrupted"), alive=False).needs_you
+
+
+@pytest.mark.parametrize(
+    ("goal", "workspace", "began", "needs_you"),
+    [
+        ("fix it", "/w", 200.0, False),
+        ("fix it", "/w", 50.0, True),  # before the failure
+        ("fix it", "/other", 200.0, True),
+        ("another goal", "/w", 200.0, True),
+    ],
+)
+def test_a_failure_needs_nothing_after_a_success_with_the_same_goal(
+    goal: str, workspace: str, began: float, needs_you: bool
+) -> None:
+    failure = Listed(
+        "r", "/w/r", RunSummary(run="r", outcome="failed", goal="fix it", workspace="/w", began=100.0), False
+    )
+    success = Listed(
+        "s", "/w/s", RunSummary(run="s", outcome="done", goal=goal, workspace=workspace, began=began), False
+    )
+    successes = latest_successes([failure, success])
+    assert run_now(failure, NOW, successes=successes).needs_you == needs_you
 
 
 def test_there_are_no_runs_before_the_first_one(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_dismissed_runs_need_nobody_any_more(
     on_screen(scenario)
 
 
-def test_a_parked_task_is_retried_with_a_note_and_the_backlog_resumes(
+def test_a_parked_task_is_retried_with_a_note_and_its_backlog_resumed_and_accepted(
     ralph: Ralph,
     agent: Callable[..., str],
     repository: Path,
@@ -170,6 +170,11 @@ def test_a_parked_task_is_retried_with_a_note_and_the_backlog_resumes(
         await pilot.press("escape", "r")
         await wait_for(app, pilot, lambda: bool(app.state.running))
         await wait_for(app, pilot, lambda: not app.state.launched)
+        assert "; a accepts it" in shown(app, "head")
+        await pilot.press("a")
+        await wait_for(app, pilot, lambda: "merged into your branch" in shown(app, "message"))
+        assert "a accepts it" not in shown(app, "head")
 
     on_screen(scenario, (120, 30))
     assert "look twice" in prompts()[-1]
+    assert (repository / "work.txt").exists()

@@ -227,6 +227,7 @@ class WorkScene:
             workspace=str(workspace),
             source=SimpleNamespace(name="tasks.md"),
             shown_target="ralph/w/merged",
+            remote=None,
             version="1",
         )
         self._registration = WorkRegistration(self.folder, order)  # type: ignore[arg-type]

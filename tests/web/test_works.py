@@ -106,3 +106,23 @@ def test_an_ended_backlog_has_nothing_queued(served: Served, work: WorkScene) ->
     work.finish()
     assert "Sums are Decimal" not in column(served.get().text, "queued")
     assert "Resume" in served.get(f"runs/{work.id}").text
+
+
+def test_the_board_collapses_what_does_not_fit(served: Served, scene: Make) -> None:
+    for number in range(21):
+        scene(f"c0{number:02}", goal=f"goal {number}").finish("exhausted")
+    needs = column(served.get().text, "needs")
+    shown, _, collapsed = needs.partition("<details")
+    assert (shown.count("<li"), collapsed.count("<li")) == (8, 13)
+    assert "13 more</summary>" in collapsed
+
+
+def test_an_ended_backlog_needs_you_until_it_is_accepted_or_dismissed(served: Served, work: WorkScene) -> None:
+    work.start("T1")
+    work.merge("T1")
+    work.start("T2")
+    work.park("T2")
+    work.finish("parked")
+    assert f"runs/{work.id}" in column(served.get().text, "needs")
+    assert served.post(f"runs/{work.id}/dismiss").status == 200
+    assert f"runs/{work.id}" in column(served.get().text, "done")

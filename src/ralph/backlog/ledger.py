@@ -112,7 +112,8 @@ class WorkRegistration(Registration):
         self._ledger: JournalLedger | None = None
         self._is_behind = False
         known = {"kind": "work", "workspace": order.workspace, "goal": f"backlog {order.source.name}"}
-        self._facts = replace(self._facts, **known, branch=order.shown_target, version=order.version)
+        pushes = bool(order.remote)  # then nothing is left to accept
+        self._facts = replace(self._facts, **known, branch=order.shown_target, untouched=pushes, version=order.version)
 
     def watch(self, ledger: JournalLedger) -> None:
         self._ledger = ledger

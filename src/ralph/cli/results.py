@@ -27,6 +27,7 @@ from ralph.history.repositories import repository_with_checkpoints
 from ralph.process.detached import DetachedProcess
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt, ignore_ctrl_c
+from ralph.run import control
 from ralph.run.accept import NotAccepted, accept_run, discard_run, why_no_branch
 from ralph.run.accept import rewind as rewind_run
 from ralph.run.clean import Leftover, find_leftovers, remove_leftovers
@@ -179,7 +180,10 @@ def accept(values: Values, words: list[str]) -> int:
                 if run.facts.kind == "work":
                     if message:
                         raise UserError(f"{run.id} is a backlog: its merges stay as they are", "leave out -m")
-                    return _print_accepted(accept_work(run, keeper, interrupt))
+                    accepted = accept_work(run, keeper, interrupt)
+                    if accepted.is_done:
+                        control.dismiss(run)
+                    return _print_accepted(accepted)
                 taken = accept_run(run, keeper, interrupt, screen, squash=squash, message=message)
         except NotAccepted as refused:
             complain(refused.message, refused.hint)
@@ -221,6 +225,7 @@ def discard(values: Values, words: list[str]) -> int:
     if run.facts.kind == "work":
         with Interrupt(lambda: None) as interrupt:
             kept = discard_work(run, interrupt)
+        control.dismiss(run)
         for branch, kept_as in kept:
             print(f"{branch} is gone. To restore it: git branch {branch} {kept_as}")
         return 0

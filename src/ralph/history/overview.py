@@ -108,8 +108,13 @@ def run_now(run: Listed, now: float, mail: Mail | None = None, successes: Succes
 
 
 def is_mergeable(run: Listed) -> bool:
-    """Return whether an ended run has work in its own worktree. Accept and discard remove the worktree."""
+    """Return whether an ended run has work in its own worktree, or an ended backlog has merged tasks.
+
+    Accept and discard remove the worktree of a run, and dismiss a backlog.
+    """
     facts = run.facts
+    if facts.kind == "work":
+        return bool(facts.outcome and facts.checks_passed and not facts.untouched and not is_dismissed(run))
     has_work = bool(facts.outcome and facts.branch and not facts.untouched and not facts.work)
     return has_work and os.path.isdir(facts.worktree)
 
@@ -121,7 +126,8 @@ def _is_open(run: Listed, successes: Successes, mergeable: bool) -> bool:
         return False
     if mergeable and facts.outcome == "done":
         return True
-    if facts.branch and not facts.untouched and not mergeable and facts.outcome:  # accepted or discarded
+    had_work = facts.outcome and facts.branch and not facts.untouched and facts.kind != "work"
+    if had_work and not mergeable:  # accepted or discarded
         return False
     if facts.interrupted_by in STOPPED_BY_PERSON and run.state == "interrupted":
         return False

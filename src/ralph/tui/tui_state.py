@@ -178,7 +178,7 @@ class TuiState:
         return f"discarding {nickname(self.run.id)}"
 
     def _refuse_unmergeable(self) -> None:
-        if not is_mergeable(self.run):
+        if self.run.facts.kind != "work" and not is_mergeable(self.run):
             name = nickname(self.run.id)
             raise UserError(f"{name} has no branch to accept or discard", "only ended runs in a worktree have one")
 

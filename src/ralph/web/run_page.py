@@ -201,8 +201,9 @@ def _attention(view: View, frame: Frame) -> Html:
             acts = [_action(action, frame) for action in need.actions]
             text = element("span", prose(need_words(need)))
             rows.append(element("li", text, element("span.acts", acts) if acts else None))
-        can_accept = any(action.verb == "accept" for need in open_needs for action in need.actions)
-        buttons = ending_buttons(seen, frame, with_accept=not can_accept)
+        has_accept = any(action.verb == "accept" for need in open_needs for action in need.actions)
+        mergeable = seen.present.mergeable
+        buttons = ending_buttons(seen, frame, can_accept=mergeable and not has_accept, can_discard=mergeable)
         if buttons:
             rows.append(element("li", element("span.acts", buttons)))
         if rows:
@@ -221,12 +222,12 @@ def command_result(command: RunningCommand | None) -> Html | None:
     return element("p.card.attention", element("b", f"{command.name} failed: "), prose(command.result))
 
 
-def ending_buttons(seen: RunSeen, frame: Frame, with_accept: bool = True) -> list[Html]:
+def ending_buttons(seen: RunSeen, frame: Frame, *, can_accept: bool, can_discard: bool) -> list[Html]:
     """Return buttons to accept, discard or dismiss an ended run."""
     run, made = seen.run.id, []
-    if seen.present.mergeable and frame.may_start:
-        if with_accept:
-            made.append(post_button(frame.run(run, "accept"), "Accept", "primary"))
+    if can_accept and frame.may_start:
+        made.append(post_button(frame.run(run, "accept"), "Accept", "primary"))
+    if can_discard and frame.may_start:
         confirm = post_button(frame.run(run, "discard"), "Throw its work away", "danger")
         made.append(element("details.ask", element("summary.btn", "Discard…"), confirm, id=f"discard-{run}"))
     if seen.present.needs_you and frame.may_steer:

@@ -21,10 +21,18 @@ from ralph.web.pieces import (
     mark,
     page_title,
     place_words,
-    post_button,
     task_badge,
 )
-from ralph.web.run_page import command_result, cost_meter, meter, state_piece, steer_buttons, time_meter, title
+from ralph.web.run_page import (
+    command_result,
+    cost_meter,
+    ending_buttons,
+    meter,
+    state_piece,
+    steer_buttons,
+    time_meter,
+    title,
+)
 from ralph.web.watching import WorkSeen
 
 MAX_TASKS = 500
@@ -109,12 +117,12 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
         text = element("span", element("b", job.task.key), " is parked: ", prose(why))
         look = element("a.btn", "Open its run", href=frame.run(job.run)) if _is_here(job, work) else None
         made.append(element("li", text, element("span.acts", look, _retry(job, work, frame))))
-    merge = merge_command(_fresh(work.history)) if not work.seen.run.is_alive else ""
-    if merge:
-        text = element("span", "What is finished waits to be merged: ", element("code", merge))
-        made.append(element("li", text))
-    if work.seen.present.needs_you and not work.seen.run.is_alive and frame.may_steer:
-        made.append(element("li", post_button(frame.run(work.seen.run.id, "dismiss"), "Dismiss")))
+    if not work.seen.run.is_alive:
+        merge = merge_command(_fresh(work.history))
+        waits = element("span", "What is finished waits to be merged: ", element("code", merge)) if merge else None
+        buttons = ending_buttons(work.seen, frame, can_accept=bool(merge), can_discard=bool(merge))
+        if waits or buttons:
+            made.append(element("li", waits, element("span.acts", buttons) if buttons else None))
     card = element("div.card.attention", element("h2", "What needs you"), element("ul", made)) if made else None
     return element("div#attention", command_result(work.command), card)
 

@@ -102,7 +102,7 @@ def test_runs_that_need_you_are_dismissed_one_by_one_or_all_at_once(
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["with a script", "without"])
-def test_a_parked_task_is_retried_and_merged(
+def test_a_parked_task_is_retried_and_merged_and_the_backlog_accepted(
     open_page: Open, project: Path, home: dict[str, str], agent: Callable[[str, str], None], script: bool
 ) -> None:
     (project / "TASKS.md").write_text("- [ ] T1 Write it\n")
@@ -122,6 +122,11 @@ def test_a_parked_task_is_retried_and_merged(
     else:
         page.reload()
         assert page.locator("#task-T1.merged").count() == 1
+    page.locator("#attention").get_by_role("button", name="Accept").click()
+    eventually(Path(work.place, "dismissed").exists)
+    assert (project / "work.txt").exists()
+    page.goto(page.url.partition("runs/")[0])
+    assert page.locator(f"#done a[href$='{work.id}']").count() == 1
 
 
 @pytest.mark.parametrize("button", ["Resume with --yolo", "Resume in a sandbox"])

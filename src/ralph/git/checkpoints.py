@@ -4,16 +4,12 @@ Restoring never overwrites a file that is not saved somewhere.
 """
 
 import os
-import re
-import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from ralph.core.text import listed, one_line
 from ralph.errors import UserError
-from ralph.files import open_file
 from ralph.git.client import Git, GitError
 from ralph.git.index import PrivateIndex, display_path, files_below, head_of, tree_of
 from ralph.git.locks import update_refs
@@ -96,7 +92,7 @@ class Checkpoints:
         """Restore all files that git does not ignore from checkpoint `number`.
 
         HEAD, the branch and the user's index stay. The present state is saved first; if a file cannot be saved, nothing
-        is restored.
+        is restored. As with `git checkout`, the only permission that is restored is whether a file is executable.
         """
         target = self._find(number)
         index.tree(whole=True)
@@ -110,7 +106,6 @@ class Checkpoints:
                 "make it readable, or tell git to ignore it",
             )
         changed = self._changes(now, target)
-        permissions = self._permissions(changed)
         nested = index.nested
         kept_as = self._keep(now)
         try:
@@ -122,12 +117,7 @@ class Checkpoints:
                 f"cannot rewind to checkpoint {number} of run {self.run_id}: {error.message}",
                 f"move away what is in the way; the present state is saved as {kept_as}",
             ) from None
-        missed = (
-            *self._not_in_checkpoint(target, nested),
-            *self._not_byte_for_byte(changed),
-            *self._restore_permissions(permissions, changed),
-        )
-        return Rewound(len(changed), kept_as, missed)
+        return Rewound(len(changed), kept_as, tuple(self._not_in_checkpoint(target, nested)))
 
     def _find_cleaned(self, files: Mapping[bytes, bytes], index: PrivateIndex) -> list[bytes]:
         """Return the files whose objects were written by a filter, such as that of git-lfs.
@@ -150,43 +140,6 @@ class Checkpoints:
         _, *named = self.git.run("rev-list", "-1", "--encoding=UTF-8", trailers, target.commit).splitlines()
         if unsaved := [name for name in map(display_path, named) if name and name not in nested]:
             yield f"what was too large to be saved, unreadable or a nested repository: {listed(unsaved)}"
-
-    def _permissions(self, files: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the mode of each of these files, if it exists."""
-        found = {}
-        for path in files:
-            with suppress(OSError):
-                mode = os.lstat(self._place(path)).st_mode
-                if stat.S_ISREG(mode):
-                    found[path] = mode
-        return found
-
-    def _restore_permissions(self, before: Mapping[bytes, int], files: Mapping[bytes, bytes]) -> Iterator[str]:
-        """Give files the permissions that they had before the rewind; yield a report of those that had none.
-
-        Git keeps only whether a file is executable.
-        """
-        restored = [path for path, name in files.items() if name]
-        for path in before.keys() & {*restored}:
-            with suppress(OSError), open(open_file(os.fsdecode(self._place(path))), "rb") as file:
-                kept = before[path] & 0o666
-                is_executable = os.fstat(file.fileno()).st_mode & 0o100
-                os.fchmod(file.fileno(), kept | (kept & 0o444) >> 2 if is_executable else kept)
-        if gone := [display_path(path) for path in restored if path not in before]:
-            yield f"permissions, other than to be executable, of what was gone: {listed(gone)}"
-
-    def _not_byte_for_byte(self, files: Mapping[bytes, bytes]) -> Iterator[str]:
-        """Yield a report of the files that differ from their objects because of line ends or filters."""
-        there = [path for path in self._permissions(files) if files[path]]
-        if not there:
-            return
-        # Relative, because the root's own name may contain a line end; quoted as git reads it.
-        quoted = (re.sub(rb'["\\\r\n]', lambda char: b"\\%03o" % ord(char[0]), path) for path in there)
-        asked = b"".join(b'"./%b"\n' % path for path in quoted)
-        hashes = self.git.run("hash-object", "--no-filters", "--stdin-paths", stdin=asked).split()
-        others = [display_path(path) for path, name in zip(there, hashes, strict=True) if name != files[path]]
-        if others:
-            yield f"not byte for byte, but as git's attributes and filters write them: {listed(others)}"
 
     def _in_the_way_of(self, path: bytes) -> Iterator[bytes]:
         """Yield the files that a file at this path would replace: the one at or above this path, or all files of a

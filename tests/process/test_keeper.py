@@ -131,7 +131,7 @@ def test_a_kill_request_after_a_failed_start_does_not_end_the_next_program(
 
 
 def test_closing_the_keeper_kills_the_running_program(shell, mark) -> None:
-    command = shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}")
+    command = shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds)
     reader, writer = os.pipe()
     with Keeper.start() as keeper, open(reader, "rb") as output, open(writer) as theirs:
         keeper.spawn(command.argv[0], command, [theirs.fileno()] * 3)
@@ -175,12 +175,10 @@ def test_no_children_are_kept_after_a_timeout(keeper: Keeper, shell, mark) -> No
 
 
 def test_when_the_keeper_is_killed_everything_that_it_started_is_killed(shell, mark) -> None:
-    with Keeper.start(adopts=True) as keeper:
-        unmarked = f"env -i setsid sleep {mark.seconds} >/dev/null 2>&1 &"
-        with pytest.raises(UserError, match=r"was killed; ralph killed what it had started: [23] processes"):
-            Process(
-                shell(f"setsid sleep {mark.seconds} & {unmarked} echo $PPID; exec sleep {mark.seconds}"), keeper=keeper
-            ).stream(lambda lines: os.kill(int(lines[0]), signal.SIGKILL))
+    command = shell(f"setsid sleep {mark.seconds} & echo $PPID; exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds)
+    with Keeper.start() as keeper:
+        with pytest.raises(UserError, match=r"was killed; ralph killed what it had started: [12] process"):
+            Process(command, keeper=keeper).stream(lambda lines: os.kill(int(lines[0]), signal.SIGKILL))
         assert mark.bearers() == []
         assert Process(shell("exit 7"), keeper=keeper).stream(print).code == 7, "the new keeper works"
 
@@ -204,9 +202,9 @@ def test_the_agent_dies_with_the_keeper_by_the_kernel(mark) -> None:
 def test_a_keeper_that_is_killed_while_it_closes_leaves_nothing_running(
     shell, mark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}")
+    command = shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds)
     reader, writer = os.pipe()
-    keeper = Keeper.start(adopts=True)
+    keeper = Keeper.start()
     with open(reader, "rb") as output, open(writer) as theirs:
         keeper.spawn(command.argv[0], command, [theirs.fileno()] * 3)
         assert output.readline() == b"ready\n"

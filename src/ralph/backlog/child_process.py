@@ -30,7 +30,7 @@ def run_child(command: str, words: list[str]) -> int:
     if command == "read-backlog":
         return _read_list_again(*words)
     with (
-        Keeper.start(adopts=True) as keeper,
+        Keeper.start() as keeper,
         Interrupt(lambda: None) as interrupt,
     ):
         if command == "run-gate":

@@ -75,7 +75,7 @@ def resume(values: Values, words: list[str]) -> int:
     else:
         refuse_unresumable(story, has_notes=bool(mailbox.read().notes))
         request = with_limits(request, story, values)
-    with Keeper.start(adopts=True) as keeper:
+    with Keeper.start() as keeper:
         _, stop = play(request, keeper, shown, place=place, story=None if place else story, notices=notices)
         return stop.outcome.exit_code
 

@@ -56,7 +56,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             return open_screen(Path(words[0]), {name: value for name, value in values.items() if name != "verbose"})
         values, words = {**values, "directory": words[0]}, []
 
-    with Keeper.start(adopts=True) as keeper:
+    with Keeper.start() as keeper:
         interrupt_on_signals()
         asked = parse_request(command, values, words)
         request, loaded = _make_request(command, asked)

@@ -42,7 +42,7 @@ def task(values: dict[str, Any], words: list[str]) -> int:
     """Supervise a root agent: restart it until it has left the file DONE in the task's folder.
 
     The task lives in ROOT/PROJECT/TASK; the agent finds it in $TASK_FOLDER. Without a prompt, TASK.md is read."""
-    with Keeper.start(adopts=True) as keeper:
+    with Keeper.start() as keeper:
         folder = task_named(values)
         asked = parse_request("task", values, words)
         loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.option_names("task"))
@@ -69,7 +69,7 @@ def task_named(values: dict[str, Any]) -> TaskFolder:
 @command(*options.JOB, words="[GOAL] [PATH]", examples=('ralph job --prompt "Write the tests for the parser"',))
 def job(values: dict[str, Any], words: list[str]) -> int:
     """Run an agent once, as a child of the run that calls this. A task waits for its child runs before it is done."""
-    with Keeper.start(adopts=True) as keeper:
+    with Keeper.start() as keeper:
         if "RALPH_SANDBOX" in os.environ:
             raise UserError("child runs can't be started in a sandbox", "run the task without --sandbox")
         folder, parent = parent_task(values)

@@ -66,7 +66,7 @@ class Hosted(Struct, frozen=True):
         quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1", "GH_PAGER": "cat"}
         words += ("--input", "-") if body is not None else ()
         try:
-            command = Command(argv=words, env=user_environment() | quiet, stdin=stdin)
+            command = Command(argv=words, env=user_environment(self.deadline) | quiet, stdin=stdin)
             with Process(command, deadline=self.deadline) as asked:
                 said = asked.output(REQUEST_TIMEOUT, latest=MOST_BYTES)
         except FileNotFoundError:

@@ -163,7 +163,8 @@ class Git(Struct, frozen=True, kw_only=True):
         pinned = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": self.root, "GIT_NO_REPLACE_OBJECTS": "1"}
         if self.policy is GitPolicy.USER:  # hooks inherit the environment, and may run git in another repository
             settings, pinned = (), {}
-        environment = user_environment() | {"LC_ALL": "C.UTF-8"} | pinned | dict(self.env) | dict(env or {})
+        user = user_environment(self.deadline)
+        environment = user | {"LC_ALL": "C.UTF-8"} | pinned | dict(self.env) | dict(env or {})
         command = Command(argv=("git", "-C", self.root, *settings, *args), env=environment, stdin=stdin)
         try:
             with Process(command, deadline=self.deadline) as process:
@@ -211,12 +212,14 @@ class Git(Struct, frozen=True, kw_only=True):
         return self.deadline.remaining() if self.deadline else math.inf
 
 
-def user_environment() -> dict[str, str]:
+def user_environment(deadline: Deadline | None = None) -> dict[str, str]:
     """Return the user's environment without variables that mislead git or make it verbose; git may not prompt."""
+    untrusted = deadline.untrusted if deadline else ()
     kept = {n: value for n, value in os.environ.items() if n not in MISLEADING and not n.startswith("GIT_TRACE")}
-    kept["PATH"] = search_path()
-    ssh = {"GIT_SSH": own_program("ssh")} if "GIT_SSH" not in kept and own_program("ssh") else {}
-    return kept | ssh | {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
+    kept["PATH"] = search_path(untrusted)
+    if "GIT_SSH" not in kept and (ssh := own_program("ssh", untrusted)):
+        kept["GIT_SSH"] = ssh
+    return kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
 
 
 def git_error(args: tuple[str, ...], result: GitResult, what: str = "") -> GitError:

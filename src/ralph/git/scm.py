@@ -112,7 +112,7 @@ def run_task(
         args = (*OTHER_COMMITS.get(name, COMMIT), _as_argument(message))
     else:
         args = parse_command(task)
-    done = run(Command(argv=(*program, *args), env=user_environment(), cwd=str(folder)))
+    done = run(Command(argv=(*program, *args), env=user_environment(git and git.deadline), cwd=str(folder)))
     return Result(task, done.code == 0, _summary(done))
 
 
@@ -137,7 +137,7 @@ def commit_with_git(
     found = git or require_git(folder)
     if obstacle := _obstacle(found, folder, program):
         return Result("commit", False, obstacle)
-    environment = user_environment() | dict(env or {})
+    environment = user_environment(found.deadline) | dict(env or {})
 
     def run_git(*args: str, stdin: bytes = b"") -> CommandResult:
         return run(Command(argv=(*program, *args), env=environment, cwd=found.root, stdin=stdin))

@@ -1,4 +1,4 @@
-"""How long ralph waits for the commands that it runs itself, such as git."""
+"""How long ralph waits for the commands that it runs itself for a run, such as git."""
 
 import math
 import time
@@ -18,8 +18,11 @@ class Deadline:
     """The time limit that the commands of one run share. They get the run's mark, and end when it is interrupted.
 
     `grace` is how many seconds all commands together may take after a first Ctrl-C; `time_left` returns the seconds
-    until the run's own time is over.
+    until the run's own time is over. No program inside the `untrusted` folders is used: a sandboxed agent can write
+    there, and these commands run outside the sandbox.
     """
+
+    untrusted: tuple[str, ...] = ()
 
     def __init__(
         self,

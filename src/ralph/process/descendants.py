@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 MARK = "RALPH_RUN_ID"  # environment variable of everything that a run starts
 KEPT_MARK = "RALPH_KEEP_CHILDREN"  # set if its background processes may outlive the run
 SWEEP_LOOKS = 3  # times that a sweep looks again, for processes that were forked in between
+SWEEP_TIMEOUT = 5.0  # seconds after SIGKILL
 HAS_PROC = sys.platform == "linux"
 GONE = (FileNotFoundError, ProcessLookupError, PermissionError)  # PermissionError: hidden by `hidepid`
 
@@ -84,23 +85,25 @@ def runs_with_processes() -> set[str]:
 
 
 def kill_run(run_id: str, grace: float = 2.0, time_left: Callable[[], float] = lambda: float("inf")) -> int:
-    """Kill what is left of a run whose keeper is gone, until nothing is found; return how many processes there were.
+    """End what is left of a run whose keeper is gone, until nothing is found; return how many processes there were.
 
-    git gets `grace` seconds to remove its lock files, if there is that much time left; the rest is killed at once.
+    They get SIGTERM, and SIGKILL after `grace` seconds or what is left of the caller's time. Processes that don't end
+    by then are given up after `SWEEP_TIMEOUT` seconds.
     """
     if not run_id:
         return 0
-    # Find all of them before killing the first: without its parent, an unmarked child can't be found any more.
-    found = {process.pid: process for process in processes_of_run(run_id)}
+    found: dict[int, RunningProcess] = {}
     asked: AlreadyAsked = set()
-    deadline = time.monotonic() + grace
+    kill_at = time.monotonic() + min(grace, time_left())
     empty_looks = 0
-    while empty_looks < SWEEP_LOOKS and time.monotonic() < deadline + grace:
+    while empty_looks < SWEEP_LOOKS and time.monotonic() < kill_at + SWEEP_TIMEOUT:
+        # Without its parent, an unmarked child can't be found any more: so they are remembered.
         found.update((process.pid, process) for process in processes_of_run(run_id))
-        running = [process for process in found.values() if is_running(process)]
-        is_late = time.monotonic() >= deadline or time_left() < grace
-        terminate([process for process in running if process.name == b"git" and not is_late], asked)
-        kill([process for process in running if process.name != b"git" or is_late])
+        running = [process for process in found.values() if is_running(process) and can_signal(process)]
+        if time.monotonic() < kill_at:
+            terminate(running, asked)
+        else:
+            kill(running)
         empty_looks = 0 if running else empty_looks + 1
         time.sleep(0.01)
     return len(found)

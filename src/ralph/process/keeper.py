@@ -8,27 +8,17 @@ import os
 import select
 import signal
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.process.channel import Channel, Packet
-from ralph.process.descendants import (
-    MARK,
-    RunningProcess,
-    can_signal,
-    descendants_of,
-    exclude_spared,
-    kill,
-    processes_of_run,
-    unique,
-)
+from ralph.process.descendants import MARK, descendants_of, exclude_spared, kill, kill_run
 from ralph.process.keeper_program import KILL_TIMEOUT, NAME, SHUTDOWN_GRACE
 from ralph.process.program import Command
-from ralph.process.system_calls import adopt_orphans
 
 REPLY_TIMEOUT = 60.0  # seconds; everything that the keeper is asked for takes at most ten
 CLOSE_TIMEOUT = SHUTDOWN_GRACE + KILL_TIMEOUT + 1.0
@@ -85,24 +75,21 @@ class Keeper:
     """Starts one program at a time, and kills everything that comes from it.
 
     `survivors` are the pids of the last turn that could not be killed, because they belong to other users or hang in
-    the kernel. `spared` are processes that may outlive their turn; they end with the keeper. With `adopts`, orphans of
-    a killed keeper become children of ralph, which kills them: only for a program without other child processes.
+    the kernel. `spared` are processes that may outlive their turn; they end with the keeper.
     """
 
-    def __init__(self, adopts: bool = False) -> None:
+    def __init__(self) -> None:
         self.survivors: tuple[int, ...] = ()
         self.spared: SparedProcesses | None = None
         self.pid = 0
-        self._adopts = adopts
-        self._run_id = self._watched_run = ""
-        self._own_children: frozenset[int] = frozenset()
+        self._run_id = ""
         self._requests = 0
         self._spawn_id = self._kill_id = 0  # late answers to older requests are ignored
         self._channel: Channel
 
     @classmethod
-    def start(cls, adopts: bool = False) -> "Keeper":
-        keeper = cls(adopts and adopt_orphans())
+    def start(cls) -> "Keeper":
+        keeper = cls()
         keeper._start()
         return keeper
 
@@ -147,24 +134,12 @@ class Keeper:
         spared = list(self.spared.pids()) if self.spared else []
         self._kill_id = self._request({"do": "kill", "grace": grace, "spared": spared})
 
-    def watch_run(self, run_id: str) -> None:
-        """Have the keeper kill what is marked with this run id if ralph is killed: a git that hangs, for example."""
-        self._watched_run = run_id
-        self._request({"do": "watch", "run_id": run_id})
-
     def set_cleanup(self, argv: Sequence[str], env: Mapping[str, str] = os.environ, *, key: str) -> None:
         """Have the keeper run this command if ralph is killed. An empty `argv` removes the command with this key."""
         self._request({"do": "cleanup", "key": key, "argv": list(argv), "env": dict(env)})
 
-    def another(self) -> "Keeper":
-        """Start one more keeper, for a program that runs in parallel."""
-        return Keeper.start(self._adopts)
-
     def release(self) -> None:
         """Let what is running outlive the run, and start a new keeper."""
-        if self._adopts:
-            self._adopts = False
-            adopt_orphans(False)
         self._request({"do": "release"})
         self._wait_for_exit()
         self._channel.close()
@@ -210,7 +185,7 @@ class Keeper:
         return any(event & select.POLLHUP for _, event in poll.poll(0))
 
     def replace(self) -> int:
-        """Kill everything that a lost keeper left, start a new keeper, and return the number of killed processes."""
+        """Kill what a lost keeper left, start a new keeper, and return the number of killed processes."""
         killed = self._kill_from_here()
         self._channel.close()
         self._start()
@@ -231,7 +206,6 @@ class Keeper:
         self._channel.close()
 
     def _start(self) -> None:
-        self._own_children = frozenset(process.pid for process in descendants_of(os.getpid()))
         self._channel, theirs = Channel.pair()
         try:
             self.pid = execute_keeper(theirs.fileno())
@@ -240,8 +214,6 @@ class Keeper:
             raise UserError(f"cannot start a process: {error.strerror}", "see `ulimit -n` and `ulimit -u`") from error
         finally:
             theirs.close()
-        if self._watched_run:
-            self.watch_run(self._watched_run)
 
     def _request(self, message: Packet, fds: Sequence[int] = ()) -> int:
         self._requests += 1
@@ -270,31 +242,16 @@ class Keeper:
         return status == 0
 
     def _kill_from_here(self) -> int:
-        """Kill the keeper and everything that it left; return how many processes there were besides itself."""
+        """Kill the keeper and the run's processes; return how many there were besides the keeper.
+
+        The kernel has killed the agent or check itself, and the others are found by the run's mark.
+        """
         if self.pid:
             kill([process for process in descendants_of(os.getpid()) if process.pid == self.pid])
-            try:
+            with suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
-            except ChildProcessError:
-                pass
             self.pid = 0
-        killed: set[int] = set()
-        deadline = time.monotonic() + KILL_TIMEOUT
-        while (running := self._left_running()) and time.monotonic() < deadline:
-            kill(running)
-            killed.update(process.pid for process in running)
-            time.sleep(0.005)
-        for pid in killed:
-            try:
-                os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:  # not adopted by us
-                pass
-        return len(killed)
-
-    def _left_running(self) -> list[RunningProcess]:
-        """Return what a lost keeper left: everything with the run's mark and, if ralph adopts, everything below it."""
-        found = exclude_spared(descendants_of(os.getpid()), self._own_children) if self._adopts else []
-        return [process for process in unique(found + processes_of_run(self._run_id)) if can_signal(process)]
+        return kill_run(self._run_id, grace=0.0)
 
 
 def execute_keeper(channel: int) -> int:

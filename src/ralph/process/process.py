@@ -380,7 +380,7 @@ class Process:
     def _find_program(self) -> str:
         name, command = self._command.argv[0], self._command
         if self._group:
-            if program := own_program(name):
+            if program := own_program(name, self._deadline.untrusted if self._deadline else ()):
                 return program
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         if "/" in name and not command.boxed:  # the kernel says whether it exists

@@ -1,9 +1,7 @@
 """Which file is a program, and why it can't be started."""
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -40,7 +38,6 @@ class ProgramNotExecutable(CannotStart):
 
 _found: dict[tuple[str, str, str], str] = {}
 _own: dict[tuple[str, str], str] = {}
-_excluded: ContextVar[tuple[str, ...]] = ContextVar("excluded", default=())
 
 
 def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
@@ -63,15 +60,16 @@ def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
     raise ProgramMissing(f"command not found: {name}", "is it installed, and is its folder on PATH?")
 
 
-def own_program(name: str) -> str:
+def own_program(name: str, untrusted: Sequence[str] = ()) -> str:
     """Return the path of a program that ralph itself needs, such as git; empty if there is none.
 
     A program inside a workspace or repository (a virtual environment on PATH, for example) counts only if there is no
-    other: an agent may have put it there. The first one that was found is used from then on.
+    other: an agent may have put it there. One inside an `untrusted` folder never counts. The first one that was found
+    is used from then on.
     """
     if "/" in name:
         return name
-    folders = search_path()
+    folders = search_path(untrusted)
     if not _is_program(_own.get((name, folders), "")):
         paths = (f"{folder}/{name}" for folder in folders.split(os.pathsep) if folder.startswith("/"))
         programs = list(filter(_is_program, paths))
@@ -80,21 +78,12 @@ def own_program(name: str) -> str:
     return _own[name, folders]
 
 
-@contextmanager
-def exclude_programs(*folders: str) -> Iterator[None]:
-    """In this block, ralph runs no program of its own (git, for example) from folders that an agent can write to."""
-    token = _excluded.set((*_excluded.get(), *(f"{os.path.realpath(folder)}/" for folder in folders)))
-    try:
-        yield
-    finally:
-        _excluded.reset(token)
-
-
-def search_path() -> str:
-    """Return the PATH for programs that ralph itself runs."""
-    path, excluded = os.environ.get("PATH", os.defpath), _excluded.get()
-    if not excluded:
+def search_path(untrusted: Sequence[str] = ()) -> str:
+    """Return the PATH for programs that ralph itself runs, without what is inside the `untrusted` folders."""
+    path = os.environ.get("PATH", os.defpath)
+    if not untrusted:
         return path
+    excluded = tuple(f"{os.path.realpath(folder)}/" for folder in untrusted)
     entries = [entry for entry in path.split(os.pathsep) if os.path.isabs(entry)]
     return os.pathsep.join(entry for entry in entries if not f"{os.path.realpath(entry)}/".startswith(excluded))
 

@@ -66,7 +66,7 @@ class Checks:
             starts = [
                 partial(self._start, check, log, number, stack) for check, log in zip(self._commands, logs, strict=True)
             ]
-            others = [stack.enter_context(context.keeper.another()) for _ in starts[1:at_once]]
+            others = [stack.enter_context(Keeper.start()) for _ in starts[1:at_once]]
             for check in run_in_parallel(starts, (context.keeper, *others), is_enough):
                 if check is None:
                     return None

@@ -264,7 +264,8 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
             command = context.sandboxed(command)
         if not command.boxed:
             without_hooks = NO_HOOKS if context.sandbox else ()
-            command = replace(command, argv=(own_program(words[0]) or words[0], *without_hooks, *words[1:]))
+            program = own_program(words[0], context.deadline.untrusted if context.deadline else ()) or words[0]
+            command = replace(command, argv=(program, *without_hooks, *words[1:]))
         timeout = min(TASK_TIMEOUT, max(context.clock.time_left(), MIN_COMMIT_TIME))
         try:
             process = Process(

@@ -126,7 +126,8 @@ class Notifier:
         words = f"{target}\n{message.title}\n{message.body}" if "://" in target else f"{message.body}\n"
         fds = (open_input(words.encode()), self._log.fileno(), self._log.fileno())
         try:
-            process = DetachedProcess.start(argv_for(target, message), env, fds, cwd=str(self._workspace))
+            argv = argv_for(target, message, self.deadline)
+            process = DetachedProcess.start(argv, env, fds, cwd=str(self._workspace))
         except OSError as error:
             self._log.write(f"cannot run {mask_target(target)}: {error.strerror}\n".encode())
             return
@@ -162,12 +163,14 @@ class Notifier:
         return failures
 
 
-def argv_for(target: str, message: Notification) -> list[str]:
+def argv_for(target: str, message: Notification, deadline: Deadline | None = None) -> list[str]:
+    """Return the command line that sends a message; `deadline` names the folders whose programs are not used."""
+    untrusted = deadline.untrusted if deadline else ()
     if target == DESKTOP and sys.platform == "darwin":
         script = "on run {t, m}\ndisplay notification m with title t\nend run"
-        return [own_program("osascript") or "osascript", "-e", script, message.title, message.body]
+        return [own_program("osascript", untrusted) or "osascript", "-e", script, message.title, message.body]
     if target == DESKTOP:
-        return [own_program("notify-send") or "notify-send", "--", message.title, message.body]
+        return [own_program("notify-send", untrusted) or "notify-send", "--", message.title, message.body]
     if "://" in target:
         return [sys.executable, "-P", "-m", "ralph.run.notify"]  # the URL holds a key: it comes on standard input
     return ["/bin/sh", "-c", target]

@@ -21,7 +21,6 @@ from ralph.loop import Agent, Parts, ending, run_loop
 from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
-from ralph.process.program import exclude_programs
 from ralph.process.signals import Interrupt
 from ralph.run import request as requests
 from ralph.run.agents import CliAgent, workers
@@ -99,7 +98,6 @@ def play(
         with reporting():
             keeper = keeper or stack.enter_context(Keeper.start())
             orphans = kill_orphans(plan.env, deadline.remaining)
-            keeper.watch_run(plan.id)
             locks = FolderLocks(plan.id, stack)
             folder = _open_folder(plan, locks, stack)
             teller = _open_journal(plan, folder, locks=locks, redact=redact, sinks=sinks, is_read=is_read, stack=stack)
@@ -363,7 +361,8 @@ def _enter_sandbox(plan: RunPlan, context: Context, stack: ExitStack) -> Context
     """Open the run's sandbox, if it has one. From then on ralph runs no program from where the agent can write."""
     if not context.settings.sandbox.enabled:
         return context
-    stack.enter_context(exclude_programs(str(context.root), context.workspace))
+    if context.deadline:
+        context.deadline.untrusted = (str(context.root), context.workspace)
     return replace(context, sandbox=stack.enter_context(open_run_sandbox(context, plan.agents)))
 
 

@@ -85,7 +85,8 @@ class PullRequestPublisher:
 
     def __init__(self, request: RunRequest, target: PublishTarget, context: Context, trees: Trees) -> None:
         assert trees.worktree is not None
-        self._request, self._hosted, self._base, self._is_github = request, target.hosted, target.base, target.is_github
+        self._request, self._base, self._is_github = request, target.base, target.is_github
+        self._hosted = replace(target.hosted, deadline=context.deadline)
         self._context, self._trees, self._worktree = context, trees, trees.worktree
         self._known: PullRequest | None = None
         self._pushed = ""
@@ -197,7 +198,7 @@ class PullRequestPublisher:
             return
         lease = f"--force-with-lease=refs/heads/{branch}:{self._pushed}"  # the agent may have rewritten history
         words = ("git", "push", *((lease,) if self._pushed else ()), self._hosted.remote, f"{tip}:refs/heads/{branch}")
-        push = Command(argv=words, env=user_environment(), cwd=self._worktree.path)
+        push = Command(argv=words, env=user_environment(context.deadline), cwd=self._worktree.path)
         done = make_runner(context, self._trees.config_watch)(push)
         if done.code:
             raise UserError(f"cannot push {branch}: {_reason(done.output)}", "fix it, then `ralph resume`")

@@ -36,21 +36,10 @@ class ProgramNotExecutable(CannotStart):
     pass
 
 
-_found: dict[tuple[str, str, str], str] = {}
-_own: dict[tuple[str, str], str] = {}
-
-
 def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
-    """Return the path of a program, looked up in `cwd` and on the PATH of `env`; raise CannotStart if there is none.
-
-    Like a shell, it remembers where a program was found.
-    """
-    key = name, env.get("PATH", os.defpath), cwd
-    if key in _found and _is_program(_found[key]):
-        return _found[key]
+    """Return the path of a program, looked up in `cwd` and on the PATH of `env`; raise CannotStart if there is none."""
     for path in _candidates(name, env, cwd):
         if _is_program(path):
-            _found[key] = path
             return path
     for path in _candidates(name, env, cwd):
         if os.path.isfile(path):
@@ -64,18 +53,14 @@ def own_program(name: str, untrusted: Sequence[str] = ()) -> str:
     """Return the path of a program that ralph itself needs, such as git; empty if there is none.
 
     A program inside a workspace or repository (a virtual environment on PATH, for example) counts only if there is no
-    other: an agent may have put it there. One inside an `untrusted` folder never counts. The first one that was found
-    is used from then on.
+    other: an agent may have put it there. One inside an `untrusted` folder never counts.
     """
     if "/" in name:
         return name
-    folders = search_path(untrusted)
-    if not _is_program(_own.get((name, folders), "")):
-        paths = (f"{folder}/{name}" for folder in folders.split(os.pathsep) if folder.startswith("/"))
-        programs = list(filter(_is_program, paths))
-        trusted = (path for path in programs if not _is_in_work(path) and not _is_in_work(os.path.realpath(path)))
-        _own[name, folders] = next(trusted, "") or next(iter(programs), "")
-    return _own[name, folders]
+    folders = [folder for folder in search_path(untrusted).split(os.pathsep) if folder.startswith("/")]
+    programs = [path for folder in folders if _is_program(path := f"{folder}/{name}")]
+    trusted = (path for path in programs if not _is_in_work(path) and not _is_in_work(os.path.realpath(path)))
+    return next(trusted, "") or next(iter(programs), "")
 
 
 def search_path(untrusted: Sequence[str] = ()) -> str:

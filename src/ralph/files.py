@@ -16,10 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
-from ralph.errors import UserError
+import msgspec
+
+from ralph.errors import UNREADABLE, UserError
 
 StrPath = str | os.PathLike[str]
+T = TypeVar("T")
 
 MOST_BYTES = 64 << 20  # of a file that is read whole
 LOCK_PATIENCE = 600.0  # seconds: git commands may run under a lock
@@ -174,6 +178,23 @@ def replace_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
         if os.path.lexists(fresh):
             os.unlink(fresh)
         raise
+
+
+def save_file(path: StrPath, data: bytes, hint: str = "check its permissions and the free space") -> None:
+    """Write a file that only its owner can read, atomically, with its folder. Raises a UserError on failure."""
+    try:
+        make_folder(os.path.dirname(path))
+        replace_file(path, data, 0o600)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}", hint) from None
+
+
+def load_json(path: StrPath, kind: type[T], most: int = MOST_BYTES) -> T | None:
+    """Return what one of ralph's own JSON files holds; None if it is missing, too large or not valid."""
+    try:
+        return msgspec.json.decode(read_file(path, most), type=kind)
+    except (OSError, *UNREADABLE):
+        return None
 
 
 def remove_tree(folder: StrPath, last: str = "") -> None:

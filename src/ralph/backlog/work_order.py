@@ -17,6 +17,7 @@ from ralph.core.model import Outcome
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkStarted
 from ralph.errors import UNREADABLE, UserError
+from ralph.files import save_file
 from ralph.git import merging
 from ralph.git.client import Git, require_git
 from ralph.git.configuration import GitSettings
@@ -27,7 +28,7 @@ from ralph.run.sandboxing import validate_sandbox
 from ralph.settings import Settings, override
 from ralph.store.folder import RunFolder, new_run_id
 from ralph.store.mailbox import Mailbox
-from ralph.store.orders import backlog_order_folder, read_order, write_order
+from ralph.store.orders import backlog_order_folder, read_order
 from ralph.store.register import read_summary
 
 ORDER, REQUEST, TASKS = "work.json", "gate.json", "tasks"
@@ -157,7 +158,7 @@ def decode_order(text: str) -> WorkOrder:
 
 def put(folder: RunFolder, name: str, value: object) -> None:
     """Write a file of the backlog run's order folder, for its child processes."""
-    write_order(f"{backlog_order_folder(folder.path)}/{name}", msgspec.json.encode(value))
+    save_file(f"{backlog_order_folder(folder.path)}/{name}", msgspec.json.encode(value))
 
 
 def put_order(folder: RunFolder, order: WorkOrder) -> None:

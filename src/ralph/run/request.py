@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import decode_file, read_given
+from ralph.files import decode_file, read_given, save_file
 from ralph.sandbox.discovery import resolve_paths
 from ralph.sandbox.mounts import is_inside
 from ralph.settings import Settings
-from ralph.store.orders import order_folder, read_order, write_order
+from ralph.store.orders import order_folder, read_order
 
 REQUEST_FILE = "run.json"
 
@@ -102,7 +102,7 @@ def encode(request: RunRequest) -> bytes:
 
 def save(run_id: str, data: bytes, env: Mapping[str, str] = os.environ) -> None:
     """Write an encoded request to the state folder, where no agent works."""
-    write_order(f"{order_folder(run_id, env)}/{REQUEST_FILE}", data)
+    save_file(f"{order_folder(run_id, env)}/{REQUEST_FILE}", data)
 
 
 def read(run_id: str, env: Mapping[str, str] = os.environ) -> RunRequest:

@@ -15,7 +15,7 @@ from ralph.core.rules import WAIT_FILE
 from ralph.core.tasks_file import tasks_in_json, tasks_in_markdown
 from ralph.core.text import listed
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import read_file, read_given
+from ralph.files import read_file, read_given, save_file
 from ralph.git.protect import Protected
 from ralph.run.checks import TOOL_SETTINGS, Checks, WatchedFiles, files_of_check
 from ralph.run.context import Context, find_marker, read_marker
@@ -23,7 +23,6 @@ from ralph.run.request import refuse_hidden_link
 from ralph.run.trees import Trees
 from ralph.settings import Protection
 from ralph.store.mailbox import Mailbox, untold
-from ralph.store.orders import write_order
 
 
 class LocalWorkspace:
@@ -169,7 +168,7 @@ class TasksFile:
             self._first = msgspec.json.decode(read_file(self._kept), type=tuple[Task, ...])
         except FileNotFoundError:  # the run begins
             self._first = self._read()
-            write_order(self._kept, msgspec.json.encode(self._first))
+            save_file(self._kept, msgspec.json.encode(self._first))
         except (OSError, *UNREADABLE) as error:
             raise UserError(f"cannot read {self._kept}: {error}", "start a new run") from None
 

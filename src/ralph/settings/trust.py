@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ralph.errors import UNREADABLE, UserError, shortage
-from ralph.files import is_alive, read_file, read_given, replace_file, state_folder
+from ralph.errors import UserError, shortage
+from ralph.files import is_alive, load_json, read_given, replace_file, state_folder
 
 MAX_FILE = 4 << 20  # bytes
 MAX_LINES = 2000  # of a file that are compared: the time for a diff grows faster than the text
@@ -128,10 +128,7 @@ def _records(folder: str) -> dict[str, SettingsRecord]:
 
 
 def _read(path: str) -> SettingsRecord | None:
-    try:
-        return msgspec.json.decode(read_file(path, 8 * MAX_FILE), type=SettingsRecord)
-    except (OSError, *UNREADABLE):
-        return None
+    return load_json(path, SettingsRecord, 8 * MAX_FILE)
 
 
 def _remove_record(path: str) -> None:

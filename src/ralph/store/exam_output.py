@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from ralph.errors import UNREADABLE
-from ralph.files import read_file
+from ralph.files import load_json, read_file, save_file
 from ralph.process.descendants import MARK
-from ralph.store.orders import order_folder, write_order
+from ralph.store.orders import order_folder
 
 _FOLDER, _LIST = "exams", "exams.json"
 
@@ -38,7 +37,7 @@ def exam_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
 
 def add_exam_output(folder: str, output: ExamOutput) -> None:
     kept = [one for one in _read(folder) if one.log != output.log]
-    write_order(os.path.join(folder, _LIST), msgspec.json.encode([*kept, output]))
+    save_file(os.path.join(folder, _LIST), msgspec.json.encode([*kept, output]))
 
 
 def load_exam_outputs(run_id: str, env: Mapping[str, str] = os.environ) -> Sequence[ExamOutput]:
@@ -47,7 +46,4 @@ def load_exam_outputs(run_id: str, env: Mapping[str, str] = os.environ) -> Seque
 
 
 def _read(folder: str) -> list[ExamOutput]:
-    try:
-        return msgspec.json.decode(read_file(os.path.join(folder, _LIST)), type=list[ExamOutput])
-    except (OSError, *UNREADABLE):
-        return []
+    return load_json(os.path.join(folder, _LIST), list[ExamOutput]) or []

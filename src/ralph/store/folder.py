@@ -11,14 +11,14 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from ralph.core.model import Turn
-from ralph.errors import UNREADABLE, UserError, shortage
+from ralph.errors import UserError, shortage
 from ralph.files import (
     ReplacedFileError,
     StrPath,
     is_alive,
+    load_json,
     make_folder,
     open_file,
-    read_file,
     replace_file,
     write_file,
 )
@@ -255,10 +255,7 @@ PROOFS, MAX_PROOFS = "proofs.json", 1000
 
 def seen_red(ralph: Path) -> frozenset[str]:
     """Return the checks that have failed in some run here."""
-    try:
-        return frozenset(json.decode(read_file(ralph / PROOFS, 16 << 20), type=list[str]))
-    except (OSError, *UNREADABLE):
-        return frozenset()
+    return frozenset(load_json(ralph / PROOFS, list[str]) or ())
 
 
 def remember_red(ralph: Path, commands: Iterable[str]) -> None:

@@ -16,8 +16,8 @@ from ralph.core.events import AgentFinished, Event, QuestionAsked, Tell
 from ralph.core.model import PersonNote, Question, Run
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, head, one_line
-from ralph.errors import UNREADABLE, UserError
-from ralph.files import open_file, read_file, replace_file
+from ralph.errors import UserError
+from ralph.files import load_json, open_file, save_file
 
 NOTE, QUESTION, PAUSE, STOP, STOP_NOW = ".note", ".question", "pause", "stop", "stop-now"
 STOPPED_BY = "stopped-by"
@@ -48,11 +48,11 @@ class Mailbox:
     def read(self) -> Mail:
         names = self._names()
         letters = self._latest([name for name in names if name.endswith((NOTE, QUESTION))])
-        notes = [note for name in letters if name.endswith(NOTE) and (note := _decode(self._at(name), PersonNote))]
-        asked = [asked for name in letters if name.endswith(QUESTION) and (asked := _decode(self._at(name), Question))]
+        notes = self._load([name for name in letters if name.endswith(NOTE)], PersonNote)
+        asked = self._load([name for name in letters if name.endswith(QUESTION)], Question)
         answered = {note.answers.id for note in notes if note.answers}
         questions = (Question(one.id, _redact(one.text)) for one in asked if one.id not in answered)
-        stopped_by = _decode(self._at(STOPPED_BY), str) if STOPPED_BY in names else None
+        stopped_by = load_json(self._at(STOPPED_BY), str, MAX_BYTES) if STOPPED_BY in names else None
         return Mail(tuple(notes), tuple(questions), PAUSE in names, one_line(stopped_by or "", 80))
 
     def tell(self, text: str, answers: Question | None = None) -> PersonNote:
@@ -82,7 +82,7 @@ class Mailbox:
     def take(self, suffix: str, kind: type[Letter]) -> list[Letter]:
         """Remove and return the messages with this suffix, oldest first."""
         names = [name for name in self._names() if name.endswith(suffix)]
-        found = [letter for name in names if (letter := _decode(self._at(name), kind))]
+        found = self._load(names, kind)
         for name in names:
             with suppress(OSError):  # an agent may have put a folder there
                 self._remove(name)
@@ -140,6 +140,10 @@ class Mailbox:
             found.append(name)
         return found[::-1]
 
+    def _load(self, names: Iterable[str], kind: type[Letter]) -> list[Letter]:
+        """Return the messages in these files, without those that were removed or that ralph did not write."""
+        return [letter for name in names if (letter := load_json(self._at(name), kind, MAX_BYTES))]
+
     def _at(self, name: str) -> str:
         return os.path.join(self.path, name)
 
@@ -148,19 +152,7 @@ class Mailbox:
             os.unlink(self._at(name))
 
     def _put(self, name: str, content: object) -> None:
-        """Write a file whole or not at all: the run may look at any moment."""
-        try:
-            os.makedirs(self.path, mode=0o700, exist_ok=True)
-            replace_file(self._at(name), msgspec.json.encode(content), 0o600)
-        except OSError as error:
-            raise UserError(f"cannot write {self.path}: {error.strerror}", "is the run's folder still there?") from None
-
-
-def _decode(path: str, kind: type[Letter]) -> Letter | None:
-    try:
-        return msgspec.json.decode(read_file(path, MAX_BYTES), type=kind)
-    except (OSError, *UNREADABLE):  # removed since, or not written by us
-        return None
+        save_file(self._at(name), msgspec.json.encode(content), "is the run's folder still there?")
 
 
 def _redact(text: str) -> str:

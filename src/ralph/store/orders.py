@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from ralph.errors import UserError
-from ralph.files import make_folder, read_file, remove_tree, replace_file, state_folder
+from ralph.files import read_file, remove_tree, state_folder
 
 _ORDERS = "orders"
 
@@ -26,17 +26,6 @@ def backlog_order_folder(run: Path, env: Mapping[str, str] = os.environ) -> str:
     """Return this folder for a backlog. The name contains a hash of `run`: several clones may work on one backlog."""
     clone = blake2b(os.fsencode(os.path.realpath(run)), digest_size=4).hexdigest()
     return f"{order_folder(run.name, env)}-{clone}"
-
-
-def write_order(path: str, data: bytes) -> None:
-    """Write a file of an order folder, whole or not at all. Only its owner can read it."""
-    try:
-        make_folder(os.path.dirname(path))
-        replace_file(path, data, 0o600)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror}", "check its permissions and the free space, or set XDG_STATE_HOME"
-        ) from None
 
 
 def read_order(path: str, run_id: str) -> bytes:

@@ -9,18 +9,15 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from ralph.errors import UNREADABLE, UserError
-from ralph.files import read_file, replace_file, state_folder
+from ralph.files import load_json, save_file, state_folder
 from ralph.process.descendants import is_living
 
 SERVER, REMEMBERED, LINKS = "served.json", "remembered.json", "links"
 LINK_LIFETIME = 600.0  # seconds
-T = TypeVar("T")
 
 
 class RunningServer(Struct, frozen=True):
@@ -67,14 +64,14 @@ class ServerFolder:
 
     @property
     def running(self) -> RunningServer | None:
-        found = _decode(f"{self.path}/{SERVER}", RunningServer)
+        found = load_json(f"{self.path}/{SERVER}", RunningServer)
         return found if found and is_living(found.pid, found.start) else None
 
     def new_link(self, level: str) -> str:
         """Return the key of a new link; only its hash is stored. Removes links that are too old."""
         key = secrets.token_urlsafe(18)
         for name in self._links():
-            link = _decode(f"{self.path}/{LINKS}/{name}", Link)
+            link = load_json(f"{self.path}/{LINKS}/{name}", Link)
             if not link or link.until < time.time():
                 self._remove_link(name)
         self._write(f"{LINKS}/{hash_secret(key)}", Link(level, time.time() + LINK_LIFETIME))
@@ -82,18 +79,18 @@ class ServerFolder:
 
     def link_level(self, key: str) -> str:
         """Return the level of an unused link, "" if it was used or is too old."""
-        link = _decode(f"{self.path}/{LINKS}/{hash_secret(key)}", Link)
+        link = load_json(f"{self.path}/{LINKS}/{hash_secret(key)}", Link)
         return link.level if link and link.until > time.time() else ""
 
     def use_link(self, key: str) -> str:
         """Use a link up and return its level, "" if it was already used or is too old."""
-        link = _decode(f"{self.path}/{LINKS}/{hash_secret(key)}", Link)
+        link = load_json(f"{self.path}/{LINKS}/{hash_secret(key)}", Link)
         if not link or not self._remove_link(hash_secret(key)) or link.until < time.time():
             return ""
         return link.level
 
     def recall(self) -> Remembered:
-        return _decode(f"{self.path}/{REMEMBERED}", Remembered) or Remembered("")
+        return load_json(f"{self.path}/{REMEMBERED}", Remembered) or Remembered("")
 
     def remember(self, remembered: Remembered) -> None:
         self._write(REMEMBERED, remembered)
@@ -112,12 +109,7 @@ class ServerFolder:
         return True
 
     def _write(self, name: str, content: object) -> None:
-        path = f"{self.path}/{name}"
-        try:
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            replace_file(path, msgspec.json.encode(content), 0o600)
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}", "check XDG_STATE_HOME") from None
+        save_file(f"{self.path}/{name}", msgspec.json.encode(content), "check XDG_STATE_HOME")
 
 
 def running_servers(env: Mapping[str, str] = os.environ) -> dict[str, RunningServer]:
@@ -137,11 +129,3 @@ def run_url(run: str, env: Mapping[str, str] = os.environ) -> str:
 
 def hash_secret(secret: str) -> str:
     return sha256(secret.encode("utf-8", "replace")).hexdigest()
-
-
-def _decode(path: str, type_: type[T]) -> T | None:
-    """Return the file's content, None if it is missing or unreadable."""
-    try:
-        return msgspec.json.decode(read_file(path, 1 << 20), type=type_)
-    except (OSError, *UNREADABLE):
-        return None

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.events import TodoItem
 from ralph.core.state import RunSummary
-from ralph.errors import UNREADABLE, UserError
-from ralph.files import read_file
+from ralph.errors import UserError
+from ralph.files import load_json
 from ralph.history.feed import Feed, facts_now, with_files
 from ralph.history.overview import NO_SUCCESSES, RunNow, Successes, latest_successes, run_now
 from ralph.history.run_history import Fold, RunHistory
@@ -58,10 +57,8 @@ class _RunFile(Struct, frozen=True):
 
 
 def limits_of(run: Listed) -> RunLimits:
-    try:
-        return msgspec.json.decode(read_file(f"{run.place}/run.json", 1 << 20), type=_RunFile).settings
-    except (OSError, *UNREADABLE):
-        return RunLimits()
+    found = load_json(f"{run.place}/run.json", _RunFile, 1 << 20)
+    return found.settings if found else RunLimits()
 
 
 class WorkSeen(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
 
 MARK = "RALPH_RUN_ID"  # environment variable of everything that a run starts
 KEPT_MARK = "RALPH_KEEP_CHILDREN"  # set if its background processes may outlive the run
@@ -17,17 +19,14 @@ HAS_PROC = sys.platform == "linux"
 GONE = (FileNotFoundError, ProcessLookupError, PermissionError)  # PermissionError: hidden by `hidepid`
 
 
-class RunningProcess:
+class RunningProcess(NamedTuple):
     """A running process. `started` distinguishes it from an earlier one with the same pid."""
 
-    __slots__ = ("group", "name", "parent", "pid", "started")
-
-    def __init__(self, pid: int, parent: int, group: int, name: bytes, started: bytes = b"") -> None:
-        self.pid = pid
-        self.parent = parent
-        self.group = group
-        self.name = name
-        self.started = started
+    pid: int
+    parent: int
+    group: int
+    name: bytes
+    started: bytes = b""
 
 
 AlreadyAsked = set[tuple[int, bytes]]
@@ -79,9 +78,9 @@ def processes_of_run(run_id: str) -> list[RunningProcess]:
 
 def runs_with_processes() -> set[str]:
     """Return the ids of the runs that have marked processes."""
-    prefix = f"{MARK}=".encode()
-    values = (value for _, environ in _marked_environments() for value in environ if value.startswith(prefix))
-    return {value.removeprefix(prefix).decode("utf-8", "replace") for value in values}
+    prefix = f"{MARK}="
+    values = [os.fsdecode(value) for _, environ in _marked_environments() for value in environ]
+    return {value.removeprefix(prefix) for value in values if value.startswith(prefix)}
 
 
 def kill_run(run_id: str, grace: float = 2.0, time_left: Callable[[], float] = lambda: float("inf")) -> int:
@@ -128,11 +127,9 @@ def kill(processes: Iterable[RunningProcess]) -> None:
 
 
 def send_signal(process: RunningProcess, number: int) -> None:
-    """Signal the process, unless it is gone, belongs to somebody else, or its pid was reused."""
-    try:
+    """Signal the process, unless it is gone, belongs to another user, or its pid was reused."""
+    with suppress(ProcessLookupError, PermissionError):
         signal_if(number, process.pid, lambda: is_running(process))
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def signal_if(number: int, pid: int, is_same: Callable[[], bool]) -> None:
@@ -225,11 +222,9 @@ def _lookup() -> Callable[[int], RunningProcess | None]:
 
 def _children_in_proc(pid: int) -> list[RunningProcess]:
     children: list[int] = []
-    try:
+    with suppress(*GONE):  # it ended while we read
         for thread in os.listdir(f"/proc/{pid}/task"):
             children += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
-    except GONE:
-        pass  # it ended while we read
     return [process for child in children if (process := _read_process(child))]
 
 
@@ -288,7 +283,7 @@ def _environ(pid: int) -> bytes:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read()
-    except OSError:  # it ended, or belongs to somebody else
+    except OSError:  # it ended, or belongs to another user
         return b""
 
 

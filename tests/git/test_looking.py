@@ -119,7 +119,6 @@ def test_a_repository_that_disappears_during_the_run_is_an_error(repo: Any, swap
     ],
 )
 def test_the_checked_out_commit_is_the_one_that_git_reports(repo: Any, before: str) -> None:
-    """It is read without asking git where that is plain."""
     repo.write("a.txt")
     repo.commit()
     done = subprocess.run(f"{before} && pwd", shell=True, cwd=repo.path, check=True, capture_output=True, text=True)

@@ -240,9 +240,8 @@ def rewind(values: Values, words: list[str]) -> int:
     """Restore the files as they were after iteration N of a run (0: before the first).
 
     ralph saves the current state first and overwrites nothing that it can't save, so a rewind can be undone. Branches,
-    commits and staged changes stay as they are, and so do files that git ignores. Files are written with git's settings
-    and filters from the start of the run; ralph lists any file that it could not restore exactly. RUN is the last run
-    here unless given."""
+    commits and staged changes stay as they are, and so do files that git ignores. Files are written as `git checkout`
+    writes them; ralph lists what the checkpoint does not contain. RUN is the last run here unless given."""
     run, number = run_and_number(values, words)
     if number is None:
         raise UserError("no iteration given", "ralph rewind N; 0 is the state before the first")
@@ -251,7 +250,7 @@ def rewind(values: Values, words: list[str]) -> int:
     state = f"after iteration {number}" if number else "before the first iteration"
     print(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", file=sys.stderr)
     for missed in done.missed:
-        print(f"Not restored exactly: {missed}.", file=sys.stderr)
+        print(f"Not restored: {missed}.", file=sys.stderr)
     print(f"The state before the rewind is saved as {done.kept_as}.", file=sys.stderr)
     print(*(cleaned(one) for one in said), sep="\n", end="\n" if said else "", file=sys.stderr)
     return 0

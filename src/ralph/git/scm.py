@@ -112,7 +112,7 @@ def run_task(
         args = (*OTHER_COMMITS.get(name, COMMIT), _as_argument(message))
     else:
         args = parse_command(task)
-    done = run(Command(argv=(*program, *args), env=user_environment(git and git.deadline), cwd=str(folder)))
+    done = run(Command(argv=(*program, *args), env=user_environment(git.deadline if git else None), cwd=str(folder)))
     return Result(task, done.code == 0, _summary(done))
 
 

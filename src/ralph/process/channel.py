@@ -3,6 +3,7 @@
 The keeper imports this module, so it uses the standard library only.
 """
 
+import array
 import json
 import os
 import socket
@@ -33,29 +34,31 @@ class Channel:
 
     def send(self, message: Packet, fds: Sequence[int] = ()) -> None:
         data = json.dumps(message).encode() + b"\n"
-        sent = socket.send_fds(self._socket, [data], fds)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        sent = self._socket.sendmsg([data], rights)
         if sent < len(data):  # even an empty send fails once the other end has read the message and closed
             self._socket.sendall(data[sent:])
 
     def receive(self) -> tuple[Packet, list[int]] | None:
         """Block until the next message; return it with its descriptors, or None if the other end is closed."""
-        line: bytes = b""
-        fds: list[int] = []
+        line, fds = b"", array.array("i")
         while not line.endswith(b"\n"):
             try:
                 # Peek first, so that bytes of the next message stay in the socket and keep it readable.
                 peeked = self._socket.recv(CHUNK, socket.MSG_PEEK)
                 size = peeked.find(b"\n") + 1 or len(peeked)
-                piece, received, _, _ = socket.recv_fds(self._socket, size or 1, MAX_DESCRIPTORS, CLOSE_ON_EXEC)
+                room = socket.CMSG_SPACE(MAX_DESCRIPTORS * fds.itemsize)
+                piece, ancillary, _, _ = self._socket.recvmsg(size or 1, room, CLOSE_ON_EXEC)
             except ConnectionResetError:  # closed without having read our last message
                 return None
             if not piece:
                 return None
-            fds += received
+            for _, _, rights in ancillary:
+                fds.frombytes(rights[: len(rights) - len(rights) % fds.itemsize])
             line += piece
         for fd in fds if not CLOSE_ON_EXEC else ():
             os.set_inheritable(fd, False)
-        return json.loads(line), fds
+        return json.loads(line), list(fds)
 
     def finish(self) -> None:
         """Tell the other end that no message will follow."""

@@ -399,19 +399,3 @@ def test_encrypted_reasoning_is_sent_back_unchanged(play, wire):
     assert ran.answer == "ok"
     [back] = [item for item in json.loads(ran.stage.bodies[1])["input"] if item.get("type") == "reasoning"]
     assert back["encrypted_content"] == "c2VhbGVk"
-
-
-def test_a_line_in_many_pieces_is_read_in_linear_time():
-    from ralph.builtin_agent.wires import Tap
-
-    tap, begun = Tap("chat", 1 << 30, lambda: None), time.thread_time()
-    for piece in (
-        b"data: ",
-        *(b"x" * 64 for _ in range(1 << 14)),
-        b"\n\nda",
-        b'ta: {"choices":[{"finish_reason":"s"}]}\n',
-    ):
-        assert tap.see(piece)
-    assert tap.streamed
-    assert tap.ended
-    assert time.thread_time() - begun < 1  # it took five seconds once

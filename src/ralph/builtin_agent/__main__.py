@@ -50,7 +50,7 @@ async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
     if not prompt.strip():
         raise UserError("the prompt is empty", "write it to stdin")
     # The library takes a second to import, so it is imported only after everything was validated.
-    from ralph.builtin_agent import conversation
+    from ralph.builtin_agent.conversation import resume_conversation, start_conversation
     from ralph.builtin_agent.toolbox import Toolbox
     from ralph.builtin_agent.wires import ModelAsker
     from ralph.builtin_agent.working import BuiltinWorker, Report
@@ -59,11 +59,8 @@ async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
     asker = ModelAsker(found, key, asked.max_output, report.keep_alive, report.retry)
     context = asked.context or asker.model.context_window or (_LOCAL_CONTEXT if found.is_local else _CONTEXT)
     home = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "ralph-agent")
-    run = os.environ.get("RALPH_RUN_ID", "")
-    resume, start = conversation.resume_conversation, conversation.start_conversation
-    said = resume(home, asked.resume, context) if asked.resume else start(home, context)
-    note = "" if asked.resume else conversation.take_note(home, run)
-    said.add_prompt(f"{prompt}\n\n{conversation.HANDED_OVER}{note}" if note else prompt)
+    said = resume_conversation(home, asked.resume, context) if asked.resume else start_conversation(home, context)
+    said.add_prompt(prompt)
     worker = BuiltinWorker(
         asker=asker,
         conversation=said,
@@ -75,7 +72,7 @@ async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
     worker.toolbox.commands = commands
     report.start(said.session, str(worker.toolbox.root))
     async with aclosing(asker.client):
-        return await worker.take_turn(lambda note: conversation.leave_note(home, run, note))
+        return await worker.take_turn()
 
 
 def _options() -> argparse.ArgumentParser:

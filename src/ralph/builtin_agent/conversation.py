@@ -1,8 +1,7 @@
 """The conversation with the model.
 
-It only grows, so that the provider can cache its beginning. It is stored on disk, so that a session can be resumed.
-When the context is nearly full, old tool output is shortened once; the next time, the agent writes a note for the next
-turn.
+It only grows, so that the provider can cache its beginning; only when the context is nearly full, old tool output is
+shortened. It is stored on disk, so that a session can be resumed.
 """
 
 import json
@@ -26,7 +25,6 @@ _KEPT_DAYS = 30
 _RECENT = 4  # the last messages, whose tool output is not shortened
 _SHORT = 400  # characters kept of older tool output
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
-HANDED_OVER = "The turn before this one ran out of context. It left this note on where the work stands:\n\n"
 
 
 class Conversation:
@@ -35,11 +33,9 @@ class Conversation:
     def __init__(self, session: str, file: Path | None, context: int) -> None:
         self.session, self.context = session, context
         self.messages: list[ModelMessage] = []
-        self.is_shortened = False
         self._file = file
         self._counted = 0  # tokens of the last request and its reply, by the server's count
         self._since = 0  # characters that were added after it
-        self._asked: list[tuple[int, int]] = []  # per request: characters, and tokens by the server's count
 
     @property
     def is_full(self) -> bool:
@@ -54,38 +50,22 @@ class Conversation:
         self._add(ModelRequest(parts=[*results, *([UserPromptPart(content=aside)] if aside else [])]))
 
     def add_reply(self, reply: ModelResponse) -> None:
-        counted, size = reply.usage.input_tokens, _characters(self.messages)
         self._add(reply)
-        if counted:
-            self._asked.append((size, counted))
+        if counted := reply.usage.input_tokens:
             self._counted, self._since = counted + reply.usage.output_tokens, 0
 
-    def notice_cut(self) -> bool:
-        """Return whether the server silently drops a part of the conversation, and set `context` to what it reads.
-
-        That is so if the conversation grows, but the server's token count doesn't.
-        """
-        if len(self._asked) < 2:
-            return False
-        (size, before), (grown, now) = self._asked[-2:]
-        highest = max(tokens for _, tokens in self._asked)
-        is_stuck = grown - size > 2000 and now - before < (grown - size) // (_PER_TOKEN * 10)
-        # Some servers count only tokens that weren't cached, so a low count says nothing.
-        if not is_stuck or now < max(1000, highest // 2) or highest >= self.context:
-            return False
-        self.context = highest
-        return True
-
-    def shorten(self) -> None:
-        """Shorten old tool output. This happens once per conversation."""
-        self.is_shortened, before = True, _characters(self.messages)
+    def shorten(self) -> bool:
+        """Shorten old tool output; return whether there was any."""
+        before = _characters(self.messages)
         _shorten_old(self.messages)
-        self._counted = max(self._counted - (before - _characters(self.messages)) // _PER_TOKEN, 0)
+        saved = before - _characters(self.messages)
+        self._counted = max(self._counted - saved // _PER_TOKEN, 0)
         self._write({"shortened": len(self.messages)})
+        return saved > 0
 
-    def hand_over(self, note: str) -> None:
-        """Store that a resumed session continues from its first prompt and this note."""
-        self._write({"handed_over": note})
+    def clear(self) -> None:
+        """Store that a resumed session starts with an empty conversation."""
+        self._write({"cleared": len(self.messages)})
 
     def _add(self, message: ModelMessage) -> None:
         self.messages.append(message)
@@ -126,12 +106,10 @@ def resume_conversation(home: Path, session: str, context: int) -> Conversation:
         raise UserError(f"no session found with the id {session!r}", "start a new one")
     kept = Conversation(session, file, context)
     for line in _lines(file):
-        if "handed_over" in line:
-            note = ModelRequest(parts=[UserPromptPart(content=HANDED_OVER + str(line["handed_over"]))])
-            kept.messages, kept.is_shortened = [*kept.messages[:1], note], False
+        if "cleared" in line:
+            kept.messages.clear()
         elif "shortened" in line:
             _shorten_old(kept.messages)
-            kept.is_shortened = True
         else:
             kept.messages += ModelMessagesTypeAdapter.validate_python([line])
     if unanswered := _interrupted_results(kept.messages):
@@ -161,24 +139,6 @@ def _shorten_old(messages: Sequence[ModelMessage]) -> None:
         for part in message.parts:
             if isinstance(part, ToolReturnPart) and isinstance(part.content, str) and len(part.content) > 2 * _SHORT:
                 part.content = f"{part.content[:_SHORT]}\n[… shortened …]"
-
-
-def take_note(home: Path, run: str) -> str:
-    """Return and remove the note that the previous turn of this run left; "" if there is none."""
-    file = home / "notes" / f"{run}.md"
-    with suppress(OSError):
-        note = file.read_text("utf-8", "replace")
-        file.unlink()
-        return note
-    return ""
-
-
-def leave_note(home: Path, run: str, note: str) -> None:
-    """Leave a note for the next turn of this run, which starts with an empty context."""
-    with suppress(OSError):
-        (home / "notes").mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(home / "notes" / f"{run}.md", "w", encoding="utf-8", errors="replace", opener=_private) as file:
-            file.write(note)
 
 
 def _private(path: str, flags: int) -> int:

@@ -1,14 +1,12 @@
-"""Requests to a model. A reply counts only if it ended with the terminator of its protocol ("wire").
+"""Requests to a model, with retries. pydantic-ai implements each provider's protocol ("wire").
 
-pydantic-ai implements each provider's protocol, but accepts a stream that ends too early. So a tap looks at every byte
-of a reply, for the terminator and for an error in the middle.
+A reply without a finish reason broke off, and is asked for again.
 """
 
 import asyncio
-import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -19,14 +17,15 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 
 from ralph.agents.builtin import Endpoint
-from ralph.errors import UNREADABLE, UserError
+from ralph.errors import UserError
 
 MAX_ATTEMPTS = 5
 FIRST_DELAY, MAX_DELAY = 0.5, 8.0
 MAX_RETRY_AFTER = 60.0
 _READ_TIMEOUT = 1800.0  # seconds until the first token; ralph's own limits end a turn earlier
-_PER_TOKEN = 1000  # bytes of a stream for one token, at most
-_MAX_TOKENS = 32_000  # of a reply, if `max_output` is not set
+_MAX_OUTPUT = 100_000  # tokens of a reply, if `max_output` is not set
+_PER_TOKEN = 4  # events of a stream for one token, at most
+_MAX_ERROR = 2000  # characters of an error message
 _LIBRARY_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _TOO_LONG = re.compile(r"exceeds the (maximum number of tokens|available context)")  # Google and llama.cpp
 _NOT_RETRIED = (400, 401, 402, 403, 404, 422)  # HTTP statuses that a retry would not change
@@ -50,79 +49,6 @@ class ContextFull(Exception):
     """The conversation no longer fits into the model's context."""
 
 
-class Tap:
-    """Watches the reply to the last request, up to `max_bytes`, and calls `alive` whenever bytes arrive."""
-
-    def __init__(self, wire: str, max_bytes: int, alive: Callable[[], None]) -> None:
-        self._wire, self._max_bytes, self._alive = wire, max_bytes, alive
-        self.forget()
-
-    def forget(self) -> None:
-        self.ended = self.streamed = self.overflowed = False
-        self.error = self.kind = ""
-        self._line, self._size = list[bytes](), 0  # the pieces of an incomplete line
-
-    async def on_response(self, response: httpx2.Response) -> None:
-        self.forget()
-        if response.is_success:
-            self.kind = response.headers.get("content-type", "").partition(";")[0] or "nothing"
-        response.stream = _Tapped(response.stream, self)
-
-    def see(self, data: bytes) -> bool:
-        """Look at the next bytes of the reply; return False if it is too long."""
-        self._alive()
-        self._size += len(data)
-        whole, ended, rest = data.rpartition(b"\n")
-        if ended:
-            for line in b"".join((*self._line, whole)).split(b"\n"):
-                if line.startswith(b"data:"):
-                    self.streamed = True
-                    self._event(line[5:].strip())
-            self._line.clear()
-        self._line.append(rest)
-        self.overflowed = self._size > self._max_bytes
-        return not self.overflowed
-
-    def _event(self, data: bytes) -> None:
-        try:
-            event = json.loads(data)
-        except UNREADABLE:
-            return  # `[DONE]`, or malformed JSON, which the library reports
-        if not isinstance(event, dict):
-            return
-        kind = event.get("type", "")
-        failed = event.get("response") if kind == "response.failed" else event
-        if isinstance(failed, dict) and (kind in ("error", "response.failed") or failed.get("error")):
-            self.error = _error_text(failed.get("error") or failed) or "an error in the middle of the reply"
-        elif _is_terminator(self._wire, kind, event):
-            self.ended = True
-
-
-class _Tapped(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any, tap: Tap) -> None:
-        self._stream, self._tap = stream, tap
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for data in self._stream:
-            if not self._tap.see(data):
-                return
-            yield data
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def _is_terminator(wire: str, kind: str, event: dict[str, Any]) -> bool:
-    """Whether this event ends a reply."""
-    if wire == "messages":
-        return kind == "message_stop"
-    if wire == "responses":
-        return kind in ("response.completed", "response.incomplete")
-    rows, name = ("candidates", "finishReason") if wire == "google" else ("choices", "finish_reason")
-    listed = event.get(rows)
-    return isinstance(listed, list) and any(isinstance(row, dict) and row.get(name) for row in listed)
-
-
 def _error_text(error: Any) -> str:
     """Return the message in an error object of any shape."""
     if isinstance(error, dict):
@@ -136,12 +62,12 @@ class ModelAsker:
     def __init__(
         self, endpoint: Endpoint, key: str, max_output: int | None, alive: Callable[[], None], tell: Callable[..., None]
     ) -> None:
-        self.endpoint, self._tell = endpoint, tell
-        self._tap = Tap(endpoint.wire, max((max_output or _MAX_TOKENS) * _PER_TOKEN, 1_000_000), alive)
+        self.endpoint, self._alive, self._tell = endpoint, alive, tell
+        self._max_events = max((max_output or _MAX_OUTPUT) * _PER_TOKEN, 1000)
+        self._content_type = ""  # of the last reply
         self.client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(_READ_TIMEOUT, connect=15),
-            event_hooks={"response": [self._tap.on_response]},
-            headers={"accept-encoding": "identity"},  # the tap reads the bytes uncompressed
+            event_hooks={"response": [self._on_response]},
             follow_redirects=False,  # the key must not go to another host
         )
         try:
@@ -153,9 +79,9 @@ class ModelAsker:
         own: dict[str, Any] = {"extra_body": {"stream_options": {}}} if endpoint.provider == "mistral" else {}
         self._settings = {"cache": True, "max_retries": 0, "timeout": _READ_TIMEOUT, **length, **own}
 
-    async def ask(self, messages: list[ModelMessage], offered: ModelRequestParameters, **more: Any) -> ModelResponse:
+    async def ask(self, messages: list[ModelMessage], offered: ModelRequestParameters) -> ModelResponse:
         """Return the model's next complete reply. Retry if a reply is incomplete or the request fails."""
-        how = {"model_settings": {**self._settings, **more}, "model_request_parameters": offered}
+        how = {"model_settings": self._settings, "model_request_parameters": offered}
         number, pause = 1, FIRST_DELAY
         while True:
             try:
@@ -169,45 +95,46 @@ class ModelAsker:
                 number, pause = number + 1, min(pause * 2, MAX_DELAY)
 
     async def _once(self, messages: list[ModelMessage], **how: Any) -> ModelResponse:
-        self._tap.forget()
+        self._content_type, events = "", 0
         try:
             async with model_request_stream(self.model, messages, **how) as stream:
                 async for _ in stream:
-                    pass
+                    self._alive()
+                    events += 1
+                    if events > self._max_events:
+                        raise UnfinishedTurn("the reply did not end: it was much longer than max_output")
             reply = stream.get()
         except (exceptions.ModelAPIError, httpx2.HTTPError) as error:
-            if self._tap.kind:
-                self._check_stream()
+            self._refuse_other_protocol()
             raise _convert_error(error, self.endpoint) from None
         except _LIBRARY_ERRORS as error:
-            if not self._tap.kind:
+            if not self._content_type:
                 raise
-            self._check_stream()
+            self._refuse_other_protocol()
             raise ModelError(f"connection failed: the reply cannot be read ({type(error).__name__})") from None
-        self._check_stream()
+        if not reply.finish_reason and not (reply.provider_details or {}).get("finish_reason"):
+            self._refuse_other_protocol()
+            raise ModelError("stream ended before the reply did")
         if reply.finish_reason == "length":
             raise UnfinishedTurn("the reply was cut off: it was longer than max_output")
         if reply.finish_reason == "content_filter":
             raise UnfinishedTurn("the model's provider withheld the reply (content filter)")
         return reply
 
-    def _check_stream(self) -> None:
-        """Raise if the reply was not complete, even if the library accepted it."""
-        tap = self._tap
-        if tap.overflowed:
-            raise UnfinishedTurn("the reply did not end: ralph gave up after a million bytes")
-        if tap.error:
-            raise ModelError(f"the model's server stopped with an error: {tap.error}")
-        if tap.kind and not tap.ended and not tap.streamed and tap.kind != "text/event-stream":
+    async def _on_response(self, response: httpx2.Response) -> None:
+        if response.is_success:
+            self._content_type = response.headers.get("content-type", "").partition(";")[0] or "nothing"
+
+    def _refuse_other_protocol(self) -> None:
+        """Raise if the reply that could not be read was not even a stream of events."""
+        if self._content_type and self._content_type != "text/event-stream":
             where = f"{self.endpoint.url} does not speak the wire `{self.endpoint.wire}`"
-            raise ModelError(f"not found: {where}, it answered with {tap.kind}", 404)
-        if not tap.ended:
-            raise ModelError("stream ended before the reply did")
+            raise ModelError(f"not found: {where}, it answered with {self._content_type}", 404)
 
 
 def _convert_error(error: Exception, asked: Endpoint) -> ModelError | ContextFull:
     """Return our own exception for an exception of the library."""
-    words = _error_text(getattr(error, "body", None)) or str(error)
+    words = (_error_text(getattr(error, "body", None)) or str(error))[:_MAX_ERROR]
     if isinstance(error, exceptions.ModelContextWindowExceededError) or _TOO_LONG.search(words):
         return ContextFull(words)
     if not isinstance(error, exceptions.ModelHTTPError) or error.in_stream:
@@ -258,5 +185,8 @@ def _openai(endpoint: Endpoint, **given: Any) -> Model[Any]:
         own = infer_provider_class(endpoint.provider)(openai_client=sdk)  # type: ignore[call-arg]
     if name := _MODELS.get(endpoint.provider):
         speaks = getattr(import_module(f"pydantic_ai.models.{endpoint.provider}"), name)
-    newer = {"openai_chat_supports_max_completion_tokens": endpoint.provider == "openai"}
-    return speaks(endpoint.model, provider=own, profile=newer)
+    profile = {
+        "openai_chat_supports_max_completion_tokens": endpoint.provider == "openai",
+        "openai_chat_streaming_requires_finish_reason": True,  # without one the reply broke off
+    }
+    return speaks(endpoint.model, provider=own, profile=profile)

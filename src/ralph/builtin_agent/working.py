@@ -10,7 +10,7 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -114,22 +114,20 @@ def _usage(reply: ModelResponse) -> dict[str, int]:
 
 
 MAX_BAD_CALLS = 8  # invalid tool calls in a row
-HANDED_OVER_ANSWER = (
-    "The context is full, and the work is not finished. The next turn continues from the note that was left."
-)
+CONTEXT_FULL = "The context is full, and the work is not finished. Continue from what is in the workspace."
 
 _SYSTEM = """\
-You are a coding agent at work in the folder {folder} ({system}). You work alone: nobody reads along and nobody answers
+You are a coding agent. You work in the folder {folder} ({system}). Nobody reads along and nobody answers
 questions, so decide for yourself, and say what you decided.
 
 How to work:
 - Look before you change anything: read the files that matter, and AGENTS.md if there is one.
-- Act with {tools}; to describe a change is not to make it.
-- Keep to what was asked. Leave other work as it is: delete, commit, push and install only where the task says so.
+- Act with {tools}; describing a change doesn't make it.
+- Keep to what was asked. Leave other work as it is: delete, commit, push and install only if the task says so.
 - Verify: run the tests or the program, and read what they print. What you have not seen working is not done.
-- When something fails, read why, and try something else than the same again.
+- When something fails, find out why, and then try something else.
 - Long output is cut in the middle: look for what you need with grep, head and tail.
-- Start servers and whatever else does not end by itself in the background, with their output in a file.
+- Start servers and other commands that don't end by themselves in the background, with their output in a file.
 
 How to end: reply {ending}. That reply is your answer. Say in a few lines what you did, what you saw working, and what
 is left. If the task says how to report that it is done, do so exactly, on the last line, and only if it is true."""
@@ -140,11 +138,6 @@ _FENCED = {
     "```bash\nls -la\n```\nWrite files with `cat > FILE <<'EOF'`",
     "ending": "without such a block",
 }
-_HAND_OVER = """\
-Your context is nearly full. Call no tool. Write a note for whoever goes on in your place and knows nothing of this
-conversation: what was asked, what is done and seen working, what is left, which files matter, what was tried in vain,
-and the next step."""
-_NO_NOTE = "(No note could be written. Look at the files, and at `git diff`, to see how far the work is.)"
 
 
 class BuiltinWorker(Struct, kw_only=True):
@@ -157,14 +150,13 @@ class BuiltinWorker(Struct, kw_only=True):
     in_text: bool = False
     max_turns: int | None = None
 
-    async def take_turn(self, leave: Callable[[str], None]) -> int:
-        """Take the turn, report its end, and return the exit code. If the context is full, call `leave` with a note."""
+    async def take_turn(self) -> int:
+        """Take the turn, report its end, and return the exit code."""
         try:
-            try:
-                self.report.finish(await self._work())
-            except ContextFull:
-                leave(await self._hand_over())
-                self.report.finish(HANDED_OVER_ANSWER)
+            self.report.finish(await self._work())
+        except ContextFull:
+            self.conversation.clear()
+            self.report.finish(CONTEXT_FULL)
         except ModelError as error:
             self.report.fail(error)
             return 1
@@ -190,21 +182,8 @@ class BuiltinWorker(Struct, kw_only=True):
                 raise UnfinishedTurn(f"{in_trouble} tool calls in a row were invalid: {calls[-1].asked}")
             self._act(calls)
 
-    async def _hand_over(self) -> str:
-        """Return a note for the next turn, written by the model if it still can."""
-        self.conversation.add_prompt(_HAND_OVER)
-        try:
-            reply = await self.asker.ask(self.conversation.messages, self._request_parameters(), tool_choice="none")
-        except (ContextFull, UnfinishedTurn):
-            note = _NO_NOTE
-        else:
-            self.report.reply(reply, ())
-            note = text_of(reply).strip() or _NO_NOTE
-        self.conversation.hand_over(note)
-        return note
-
     async def _ask(self) -> ModelResponse:
-        """Return the next reply; shorten old tool output once to make room for it."""
+        """Return the next reply; shorten old tool output if there is no room for it."""
         said = self.conversation
         is_begun = len(said.messages) > 1
         if is_begun and said.is_full:
@@ -220,9 +199,8 @@ class BuiltinWorker(Struct, kw_only=True):
             return await self.asker.ask(said.messages, self._request_parameters())
 
     def _shorten(self) -> None:
-        if self.conversation.is_shortened:
+        if not self.conversation.shorten():
             raise ContextFull
-        self.conversation.shorten()
         self.report.notice("context_shortened", "the context is nearly full: old tool output was shortened")
 
     def _request_parameters(self) -> ModelRequestParameters:
@@ -248,10 +226,6 @@ class BuiltinWorker(Struct, kw_only=True):
             elif isinstance(part, TextPart):
                 part.content = part.content.encode("utf-8", "replace").decode()
         self.conversation.add_reply(reply)
-        if self.conversation.notice_cut():
-            read = f"the model's server reads only about {self.conversation.context:,} tokens of the conversation"
-            how = "give it a longer context (Ollama: OLLAMA_CONTEXT_LENGTH=32768)"
-            self.report.notice("context_cut", f"{read} and silently drops the rest: {how}")
 
     def _act(self, calls: Sequence[Call]) -> None:
         """Run the calls in order, and add their results to the conversation: for calls in text, as text."""

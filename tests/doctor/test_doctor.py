@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pexpect
 import pytest
 
 from ralph import agents
@@ -69,12 +68,10 @@ def test_each_finding_is_one_line_and_the_last_line_says_that_all_is_well(ralph,
             "agent",
             "git",
             "workspace",
-            "disk",
-            "terminal",
             "hooks",
             "prices",
         ),
-        *("processes", "leftovers", "sandbox"),
+        *("leftovers", "sandbox"),
     ]
     assert "✓ claude     2.1.325; login: $ANTHROPIC_API_KEY" in lines
     assert "✓ agent      runs here use claude, the first one installed" in lines
@@ -289,12 +286,6 @@ def test_a_file_in_the_place_of_the_ralph_folder_is_a_failure(doctor, workspace:
     assert "-C DIR" in found["workspace"]["advice"]
 
 
-def test_a_process_that_left_its_parent_is_found_and_killed(doctor) -> None:
-    _, found = doctor()
-    assert found["processes"]["state"] == "ok"
-    assert "found and killed" in found["processes"]["detail"]
-
-
 def test_hooks_that_the_settings_of_the_agent_turn_off_are_a_warning(ralph, doctor, workspace: Path) -> None:
     assert ralph("hook", "install", "claude").code == 0
     (workspace / ".claude/settings.json").write_text('{"disableAllHooks": true}')
@@ -302,35 +293,17 @@ def test_hooks_that_the_settings_of_the_agent_turn_off_are_a_warning(ralph, doct
     assert "sets disableAllHooks" in ralph("doctor").out
 
 
-def test_hooks_are_found_and_those_of_another_ralph_are_a_warning(ralph, doctor, workspace: Path) -> None:
+def test_the_agents_with_hooks_are_named(ralph, doctor) -> None:
+    assert doctor()[1]["hooks"]["state"] == "note"
     assert ralph("hook", "install", "claude").code == 0
     assert ralph("hook", "install", "codex", "--user").code == 0
-    assert doctor()[1]["hooks"]["state"] == "ok"
-    settings = workspace / ".claude" / "settings.local.json"
-    settings.write_text(settings.read_text().replace(sys.executable, "/gone/python"))
-    output = ralph("doctor").out
-    assert (
-        f"! hooks      claude: {settings} has hooks of another ralph → renew them: `ralph hook install claude`"
-        in output
-    )
-    assert "✓ hooks      codex: " in output
-    settings.write_text("{ -I -m ralph hook stop")
-    assert f"{settings} cannot be read" in ralph("doctor").out
+    found = doctor()[1]["hooks"]
+    assert (found["state"], found["detail"]) == ("ok", "installed for claude, codex")
 
 
-def test_for_an_ascii_terminal_the_output_is_ascii_with_a_warning(ralph) -> None:
+def test_for_an_ascii_terminal_the_output_is_ascii(ralph) -> None:
     result = ralph("doctor", LANG="C", LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
     assert result.out.isascii()
-    assert "[!]   terminal   ascii: signs and letters are replaced -> set LANG=C.UTF-8" in result.out
-
-
-def test_size_colour_and_encoding_of_the_terminal_are_shown(environment, workspace: Path) -> None:
-    env = {**environment, "TERM": "xterm-256color"}
-    words = ["-m", "ralph", "doctor"]
-    child = pexpect.spawn(sys.executable, words, cwd=str(workspace), env=env, dimensions=(30, 100), encoding="utf-8")
-    child.expect_exact("100×30, colour, UTF-8", timeout=60)
-    child.expect(pexpect.EOF, timeout=60)
-    child.close()
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from msgspec.json import decode, encode
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from ralph import __version__, agents
@@ -18,17 +18,14 @@ from ralph.doctor.machine import (
     Finding,
     check_acp_agents,
     check_agent,
-    check_disk,
     check_git,
     check_leftovers,
-    check_processes,
     check_sandbox,
     check_workspace,
     probe_agent,
 )
-from ralph.errors import UNREADABLE, UserError, to_install
-from ralph.files import read_given
-from ralph.hooks.hosts import HOSTS, Host, Scope, command_line, has_hooks, muted_by
+from ralph.errors import UserError, to_install
+from ralph.hooks.hosts import installed_hosts, muted_by
 from ralph.process.descendants import MARK
 from ralph.process.keeper import Keeper
 from ralph.run.agents import SIDE, Choice, choices, duties, workers
@@ -48,7 +45,7 @@ _TONES = {"ok": "green", "note": "dim", "warn": "yellow", "fail": "red"}
     Option("--json", "For programs: one JSON object."),
 )
 def doctor(values: Values, words: list[str]) -> int:
-    """Check what a run needs: agents and their logins, settings, git, terminal, hooks.
+    """Check what a run needs: agents and their logins, settings, git, hooks, sandbox.
 
     It costs nothing unless --probe is given. Exit code 1 if something would make runs fail."""
     no_words(words, "name an agent with --agent, a workspace with -C")
@@ -85,15 +82,12 @@ def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str, p
     yield chosen
     yield check_git(folder)
     yield check_workspace(folder)
-    yield check_disk(folder)
-    yield _check_terminal(env)
-    yield from _check_hooks(folder, env)
+    yield _check_hooks(folder, env)
     yield _check_prices()
-    yield check_processes(keeper, folder, env)
     yield check_leftovers(env)
     yield check_sandbox(keeper, folder, env, is_wanted=settings.sandbox.enabled)
     if probe and choice:
-        yield from probe_agent(choice, settings, keeper, folder, env)
+        yield probe_agent(choice, settings, keeper, folder, env)
 
 
 def _check_settings(folder: Path, env: Mapping[str, str], agent: str) -> tuple[Settings, Finding]:
@@ -131,42 +125,16 @@ def _check_chosen_agent(settings: Settings, folder: Path, env: Mapping[str, str]
     return first, Finding("agent", "ok", f"runs here use {first.name}{why}{then}{named}{side}")
 
 
-def _check_terminal(env: Mapping[str, str]) -> Finding:
-    """Describe the terminal."""
-    stream = sys.stderr
-    if not (stream.encoding or "").lower().startswith("utf"):
-        return Finding("terminal", "warn", f"{stream.encoding}: signs and letters are replaced", "set LANG=C.UTF-8")
-    if not stream.isatty():
-        return Finding("terminal", "ok", "none: plain lines, UTF-8")
-    columns, rows = os.get_terminal_size(stream.fileno())
-    colour = "colour" if choose(stream, env).color else "no colour"
-    return Finding("terminal", "ok", f"{columns}×{rows}, {colour}, UTF-8")
-
-
-def _check_hooks(folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
-    places = [(host, scope) for host in HOSTS.values() for scope in host.scopes()]
-    found = [finding for host, scope in places for finding in _check_hook(host, scope, folder, env)]
-    advice = "for loops inside an agent's own session: `ralph hook install AGENT`"
-    yield from found or [Finding("hooks", "note", "not installed", advice)]
-
-
-def _check_hook(host: Host, scope: Scope, folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a finding about ralph's hooks in a host, if it has any: are they current, and does the host call them?"""
-    path = host.settings_file(scope, folder, env)
-    try:
-        if not has_hooks(host, scope, folder, env):
-            return
-        is_current = encode(command_line(host, "stop")) in encode(decode(read_given(path)))
-    except (OSError, UserError, *UNREADABLE) as error:
-        yield Finding("hooks", "warn", f"{path} cannot be read: {error}", "fix the file")
-        return
-    where = f"{host.name}: {path}"
-    again = f"ralph hook install {host.name}{'' if scope == 'project' else f' --{scope}'}"
-    stale = Finding("hooks", "warn", f"{where} has hooks of another ralph", f"renew them: `{again}`")
-    if why := muted_by(host, folder, env):
-        yield Finding("hooks", "warn", why, "remove that, or loop from outside: `ralph run --preset promise`")
-        return
-    yield Finding("hooks", "ok", where) if is_current else stale
+def _check_hooks(folder: Path, env: Mapping[str, str]) -> Finding:
+    found = list(installed_hosts(folder, env))
+    if not found:
+        return Finding("hooks", "note", "none, for loops inside an agent's own session", "`ralph hook install AGENT`")
+    muted = [why for host in found if (why := muted_by(host, folder, env))]
+    if muted:
+        return Finding(
+            "hooks", "warn", "; ".join(muted), "remove that, or loop from outside: ralph run --preset promise"
+        )
+    return Finding("hooks", "ok", f"installed for {', '.join(host.name for host in found)}")
 
 
 def _check_prices() -> Finding:

@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -16,11 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__, agents
-from ralph.agents import acp, known_names
-from ralph.agents.command import dialect_of
+from ralph.agents import acp
 from ralph.agents.protocol import AgentModule
-from ralph.agents.reader import price_hint
-from ralph.agents.wire import read
 from ralph.core import events
 from ralph.core.model import Run, Turn
 from ralph.core.secrets import Redactor, secret_values
@@ -30,7 +27,7 @@ from ralph.files import PROBE, remove_tree
 from ralph.git import client as git
 from ralph.process.descendants import MARK
 from ralph.process.keeper import Keeper
-from ralph.process.process import ASK_TIMEOUT, Limits, Process, ask_program
+from ralph.process.process import ASK_TIMEOUT, ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.process.signals import Interrupt
 from ralph.run.agents import Choice, CliAgent
@@ -44,23 +41,6 @@ from ralph.store.folder import RunFolder, TurnFolder
 from ralph.store.orphans import find_orphans
 
 FindingState = Literal["ok", "note", "warn", "fail"]
-
-LITTLE_SPACE, NO_SPACE = 1 << 30, 64 << 20  # bytes
-
-# A program that leaves its session and process group, and whose parent then exits.
-_RUNAWAY = """
-import os, signal
-reader, writer = os.pipe()
-if os.fork():
-    os.read(reader, 1)
-    os._exit(0)
-os.setsid()
-if os.fork():
-    os._exit(0)
-signal.alarm(30)
-os.write(writer, b"away")
-signal.pause()
-"""
 
 
 class Finding(Struct, frozen=True):
@@ -89,15 +69,6 @@ def check_workspace(folder: Path) -> Finding:
         return Finding("workspace", "fail", f"cannot write in {place}: {error.strerror}", advice)
 
 
-def check_disk(folder: Path) -> Finding:
-    """Check that there is enough space for logs and checkpoints."""
-    facts = os.statvfs(folder)
-    free = facts.f_bavail * facts.f_frsize
-    state: FindingState = "fail" if free < NO_SPACE else "warn" if free < LITTLE_SPACE else "ok"
-    advice = "" if state == "ok" else "free some space: journals, logs and checkpoints need it"
-    return Finding("disk", state, f"{free / (1 << 30):.1f} GiB free", advice)
-
-
 def check_git(folder: Path) -> Finding:
     """Check git, which diffs, worktrees, rewinding and commits need."""
     if not git.is_installed():
@@ -114,19 +85,6 @@ def check_git(folder: Path) -> Finding:
     if not has_commits:
         return Finding("git", "note", f"{version}; {found.root} has no commit yet", "worktrees need a first commit")
     return Finding("git", "ok", f"{version}; repository {found.root}", facts={"version": version, "root": found.root})
-
-
-def check_processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
-    """Start a process that leaves its parent, and check that ralph finds and kills it."""
-    began = time.monotonic()
-    words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)
-    command = Command(argv=words, cwd=str(folder), env={**env, MARK: f"doctor-{os.getpid()}"})
-    ended = Process(command, keeper=keeper, limits=Limits(turn=20.0, leftovers=0.5)).stream(lambda lines: None)
-    taken = f"{1000 * (time.monotonic() - began):.0f} ms"
-    if ended.leftovers and not keeper.survivors:
-        return Finding("processes", "ok", f"a process that left its parent was found and killed ({taken})")
-    advice = "agents may leave processes behind here: look with `ps` after a run"
-    return Finding("processes", "warn", "a process that left its parent was not found", advice)
 
 
 def check_leftovers(env: Mapping[str, str]) -> Finding:
@@ -241,13 +199,10 @@ def login_sign(module: AgentModule, env: Mapping[str, str]) -> str:
 
 
 PROBE_TIMEOUT = 180.0  # seconds, if the settings give a turn no limit
-_SAMPLE = 1 << 20
 
 
-def probe_agent(
-    choice: Choice, settings: Settings, keeper: Keeper, workspace: Path, env: Mapping[str, str]
-) -> Iterator[Finding]:
-    """Let the agent take one turn in the workspace, in which it repeats a word; yield what ralph learned from it."""
+def probe_agent(choice: Choice, settings: Settings, keeper: Keeper, workspace: Path, env: Mapping[str, str]) -> Finding:
+    """Let the agent take one turn in the workspace, in which it repeats a word; return what ralph learned from it."""
     word = os.urandom(6).hex()
     folder = RunFolder(Path(tempfile.mkdtemp(prefix=PROBE)), env.get(MARK, "probe"))
     folder.make()
@@ -271,73 +226,36 @@ def probe_agent(
         turn = CliAgent([choice], context).take_turn(f"Reply with exactly: {word}", Run(id="probe"))
         if interrupt.level:
             raise KeyboardInterrupt
-    answer = _answer(turn, word, folder.turn(1))
-    yield answer
-    if turn.failure is None:
-        yield _stream(choice, turn, seen, folder.turn(1))
-        yield _tools(turn)
-        yield _cost(turn)
-        yield _session(choice, turn)
-    if answer.state != "fail":
+    finding = _answer(turn, word, folder.turn(1), _reported(choice, turn, seen))
+    if finding.state != "fail":
         remove_tree(folder.path.parent.parent)
+    return finding
 
 
-def _answer(turn: Turn, word: str, logs: TurnFolder) -> Finding:
+def _answer(turn: Turn, word: str, logs: TurnFolder, reported: str) -> Finding:
     if turn.failure:
         advice = f"see {logs.stderr} and {logs.stdout}"
         return Finding("answer", "fail", f"the turn failed ({turn.failure.kind}): {turn.failure.reason}", advice)
-    said = one_line(clean(turn.text), 100)
-    if turn.text.strip() == word:
-        return Finding("answer", "ok", f"as asked for, after {duration(turn.duration)}")
     if word in turn.text:
-        return Finding("answer", "ok", f"as asked for, with other text, after {duration(turn.duration)}: {said}")
+        return Finding("answer", "ok", f"as asked for, after {duration(turn.duration)}; {reported}")
+    said = one_line(clean(turn.text), 100)
     missing = f"not as asked for: {said}" if said else "none"
     advice = f"check that the prompt reaches the agent: see {logs.prompt} and {logs.stdout}"
     return Finding("answer", "fail", missing, advice)
 
 
-def _stream(choice: Choice, turn: Turn, seen: list[events.Event], logs: TurnFolder) -> Finding:
-    if turn.tool_calls is None:
-        advice = "if the agent can print a stream of JSON, turn that on: ralph then sees its tools, costs and session"
-        return Finding("stream", "note", "plain text", advice)
+def _reported(choice: Choice, turn: Turn, seen: list[events.Event]) -> str:
+    """Describe what the agent's output says about tools, costs and session."""
     unread = sum(event.skipped_lines for event in seen if isinstance(event, events.AgentFinished))
     strange = sorted({event.kind for event in seen if isinstance(event, events.AgentUnknown)})
-    dialect = choice.module.NAME if choice.module.NAME in known_names() else _dialect(logs)
-    detail = f"JSON, line by line, as {dialect} prints it"
-    if unread or strange:
-        kinds = f"; unknown kinds: {', '.join(strange)}" if strange else ""
-        detail = f"{detail}; {plural(unread, 'line')} not understood{kinds}"
-        return Finding("stream", "note", detail, f"see {logs.stdout}")
-    return Finding("stream", "ok", detail)
-
-
-def _dialect(logs: TurnFolder) -> str:
-    """Return the name of the known agent whose stream is like the one in the log."""
-    with open(logs.stdout, "rb") as stream:
-        tables = (read(line) for line in stream.read(_SAMPLE).split(b"\n"))
-        return next(filter(None, (dialect_of(table) for table in tables if table)), "an unknown agent")
-
-
-def _tools(turn: Turn) -> Finding:
-    if turn.tool_calls is None:
-        return Finding("tools", "note", "tool calls are not reported", "a changed workspace counts as work")
-    return Finding("tools", "ok", f"tool calls are reported: {turn.tool_calls} this time")
-
-
-def _cost(turn: Turn) -> Finding:
-    usage = turn.usage
-    if usage.cost_usd is not None:
-        source = "estimated from its tokens" if usage.estimated else "as the agent reports it"
-        return Finding("cost", "ok", f"{money(usage.cost_usd)}, {source}; {plural(usage.tokens, 'token')}")
-    if usage.tokens:
-        advice = f"for an estimate, {price_hint()}; --max-tokens works without"
-        return Finding("cost", "note", f"{usage.tokens} tokens, no price", advice)
-    return Finding("cost", "note", "unknown", "--max-cost and --max-tokens have no effect; use --max-time")
-
-
-def _session(choice: Choice, turn: Turn) -> Finding:
-    if turn.session and choice.module.RESUMES:
-        return Finding("session", "ok", f"{turn.session} can be continued (--session continue)")
-    why = "it can't be continued" if turn.session else "the agent names none"
-    advice = "put everything that the agent must know into the goal"
-    return Finding("session", "note", f"{why}: every turn starts fresh", advice)
+    parts = [
+        "plain text without tool calls"
+        if turn.tool_calls is None
+        else f"JSON with {plural(turn.tool_calls, 'tool call')}",
+        f"{plural(unread, 'line')} not understood" if unread else "",
+        f"unknown kinds: {', '.join(strange)}" if strange else "",
+        money(turn.usage.cost_usd) if turn.usage.cost_usd is not None else "cost unknown",
+        plural(turn.usage.tokens, "token") if turn.usage.tokens else "",
+        f"session {turn.session}" if turn.session and choice.module.RESUMES else "every turn starts fresh",
+    ]
+    return ", ".join(filter(None, parts))

@@ -53,7 +53,7 @@ def test_what_an_agent_may_not_do_is_told(room, agent, root):
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex"], indirect=True)
-def test_a_workspace_that_is_the_task_ends_done_without_leave_to_do_everything(room, agent):
+def test_a_supervised_run_ends_done_without_leave_to_do_everything(room, agent):
     with room() as place:
         done = place.workspace / "DONE"
         place.play(write(place.workspace / "login.html", "<form>\n"), write(done, "done\n"), Say("It is made."))
@@ -62,4 +62,4 @@ def test_a_workspace_that_is_the_task_ends_done_without_leave_to_do_everything(r
         assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         assert len(ran.of("iteration_finished")) == 1
         assert not ran.of("permission_denied")
-        assert f"create the file {done}" in place.stage.asked[0].prompt
+        assert "create the file DONE" in place.stage.asked[0].prompt

@@ -34,10 +34,8 @@ def post(path: str | None, kind: str, body: str | None, parent: str = "") -> int
     return task.post.handler(given(bus=path, type=kind, body=body, parent=parent), [])
 
 
-def read(
-    path: str | None, since: str | None = None, types: tuple[str, ...] = (), root: str = "", json: bool = False
-) -> int:
-    return task.read.handler(given(bus=path, since=since, type=types, thread=root, json=json), [])
+def read(path: str | None, since: str | None = None, types: tuple[str, ...] = (), json: bool = False) -> int:
+    return task.read.handler(given(bus=path, since=since, type=types, json=json), [])
 
 
 def follow(path: str, since: str) -> int:
@@ -93,7 +91,7 @@ def test_control_characters_are_not_printed(path: str, capsys: pytest.CaptureFix
     assert body == "red"
 
 
-def test_read_chooses_by_id_type_and_thread(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_read_chooses_by_id_and_type(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     question = MessageBus(path).post("QUESTION", "which?")
     MessageBus(path).post("INFO", "noise")
     MessageBus(path).post("ANSWER", "this", parent=question)
@@ -104,7 +102,6 @@ def test_read_chooses_by_id_type_and_thread(path: str, capsys: pytest.CaptureFix
 
     assert chosen(since=question) == ["noise", "this"]
     assert chosen(types=["info", "ANSWER"]) == ["noise", "this"]
-    assert chosen(root=question) == ["which?", "this"]
 
 
 def test_a_missing_bus_or_text_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,13 +171,5 @@ def test_the_commands_take_their_options(path: str, capsys: pytest.CaptureFixtur
         ("QUESTION", "--which?"),
         ("INFO", ""),
     ]
-    run("read", "--bus", path, "--since", question, "--type", "fact", "--type", "info", "--thread", question, "--json")
+    run("read", "--bus", path, "--since", question, "--type", "fact", "--type", "info", "--json")
     assert [message["parent"] for message in objects(capsys.readouterr().out)] == [question]
-
-
-def test_unreadable_bytes_are_reported_and_kept(path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path(path).write_text("[2026-02-05 12:51:53] FACT: an old line\n")
-    assert read(path) == 0
-    assert capsys.readouterr() == ("", f"ralph: skipped 39 bytes of {path} that belong to no message\n")
-    post(path, "INFO", "one")
-    assert Path(path).read_text().startswith("[2026-02-05 12:51:53] FACT: an old line\n")

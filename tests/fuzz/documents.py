@@ -332,14 +332,14 @@ def _echoed(said: str) -> None:
     parser.turn(Exit(code=0, at=1.8e9, duration=1.0))
 
 
-message = in_file(lambda file: [*bus.thread(bus.MessageBus(file).read(), "m0")])
+message = in_file(lambda file: [*bus.MessageBus(file).read()])
 TALK: dict[str, Document] = {
     "messages": (
-        grown(lambda n: f"\n---\nmsg_id: m{n}\nts: t\ntype: FACT\nparent: m{n - 1}\nlength: 5\n---\nhello\n\n"),
+        grown(lambda n: f'{{"msg_id":"m{n}","ts":"t","type":"FACT","body":"hello","parent":"m{n - 1}"}}\n'),
         message,
     ),
     "messages of others": (
-        grown(lambda n: f"\n---\nmsg_id: m{n}\nts: t\ntype: FACT\nparents:\n  - m{n - 1}\n---\nhello\n\n"),
+        grown(lambda n: f"---\nmsg_id: m{n}\nparents:\n  - m{n - 1}\n---\nhello\n\n"),
         message,
     ),
     "a transcript of Claude's": (

@@ -199,7 +199,6 @@ READERS: dict[str, Reader] = {
     "a commit's command": _minded(parse_command),
     "a patch": _patched,
     "a run of a task": _in_a_file(_load_run),
-    "a message": lambda said: bus.Message(msg_id="m", ts="t", type="FACT", body=said).encode(),
     "a line that was typed": _minded(lambda said: (parse_line(f"/{said}"), completions(f"/{said}"))),
     "a wide line": lambda said: (words.wrap(said, 20), words.cut(said, 20), words.width(said)),
     "prose": lambda said: plots.prose(shown.encodable(said)),

@@ -1,6 +1,7 @@
 """The message bus: any text is read back, writers don't disturb each other, and torn messages are skipped."""
 
 import fcntl
+import json
 import os
 import re
 import subprocess
@@ -9,12 +10,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ralph.errors import UserError
 from ralph.supervise import bus
-from ralph.supervise.bus import END, BusReader, Message, MessageBus, parse_messages, thread
+from ralph.supervise.bus import BusReader, MessageBus
 
 
 @pytest.fixture
@@ -30,14 +29,28 @@ def bodies(path: Path) -> list[str]:
     return [message.body for message in MessageBus(path).read()]
 
 
-def test_a_message_is_a_header_and_a_body_that_people_can_read(path: Path) -> None:
-    msg_id = post(path, "INFO", "hello world", project="p", task="t", run="r", parent="MSG-0")
+def test_a_message_is_a_line_of_json(path: Path) -> None:
+    msg_id = post(path, "INFO", "hello\nworld", project="p", task="t", run="r", parent="MSG-0")
     digits = re.sub(r"\D", "", msg_id.rpartition("-")[0])
     ts = "{}-{}-{}T{}:{}:{}.{}Z".format(*re.fullmatch(r"(....)(..)(..)(..)(..)(..)(......)", digits).groups())  # type: ignore[union-attr]
-    assert path.read_text() == (
-        f"---\nmsg_id: {msg_id}\nts: {ts}\ntype: INFO\nproject_id: p\ntask_id: t\nrun_id: r\n"
-        "parent: MSG-0\nlength: 11\n---\nhello world\n\n"
-    )
+    assert json.loads(path.read_text()) == {
+        "msg_id": msg_id,
+        "ts": ts,
+        "type": "INFO",
+        "body": "hello\nworld",
+        "project_id": "p",
+        "task_id": "t",
+        "run_id": "r",
+        "parent": "MSG-0",
+    }
+    assert path.read_text().count("\n") == 1
+
+
+def test_a_message_needs_a_type(path: Path) -> None:
+    for kind in ("", " "):
+        with pytest.raises(UserError, match="needs a type"):
+            post(path, kind, "x")
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -46,14 +59,10 @@ def test_a_message_is_a_header_and_a_body_that_people_can_read(path: Path) -> No
         "",
         "\n",
         "\n\n",
-        "---",
-        "---\n---\n",
         "a\r\nb\rc",
-        "no newline at the end\n---",
+        '{"msg_id": "MSG-1"}\n',
         "nul \0 and escape \x1b[31m",
         "žluťoučký 🐎 \u2028",
-        "---\nmsg_id: MSG-1\ntype: INFO\nlength: 2\n---\nhi\n\n",
-        "\\msg_id: x\n\\\\msg_id: y\nmsg_id: z",
     ],
 )
 def test_any_text_is_read_back_unchanged(path: Path, body: str) -> None:
@@ -64,7 +73,7 @@ def test_any_text_is_read_back_unchanged(path: Path, body: str) -> None:
 
 
 def test_a_body_of_ten_megabytes_is_read_back(path: Path) -> None:
-    body = "é\n---\nmsg_id: \n" * 700_000
+    body = "é\n\n" * 2_500_000
     post(path, "INFO", body)
     post(path, "INFO", "after")
     assert bodies(path) == [body, "after"]
@@ -76,40 +85,9 @@ def test_invalid_text_becomes_question_marks(path: Path) -> None:
 
 
 def test_since_returns_the_later_messages(path: Path) -> None:
-    ids = [post(path, "INFO", f"body {n}\nmsg_id: decoy") for n in range(20)]
+    ids = [post(path, "INFO", f"body {n}") for n in range(20)]
     for n, msg_id in enumerate(ids):
         assert [message.msg_id for message in MessageBus(path).read(since=msg_id)] == ids[n + 1 :]
-
-
-LINES = st.sampled_from(
-    ["---", "msg_id: MSG-1", "\\msg_id: x", "\\\\msg_id: ", "length: 3", "", "\r", "type: INFO", "é"]
-)
-BODIES = st.one_of(st.text(), st.lists(LINES).map("\n".join), st.lists(LINES).map("\r\n".join))
-
-
-@given(BODIES)
-def test_no_body_contains_the_start_of_a_message(body: str) -> None:
-    message = Message(msg_id="MSG-1", ts="now", type="INFO", body=body, project="p", parent="MSG-0")
-    record = message.encode()
-    assert list(parse_messages(record)) == [(message, 0, len(record))]
-    assert list(parse_messages(record + b"more\n")) == [(message, 0, len(record))]
-
-
-def test_a_message_is_complete_only_with_its_last_byte() -> None:
-    record = Message(msg_id="MSG-1", ts="now", type="INFO", body="some\n---\ntext\n\n").encode()
-    assert [list(parse_messages(record[:cut])) for cut in range(len(record))] == [[]] * len(record)
-
-
-def test_a_message_with_a_wrong_length_is_skipped() -> None:
-    record = Message(msg_id="MSG-1", ts="now", type="INFO", body="0123456789").encode()
-    for wrong in (b"9", b"0", b"-1", b"x", b"", b"99999999999999", "٣".encode()):
-        assert not list(parse_messages(record.replace(b"length: 10", b"length: " + wrong)))
-
-
-def test_a_torn_message_does_not_swallow_the_next_one() -> None:
-    second = Message(msg_id="MSG-2", ts="now", type="INFO", body="second").encode()
-    torn = b"---\nmsg_id: MSG-1\ntype: INFO\nlength: %d\n---\n" % (len(second) - len(END))
-    assert [message.body for message, _, _ in parse_messages(torn + second)] == ["second"]
 
 
 def test_since_an_unknown_message_is_an_error(path: Path) -> None:
@@ -129,18 +107,9 @@ def test_messages_can_be_filtered_by_type(path: Path) -> None:
 
 def test_a_bus_without_a_file_is_empty(path: Path) -> None:
     assert bodies(path) == []
-    assert MessageBus(path).last() is None
 
 
-def test_the_last_message_is_the_latest(path: Path) -> None:
-    post(path, "INFO", "first")
-    post(path, "INFO", "second")
-    latest = MessageBus(path).last()
-    assert latest is not None
-    assert latest.body == "second"
-
-
-@pytest.mark.parametrize("body", ["", "torn", "torn\n\n---\nmsg_id: decoy\n\n---\n", "torn\n---\nmsg_id: decoy\n---"])
+@pytest.mark.parametrize("body", ["", "torn", "torn\n\n---\n"])
 def test_a_message_cut_at_any_byte_is_skipped_and_others_are_read(path: Path, body: str) -> None:
     post(path, "INFO", "first")
     whole = path.stat().st_size
@@ -155,15 +124,14 @@ def test_a_message_cut_at_any_byte_is_skipped_and_others_are_read(path: Path, bo
         assert before[0] == "first"
         assert after[:1] + after[-2:] == ["first", "third", "fourth"]
         assert len(before) == (2 if cut == len(torn) else 1)
-        # If only the blank line after it is missing, the message may count: its body is complete.
-        assert after[1:-2] in ([[body]] if cut == len(torn) else [[], [body]] if cut >= len(torn) - 2 else [[]])
+        assert after[1:-2] == ([body] if cut >= len(torn) - 1 else []), "without its last newline it is complete"
 
 
 def test_foreign_lines_in_the_file_are_skipped(path: Path) -> None:
     path.write_bytes(b"# Notes\n\xff\xfe\n---\n")
     post(path, "INFO", "one")
     with path.open("ab") as file:
-        file.write(b"echoed by an agent\n---\nmsg_id: made up\n---\nmsg_id: \n\n---\nno length\n---")
+        file.write(b'echoed by an agent\n{"msg_id": "made up"}\n' + b"[" * 99_999 + b'\n{"msg_id')
     post(path, "INFO", "two")
     assert bodies(path) == ["one", "two"]
 
@@ -234,7 +202,7 @@ WRITER = """
 import sys
 from ralph.supervise.bus import MessageBus
 path, name, count = sys.argv[1:]
-print(*(MessageBus(path).post("INFO", f"{name} {n}\\n---\\n") for n in range(int(count))), sep="\\n")
+print(*(MessageBus(path).post("INFO", f"{name} {n}\\n") for n in range(int(count))), sep="\\n")
 """
 
 
@@ -249,7 +217,7 @@ def test_eight_concurrent_writers_lose_no_message_and_have_unique_ids(path: Path
     assert {message.msg_id for message in messages} == set(told)
     for name in range(8):
         mine = [message.body for message in messages if message.body.startswith(f"{name} ")]
-        assert mine == [f"{name} {n}\n---\n" for n in range(250)]
+        assert mine == [f"{name} {n}\n" for n in range(250)]
 
 
 def test_ids_sort_by_time(path: Path) -> None:
@@ -274,7 +242,7 @@ import resource, sys
 from ralph.errors import UserError
 from ralph.supervise.bus import MessageBus
 MessageBus(sys.argv[1]).post("INFO", "fits")
-resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 try:
     MessageBus(sys.argv[1]).post("INFO", "x" * 1000)
 except UserError as error:
@@ -317,22 +285,13 @@ def test_a_read_only_bus_can_be_read(path: Path) -> None:
     assert bodies(path) == ["one"]
 
 
-def test_a_message_with_a_bad_header_is_refused(path: Path) -> None:
-    for kind in ("", "TWO\nLINES", " padded ", "esc\x1b"):
-        with pytest.raises(UserError):
-            post(path, kind, "x")
-    assert not path.exists()
-
-
-def test_bytes_that_belong_to_no_message_are_counted(path: Path) -> None:
+def test_bytes_that_belong_to_no_message_are_skipped(path: Path) -> None:
     path.write_text("[2026-02-05 12:51:53] FACT: an old line\n")
     post(path, "INFO", "one")
     with path.open("ab") as file:
-        file.write(b"---\nmsg_id: torn\nty")
+        file.write(b'{"msg_id": "torn", "ty')
     post(path, "INFO", "two")
-    reader = BusReader(path)
-    assert [message.body for message in reader.messages()] == ["one", "two"]
-    assert reader.skipped == len("[2026-02-05 12:51:53] FACT: an old line") + len("---msg_id: tornty")
+    assert bodies(path) == ["one", "two"]
 
 
 def test_a_key_in_a_message_is_redacted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,11 +300,3 @@ def test_a_key_in_a_message_is_redacted(path: Path, monkeypatch: pytest.MonkeyPa
     assert bodies(path) == ["the key is [redacted] and the password '[redacted]'\n---\n"]
     assert b"horse" not in path.read_bytes()
     assert path.stat().st_mode & 0o077 == 0
-
-
-def test_a_thread_is_a_message_and_its_answers() -> None:
-    parents = {"a": "", "b": "a", "c": "", "d": "b", "e": "c", "f": "a"}
-    messages = [
-        Message(msg_id=msg_id, ts="", type="INFO", body="", parent=parent) for msg_id, parent in parents.items()
-    ]
-    assert [message.msg_id for message in thread(messages, "a")] == ["a", "b", "d", "f"]

@@ -17,15 +17,15 @@ path, name = sys.argv[1:]
 write = os.write
 os.write = lambda fd, data: write(fd, data[:50])
 for number, size in enumerate(sys.stdin):
-    body = f"{name} {number} {size}" + f"---\\nmsg_id: {name}\\n" + "x" * int(size)
+    body = f"{name} {number} {size}" + "x" * int(size)
     print(MessageBus(path).post("INFO", body), flush=True)
 """
 
 
 def is_whole(message: Message) -> bool:
     first, _, rest = message.body.partition("\n")
-    name, _, size = first.split()
-    return rest == f"---\nmsg_id: {name}\n" + "x" * int(size)
+    size = first.split()[2]
+    return rest == "x" * int(size)
 
 
 def writer(path: Path, name: str) -> subprocess.Popen[str]:
@@ -50,7 +50,7 @@ def test_killed_writers_lose_no_message_that_was_acknowledged(tmp_path: Path) ->
             assert all(is_whole(message) for message in reader.messages())
         for process in writers:
             acknowledged.update(process.communicate()[0].split())
-        acknowledged.add(MessageBus(path).post("INFO", "0 0 0\n---\nmsg_id: 0\n"))
+        acknowledged.add(MessageBus(path).post("INFO", "0 0 0\n"))
     messages = list(MessageBus(path).read())
     assert acknowledged <= {message.msg_id for message in messages}
     assert all(is_whole(message) for message in messages)

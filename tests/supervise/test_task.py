@@ -1,4 +1,4 @@
-"""The folder of a task: names, prompt, markers and runs, and the rows of `ralph tasks`."""
+"""The folder of a task: names, prompt, markers and runs."""
 
 import os
 import stat
@@ -14,16 +14,7 @@ from msgspec import convert
 from ralph.errors import UserError
 from ralph.process.descendants import start_of
 from ralph.supervise.supervision import post_completion
-from ralph.supervise.task import (
-    RUN_FILE,
-    Markers,
-    RunInfo,
-    TaskFolder,
-    current_task,
-    list_tasks,
-    task_folder,
-    task_state,
-)
+from ralph.supervise.task import RUN_FILE, RunInfo, TaskFolder, current_task, task_folder
 
 
 @pytest.fixture
@@ -116,37 +107,12 @@ def test_a_file_in_the_place_of_the_folder_is_reported(tmp_path: Path) -> None:
             task_folder(tmp_path, "p", "t").save_prompt(given)
 
 
-def test_an_empty_done_file_counts(task: TaskFolder, tmp_path: Path) -> None:
-    assert task_folder(tmp_path, "no", "such").markers() == task.markers() == Markers()
-    task.done.symlink_to("result")
-    assert task.markers() == Markers()
-    (task.path / "result").touch()
-    assert task.markers() == Markers(done=True)
-
-
-def test_a_done_that_is_not_a_file_is_trouble(task: TaskFolder, tmp_path: Path) -> None:
-    task.done.mkdir()
-    assert task.markers() == Markers(trouble="DONE is a directory")
-    task.done.rmdir()
-    os.mkfifo(task.done)
-    assert task.markers() == Markers(trouble="DONE is not a regular file")
-    task.done.unlink()
-    task.done.symlink_to("DONE")
-    assert task.markers().trouble.startswith("stat DONE: ")
-
-
-def test_the_wait_marker_contains_the_reason(task: TaskFolder) -> None:
-    task.wait.touch()
-    assert task.markers() == Markers(wait="WAIT_WITHOUT_RESTART")
-    task.wait.write_text("Waiting for\nuser input\n")
-    assert task.markers() == Markers(wait="Waiting for user input")
-
-
 def test_markers_can_be_removed(task: TaskFolder) -> None:
     task.done.touch()
     task.wait.touch()
     task.remove_markers()
-    assert task.markers() == Markers()
+    assert not task.done.exists()
+    assert not task.wait.exists()
     task.done.mkdir()
     with pytest.raises(UserError, match="cannot remove"):
         task.remove_markers()
@@ -306,80 +272,3 @@ def test_each_completion_is_posted_once_on_the_projects_bus(tmp_path: Path) -> N
     os.utime(task.done, (2, 2))
     post_completion(task, "run-5", 1)
     assert [fact.run for fact in task.project_bus.read()] == ["run-3", "run-4", "run-5"]
-
-
-MINE = {"owner_pid": 7, "owner_start": "then"}
-GONE = {"owner_pid": 8, "owner_start": "then"}
-CHILD = RunInfo(run_id="child", pid=7, pid_start="then")
-
-
-def attempt(status: str = "running", **fields: object) -> RunInfo:
-    return RunInfo(run_id="r", status=status, attempt=1, **fields)  # type: ignore[arg-type]
-
-
-@pytest.mark.usefixtures("only_process_7")
-@pytest.mark.parametrize(
-    ("found", "runs", "state"),
-    [
-        (Markers(), [], "new"),
-        (Markers(), [attempt(**MINE)], "running"),
-        (Markers(), [attempt("failed", **MINE)], "restarting"),
-        (Markers(), [attempt("failed", **GONE)], "failed"),
-        (Markers(), [attempt("completed", **GONE)], "unfinished"),
-        (Markers(), [attempt("stopped", **GONE)], "stopped"),
-        (Markers(wait="input"), [attempt("completed")], "stopped"),
-        (Markers(), [attempt("running", **GONE)], "failed"),
-        (Markers(), [attempt("completed"), CHILD], "running"),
-        (Markers(done=True), [attempt("completed", **MINE)], "finishing"),
-        (Markers(done=True), [attempt("completed"), CHILD], "finishing"),
-        (Markers(done=True), [attempt("failed", **GONE)], "done"),
-        (Markers(done=True), [], "done"),
-        (Markers(trouble="DONE is a directory"), [], "trouble"),
-    ],
-)
-def test_the_state_of_a_task(found: Markers, runs: list[RunInfo], state: str) -> None:
-    assert task_state(found, runs, found.done) == state
-
-
-def test_done_that_was_not_accepted_is_not_done() -> None:
-    last = [attempt("completed", owner_pid=0)]
-    assert task_state(Markers(done=True), last, is_accepted=False) == "unfinished"
-
-
-def test_every_task_has_a_row(tmp_path: Path) -> None:
-    for name in ("b", "a"):
-        task_folder(tmp_path, "p", name).save_prompt("do it")
-    worked = task_folder(tmp_path, "q", "worked")
-    worked.save_prompt("do it")
-    for number in (1, 2):
-        run = worked.create_run("claude", attempt=number)
-        worked.update_run(run.run_id, status="failed", owner_pid=0, owner_start="")
-    worked.bus.post("WARNING", "agent failed\non restart #1 " + "x" * 100)
-    (tmp_path / "q" / "not-a-task").mkdir()
-    (tmp_path / ".git" / "x").mkdir(parents=True)
-    rows = list_tasks(tmp_path, now=os.stat(worked.bus.path).st_mtime + 60)
-    assert [(row.project, row.task, row.state, row.attempt) for row in rows] == [
-        ("p", "a", "new", 0),
-        ("p", "b", "new", 0),
-        ("q", "worked", "failed", 2),
-    ]
-    assert rows[2].age == pytest.approx(60)
-    assert rows[2].last_message.startswith("WARNING agent failed on restart #1 x")
-    assert len(rows[2].last_message) <= 81
-    assert [row.task for row in list_tasks(tmp_path, 0.0, project="p")] == ["a", "b"]
-
-
-def test_a_task_in_trouble_is_listed_with_the_others(tmp_path: Path) -> None:
-    good, bad, mute = (task_folder(tmp_path, "p", name) for name in ("good", "bad", "mute"))
-    for task in (good, bad, mute):
-        task.save_prompt("do it")
-    bad.done.mkdir()
-    os.mkdir(mute.bus.path)
-    rows = {row.task: row for row in list_tasks(tmp_path, 0.0)}
-    assert (rows["good"].state, rows["bad"].state) == ("new", "trouble")
-    assert "cannot use the message bus" in rows["mute"].last_message
-
-
-def test_a_missing_root_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such folder"):
-        list_tasks(tmp_path / "none", 0.0)

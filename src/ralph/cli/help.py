@@ -13,7 +13,7 @@ from ralph.run.options import Option
 
 # Names that people may try, and the command that does what they mean.
 SYNONYMS = {
-    **dict.fromkeys(("status", "stats", "list", "ls", "jobs", "top"), "ps"),
+    **dict.fromkeys(("status", "stats", "list", "ls", "jobs", "tasks", "top"), "ps"),
     **dict.fromkeys(("cancel", "kill", "abort", "end", "quit"), "stop"),
     **dict.fromkeys(("merge", "apply", "land"), "accept"),
     **dict.fromkeys(("undo", "restore", "rollback", "reset"), "rewind"),

@@ -44,7 +44,6 @@ from ralph.show.screen import Screen, make_screen
 from ralph.store.folder import new_run_id
 from ralph.store.register import runs, runs_in
 from ralph.store.stored_run import StoredRun
-from ralph.supervise.supervision import supervise_workspace
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
@@ -192,9 +191,7 @@ def play(
     answers: bool = False,
 ) -> tuple[Run, Stop]:
     """Play a run in front of the user. `answers`: the command still has to print what the agent said."""
-    if place is None:
-        is_supervised = request.settings.preset == "supervise"
-        place = supervise_workspace(request) if is_supervised else workspace_place(request)
+    place = place or workspace_place(request)
     run_id = story.run.id if story else place.run_id or new_run_id(time.time())
     screen = _screen(request.settings, shown)
     try:

@@ -192,7 +192,6 @@ SECTIONS = {
     },
     "Root agents and their children": {
         "task": "restart an agent until it writes DONE",
-        "tasks": "list supervised tasks",
         "job": "start a child agent",
         "bus": "post to a message bus, read it, follow it",
     },
@@ -211,7 +210,7 @@ MODULES = {
     **dict.fromkeys(("report", "diff", "accept", "discard", "rewind", "clean", "learn", "trust"), "results"),
     "schema": "init",
     "serve": "ui",
-    **dict.fromkeys(("job", "tasks", "bus"), "task"),
+    **dict.fromkeys(("job", "bus"), "task"),
     "completion": "help",
 }
 """The modules of commands that aren't in a module of the same name."""

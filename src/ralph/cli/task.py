@@ -1,11 +1,10 @@
-"""`ralph task`, `job`, `tasks` and `bus`: supervise a task, run a child agent, list tasks, use the message bus."""
+"""`ralph task`, `job` and `bus`: supervise a task, run a child agent, use the message bus."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,20 +13,18 @@ from msgspec.structs import replace
 
 from ralph.cli.request import explain, parse_request
 from ralph.cli.run import play, verbose_notices
-from ralph.cli.table import JSON, command, command_group, no_words, print_objects
+from ralph.cli.table import JSON, command, command_group, no_words
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.process.keeper import Keeper
 from ralph.run import options
 from ralph.run.options import Option
 from ralph.settings import Protection, Settings, load
-from ralph.show.words import cut, duration, width
-from ralph.supervise.bus import BusReader, Message, MessageBus, thread, timestamp
+from ralph.supervise.bus import Message, MessageBus, timestamp
 from ralph.supervise.supervision import ChildRun, supervise_task
-from ralph.supervise.task import RunInfo, TaskFolder, TaskRow, current_task, list_tasks, task_folder
+from ralph.supervise.task import RunInfo, TaskFolder, current_task, task_folder
 
 NAMES = ("root", "project", "task")
-TITLES = ("project", "task", "state", "attempt", "age", "last message")
 
 
 @command(
@@ -108,7 +105,7 @@ def parent_task(values: dict[str, Any]) -> tuple[TaskFolder, str]:
         hint = "call it from a supervised agent, or name the task with --root, --project and --task"
         raise UserError("not called by the agent of a task: TASK_FOLDER is not set", hint)
     if not found[0].path.is_dir():
-        raise UserError(f"no task {found[0].name} in {found[0].root}", "`ralph tasks` lists them")
+        raise UserError(f"no task {found[0].name} in {found[0].root}", "`ralph task` with these options starts it")
     return found
 
 
@@ -126,38 +123,6 @@ def one_turn(settings: Settings, has_grace: bool) -> Settings:
         worktree=False,
         grace=settings.grace if has_grace else 0.0,
     )
-
-
-@command(
-    Option("--root DIR", "The folder of all projects (default: that of the current task)."),
-    Option("--project NAME", "Only this project."),
-    JSON,
-)
-def tasks(values: dict[str, Any], words: list[str]) -> int:
-    """List the tasks of a root and their states."""
-    no_words(words, "name a project with --project")
-    current = current_task(os.environ)
-    rows = list_tasks(values.get("root") or (current[0].root if current else "."), time.time(), values.get("project"))
-    if values.get("json"):
-        return print_objects(rows)
-    if rows:
-        print("\n".join(table(rows)))
-    else:
-        print("No tasks here. --root DIR names the folder of the projects.", file=sys.stderr)
-    return 0
-
-
-def table(rows: list[TaskRow]) -> list[str]:
-    """Return the rows in aligned columns."""
-
-    def cells(row: TaskRow) -> tuple[str, ...]:
-        attempt = str(row.attempt) if row.attempt else "-"
-        return row.project, row.task, row.state, attempt, duration(row.age), cut(clean(row.last_message), 80, "…")
-
-    lines = [TITLES, *map(cells, rows)]
-    sizes = [max(map(width, column)) for column in zip(*lines, strict=True)]
-    padded = ((cell + " " * (size - width(cell)) for cell, size in zip(line, sizes, strict=True)) for line in lines)
-    return ["  ".join(line).rstrip() for line in padded]
 
 
 BUS = Option("--bus FILE", "The bus; by default $MESSAGE_BUS.")
@@ -185,18 +150,14 @@ def post(values: dict[str, Any], words: list[str]) -> int:
     return 0
 
 
-@command(BUS, SINCE, TYPES, Option("--thread ID", "Only this message and its answers."), JSON)
+@command(BUS, SINCE, TYPES, JSON)
 def read(values: dict[str, Any], words: list[str]) -> int:
     """Print the messages."""
     no_words(words, "name the bus with --bus")
-    path, since, root = named_bus(values).path, values.get("since"), values.get("thread")
-    if not os.path.lexists(path):
-        raise UserError(f"no message bus {path}", "its first message creates it: `ralph bus post`")
-    reader = BusReader(path, since, values.get("type", ()))
-    messages = reader.messages()
-    _print_messages(thread(messages, root) if root else messages, bool(values.get("json")))
-    if reader.skipped and not since:
-        print(f"ralph: skipped {reader.skipped} bytes of {path} that belong to no message", file=sys.stderr)
+    target = named_bus(values)
+    if not os.path.lexists(target.path):
+        raise UserError(f"no message bus {target.path}", "its first message creates it: `ralph bus post`")
+    _print_messages(target.read(values.get("since"), values.get("type", ())), bool(values.get("json")))
     return 0
 
 

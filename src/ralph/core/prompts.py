@@ -90,9 +90,13 @@ def asked(prompt: str, last: Iteration | None) -> str:
 
 def guardrails(brief: Brief) -> str:
     """Return the goal with each note after it, before it or instead of it. Check output is not fenced (seed 001)."""
+    return _with_count(brief, _apply_notes(_goal_and_claim(brief), _complete_notes(brief, fences_checks=False)))
+
+
+def _goal_and_claim(brief: Brief) -> str:
+    """Return the goal and, unless it says so itself, how to claim that it is reached."""
     told = brief.tells_claim and brief.claim and brief.claim.marker not in own_words(brief.goal)
-    closing = f"\n\nWhen all of it is done, {brief.claim.request}." if told and brief.claim else ""
-    return _with_count(brief, _apply_notes(brief.goal + closing, _complete_notes(brief, fences_checks=False)))
+    return f"{brief.goal}\n\nWhen all of it is done, {brief.claim.request}." if told and brief.claim else brief.goal
 
 
 def own_words(goal: str) -> str:
@@ -248,7 +252,7 @@ def promise_continuation(task: str, marker: str, objections: Iterable[str], ultr
 
 def supervise(brief: Brief) -> str:
     prefix = "" if brief.number == 1 else "Continue working on the following:\n\n"
-    return _with_count(brief, _with_notes(prefix + brief.goal, brief))
+    return _with_count(brief, _with_notes(prefix + _goal_and_claim(brief), brief))
 
 
 def _apply_notes(base: str, notes: Iterable[Note]) -> str:

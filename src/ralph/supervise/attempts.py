@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,17 +50,12 @@ class Announcer:
 
 
 class AttemptFolders(RunFolder):
-    """The folder of a supervisor's run, which also creates a folder in the task's `runs/` for each attempt.
+    """The folder of a supervisor's run. Prompt and output of each attempt are in a folder in the task's `runs/`."""
 
-    `in_task`: prompt and output of an attempt are in that folder, not in the `iterations/` of the supervisor's run.
-    """
-
-    def __init__(
-        self, ralph: Path, run_id: str, announcer: Announcer, cap: int, timeouts: Timeouts, *, in_task: bool = True
-    ) -> None:
+    def __init__(self, ralph: Path, run_id: str, announcer: Announcer, cap: int, timeouts: Timeouts) -> None:
         super().__init__(ralph, run_id)
         self.last: Attempt | None = None
-        self._announcer, self._cap, self._timeouts, self._in_task = announcer, cap, timeouts, in_task
+        self._announcer, self._cap, self._timeouts = announcer, cap, timeouts
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -75,13 +69,9 @@ class AttemptFolders(RunFolder):
         if self.last:
             self._announce_restart(self.last)
             self.last.close()
-        task, files = self._announcer.task, None
-        if not self._in_task:
-            files = super().turn(number)
-            with suppress(OSError):
-                os.unlink(files.output)  # an interrupted turn may have left it
+        task = self._announcer.task
         previous = next((run.run_id for run in reversed(task.attempts())), "")
-        info = task.create_run(agent, attempt=number, previous=previous, files=files)
+        info = task.create_run(agent, attempt=number, previous=previous)
         self.last = Attempt(info, self._announcer, self._timeouts)
         verb = "Starting" if number == 1 else "Restarting"
         self._announcer.post("INFO", f"{verb} agent (attempt {number}/{self._cap})")

@@ -1,35 +1,21 @@
-r"""The message bus: an append-only file that many processes may write to at once. A message looks like this:
+"""The message bus: an append-only file with a line of JSON for each message, which many processes may write to at once.
 
-    ---
-    msg_id: MSG-20261118-120000-000000-1a2b3c4d5e
-    ts: 2026-11-18T12:00:00.000000Z
-    type: INFO
-    project_id: shop
-    length: 5
-    ---
-    hello
-
-Writers take a lock. Readers need none, because `length` tells them whether a message is complete: they skip a message
-that a killed writer left half written. A body line that starts with `msg_id: ` is stored with a backslash in front, so
-that no body looks like the start of a message.
+Writers take a lock. Readers need none: they skip a line that a killed writer left half written.
 """
 
 import os
 import re
 import time
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from threading import Event
 
-from msgspec import Struct, convert, field, to_builtins
+from msgspec import Struct, field, json
 
 from ralph.core.secrets import Redactor, secret_values
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import StrPath, acquire_lock, cannot_use, open_file
 
-HEADER = re.compile(rb"^---\n(msg_id: [^\n]*\n(?:[a-z_]+: [^\n]*\n)*)length: ([0-9]{1,9})\n---\n", re.MULTILINE)
-END = b"\n\n"
 LOCK_TIMEOUT = 10.0  # seconds
 
 
@@ -45,13 +31,6 @@ class Message(Struct, frozen=True, kw_only=True):
     run: str = field(name="run_id", default="")
     parent: str = ""
 
-    def encode(self) -> bytes:
-        """Return the message as it is stored. Anything that is not valid text becomes `?`."""
-        body = re.sub(rb"(?m)^(?=\\*msg_id: )", rb"\\", self.body.encode("utf-8", "replace"))
-        fields = {name: value for name, value in to_builtins(self).items() if value and name != "body"}
-        header = "".join(f"{name}: {value}\n" for name, value in fields.items()).encode("utf-8", "replace")
-        return b"---\n" + header + b"length: %d\n---\n" % len(body) + body + END
-
 
 class MessageBus:
     """The bus in the file `path`, which the first message creates."""
@@ -61,7 +40,7 @@ class MessageBus:
 
     def post(
         self,
-        type: str,  # noqa: A002 (the name in the header)
+        type: str,  # noqa: A002 (its name in the file)
         body: str,
         *,
         project: str = "",
@@ -70,19 +49,25 @@ class MessageBus:
         parent: str = "",
     ) -> str:
         """Append a message and return its id. Secrets in the body are redacted."""
+        if not type.strip():
+            raise UserError("a message needs a type", "for example --type INFO")
         ts = timestamp()
-        msg_id = f"MSG-{unique_name(ts, 5)}"
-        body = Redactor(secret_values(os.environ)).text(body)
         message = Message(
-            msg_id=msg_id, ts=ts, type=type, body=body, project=project, task=task, run=run, parent=parent
+            msg_id=f"MSG-{unique_name(ts, 5)}",
+            ts=ts,
+            type=_valid_text(type),
+            body=Redactor(secret_values(os.environ)).text(_valid_text(body)),
+            project=_valid_text(project),
+            task=_valid_text(task),
+            run=_valid_text(run),
+            parent=_valid_text(parent),
         )
-        _validate(message)
         fd = self._open_locked()
         try:
-            self._append(fd, message.encode())
+            self._append(fd, json.encode(message) + b"\n")
         finally:
             os.close(fd)
-        return msg_id
+        return message.msg_id
 
     def read(self, since: str | None = None, types: Collection[str] | None = None) -> Iterator[Message]:
         """Yield the messages after the one with the id `since`; none if there is no file."""
@@ -97,11 +82,6 @@ class MessageBus:
             yield from reader.messages()
             if stop.wait(interval):
                 return
-
-    def last(self) -> Message | None:
-        """Return the latest message."""
-        latest = deque(self.read(), maxlen=1)
-        return latest[0] if latest else None
 
     def create(self) -> None:
         """Create the file if needed. Raise UserError if it can't be used."""
@@ -120,12 +100,11 @@ class MessageBus:
         return fd
 
     def _append(self, fd: int, record: bytes) -> None:
-        """Write `record` below an empty line, so that a torn message before it doesn't run into it."""
+        """Write `record` on a line by itself: a killed writer may have left a line without an end."""
         size = os.fstat(fd).st_size
         try:
-            ending = os.pread(fd, len(END), max(0, size - len(END)))
-            if size and ending != END:
-                record = (b"\n" if ending.endswith(b"\n") else END) + record
+            if os.pread(fd, 1, max(0, size - 1)) not in (b"", b"\n"):
+                record = b"\n" + record
             left = memoryview(record)
             while left:
                 left = left[os.write(fd, left) :]
@@ -136,11 +115,10 @@ class MessageBus:
 
 
 class BusReader:
-    """Reads a bus from a position on. `skipped`: how many bytes belonged to no message when `messages` last ran."""
+    """Reads a bus from a position on. Lines that are no message are skipped."""
 
     def __init__(self, path: StrPath, since: str | None = None, types: Collection[str] | None = None) -> None:
         self.path = path
-        self.skipped = 0
         self._offset = 0
         self._since = since
         self._types = frozenset(name.lower() for name in types or ())
@@ -151,17 +129,13 @@ class BusReader:
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages that became complete since the last call."""
-        data, base = self._unread(), self._offset
-        skipped = after = 0
-        for message, start, end in parse_messages(data):
-            skipped += _count(data[after:start])
-            after = end
-            self._offset = base + end
-            if self._is_wanted(message):
+        for line in self._unread().split(b"\n")[:-1]:
+            self._offset += len(line) + 1
+            message = _decode(line)
+            if message and self._is_wanted(message):
                 yield message
         if self._since:
             raise UserError(f"no message {self._since} in {self.path}", "`ralph bus read` lists the ids")
-        self.skipped = skipped + _count(data[after:])
 
     def _is_wanted(self, message: Message) -> bool:
         if self._since:
@@ -182,38 +156,16 @@ class BusReader:
             raise cannot_use(f"the message bus {self.path}", error) from None
 
 
-def parse_messages(data: bytes) -> Iterator[tuple[Message, int, int]]:
-    """Yield the complete messages in `data`, each with its start and end."""
-    for header in HEADER.finditer(data):
-        lines = header[1].decode("utf-8", "replace").split("\n")[:-1]
-        values = dict(line.split(": ", 1) for line in lines)
-        start, end = header.end(), header.end() + int(header[2])
-        # A message that a killed writer left half written may be followed by another one.
-        is_complete = data[end : end + len(END)] == END and not HEADER.search(data, start, end)
-        if is_complete and "type" in values:
-            body = re.sub(rb"(?m)^\\(?=\\*msg_id: )", b"", data[start:end]).decode("utf-8", "replace")
-            yield convert({"ts": "", **values, "body": body}, Message), header.start(), end + len(END)
+def _decode(line: bytes) -> Message | None:
+    try:
+        return json.decode(line, type=Message)
+    except UNREADABLE:
+        return None
 
 
-def thread(messages: Iterable[Message], root: str) -> Iterator[Message]:
-    """Yield the message `root`, its answers, and the answers to those."""
-    known = {root}
-    for message in messages:
-        if message.msg_id in known or message.parent in known:
-            known.add(message.msg_id)
-            yield message
-
-
-def _validate(message: Message) -> None:
-    if not message.type:
-        raise UserError("a message needs a type", "for example --type INFO")
-    for name, value in to_builtins(message).items():
-        if name != "body" and (not value.isprintable() or value != value.strip() or len(value) > 1000):
-            raise UserError(f"the {name} of a message must be one line of printable text, got {value[:100]!r}")
-
-
-def _count(data: bytes) -> int:
-    return len(data) - data.count(b"\n")
+def _valid_text(text: str) -> str:
+    """Return the text with `?` instead of what is not valid Unicode."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def timestamp(seconds: float | None = None) -> str:

@@ -15,7 +15,6 @@ from ralph.core.limits import IDLE_TIMEOUT
 from ralph.core.model import Note, Outcome, Run, Snapshot, Stop, Usage, Wait, WaitRequest
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
-from ralph.files import cannot_use, make_folder
 from ralph.loop import Parts, Workspace
 from ralph.process.descendants import is_living, kill_run
 from ralph.process.keeper import Ended, Keeper, KeeperLost, keeper_lost_error
@@ -31,7 +30,7 @@ from ralph.store.register import Listed, runs_in
 from ralph.store.stored_run import load_run
 from ralph.supervise.attempts import Announcer, AttemptFolders, JobFolder, Timeouts, go_duration
 from ralph.supervise.bus import BusReader, timestamp
-from ralph.supervise.task import RunInfo, TaskFolder, task_at, workspace_task
+from ralph.supervise.task import RunInfo, TaskFolder, task_at
 
 WAIT_TYPE = "wait_without_restart"
 CHILD_GRACE = 5.0  # seconds that child runs get from TERM to KILL
@@ -42,23 +41,15 @@ def supervise_task(request: RunRequest, reopens: bool = False) -> Place:
     return SupervisedRun(request, task_at(request.task), reopens=reopens).place
 
 
-def supervise_workspace(request: RunRequest) -> Place:
-    """Return the place of a run whose workspace, or worktree, is the task itself."""
-    return SupervisedRun(request, workspace_task(Path(request.workspace), ""), in_workspace=True).place
-
-
 class SupervisedRun:
     """A run in which the agent is restarted until it has left its marker, and child runs are waited for.
 
-    `in_workspace`: the workspace, or its worktree, is the task itself, and the agent leaves DONE there. `reopens`:
-    remove earlier markers first.
+    `reopens`: remove earlier markers first.
     """
 
-    def __init__(
-        self, request: RunRequest, task: TaskFolder, *, in_workspace: bool = False, reopens: bool = False
-    ) -> None:
-        self._request, self._settings = request, request.settings
-        self._in_workspace, self._reopens = in_workspace, reopens
+    def __init__(self, request: RunRequest, task: TaskFolder, *, reopens: bool = False) -> None:
+        self.task = task
+        self._request, self._settings, self._reopens = request, request.settings, reopens
         self._announcer = Announcer(task)
         self._folder: AttemptFolders | None = None
         self._earlier: list[Listed] = []
@@ -66,20 +57,16 @@ class SupervisedRun:
 
     @property
     def place(self) -> Place:
-        workspace, path = Path(self._request.workspace), self.task.path
+        path = self.task.path
         return Place(
-            workspace=workspace,
-            home=workspace if self._in_workspace else path,
-            task=None if self._in_workspace else path,
-            writable=() if self._in_workspace else (str(path),),
+            workspace=Path(self._request.workspace),
+            home=path,
+            task=path,
+            writable=(str(path),),
             open=self._open,
             adapt=self._adapt,
             end=self._end,
         )
-
-    @property
-    def task(self) -> TaskFolder:
-        return self._announcer.task
 
     @property
     def attempts(self) -> int:
@@ -87,30 +74,20 @@ class SupervisedRun:
         return self._folder.last.number if self._folder and self._folder.last else 0
 
     def _open(self, ralph: Path, run_id: str) -> RunFolder:
-        if not self._in_workspace:
-            self._earlier = runs_in(ralph)
-            if self._earlier and not self._earlier[-1].facts.outcome and not self._settings.keep_children:
-                # The last supervisor was killed: its agents may still be writing.
-                kill_run(self._earlier[-1].id)
-            if self._reopens:
-                self.task.remove_markers()
-            self.task.bus.create()
-            self.task.fail_dead_runs()
+        self._earlier = runs_in(ralph)
+        if self._earlier and not self._earlier[-1].facts.outcome and not self._settings.keep_children:
+            kill_run(self._earlier[-1].id)  # its supervisor was killed, and its agents may still be writing
+        if self._reopens:
+            self.task.remove_markers()
+        self.task.bus.create()
+        self.task.fail_dead_runs()
         if self._settings.sandbox.enabled and self.task.active_children():
             raise UserError("a task with running child runs can't be sandboxed", "wait for them, or stop them")
         cap, limits = self._settings.maximum_iterations, turn_timeouts(self._settings)
-        self._folder = AttemptFolders(ralph, run_id, self._announcer, cap, limits, in_task=not self._in_workspace)
+        self._folder = AttemptFolders(ralph, run_id, self._announcer, cap, limits)
         return self._folder
 
     def _adapt(self, parts: Parts, context: Context) -> Parts:
-        if self._in_workspace:
-            task = self._announcer.task = workspace_task(context.root, context.folder.id)
-            try:
-                make_folder(str(task.runs))
-            except OSError as error:
-                raise cannot_use(task.runs, error) from None
-            task.bus.create()
-            task.fail_dead_runs()
         for run in self._earlier:
             Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_recorded_run, run))
         self._announcer.tell = context.tell
@@ -161,11 +138,10 @@ class SupervisedRun:
             if not self._settings.keep_children and self.task.active_children():
                 end_children(context.keeper, context.interrupt)
             self._fail_dead_runs()
-        if context is not None or not self._in_workspace:
-            self._announce_end(run, stop)
+        self._announce_end(run, stop)
         if context is not None and self._folder:
             self._folder.close("stopped" if stop.outcome is Outcome.STOPPED else None)
-        if stop.outcome is Outcome.STOPPED and not self._in_workspace:
+        if stop.outcome is Outcome.STOPPED:
             asked = run.seen.wait_requested
             self.task.mark_waiting(asked.words if asked else stop.reason)
 
@@ -178,8 +154,7 @@ class SupervisedRun:
                 how = "all children finished" if self._awaited else "DONE marker present, no active children"
                 how = "DONE marker present, children not finished" if run.seen.children else how
                 post("INFO", f"task completed ({how})")
-                if not self._in_workspace:
-                    self._post_completion(len(run.iterations))
+                self._post_completion(len(run.iterations))
             case Outcome.STOPPED:
                 post("INFO", f"Wait-without-restart signal detected: {reason}")
             case Outcome.EXHAUSTED:

@@ -9,7 +9,7 @@ Only the ralph that owns a run changes it, and its supervisor once that ralph is
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -18,15 +18,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.model import Outcome, Usage
+from ralph.core.model import Usage
 from ralph.core.rules import WAIT_FILE
-from ralph.core.text import escaped, one_line
+from ralph.core.text import escaped
 from ralph.errors import UserError
 from ralph.files import cannot_use, make_folder, open_file, read_file, read_given, replace_text
 from ralph.process.descendants import is_living, own_start
-from ralph.run.context import find_marker, read_marker
-from ralph.store.folder import TurnFolder
-from ralph.store.register import runs_in
 from ralph.supervise.bus import MessageBus, timestamp, unique_name
 
 RUN_FILE = "run-info.yaml"
@@ -73,24 +70,15 @@ class RunInfo(Struct, frozen=True, kw_only=True):
         return self.status == "running" and not self.is_active()
 
 
-class Markers(Struct, frozen=True):
-    """The markers in a task's folder. `wait`: what the agent waits for; `trouble`: what is wrong with a marker."""
-
-    done: bool = False
-    wait: str = ""
-    trouble: str = ""
-
-
 class TaskFolder:
-    """The files of a task. The folder need not exist yet. `kept`: another folder for the bus and the runs."""
+    """The files of a task. The folder need not exist yet."""
 
-    def __init__(self, path: Path, project: str, task: str, kept: Path | None = None, bus: MessageBus | None = None):
-        kept = kept or path
+    def __init__(self, path: Path, project: str, task: str, bus: MessageBus | None = None) -> None:
         self.path, self.project, self.task = path, project, task
         self.root, self.name = path.parent.parent, f"{project}/{task}"
         self.prompt, self.done, self.wait = path / "TASK.md", path / "DONE", path / WAIT_FILE
-        self.runs = kept / "runs"
-        self.bus = bus or MessageBus(kept / "TASK-MESSAGE-BUS.md")
+        self.runs = path / "runs"
+        self.bus = bus or MessageBus(path / "TASK-MESSAGE-BUS.md")
         self.project_bus = MessageBus(path.parent / PROJECT_BUS)
 
     def environment(self, run_id: str, parent_run_id: str = "", run_folder: str = "") -> dict[str, str]:
@@ -119,12 +107,6 @@ class TaskFolder:
             _write_once(self.prompt, given)
         return prompt
 
-    def markers(self) -> Markers:
-        """Return the markers. A folder or a pipe in the place of a marker is trouble."""
-        done, trouble = find_marker(self.done)
-        waits, other = find_marker(self.wait)
-        return Markers(done, read_marker(self.wait) if waits else "", trouble or other)
-
     def mark_waiting(self, reason: str) -> None:
         """Write the wait marker unless it exists, so that the task stays stopped until it is resumed."""
         _write_once(self.wait, f"{reason}\n")
@@ -136,11 +118,8 @@ class TaskFolder:
             except OSError as error:
                 raise UserError(f"cannot remove {marker}: {error.strerror}", "remove it by hand") from None
 
-    def create_run(
-        self, agent: str, *, attempt: int = 0, parent: str = "", previous: str = "", files: TurnFolder | None = None
-    ) -> RunInfo:
-        """Create a run owned by this process, in a folder that only the user can read. `files`: where its prompt and
-        output go if not into that folder."""
+    def create_run(self, agent: str, *, attempt: int = 0, parent: str = "", previous: str = "") -> RunInfo:
+        """Create a run owned by this process, in a folder that only the user can read."""
         ts = timestamp()
         folder = self.runs / unique_name(ts, 2)
         with _reporting(self.runs):
@@ -157,10 +136,10 @@ class TaskFolder:
             owner_pid=os.getpid(),
             owner_start=own_start(),
             started_at=ts,
-            prompt_path=files.prompt if files else str(folder / "prompt.md"),
-            stdout_path=files.stdout if files else str(folder / "agent-stdout.txt"),
-            stderr_path=files.stderr if files else str(folder / "agent-stderr.txt"),
-            output_path=files.output if files else str(folder / "output.md"),
+            prompt_path=str(folder / "prompt.md"),
+            stdout_path=str(folder / "agent-stdout.txt"),
+            stderr_path=str(folder / "agent-stderr.txt"),
+            output_path=str(folder / "output.md"),
         )
         return self._save_run(info)
 
@@ -211,14 +190,6 @@ class TaskFolder:
                 failed.append(self.update_run(name, status="failed", ended_at=timestamp(), error_summary=why))
         return failed
 
-    def is_done(self) -> bool:
-        """Whether DONE exists and the last supervisor, if there was one, has accepted it: checks may have refused it,
-        or the supervisor was killed before it saw the file."""
-        if not self.markers().done:
-            return False
-        outcomes = [run.facts.outcome for run in runs_in(self.path / ".ralph") if run.facts.workspace]
-        return not outcomes or outcomes[-1] == Outcome.DONE.value
-
 
 def task_folder(root: str | os.PathLike[str], project: str, task: str) -> TaskFolder:
     """Return the folder of a task. Raise a UserError for names that would lead out of `root`."""
@@ -235,11 +206,6 @@ def task_at(path: str | os.PathLike[str]) -> TaskFolder:
     return task_folder(place.parent.parent, place.parent.name, place.name)
 
 
-def workspace_task(workspace: Path, run_id: str) -> TaskFolder:
-    """Return the task of a run whose workspace is the task. Its bus and runs are in `.ralph/task/`."""
-    return TaskFolder(workspace, workspace.name or "workspace", run_id, kept=workspace / ".ralph" / "task")
-
-
 def current_task(env: Mapping[str, str]) -> tuple[TaskFolder, str] | None:
     """Return the task whose agent started this process, and the id of the agent's run; None if there is none."""
 
@@ -249,10 +215,9 @@ def current_task(env: Mapping[str, str]) -> tuple[TaskFolder, str] | None:
     if not value("TASK_FOLDER"):
         return None
     path = Path(os.path.abspath(value("TASK_FOLDER")))
-    kept = Path(value("RUNS_DIR")).parent if value("RUNS_DIR") else path
     bus = MessageBus(value("MESSAGE_BUS")) if value("MESSAGE_BUS") else None
     project, name = value("PROJECT_ID") or path.parent.name, value("TASK_ID") or path.name
-    return TaskFolder(path, project, name, kept, bus), env.get("JRUN_ID", "")
+    return TaskFolder(path, project, name, bus), env.get("JRUN_ID", "")
 
 
 def is_name(name: str) -> bool:
@@ -260,73 +225,6 @@ def is_name(name: str) -> bool:
     if not name.isprintable() or name != name.strip() or name == PROJECT_BUS:
         return False
     return bool(name) and not name.startswith((".", "-")) and not {"/", "\\"} & set(name) and len(name.encode()) <= 200
-
-
-class TaskRow(Struct, frozen=True, kw_only=True):
-    """A row of `ralph tasks`. `attempt`: the number of the latest attempt; `age`: seconds since anything happened."""
-
-    project: str
-    task: str
-    state: str
-    attempt: int = 0
-    age: float = 0.0
-    last_message: str = ""
-
-
-def list_tasks(root: str | os.PathLike[str], now: float, project: str | None = None) -> list[TaskRow]:
-    """Return the tasks below `root`, sorted by project and name."""
-    top = Path(os.path.abspath(os.path.expanduser(root)))
-    projects = [project] if project else _folders(top)
-    tasks = [task_folder(top, name, task) for name in projects for task in _folders(top / name)]
-    return [
-        _row(task, now)
-        for task in tasks
-        if any(path.exists() for path in (task.prompt, Path(task.bus.path), task.runs))
-    ]
-
-
-def task_state(found: Markers, runs: Sequence[RunInfo], is_accepted: bool) -> str:
-    """Return the state of a task as one word. `is_accepted`: its DONE counts."""
-    last = next((run for run in reversed(runs) if run.attempt), None)
-    is_supervised = last is not None and last.has_owner()
-    is_running = any(run.is_active() for run in runs)
-    states = (
-        ("trouble", found.trouble),
-        ("finishing", found.done and (is_running or is_supervised)),
-        ("done", is_accepted),
-        ("running", is_running),
-        ("stopped", found.wait or (last and last.status == "stopped")),
-        ("restarting", is_supervised),
-        ("new", last is None),
-        ("unfinished", last and last.status == "completed"),
-    )
-    return next((name for name, applies in states if applies), "failed")
-
-
-def _row(task: TaskFolder, now: float) -> TaskRow:
-    try:
-        runs = task.list_runs()
-        state = task_state(task.markers(), runs, task.is_done())
-    except UserError as error:
-        return TaskRow(project=task.project, task=task.task, state="trouble", last_message=error.message)
-    try:
-        message = task.bus.last()
-        text = one_line(f"{message.type} {message.body}", 80) if message else ""
-    except UserError as error:
-        text = error.message
-    files = [task.path, task.prompt, Path(task.bus.path), task.done]
-    files += [task.runs / run.run_id / RUN_FILE for run in runs[-1:]]
-    age = max(0.0, now - max(path.stat().st_mtime for path in files if path.exists()))
-    attempt = next((run.attempt for run in reversed(runs) if run.attempt), 0)
-    return TaskRow(project=task.project, task=task.task, state=state, attempt=attempt, age=age, last_message=text)
-
-
-def _folders(path: Path) -> list[str]:
-    try:
-        with _reporting(path, FileNotFoundError):
-            return sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and is_name(entry.name))
-    except FileNotFoundError:
-        raise UserError(f"no such folder: {path}", "--root DIR names the folder of the projects") from None
 
 
 def _read_prompt(path: Path) -> str:

@@ -31,13 +31,12 @@ on_every_host = pytest.mark.parametrize("agent", list(HOSTS), indirect=True)
 
 @pytest.fixture
 def hooked(room, agent):
-    """The agent's room, with the hooks in it. Copilot takes a project's hooks only where it trusts the folder."""
+    """The agent's room, with the hooks in it."""
 
     @contextmanager
     def made(*steps):
         with room(*steps) as place:
-            scope = ("--user",) if agent == "copilot" else ()
-            assert ralph(place, "hook", "install", agent, *scope).returncode == 0
+            assert ralph(place, "hook", "install", agent).returncode == 0
             yield place
 
     return made

@@ -6,7 +6,7 @@ import pytest
 
 from ralph.core.model import PersonNote, Question
 from ralph.core.state import RunSummary
-from ralph.history.overview import RunNow, latest_successes, run_now, runs_now, session_loops_by_workspace
+from ralph.history.overview import RunNow, latest_successes, run_now, runs_now
 from ralph.store.mailbox import Mail
 from ralph.store.register import Listed
 
@@ -90,4 +90,3 @@ def test_a_failure_needs_nothing_after_a_success_with_the_same_goal(
 def test_there_are_no_runs_before_the_first_one(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path)}
     assert runs_now(everything=True, env=home) == []
-    assert session_loops_by_workspace(home) == {}

@@ -82,17 +82,6 @@ def test_any_other_prompt_reaches_the_agent_unchanged(type_in, workspace, prompt
     assert list(workspace.iterdir()) == []
 
 
-def test_a_host_without_event_names_gets_the_context_at_the_top_level(type_in):
-    said = type_in('/ralph-loop "x"', "copilot", hook_event_name=None, session_id=None, sessionId="s1")
-    assert "<promise>DONE</promise>" in said["additionalContext"]
-
-
-def test_the_typed_prompt_counts_if_the_host_sends_an_expanded_one(type_in, sessions):
-    expanded = "The text of the command's file\n\n/ralph-loop ..."
-    type_in(expanded, "qwen", submitted_prompt='/ralph-loop "as typed" --max-iterations 4\n\n')
-    assert "as typed" in sessions("s1").stops("hm").reason
-
-
 def test_a_loop_belongs_to_the_project_and_not_to_the_agents_current_folder(type_in, workspace, environment):
     deep = workspace / "deep"
     deep.mkdir()

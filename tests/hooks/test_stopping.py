@@ -363,19 +363,6 @@ def test_the_loop_is_found_from_any_folder_of_the_agent(session, workspace, tmp_
     assert session.stops("hm", cwd="/nowhere").is_block, "the process itself is still in the project"
 
 
-def test_other_spellings_of_the_hosts_keys_are_read(session):
-    session.start()
-    session.works()
-    session.says(DONE)
-    camel = {
-        "session_id": None,
-        "sessionId": session.name,
-        "transcript_path": None,
-        "transcriptPath": str(session.transcript),
-    }
-    assert not session.stops(None, **camel).is_block
-
-
 def test_any_session_id_can_be_used_as_a_file_name(sessions, workspace):
     strange = sessions("../../so/strange id\n✓")
     strange.start()

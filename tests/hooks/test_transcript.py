@@ -11,8 +11,7 @@ from ralph.hooks.loops import Loop
 from ralph.hooks.transcript import MAX_LINE, Transcript, host_turn
 
 SAMPLES = Path(__file__).parent / "transcripts"
-LAST_MESSAGES = dict.fromkeys(("claude", "codex", "gemini", "qwen"), "Worked.\n<promise>DONE</promise>")
-LAST_MESSAGES["copilot"] = "The script is over."
+HOSTS = ("claude", "codex", "gemini")
 
 
 def read(path: Path, size: int = 0) -> Transcript:
@@ -30,25 +29,24 @@ def message(text: str, **fields: str) -> dict[str, object]:
     return {"type": "assistant", "message": {**fields, "content": [{"type": "text", "text": text}]}}
 
 
-@pytest.mark.parametrize(("host", "text"), LAST_MESSAGES.items())
-def test_last_message_tool_calls_and_tokens_are_read(host, text):
+@pytest.mark.parametrize("host", HOSTS)
+def test_last_message_tool_calls_and_tokens_are_read(host):
     transcript = read(SAMPLES / f"{host}.jsonl")
-    answers = 4 if host == "copilot" else 3
     usage = transcript.usage()
-    assert (transcript.text, transcript.calls) == (text, 1)
-    assert (usage.input_tokens, usage.output_tokens) == (100 * answers, 20 * answers)
+    assert (transcript.text, transcript.calls) == ("Worked.\n<promise>DONE</promise>", 1)
+    assert (usage.input_tokens, usage.output_tokens) == (300, 60)
 
 
-@pytest.mark.parametrize("host", LAST_MESSAGES)
+@pytest.mark.parametrize("host", HOSTS)
 def test_only_lines_after_the_given_offset_are_read(host):
     path = SAMPLES / f"{host}.jsonl"
     transcript = read(path, path.stat().st_size)
     assert (transcript.text, transcript.calls, transcript.usage().tokens) == ("", None, 0)
 
 
-@pytest.mark.parametrize("host", sorted({*LAST_MESSAGES} - {"qwen"}))
+@pytest.mark.parametrize("host", HOSTS)
 def test_there_is_no_last_message_until_the_agent_answers_the_latest_prompt(host, tmp_path):
-    """The sample ends after its last prompt. (Qwen does not record the hook's reason, but sends it to the agent.)"""
+    """The sample ends after its last prompt."""
     lines = (SAMPLES / f"{host}.jsonl").read_text().splitlines(keepends=True)
     prompts = [
         at for at, line in enumerate(lines) if "attempted to end the loop" in line or '"content":"go on"' in line
@@ -101,10 +99,11 @@ def test_a_line_that_is_too_long_is_skipped(tmp_path, length):
     assert read(path).text == "last"
 
 
-def test_waiting_for_a_transcript_has_a_time_limit(tmp_path):
-    transcript = Transcript(str(tmp_path / "none"), mark=b"x")
-    transcript.read_until(lambda: transcript.has_mark, timeout=0.0)
-    assert not transcript.has_mark
+def test_waiting_for_a_transcript_has_a_time_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("ralph.hooks.transcript.WRITE_TIMEOUT", 0.0)
+    transcript = Transcript(str(tmp_path / "none"))
+    transcript.read_until(lambda: False)
+    assert transcript.text == ""
 
 
 def test_tool_calls_that_the_host_writes_after_calling_the_hook_count(tmp_path, monkeypatch):

@@ -17,8 +17,8 @@ from ralph.run.options import Option, as_settings
 
 HELP = """Keep an agent in its session until its promise is kept.
 
-`ralph hook install claude` gives Claude Code /ralph-loop, /ulw-loop and /cancel-ralph; likewise codex, gemini, qwen and
-copilot. The other commands are for scripts and other terminals."""
+`ralph hook install claude` gives Claude Code /ralph-loop, /ulw-loop and /cancel-ralph; likewise codex and gemini. The
+other commands are for scripts and other terminals."""
 
 
 SESSION = Option("--session ID", "The session (default: that of the calling agent).")

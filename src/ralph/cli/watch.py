@@ -16,7 +16,7 @@ from ralph.cli.worker import mirror_fleet
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.history.feed import history_now
-from ralph.history.overview import RunNow, runs_now, session_loops_by_workspace
+from ralph.history.overview import RunNow, runs_now
 from ralph.process.detached import DetachedProcess
 from ralph.process.signals import ignore_ctrl_c
 from ralph.run.options import Option
@@ -50,9 +50,6 @@ def ps(values: Values, words: list[str]) -> int:
         print(nothing, file=sys.stderr)
     else:
         _show_runs(seen)
-    for workspace, number in session_loops_by_workspace().items():  # ralph does not run them: not in the table
-        loops = "a loop is" if number == 1 else f"{number} loops are"
-        print(f"{loops} running inside agent sessions in {clean(workspace)}: see `ralph hook status` there")
     for orphan in find_orphans():
         print(clean(f"run {orphan.run} was killed; still running: {orphan}; `ralph clean` kills it"))
     return 0

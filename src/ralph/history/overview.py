@@ -10,7 +10,7 @@ from ralph.core.model import STOP_REQUEST
 from ralph.core.state import RunSummary
 from ralph.history.states import state_of
 from ralph.store.mailbox import Mail, Mailbox
-from ralph.store.register import Listed, runs, session_loops
+from ralph.store.register import Listed, runs
 
 MAX_SECONDS = 1e12  # of a run without a recorded duration; its recorded times may be wrong
 DISMISSED = "dismissed"
@@ -54,15 +54,6 @@ def runs_now(everything: bool = False, env: Mapping[str, str] = os.environ) -> l
     now, known = time.time(), runs(env)
     successes = latest_successes(known)
     return [run_now(run, now, successes=successes) for run in reversed(known) if everything or run.is_alive]
-
-
-def session_loops_by_workspace(env: Mapping[str, str] = os.environ) -> dict[str, int]:
-    """Return how many loops run inside agent sessions, by workspace."""
-    found: dict[str, int] = {}
-    for file in session_loops(env).values():
-        workspace = file.rsplit("/", 3)[0]
-        found[workspace] = found.get(workspace, 0) + 1
-    return found
 
 
 def latest_successes(known: Iterable[Listed]) -> dict[tuple[str, str], float]:

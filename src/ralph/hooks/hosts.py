@@ -32,11 +32,9 @@ class Host(Struct, frozen=True, kw_only=True):
     transcripts: str  # glob of a session's transcript, in the user's folder of this agent
     settings: str = "settings.json"  # the file with the hooks
     local: str = ""  # the file in `project` that isn't shared by git, if there is one
-    below: str = ""  # the folder of `settings` in the user's folder of this agent
     stop: str = "Stop"  # the event before the end of a turn
     prompt: str = "UserPromptSubmit"  # the event when the user sends a prompt
     remind: str = "SessionStart"  # the event after the context was compacted
-    flat: bool = False  # an event has a list of hooks, without entries that have a matcher
     named: bool = False  # a hook has a name, which the user sees instead of its command
     per_second: int = 1  # its unit of time limits: 1 for seconds, 1000 for milliseconds
     env: dict[str, str] = {}  # variables that raise its own limit on refusals in a row
@@ -55,7 +53,7 @@ class Host(Struct, frozen=True, kw_only=True):
         return Path(named, own.within) if named else Path(own.state.replace("~", home, 1))
 
     def folder(self, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Path:
-        return self.user_folder(env) / self.below if scope == "user" else workspace / self.project
+        return self.user_folder(env) if scope == "user" else workspace / self.project
 
     def settings_file(self, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Path:
         """Return the file with the hooks; if it is a link, the file that the link points to."""
@@ -108,42 +106,15 @@ HOSTS: dict[str, Host] = {
                 'type /ralph-loop "TASK" in a session, or run: gemini -y -p \'/ralph-loop "TASK"\'',
             ),
         ),
-        Host(
-            name="qwen",
-            project=".qwen",
-            transcripts="projects/*/chats/{session}.jsonl",
-            per_second=1000,
-            env={"QWEN_CODE_STOP_HOOK_BLOCK_CAP": "100"},
-            commands="md",
-            notes=(
-                "Qwen Code lets a turn end after 100 refusals in a row at the latest; your next prompt resumes it",
-                'type /ralph-loop "TASK" in a session, or run: qwen -y \'/ralph-loop "TASK"\'',
-            ),
-        ),
-        Host(
-            name="copilot",
-            project=".github/hooks",
-            transcripts="session-state/{session}/events.jsonl",
-            below="hooks",
-            settings="ralph.json",
-            stop="agentStop",
-            prompt="userPromptSubmitted",
-            remind="",
-            flat=True,
-            notes=(
-                "Copilot lets a turn end after 8 refusals in a row, whatever a hook says; your next prompt resumes the "
-                "loop. For longer ones: ralph run --preset promise --agent copilot",
-                "Copilot reads a project's hooks only in a folder that it trusts (--trust-folder); with --user, always",
-                'type ralph-loop "TASK" in a session, or run: copilot -p \'/ralph-loop "TASK"\'',
-            ),
-        ),
     )
 }
 
-# Agents whose hooks can't keep them from stopping, and why, as tests with the real programs have shown.
+# Agents whose hooks can't keep them from stopping as often as needed, and why, as tests with the real programs showed.
 REFUSED = {
+    "copilot": "it lets a turn end after 8 refusals",
+    "qwen": "it lets a turn end after 100 refusals",
     "opencode": "its plugins learn that a session is idle only when `opencode run` has already ended",
-    "pi": "its extensions cannot make it continue: the answer to a message sent at the end of a turn is lost",
+    "pi": "its extensions can't make it continue: the answer to a message sent at the end of a turn is lost",
     "cline": "its hooks are not called in headless runs",
     "amp": "it has no known hook that could keep it from stopping",
 }
@@ -180,7 +151,7 @@ def find_host(name: str) -> Host:
         return HOSTS[name]
     if name in REFUSED:
         raise UserError(
-            f"{name} cannot be kept from stopping: {REFUSED[name]}",
+            f"no hooks for {name}: {REFUSED[name]}",
             f'loop from outside instead: ralph run --preset promise --agent {name} "TASK"',
         )
     raise UserError(f"unknown agent {name!r}", f"agents with a stop hook: {', '.join(HOSTS)}")
@@ -216,8 +187,7 @@ def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str])
     for one in (scope, "shared") if scope == "project" and host.local else (scope,):
         path, commands = host.settings_file(one, workspace, env), host.command_files(one, workspace, env)
         if (data := _read(path)) is not None and _mentions_us(data):
-            rest = without_hooks(_decode(path, data), host)
-            if rest and rest != {"version": 1}:
+            if rest := without_hooks(_decode(path, data), host):
                 _write(path, _encode(rest, data))
                 done.append((path, "ralph's entries removed"))
             else:
@@ -321,8 +291,6 @@ def with_hooks(settings: Json, host: Host) -> Json:
         if event:
             hooks[event] = [*hooks.get(event, ()), _entry(host, word, matcher)]
     merged = {**settings, "hooks": hooks}
-    if host.flat:
-        merged = {"version": 1, **merged}
     if host.env:
         merged["env"] = {**host.env, **(settings.get("env") or {})}
     return merged
@@ -356,10 +324,8 @@ def _is_ours(value: Any) -> bool:
 
 
 def _entry(host: Host, word: str, matcher: str) -> Json:
-    command = command_line(host, word)
-    if host.flat:
-        return {"type": "command", "bash": command, "timeoutSec": int(HOOK_TIMEOUT)}
-    hook: Json = {"type": "command", "command": command, "timeout": int(HOOK_TIMEOUT) * host.per_second}
+    timeout = int(HOOK_TIMEOUT) * host.per_second
+    hook: Json = {"type": "command", "command": command_line(host, word), "timeout": timeout}
     if host.named:
         hook = {"name": "ralph", **hook}
     return {**({"matcher": matcher} if matcher else {}), "hooks": [hook]}

@@ -26,8 +26,8 @@ ACTIVE = "ACTIVE"
 FOLDER = ".ralph/hook"
 MAX_NAME = 200
 HOOK_TIMEOUT = 6 * 3600.0  # seconds that a host gives the hook: checks may be slow, and each has its own timeout
-SESSION_VARIABLES = ("CLAUDE_CODE_SESSION_ID", "QWEN_CODE_SESSION_ID", "GEMINI_SESSION_ID")
-PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "QWEN_PROJECT_DIR", "GEMINI_PROJECT_DIR", "COPILOT_PROJECT_DIR")
+SESSION_VARIABLES = ("CLAUDE_CODE_SESSION_ID", "GEMINI_SESSION_ID")
+PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR")
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 
 
@@ -83,7 +83,7 @@ class Loop(Struct, kw_only=True):
 def session_of(event: HookEvent) -> str:
     """Return the id of the session that the hook is called for; "" if unknown: a guess might end another session's
     loop."""
-    session = event.get("session_id") or event.get("sessionId")
+    session = event.get("session_id")
     if isinstance(session, str) and session:
         return session
     return next((os.environ[name] for name in SESSION_VARIABLES if os.environ.get(name)), "")
@@ -164,9 +164,7 @@ def list_loops(root: str) -> Iterator[Loop]:
 def set_aside(root: str, session: str, error: Unreadable) -> str:
     """Rename and log a file that can't be read, and return its new name."""
     path = loop_file(root, session)
-    number = 1
-    while os.path.lexists(aside := f"{path}.unreadable-{number}"):
-        number += 1
+    aside = f"{path}.unreadable-{time.time_ns()}"
     os.rename(path, aside)
     write_log(root, f"session={session} unreadable state moved to {aside}: {error}")
     return aside

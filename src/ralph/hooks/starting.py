@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from importlib.util import find_spec
 from json import dumps
 from pathlib import Path
@@ -22,7 +22,7 @@ from ralph.core import events
 from ralph.core.model import Outcome, Run, Stop
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
-from ralph.files import locked, state_folder
+from ralph.files import locked
 from ralph.hooks import loops
 from ralph.hooks.hosts import COMMANDS, HOSTS
 from ralph.hooks.judging import NextTurn, end, open_engine, watch_settings
@@ -30,29 +30,20 @@ from ralph.hooks.loops import Loop
 from ralph.loop import run_loop
 from ralph.run import request as requests
 from ralph.run.exam_commands import validate_exams
-from ralph.run.options import RUN, Option, as_settings
+from ralph.run.options import RUN, Option, as_settings, only
 from ralph.run.policy import refuse_endless
 from ralph.run.prompt_line import QUOTES, parse_prompt_line
-from ralph.settings import PRESETS, Settings, load
+from ralph.settings import Settings, load
 from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import cannot_write, new_run_id, prepare
-from ralph.store.register import session_loops
 
-# The options of `ralph hook start` and /ralph-loop that are options of `ralph run`, with their help if that differs.
-_PROMISE = PRESETS["promise"]
-_HELP = {
-    **dict.fromkeys(("ultrawork", "claims", "claim_anywhere", "check", "tasks", "protect", "stall"), ""),
-    **dict.fromkeys(("max_cost", "max_tokens"), ""),
-    "completion_promise": "Done when the agent answers <promise>TEXT</promise> (default: DONE).",
-    "on_promise_no_work": f"What happens to a claim without work (default: {Settings().on_promise_no_work}).",
-    "maximum_iterations": f"Keep the agent from stopping N times at most (default: {_PROMISE['maximumIterations']}).",
-    "min_tool_calls": f"How many tool calls a believable claim needs (default: {_PROMISE['minToolCalls']}).",
-    "check_timeout": "How long one check may take.",
-    "sandbox": "Not possible here: the agent is already running.",
-    "max_time": "End when the agent stops after this long (90, 90s, 5m, 1h30m).",
-}
-_FORCE = Option("--force", "Replace the loop that is active in the session.", group="Session")
-OPTIONS = (*(option.with_help(_HELP[str(option.name)]) for option in RUN if option.name in _HELP), _FORCE)
+# Options of `ralph run` that make sense inside a session.
+_NAMES = (
+    *("maximum_iterations", "completion_promise", "min_tool_calls", "on_promise_no_work", "ultrawork"),
+    *("claims", "claim_anywhere", "check", "check_timeout", "tasks", "protect", "stall"),
+    *("max_cost", "max_tokens", "max_time"),
+)
+OPTIONS = (*only(RUN, *_NAMES), Option("--force", "Replace the loop that is active in the session.", group="Session"))
 
 
 _COMMAND = re.compile(r"\s*(/?)(?:ralph:)?(ralph-loop|ulw-loop|cancel-ralph)(?=\s|$)\s*")
@@ -122,7 +113,6 @@ def start(
         contract = _begin(loop, settings)
         loop.save()
         loop.log(f"started: {one_line(task)}")
-    _register(loop, env)
     return loop, contract
 
 
@@ -134,7 +124,7 @@ def cancel(loop: Loop, why: str = "cancelled by the user") -> str:
 
 def answer_prompt(event: loops.HookEvent, host: str) -> str:
     """Return the answer to a host whose user sent a prompt; empty unless the prompt is a command of ralph."""
-    prompt = event.get("submitted_prompt") or event.get("prompt")
+    prompt = event.get("prompt")
     command = command_in(prompt) if isinstance(prompt, str) else None
     if command is None:
         return ""
@@ -169,9 +159,7 @@ def _start_by_prompt(event: loops.HookEvent, command: PromptCommand, host: str) 
         transcript=path if isinstance(path, str) else transcript_of(session, host, os.environ),
         force=bool(values.get("force")),
     )
-    name = event.get("hook_event_name")
-    if not name:  # Copilot doesn't name its events, and expects the context at the top level
-        return dumps({"additionalContext": contract})
+    name = event.get("hook_event_name", "UserPromptSubmit")
     return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": contract}})
 
 
@@ -254,17 +242,6 @@ def _begin(loop: Loop, settings: Settings) -> str:
     if stop.outcome is Outcome.INTERRUPTED:
         raise KeyboardInterrupt
     raise UserError(f"the loop would end before it starts: {stop.reason}", "change the settings or the options")
-
-
-def _register(loop: Loop, env: Mapping[str, str]) -> None:
-    """Add the loop to the list that `ralph ps` reads, and remove the loops that have ended. Failures are ignored."""
-    links, file = state_folder(env, "loops"), loops.loop_file(loop.root, loop.session)
-    with suppress(OSError):
-        os.makedirs(links, mode=0o700, exist_ok=True)
-        there = {entry.path for entry in os.scandir(links)}  # first: another loop may be starting at the same time
-        for link in there - {link for link, known in session_loops(env).items() if known != file}:
-            os.unlink(link)
-        os.symlink(file, f"{links}/{loop.run}")
 
 
 def transcript_of(session: str, agent: str, env: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from ralph.hooks.loops import Loop, parse_object
 TranscriptRow = dict[str, Any]
 
 MAX_LINE = 2 << 20  # bytes; a longer line is a tool's output
-WRITE_TIMEOUT = 3.0  # seconds to wait for what the host has not written yet
+WRITE_TIMEOUT = 1.5  # seconds to wait for what the host has not written yet
 POLL_INTERVAL = 0.005  # seconds
 MAX_CLAIMS = 20  # messages of one turn
 
@@ -43,13 +43,13 @@ class TranscriptEntry(Struct, frozen=True, kw_only=True):
 class Transcript:
     """The content of a transcript after its first `size` bytes.
 
-    `claims` are the agent's latest messages that contain `marker`. `has_mark`: whether a line contains `mark`.
+    `claims` are the agent's latest messages that contain `marker`.
     """
 
-    def __init__(self, path: str, size: int = 0, marker: str = "", mark: bytes = b"") -> None:
+    def __init__(self, path: str, size: int = 0, marker: str = "") -> None:
         self.path, self.size = path, size
-        self.claims, self.has_mark = deque[str](maxlen=MAX_CLAIMS), False
-        self._marker, self._mark = marker, mark
+        self.claims = deque[str](maxlen=MAX_CLAIMS)
+        self._marker = marker
         self._texts, self._message = list[str](), ""  # of the last message
         self._calls: dict[str, int] = {}
         self._usage: dict[str, tuple[str, Usage]] = {}  # with the model
@@ -64,15 +64,13 @@ class Transcript:
         with file:
             file.seek(self.size)
             for line in complete_lines(file):
-                self.has_mark = self.has_mark or self._mark in line
                 if entry := read_entry(line):
                     self._add(entry)
                 self.size = file.tell()
 
-    def read_until(self, condition: Callable[[], bool], timeout: float = WRITE_TIMEOUT) -> None:
-        """Read until the condition holds, for `timeout` seconds at most: some hosts write after they called the
-        hook."""
-        deadline = time.monotonic() + timeout
+    def read_until(self, condition: Callable[[], bool]) -> None:
+        """Read until the condition holds, for WRITE_TIMEOUT seconds at most."""
+        deadline = time.monotonic() + WRITE_TIMEOUT
         self.read()
         while not condition() and time.monotonic() < deadline:
             time.sleep(POLL_INTERVAL)
@@ -132,18 +130,15 @@ def complete_lines(file: BinaryIO) -> Iterator[bytes]:
 
 def host_turn(loop: Loop, event: loops.HookEvent, marker: str, is_priced: bool) -> tuple[Turn, Transcript]:
     """Return the turn that the host's agent has just taken, and the transcript that records it."""
-    path = _text(event.get("transcript_path")) or _text(event.get("transcriptPath")) or loop.transcript
+    path = _text(event.get("transcript_path")) or loop.transcript
     is_known = loop.transcript in ("", path) and loop.offset <= _size(path)
-    # Copilot records the call of this hook, with the time that it states, after the agent's last message.
-    asked = event.get("timestamp") if "stopReason" in event else None
-    mark = b'"timestamp":%d' % asked if isinstance(asked, int) else b""
-    transcript = Transcript(path, loop.offset if is_known else 0, marker, mark)
+    transcript = Transcript(path, loop.offset if is_known else 0, marker)
     text = _text(event.get("last_assistant_message"))
     if text and marker in text and _size(path):
         # The host may not have written the work behind this claim yet.
-        transcript.read_until(lambda: transcript.contains(text), WRITE_TIMEOUT / 2)
+        transcript.read_until(lambda: transcript.contains(text))
     else:
-        transcript.read_until(lambda: bool(text) or not mark or transcript.has_mark)
+        transcript.read()
     text = text or transcript.text
     if not text and not event.get("stop_hook_active"):
         # All texts since the prompt, joined: only useful while they can't contain a claim that was refused before.
@@ -183,28 +178,22 @@ def read_entry(line: bytes) -> TranscriptEntry | None:
         return None
 
 
-def _claude_or_qwen(row: TranscriptRow) -> TranscriptEntry | None:
-    """Read a line of Claude Code or Qwen Code: both have the types `assistant` and `user`, with other parts."""
+def _claude(row: TranscriptRow) -> TranscriptEntry | None:
+    """Read a line of Claude Code. Several lines may belong to one message."""
     message = row.get("message", row)
-    content = message.get("content") or message.get("parts") or []
+    content = message.get("content") or []
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if (row.get("type") or row.get("role")) != "assistant":
-        is_result = any(part.get("type") == "tool_result" or "functionResponse" in part for part in parts)
+        is_result = any(part.get("type") == "tool_result" for part in parts)
         return None if is_result or row.get("isSidechain") else TranscriptEntry(speaker="user")
-    usage = None
-    if "usageMetadata" in row:
-        names: tuple[str, ...] = ("promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount")
-        usage = wire.usage(row["usageMetadata"], names, whole_input=True)
-    elif message.get("usage"):
-        names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-        usage = wire.usage(message["usage"], names)
+    names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     return TranscriptEntry(
         speaker="" if row.get("isSidechain") else "agent",
         message=message.get("id") or row.get("uuid") or "",
         text=_join_text(parts),
-        calls=sum(part.get("type") == "tool_use" or "functionCall" in part for part in parts),
-        model=message.get("model") or row.get("model") or "",
-        usage=usage,
+        calls=sum(part.get("type") == "tool_use" for part in parts),
+        model=message.get("model") or "",
+        usage=wire.usage(message["usage"], names) if message.get("usage") else None,
     )
 
 
@@ -240,30 +229,14 @@ def _codex_usage(row: TranscriptRow) -> TranscriptEntry | None:
     return TranscriptEntry(usage=wire.usage(row["payload"]["info"]["last_token_usage"], names, whole_input=True))
 
 
-def _copilot(row: TranscriptRow) -> TranscriptEntry | None:
-    data = row["data"]
-    if data.get("parentToolCallId"):
-        return None
-    return TranscriptEntry(speaker="agent", text=data.get("content") or "", calls=len(data.get("toolRequests") or ()))
-
-
-def _copilot_usage(row: TranscriptRow) -> TranscriptEntry:
-    used = row["data"]["usage"]
-    names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
-    return TranscriptEntry(model=used.get("model", ""), usage=wire.usage(used, names))
-
-
 def _join_text(parts: list[TranscriptRow]) -> str:
     return "\n".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
 
 
 _READERS: dict[str, Callable[[TranscriptRow], TranscriptEntry | None]] = {
-    "assistant": _claude_or_qwen,
-    "user": _claude_or_qwen,
+    "assistant": _claude,
+    "user": _claude,
     "gemini": _gemini,
     "response_item": _codex,
     "event_msg": _codex_usage,
-    "assistant.message": _copilot,
-    "session.usage_record": _copilot_usage,
-    "user.message": lambda row: TranscriptEntry(speaker="user"),
 }

@@ -21,7 +21,14 @@ Values = dict[str, Any]
 
 KINDS: dict[str, Kind] = {"": "flag", "N": "int", "USD": "float", "NUMBER": "number", "PERCENT": "number"}
 FORMATS: dict[Any, Callable[[Any], str]] = {parse_duration: format_duration, parse_size: format_size}
-PRESET_OF = {"loop": "checks", "tune": "tune", "work": "checks", "task": "supervise", "job": "supervise"}
+PRESET_OF = {
+    "loop": "checks",
+    "tune": "tune",
+    "work": "checks",
+    "task": "supervise",
+    "job": "supervise",
+    "start": "promise",
+}
 """The preset of each command; that of `run` and the others is a setting, `guardrails` by default."""
 COMPATIBILITY = "Compatibility"
 
@@ -112,13 +119,6 @@ class Option(click.Option):
         if value in ("FILE", "DIR"):
             return click.Path()  # for shell completion; whether it exists is checked later
         return NUMBERS.get(self.kind, click.STRING)
-
-    def with_help(self, text: str) -> "Option":
-        """Return a copy with another help text, unless that is empty."""
-        other = copy.copy(self)
-        if text:
-            other.help, other.shows_default = text, False
-        return other
 
     def describe(self, preset: str) -> str:
         """Return the help, with the default that a preset gives the setting."""

@@ -92,17 +92,6 @@ def run_with_id(run_id: str, env: Mapping[str, str] = os.environ) -> Listed | No
     return found if found and found.id == run_id and found.facts.host in ("", host()) else None
 
 
-def session_loops(env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the file of each active loop inside a session, by the link to it."""
-    links = state_folder(env, "loops")
-    try:
-        names = sorted(os.listdir(links))
-    except OSError:
-        return {}
-    # The file of a loop that ended is moved, so its link leads nowhere.
-    return {link: os.path.realpath(link) for name in names if os.path.exists(link := f"{links}/{name}")}
-
-
 def runs_in(ralph: str | os.PathLike[str]) -> list[Listed]:
     """Return the runs that are kept in this `.ralph/`, oldest first."""
     folder = f"{os.fspath(ralph)}/runs"

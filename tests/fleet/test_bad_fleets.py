@@ -43,11 +43,28 @@ def test_a_bad_option_is_one_line_with_a_hint_and_exit_code_2(
     anywhere: Machine, words: tuple[str, ...], said: str
 ) -> None:
     done = anywhere.ralph(*words)
+    assert_refused(done, said)
+    assert "secret" not in done.stderr
+
+
+def assert_refused(done: "subprocess.CompletedProcess[str]", said: str) -> None:
     assert done.returncode == 2, done.stderr
     first, second = done.stderr.splitlines()
     assert said in first
     assert second.startswith("hint: ")
-    assert "secret" not in done.stderr
+
+
+def test_tables_of_another_version_are_refused_by_every_command(fleet: Fleet) -> None:
+    home = fleet.machine("a")
+    assert home.ralph("worker", "--once", "--db", fleet.url).returncode == 0
+    commands = (("worker",), ("work", "status"), ("work", "pause"), ("ps",), ("worker", "--once"))
+    for layout, said in ((99, "this database belongs to a newer ralph"), (2, "belong to an older ralph")):
+        with psycopg.connect(fleet.url, autocommit=True) as connection:
+            connection.execute("UPDATE ralph_fleet SET layout = %s", [layout])
+        for words in commands:
+            assert_refused(home.ralph(*words, "--db", fleet.url), said)
+    assert home.ralph("worker", "--migrate", "--db", fleet.url).returncode == 0
+    assert home.ralph("worker", "--once", "--db", fleet.url).returncode == 0
 
 
 def test_without_the_extra_the_error_names_the_package_to_install(anywhere: Machine, tmp_path: Path) -> None:
@@ -68,11 +85,9 @@ def test_a_wrong_password_a_missing_database_and_an_old_server_are_refused_at_on
     try:
         home, url = fleet.machine("a"), fleet.url.replace("ralph@", "locked@")
         done = home.ralph("work", "status", "--db", url, PGPASSWORD="wrong")
-        assert done.returncode == 2
-        assert "password authentication failed" in done.stderr.splitlines()[0]
+        assert_refused(done, "password authentication failed")
         done = home.ralph("worker", "--db", url, PGPASSWORD="right")
-        assert done.returncode == 2
-        assert "permission denied" in done.stderr.splitlines()[0], "the role cannot create a schema"
+        assert_refused(done, "permission denied")  # the role cannot create a schema
         with psycopg.connect(fleet.url, autocommit=True) as connection:
             connection.execute(f"GRANT CREATE ON DATABASE {fleet.url.rpartition('/')[2]} TO locked")
         done = home.ralph("work", "status", "--db", url, PGPASSWORD="right")
@@ -82,9 +97,7 @@ def test_a_wrong_password_a_missing_database_and_an_old_server_are_refused_at_on
         for known in (whole, f"@{home.home}/db"):
             done = home.ralph("work", "status", RALPH_DB=known)
             assert "no backlog in this database" in done.stderr, "the URL may be in the environment, or in a file"
-        done = home.ralph("worker", "--db", fleet.url + "missing")
-        assert done.returncode == 2
-        assert "does not exist" in done.stderr.splitlines()[0]
+        assert_refused(home.ralph("worker", "--db", fleet.url + "missing"), "does not exist")
         monkeypatch.setattr(database, "OLDEST_SERVER", 99)
         with pytest.raises(UserError, match="is too old: the fleet needs 99 or newer"):
             asyncio.run(opened(fleet.url))

@@ -23,19 +23,18 @@ from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
 from ralph.core.backlog import BacklogTask, Board, GateVerdict, Job
 from ralph.core.secrets import Redactor
+from ralph.core.work_events import GATE, WorkState
 from ralph.errors import UserError
 from ralph.fleet import steering
 from ralph.fleet.database import BEGIN, ONE_SHOT, Database, fetch_all, migrate
 from ralph.fleet.log import (
-    GATE,
     TASK,
     WorkLog,
-    WorkState,
     add_work,
     list_workers,
     list_works,
+    queue_name,
     register_worker,
-    task_queue,
 )
 from ralph.fleet.tasks import FleetTasks, changed_since
 from ralph.fleet.work_copies import Mirror
@@ -98,7 +97,7 @@ class SharedWork:
         async def never(work: str) -> None:
             return None
 
-        await FleetTasks(self.database, "ticker", {}, never, lambda message: None).tick(0)
+        await FleetTasks(self.database, "ticker", {}, never, asyncio.Event()).tick(0)
 
     async def waiting(self) -> list[str]:
         found = await self.database.app.job_manager.list_jobs_async(task=TASK, status="todo")
@@ -157,13 +156,13 @@ def test_only_one_of_several_jobs_starts_a_task(on_shared_work: OnSharedWork) ->
     async def story(shared_work: SharedWork) -> None:
         started = await asyncio.gather(*(shared_work.start("T1", f"w/{number}") for number in range(5)))
         assert len({state.holders["T1"] for state in started}) == 1
-        (event,) = [line for _, _, line in (await read(shared_work)) if b'"task_started"' in line]
+        (event,) = [line for _, line in (await read(shared_work)) if b'"task_started"' in line]
         assert started[0].holders["T1"].encode() in event
 
     on_shared_work(story)
 
 
-async def read(shared_work: SharedWork) -> list[tuple[int, str, bytes]]:
+async def read(shared_work: SharedWork) -> list[tuple[int, bytes]]:
     log = shared_work.log()
     await log.refresh()
     return log.new_lines
@@ -190,7 +189,7 @@ def test_a_running_job_is_not_mistaken_for_a_lost_one(on_shared_work: OnSharedWo
         manager = shared_work.database.app.job_manager
         worker = await manager.register_worker()
         await shared_work.log().append("", lambda state: [])
-        job = await manager.fetch_job(queues=[task_queue(HERE)], worker_id=worker)
+        job = await manager.fetch_job(queues=[queue_name(TASK, HERE)], worker_id=worker)
         assert job is not None
         await shared_work.start("T1", f"one/{job.id}")
         await shared_work.tick()
@@ -206,11 +205,11 @@ def test_a_task_can_start_although_the_answer_to_a_claim_was_lost(on_shared_work
         manager = shared_work.database.app.job_manager
         worker = await manager.register_worker()
         await shared_work.log().append("", lambda state: [])
-        lost = await manager.fetch_job(queues=[task_queue(HERE)], worker_id=worker)
+        lost = await manager.fetch_job(queues=[queue_name(TASK, HERE)], worker_id=worker)
         assert lost is not None
         assert await shared_work.waiting() == []
         await shared_work.tick()
-        again = await manager.fetch_job(queues=[task_queue(HERE)], worker_id=worker)
+        again = await manager.fetch_job(queues=[queue_name(TASK, HERE)], worker_id=worker)
         assert again is not None
         assert again.task_kwargs == lost.task_kwargs
 
@@ -260,7 +259,7 @@ def test_a_copy_with_a_torn_line_is_completed(on_shared_work: OnSharedWork, tmp_
             ledger.close()
             return ledger
 
-        lines = [(seq, line) for seq, _, line in await read(shared_work)]
+        lines = await read(shared_work)
         copied(lines)
         whole = folder.journal.read_bytes()
         folder.journal.write_bytes(whole[:-20])

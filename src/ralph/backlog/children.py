@@ -47,10 +47,10 @@ STOP_SIGNALS = {
 
 
 class TaskProcess:
-    """A running task, or the merge gate if `key` is empty."""
+    """A running task, or the merge gate if `key` is empty. `holder` is the name of its job in a fleet's log."""
 
-    def __init__(self, key: str, log_path: str) -> None:
-        self.key = key
+    def __init__(self, key: str, log_path: str, holder: str = "") -> None:
+        self.key, self.holder = key, holder
         self.log_path = log_path
         self.started_at = time.monotonic()
         self.output = b""

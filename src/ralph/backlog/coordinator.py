@@ -6,7 +6,7 @@ decisions depend only on the results that the children print. To resume it needs
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from ralph.backlog import task_worktrees
@@ -14,7 +14,7 @@ from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogWatch, differences
 from ralph.backlog.children import ChildExits, StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import MergeRequest, merge_request
-from ralph.backlog.ledger import JournalLedger
+from ralph.backlog.ledger import JournalLedger, running_summaries
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
 from ralph.backlog.work_order import (
     REQUEST,
@@ -29,6 +29,7 @@ from ralph.core.backlog import (
     FINISHED_STATES,
     GateVerdict,
     Job,
+    exceeded_limit,
     fits,
     is_over,
     next_batch,
@@ -36,7 +37,7 @@ from ralph.core.backlog import (
     outcome,
 )
 from ralph.core.model import Outcome
-from ralph.core.work_events import after_merge, work_summary
+from ralph.core.work_events import GATE, after_merge, work_summary
 from ralph.errors import UserError
 from ralph.git import merging
 from ralph.git.client import Git, require_git
@@ -45,10 +46,9 @@ from ralph.process.deadline import Deadline
 from ralph.process.signals import Interrupt
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
-from ralph.store.register import read_summary
 
 TICK = 1.0
-GATE, REREADER = "", "*"  # keys of children that are not tasks
+REREADER = "*"  # the key of the child that reads the backlog again
 SPENDING_INTERVAL = 2.0  # seconds between two sums of what the running loops cost
 
 
@@ -72,7 +72,7 @@ class Coordinator:
         self._push_settings: GitSettings | None = None
         self._children, self._env = TaskProcesses(), env
         self._mailbox = Mailbox(folder.path)
-        self._began = time.monotonic() - ledger.elapsed
+        self._began = time.monotonic() - ledger.state.elapsed
         self._watch = BacklogWatch(order.source, order.workspace)
         self._summed_at = 0.0  # when the costs of the running loops were added up
         self._exits = ChildExits()
@@ -114,7 +114,7 @@ class Coordinator:
 
     def _begin(self, content: BacklogContent) -> None:
         self._watch.begin()
-        if not self.ledger.opened:
+        if not self.ledger.state.opened:
             make_target(self.order, self._home)
         self._record_merged()
         self._apply_edits(content)
@@ -128,7 +128,7 @@ class Coordinator:
     def _is_target_green(self) -> bool:
         """Return whether the target is still at the commit that passed its checks: that of the last merge, if any."""
         now = self._home.resolve(self.order.target_ref)
-        return bool(now) and now == self.ledger.opened
+        return bool(now) and now == self.ledger.state.opened
 
     def _is_over(self) -> bool:
         if list(self._children):
@@ -141,13 +141,13 @@ class Coordinator:
 
     def _start_next(self) -> None:
         """Start the gate and the loops that can start now."""
-        if self._end or self.ledger.finished:
+        if self._end or self.ledger.state.finished:
             return
         is_free = self._children.find(GATE) is None and not self.ledger.board.is_paused
         if is_free and not self._is_open:
             self._start_gate(MergeRequest(), ())
         elif is_free and (batch := next_batch(self.ledger.board)):
-            request = merge_request(self.order, self.ledger.board, batch, self.ledger.opened, self._push_settings)
+            request = merge_request(self.order, self.ledger.board, batch, self.ledger.state.opened, self._push_settings)
             self._start_gate(request, batch)
         for key in next_starts(self.ledger.board) if self._is_open else ():
             self._start_loop(self.ledger.board.jobs[key])
@@ -211,12 +211,12 @@ class Coordinator:
         if not self.ledger.board.trying:
             self._on_target_checked(verdict)
             return
-        self.ledger.tell(*after_merge(self.ledger.board, verdict, time.monotonic() - child.started_at))
-        for key, conflict in verdict.probed.items():  # running tasks that will conflict with the merge
-            job = self.ledger.board.jobs.get(key)
-            if job is not None and job.state == "working" and job.run:
-                self._warn_agent(key, conflict.files)
-                self.ledger.tell(work_events.TaskWarned(key, conflict.files))
+        happened = after_merge(self.ledger.board, verdict, time.monotonic() - child.started_at)
+        self.ledger.tell(*happened)
+        for event in happened:
+            if isinstance(event, work_events.TaskWarned) and self._children.find(event.key):
+                with suppress(UserError):
+                    self._mailbox_of(self.ledger.board.jobs[event.key]).tell(event.note)
         self._tick_on_disk()
 
     def _on_target_checked(self, result: GateVerdict) -> None:
@@ -228,13 +228,6 @@ class Coordinator:
         elif result.commit:
             self._is_open = True
             self.ledger.tell(work_events.GateOpened(result.commit, result.allowed))
-
-    def _warn_agent(self, key: str, files: Sequence[str]) -> None:
-        """Tell the agent of a running task that its change will conflict."""
-        if self._children.find(key):
-            text = f"Something else has merged that changes {', '.join(files[:20])}: keep your change there small."
-            with suppress(UserError):
-                self._mailbox_of(self.ledger.board.jobs[key]).tell(text)
 
     def _mailbox_of(self, job: Job) -> Mailbox:
         return Mailbox(str(self._folder.path.parent / job.run))
@@ -297,18 +290,16 @@ class Coordinator:
 
     def _watch_limits(self) -> None:
         """Stop when the time or the budget of the backlog run is used up."""
-        order, ledger = self.order, self.ledger
-        if ledger.finished:
+        if self._end or self.ledger.state.finished:
             return
-        if order.is_overdue(self.elapsed) and not self._end:
-            self._stop(Outcome.TIMEOUT.value, "its time is over")
-        if order.max_cost is None or time.monotonic() - self._summed_at < SPENDING_INTERVAL:
-            return
-        self._summed_at = time.monotonic()
-        running = [read_summary(str(self._folder.path.parent / job.run)) for job in ledger.board.of("working")]
-        spending = sum(summary.cost_usd or 0.0 for summary in running if summary)
-        if ledger.board.spent + spending >= order.max_cost and not self._end:
-            self._stop(Outcome.BUDGET.value, "its budget is spent")
+        spending = 0.0
+        if self.order.max_cost is not None and time.monotonic() - self._summed_at >= SPENDING_INTERVAL:
+            self._summed_at = time.monotonic()
+            running = running_summaries(self._folder, self.ledger.board).values()
+            spending = sum(summary.cost_usd or 0.0 for summary in running if summary)
+        end, reason = exceeded_limit(self.ledger.board, self.order.max_time, self.elapsed, spending)
+        if end:
+            self._stop(end, reason)
 
     @property
     def elapsed(self) -> float:
@@ -355,8 +346,8 @@ class Coordinator:
         if self._end and not (code == 0 and self._end in (Outcome.TIMEOUT.value, Outcome.BUDGET.value)):
             end, code = self._end, {"fatal": 2, "interrupted": 130}.get(self._end, 1)
         reason = self._reason or board.stuck or ("" if fits(board, 0) else "its budget is spent")
-        if self.ledger.opened and not self.order.remote and not self._is_target_green():
-            left = f"{self.order.target} is not where the gate left it, at {self.ledger.opened[:12]}"
+        if self.ledger.state.opened and not self.order.remote and not self._is_target_green():
+            left = f"{self.order.target} is not where the gate left it, at {self.ledger.state.opened[:12]}"
             end, code, reason = "stuck" if code < 2 else end, code or 1, f"{reason}; {left}".removeprefix("; ")
         self.ledger.tell(work_summary(board, end, reason, code, self.elapsed))
         return code

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ralph.core import events, work_events
 from ralph.core.backlog import Board, displayed_states
 from ralph.core.secrets import Redactor
 from ralph.core.state import RunSummary
+from ralph.core.work_events import WorkState, copy_state, next_state
 from ralph.process.deadline import Deadline
 from ralph.run.notify import Notification, Notifier
 from ralph.show.works import Row, WorkScreen, count_states, last_line, rows
@@ -29,11 +30,10 @@ NAMES = {**work_events.NAMES, events.Notice: events.NAMES[events.Notice]}
 
 
 class JournalLedger:
-    """Writes the events of a backlog run to its journal, and keeps the board that follows from them."""
+    """Writes the events of a backlog run to its journal, and keeps the state that follows from them."""
 
     def __init__(self, folder: RunFolder, sinks: Sequence[LineSink], redact: Redactor) -> None:
-        self.board, self.opened, self.elapsed = Board(), "", 0.0
-        self.finished: work_events.WorkFinished | None = None
+        self.state = WorkState()
         self.is_resumed = False
         self._folder, self._redact = folder, redact
         self._seq = 0
@@ -42,12 +42,16 @@ class JournalLedger:
         self._sinks: tuple[LineSink, ...] = (self._journal, *sinks)
         self._writer: Writer
 
+    @property
+    def board(self) -> Board:
+        return self.state.board
+
     def open(self) -> None:
         """Read the journal and append to it from now on."""
         if os.path.exists(self._folder.journal):
             for entry in read_entries(self._folder.journal):
                 self._seq = max(self._seq, entry.seq)
-                self._apply(entry.event(), entry.at)
+                self.state = next_state(self.state, entry.event(), entry.at)
         self.is_resumed = self._seq > 0
         self._journal.open()
         self._writer = Writer(self._folder.id, self._sinks, seq=self._seq, redact=self._redact, names=NAMES)
@@ -55,9 +59,9 @@ class JournalLedger:
     def tell(self, *happened: WorkTold) -> None:
         self._writer(*happened)  # type: ignore[arg-type]
         now = time.time()
-        self._copy_board()
+        self.state = copy_state(self.state)  # listeners may still use the old one
         for event in happened:
-            self._apply(event, now)
+            self.state = next_state(self.state, event, now)
         for listener in self._listeners:
             listener(*happened)
 
@@ -66,7 +70,7 @@ class JournalLedger:
 
     def copy_lines(self, lines: Sequence[tuple[int, bytes]]) -> list[WorkTold]:
         """Append the numbered lines of another machine that are not here yet; return their events."""
-        self._copy_board()
+        self.state = copy_state(self.state)
         happened: list[Any] = []
         for seq, line in lines:
             if seq <= self._seq:
@@ -76,7 +80,7 @@ class JournalLedger:
                 sink(line if line.endswith(b"\n") else line + b"\n")
             entry = decode_entry(line)
             if entry and (event := entry.event()) is not None:  # otherwise a newer ralph wrote it
-                self._apply(event, entry.at)
+                self.state = next_state(self.state, event, entry.at)
                 happened.append(event)
         for listener in self._listeners if happened else ():
             listener(*happened)
@@ -84,23 +88,6 @@ class JournalLedger:
 
     def close(self) -> None:
         self._journal.close()
-
-    def _copy_board(self) -> None:
-        """Copy the board before it changes, because listeners may still use the old one."""
-        self.board = work_events.copy_board(self.board)
-
-    def _apply(self, event: object, at: float) -> None:
-        with suppress(KeyError):  # about a task whose line in the journal is torn
-            self.board = work_events.apply_event(self.board, event, at)
-        match event:
-            case work_events.GateOpened():
-                self.opened = event.commit
-            case work_events.TaskMerged() if event.commit:
-                self.opened = event.commit
-            case work_events.WorkStarted():
-                self.finished = None
-            case work_events.WorkFinished():
-                self.finished, self.elapsed = event, event.duration_s
 
 
 class WorkRegistration(Registration):

@@ -188,7 +188,7 @@ def play(order: WorkOrder, content: BacklogContent, shown: Shown, notice: str = 
         began = time.monotonic()
 
         def is_late() -> bool:
-            return interrupt.must_end() or order.is_overdue(ledger.elapsed + time.monotonic() - began)
+            return interrupt.must_end() or order.is_overdue(ledger.state.elapsed + time.monotonic() - began)
 
         sinks = [Ndjson(is_late)] if shown.json else []
         ledger = JournalLedger(folder, sinks, Redactor(secret_values(os.environ)))

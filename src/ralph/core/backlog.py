@@ -325,6 +325,18 @@ def forecast(board: Board) -> Forecast | None:
     return Forecast(board.median_cost * left, low * left, high * left)
 
 
+def exceeded_limit(board: Board, max_time: float | None, age: float, spending: float) -> tuple[str, str]:
+    """Return the outcome and the reason if the time or the budget is used up, else two empty texts.
+
+    `spending` is the cost so far of the running loops.
+    """
+    if max_time is not None and age >= max_time:
+        return "timeout", "its time is over"
+    if board.max_cost is not None and board.spent + spending >= board.max_cost:
+        return "budget", "its budget is spent"
+    return "", ""
+
+
 def is_over(board: Board) -> bool:
     """Whether nothing is running and nothing can start."""
     if board.trying or board.of("working") or next_batch(board):

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ralph.core.backlog import (
@@ -109,10 +109,15 @@ class TaskWithdrawn(Struct, frozen=True):
 
 
 class TaskWarned(Struct, frozen=True):
-    """The running task will conflict in `files` with what was just merged; ralph has told its agent."""
+    """The running task will conflict in `files` with what was just merged; ralph tells its agent."""
 
     key: str
     files: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """The note for the agent."""
+        return f"Something else has merged that changes {', '.join(self.files[:20])}: keep your change there small."
 
 
 class GateStarted(Struct, frozen=True):
@@ -174,6 +179,7 @@ WorkEvent = (
 )
 
 NAMES = named(get_args(WorkEvent))
+GATE = ""  # instead of the key of a task
 
 
 def after(board: Board, event: object, at: float) -> Board:
@@ -248,6 +254,54 @@ def _with(board: Board, job: Job) -> Board:
     return board
 
 
+class WorkState(Struct, frozen=True, kw_only=True):
+    """The state of a backlog run after its events.
+
+    `opened` is the commit at which the target last passed its checks, and `elapsed` how long the run had taken when it
+    last finished. In a fleet, `holders` names the job that runs each task, and the gate's.
+    """
+
+    board: Board = field(default_factory=Board)
+    opened: str = ""
+    started: WorkStarted | None = None
+    finished: WorkFinished | None = None
+    began: float = 0.0
+    elapsed: float = 0.0
+    holders: dict[str, str] = field(default_factory=dict)
+
+
+def copy_state(state: WorkState) -> WorkState:
+    return replace(state, board=copy_board(state.board), holders={**state.holders})
+
+
+def next_state(state: WorkState, event: object, at: float, by: str = "") -> WorkState:
+    """Return the state after an event that the job `by` wrote; change the dictionaries of `state` in place."""
+    holders = state.holders
+    try:
+        state = replace(state, board=apply_event(state.board, event, at))
+    except KeyError:  # about a task whose line in the journal is torn
+        return state
+    match event:
+        case WorkStarted():
+            holders.clear()
+            state = replace(state, started=event, finished=None, began=state.began or at)
+        case WorkFinished():
+            state = replace(state, finished=event, elapsed=event.duration_s)
+        case TaskStarted():
+            holders[event.key] = by
+        case GateStarted():
+            holders[GATE] = by
+        case GateFinished():
+            holders.pop(GATE, None)
+        case GateOpened():
+            state = replace(state, opened=event.commit)
+        case TaskMerged() if event.commit:
+            state = replace(state, opened=event.commit)
+    if (key := getattr(event, "key", None)) and key not in state.board.working:
+        holders.pop(key, None)
+    return state
+
+
 def after_loop(key: str, result: TaskResult, was_stopped: bool) -> WorkEvent:
     """Return what happens to a task whose loop finished. `was_stopped`: ralph had asked the loop to stop.
 
@@ -277,7 +331,8 @@ def after_merge(board: Board, verdict: GateVerdict, duration: float) -> list[Wor
             happened.append(TaskReturned(step.key, step.reason, step.note, step.files))
         else:
             happened.append(TaskParked(step.key, step.reason))
-    return happened
+    warned = [TaskWarned(key, conflict.files) for key, conflict in verdict.probed.items() if key in board.working]
+    return [*happened, *warned]
 
 
 def work_summary(board: Board, outcome: str, reason: str, exit_code: int, duration: float) -> WorkFinished:

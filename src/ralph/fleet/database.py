@@ -43,23 +43,22 @@ BEGIN = (
     "SET LOCAL idle_in_transaction_session_timeout = '3s'"
 )
 TABLES = """
-CREATE TABLE public.ralph_fleet (layout int NOT NULL, engine text NOT NULL);
-CREATE TABLE public.ralph_works (
+CREATE TABLE IF NOT EXISTS public.ralph_fleet (layout int NOT NULL, engine text NOT NULL);
+CREATE TABLE IF NOT EXISTS public.ralph_works (
     id text PRIMARY KEY, name text NOT NULL UNIQUE, layout int NOT NULL, version text NOT NULL, backlog text NOT NULL,
     target text NOT NULL, repository text NOT NULL, work_order text NOT NULL, is_open bool NOT NULL DEFAULT true,
     last int NOT NULL DEFAULT 0
 );
-CREATE TABLE public.ralph_events (
+CREATE TABLE IF NOT EXISTS public.ralph_events (
     work text NOT NULL REFERENCES public.ralph_works(id) ON DELETE CASCADE, seq int NOT NULL,
     by text NOT NULL DEFAULT '', line text NOT NULL, PRIMARY KEY (work, seq)
 );
-CREATE TABLE public.ralph_workers (
+CREATE TABLE IF NOT EXISTS public.ralph_workers (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, host text NOT NULL, slots int NOT NULL,
     version text NOT NULL, repository text NOT NULL, brings text NOT NULL DEFAULT '',
     spending jsonb NOT NULL DEFAULT '{}', seen timestamptz NOT NULL DEFAULT now()
 );
 """
-DROP_TABLES = "DROP TABLE ralph_fleet, ralph_events, ralph_works, ralph_workers CASCADE"
 
 REFUSALS = ("authentication", "password", "does not exist", "pg_hba", "permission denied", "not permitted", "ssl")
 LOST = (psycopg.OperationalError, psycopg.InternalError)  # the latter: the server ended an idle transaction
@@ -73,26 +72,24 @@ T = TypeVar("T")
 Transaction = psycopg.AsyncConnection[Any]
 
 
-class GaveUp(Exception):
-    """The database is away, and this process is stopping."""
+class DatabaseAway(UserError):
+    """The database has been away for longer than this process waits."""
 
 
 class Outage:
     """Retries while the database is away, and reports once that it is away and once that it is back.
 
-    `patience` is the number of seconds after which it raises a UserError instead; None: never, but `GaveUp` soon after
-    `is_stopping` is set.
+    After `patience` seconds it raises `DatabaseAway` instead; None: never.
     """
 
     def __init__(self, place: str, patience: float | None) -> None:
-        self._place, self._patience = place, patience
-        self._since = 0.0
+        self.patience = patience
         self.ended = 0.0  # when the last outage ended, in monotonic seconds
-        self.is_stopping = False
+        self._place, self._since = place, 0.0
 
     async def retry(self, action: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `action`; call it again while it fails because of the connection."""
-        while not (self.is_stopping and self._since and time.monotonic() - self._since >= QUIT_TIMEOUT):
+        while True:
             began = time.monotonic()
             try:
                 result = await action()
@@ -101,24 +98,23 @@ class Outage:
             else:
                 self._end()
                 return result
-        raise GaveUp
 
     async def _wait(self, error: Exception, began: float) -> None:
         cause = error.__cause__ if isinstance(error, exceptions.ConnectorException) else error
         if not isinstance(cause, LOST):
             raise error
         message = one_line(str(cause), 300)
-        if self._patience is None and not self._since:
+        if self.patience is None and not self._since:
             print(f"ralph: waiting for PostgreSQL at {self._place}: {message}", file=sys.stderr, flush=True)
         self._since = self._since or began
-        if self._patience is not None and time.monotonic() - self._since >= self._patience:
-            raise UserError(f"PostgreSQL at {self._place} is away: {message}", "is it running?") from None
+        if self.patience is not None and time.monotonic() - self._since >= self.patience:
+            raise DatabaseAway(f"PostgreSQL at {self._place} is away: {message}", "is it running?") from None
         await asyncio.sleep(0.5)
 
     def _end(self) -> None:
         if self._since:
             self._since, self.ended = 0.0, time.monotonic()
-            if self._patience is None:
+            if self.patience is None:
                 print("ralph: PostgreSQL is back", file=sys.stderr, flush=True)
 
 
@@ -255,35 +251,29 @@ def _engine_version() -> str:
 async def check_version(connection: Transaction) -> None:
     """Raise a UserError if the tables belong to another version."""
     ((layout, engine),) = await fetch_all(connection, "SELECT layout, engine FROM ralph_fleet")
-    if (layout, engine) != (LAYOUT, _engine_version()):
-        raise _version_error(layout)
-
-
-def _version_error(layout: int) -> UserError:
     if layout > LAYOUT:
-        return UserError("this database belongs to a newer ralph", "upgrade ralph on this machine")
-    other = "an older ralph" if layout < LAYOUT else "another version of Procrastinate"
-    hint = "stop all workers, then run: ralph worker --migrate"
-    return UserError(f"the tables of this database belong to {other}", hint)
+        raise UserError("this database belongs to a newer ralph", "upgrade ralph on this machine")
+    if (layout, engine) != (LAYOUT, _engine_version()):
+        other = "an older ralph" if layout < LAYOUT else "another version of Procrastinate"
+        hint = "stop all workers, then run: ralph worker --migrate"
+        raise UserError(f"the tables of this database belong to {other}", hint)
 
 
 async def _prepare_tables(connection: Transaction, migrates: bool) -> str:
-    """Create the tables, check them or, with `migrates`, recreate those of an older version; return what was done."""
+    """Create the tables, check them or, with `migrates`, recreate those of another version; return what was done."""
     await fetch_all(connection, "SELECT pg_advisory_xact_lock(%s)", LOCK)
     exists = "SELECT 1 FROM pg_tables WHERE schemaname = 'public' AND tablename = 'ralph_fleet'"
-    if not await fetch_all(connection, exists):
-        await connection.execute(TABLES)
-        done = "created"
-    else:
+    done = "created"
+    if await fetch_all(connection, exists):
         ((layout, engine),) = await fetch_all(connection, "SELECT layout, engine FROM ralph_fleet")
-        if (layout, engine) == (LAYOUT, _engine_version()):
+        if not migrates or layout > LAYOUT or (layout, engine) == (LAYOUT, _engine_version()):
+            await check_version(connection)
             return "up to date"
-        if layout > LAYOUT or not migrates:
-            raise _version_error(layout)
         done = "migrated"
         if layout < LAYOUT:
-            await _replace_tables(connection)
+            await _drop_finished(connection)
             done = "migrated; finished backlogs of the older ralph were dropped"
+    await connection.execute(TABLES)
     await connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}")
     await connection.execute(SchemaManager.get_schema())
     await fetch_all(connection, "DELETE FROM ralph_fleet")
@@ -291,12 +281,11 @@ async def _prepare_tables(connection: Transaction, migrates: bool) -> str:
     return done
 
 
-async def _replace_tables(connection: Transaction) -> None:
+async def _drop_finished(connection: Transaction) -> None:
     if await fetch_all(connection, "SELECT 1 FROM ralph_works WHERE is_open"):
         hint = "finish it with the ralph that started it, then run: ralph worker --migrate"
         raise UserError("a backlog is still open in this database", hint)
-    await connection.execute(DROP_TABLES)
-    await connection.execute(TABLES)
+    await connection.execute("DROP TABLE ralph_fleet, ralph_events, ralph_works, ralph_workers CASCADE")
 
 
 async def migrate(url: str) -> str:

@@ -13,8 +13,8 @@ from ralph.backlog.ledger import Audience, WorkTold
 from ralph.backlog.work_order import TASKS
 from ralph.core import events, work_events
 from ralph.core.backlog import outcome
+from ralph.core.work_events import WorkState
 from ralph.errors import UserError
-from ralph.fleet.log import WorkState
 from ralph.fleet.work_copies import WorkCopy
 from ralph.git.client import Git
 from ralph.git.configuration import GitSettings, push_settings, read_settings
@@ -23,14 +23,13 @@ from ralph.store.register import read_summary
 
 
 class LocalWork:
-    """A backlog run on this machine. `children` are its processes here, by task, and `holders` the names of their jobs
-    in the log. With `brings` the list is watched here."""
+    """A backlog run on this machine. `children` are its processes here, by task. With `brings` the list is watched
+    here."""
 
     def __init__(self, copy: WorkCopy, home: Git, *, brings: bool) -> None:
         self.copy, self.home, self.brings = copy, home, brings
         self.order, self.folder, self.log = copy.order, copy.folder, copy.log
         self.children: dict[str, TaskProcess] = {}
-        self.holders: dict[str, str] = {}
         self.exits = ChildExits()
         self.push_settings: GitSettings
         self._was_paused = False
@@ -68,12 +67,11 @@ class LocalWork:
         """Read what other machines wrote, and react: stop children, copy events, pass on requests."""
         state = await self.log.refresh()
         self._steer_children(state)
-        happened, authors = await asyncio.to_thread(self.copy.copy_events)
+        happened = await asyncio.to_thread(self.copy.copy_events)
         for event in happened:
             if isinstance(event, work_events.TaskWarned) and event.key in self.children:
-                files = ", ".join(event.files[:20])
-                self._tell_agent(event.key, f"Something else was merged that changes {files}: keep your change small.")
-        await asyncio.to_thread(self._clean_up, name, authors, happened)
+                self._tell_agent(event.key, event.note)
+        await asyncio.to_thread(self._clean_up, happened)
         if not state.finished:
             await self._pass_requests(name)
         await asyncio.to_thread(self._audience.tick)
@@ -85,7 +83,7 @@ class LocalWork:
             job = state.board.jobs.get(key)
             if state.finished or (job is not None and job.state == "withdrawn"):
                 child.request_stop(StopLevel.AFTER_TURN)
-            elif key in self.holders and state.holders.get(key) != self.holders[key]:
+            elif child.holder and state.holders.get(key) != child.holder:
                 child.request_stop(StopLevel.NOW)
         if state.board.is_paused != self._was_paused:
             self._was_paused = state.board.is_paused
@@ -98,13 +96,12 @@ class LocalWork:
         with suppress(UserError):
             Mailbox(self._run_path(self.log.state.board.jobs[key].run)).tell(text)
 
-    def _clean_up(self, name: str, authors: Sequence[str], happened: Sequence[WorkTold]) -> None:
-        """Remove the worktrees of merged tasks (the gate did it on its own machine), and tick the list here."""
+    def _clean_up(self, happened: Sequence[WorkTold]) -> None:
+        """Remove the worktrees of merged tasks (the gate did it on its machine), and tick the list here."""
         merged = {event.key: event.tip for event in happened if isinstance(event, work_events.TaskMerged)}
-        if not any(author.startswith(f"{name}/") for author in authors):
-            trees = {key: Path(self.order.worktree_of(self.home, key).path) for key in merged}
+        trees = {key: Path(self.order.worktree_of(self.home, key).path) for key in merged}
+        if here := {key: tip for key, tip in merged.items() if trees[key].exists()}:
             with suppress(UserError):
-                here = {key: tip for key, tip in merged.items() if trees[key].exists()}
                 task_worktrees.clear(self.order, self.home, here)
         if merged and self.brings:
             self._watch.tick(self.log.state.board)

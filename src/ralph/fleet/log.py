@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import count
 
 import msgspec
@@ -22,27 +23,22 @@ from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.ledger import NAMES, WorkTold
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
-from ralph.core.backlog import FINISHED_STATES, Board, is_over, next_batch, next_starts
+from ralph.core.backlog import FINISHED_STATES, is_over, next_batch, next_starts
 from ralph.core.secrets import Redactor, secret_values
+from ralph.core.work_events import GATE, WorkState, copy_state, next_state
 from ralph.errors import UserError
 from ralph.fleet.database import LAYOUT, LOCK, STALLED, Database, Transaction, fetch_all
 from ralph.store.journal import decode_entry
 from ralph.store.register import host
 from ralph.store.writer import Writer
 
-GATE = ""  # the key of the gate in `WorkState.holders`
 TASK, MERGE, READ_LIST, TICK = "ralph.task", "ralph.merge", "ralph.read_list", "ralph.tick"  # the engine's tasks
 FORGET_WORKER = "7 days"  # after which a silent worker is deleted
 
 
-def task_queue(repository: str) -> str:
-    """Return the queue of jobs that run tasks in clones of this repository, with a ralph that knows this layout."""
-    return f"tasks.{LAYOUT}.{repository}"
-
-
-def gate_queue(repository: str) -> str:
-    """Return the queue of jobs that merge tasks and read lists."""
-    return f"gate.{LAYOUT}.{repository}"
+def queue_name(task: str, repository: str = "") -> str:
+    """Return the queue of an engine's task in clones of this repository, with a ralph that knows this layout."""
+    return f"{task}.{LAYOUT}.{repository}"
 
 
 class WorkRow(Struct, frozen=True, kw_only=True):
@@ -111,55 +107,15 @@ async def register_worker(connection: Transaction, name: str, slots: int, reposi
     return number, name
 
 
-class WorkState(Struct, frozen=True, kw_only=True):
-    """The state of a backlog run after its events. `holders` names the job that runs each task, and the gate's."""
-
-    board: Board = msgspec.field(default_factory=Board)
-    holders: dict[str, str] = msgspec.field(default_factory=dict)
-    opened: str = ""  # the commit at which the target last passed its checks
-    started: work_events.WorkStarted | None = None
-    finished: work_events.WorkFinished | None = None
-    began: float = 0.0
-
-
-def apply_event(state: WorkState, event: object, by: str, at: float) -> WorkState:
-    """Return the state after `event`; changes the dictionaries in place."""
-    slots, holders = state.board.slots, state.holders
-    try:
-        board = work_events.apply_event(state.board, event, at)
-    except KeyError:  # about a task that no event listed
-        return state
-    state = replace(state, board=replace(board, slots=slots))
-    match event:
-        case work_events.WorkStarted():
-            holders.clear()
-            return replace(state, started=event, finished=None, began=state.began or at)
-        case work_events.WorkFinished():
-            return replace(state, finished=event)
-        case work_events.TaskStarted():
-            holders[event.key] = by
-        case work_events.GateStarted():
-            holders[GATE] = by
-        case work_events.GateFinished():
-            holders.pop(GATE, None)
-        case work_events.GateOpened():
-            return replace(state, opened=event.commit)
-        case work_events.TaskMerged() if event.commit:
-            state = replace(state, opened=event.commit)
-    if (key := getattr(event, "key", None)) and key not in state.board.working:
-        holders.pop(key, None)
-    return state
-
-
 Decide = Callable[[WorkState], Sequence[WorkTold]]
 
 
 class WorkLog:
-    """The events of one backlog run. `new_lines` are those that nobody on this machine has copied yet."""
+    """The events of one backlog run. `new_lines` are those that are not copied to this machine yet."""
 
     def __init__(self, database: Database, work: str) -> None:
         self.work, self.state = work, WorkState()
-        self.new_lines: list[tuple[int, str, bytes]] = []
+        self.new_lines: list[tuple[int, bytes]] = []
         self._database, self._seq = database, 0
         self._redact = Redactor(secret_values(os.environ))
         self._lock = asyncio.Lock()
@@ -183,9 +139,9 @@ class WorkLog:
         query = "SELECT seq, by, line FROM ralph_events WHERE work = %s AND seq > %s ORDER BY seq"
         for seq, by, text in await fetch_all(connection, query, self.work, self._seq):
             self._seq, line = seq, text.encode()
-            self.new_lines.append((seq, by, line))
+            self.new_lines.append((seq, line))
             if (entry := decode_entry(line)) and (event := entry.event()) is not None:
-                self.state = apply_event(self.state, event, by, entry.at)
+                self.state = next_state(self.state, event, entry.at, by)
 
     async def _append(self, connection: Transaction, by: str, decide: Decide, defers_all: bool) -> WorkState:
         rows = await fetch_all(
@@ -202,36 +158,30 @@ class WorkLog:
         before = self.state = replace(self.state, board=replace(self.state.board, slots=max(slots, 1)))
         events, after = decide(before), before
         if events:
-            after = replace(before, board=work_events.copy_board(before.board), holders={**before.holders})
+            after = copy_state(before)  # the transaction may fail
             for event in events:
-                after = apply_event(after, event, by, time.time())
+                after = next_state(after, event, time.time(), by)
             lines = encode_events(self.work, self._seq, events, self._redact)
             await write_lines(connection, self.work, self._seq + 1, by, lines, is_open=after.finished is None)
         if events or defers_all:
             old = () if defers_all else due_jobs(before)
             for key in due_jobs(after):
                 if key not in old:
-                    await self._defer_due(connection, repository, key)
+                    await self.defer(connection, MERGE if key == GATE else TASK, repository, key)
         return after
 
-    async def _defer_due(self, connection: Transaction, repository: str, key: str) -> None:
-        if key == GATE:
-            await self.defer(connection, MERGE, gate_queue(repository), f"{self.work}/.gate")
-        else:
-            await self.defer(connection, TASK, task_queue(repository), f"{self.work}/{key}", key=key)
-
-    async def defer(
-        self, connection: Transaction, /, task: str, queue: str, lock: str, after: int = 0, **more: str
-    ) -> None:
-        """Defer a job of this backlog run by `after` seconds, unless one with the same lock is waiting."""
+    async def defer(self, connection: Transaction, task: str, repository: str, key: str = "", delay: int = 0) -> None:
+        """Defer a job of this backlog run by `delay` seconds, unless the same job is waiting."""
         deferrer = self._database.app.configure_task(
-            task, queue=queue, queueing_lock=lock, connection=connection, schedule_in={"seconds": after}
+            task,
+            queue=queue_name(task, repository),
+            queueing_lock=f"{self.work}/{task}/{key}",
+            connection=connection,
+            schedule_in={"seconds": delay},
         )
-        try:
+        with suppress(exceptions.AlreadyEnqueued):
             async with connection.transaction():
-                await deferrer.defer_async(work=self.work, **more)
-        except exceptions.AlreadyEnqueued:
-            pass
+                await deferrer.defer_async(work=self.work, key=key)
 
 
 def due_jobs(state: WorkState) -> tuple[str, ...]:

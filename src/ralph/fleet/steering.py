@@ -16,9 +16,10 @@ from ralph.backlog.task_requests import TaskRequest, events_for_request, explain
 from ralph.core import work_events
 from ralph.core.backlog import Board
 from ralph.core.text import one_line
+from ralph.core.work_events import WorkState
 from ralph.errors import UserError
 from ralph.fleet.database import Database, Transaction
-from ralph.fleet.log import Decide, WorkerRow, WorkLog, WorkRow, WorkState, list_workers, list_works
+from ralph.fleet.log import Decide, WorkerRow, WorkLog, WorkRow, list_workers, list_works
 from ralph.history.work_history import WorkHistory, fold_work
 from ralph.store.journal import decode_entry
 
@@ -93,7 +94,7 @@ async def load_view(database: Database, name: str = "") -> WorkView:
     row = await database.transact(_find_work, name)
     log = WorkLog(database, row.id)
     state = await log.refresh()
-    history = fold_work(row.id, filter(None, (decode_entry(line) for _, _, line in log.new_lines)))
+    history = fold_work(row.id, filter(None, (decode_entry(line) for _, line in log.new_lines)))
     history.state = state.finished.outcome if state.finished else "running"
     workers = await database.transact(list_workers)
     return WorkView(row, history, tuple(one for one in workers if one.repository == row.repository))

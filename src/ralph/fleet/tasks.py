@@ -18,20 +18,27 @@ from ralph.backlog.gate import MergeRequest, merge_request
 from ralph.backlog.ledger import WorkTold
 from ralph.backlog.work_order import REQUEST, TASKS, assign_task, decode_order, put
 from ralph.core import events, work_events
-from ralph.core.backlog import FINISHED_STATES, BacklogTask, Board, GateVerdict, fits, next_batch, next_starts, outcome
+from ralph.core.backlog import (
+    FINISHED_STATES,
+    BacklogTask,
+    Board,
+    GateVerdict,
+    exceeded_limit,
+    fits,
+    next_batch,
+    next_starts,
+    outcome,
+)
 from ralph.core.model import Outcome
-from ralph.core.work_events import after_merge, work_summary
+from ralph.core.work_events import GATE, WorkState, after_merge, work_summary
 from ralph.errors import UserError
 from ralph.fleet.database import LAYOUT, STALLED, Database
 from ralph.fleet.local_work import LocalWork
 from ralph.fleet.log import (
-    GATE,
     READ_LIST,
     WorkerRow,
     WorkLog,
     WorkRow,
-    WorkState,
-    gate_queue,
     is_complete,
     list_workers,
     list_works,
@@ -43,8 +50,8 @@ MAX_WAIT = 2.0  # seconds between two looks at a child process, if the system do
 
 
 class FleetTasks:
-    """The jobs of one worker process. `join` returns a backlog run that this machine takes part in, None if it can't;
-    `fail` stops the process with an error. `running` are the engine's workers of the jobs that run here, by job."""
+    """The jobs of one worker process. `join` returns a backlog run that this machine takes part in, None if it can't.
+    `running` are the engine's workers of the jobs that have a child process here, by job."""
 
     def __init__(
         self,
@@ -52,18 +59,17 @@ class FleetTasks:
         name: str,
         env: Mapping[str, str],
         join: Callable[[str], Awaitable[LocalWork | None]],
-        fail: Callable[[str], None],
+        stopping: asyncio.Event,
     ) -> None:
         self._database, self._name, self._env = database, name, env
-        self._join, self._fail = join, fail
+        self._join, self._stopping = join, stopping
         self._logs: dict[str, WorkLog] = {}
-        self._abandoned: set[str] = set()  # backlog runs whose list is on a machine that is gone
         self.running: dict[int | None, int] = {}
 
     async def run_task(self, context: JobContext, work: str, key: str) -> None:
         """Run a task's loop, if it is still its turn."""
         local, holder = await self._join(work), self._holder(context.job)
-        if local is None or self._database.outage.is_stopping:
+        if local is None or self._stopping.is_set():
             return
         while key in local.children:  # it was taken from us, and its process is about to end
             await asyncio.sleep(0.1)
@@ -89,10 +95,12 @@ class FleetTasks:
         child = await self.run_child(local, key, context.job, words, f"{TASKS}/{key}.log")
         event, fatal = local.exits.task_event(child)
         if fatal:
-            self._fail(fatal)
+            self._stopping.set()  # before the task is due again
         await local.log.append(holder, lambda state: [event] if state.holders.get(key) == holder else [])
+        if fatal:
+            raise UserError(fatal, "fix it, then start this worker again: its tasks continue elsewhere")
 
-    async def merge(self, context: JobContext, work: str) -> None:
+    async def merge(self, context: JobContext, work: str, key: str) -> None:
         """Merge what is ready until nothing is left, unless another job has the gate; check the target first."""
         local, holder = await self._join(work), self._holder(context.job)
         if local is None:
@@ -105,7 +113,7 @@ class FleetTasks:
             return [work_events.GateStarted(batch)] if batch or not (state.opened or is_complete(state)) else []
 
         state = local.log.state
-        while not self._database.outage.is_stopping:
+        while not self._stopping.is_set():
             state = await local.log.append(holder, start)
             if state.holders.get(GATE) != holder:
                 break
@@ -128,9 +136,7 @@ class FleetTasks:
         if state.holders.get(GATE) != holder:
             return []
         if state.board.trying:
-            probed = [(key, conflict) for key, conflict in verdict.probed.items() if key in state.board.working]
-            warned = [work_events.TaskWarned(key, conflict.files) for key, conflict in probed]
-            return [*after_merge(state.board, verdict, duration), *warned]
+            return after_merge(state.board, verdict, duration)
         closed = work_events.GateFinished(GateVerdict(), duration)
         if verdict.stuck:
             return [closed, work_summary(state.board, Outcome.FATAL.value, verdict.stuck, 2, local.age)]
@@ -150,7 +156,7 @@ class FleetTasks:
 
         await local.log.append(holder, finish)
 
-    async def read_list(self, context: JobContext, work: str) -> None:
+    async def read_list(self, context: JobContext, work: str, key: str) -> None:
         """Read a list whose machine is gone: as it is on the target, or from its tracker."""
         local = await self._join(work)
         if local is not None and LIST_KEY not in local.children:
@@ -207,30 +213,25 @@ class FleetTasks:
             return [*queued, *closed, *_check_limits(state, spending)]
 
         await log.append("tick", check, defers_all=True)
-        if any(one.brings == row.id and one.is_present for one in workers) or not _can_anyone_read(row):
-            self._abandoned.discard(row.id)
-            return
-        delay = LIST_INTERVAL if row.id in self._abandoned else 0
-        self._abandoned.add(row.id)
-        lock = f"{row.id}/{LIST_KEY}"
-        await self._database.transact(log.defer, READ_LIST, gate_queue(row.repository), lock, delay)
+        if not any(one.brings == row.id and one.is_present for one in workers) and _can_anyone_read(row):
+            await self._database.transact(log.defer, READ_LIST, row.repository, delay=LIST_INTERVAL)
 
     async def run_child(
         self, local: LocalWork, key: str, job: Job | None, words: tuple[str, ...], log_name: str
     ) -> TaskProcess:
         """Run `ralph` with these words to its end."""
-        child = TaskProcess(key, str(local.folder.path / log_name))
+        holder = self._holder(job) if job and key != LIST_KEY else ""  # the log doesn't name who reads the list
+        child = TaskProcess(key, str(local.folder.path / log_name), holder)
         child.start(words, self._env)
         local.children[key] = child
         if job is not None:
-            local.holders[key] = self._holder(job)
             self.running[job.id] = job.worker_id or 0
         try:
             await _wait_for_exit(child)
         finally:
             del local.children[key]
             if job is not None:
-                del local.holders[key], self.running[job.id]
+                del self.running[job.id]
         return child
 
     def _holder(self, job: Job) -> str:
@@ -254,15 +255,11 @@ async def _wait_for_exit(child: TaskProcess) -> None:
 
 def _check_limits(state: WorkState, spending: float) -> list[WorkTold]:
     """End a backlog run whose money or time has run out."""
-    started, board = state.started, state.board
-    if started is None or state.finished:
+    if state.started is None or state.finished:
         return []
     age = time.time() - state.began
-    if started.max_time is not None and age >= started.max_time:
-        return [work_summary(board, Outcome.TIMEOUT.value, "its time is over", 1, age)]
-    if started.max_cost is not None and board.spent + spending >= started.max_cost:
-        return [work_summary(board, Outcome.BUDGET.value, "its budget is spent", 1, age)]
-    return []
+    end, reason = exceeded_limit(state.board, state.started.max_time, age, spending)
+    return [work_summary(state.board, end, reason, 1, age)] if end else []
 
 
 def _can_anyone_read(row: WorkRow) -> bool:

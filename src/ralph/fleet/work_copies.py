@@ -48,10 +48,10 @@ class WorkCopy:
         self.ledger.open()
         self._was_paused = self._mailbox.read().is_paused
 
-    def copy_events(self) -> tuple[list[WorkTold], list[str]]:
-        """Copy what `log.refresh` has read; return the new events and who wrote them."""
+    def copy_events(self) -> list[WorkTold]:
+        """Copy what `log.refresh` has read; return the new events."""
         lines, self.log.new_lines = self.log.new_lines, []
-        return self.ledger.copy_lines([(seq, line) for seq, _, line in lines]), [by for _, by, _ in lines]
+        return self.ledger.copy_lines(lines)
 
     def compare_pauses(self, *_: object) -> None:
         """Of the pause in the mailbox and the one in the log, make the other one follow the one that changed."""
@@ -113,7 +113,7 @@ class Mirror:
 
     def describe_workers(self) -> list[str]:
         ledgers = [copy.ledger for copy, _ in self._copies.values()]
-        return [*describe_workers(self.workers, [one.board for one in ledgers if one.finished is None])]
+        return [*describe_workers(self.workers, [one.board for one in ledgers if one.state.finished is None])]
 
     async def _run(self) -> None:
         try:
@@ -152,7 +152,7 @@ class Mirror:
         registration = WorkRegistration(copy.folder, copy.order, ignores_signals=True)
         registration.watch(copy.ledger)
         registration.begin()
-        registration(*filter(None, (copy.ledger.finished,)))
+        registration(*filter(None, (copy.ledger.state.finished,)))
         # The mailbox follows the log first: otherwise a pause that is displayed could not be ended at once.
         copy.ledger.listen((copy.compare_pauses, registration))
         self._copies[row.id] = copy, registration
@@ -162,6 +162,6 @@ class Mirror:
     def _close(self, work: str) -> None:
         copy, registration = self._copies[work]
         Path(state_folder(self._env, "runs"), work).unlink(missing_ok=True)
-        if copy.ledger.finished is None:
+        if copy.ledger.state.finished is None:
             registration.leave()
         copy.ledger.close()

@@ -6,11 +6,11 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from functools import wraps
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from msgspec.structs import replace
 from procrastinate import worker as engine_worker
@@ -23,7 +23,7 @@ from ralph.backlog.work_order import WorkOrder, decode_order, find_home
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.fleet import database
-from ralph.fleet.database import Database, GaveUp, fetch_all
+from ralph.fleet.database import Database, DatabaseAway, fetch_all
 from ralph.fleet.local_work import LocalWork
 from ralph.fleet.log import (
     MERGE,
@@ -32,10 +32,9 @@ from ralph.fleet.log import (
     TICK,
     WorkRow,
     add_work,
-    gate_queue,
     list_works,
+    queue_name,
     register_worker,
-    task_queue,
 )
 from ralph.fleet.tasks import FleetTasks
 from ralph.fleet.work_copies import WorkCopy
@@ -47,9 +46,9 @@ from ralph.store.register import host
 from ralph.store.writer import enlist
 
 SECRETS = (database.VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")  # not for loops and checks
-TICK_QUEUE = f"tick.{database.LAYOUT}"
 GATE_JOBS = 20  # gates, lists and ticks at once: they mostly wait
 EVERY_3_SECONDS = "* * * * * */3"
+P = ParamSpec("P")
 
 
 class Worker:
@@ -74,8 +73,7 @@ class Worker:
         self._works: dict[str, LocalWork] = {}
         self._refused: dict[str, str] = {}
         self._brought = ""  # the backlog run that this worker brings
-        self._error = ""
-        self._crash: Exception | None = None
+        self._failure: Exception | None = None
         self._joining = asyncio.Lock()
         self._stopping, self._drained = asyncio.Event(), asyncio.Event()
         self._interrupt: Interrupt
@@ -88,11 +86,11 @@ class Worker:
         """
         self._home = find_home(self._workspace)
         roots = self._home.run("rev-list", "--first-parent", "--max-parents=0", "HEAD")
-        self._repository = roots.decode()[:20]  # the engine's names have 40 characters at most
+        self._repository = roots.decode()[:20]  # enough for the name of a queue
         with Interrupt() as self._interrupt:
             try:
                 return asyncio.run(self._run(order, content, once))
-            except GaveUp:
+            except DatabaseAway:
                 return 130
 
     async def _run(self, order: WorkOrder | None, content: BacklogContent | None, once: bool) -> int:
@@ -105,7 +103,7 @@ class Worker:
                     register_worker, self._name, self._slots, self._repository
                 )
                 env = {name: value for name, value in os.environ.items() if name not in SECRETS}
-                self._tasks = FleetTasks(self._database, self._name, env, self._join, self._fail)
+                self._tasks = FleetTasks(self._database, self._name, env, self._join, self._stopping)
                 try:
                     if order is not None and content is not None:
                         await self._bring(order, content)
@@ -116,8 +114,6 @@ class Worker:
                     await self._leave()
         finally:
             loop.remove_reader(self._interrupt.fileno())
-        if self._error:
-            raise UserError(self._error, "fix it, then start this worker again: its tasks continue elsewhere")
         return self._exit_code()
 
     async def _bring(self, order: WorkOrder, content: BacklogContent) -> None:
@@ -135,51 +131,47 @@ class Worker:
     async def _work(self, once: bool) -> None:
         """Run the engine's workers until there is a reason to stop, then let them finish their jobs."""
         app, tasks = self._database.app, self._tasks
-        app.task(name=TASK, pass_context=True)(self._report(tasks.run_task))
-        app.task(name=MERGE, pass_context=True)(self._report(tasks.merge))
-        app.task(name=READ_LIST, pass_context=True)(self._report(tasks.read_list))
-        tick = app.task(name=TICK, queue=TICK_QUEUE, queueing_lock=TICK)(self._report(tasks.tick))
+        app.task(name=TASK, pass_context=True)(self._guard(tasks.run_task))
+        app.task(name=MERGE, pass_context=True)(self._guard(tasks.merge))
+        app.task(name=READ_LIST, pass_context=True)(self._guard(tasks.read_list))
+        tick = app.task(name=TICK, queue=queue_name(TICK), queueing_lock=TICK)(self._guard(tasks.tick))
         app.periodic(cron=EVERY_3_SECONDS)(tick)
+        others = [queue_name(MERGE, self._repository), queue_name(READ_LIST, self._repository), queue_name(TICK)]
         engines = [
-            self._database.make_engine([task_queue(self._repository)], self._slots, self._name),
-            self._database.make_engine([gate_queue(self._repository), TICK_QUEUE], GATE_JOBS, self._name),
+            self._database.make_engine([queue_name(TASK, self._repository)], self._slots, self._name),
+            self._database.make_engine(others, GATE_JOBS, self._name),
         ]
-        serving = [asyncio.create_task(self._serve(engine)) for engine in engines]
-        beating = asyncio.create_task(self._beat())
-        following = asyncio.create_task(self._follow(once))
-        stopped = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([*serving, beating, following, stopped], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        self._stop_children(StopLevel.AFTER_TURN)
-        self._database.outage.is_stopping = True
+        serving = [asyncio.create_task(self._guard(self._serve)(engine)) for engine in engines]
+        watching = [asyncio.create_task(self._guard(part)()) for part in (self._beat, partial(self._follow, once))]
+        await self._stopping.wait()
+        self._stop(StopLevel.AFTER_TURN)
         for engine in engines:  # they take no new jobs; the running ones end with their children
             engine.stop()  # type: ignore[no-untyped-call]
-        served = await asyncio.gather(*serving, return_exceptions=True)
+        await asyncio.wait(serving)
         self._drained.set()
-        results = await asyncio.gather(beating, following, return_exceptions=True)
-        for error in (self._crash, *served, *results):
-            if isinstance(error, Exception) and not isinstance(error, GaveUp):
-                raise error
+        await asyncio.wait(watching)
+        if self._failure:
+            raise self._failure
 
-    def _report(self, job: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-        """Have an error in a job end this process: the engine would only log it."""
+    def _guard(self, part: Callable[P, Awaitable[None]]) -> Callable[P, Coroutine[Any, Any, None]]:
+        """Have an error in a part of this process end it: the engine would only log an error in a job."""
 
-        @wraps(job)
-        async def run(*args: Any, **kwargs: Any) -> None:
+        async def run(*args: P.args, **kwargs: P.kwargs) -> None:
             try:
-                await job(*args, **kwargs)
-            except Exception as error:
-                self._crash = self._crash or error
+                await part(*args, **kwargs)
+            except DatabaseAway:
+                pass
+            except Exception as error:  # noqa: BLE001 (`_work` raises it)
+                self._failure = self._failure or error
                 self._stopping.set()
-                raise
 
         return run
 
     async def _serve(self, engine: engine_worker.Worker) -> None:
         """Run an engine worker; again if it ends because of an error."""
-        while not self._database.outage.is_stopping:
+        while not self._stopping.is_set():
             await engine.run()  # type: ignore[no-untyped-call]
-            if not self._database.outage.is_stopping:
+            if not self._stopping.is_set():
                 await asyncio.sleep(1.0)
 
     async def _beat(self) -> None:
@@ -188,13 +180,13 @@ class Worker:
         while not self._drained.is_set():
             spending = {work: local.spending for work, local in self._works.items() if local.children}
             await self._database.transact(fetch_all, query, Jsonb(spending), self._id)
-            if self._database.outage.is_stopping:  # the engine sends no heartbeats while it waits for its last jobs
+            if self._stopping.is_set():  # the engine sends no heartbeats while it waits for its last jobs
                 for worker in {*self._tasks.running.values()}:
                     await self._database.app.job_manager.update_heartbeat(worker)
             await self._sleep(database.HEARTBEAT)
 
     async def _follow(self, once: bool) -> None:
-        """Copy what happens, and join and leave backlog runs; return when there is nothing left to wait for."""
+        """Copy what happens, and join and leave backlog runs; stop when there is nothing left to wait for."""
         while not self._drained.is_set():
             await self._database.transact(database.check_version)
             rows = await self._database.transact(list_works, "is_open")
@@ -206,10 +198,9 @@ class Worker:
                     await self._tasks.reread(local)
                 if state.finished and local.order.id != self._brought and not local.children:
                     self._close(local)
-            if self._brought and self._works[self._brought].log.state.finished:
-                return
-            if once and not rows:
-                return
+            is_over = self._brought and self._works[self._brought].log.state.finished
+            if is_over or (once and not rows):
+                self._stopping.set()
             await self._sleep(database.POLL)
 
     async def _sleep(self, seconds: float) -> None:
@@ -219,23 +210,19 @@ class Worker:
     def _on_signal(self) -> None:
         self._interrupt.acknowledge()
         if self._interrupt.level:
-            self._stopping.set()
-            self._database.outage.is_stopping = True
-            self._stop_children(StopLevel.AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2))
+            self._stop(StopLevel.AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, StopLevel.NOW))
 
-    def _stop_children(self, level: int) -> None:
+    def _stop(self, level: int) -> None:
+        """Take no more jobs, stop the children, and stop waiting for a database that is away."""
+        self._stopping.set()
+        self._database.outage.patience = database.QUIT_TIMEOUT
         for local in self._works.values():
             for child in local.children.values():
                 child.request_stop(level)
 
-    def _fail(self, message: str) -> None:
-        """Stop this worker with an error: something is wrong on this machine."""
-        self._error = self._error or message
-        self._stopping.set()
-
     async def _leave(self) -> None:
         """Copy the last events, and delete our row, unless the database is away."""
-        with suppress(GaveUp):
+        with suppress(DatabaseAway):
             for local in self._works.values():
                 await local.update(self._name)
             await self._database.transact(fetch_all, "DELETE FROM ralph_workers WHERE id = %s", self._id)
@@ -321,5 +308,5 @@ class Worker:
 
 def _report_to_asyncio(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log an error that nobody handles, unless it is that the engine's tasks end without the database."""
-    if not isinstance(context.get("exception"), GaveUp):
+    if not isinstance(context.get("exception"), DatabaseAway):
         loop.default_exception_handler(context)

@@ -28,6 +28,7 @@ def test_the_agent_reads_the_answer_before_its_claim_counts() -> None:
     answered = verdict(replace(CLAIMED, seen=Snapshot(told=(ANSWER,))))
     assert isinstance(answered, Continue)
     assert any("No." in note.text for note in answered.notes)
+    assert [one.reason for one in answered.refusals] == ["the agent has not read your note yet"]
 
 
 def test_a_run_that_does_not_wait_for_answers_is_done() -> None:

@@ -325,6 +325,15 @@ def test_the_last_verdict_is_printed_when_the_run_ends() -> None:
     )[-1].startswith("  done when")
 
 
+def test_a_claim_that_waits_for_an_answer_is_not_called_missing() -> None:
+    shown = told(
+        e.IterationStarted(1, 5, "g"),
+        e.IterationFinished(1, Iteration(number=1, turn=Turn(text="DONE"), checks=(Check(name="a", passed=True),))),
+        e.Paused("waiting for an answer: Which?", asks=True),
+    )
+    assert "┃ · not done yet: the check passed, but the agent waits for an answer" in shown
+
+
 def test_a_claim_that_waits_for_children_is_not_called_missing() -> None:
     shown = told(
         e.IterationStarted(1, 5, "g"),

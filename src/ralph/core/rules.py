@@ -93,7 +93,9 @@ def completed(
     for opinion in objections:
         yield opinion
         if isinstance(opinion, Note):
-            yield Refusal(claim.marker, opinion.about, one_line(opinion.text.partition("\n")[0]))
+            is_note = opinion.about == "person"
+            reason = "the agent has not read your note yet" if is_note else one_line(opinion.text.partition("\n")[0])
+            yield Refusal(claim.marker, opinion.about, reason)
     if not objections:
         warnings = "".join(
             f"; warning: {note.text}" for doubt in doubts for note in doubt(run) if isinstance(note, Note)

@@ -96,7 +96,8 @@ class EventLines:
             return []
         if self._hides_agent and isinstance(event, _AGENT_OUTPUT):
             return []
-        lines = self._verdict() if self._judged and isinstance(event, _AFTER_VERDICT) else []
+        is_asking = isinstance(event, e.Paused) and event.asks
+        lines = self._verdict(is_asking) if self._judged and isinstance(event, _AFTER_VERDICT) else []
         return [*lines, *self._separate_block(_BLOCKS.get(type(event), ""), self._lines_of(event))]
 
     def _separate_block(self, block: str, lines: list[str]) -> list[str]:
@@ -274,12 +275,12 @@ class EventLines:
     def _barred(self, tone: str, text: str) -> list[str]:
         return [self._bar(tone, row) for row in self.talk.rows(text, 2)]
 
-    def _verdict(self) -> list[str]:
+    def _verdict(self, is_asking: bool = False) -> list[str]:
         """Return the result of the last iteration, once no later event can change it, and the notices about it."""
         one, self._judged = self._judged, None
         held, self._held = self._held, []
         notices = [line for event in held for line in self._notice(event)]
-        said = verdict(one, self.fold.history) if one else None
+        said = verdict(one, self.fold.history, is_asking) if one else None
         if one is None or said is None:
             return self._separate_block("notice", notices)
         look = RESULTS[one.result]

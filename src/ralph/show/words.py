@@ -234,17 +234,21 @@ def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def verdict(one: PastIteration, history: RunHistory) -> str | None:
-    """Return the line below the checks of an iteration; None if there was nothing to find out."""
+def verdict(one: PastIteration, history: RunHistory, is_asking: bool = False) -> str | None:
+    """Return the line below the checks of an iteration; None if there was nothing to find out.
+
+    While the agent `is_asking`, its claim does not count.
+    """
     share = _share(one)
     if history.first_numbers:
         return happened(one)
     if one.result == "refused":
         return f"not done: the agent claimed {one.refused[0].claim}, but {_objections(one)}"
+    missing = "the agent waits for an answer" if is_asking else "no claim"
     if one.result == "no claim" and not one.checks:
-        return None if history.claims == ("turn",) else "not done yet: no claim"
+        return None if history.claims == ("turn",) else f"not done yet: {missing}"
     if one.result == "no claim":
-        return f"not done yet: {share}, but no claim"
+        return f"not done yet: {share}, but {missing}"
     if one.result == "children at work":
         return "not done yet: the agent claimed it, and its children are still running"
     if one.result == "done":

@@ -51,6 +51,10 @@ class Task:
     def children(self) -> list[RunInfo]:
         return [run for run in self.folder.list_runs() if not run.attempt]
 
+    def output(self, run: RunInfo) -> str:
+        """Return the final answer of an attempt or a child run."""
+        return (self.folder.runs / run.run_id / "output.md").read_text()
+
     def said(self, kind: str = "") -> list[str]:
         """Return the bodies of the messages on the task's bus."""
         return [message.body for message in self.folder.bus.read() if kind in ("", message.type)]

@@ -153,14 +153,14 @@ def test_done_is_noticed_while_the_next_attempt_is_waited_for(task: Any, agent: 
     events = [json.loads(line)["type"] for line in process.stdout]
     assert process.wait() == 0
     assert len(task.attempts()) == 1
-    assert "waiting" not in events, "one wait is told once, however often it is looked around"
+    assert "waiting" not in events, "one wait is reported once, however often ralph looks"
 
 
-def test_each_attempt_has_a_folder_and_knows_the_one_before(task: Any, agent: Agent) -> None:
+def test_each_attempt_has_a_folder(task: Any, agent: Agent) -> None:
     fake = agent(f'echo "answer $N"; echo "trouble $N" >&2; [ $N -lt 3 ] || {DONE}')
     task.supervise("--agent", fake, "--prompt", "Build it.")
     runs = task.attempts()
-    assert [run.previous_run_id for run in runs] == ["", runs[0].run_id, runs[1].run_id]
+    assert len(runs) == 3
     for number, run in enumerate(runs, 1):
         folder = task.folder.runs / run.run_id
         files = {path.name: path.read_text() for path in folder.iterdir()}
@@ -169,14 +169,14 @@ def test_each_attempt_has_a_folder_and_knows_the_one_before(task: Any, agent: Ag
         assert files["output.md"] == f"answer {number}"
         assert files["prompt.md"].endswith("Build it.")
         assert set(files) == {"agent-stdout.txt", "agent-stderr.txt", "output.md", "prompt.md", "run-info.yaml"}
-        assert (run.owner_pid, run.pid == run.pgid, run.pid > 0) == (0, True, True)
+        assert (run.owner_pid, run.pid > 0) == (0, True)
         assert seconds(run.started_at) <= seconds(run.ended_at)
 
 
 def test_an_output_file_that_the_agent_wrote_is_kept(task: Any, agent: Agent) -> None:
     task.supervise("--agent", agent(f'echo talk; echo report > "$RUN_FOLDER/output.md"; {DONE}'), "--prompt", "x")
     (run,) = task.attempts()
-    assert Path(run.output_path).read_text() == "report\n"
+    assert task.output(run) == "report\n"
 
 
 def test_the_agent_finds_its_task_in_its_environment(task: Any, agent: Agent) -> None:
@@ -288,6 +288,5 @@ def test_many_quick_restarts_lose_no_message(task: Any, agent: Agent) -> None:
     assert result.returncode == 1
     runs = task.attempts()
     assert [run.attempt for run in runs] == list(range(1, 151))
-    assert [run.previous_run_id for run in runs[1:]] == [run.run_id for run in runs[:-1]]
     assert len(task.said("RUN_START")) == len(task.said("RUN_STOP")) == 150
     assert len(os.listdir(task.folder.runs)) == 150

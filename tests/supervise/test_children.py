@@ -36,7 +36,7 @@ def test_done_waits_for_the_children_that_the_agent_started(
     assert process.returncode == 0, err
     (root,), children = task.attempts(), task.children()
     assert [(run.status, run.parent_run_id) for run in children] == [("completed", root.run_id)] * 2
-    answers = {Path(run.output_path).read_text().splitlines()[0] for run in children}
+    answers = {task.output(run).splitlines()[0] for run in children}
     assert answers == {f"part {part} of {root.run_id}" for part in ("one", "two")}
     assert sorted(task.said("FACT")) == ["one", "two"]
     names = {f"{one.run_id}, {other.run_id}" for one in children for other in children}
@@ -53,7 +53,7 @@ def test_a_job_in_the_foreground_prints_its_answer_and_returns_its_exit_code(tas
     )
     assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
     (run,) = task.attempts()
-    assert Path(run.output_path).read_text().splitlines() == ["I heard good", "code=0", "code=1", "code=2"]
+    assert task.output(run).splitlines() == ["I heard good", "code=0", "code=1", "code=2"]
     assert [run.status for run in task.children()] == ["completed", "failed", "failed"]
     assert "nonsense-agent" in task.children()[2].error_summary
 
@@ -321,7 +321,7 @@ def test_a_child_cannot_send_messages_as_the_user(task: Any, agent: Agent, promp
     fake = agent(f"[ $N = 2 ] && {DONE}; [ $N = 1 ] && ralph job --agent {child} x; exit 0")
     assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
     (run,) = task.children()
-    assert Path(run.output_path).read_text().count("only a person can tell a run something") == 2
+    assert task.output(run).count("only a person can tell a run something") == 2
     assert not any("obey" in prompt for prompt in prompts())
 
 

@@ -52,10 +52,10 @@ def test_a_waiting_task_stays_stopped_until_it_is_resumed(task: Any, agent: Agen
     again = task.supervise("--agent", fake)
     assert again.returncode == 0
     assert "ralph: stopped" in again.stderr.rstrip().splitlines()[-1]
-    assert len(task.attempts()) == 1, "the marker still stands"
+    assert len(task.attempts()) == 1, "the marker is still there"
     assert task.supervise("--agent", fake, "--resume").returncode == 0
     first, second = task.attempts()
-    assert (second.attempt, second.previous_run_id) == (1, first.run_id)
+    assert (first.attempt, second.attempt) == (1, 1)
     assert task.folder.done.exists()
 
 
@@ -185,7 +185,7 @@ def test_a_supervisor_killed_with_9_leaves_nothing_and_the_next_one_takes_over(
     first, second = task.attempts()
     assert first.status == "failed"
     assert first.error_summary.endswith("is gone")
-    assert second.previous_run_id == first.run_id
+    assert second.status == "completed"
 
 
 @pytest.mark.parametrize("resumes", [True, False])

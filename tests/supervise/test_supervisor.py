@@ -70,7 +70,7 @@ def test_attempts_are_counted_from_zero_and_every_end_without_done_restarts(supe
         ("completed", 0),
     ]
     assert made.task.list_runs()[0].error_summary == "no exit code (RuntimeError: boom)"
-    assert Path(made.task.list_runs()[5].output_path).read_text() == "all is well"
+    assert (made.task.runs / made.task.list_runs()[5].run_id / "output.md").read_text() == "all is well"
 
 
 def test_a_supervisor_gives_up_after_max_restarts(supervisor: Any) -> None:
@@ -150,7 +150,7 @@ def test_an_agent_is_run_as_the_command_would(supervisor: Any) -> None:
     made = supervisor(agent="sh -c 'cat; touch $TASK_FOLDER/DONE'", prompt="Build it.")
     assert made.run().success
     (run,) = made.task.list_runs()
-    assert Path(run.stdout_path).read_text() == "Build it."
+    assert (made.task.runs / run.run_id / "agent-stdout.txt").read_text() == "Build it."
 
 
 def test_children_find_the_attempt_in_the_environment(supervisor: Any) -> None:

@@ -132,14 +132,14 @@ def test_a_child_finds_the_task_of_its_environment(task: TaskFolder) -> None:
 
 
 def test_any_yaml_parser_reads_a_run(task: TaskFolder) -> None:
-    info = task.create_run("claude", attempt=2, parent="up", previous="before")
+    info = task.create_run("claude", attempt=2, parent="up")
     path = task.runs / info.run_id
     odd = 'é 🐎 "x": {y} \n\t\0\x7f\x85\u2028 # no'
     task.update_run(info.run_id, error_summary=odd)
     read = yaml.safe_load((path / RUN_FILE).read_text())
     assert convert({**read, "error_summary": odd}, RunInfo) == task.load_run(info.run_id)
     assert read["error_summary"].startswith('é 🐎 "x": {y} \n\t\0\x7f\x85\u2028')
-    assert (read["attempt"], read["exit_code"], read["stdout_path"]) == (2, None, str(path / "agent-stdout.txt"))
+    assert (read["attempt"], read["exit_code"], read["parent_run_id"]) == (2, None, "up")
     assert [stat.S_IMODE(folder.stat().st_mode) for folder in (task.runs, path)] == [0o700, 0o700]
 
 

@@ -69,9 +69,7 @@ class AttemptFolders(RunFolder):
         if self.last:
             self._announce_restart(self.last)
             self.last.close()
-        task = self._announcer.task
-        previous = next((run.run_id for run in reversed(task.attempts())), "")
-        info = task.create_run(agent, attempt=number, previous=previous)
+        info = self._announcer.task.create_run(agent, attempt=number)
         self.last = Attempt(info, self._announcer, self._timeouts)
         verb = "Starting" if number == 1 else "Restarting"
         self._announcer.post("INFO", f"{verb} agent (attempt {number}/{self._cap})")
@@ -114,10 +112,11 @@ class JobFolder(RunFolder):
 class Attempt(TurnFolder):
     """The files of one run of the agent: of an attempt or a child run."""
 
+    stdout_name, stderr_name = "agent-stdout.txt", "agent-stderr.txt"
+
     def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:
-        path = os.path.dirname(info.prompt_path)
-        super().__init__(path, announcer.task.environment(info.run_id, info.parent_run_id, path))
-        self.stdout, self.stderr = info.stdout_path, info.stderr_path
+        task = announcer.task
+        super().__init__(str(task.runs / info.run_id), task.environment(info.run_id, info.parent_run_id))
         self.id, self.number = info.run_id, info.attempt
         self.turn: Turn | None = None
         self._name = f"attempt {info.attempt}" if info.attempt else "job"
@@ -133,8 +132,7 @@ class Attempt(TurnFolder):
         return self.turn is not None and run_status(self.turn) == "completed"
 
     def record_start(self, pid: int) -> None:
-        # Every agent is started in its own session, so its pid is also the id of its process group.
-        self.update(pid=pid, pgid=pid, pid_start=start_of(pid) or "")
+        self.update(pid=pid, pid_start=start_of(pid) or "")
         self._announcer.post("RUN_START", f"{self._name}: {self._agent} started as process {pid}")
 
     def record_end(self, turn: Turn, answer: bytes) -> None:

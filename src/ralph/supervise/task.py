@@ -37,14 +37,10 @@ class RunInfo(Struct, frozen=True, kw_only=True):
 
     run_id: str
     status: RunStatus = "running"
-    project_id: str = ""
-    task_id: str = ""
     parent_run_id: str = ""
-    previous_run_id: str = ""
     attempt: int = 0
     agent: str = ""
     pid: int = 0
-    pgid: int = 0
     pid_start: str = ""
     owner_pid: int = 0
     owner_start: str = ""
@@ -52,10 +48,6 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     ended_at: str = ""
     exit_code: int | None = None
     error_summary: str = ""
-    prompt_path: str = ""
-    stdout_path: str = ""
-    stderr_path: str = ""
-    output_path: str = ""
     usage: Usage = Usage()
 
     def has_owner(self) -> bool:
@@ -81,7 +73,7 @@ class TaskFolder:
         self.bus = bus or MessageBus(path / "TASK-MESSAGE-BUS.md")
         self.project_bus = MessageBus(path.parent / PROJECT_BUS)
 
-    def environment(self, run_id: str, parent_run_id: str = "", run_folder: str = "") -> dict[str, str]:
+    def environment(self, run_id: str, parent_run_id: str = "") -> dict[str, str]:
         """Return the variables for the agent of a run, each with and without the prefix `JRUN_`."""
         values = {
             "PROJECT_ID": self.project,
@@ -89,7 +81,7 @@ class TaskFolder:
             "RUN_ID": run_id,
             "PARENT_ID": parent_run_id,
             "TASK_FOLDER": str(self.path),
-            "RUN_FOLDER": run_folder or str(self.runs / run_id),
+            "RUN_FOLDER": str(self.runs / run_id),
             "RUNS_DIR": str(self.runs),
             "MESSAGE_BUS": self.bus.path,
         }
@@ -118,7 +110,7 @@ class TaskFolder:
             except OSError as error:
                 raise UserError(f"cannot remove {marker}: {error.strerror}", "remove it by hand") from None
 
-    def create_run(self, agent: str, *, attempt: int = 0, parent: str = "", previous: str = "") -> RunInfo:
+    def create_run(self, agent: str, *, attempt: int = 0, parent: str = "") -> RunInfo:
         """Create a run owned by this process, in a folder that only the user can read."""
         ts = timestamp()
         folder = self.runs / unique_name(ts, 2)
@@ -127,19 +119,12 @@ class TaskFolder:
             folder.mkdir(mode=0o700)
         info = RunInfo(
             run_id=folder.name,
-            project_id=self.project,
-            task_id=self.task,
             parent_run_id=parent,
-            previous_run_id=previous,
             attempt=attempt,
             agent=agent,
             owner_pid=os.getpid(),
             owner_start=own_start(),
             started_at=ts,
-            prompt_path=str(folder / "prompt.md"),
-            stdout_path=str(folder / "agent-stdout.txt"),
-            stderr_path=str(folder / "agent-stderr.txt"),
-            output_path=str(folder / "output.md"),
         )
         return self._save_run(info)
 

@@ -202,32 +202,6 @@ def test_settings_that_cannot_be_parsed_are_not_changed(ralph, workspace, conten
     assert everything_below(workspace) == {".claude/settings.local.json": content.encode()}
 
 
-@pytest.mark.parametrize("place", ["local", "project", "user"])
-def test_settings_that_turn_all_hooks_off_are_named(ralph, workspace, environment, place):
-    names = {
-        "local": ".claude/settings.local.json",
-        "project": ".claude/settings.json",
-        "user": ".claude/settings.json",
-    }
-    path = (Path(environment["HOME"]) if place == "user" else workspace) / names[place]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text('{"disableAllHooks": true}')
-    assert "disableAllHooks" not in ralph("hook", "status").err, "nothing of ours is silenced"
-    note = f"note: claude calls no hooks here: {path} sets disableAllHooks\n"
-    for words in (("install", "claude"), ("status",)):
-        result = ralph("hook", *words)
-        assert (result.code, result.err.count(note)) == (0, 1), words
-
-
-def test_the_settings_closest_to_the_project_decide_whether_hooks_are_off(ralph, workspace, environment):
-    for folder, said in ((Path(environment["HOME"]), "true"), (workspace, "false")):
-        (folder / ".claude").mkdir(parents=True, exist_ok=True)
-        (folder / ".claude/settings.json").write_text(f'{{"disableAllHooks": {said}}}')
-    (workspace / ".claude/settings.local.json").write_text("{ no JSON")
-    for words in (("install", "claude", "--shared"), ("status",)):
-        assert "disableAllHooks" not in ralph("hook", *words).err
-
-
 @pytest.mark.parametrize("agent", ["copilot", "qwen", "opencode", "pi", "cline", "amp"])
 def test_an_agent_without_a_working_stop_hook_is_refused_with_an_alternative(ralph, workspace, agent):
     result = ralph("hook", "install", agent)

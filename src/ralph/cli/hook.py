@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ralph.cli.table import DIRECTORY, JSON, Values, command, command_group, folder_of, no_words
-from ralph.core.text import clean, escaped, one_line
+from ralph.core.text import escaped, one_line
 from ralph.errors import UserError
 from ralph.files import locked
 from ralph.hooks import hosts, loops, starting
@@ -41,7 +41,6 @@ def install(values: Values, words: list[str]) -> int:
         print(f"{host.name} already has its hooks")
     for note in host.notes:
         print(f"note: {note}", file=sys.stderr)
-    _note_if_muted(host, workspace)
     return 0
 
 
@@ -134,14 +133,7 @@ def status(values: Values, words: list[str]) -> int:
         print(escaped(msgspec.json.encode(loop.facts)).decode() if json else _summary(loop))
     if not shown and not json:
         print("no loop here" + (f" in session {session}" if session else ""), file=sys.stderr)
-    for host in hosts.installed_hosts(workspace, os.environ):
-        _note_if_muted(host, workspace)
     return 0
-
-
-def _note_if_muted(host: Host, workspace: Path) -> None:
-    if why := hosts.muted_by(host, workspace, os.environ):
-        print(f"note: {clean(why)}", file=sys.stderr)
 
 
 def _session(values: Values) -> str:

@@ -57,18 +57,6 @@ class Finding(Struct, frozen=True):
     facts: dict[str, str] = {}
 
 
-def check_workspace(folder: Path) -> Finding:
-    """Check that a run can write into the folder."""
-    own = folder / ".ralph"
-    place = own if own.exists() else folder
-    try:
-        with tempfile.TemporaryFile(dir=place):
-            return Finding("workspace", "ok", f"{folder} is writable")
-    except OSError as error:
-        advice = "make it writable, free some space, or name another workspace with -C DIR"
-        return Finding("workspace", "fail", f"cannot write in {place}: {error.strerror}", advice)
-
-
 def check_git(folder: Path) -> Finding:
     """Check git, which diffs, worktrees, rewinding and commits need."""
     if not git.is_installed():

@@ -38,7 +38,6 @@ class Host(Struct, frozen=True, kw_only=True):
     named: bool = False  # a hook has a name, which the user sees instead of its command
     per_second: int = 1  # its unit of time limits: 1 for seconds, 1000 for milliseconds
     env: dict[str, str] = {}  # variables that raise its own limit on refusals in a row
-    mute: str = ""  # the setting that turns all hooks off
     commands: Literal["", "md", "toml"] = ""  # the type of file that defines a slash command
     notes: tuple[str, ...] = ()  # printed after the installation
 
@@ -75,7 +74,6 @@ HOSTS: dict[str, Host] = {
             project=".claude",
             transcripts="projects/*/{session}.jsonl",
             env={"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "0"},
-            mute="disableAllHooks",
             local="settings.local.json",
             commands="md",
             notes=('type /ralph-loop "TASK" in a session, or run: claude -p \'/ralph-loop "TASK"\'',),
@@ -201,18 +199,6 @@ def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str])
         for path, _ in done:
             _remove_empty_folders(path.parent, top)
     return done
-
-
-def muted_by(host: Host, workspace: Path, env: Mapping[str, str]) -> str:
-    """Return why the host calls no hooks at all, or "". The settings closest to the project decide."""
-    own = workspace / host.project
-    layers = (own / host.local, own / host.settings, host.folder("user", workspace, env) / host.settings)
-    for path in layers if host.mute else ():
-        with suppress(UserError, OSError):  # the host itself reports settings that it can't read
-            muted = _decode(path, _read(path)).get(host.mute)
-            if muted is not None:
-                return f"{host.name} calls no hooks here: {path} sets {host.mute}" if muted else ""
-    return ""
 
 
 def installed_hosts(workspace: Path, env: Mapping[str, str]) -> Iterator[Host]:

@@ -27,7 +27,7 @@ def checked(lab: Lab) -> list[Row]:
 
 def in_git(lab: Lab) -> list[Row]:
     """An iteration in a repository of 10,000 files, with its fingerprint, checkpoint and, if asked for, its diff."""
-    repository = _repository(lab)
+    repository = make_repository(lab)
     git = {GIT: lambda: _status(lab, repository)}
     writer = lab.script("writer", 'echo "$RALPH_ITERATION" >new-file.txt')
     editor = lab.script("editor", 'for i in 0 1 2 3 4 5 6 7 8 9; do echo "$RALPH_ITERATION" >part01$i/file01.txt; done')
@@ -40,7 +40,7 @@ def in_git(lab: Lab) -> list[Row]:
     return [
         compared(
             f"… in git, 10,000 files, {name}",
-            {"ralph": _marginal(lab, command, (2, 12), repository), **git},
+            {"ralph": marginal(lab, command, (2, 12), repository), **git},
             7,
             Wanted(2.5, GIT),
         )
@@ -70,12 +70,13 @@ def _beside_loops(lab: Lab, measure: str, checks: int, wanted: Wanted) -> Row:
     commands: dict[str, Command] = {"ralph": lambda n: lab.running(AGENT, n, *options)}
     for name, _ in lab.loops(AGENT, 1, checks):
         commands[name] = lambda n, name=name: dict(lab.loops(AGENT, n, checks))[name]
-    return compared(measure, {name: _marginal(lab, command) for name, command in commands.items()}, 11, wanted)
+    return compared(measure, {name: marginal(lab, command) for name, command in commands.items()}, 11, wanted)
 
 
-def _marginal(
+def marginal(
     lab: Lab, command: Command, counts: tuple[int, int] = (5, 105), workspace: Path | None = None
 ) -> Callable[[], float]:
+    """Return a measurement of the milliseconds that one more iteration takes."""
     few, many = counts
 
     def run() -> float:
@@ -85,9 +86,10 @@ def _marginal(
     return run
 
 
-def _repository(lab: Lab) -> Path:
+def make_repository(lab: Lab, files: int = FILES) -> Path:
+    """Return a repository with this many committed files."""
     folder = lab.workspace()
-    _fill(folder, FILES)
+    _fill(folder, files)
     git = ["git", "-C", folder, "-c", "gc.auto=0"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all of it"], ["status"]):
         subprocess.run([*git, *words], env=lab.env, check=True, stdout=subprocess.DEVNULL)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ralph.core.claims import Claim
-from ralph.run.followups import LARGEST_NOTES, add_note, parse_note, read_notes, write_notes
+from ralph.run.learning import LARGEST_NOTES, add_note, parse_note, read_notes, write_notes
 
 Start = Callable[..., Any]
 WORKS = 'case "$PROMPT" in *"change nothing: what"*) echo "- The tests need make db first.";; *) echo COMPLETE;; esac'

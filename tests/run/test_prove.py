@@ -137,7 +137,7 @@ def test_the_agents_answer_to_a_proof_does_not_change_the_outcome(
     assert (sums / "test_sums.py").read_text() == TEST
     assert "broken" not in (sums / "sums.py").read_text()
     assert "untested: sums.py:10 in mul" in ralph("show").out
-    assert ("do not pass: they were undone" in done.err) == ("broken" in answer)
+    assert ("does not pass: its changes were undone" in done.err) == ("broken" in answer)
 
 
 @pytest.mark.parametrize(

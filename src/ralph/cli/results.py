@@ -31,7 +31,7 @@ from ralph.run import control
 from ralph.run.accept import NotAccepted, accept_run, discard_run, why_no_branch
 from ralph.run.accept import rewind as rewind_run
 from ralph.run.clean import Leftover, find_leftovers, remove_leftovers
-from ralph.run.followups import LARGEST_NOTES, NOTES_FILE, add_note, read_notes, write_notes
+from ralph.run.learning import LARGEST_NOTES, NOTES_FILE, add_note, read_notes, write_notes
 from ralph.run.options import Option
 from ralph.settings import load, parse_duration
 from ralph.settings.trust import difference_in, refuse_untrusted

@@ -26,6 +26,7 @@ from ralph.run.context import Context
 from ralph.run.exams import ExamReferee
 from ralph.run.followups import make_followups
 from ralph.run.policy import Policy, make_composer
+from ralph.run.side_turns import undo_changes
 from ralph.run.trees import Trees
 from ralph.run.tuning import Tuning
 from ralph.run.workspace import LocalWorkspace
@@ -218,9 +219,7 @@ def _undo_changes(iteration: Iteration, parts: Parts, trees: Trees, tell: Tell) 
     """Undo what a reviewer has changed; without git, run the checks again instead."""
     touched = (*iteration.touched, *parts.workspace.guard())
     if trees.can_undo and iteration.tree:
-        if trees.has_changed(iteration):
-            _, kept = trees.restore(iteration)
-            tell(Notice(f"the reviewer changed files, which were restored; its version is saved as {kept}"))
+        undo_changes(trees, iteration, "the reviewer changed files", tell)
         return replace(iteration, touched=touched)
     checks = parts.workspace.check(iteration.number)
     return replace(iteration, checks=checks or (), checked=checks is not None, touched=touched)

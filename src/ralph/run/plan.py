@@ -18,7 +18,7 @@ from ralph.process.deadline import Deadline
 from ralph.run.agents import Choice, choices, describe_limits
 from ralph.run.context import Context
 from ralph.run.exam_commands import COULD_READ, validate_exams
-from ralph.run.followups import carry_notes, read_own_notes
+from ralph.run.learning import carry_notes, read_own_notes
 from ralph.run.notify import refuse_unsendable
 from ralph.run.policy import load_rules, refuse_endless
 from ralph.run.prove import refuse_unprovable

@@ -3,7 +3,7 @@
 import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,13 +22,14 @@ from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
-from ralph.run import request as requests
 from ralph.run.agents import CliAgent, workers
 from ralph.run.context import Clock, Context, Tick, without_host_keys
 from ralph.run.control import obey_stop_request
 from ralph.run.copies import prepare_worktree
-from ralph.run.followups import ProgressFile, learn
+from ralph.run.followups import ProgressFile
+from ralph.run.learning import learn
 from ralph.run.notify import Notifier
+from ralph.run.opening import FolderLocks, open_folder, open_journal, report_refusal
 from ralph.run.parts import make_parts
 from ralph.run.plan import RunPlan
 from ralph.run.policy import Policy, explain_missing_claim, make_policy
@@ -42,15 +43,11 @@ from ralph.run.workspace import LocalWorkspace
 from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
 from ralph.show.report import write_report
-from ralph.store.folder import RunFolder, occupied_above, prepare, remember_red, workspace_lock
-from ralph.store.journal import Journal
+from ralph.store.folder import RunFolder, occupied_above, remember_red
 from ralph.store.mailbox import Mailbox, QuestionListener
 from ralph.store.orphans import OrphanedRun, kill_orphans
-from ralph.store.stored_run import StoredRun, load_run
-from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
-
-# Events about the loop itself, which a run of one turn leaves out.
-LOOP_EVENTS = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
+from ralph.store.stored_run import StoredRun
+from ralph.store.writer import LineSink, Registration, Teller, enlist
 
 
 class Played(Struct, frozen=True):
@@ -99,8 +96,8 @@ def play(
             keeper = keeper or stack.enter_context(Keeper.start())
             orphans = kill_orphans(plan.env, deadline.remaining)
             locks = FolderLocks(plan.id, stack)
-            folder = _open_folder(plan, locks, stack)
-            teller = _open_journal(plan, folder, locks=locks, redact=redact, sinks=sinks, is_read=is_read, stack=stack)
+            folder = open_folder(plan, locks, stack)
+            teller = open_journal(plan, folder, locks=locks, redact=redact, sinks=sinks, is_read=is_read, stack=stack)
         watched = _watch_settings(plan)
         with reporting(teller=teller, watched=watched):
             registration = _register(plan, folder, interrupt)
@@ -130,100 +127,6 @@ def play(
 def make_clock(request: RunRequest, story: StoredRun | None) -> Clock:
     """Return the clock of a run that starts or is resumed now."""
     return Clock(max_time=request.settings.max_time, before=story.elapsed if story else 0.0)
-
-
-class FolderLocks:
-    """Locks folders, in which no other run may work until `stack` is closed."""
-
-    def __init__(self, run_id: str, stack: ExitStack) -> None:
-        self._run_id, self._stack = run_id, stack
-        self._locked: list[tuple[Path, Callable[[], None]]] = []
-
-    def lock(self, folder: Path) -> None:
-        self._locked.append((folder, self._stack.enter_context(workspace_lock(prepare(folder), self._run_id))))
-
-    def restore(self) -> None:
-        """Create the lock files again if an agent has removed them."""
-        for folder, lock_again in self._locked:
-            prepare(folder)
-            lock_again()
-
-
-@contextmanager
-def report_refusal(
-    run_id: str,
-    sinks: Sequence[LineSink],
-    interrupt: Interrupt,
-    *,
-    teller: Teller | None = None,
-    watched: SettingsWatch | None = None,
-    is_resumed: bool = False,
-) -> Iterator[None]:
-    """If the run cannot start, write that as its end, because a program may be reading its events."""
-    try:
-        yield
-    except UserError as error:
-        if watched:
-            watched.end()  # the user may edit the settings from now on
-        if not is_resumed and not (teller and teller.has_begun):
-            write = teller.writer if teller else Writer(run_id, sinks)
-            outcome = Outcome.INTERRUPTED if interrupt.level else Outcome.FATAL
-            write(*ending(Run(id=run_id), Stop(outcome, error.advice), 0.0))
-        if interrupt.level:
-            raise KeyboardInterrupt from None
-        raise
-
-
-def _open_folder(plan: RunPlan, locks: FolderLocks, stack: ExitStack) -> RunFolder:
-    """Lock the place, and return the run's folder."""
-    place = plan.place
-    ralph = (place.home or place.workspace) / ".ralph"
-    if place.home is not None:
-        prepare(place.home)
-        if not (plan.request.settings.worktree and place.home == place.workspace):
-            locks.lock(place.home)
-    folder = place.open(ralph, plan.id)
-    stack.callback(folder.close)
-    return folder
-
-
-def _open_journal(
-    plan: RunPlan,
-    folder: RunFolder,
-    *,
-    locks: FolderLocks,
-    redact: Redactor,
-    sinks: Sequence[LineSink],
-    is_read: Callable[[], bool],
-    stack: ExitStack,
-) -> Teller:
-    """Save the request and open the journal. The copy of the request in the run's folder is only for people."""
-    settings, data = plan.request.settings, redact(requests.encode(plan.request))
-
-    def restore() -> None:
-        """Create the folders again after an agent has removed them."""
-        if plan.place.home is not None:
-            prepare(plan.place.home)
-        locks.restore()
-        folder.make()
-        folder.write(requests.REQUEST_FILE, data)
-
-    folder.make()
-    folder.write(requests.REQUEST_FILE, data)
-    journal = Journal(folder.journal, restore).open()
-    stack.callback(journal.close)
-    stored = load_run(folder.journal)  # a new run may have a few lines already, from a process that was killed
-    if plan.story and stored.seq != plan.story.seq:
-        raise UserError(f"run {plan.id} was continued by another process", "look at it, and try again")
-    # The log of each turn has everything that the agent says; the journal has a share of it.
-    most = max(settings.max_log // 8, 1) if settings.max_log else 1 << 62
-    writer = Writer(plan.id, [journal, *sinks], seq=stored.seq, redact=redact, most=most, is_read=is_read)
-    teller = Teller(writer, LOOP_EVENTS if plan.request.one_shot else ())
-    try:
-        requests.save(plan.id, data, plan.env)
-    except UserError as error:
-        teller(events.Notice(f"this run cannot be resumed: {error.advice}"))
-    return teller
 
 
 def _watch_settings(plan: RunPlan) -> SettingsWatch:

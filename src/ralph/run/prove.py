@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Iteration, Outcome, Run, Stop, Usage
+from ralph.core.model import Iteration, Outcome, Run, Stop
 from ralph.core.prompts import proof_question
 from ralph.core.proof import Hunk, Part, Proof, hunks_worth_undoing, parse_diff, prove, without
 from ralph.core.text import listed
@@ -30,6 +30,7 @@ from ralph.run.checks import Checks
 from ralph.run.context import Clock, Context
 from ralph.run.copies import PreparedCopy, open_copy
 from ralph.run.request import RunRequest
+from ralph.run.side_turns import ask_agent, undo_changes
 from ralph.run.trees import Trees
 
 MIN_LIMIT, LIMIT_FACTOR = 10.0, 3.0  # seconds; how much longer a run of the checks may take than the first one
@@ -166,9 +167,8 @@ def _ask_about(
     """Give the agent one turn about the untested parts. Return the run with the cost, and with the changes if they pass
     everything; otherwise undo them."""
     context.tell(events.ProofAsked(last.number, tuple(part.place for part in proof.whole)))
-    turn = agent.take_turn(proof_question(goal, proof.whole), run, purpose="proof")
-    if turn.usage != Usage():
-        context.tell(events.Spent(last.number, "proof", turn.usage))
+    question = proof_question(goal, proof.whole)
+    turn = ask_agent(agent, question, run, "proof", number=last.number, tell=context.tell)
     run = run.spending(turn.usage)
     if touched := parts.workspace.guard():
         context.tell(events.Notice(f"protected files were changed, and restored: {listed(touched, 5)}"))
@@ -176,9 +176,7 @@ def _ask_about(
         return run
     if not turn.failure and not turn.ended_by and (amended := _amend(run, last, parts)):
         return amended
-    _, kept = trees.restore(last)
-    text = f"the agent's changes to untested parts do not pass: they were undone, and are saved as {kept}"
-    context.tell(events.Notice(text))
+    undo_changes(trees, last, "what the agent made of untested parts does not pass", context.tell)
     return run
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from tests.conftest import Result
 
+from ralph.run.tuning import scripts_of
+
 LONG = "def double(number):\n    result = number + number\n    return result\n"
 SHORT = "def double(number):\n    return 2 * number\n"
 SIZE = "print(len(open('code.py').read()))\n"
@@ -116,6 +118,184 @@ def test_a_command_that_gives_no_number_ends_the_run_before_the_first_turn(
     assert prompts() == []
 
 
+def test_a_check_that_fails_before_the_first_turn_ends_the_run(
+    tune: Callable[..., Result], agent: Callable[..., str], prompts: Callable[..., list[str]]
+) -> None:
+    ended = tune(agent("true"), check="false")
+
+    assert ended.code == 2
+    assert "false fails before the first turn, and every attempt has to pass it" in ended.err
+    assert prompts() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--target", "67"), "target already reached: 67"),
+        (("--metric", "size"), "cannot measure python3 size.py: it printed no line size=NUMBER"),
+    ],
+)
+def test_a_reached_target_and_a_missing_name_end_the_run_before_the_first_turn(
+    tune: Callable[..., Result],
+    agent: Callable[..., str],
+    prompts: Callable[..., list[str]],
+    words: tuple[str, ...],
+    problem: str,
+) -> None:
+    ended = tune(agent("true"), *words)
+
+    assert ended.code == 2
+    assert problem in ended.err
+    assert prompts() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "problem"),
+    [
+        ("cpu:", (), "cpu:: no command to measure"),
+        ("wall:true", ("--metric", "size"), "--metric has no effect: ralph measures the wall time itself"),
+    ],
+)
+def test_a_timer_needs_a_command_and_takes_no_name(
+    tune: Callable[..., Result], agent: Callable[..., str], number: str, words: tuple[str, ...], problem: str
+) -> None:
+    ended = tune(agent("true"), *words, size=number)
+
+    assert ended.code == 2
+    assert problem in ended.err
+
+
+def test_an_attempt_that_breaks_the_measurement_is_dropped_and_not_a_zero(
+    tune: Callable[..., Result], agent: Callable[..., str], git: Callable[..., str], project: Path
+) -> None:
+    (project / "number.sh").write_text("cat number; exit $(cat code)\n")
+    (project / "number").write_text("9\n")
+    (project / "code").write_text("0\n")
+    git("add", "-A")
+    git("commit", "-qm", "number")
+    script = """
+    case $N in
+    1) echo 3 > code; echo 1 > number;;
+    2) : > number;;
+    3) echo nan > number;;
+    esac
+    """
+    ended = tune(agent(script), "-m", "3", "--json", size="sh number.sh", check="true")
+
+    assert ended.code == 1
+    problems = [one["record"]["measured"]["problem"] for one in ended.all("iteration_finished")]
+    assert problems == ["exit code 3", "it printed nothing", "its last line isn't a number: nan"]
+    assert subjects(git) == []
+
+
+def test_an_attempt_that_takes_too_long_is_dropped(
+    tune: Callable[..., Result], agent: Callable[..., str], git: Callable[..., str], project: Path
+) -> None:
+    (project / "number.sh").write_text(". ./how; echo 9\n")
+    (project / "how").write_text("true\n")
+    git("add", "-A")
+    git("commit", "-qm", "number")
+    slow = agent("echo 'sleep 100' > how")
+    ended = tune(slow, "-m", "1", "--check-timeout", "1s", "--json", size="sh number.sh", check="true")
+
+    assert ended.code == 1
+    (attempt,) = ended.all("iteration_finished")
+    assert attempt["record"]["measured"]["problem"] == "timed out after 1s"
+
+
+def test_an_exam_decides_about_attempts_that_would_be_kept_and_three_refusals_block_the_run(
+    tune: Callable[..., Result], agent: Callable[..., str], git: Callable[..., str], environment: dict[str, str]
+) -> None:
+    exam = Path(environment["HOME"]) / "triple.py"
+    exam.write_text("from code_under_test import double\nassert double(3) == 6\n")
+    script = """
+    case $N in
+    1) sed -i s/result/r/g code_under_test.py;;
+    2) echo >> code_under_test.py;;
+    *) printf "def double(number):\\n    return %s\\n" $N > code_under_test.py;;
+    esac
+    """
+    command = f"PYTHONPATH=. python3 {exam}"
+    ended = tune(agent(script), "--exam", command, "-m", "9", check="true", size="python3 size.py")
+
+    assert ended.code == 0, ended.err
+    assert "1 of 5 attempts kept" in ended.last_line
+    assert len(subjects(git)) == 1
+
+
+def test_the_largest_number_is_kept_with_maximize(
+    ralph: Callable[..., Result], project: Path, agent: Callable[..., str], git: Callable[..., str]
+) -> None:
+    longer = agent("[ $N = 1 ] && sed -i s/result/r/g code_under_test.py || echo '# more' >> code_under_test.py")
+    ended = ralph("tune", "Make it longer", "--maximize", "python3 size.py", "--agent", longer, "-m", "2")
+
+    assert ended.code == 0, ended.err
+    assert subjects(git) == ["tune: 67 → 74 (+10.4 %)"]
+
+
+def test_a_number_that_varies_for_one_version_is_noisy_from_then_on(
+    tune: Callable[..., Result], agent: Callable[..., str], git: Callable[..., str], project: Path, tmp_path: Path
+) -> None:
+    (project / "size.py").write_text(LATER_NOISY.format(counter=str(tmp_path / "counter")))
+    git("commit", "-qam", "noise")
+    ended = tune(agent("[ $N = 1 ] && sed -i s/result/r/g code_under_test.py; true"), "-m", "1", "--json")
+
+    assert ended.code == 0, ended.err
+    (start,) = ended.all("start_measured")
+    assert len(set(start["start"]["values"])) == 1
+    (attempt,) = ended.all("iteration_finished")
+    assert attempt["record"]["measured"]["is_noisy"]
+    assert attempt["record"]["measured"]["pairs"] == 7
+
+
+@pytest.mark.parametrize("squash", [True, False])
+def test_accept_squashes_the_kept_attempts_unless_told_otherwise(
+    tune: Callable[..., Result],
+    ralph: Callable[..., Result],
+    agent: Callable[..., str],
+    git: Callable[..., str],
+    squash: bool,
+) -> None:
+    tune(
+        agent("[ $N = 1 ] && sed -i s/result/r/g code_under_test.py || sed -i s/number/n/g code_under_test.py"),
+        "-m",
+        "2",
+    )
+    accepted = ralph("accept", *(() if squash else ("--no-squash",)))
+
+    assert accepted.code == 0, accepted.err
+    log = git("log", "--format=%s", "-3").splitlines()
+    assert log[0] == ("Make it smaller" if squash else "tune: 52 → 37 (−28.8 %)")
+    assert log[1] == ("project" if squash else "tune: 67 → 52 (−22.4 %)")
+
+
+@pytest.mark.parametrize(
+    ("command", "scripts"),
+    [
+        ("python3 bench/speed.py --runs 3", ["bench/speed.py"]),
+        ("uv run python -m bench.speed", ["bench/speed.py"]),
+        ("make bench && ./report.sh | tail -1", ["Makefile", "report.sh"]),
+        ("npm run -s size", ["package.json"]),
+        ("PYTHONHASHSEED=0 python3 ./bench/speed.py", ["bench/speed.py"]),
+        ("wc -c < app.js", []),
+        ("/usr/bin/python3 /elsewhere/speed.py", []),
+    ],
+)
+def test_the_scripts_of_a_command_are_found(tmp_path: Path, command: str, scripts: list[str]) -> None:
+    for name in ("bench/speed.py", "Makefile", "report.sh", "package.json", "app.js"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x\n")
+
+    assert scripts_of(command, tmp_path) == scripts
+
+
+def test_the_demo_finds_a_gain_within_seconds(ralph: Callable[..., Result]) -> None:
+    ended = ralph("demo", "--tune")
+
+    assert ended.code == 0, ended.err
+    assert "tuned: " in ended.err
+
+
 def test_two_numbers_none_and_a_folder_without_git_are_refused(
     ralph: Callable[..., Result], workspace: Path, agent: Callable[..., str]
 ) -> None:
@@ -135,6 +315,15 @@ number = int(count.read_text()) if count.exists() else 0
 count.write_text(str(number + 1))
 size = len(open("code_under_test.py").read())
 print(size * (1 + 0.02 * (number * 7 % 5)))
+"""
+
+LATER_NOISY = """
+import pathlib
+count = pathlib.Path({counter!r})
+number = int(count.read_text()) if count.exists() else 0
+count.write_text(str(number + 1))
+size = len(open("code_under_test.py").read())
+print(size if number < 4 else size * (1 + 0.01 * (number % 3)))
 """
 
 

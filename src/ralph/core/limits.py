@@ -1,11 +1,12 @@
-"""Usage limits and transient failures: how long the next turn waits, which agent takes it, and when to give up."""
+"""Budgets, usage limits and passing faults: how long the next turn waits, which agent takes it, when to give up."""
 
 from typing import Literal
 
-from ralph.core.model import Opinions, Outcome, Run, Stop, Turn, Wait, configured
+from ralph.core.model import Opinions, Outcome, Run, Stop, Turn, Usage, Wait, configured
 from ralph.core.text import one_line
 
 OnLimit = Literal["wait", "stop", "switch"]
+BudgetLimit = Literal["max-cost", "max-tokens", ""]
 
 FIRST_LIMIT_WAIT, MAX_LIMIT_WAIT = 60.0, 3600.0  # seconds
 FIRST_RETRY_WAIT, MAX_RETRY_WAIT = 2.0, 300.0
@@ -16,6 +17,13 @@ MIN_RETRY_TIME = 120.0  # seconds of identical failures before giving up; the up
 MAX_LIMITED_TURNS = 30  # in a row; that is about a day if the agent doesn't say when its limit ends
 IDLE_TIMEOUT = 1800.0  # seconds of silence, for agents whose stream reports everything they do
 CLOCK_SLACK = 5.0  # seconds; small corrections of the clock are normal
+
+
+def reached_budget(usage: Usage, cost: float | None, tokens: int | None) -> BudgetLimit:
+    """Return which limit this usage has reached; "" if neither."""
+    if cost is not None and (usage.cost_usd or 0.0) >= cost:
+        return "max-cost"
+    return "max-tokens" if tokens is not None and usage.tokens >= tokens else ""
 
 
 @configured

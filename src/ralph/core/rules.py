@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ralph.core.claims import Claim, FoundMarker, Reading, find_blocked, find_claim
+from ralph.core.limits import reached_budget
 from ralph.core.model import (
     Check,
     Iteration,
@@ -331,9 +332,10 @@ def at_most(
     The reason also says if only one of `claims` was missing, or if the last turn failed.
     """
     usage = run.spent if cost is None and tokens is None else run.usage  # which adds up all turns, so it is slow
-    if cost is not None and (usage.cost_usd or 0.0) >= cost:
-        yield Stop(Outcome.BUDGET, f"{money(usage.cost_usd or 0.0)} of {money(cost)} spent")
-    if tokens is not None and usage.tokens >= tokens:
+    reached = reached_budget(usage, cost, tokens)
+    if reached == "max-cost":
+        yield Stop(Outcome.BUDGET, f"{money(usage.cost_usd or 0.0)} of {money(cost or 0.0)} spent")
+    if reached == "max-tokens":
         yield Stop(Outcome.BUDGET, f"{usage.tokens} of {tokens} tokens used")
     if seconds is not None and run.seen.elapsed >= seconds:
         yield Stop(Outcome.TIMEOUT, f"the time limit of {seconds:g} seconds is over")

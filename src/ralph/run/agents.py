@@ -381,7 +381,9 @@ class _Invocation(Struct, frozen=True, kw_only=True):
 
         def on_lines(lines: list[bytes]) -> str:
             context.tell(*(event for line in lines for event in parser.feed(line)))
-            return self._limit_reached(parser.spent) if parser.spent else ""
+            if not parser.spent:
+                return ""
+            return limits.reached_budget(self.run.usage.plus(parser.spent), settings.max_cost, settings.max_tokens)
 
         def on_start(pid: int) -> None:
             self.folder.record_start(pid)
@@ -423,13 +425,6 @@ class _Invocation(Struct, frozen=True, kw_only=True):
             )
         )
         return turn
-
-    def _limit_reached(self, spent: Usage) -> str:
-        """Return the name of the limit that the run exceeds with this turn's cost so far; "" if none."""
-        total, settings = self.run.usage.plus(spent), self.context.settings
-        if settings.max_cost is not None and (total.cost_usd or 0.0) >= settings.max_cost:
-            return "max-cost"
-        return "max-tokens" if settings.max_tokens and total.tokens >= settings.max_tokens else ""
 
     def _usage_before(self) -> Usage:
         """Return the usage of a continued session before this turn: some agents report totals."""

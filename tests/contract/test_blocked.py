@@ -1,4 +1,4 @@
-"""§2, §3 and §5: an agent that cannot continue says so, worded like a claim; the run ends, and a person is told why."""
+"""§2, §3 and §5: an agent that cannot continue answers BLOCKED; the run ends and reports the reason."""
 
 import json
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_the_run_ends_and_says_what_it_needs(ralph: Ralph, agent: Agent, workspa
     )
     assert needs in shown
     assert "blocked" in ralph("ps", "--all").out
-    assert ralph("resume", "--json").one("run_finished")["outcome"] == "blocked", "it is asked anew"
+    assert ralph("resume", "--json").one("run_finished")["outcome"] == "blocked", "it is asked again"
     (workspace / "up").touch()
     assert ralph("resume").code == 0
     assert len(prompts()) == 3
@@ -83,7 +83,7 @@ def test_a_report_of_blocked_wins_over_a_claim(ralph: Ralph, agent: Agent) -> No
 
 
 def test_a_report_in_the_wrong_place_is_answered(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
-    doubtful = agent(f"echo '{BLOCKED}'; echo 'Please mend it.'", "doubtful")
+    doubtful = agent(f"echo '{BLOCKED}'; echo 'Please fix it.'", "doubtful")
     result = ralph("run", "goal", "--agent", doubtful, "-m", "2", "--json")
     assert result.one("run_finished")["outcome"] == "exhausted"
     assert {refused["gate"] for refused in result.all("claim_rejected")} == {"wording"}

@@ -1,4 +1,4 @@
-"""§7: what a check is, what its log is called, and what is said when it takes too long."""
+"""§7: checks, the names of their logs, and their timeouts."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def test_no_two_checks_share_a_log() -> None:
     assert slugs(["x", "x", "x"]) == ["x", "x_1", "x_2"]
     assert slugs(["./mvnw clean install -T 2C", "!!!", "a" * 60]) == ["mvnw_clean_install_T_2C", "check", "a" * 50]
     assert slugs(["a_1", "a", "a", "a"]) == ["a_1", "a", "a_2", "a_3"]
-    assert len(set(slugs(["x"] * 100_000))) == 100_000, "and that takes no time to speak of"
+    assert len(set(slugs(["x"] * 100_000))) == 100_000, "quickly, even for many commands"
 
 
 def test_a_check_that_takes_too_long_says_timeout_everywhere(

@@ -1,4 +1,4 @@
-"""An agent that may not use its tools is said to be so, with the ways out, and does not continue without success."""
+"""ralph reports an agent that may not use its tools, with the ways out, and does not continue without success."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""§6: what the agent reads, whichever claim is asked of it."""
+"""§6: the prompts, for every kind of claim."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""§5, §9 and §11: what an agent is given, what is kept of its turn, and that no way of ending one hangs the loop."""
+"""§5, §9 and §11: what an agent gets, what ralph keeps of its turn, and that no end of a turn hangs the loop."""
 
 import stat
 from collections.abc import Callable

@@ -73,13 +73,12 @@ def live(environment: dict[str, str], workspace: Path) -> Iterator[Callable[...,
         one.process.communicate()
 
 
-A_SECOND, AT_MOST = 1.0, 4.9  # five seconds have those who are asked politely
+A_SECOND, AT_MOST = 1.0, 4.9  # seconds; an agent that gets SIGTERM has five
 
 
 @pytest.fixture
 def at_once() -> Callable[[], AbstractContextManager[None]]:
-    """What is done in here takes no longer than the second that is promised: less the time in which somebody on this
-    machine waited for a processor or a disk, for that is no fault of ours."""
+    """Fail if the block takes longer than a second, not counting the time in which the machine was overloaded."""
 
     @contextmanager
     def within_a_second() -> Iterator[None]:
@@ -93,20 +92,18 @@ def at_once() -> Callable[[], AbstractContextManager[None]]:
 
 
 def _waited() -> float:
-    """Seconds since the machine was started in which a process was ready and no processor was, or no disk; or the
-    machine itself stood still, where it is one of many on another."""
+    """Return the seconds since boot in which a process waited for a processor or a disk, or the host for this VM."""
     try:
         told = [Path("/proc/pressure", what).read_text() for what in ("cpu", "io")]
         stolen = int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
         return stolen + sum(int(text.partition("total=")[2].split()[0]) for text in told) / 1e6
-    except (OSError, ValueError, IndexError):  # a kernel that does not count: all of the time may have been that
+    except (OSError, ValueError, IndexError):  # the kernel doesn't count them: assume that all of the time was
         return time.monotonic()
 
 
 @pytest.fixture
 def alive() -> Callable[[str], list[int]]:
-    """The processes whose command line has this word in it."""
-
+    """Return a function that finds the processes with a word on their command line."""
     return _processes_with
 
 
@@ -122,7 +119,7 @@ def _processes_with(word: str) -> list[int]:
 
 @pytest.fixture
 def nap() -> Iterator[str]:
-    """How long to sleep: a word that stands on no other command line. Nobody who does it survives the test."""
+    """Return an argument of `sleep` that no other command line has. Such processes are killed after the test."""
     word = f"{random.randrange(10**6, 10**7)}.{os.getpid()}"
     yield word
     for pid in _processes_with(word):

@@ -24,7 +24,7 @@ sleep {0} &
 
 
 def keeper_of(pid: int) -> int:
-    """Return the pid of ralph's keeper."""
+    """Return the pid of the keeper."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     (found,) = [child for child in listed if Path(f"/proc/{child}/comm").read_text() == "loop-keeper\n"]
     return int(found)

@@ -1,4 +1,4 @@
-"""An agent puts links and pipes in place of ralph's files: ralph writes nothing outside, and never blocks."""
+"""An agent replaces files of ralph with links and pipes: ralph writes nothing outside, and never blocks."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Text from outside reaches no terminal as it came: every outlet, with names, goals and records that mean harm."""
+"""Hostile names, goals and records never reach a terminal unescaped, whatever prints them."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_everything_from_outside_is_cleaned_before_it_is_shown(hostile: Path, ra
 
 
 def test_a_folder_made_by_an_agent_is_not_listed_as_a_run(hostile: Path, ralph: Ralph) -> None:
-    """Its name would be said wherever a run is named, and the last run is the one that is meant."""
+    """Its name would be shown like that of a run, and it would count as the last run."""
     shutil.copytree(hostile, hostile.with_name(f"99991231-235959-{EVIL.replace('/', '')}\nforged"), symlinks=True)
     for outlet in ("show", "logs", "tell hello", "stop", "ps -a", "diff --stat", "report -o -", "clean"):
         shown = ralph(*outlet.split())

@@ -1,4 +1,4 @@
-"""`--commit` commits what the run has changed; what the user had in hands before is told, and stays theirs."""
+"""`--commit` commits only what the run has changed. ralph reports the user's own changes and leaves them alone."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What programs print stays what programs print: it is no instruction of the harness, and never a claim."""
+"""The output of programs in a prompt is fenced: it is not an instruction of ralph, and never a claim."""
 
 import json
 import re
@@ -17,7 +17,7 @@ PRESETS = {"goal": "word:STOP", "promise": "promise:DONE", "checks": "tag:COMPLE
 
 
 def fenced(prompt: str) -> tuple[str, list[str]]:
-    """A prompt without what stands in fences, and what stands in them."""
+    """Return a prompt without its fenced parts, and these parts."""
     (nonce,) = set(re.findall(r"Text between <(\w+) …> marks is output of programs", prompt))
     fence = rf"^<{nonce} (\w+)>\n(.*?)\n</{nonce} \1>$"
     inside = [text for _, text in re.findall(fence, prompt, re.MULTILINE | re.DOTALL)]

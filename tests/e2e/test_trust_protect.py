@@ -1,4 +1,4 @@
-"""An agent that changes what judges it gains nothing: checks are fixed, protected files are put back."""
+"""An agent gains nothing by changing its checks: the commands are fixed, and protected files are restored."""
 
 import json
 from collections.abc import Callable

@@ -247,8 +247,8 @@ def test_the_worktree_of_a_run_that_never_began_is_removed(
     words = ("run", "g", "--worktree", "--agent", agent(DONE))
     killed = ralph(*words, PATH=f"{deadly.parent}:{environment['PATH']}")
     assert killed.code == -signal.SIGKILL
-    assert git("worktree", "list").count("\n") == 2, "nobody knows of this one"
-    (repository / "README").write_text("the person goes on\n")
+    assert git("worktree", "list").count("\n") == 2, "no record names this one"
+    (repository / "README").write_text("the user continues\n")
     git("commit", "-qam", "second")
     first = ralph(*words, "--json").one("run_finished")
     second = ralph(*words, "--json").one("run_finished")
@@ -279,7 +279,7 @@ def test_an_incomplete_line_is_skipped(ralph: Ralph, agent: Agent, workspace: Pa
         file.write(torn)
     result = ralph("resume", "-m", "1", "--json")
     assert (result.code, result.one("iteration_finished")["iteration"]) == (1, 2)
-    assert path.read_bytes().count(b'"type":"run_started","timestamp"') == 2, "the new life starts on a line of its own"
+    assert path.read_bytes().count(b'"type":"run_started","timestamp"') == 2, "the resumed run begins a new line"
 
 
 def test_a_journal_with_a_gap_is_not_resumed(ralph: Ralph, agent: Agent, workspace: Path) -> None:

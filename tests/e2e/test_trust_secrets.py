@@ -1,4 +1,4 @@
-"""Keys reach nobody: not the disk, not the screen, not a prompt; and nobody sees what is not meant for them."""
+"""Keys reach neither disk, screen nor prompt, and other users cannot read what ralph writes."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_a_key_is_redacted_everywhere(
 
 @pytest.mark.parametrize("cut", [200, 500, 1000, 2000])
 def test_a_part_of_a_key_is_redacted_everywhere(ralph: Ralph, agent: Agent, workspace: Path, cut: int) -> None:
-    """What is shortened before it is written must not be cut within a key, which nobody would know as one then."""
+    """Text that is cut within a key would no longer be recognised as a key."""
     text = "word " * ((cut - 10) // 5) + OWN + " word" * 1000  # the first ten letters, and not the others
     call = {"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": text}}
     result = {"type": "tool_result", "tool_use_id": "1", "content": text}

@@ -154,7 +154,7 @@ def terminal(environment: dict[str, str], workspace: Path) -> Iterator[Callable[
 
 
 def ended(child: "pexpect.spawn[str]") -> tuple[int | None, str]:
-    """The exit code, and all that was said."""
+    """Return the exit code and everything that was printed."""
     child.expect(pexpect.EOF)
     child.close()
     return child.exitstatus, str(child.before)

@@ -60,7 +60,7 @@ def test_a_refused_option_of_the_user_ends_the_run(ralph, agent, argvs) -> None:
     result = ralph("run", "do it", "--agent", "codex --frobnicate")
     assert result.code == 2
     assert "unexpected argument '--frobnicate'" in result.last_line
-    assert len(argvs("codex")) == 2  # it was asked, and nothing else could be said
+    assert len(argvs("codex")) == 2  # ralph asked for its options, and found no other way to start it
 
 
 def test_an_agent_without_a_list_of_its_options_ends_the_run(ralph, agent, argvs) -> None:

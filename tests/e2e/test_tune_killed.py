@@ -44,3 +44,22 @@ def test_the_best_version_survives_and_an_unfinished_attempt_does_not(
     assert git("show", f"{branch}:data") == "ccc"
     assert git("log", "--format=%s", f"main..{branch}").count("\n") == 2
     assert "half-made" not in git("ls-tree", "--name-only", branch)
+
+
+def test_a_kept_attempt_is_committed_once_even_if_ralph_was_killed_after_the_commit(
+    ralph: Callable[..., Any], agent: Callable[..., str], git: Git, repository: Path
+) -> None:
+    (repository / "data").write_text("x" * 50)
+    git("add", "-A")
+    git("commit", "-qm", "data")
+    words = ("Shrink it", "--minimize", "wc -c < data", "--agent", agent("printf aaaa > data"))
+    assert ralph("tune", *words, "-m", "1").code == 0
+    (journal,) = repository.glob(".ralph/runs/*/journal.ndjson")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    finished = next(at for at, line in enumerate(lines) if b'"iteration_finished"' in line)
+    journal.write_bytes(b"".join(lines[: finished + 1]))
+    (journal.parent / "state.json").unlink()
+
+    assert ralph("resume").code == 0
+    (branch,) = git("for-each-ref", "--format=%(refname)", "refs/heads/ralph/").split()
+    assert git("log", "--format=%s", f"main..{branch}").splitlines() == ["tune: 50 → 4 (−92.0 %)"]

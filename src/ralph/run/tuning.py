@@ -160,7 +160,8 @@ class Tuning:
         """Commit an attempt that is kept to the run's branch, and restore the best version's files. Can be repeated."""
         best = self._home.resolve(self._ref(BEST))
         tree = tree_files(iteration.tree)
-        if is_kept(iteration) and run.start and self._home.resolve(f"{best}^{{tree}}") != tree:
+        is_new = self._home.run("rev-parse", f"{best}^{{tree}}").decode().strip() != tree
+        if is_kept(iteration) and run.start and is_new:
             subject = commit_subject(iteration, run.start.metric)
             message = f"{subject}\n\n{clean(run.goal[:2000])}\n"
             git = self._home

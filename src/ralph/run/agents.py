@@ -128,18 +128,18 @@ def _for_other_purposes(
     if reviews := settings.reviews:
         asked += [(f"review-{one.name}", one.agent or reviews.agent, one.model) for one in reviews.asked]
     wanted: dict[tuple[str, str], list[str]] = {}
-    left = []
     for purpose, agent, model in asked:
-        if agent or model:
-            wanted.setdefault((agent, model), []).append(purpose)
-        else:
-            left.append(purpose)
+        wanted.setdefault((agent, model), []).append(purpose)
     for (agent, model), purposes in wanted.items():
-        named, words = (agent, ()) if agent else (command, _modelless(flags))
-        yield replace(_choice(named, settings, env, words, model), purposes=tuple(purposes))
-    if left and (model := settings.side.model):
-        made = _built_in(settings.agents.get(model), "" if model in settings.agents else model, (), env)
-        yield replace(made, name=SIDE, purposes=tuple(left))
+        if agent or model:
+            named, words = (agent, ()) if agent else (command, _modelless(flags))
+            choice = _choice(named, settings, env, words, model)
+        elif side := settings.side.model:
+            own = settings.agents.get(side)
+            choice = replace(_built_in(own, "" if own else side, (), env), name=SIDE)
+        else:
+            continue
+        yield replace(choice, purposes=tuple(purposes))
 
 
 def describe_limits(agents: Sequence[Choice], settings: Settings, folders: tuple[str, ...]) -> Iterator[str]:
@@ -363,7 +363,7 @@ class _Invocation(Struct, frozen=True, kw_only=True):
             stream=settings.stream_agent_output or bool(measured),
             session=self.session,
             max_turns=settings.agent.max_turns,
-            root=os.geteuid() == 0 if hasattr(os, "geteuid") else False,
+            root=os.geteuid() == 0,
             scratch=self.folder.scratch() if self.context.sandbox else self.folder.path,
             usage_before=self._usage_before(),
             boxed=self.context.sandbox is not None,

@@ -1,7 +1,6 @@
 """Run checks, the commands that verify the work, and notice changes to the files that they are made of."""
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -83,8 +82,7 @@ class Checks:
         context, timeout = self._context, self._context.settings.check_timeout or None
         if context.interrupt.level:
             return None
-        shell = ("cmd", "/c") if sys.platform == "win32" else ("/bin/sh", "-c")
-        command = Command(argv=(*shell, check.command), cwd=str(context.root), env=context.child_env(number))
+        command = Command(argv=("/bin/sh", "-c", check.command), cwd=str(context.root), env=context.child_env(number))
         context.restore_home()
         if context.sandboxes_checks:
             command = context.sandboxed(command)
@@ -149,21 +147,23 @@ Content = tuple[int, int]
 
 
 class WatchedFiles:
-    """Files of the workspace whose changes are reported, once each: those that checks are made of, for example."""
+    """Files of the workspace whose changes are reported, once each."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._files: dict[str, Content | None] = {}
+        self._groups: list[tuple[str, dict[str, Content | None]]] = []
 
-    def remember(self, paths: Iterable[str]) -> None:
-        self._files = {path: self._read(path) for path in paths}
+    def remember(self, paths: Iterable[str], message: str) -> None:
+        """Watch these files. In the message, `{names}` stands for those that changed, and `{first}` for one of them."""
+        self._groups.append((message, {path: self._read(path) for path in paths}))
 
-    def take_changed(self) -> tuple[str, ...]:
-        """Return the files that changed, and forget them."""
-        changed = [path for path, before in self._files.items() if self._read(path) != before]
-        for path in changed:
-            del self._files[path]
-        return tuple(changed)
+    def take_changes(self) -> Iterator[str]:
+        """Yield a message for each group with files that changed, and forget those."""
+        for message, files in self._groups:
+            if changed := [path for path, before in files.items() if self._read(path) != before]:
+                yield message.format(names=listed(changed, 5), first=changed[0])
+            for path in changed:
+                del files[path]
 
     def _read(self, path: str) -> Content | None:
         try:

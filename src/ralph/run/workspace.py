@@ -24,6 +24,10 @@ from ralph.run.trees import Trees
 from ralph.settings import Protection
 from ralph.store.mailbox import Mailbox, untold
 
+CHANGED_SETTINGS = "changed in this run, and read by agents or tools that you start here later: {names}"
+CHANGED_GOAL = "the goal was changed in this run: {names}; the next turn gets the new text"
+CHANGED_CHECK = "changed in this run, and part of a check: {names}; --protect '{first}' would restore it"
+
 
 class LocalWorkspace:
     """The workspace of a run, or its worktree. If the agent should only look, its changes are undone after
@@ -40,8 +44,7 @@ class LocalWorkspace:
         self._done_files = [context.home / claim.text for claim in claims if claim.kind == "file"]
         self._wait_file = context.home / WAIT_FILE if settings.wait_signals else None
         self._tasks = TasksFile(context) if settings.tasks else None
-        self._check_files, self._tool_settings = WatchedFiles(context.root), WatchedFiles(context.root)
-        self._goal, self._goal_file = WatchedFiles(context.root), goal_file
+        self._watched, self._goal_file = WatchedFiles(context.root), goal_file
         self._mailbox = Mailbox(context.folder.path)
         self.hook_output = ""  # of a hook that refused the latest commit
 
@@ -74,12 +77,13 @@ class LocalWorkspace:
         covers = self._protected.covers if self._protected else lambda path: False
         root = str(self._context.root)
         named = [path for command in self._checks.commands for path in files_of_check(command, root)]
-        self._check_files.remember(path for path in named if not covers(path))
-        self._tool_settings.remember(path for path in TOOL_SETTINGS if not covers(path))
-        if self._goal_file:
-            path = os.path.relpath(self._goal_file, root)
-            path = self._goal_file if path.startswith("..") else path
-            self._goal.remember([] if covers(path) else [path])
+        goal = os.path.relpath(self._goal_file, root) if self._goal_file else ""
+        for message, paths in (
+            (CHANGED_SETTINGS, TOOL_SETTINGS),
+            (CHANGED_GOAL, [self._goal_file if goal.startswith("..") else goal] if goal else []),
+            (CHANGED_CHECK, named),
+        ):
+            self._watched.remember([path for path in paths if not covers(path)], message)
 
     def _tell_gaps(self, protected: Protected) -> None:
         """Report files that --protect does not cover, although the user may expect it."""
@@ -130,15 +134,8 @@ class LocalWorkspace:
         return touched
 
     def check(self, number: int) -> tuple[Check, ...] | None:
-        tell = self._context.tell
-        if changed := self._tool_settings.take_changed():
-            text = "changed in this run, and read by agents or tools that you start here later"
-            tell(Notice(f"{text}: {listed(changed, 5)}"))
-        if changed := self._goal.take_changed():
-            tell(Notice(f"the goal was changed in this run: {changed[0]}; the next turn gets the new text"))
-        if changed := self._check_files.take_changed():
-            hint = f"--protect '{changed[0]}' would restore it"
-            tell(Notice(f"changed in this run, and part of a check: {listed(changed, 5)}; {hint}"))
+        for text in self._watched.take_changes():
+            self._context.tell(Notice(text))
         return None if self._context.interrupt.level else self._checks.run(number)
 
     def tree(self, number: int) -> str | None:

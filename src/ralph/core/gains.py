@@ -6,8 +6,6 @@ An attempt is an iteration. It is kept if the measured gain is larger than noise
 from collections.abc import Sequence
 from statistics import median
 
-from msgspec import Struct
-
 from ralph.core.measuring import Comparison, Metric, Noise, Pairs, run_to_run_difference, visible_gain
 from ralph.core.model import Iteration, Opinions, Outcome, Run, Stop, configured
 from ralph.core.text import clean, one_line, plural, short
@@ -15,15 +13,6 @@ from ralph.core.text import clean, one_line, plural, short
 IDEA = "IDEA:"  # how the agent's line about its attempt begins
 IDEA_LENGTH, FULL_ROWS = 160, 20  # characters of an idea; attempts in the prompt's table
 UNCHANGED, INTERRUPTED = "nothing was changed", "interrupted"
-
-
-class Tried(Struct, frozen=True):
-    """One attempt, as a row of the table."""
-
-    number: int
-    idea: str
-    result: str
-    kept: bool
 
 
 def is_kept(iteration: Iteration) -> bool:
@@ -142,14 +131,6 @@ def read_idea(answer: str) -> str:
     return one_line(next((line for line in (*reversed(named), *lines) if line), ""), IDEA_LENGTH)
 
 
-def what_was_tried(run: Run) -> list[Tried]:
-    """Return the table of attempts."""
-    metric = run.start.metric if run.start else Metric()
-    return [
-        Tried(one.number, read_idea(one.turn.text), attempt_result(one, metric), is_kept(one)) for one in run.iterations
-    ]
-
-
 def attempt_result(iteration: Iteration, metric: Metric) -> str:
     """Describe the result of an iteration of a run that optimises a number."""
     if iteration.measured and not all(exam.passed for exam in iteration.exams):
@@ -186,14 +167,15 @@ def describe_metric(run: Run, command: str) -> str:
 
 def attempts_table(run: Run) -> str:
     """Return the attempts as a table for the prompt: the latest in a row each, older ones only counted."""
-    tried = what_was_tried(run)
-    if not tried:
+    if not run.iterations:
         return ""
-    older, latest = tried[:-FULL_ROWS], tried[-FULL_ROWS:]
-    rows = [one for one in older if one.kept] + latest
+    metric = run.start.metric if run.start else Metric()
+    older, latest = run.iterations[:-FULL_ROWS], run.iterations[-FULL_ROWS:]
     lines = ["| attempt | idea | result |", "|---|---|---|"]
-    lines += [f"| {one.number} | {_cell(one.idea)} | {_cell(one.result)} |" for one in rows]
-    if dropped := sum(not one.kept for one in older):
+    for one in (*filter(is_kept, older), *latest):
+        idea, result = read_idea(one.turn.text), attempt_result(one, metric)
+        lines.append(f"| {one.number} | {_cell(idea)} | {_cell(result)} |")
+    if dropped := sum(not is_kept(one) for one in older):
         lines.append(f"\n{plural(dropped, 'older attempt')} dropped and not shown.")
     return "\n".join(lines)
 

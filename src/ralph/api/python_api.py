@@ -36,8 +36,8 @@ from ralph.supervise.task import TaskFolder
 @dataclass
 class RalphConfig:
     """The task, the checks that verify it, and the limits. `baseline`: run the checks before the first turn;
-    `green_is_enough`: green checks count as the tag once the agent has nothing to add; `stuck`: end after so many
-    iterations without progress, 0: never. `yolo`: let a named agent use its tools without asking; `sandbox`: run a
+    `green_is_enough`: green checks count as the tag once the agent has nothing to add; `stuck`: end after this
+    many iterations without progress, 0: never. `yolo`: let a named agent use its tools without asking; `sandbox`: run a
     named agent and the checks in a sandbox, which implies `yolo` (the agent of a factory runs in your program);
     `protect`: globs of files that the agent must not change."""
 
@@ -61,7 +61,7 @@ class RalphConfig:
 
 @dataclass
 class LoopIteration:
-    """One iteration, for the caller."""
+    """One iteration, as the caller sees it."""
 
     iteration: int
     steps_taken: int

@@ -94,10 +94,7 @@ def read_number(output: str, name: str = "") -> float | None:
         labelled = re.compile(rf"(?:METRIC\s+)?{re.escape(name)}\s*[=:]\s*(\S+)")
         found = [match[1] for line in lines if (match := labelled.fullmatch(line))]
         text = found[-1] if found else ""
-    return _finite(float(text)) if _NUMBER.fullmatch(text) else None
-
-
-def _finite(number: float) -> float | None:
+    number = float(text) if _NUMBER.fullmatch(text) else math.nan
     return number if math.isfinite(number) else None
 
 

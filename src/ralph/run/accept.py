@@ -22,7 +22,7 @@ from ralph.git import merging, worktrees
 from ralph.git.checkpoints import Rewound
 from ralph.git.client import Git, find_git, git_error, user_environment
 from ralph.git.locks import update_refs
-from ralph.git.scm import CommandResult, operation_in_progress
+from ralph.git.scm import operation_in_progress
 from ralph.git.worktrees import Worktree
 from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
@@ -140,7 +140,8 @@ def _squash(
     """Return one commit on `base` with the candidate's files, as the user's pre-commit hook leaves them."""
     home = tree.home
     worktrees.pin_head(tree, base)  # for the hook, the work is staged on top of the user's branch
-    answer = run_pre_commit(tree, context)
+    words = ("git", "hook", "run", "--ignore-missing", "pre-commit")
+    answer = make_runner(context)(Command(argv=words, env=user_environment(), cwd=tree.path))
     if answer.code:
         said = tail(answer.output.strip(), _HOOK_OUTPUT, "…") or f"exit code {answer.code}"
         Mailbox(run.place).tell(f"The pre-commit hook refused this work when it was about to be committed:\n{said}")
@@ -324,9 +325,3 @@ def is_accepted(git: Git, run_id: str, tip: str) -> bool:
     """Return whether the user's branch already has a commit with this run's id, made by an earlier accept."""
     out = git.run("log", f"--format=%(trailers:key={TRAILER},valueonly)", f"{tip}..HEAD")
     return run_id in out.decode("utf-8", "replace").split()
-
-
-def run_pre_commit(tree: Worktree, context: Context) -> CommandResult:
-    """Run the user's pre-commit hook in the worktree, in the sandbox if the run had one."""
-    words = ("git", "hook", "run", "--ignore-missing", "pre-commit")
-    return make_runner(context)(Command(argv=words, env=user_environment(), cwd=tree.path))

@@ -63,7 +63,7 @@ class ExamReferee:
 
 
 class Exams:
-    """The exams of a run, as they were when it started. What they print is stored for the run `run_id`."""
+    """The exams of a run, as they were when it started. ralph stores their output for the run `run_id`."""
 
     def __init__(self, context: Context, home: Git, run_id: str) -> None:
         self._context, self._home = context, home

@@ -157,7 +157,7 @@ def _import_rule(path: str, workspace: Path) -> Rule:
     before, sys.path[:] = sys.path[:], trusted
     try:
         rule = getattr(import_module(module), name)
-    except Exception as error:  # noqa: BLE001 - somebody else's module may fail in any way
+    except Exception as error:  # noqa: BLE001 - a user's module may fail in any way
         raise UserError(f"rules: cannot import {path}: {type(error).__name__}: {error}", hint) from None
     finally:
         sys.path[:] = before
@@ -178,7 +178,7 @@ def _with_checked_opinions(name: str, rule: Rule) -> Rule:
     def checked(run: Run) -> Iterator[Opinion]:
         try:
             opinions = list(rule(run) or ())
-        except Exception as error:  # noqa: BLE001 - somebody else's rule may fail in any way
+        except Exception as error:  # noqa: BLE001 - a user's rule may fail in any way
             said = f"rule {name} failed: {type(error).__name__}: {error}"
             raise UserError(said, "fix it, or leave it out") from None
         for opinion in opinions:

@@ -176,7 +176,7 @@ def _ask_about(
         return run
     if not turn.failure and not turn.ended_by and (amended := _amend(run, last, parts)):
         return amended
-    undo_changes(trees, last, "what the agent made of untested parts does not pass", context.tell)
+    undo_changes(trees, last, "the agent's version of the untested parts does not pass", context.tell)
     return run
 
 

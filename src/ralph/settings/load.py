@@ -120,7 +120,7 @@ def merge(*documents: Document) -> Document:
 
 
 def normalize(layer: SettingsLayer) -> SettingsLayer:
-    """Replace short forms by what they stand for. A value that can't be parsed stays, and is refused later."""
+    """Expand short forms. A value that can't be parsed stays, and is refused later."""
     document, file_keys, problems = dict(layer.document), dict(layer.file_keys), list(layer.problems)
     for old, key in {"guardrails": "checks", **layer.aliases}.items():
         if old in document and key in document:
@@ -167,7 +167,7 @@ PARSERS: dict[str, Callable[[str], float]] = {
 
 
 def _with_claim(document: Document) -> Document:
-    """Turn `completionResponse` into the claim it stands for, unless the document has `until` as well."""
+    """Turn `completionResponse` into a claim, unless the document has `until` as well."""
     if "completionResponse" not in document or "until" in document:
         return document
     text = document["completionResponse"]

@@ -149,8 +149,8 @@ class Scm(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 class ReviewPrompt(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """One review of a claim, by the run's agent or another one."""
 
-    name: Annotated[NotBlank, about("What the review is called on the screen.")]
-    prompt: Annotated[NotBlank, about("What the reviewer is asked; ralph adds goal, checks and diff.")]
+    name: Annotated[NotBlank, about("Its name on the screen.")]
+    prompt: Annotated[NotBlank, about("The question for the reviewer; ralph adds goal, checks and diff.")]
     agent: Annotated[str, about("The agent for this review; empty: the agent of all reviews.", "codex")] = ""
     model: Annotated[str, about("The model for this review; empty: the agent's default.")] = ""
 

@@ -185,7 +185,7 @@ class Commits:
         turn = ask_agent(self._agent, MESSAGE_PROMPT, during, "message", number=number, tell=tell)
         if turn.failure:
             return "", turn.usage, turn.failure.reason
-        message = commit_message(turn.text)
+        message = commit_message(turn.text) or ""
         return message, turn.usage, "" if message else "the agent gave no commit message"
 
     def _verify_again(self, iteration: Iteration) -> str:

@@ -48,6 +48,7 @@ from ralph.core.model import Iteration, Outcome, Run, Stop, tree_files
 from ralph.core.text import clean, listed, one_line
 from ralph.errors import UserError
 from ralph.files import remove_tree
+from ralph.git.index import tree_of
 from ralph.git.locks import update_refs
 from ralph.git.worktrees import Worktree, check_out, check_out_branch
 from ralph.loop import Parts
@@ -64,7 +65,6 @@ SLOWDOWN, EXTRA_TIME = 3, 10.0  # a candidate may take 3 times as long as the st
 SAFE_PAIRS = min(LOOKS)  # with fewer pairs, noise can look like a gain
 BEST = "best"
 
-START = "0"  # the checkpoint before the first attempt
 CACHE = ".ralph/pycache"  # in a copy: Python compares the times of modules by the second
 MIN_PAIR_TIME = 0.001
 
@@ -103,14 +103,14 @@ class Tuning:
         self._worktree, self._home = worktree, worktree.home
         self._command = measuring_command(context.settings.tune)
         self._copies: dict[CopyName, PreparedCopy] = {}
+        self._best = ""  # the commit of the best version
         self._slowest = 0.0  # seconds of one run of the start
 
     # What the loop calls
 
     def begin(self) -> None:
         """Return to the best version: a run that was killed may have left an unfinished attempt in the worktree."""
-        if not self._home.resolve(self._ref(BEST)):
-            update_refs(self._home, f"update {self._ref(BEST)} {self._home.resolve(self._worktree.ref)}")
+        self._best = self._home.resolve(self._ref(BEST)) or self._home.resolve(self._worktree.ref)
         self._restore()
 
     def measure_start(self, run: Run) -> Run:
@@ -120,7 +120,7 @@ class Tuning:
                 f"{listed(red, 3)} fails before the first turn, and every attempt has to pass it",
                 "fix it first, or leave it out",
             )
-        self._check_out("best", START)
+        self._check_out("best", self._start)
         try:
             self._read("best", 0, "the start, to warm up")
             runs = range(1, START_RUNS + 1)
@@ -158,16 +158,11 @@ class Tuning:
 
     def settle(self, run: Run, iteration: Iteration) -> None:
         """Commit an attempt that is kept to the run's branch, and restore the best version's files. Can be repeated."""
-        best = self._home.resolve(self._ref(BEST))
-        tree = tree_files(iteration.tree)
-        is_new = self._home.run("rev-parse", f"{best}^{{tree}}").decode().strip() != tree
-        if is_kept(iteration) and run.start and is_new:
-            subject = commit_subject(iteration, run.start.metric)
-            message = f"{subject}\n\n{clean(run.goal[:2000])}\n"
-            git = self._home
-            made = git.run("commit-tree", tree, "-p", best, stdin=message.encode(), env=git.identity())
-            best = made.decode().strip()
-            update_refs(git, f"update {self._worktree.ref} {best}", f"update {self._ref(BEST)} {best}")
+        if is_kept(iteration) and run.start and iteration.tree:
+            git, tree = self._home, tree_of(iteration.tree)
+            if git.run("rev-parse", f"{self._best}^{{tree}}").decode().strip() != tree:
+                message = f"{commit_subject(iteration, run.start.metric)}\n\n{clean(run.goal[:2000])}\n"
+                self._best = git.commit_tree(tree, (self._best,), message, git.identity())
         self._restore()
 
     def finish(self, run: Run, stop: Stop) -> Stop:
@@ -190,7 +185,7 @@ class Tuning:
         metric, noise = run.start.metric, noise_of(run)
         if noise == "noisy":
             return self._decide_by_pairs(run, number)
-        self._check_out("next", str(number))
+        self._check_out("next", self._trees.checkpoint)
         if noise == "nearly exact":
             self._read("next", number, "the attempt, to warm up")
         after = self._read("next", number, "the attempt")
@@ -209,7 +204,7 @@ class Tuning:
         until now."""
         assert run.start
         pairs = Pairs(run.start.metric)
-        fitting = self._warm_up(str(best_number(run)), number, CANDIDATE_TIME)
+        fitting = self._warm_up(self._best, self._trees.checkpoint, number, CANDIDATE_TIME)
         if fitting < SAFE_PAIRS:
             for _ in range(fitting):
                 pairs = self._add_pair(pairs, number)
@@ -223,21 +218,21 @@ class Tuning:
         """Compare the best version with the start. The run reports only this comparison."""
         metric, last = start.metric, best_number(run)
         if noise_of(run) != "noisy":
-            self._check_out("best", START)
-            self._check_out("next", str(last))
+            self._check_out("best", self._start)
+            self._check_out("next", self._best)
             before, after = self._read("best", last, "the start"), self._read("next", last, "the end")
             gain = metric.gain(before, after)
             return Comparison(before=before, after=after, gain=gain, kept=gain > 0)
-        pairs, fitting = Pairs(metric), self._warm_up(START, last, END_TIME)
+        pairs, fitting = Pairs(metric), self._warm_up(self._start, self._best, last, END_TIME)
         for _ in range(min(fitting, MAX_PAIRS)):
             pairs = self._add_pair(pairs, last)
         is_better = pairs.better * MAX_PAIRS >= LOOKS[MAX_PAIRS] * len(pairs.values)
         return compare_pairs(pairs, is_better and pairs.gain > 0)
 
-    def _warm_up(self, best: str, number: int, seconds: float) -> int:
-        """Prepare both copies; return how many pairs fit into this time."""
+    def _warm_up(self, best: str, candidate: str, number: int, seconds: float) -> int:
+        """Check out both commits and measure them once; return how many pairs fit into this time."""
         self._check_out("best", best)
-        self._check_out("next", str(number))
+        self._check_out("next", candidate)
         began = time.monotonic()
         for side in SIDES:
             self._read(side, number, "a pair, to warm up")
@@ -275,9 +270,8 @@ class Tuning:
         ]
         return min(filter(None, limits if number else limits[:1]), default=None)
 
-    def _check_out(self, side: CopyName, name: str) -> None:
-        """Check out a checkpoint in a copy, and remove the compiled modules of the version before."""
-        commit = self._home.resolve(self._ref(name))
+    def _check_out(self, side: CopyName, commit: str) -> None:
+        """Check out a commit in a copy, and remove the compiled modules of the version before."""
         if side in self._copies:
             check_out(self._copies[side].worktree, commit)
         else:
@@ -295,15 +289,18 @@ class Tuning:
 
     def _restore(self) -> None:
         """Reset branch and worktree to the best version."""
-        best = self._home.resolve(self._ref(BEST))
-        if self._home.resolve(self._worktree.ref) != best:
-            update_refs(self._home, f"update {self._worktree.ref} {best}")
+        update_refs(self._home, *(f"update {ref} {self._best}" for ref in (self._worktree.ref, self._ref(BEST))))
         check_out_branch(self._worktree)
         self._trees.look_again()
 
     def _best_tree(self, run: Run) -> str | None:
         number = best_number(run)
         return run.iterations[number - 1].tree if number else run.base_tree
+
+    @property
+    def _start(self) -> str:
+        """The commit of the checkpoint before the first attempt."""
+        return self._home.resolve(self._ref("0"))
 
     def _ref(self, name: str) -> str:
         return f"refs/ralph/{self._context.folder.id}/{name}"

@@ -171,7 +171,7 @@ def card(seen: RunSeen, frame: Frame) -> Html:
     acts = _card_buttons(seen, frame) if not run.is_alive and seen.present.needs_you else []
     is_good = state_of(seen.present.state).tone == "good"
     tone = "" if not seen.present.needs_you else "warn" if run.is_alive or is_good else "bad"
-    shown = [first, goal, way, _facts(seen), _now(seen), asked, element("p.acts", acts) if acts else None]
+    shown = [first, goal, way, _facts(seen), _now(seen), asked, element("div.acts", acts) if acts else None]
     return element("li", *shown, class_=f"card one-run {tone}".strip())
 
 
@@ -227,7 +227,7 @@ def _now(seen: RunSeen) -> Html | None:
     """Return what the run is doing or waiting for, or how it ended."""
     present = seen.present
     if not seen.run.is_alive:
-        said = short(why_ended(present), 200)
+        said = short(why_ended(present) or present.doing, 200)
         return element("p.now", element("span.two-lines", said)) if said else None
     if present.until:
         until = moment(present.until, present.until - seen.now)
@@ -301,7 +301,9 @@ def new_page(
         maxlength="20000",
         placeholder="What should be true when it is done?",
     )
-    checks = element("textarea.mono", known_checks, name="checks", rows="3", maxlength="20000", placeholder="pytest -q")
+    checks = element(
+        "textarea.mono", known_checks, name="checks", rows="3", maxlength="20000", placeholder="from settings"
+    )
     entry = form(
         f"{frame.base}start",
         element("p.bad-text", error, role="alert") if error else None,

@@ -12,7 +12,7 @@ from ralph.show import report_tables as tables
 from ralph.show import staircase
 from ralph.show.exam_text import exam_section
 from ralph.show.plots import Html, element, joined, prose
-from ralph.show.words import command, duration, moment, money, need_words, nickname, portion, why_ended
+from ralph.show.words import command, done_when, duration, moment, money, need_words, nickname, portion, why_ended
 from ralph.store.exam_output import load_exam_outputs
 from ralph.web.board_page import answer_forms, state_badge
 from ralph.web.iteration_pages import chapters, chapters_section, score
@@ -99,16 +99,13 @@ def state_piece(seen: RunSeen) -> Html:
 
 
 def _facts(view: View) -> Html:
-    history = view.history
-    claims = " or ".join(claim.partition(":")[2] or claim for claim in history.claims)
-    number = len(history.check_names)
-    checks = f" and {plural(number, 'check')} {'passes' if number == 1 else 'pass'}" if number else ""
-    known = view.seen.run.facts
+    history, known = view.history, view.seen.run.facts
+    done = done_when(history.claims, len(history.check_names))
     return facts_line(
         place_words(known.workspace),
-        known.agent,
+        " ".join((known.agent, *known.rights)),
         f"branch {known.branch}" if known.branch else "",
-        f"done when the agent says {claims}{checks}" if claims else "",
+        f"done when {done}" if done else "",
     )
 
 

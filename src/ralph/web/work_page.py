@@ -119,7 +119,8 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
         made.append(element("li", text, element("span.acts", look, _retry(job, work, frame))))
     if not work.seen.run.is_alive:
         merge = merge_command(_fresh(work.history))
-        waits = element("span", "What is finished waits to be merged: ", element("code", merge)) if merge else None
+        how = None if frame.may_start else element("code", merge)
+        waits = element("span", "What is finished waits to be merged. ", how) if merge else None
         buttons = ending_buttons(work.seen, frame, can_accept=bool(merge), can_discard=bool(merge))
         if waits or buttons:
             made.append(element("li", waits, element("span.acts", buttons) if buttons else None))

@@ -69,7 +69,10 @@ def finished(project: Path, home: dict[str, str], agent: Callable[[str, str], No
 
 def test_the_work_of_a_run_is_accepted_from_its_card(open_page: Open, finished: Listed, project: Path) -> None:
     page = open_page()
-    card(page, finished).get_by_role("button", name="Accept").click()
+    buttons = card(page, finished).get_by_role("button").all()
+    assert [button.inner_text() for button in buttons] == ["Accept", "Dismiss"]
+    assert len({button.bounding_box()["y"] for button in buttons}) == 1, "next to each other"
+    buttons[0].click()
     page.wait_for_selector("#said >> text=is merged")
     assert (project / "work.txt").exists()
     page.wait_for_selector(f"#done a[href$='{finished.id}']")
@@ -145,6 +148,10 @@ def test_a_run_that_was_denied_everything_is_resumed_with_more_rights(
     page = open_page(f"runs/{run.id}")
     page.get_by_role("button", name=button).click()
     page.wait_for_selector("#state >> text=done")
+    page.reload()
+    facts = page.inner_text(".head .facts")
+    assert ("--sandbox" if button == "Resume in a sandbox" else "claude --yolo") in facts
+    assert "done when the check passes and the agent says" in facts
     assert (project / "work.txt").exists()
     settings = json.loads(Path(run.place, "run.json").read_bytes())["settings"]
     assert settings["yolo"]

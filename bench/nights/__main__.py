@@ -12,13 +12,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from importlib import metadata
+from itertools import count, islice
 
 from bench.lab import installed
 from bench.nights import chaos, contenders, native, night, page, peers, table
 from bench.nights.contenders import BARE, CAREFUL, EXAMINED, GATED, Contender
 from bench.nights.night import Played, Yard
 from bench.nights.page import Results
-from bench.nights.population import drawn
+from bench.nights.population import BY_NAME, PROFILES, drawn
 
 Job = tuple[int, int, str, str]  # seed, number, contender, trouble
 
@@ -69,14 +70,15 @@ def main(argv: Sequence[str]) -> int:
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.nights", description=__doc__.split("\n")[0])
-    parser.add_argument("-n", "--nights", type=count, default=200, help="how many (default: 200)")
-    parser.add_argument("--deep", type=count, default=0, help="so many for ralph")
+    parser.add_argument("-n", "--nights", type=positive, default=200, help="how many (default: 200)")
+    parser.add_argument("--deep", type=positive, default=0, help="so many for ralph")
     parser.add_argument("--seed", type=int, default=1, help="the series (default: 1)")
     parser.add_argument("--night", type=int, help="play this one alone, and tell it line by line")
     troubles = ["", *chaos.TROUBLES]
     parser.add_argument("--chaos", default="", choices=troubles, help="with --night: what goes wrong in it")
     parser.add_argument("--output", action="store_true", help="with --night: all that the contender printed")
     parser.add_argument("--only", action="append", help="only this contender (`bash*`: all that begin so); repeatable")
+    parser.add_argument("--agents", type=agents, help="only nights with these: steady,excellent; none with a trouble")
     parser.add_argument("--alone", action="store_true", help="ralph alone")
     parser.add_argument(
         "--peers", choices=["native", "all"], help="next to the loops of the agents, or those and others"
@@ -84,14 +86,21 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--hold", action="store_true", help="exit 1 unless ralph keeps its numbers")
     parser.add_argument("--write", action="store_true", help="write the page and the picture of the documentation")
     parser.add_argument("--last", action="store_true", help="tell what was played last, and play nothing")
-    parser.add_argument("-j", "--jobs", type=count, default=3 * (os.cpu_count() or 1), help="nights at a time")
+    parser.add_argument("-j", "--jobs", type=positive, default=3 * (os.cpu_count() or 1), help="nights at a time")
     return parser.parse_args(argv)
 
 
-def count(text: str) -> int:
+def positive(text: str) -> int:
     if not text.isdigit() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of nights")
     return int(text)
+
+
+def agents(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in BY_NAME]:
+        raise argparse.ArgumentTypeError(f"there is no agent {unknown[0]!r}: choose from {', '.join(BY_NAME)}")
+    return names
 
 
 def gather(args: argparse.Namespace) -> dict[str, str]:
@@ -115,16 +124,17 @@ def is_chosen(name: str, only: Sequence[str]) -> bool:
 
 
 def ordinary(args: argparse.Namespace) -> Iterator[Job]:
-    for number in range(max(args.nights, args.deep)):
+    chosen = (at for at in count() if not args.agents or PROFILES[at % len(PROFILES)].name in args.agents)
+    for position, number in enumerate(islice(chosen, max(args.nights, args.deep))):
         for name in FIELD:
-            if number < args.nights or name.startswith("ralph "):
+            if position < args.nights or name.startswith("ralph "):
                 yield args.seed, number, name, ""
 
 
 def chaotic(args: argparse.Namespace) -> Iterator[Job]:
     """Return nights with a trouble, for the loops that run checks: one for every twenty ordinary nights and each
     trouble."""
-    for trouble in chaos.ALL:
+    for trouble in () if args.agents else chaos.ALL:
         if missing := trouble.missing():
             print(f"not played: {trouble.name}: {missing}")
             continue

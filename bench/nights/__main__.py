@@ -19,7 +19,7 @@ from bench.nights import chaos, contenders, native, night, page, peers, table
 from bench.nights.contenders import BARE, CAREFUL, EXAMINED, GATED, Contender
 from bench.nights.night import Played, Yard
 from bench.nights.page import Results
-from bench.nights.population import BY_NAME, PROFILES, drawn
+from bench.nights.population import BY_NAME, PROFILES, draw_script
 
 Job = tuple[int, int, str, str]  # seed, number, contender, trouble
 
@@ -29,18 +29,17 @@ YARD: list[Yard] = []
 
 
 def main(argv: Sequence[str]) -> int:
-    args = parsed(argv)
+    args = parse_arguments(argv)
     if sys.platform != "linux":
-        print("nights: what is left running is looked for in /proc\nhint: play them on Linux", file=sys.stderr)
+        print("nights: finding leftover processes needs /proc\nhint: run this on Linux", file=sys.stderr)
         return 2
     if args.last:
-        return told(page.last(), args)
-    missing = gather(args)
+        return print_results(page.load_last(), args)
+    missing = find_contenders(args)
     if not FIELD:
-        words = "nights: no such contender\nhint: their names are those of the table; `bash*` is all that begin so"
-        print(words, file=sys.stderr)
+        print("nights: no contender has this name\nhint: use a name from the table, or `bash*`", file=sys.stderr)
         return 2
-    night.adopt()
+    night.become_subreaper()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
     YARD.append(Yard(os.environ.get("PATH", os.defpath)))
@@ -49,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
             for name in FIELD:
                 print(table.story(play((args.seed, args.night, name, args.chaos), keep_story=True), args.output))
             return 0
-        together = all_played([*ordinary(args), *chaotic(args)], args.jobs)
+        together = play_all([*ordinary_jobs(args), *trouble_jobs(args)], args.jobs)
         results = Results(
             date=time.strftime("%Y-%m-%d"),
             version=metadata.version("ralph-until-done"),
@@ -59,40 +58,42 @@ def main(argv: Sequence[str]) -> int:
             missing=missing,
             played={name: some for name, some in together.items() if name in FIELD},
             chaotic={name: some for name, some in together.items() if name not in FIELD},
-            stories=stories(args.seed) if args.write else [],
+            stories=play_stories(args.seed) if args.write else [],
         )
     finally:
         night.end_all()
         YARD[0].close()
-    page.keep(results)
-    return told(results, args)
+    page.save(results)
+    return print_results(results, args)
 
 
-def parsed(argv: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.nights", description=__doc__.split("\n")[0])
     parser.add_argument("-n", "--nights", type=positive, default=200, help="how many (default: 200)")
-    parser.add_argument("--deep", type=positive, default=0, help="so many for ralph")
+    parser.add_argument("--deep", type=positive, default=0, help="how many for ralph, if more")
     parser.add_argument("--seed", type=int, default=1, help="the series (default: 1)")
-    parser.add_argument("--night", type=int, help="play this one alone, and tell it line by line")
+    parser.add_argument("--night", type=int, help="play only this night, and print it line by line")
     troubles = ["", *chaos.TROUBLES]
     parser.add_argument("--chaos", default="", choices=troubles, help="with --night: what goes wrong in it")
     parser.add_argument("--output", action="store_true", help="with --night: all that the contender printed")
-    parser.add_argument("--only", action="append", help="only this contender (`bash*`: all that begin so); repeatable")
-    parser.add_argument("--agents", type=agents, help="only nights with these: steady,excellent; none with a trouble")
+    parser.add_argument(
+        "--only", action="append", help="only this contender (repeatable); `bash*` means all that start so"
+    )
+    parser.add_argument("--agents", type=agents, help="only nights with these agents, and no trouble: steady,excellent")
     parser.add_argument("--alone", action="store_true", help="ralph alone")
     parser.add_argument(
-        "--peers", choices=["native", "all"], help="next to the loops of the agents, or those and others"
+        "--peers", choices=["native", "all"], help="add the loops that agents have built in, or other programs as well"
     )
     parser.add_argument("--hold", action="store_true", help="exit 1 unless ralph keeps its numbers")
     parser.add_argument("--write", action="store_true", help="write the page and the picture of the documentation")
-    parser.add_argument("--last", action="store_true", help="tell what was played last, and play nothing")
+    parser.add_argument("--last", action="store_true", help="print the last results, and play nothing")
     parser.add_argument("-j", "--jobs", type=positive, default=3 * (os.cpu_count() or 1), help="nights at a time")
     return parser.parse_args(argv)
 
 
 def positive(text: str) -> int:
     if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of nights")
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
     return int(text)
 
 
@@ -103,17 +104,17 @@ def agents(text: str) -> tuple[str, ...]:
     return names
 
 
-def gather(args: argparse.Namespace) -> dict[str, str]:
+def find_contenders(args: argparse.Namespace) -> dict[str, str]:
     """Fill FIELD with the contenders that can be installed. Return the others, each with the reason."""
     _, program = installed()
     field, missing = [*contenders.ralph(program, metadata.version("ralph-until-done"))], dict[str, str]()
     if not args.alone:
         field += contenders.bash()
     if args.peers:
-        there, missing = native.gather()
+        there, missing = native.find_contenders()
         field += there
         if args.peers == "all":
-            there, unplayed = peers.brought()
+            there, unplayed = peers.find_contenders()
             field, missing = [*field, *there], missing | unplayed
     FIELD.update({one.name: one for one in field if is_chosen(one.name, args.only or ())})
     return missing
@@ -123,7 +124,7 @@ def is_chosen(name: str, only: Sequence[str]) -> bool:
     return not only or any(name == word or (word.endswith("*") and name.startswith(word[:-1])) for word in only)
 
 
-def ordinary(args: argparse.Namespace) -> Iterator[Job]:
+def ordinary_jobs(args: argparse.Namespace) -> Iterator[Job]:
     chosen = (at for at in count() if not args.agents or PROFILES[at % len(PROFILES)].name in args.agents)
     for position, number in enumerate(islice(chosen, max(args.nights, args.deep))):
         for name in FIELD:
@@ -131,7 +132,7 @@ def ordinary(args: argparse.Namespace) -> Iterator[Job]:
                 yield args.seed, number, name, ""
 
 
-def chaotic(args: argparse.Namespace) -> Iterator[Job]:
+def trouble_jobs(args: argparse.Namespace) -> Iterator[Job]:
     """Return nights with a trouble, for the loops that run checks: one for every twenty ordinary nights and each
     trouble."""
     for trouble in () if args.agents else chaos.ALL:
@@ -142,65 +143,65 @@ def chaotic(args: argparse.Namespace) -> Iterator[Job]:
             yield from ((args.seed, number, name, trouble.name) for name in (GATED, CAREFUL) if name in FIELD)
 
 
-def all_played(todo: Sequence[Job], jobs: int) -> dict[str, list[Played]]:
+def play_all(todo: Sequence[Job], jobs: int) -> dict[str, list[Played]]:
     """Play all nights; return them by contender, or by trouble and contender. Contenders take turns, so that a busy
     moment affects all alike."""
-    found: dict[str, list[Played]] = {title(job): [] for job in todo}
+    found: dict[str, list[Played]] = {title_of(job): [] for job in todo}
     began = time.monotonic()
-    with multiprocessing.get_context("fork").Pool(jobs, left_alone) as pool:
-        for done, (job, one) in enumerate(pool.imap_unordered(one_played, todo), 1):
-            found[title(job)].append(one)
+    with multiprocessing.get_context("fork").Pool(jobs, set_signals) as pool:
+        for done, (job, one) in enumerate(pool.imap_unordered(play_job, todo), 1):
+            found[title_of(job)].append(one)
             if done % 50 == 0 or done == len(todo):
                 print(f"{done} of {len(todo)} ({time.monotonic() - began:.0f} s)", file=sys.stderr)
     return {name: sorted(some, key=lambda one: one.number) for name, some in found.items()}
 
 
-def left_alone() -> None:
+def set_signals() -> None:
     """Ignore Ctrl-C in a process that plays nights, and die at once on SIGTERM: its parent kills its processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def title(job: Job) -> str:
+def title_of(job: Job) -> str:
     return f"{job[3]}: {job[2]}" if job[3] else job[2]
 
 
-def one_played(job: Job) -> tuple[Job, Played]:
+def play_job(job: Job) -> tuple[Job, Played]:
     return job, play(job)
 
 
 def play(job: Job, keep_story: bool = False) -> Played:
     seed, number, name, trouble = job
     if not trouble:
-        return night.play(YARD[0], drawn(seed, number), FIELD[name], keep_story)
+        return night.play(YARD[0], draw_script(seed, number), FIELD[name], keep_story)
     script = chaos.script_for(seed, number)
     return chaos.play(YARD[0], script, FIELD[name], chaos.TROUBLES[trouble], keep_story)
 
 
-def stories(seed: int) -> list[Played]:
+def play_stories(seed: int) -> list[Played]:
     """Play the nights that the page shows line by line."""
-    chosen = [(number, name) for number, names in page.followed(seed) for name in names if name in FIELD]
+    chosen = [(number, name) for number, names in page.choose_stories(seed) for name in names if name in FIELD]
     return [play((seed, number, name, ""), keep_story=True) for number, name in chosen]
 
 
-def told(results: Results, args: argparse.Namespace) -> int:
+def print_results(results: Results, args: argparse.Namespace) -> int:
     if args.write:
         page.write(results)
     for name, why in results.missing.items():
         print(f"not played: {name}: {why}")
     print(f"{results.nights} nights, seed {results.seed}", *results.tables(), sep="\n\n")
-    for line in troubles(results.played | results.chaotic):
+    for line in describe_failures(results.played | results.chaotic):
         print(line)
     again = f"python -m bench.nights --seed {results.seed} --night NUMBER --only NAME"
     print(f"\nOne of them again, line by line: {again}\n")
     if EXAMINED not in results.played or BARE not in results.played:
         return 0
     held = results.numbers()
-    print(table.held(held))
+    print(table.numbers_table(held))
     return int(args.hold and not all(number.met for number in held))
 
 
-def troubles(played: dict[str, list[Played]]) -> Iterator[str]:
+def describe_failures(played: dict[str, list[Played]]) -> Iterator[str]:
     """Describe the nights of ralph that need a look."""
     for name in (name for name in played if name in (EXAMINED, BARE) or name.endswith(f": {GATED}")):
         for one in played[name]:

@@ -3,6 +3,7 @@ branches."""
 
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from bench.nights import night, task
 from bench.nights.contenders import Contender, Place
 from bench.nights.night import Ending, Played, Yard
-from bench.nights.population import PROFILES, Script, drawn
+from bench.nights.population import PROFILES, Script, draw_script
 
 QUIET = ("fragile", "hopeless", "overfitter", "stop-talker")  # agents that cause trouble themselves or never finish
 DISK = "4m"
@@ -49,21 +50,21 @@ class Scene(Struct, frozen=True):
         """Do what happens outside while the agent is in this turn."""
         (self.place.ledger / f"user-{turn}").write_text(script)
 
-    def started(self) -> Sequence[str]:
+    def start_command(self) -> Sequence[str]:
         return self.contender.argv(self.place)
 
-    def again(self) -> Sequence[str]:
+    def resume_command(self) -> Sequence[str]:
         """Return the command that the user types after the loop was stopped."""
-        return self.contender.resume(self.place) if self.contender.resume else self.started()
+        return self.contender.resume(self.place) if self.contender.resume else self.start_command()
 
     def run(self, argv: Sequence[str]) -> tuple[float, int | None, float]:
         return night.run(argv, self.place, self.env)
 
 
-def killed(scene: Scene) -> tuple[float, int | None, float]:
+def kill_twice(scene: Scene) -> tuple[float, int | None, float]:
     """Kill everything at once, or only the loop, whose processes must then end as well. The moment is drawn: in a turn,
     in a check, or between them."""
-    argv = scene.started()
+    argv = scene.start_command()
     for turn in sorted(scene.chance.sample(range(1, 6), 2)):
         after, alone = scene.chance.uniform(0.0, 0.4), scene.chance.random() < 0.5
         killer = threading.Thread(target=_kill, args=(scene.place, turn, after, alone))
@@ -74,10 +75,10 @@ def killed(scene: Scene) -> tuple[float, int | None, float]:
         (scene.place.ledger / "over").unlink()
         if ended[1] != -signal.SIGKILL:
             return ended
-        if left := night.remaining():
+        if left := night.leftovers():
             (scene.place.ledger / "left").write_text(", ".join(left))
             night.end_all()
-        argv = scene.again()
+        argv = scene.resume_command()
     return scene.run(argv)
 
 
@@ -93,7 +94,7 @@ def _kill(place: Place, turn: int, after: float, alone: bool) -> None:
     night.kill(process for process in below if not alone or process.parent == launcher)
 
 
-def full_disk(scene: Scene) -> tuple[float, int | None, float]:
+def fill_disk(scene: Scene) -> tuple[float, int | None, float]:
     """The workspace is a small disk that is full for two turns. A loop that stops is started again."""
     work, kept = scene.place.work, scene.place.folder / "kept"
     shutil.copytree(work, kept, symlinks=True)
@@ -103,7 +104,7 @@ def full_disk(scene: Scene) -> tuple[float, int | None, float]:
     inside = (
         "mount -t tmpfs -o size={size} tmpfs {work} && cp -a {kept}/. {work} && cd {work} && {{ {loop} }}; code=$?;"
     )
-    loop = f"{_shell(scene.started())} || {{ rm -f .filler; {_shell(scene.again())}; }}"
+    loop = f"{shlex.join(scene.start_command())} || {{ rm -f .filler; {shlex.join(scene.resume_command())}; }}"
     text = (
         inside.format(size=DISK, work=work, kept=kept, loop=loop) + f" rm -rf {kept}; cp -a {work} {kept}; exit $code"
     )
@@ -113,13 +114,7 @@ def full_disk(scene: Scene) -> tuple[float, int | None, float]:
     return ended
 
 
-def _shell(argv: Sequence[str]) -> str:
-    from shlex import join
-
-    return join(argv)
-
-
-def clock_jump(scene: Scene) -> tuple[float, int | None, float]:
+def jump_clock(scene: Scene) -> tuple[float, int | None, float]:
     """The clock jumps by hours, as after a suspend. Clocks that measure durations do not jump."""
     moved = scene.place.folder / "clock"
     moved.write_text("+0\n")
@@ -135,7 +130,7 @@ def clock_jump(scene: Scene) -> tuple[float, int | None, float]:
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
-    return night.run(scene.started(), scene.place, {**scene.env, **faked})
+    return night.run(scene.start_command(), scene.place, {**scene.env, **faked})
 
 
 USER_AT_WORK = (
@@ -146,35 +141,35 @@ USER_AT_WORK = (
 )
 
 
-def busy_user(scene: Scene) -> tuple[float, int | None, float]:
+def act_as_user(scene: Scene) -> tuple[float, int | None, float]:
     """While the agent works, the user commits, makes a branch, commits again and switches to an older branch. The same
     commands run in a copy of the repository, which the result must match."""
     for turn, act in zip(sorted(scene.chance.sample(range(1, 6), len(USER_AT_WORK))), USER_AT_WORK, strict=True):
         scene.user(turn, act)
-    return scene.run(scene.started())
+    return scene.run(scene.start_command())
 
 
 ALL = (
     Trouble(
         "kill -9",
         "everything, or the loop alone, is killed twice at random moments, and it is resumed",
-        killed,
+        kill_twice,
         forgets=True,
     ),
     Trouble(
         "full disk",
         "the disk of the workspace is full for two turns",
-        full_disk,
+        fill_disk,
         lambda: "" if _can_mount() else "needs user namespaces (or root): unshare --user --map-root-user --mount true",
         forgets=True,
     ),
     Trouble(
         "clock jump",
         "the clock jumps by seconds, hours or days in the middle of a turn",
-        clock_jump,
+        jump_clock,
         lambda: "" if glob(FAKETIME) else "needs libfaketime: apt-get install libfaketime",
     ),
-    Trouble("busy user", "the user commits, makes a branch and goes to another one while the agent works", busy_user),
+    Trouble("busy user", "the user commits, makes a branch and goes to another one while the agent works", act_as_user),
 )
 
 
@@ -189,7 +184,7 @@ def _can_mount() -> bool:
 def script_for(seed: int, number: int) -> Script:
     """Return night `number` of those with a trouble. Its agent causes no trouble of the same kind."""
     able = [at for at, profile in enumerate(PROFILES) if profile.name not in QUIET]
-    return drawn(seed, (1000 + number // len(able)) * len(PROFILES) + able[number % len(able)])
+    return draw_script(seed, (1000 + number // len(able)) * len(PROFILES) + able[number % len(able)])
 
 
 def play(yard: Yard, script: Script, contender: Contender, trouble: Trouble, keep_story: bool = False) -> Played:
@@ -201,15 +196,15 @@ def play(yard: Yard, script: Script, contender: Contender, trouble: Trouble, kee
     scene = Scene(place, contender, env, random.Random(f"{trouble.name} {script.seed}/{script.number}"))
     copied = place.folder / "copy"
     shutil.copytree(place.work, copied, symlinks=True)
-    night.adopt()
+    night.become_subreaper()
     try:
         wall, code, memory = trouble.play(scene)
-        left = tuple(night.remaining()) + _left_by_kill(place)
+        left = tuple(night.leftovers()) + _left_by_kill(place)
         _catch_up(place, copied, env)
         touched = tuple(task.belongings(copied, env).differing(task.belongings(place.work, env)))
         ending = Ending(wall=wall, code=code, memory=memory, left=left, touched=touched)
         heard = replace(contender, reads=contender.reads and not trouble.forgets)
-        return night.judged(place, script, heard, ending, keep_story)
+        return night.judge(place, script, heard, ending, keep_story)
     finally:
         night.end_all()
         shutil.rmtree(place.folder, ignore_errors=True)

@@ -85,7 +85,7 @@ def ralph(program: str, version: str) -> tuple[Contender, ...]:
         agent = str(place.bin / place.agent)
         return (program, command, GOAL, "--agent", agent, "-m", str(CAP), "--idle-timeout", IDLE, *more)
 
-    def again(place: Place) -> Sequence[str]:
+    def resume(place: Place) -> Sequence[str]:
         """Resume a run that was killed. If it was killed just after its end, show how it ended."""
         journals = sorted((place.work / ".ralph/runs").glob("*/journal.ndjson"))
         last = journals[-1].read_text().splitlines()[-1:] if journals else []
@@ -97,7 +97,7 @@ def ralph(program: str, version: str) -> tuple[Contender, ...]:
     common: dict[str, Any] = {
         "claim": {"text": "COMPLETE", "wreck": [".ralph"]},
         "says": ralph_says,
-        "resume": again,
+        "resume": resume,
         "version": version,
     }
     return (

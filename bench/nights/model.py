@@ -16,7 +16,7 @@ from msgspec import Struct, convert
 from bench.lab import ROOT
 from bench.nights.agent import Turn
 from bench.nights.contenders import CAP, Contender, Place
-from bench.nights.population import WRONG, Step, worked
+from bench.nights.population import WRONG, Step, parts_after
 from bench.nights.task import CHECK, GOAL
 
 sys.path.append(str(ROOT / "tests" / "agents_real"))
@@ -96,7 +96,7 @@ class NightModel(Stage):
 
     def commands(self, turn: Turn, step: dict[str, Any]) -> list[str]:
         """Return the commands of the turn. An agent that lies runs the tests only if they would pass."""
-        after = worked(turn.parts(), convert(step, Step))
+        after = parts_after(turn.parts(), convert(step, Step))
         commands: list[str] = turn.commands(step)
         self.tampered |= any("tests/" in command for command in commands)
         has_lied = step["speech"] == "lie" and WRONG in after and not step["cheat"]

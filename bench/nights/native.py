@@ -31,7 +31,7 @@ REQUESTS = 2 * CAP  # each turn is two requests: a command, then words
 TOKENS = 120 * REQUESTS  # the cost that the scripted model reports for these requests
 
 
-def gather() -> tuple[list[Contender], dict[str, str]]:
+def find_contenders() -> tuple[list[Contender], dict[str, str]]:
     """Return the native loops that can be installed, and for each other one the reason."""
     found, missing = [], dict[str, str]()
     for name, make in (("claude", claude), ("codex", codex), ("copilot", copilot)):

@@ -51,7 +51,7 @@ class Played(Struct, frozen=True, kw_only=True):
     memory: float  # MB of its largest process
     left: tuple[str, ...]
     touched: tuple[str, ...]
-    money_told: bool | None  # whether the printed cost is right; None: it printed none
+    cost_right: bool | None  # whether the printed cost is right; None: it printed none
     last_line: str
     story: tuple[dict[str, Any], ...] = ()
     output: str = ""
@@ -79,7 +79,7 @@ class Played(Struct, frozen=True, kw_only=True):
         make it."""
         is_zero = self.said in (SAID_DONE, SAID_UNVERIFIED)
         return (
-            (self.said != SAID_DONE or self.green) and self.money_told is not False and (self.exit_code == 0) == is_zero
+            (self.said != SAID_DONE or self.green) and self.cost_right is not False and (self.exit_code == 0) == is_zero
         )
 
     @property
@@ -163,20 +163,20 @@ def play(yard: Yard, script: Script, contender: Contender, keep_story: bool = Fa
 
 def _play_at(place: Place, yard: Yard, script: Script, contender: Contender, keep_story: bool) -> Played:
     env = {**yard.env(place.home, place.bin), **contender.env(place)}
-    adopt()
+    become_subreaper()
     try:
         before = task.belongings(place.work, env)
         wall, code, memory = run(contender.argv(place), place, env)
-        left = tuple(remaining())
+        left = tuple(leftovers())
         touched = tuple(before.differing(task.belongings(place.work, env)))
         ending = Ending(wall=wall, code=code, memory=memory, left=left, touched=touched)
-        return judged(place, script, contender, ending, keep_story)
+        return judge(place, script, contender, ending, keep_story)
     finally:
         end_all()
         shutil.rmtree(place.folder, ignore_errors=True)
 
 
-def judged(place: Place, script: Script, contender: Contender, ending: Ending, keep_story: bool) -> Played:
+def judge(place: Place, script: Script, contender: Contender, ending: Ending, keep_story: bool) -> Played:
     """Compare what happened with the truth."""
     output = (place.folder / "output").read_text(errors="replace")
     turns = ledger(place)
@@ -197,11 +197,11 @@ def judged(place: Place, script: Script, contender: Contender, ending: Ending, k
         ideal=best[0] if best else None,
         ideal_dollars=best[1] if best else 0.0,
         wall=ending.wall,
-        own=max(0.0, ending.wall - busy(turns)),
+        own=max(0.0, ending.wall - agent_seconds(turns)),
         memory=ending.memory,
         left=ending.left,
         touched=ending.touched,
-        money_told=money_told(output, stated) if contender.reads else None,
+        cost_right=is_cost_right(output, stated) if contender.reads else None,
         last_line=next((line for line in reversed(output.splitlines()) if line.strip()), ""),
         story=tuple(turns) if keep_story else (),
         output=output if keep_story else "",
@@ -215,7 +215,7 @@ def ledger(place: Place) -> list[dict[str, Any]]:
         return []
 
 
-def busy(turns: Sequence[dict[str, Any]]) -> float:
+def agent_seconds(turns: Sequence[dict[str, Any]]) -> float:
     """Return the seconds that the agent worked or hung, and those until a usage limit ended."""
     seconds, began = 0.0, None
     for turn in turns:
@@ -227,7 +227,7 @@ def busy(turns: Sequence[dict[str, Any]]) -> float:
     return seconds
 
 
-def money_told(output: str, stated: float) -> bool | None:
+def is_cost_right(output: str, stated: float) -> bool | None:
     """Return whether the last line names the cost that the agent reported."""
     lines = [line for line in output.splitlines() if line.startswith("ralph: ")]
     if not lines or "$" not in lines[-1]:
@@ -239,7 +239,7 @@ def money_told(output: str, stated: float) -> bool | None:
 # Processes of a night. The player is the subreaper of everything that its contender leaves behind.
 
 
-def adopt() -> None:
+def become_subreaper() -> None:
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
@@ -308,7 +308,7 @@ def descendants() -> Iterator[Process]:
             todo.append(process.pid)
 
 
-def remaining() -> list[str]:
+def leftovers() -> list[str]:
     """Return the names of the processes that are still there after some time to end."""
     deadline = time.monotonic() + SETTLING
     while True:

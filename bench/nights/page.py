@@ -11,7 +11,7 @@ from bench.nights import chaos, table
 from bench.nights.contenders import BARE, CAP, CAREFUL, CHECKED, EXAMINED, GATED, GREP, HANDED
 from bench.nights.measures import Number, Share, numbers, standing
 from bench.nights.night import Played
-from bench.nights.population import PROFILES, drawn, ideal
+from bench.nights.population import PROFILES, draw_script, ideal
 
 LAST = ROOT / ".cache" / "nights" / "last.json"
 PAGE = ROOT / "docs" / "reference" / "comparison.md"
@@ -48,7 +48,7 @@ class Results(Struct, frozen=True, kw_only=True):
         return numbers(self.played[EXAMINED], self.played[BARE], gated)
 
 
-def followed(seed: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+def choose_stories(seed: int) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Choose the short nights that the page shows line by line, with their contenders."""
     for profile, names in (
         ("optimist", (GATED, GREP)),
@@ -57,7 +57,7 @@ def followed(seed: int) -> Iterator[tuple[int, tuple[str, ...]]]:
     ):
         at = next(number for number, one in enumerate(PROFILES) if one.name == profile)
         for number in range(at, 1000, len(PROFILES)):
-            script = drawn(seed, number)
+            script = draw_script(seed, number)
             best = ideal(script, CAP)
             begun = script.steps[: best[0]] if best else ()
             if 4 <= len(begun) <= 7 and TELLING[profile](begun):
@@ -72,13 +72,13 @@ TELLING = {
 }
 
 
-def keep(results: Results) -> None:
+def save(results: Results) -> None:
     """Store the results, so that the page can be written again without playing."""
     LAST.parent.mkdir(parents=True, exist_ok=True)
     LAST.write_bytes(json.encode(results))
 
 
-def last() -> Results:
+def load_last() -> Results:
     return json.decode(LAST.read_bytes(), type=Results)
 
 
@@ -112,7 +112,7 @@ def _text(results: Results) -> str:
         table.chances(),
         _stuck(results),
         NUMBERS,
-        table.held(results.numbers()),
+        table.numbers_table(results.numbers()),
         CHAOS.format(troubles="; ".join(f"*{one.name}*: {one.why}" for one in chaos.ALL)) if chaotic else "",
         *chaotic,
         FAIRNESS,

@@ -49,7 +49,7 @@ NOT_HAD = {
 }
 
 
-def brought() -> tuple[list[Contender], dict[str, str]]:
+def find_contenders() -> tuple[list[Contender], dict[str, str]]:
     """Install the other programs. Return those that work, and for each other one the reason."""
     there, missing = [], dict(NOT_HAD)
     for peer in PEERS:

@@ -175,7 +175,7 @@ class Script(Struct, frozen=True):
         return made
 
 
-def drawn(seed: int, number: int) -> Script:
+def draw_script(seed: int, number: int) -> Script:
     """Draw night `number` of the series `seed`. The result is always the same."""
     chance = random.Random(f"night {seed}/{number}")
     profile = PROFILES[number % len(PROFILES)]
@@ -222,7 +222,7 @@ def _one(chances: dict[Kind, float], chance: random.Random, otherwise: Kind) -> 
 WRONG, SPECIAL, RIGHT = range(3)
 
 
-def worked(parts: Sequence[int], step: Step) -> list[int]:
+def parts_after(parts: Sequence[int], step: Step) -> list[int]:
     """Return the state of each part after a turn. The simulated agent does the same to real files."""
     after = list(parts)
     if not step.works:
@@ -241,7 +241,7 @@ def ideal(script: Script, cap: int) -> tuple[int, float] | None:
     parts = [WRONG] * script.parts
     spent, counted = 0.0, 0
     for at, step in enumerate(script.steps, 1):
-        parts = worked(parts, step)
+        parts = parts_after(parts, step)
         spent += step.cost if step.fate in ("ok", "flood") else 0.0
         counted += step.works
         if set(parts) == {RIGHT}:

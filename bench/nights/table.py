@@ -80,7 +80,7 @@ def _likely(one: Profile) -> Iterator[str]:
     return (f"{what} {likely:.0%}" for what, likely in own.items() if likely)
 
 
-def held(numbers: Iterable[Number]) -> str:
+def numbers_table(numbers: Iterable[Number]) -> str:
     rows = [(one.what, one.seen, "✓" if one.met else "✗") for one in numbers]
     return markdown([("number", "seen", ""), *rows])
 

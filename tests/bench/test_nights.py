@@ -28,12 +28,12 @@ def yard() -> Iterator[night.Yard]:
 
 def nights(profile: str, count: int) -> list[population.Script]:
     first = next(at for at, one in enumerate(population.PROFILES) if one.name == profile)
-    return [population.drawn(7, first + len(population.PROFILES) * at) for at in range(count)]
+    return [population.draw_script(7, first + len(population.PROFILES) * at) for at in range(count)]
 
 
 def test_a_night_is_the_same_whenever_it_is_drawn() -> None:
-    assert population.drawn(3, 14) == population.drawn(3, 14)
-    assert population.drawn(3, 14) != population.drawn(4, 14)
+    assert population.draw_script(3, 14) == population.draw_script(3, 14)
+    assert population.draw_script(3, 14) != population.draw_script(4, 14)
 
 
 def test_there_are_fourteen_kinds_of_agents_and_each_says_why_it_is_there() -> None:
@@ -73,14 +73,14 @@ def is_honest(script: population.Script) -> bool:
     """Whether no part is special-cased when every test passes for the first time."""
     parts = [population.WRONG] * script.parts
     for step in script.steps:
-        parts = population.worked(parts, step)
+        parts = population.parts_after(parts, step)
         if population.WRONG not in parts:
             break
     return population.SPECIAL not in parts
 
 
 def test_a_script_that_updates_the_tests_makes_them_expect_what_is_there(yard: night.Yard) -> None:
-    place = yard.place(population.drawn(7, 0), UNTIL)
+    place = yard.place(population.draw_script(7, 0), UNTIL)
     run = ["sh", "tests/run"]
     assert subprocess.run(run, cwd=place.work, capture_output=True).returncode == 1
     subprocess.run(["sh", "tools/update"], cwd=place.work, check=True, capture_output=True)
@@ -88,7 +88,7 @@ def test_a_script_that_updates_the_tests_makes_them_expect_what_is_there(yard: n
 
 
 def test_the_exam_asks_what_no_test_asks(yard: night.Yard) -> None:
-    place = yard.place(population.drawn(7, 0), UNTIL)
+    place = yard.place(population.draw_script(7, 0), UNTIL)
     exam = ["sh", str(place.exam)]
     for kind, code in (("wrong", 1), ("special", 1), ("right", 0)):
         for part in task.parts(len(task.PARTS)):
@@ -151,7 +151,7 @@ def test_what_was_there_before_the_nights_is_left_alone() -> None:
 
 
 def test_the_belongings_of_the_user_differ_when_a_loop_commits_everything(yard: night.Yard) -> None:
-    place = yard.place(population.drawn(7, 0), UNTIL)
+    place = yard.place(population.draw_script(7, 0), UNTIL)
     env = yard.env(place.home, place.bin)
     before = task.belongings(place.work, env)
     assert before.differing(task.belongings(place.work, env)) == []

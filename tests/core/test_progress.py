@@ -120,6 +120,21 @@ def test_failed_turns_are_not_counted() -> None:
     assert kinds(run) == ["", "", ""]
 
 
+def test_what_a_failed_turn_achieved_is_progress_and_may_be_the_best() -> None:
+    run = a_history(pytest_says(5, 1), pytest_says(3, 3), pytest_says(4, 2), baseline=[pytest_says(6, 0)])
+    failed = replace(run.iterations[1], turn=Turn(text="", failure=Failure("ordinary", "boom")))
+    run = replace(run, iterations=(run.iterations[0], failed, run.iterations[2]))
+    assert kinds(run) == ["failures", "failures", ""]
+    assert stuck_for(run, N) == 1
+    assert best_iteration(run) == 2
+
+
+def test_an_iteration_without_checks_at_the_time_limit_is_not_the_best() -> None:
+    run = a_history(pytest_says(5, 1), ())
+    run = replace(run, iterations=(run.iterations[0], replace(run.iterations[1], checked=False)))
+    assert best_iteration(run) == 1
+
+
 def test_ticked_tasks_are_progress() -> None:
     done = [0, 1, 1, 2]
     iterations = [Iteration(number=n, turn=Turn(text="ok"), tasks_done=ticked) for n, ticked in enumerate(done, 1)]

@@ -31,7 +31,7 @@ class ProgressStep(Struct, frozen=True, kw_only=True):
     failures: int | None  # of all failing checks together; None if one of them doesn't say
     gain: Gain = ""
     counted: bool = True
-    failed: bool = False  # the turn failed
+    checked: bool = True  # the checks were run
 
 
 class Standstill(Struct, frozen=True):
@@ -68,7 +68,7 @@ class MeasuredIteration(Struct, frozen=True, kw_only=True):
     checks: tuple[MeasuredCheck, ...] = ()
     tasks_done: int = 0
     tree: str = ""
-    failed: bool = False
+    checked: bool = True
     counted: bool = True
 
     @property
@@ -85,7 +85,7 @@ def is_measurable(run: Run) -> bool:
 def measure(iteration: Iteration, before: str | None) -> MeasuredIteration:
     """Return the facts of an iteration that progress depends on; `before` is the tree that it began with.
 
-    Failed turns don't count, nor do iterations with green checks that change files.
+    Failed turns aren't counted, nor are iterations with green checks that change files.
     """
     tree, failed = tree_files(iteration.tree), iteration.turn.failure is not None
     is_green_change = iteration.passes_checks and (not tree or tree != tree_files(before))
@@ -94,7 +94,7 @@ def measure(iteration: Iteration, before: str | None) -> MeasuredIteration:
         checks=measure_checks(iteration.checks),
         tasks_done=iteration.tasks_done or 0,
         tree=tree,
-        failed=failed,
+        checked=iteration.checked,
         counted=iteration.checked and not failed and not is_green_change,
     )
 
@@ -147,7 +147,7 @@ def steps_of(
             failures=one.failures,
             gain=gain,
             counted=one.counted,
-            failed=one.failed,
+            checked=one.checked,
         )
         found.append(step)
     return found
@@ -209,13 +209,13 @@ def best_iteration(run: Run) -> int:
 
 
 def best_step(found: Sequence[ProgressStep]) -> int:
-    """Return the number of the best step, the latest of several; 0 if every turn failed."""
+    """Return the number of the best step, the latest of several; 0 if there is none."""
 
     def rank(step: ProgressStep) -> tuple[int, float, int]:
         failures = float("inf") if step.failures is None else step.failures
         return step.passing, -failures, step.number
 
-    best = max((step for step in found if not step.failed), key=rank, default=None)
+    best = max((step for step in found if step.checked), key=rank, default=None)
     return best.number if best else 0
 
 

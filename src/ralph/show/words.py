@@ -177,7 +177,7 @@ def describe_review(review: ReviewResult) -> str:
 def progress_words(one: PastIteration, history: RunHistory) -> str:
     """Return the progress of an iteration: `fewer failures (3)`; empty if nothing measures it."""
     step = one.step
-    if step is None or step.failed:
+    if step is None or not step.checked:
         return ""
     said = GAINS[step.gain] if step.gain or step.counted else ""
     failures = plural(step.failures, "failure") if step.failures else ""

@@ -1,4 +1,4 @@
-"""Which malformed tool calls of small models are repaired, and which error messages the others get."""
+"""How the arguments of tool calls are read, and which error messages invalid ones get."""
 
 import pytest
 from script import Forever, Say, Uses, shell
@@ -17,20 +17,14 @@ def wire(request):
     [
         '{"command": "echo made-up"}',
         '```json\n{"command": "echo made-up"}\n```',
-        '{"command": "echo made-up",}',
-        "{'command': 'echo made-up'}",
         '"{\\"command\\": \\"echo made-up\\"}"',
         'Here it is: {"command": "echo made-up"} as you wished.',
-        '{"command": "echo made-up"',
-        '[{"command": "echo made-up"}]',
-        '{"arguments": {"command": "echo made-up"}}',
-        '{"input": "{\\"command\\": \\"echo made-up\\"}"}',
         '{"cmd": "echo made-up"}',
         '{"command": "echo made-up", "timeout": "5"}',
         '{"command": "echo made-up", "purpose": "to see"}',
     ],
 )
-def test_malformed_arguments_are_repaired(play, words):
+def test_arguments_are_read_in_every_accepted_form(play, words):
     ran = play(Uses((("bash", words),)), Say("ok"))
     assert ran.answer == "ok"
     assert [(block["is_error"], block["content"]) for block in ran.blocks] == [(False, "made-up")]
@@ -48,7 +42,7 @@ def test_malformed_arguments_are_repaired(play, words):
         ("Bash!", '{"command": "echo made-up"}', "there is no tool 'Bash!'; the tools are: bash, read, write, edit"),
     ],
 )
-def test_a_call_that_cannot_be_repaired_gets_an_error_with_the_fields(play, tool, words, told, workspace):
+def test_an_invalid_call_gets_an_error_with_the_fields(play, tool, words, told, workspace):
     ran = play(Uses(((tool, words),)), Say("ok"))
     assert ran.answer == "ok"
     [block] = ran.blocks
@@ -88,7 +82,7 @@ CALL = '{"name": "bash", "arguments": {"command": "echo made-up"}}'
         f"I look first.\n<tool_call>{CALL}</tool_call>",
         f"<tool_call>\n{CALL}",
         f"```\n<tool_call>\n{CALL}\n</tool_call>\n```",
-        "<tool_call>{'name': 'bash', 'parameters': {'command': 'echo made-up'},}</tool_call>",
+        '<tool_call>{"name": "bash", "parameters": {"command": "echo made-up"}}</tool_call>',
     ],
 )
 def test_a_call_in_the_text_is_run(play, words):
@@ -137,15 +131,14 @@ def test_only_commands_in_a_shell_fence_are_run():
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ('{"content": "x = [1,\\n]",}', {"content": "x = [1,\n]"}),
         ('{"content": "a\nb"}', {"content": "a\nb"}),
-        ("{'content': None}", {"content": None}),
+        ('{"content": 1,}', None),
         ("nothing at all", None),
         ("[" * 100_000, None),
         ("", None),
     ],
 )
-def test_repairing_json_changes_nothing_inside_strings(words, meant):
-    from ralph.builtin_agent.toolbox import repair_json
+def test_json_is_parsed_if_it_is_valid_apart_from_line_breaks(words, meant):
+    from ralph.builtin_agent.toolbox import parse_json
 
-    assert repair_json(words) == meant
+    assert parse_json(words) == meant

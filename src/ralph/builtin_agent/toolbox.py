@@ -1,17 +1,17 @@
 """The tools of the built-in agent: run a command; read, write or edit a file.
 
-Tool calls come by the protocol or in the model's text. Malformed arguments, which small models write, are repaired.
-Every call returns text, even if it fails, so that the model can react.
+Tool calls come by the protocol or in the model's text. Every call returns text, even if it fails, so that the model can
+react.
 """
 
-import ast
 import json
 import os
 import re
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from shutil import which
@@ -22,6 +22,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import fields, replace
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
+from ralph.errors import UNREADABLE
 from ralph.process.detached import DetachedProcess
 from ralph.process.signals import defer_signals
 
@@ -30,7 +31,6 @@ MAX_ARGUMENTS = 1_000_000
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"^```(?:bash|sh|shell)[ \t]*+\n((?>(?:(?!```).*\n)*))```[ \t]*+$", re.MULTILINE)
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_TRAILING = re.compile(r'("(?>(?:[^"\\]++|\\.)*)"?)|,(\s*[}\]])')  # a comma before a closing bracket, outside strings
 _ALIASES = {
     "command": ("cmd", "script"),
     "path": ("file", "filename", "file_path", "filepath"),
@@ -81,7 +81,7 @@ def commands_in(text: str) -> list[str]:
 
 
 def _from_text(name: str, words: str) -> Call:
-    said = repair_json(words)
+    said = parse_json(words)
     if not isinstance(said, dict) or not isinstance(said.get("name"), str):
         trouble = 'the content of <tool_call> is not valid: write one JSON object {"name": …, "arguments": {…}}'
         return Call(name, "", {}, trouble, native=False)
@@ -96,7 +96,7 @@ def _call(name: str, tool: str, said: Any) -> Call:
     if isinstance(said, str) and len(said) > MAX_ARGUMENTS:
         size = f"{len(said):,} characters of arguments are too long (at most {MAX_ARGUMENTS:,})"
         return Call(name, tool, {}, f"{size}: nothing was done. Write long files in pieces")
-    found = _unwrap(repair_json(said) if isinstance(said, str) and said.strip() else said or {}, kind)
+    found = _canonical(parse_json(said) if isinstance(said, str) and said.strip() else said or {}, kind)
     given = found if isinstance(found, dict) else {}
     try:
         return Call(name, tool.strip(), given, convert(found, kind, strict=False))
@@ -105,13 +105,8 @@ def _call(name: str, tool: str, said: Any) -> Call:
         return Call(name, tool, given, f"{tool} was not run: {error}. Its arguments are a JSON object with: {wants}")
 
 
-def _unwrap(arguments: Any, kind: type[Struct]) -> Any:
-    """Return the arguments by their proper names, without the outer object that some models add."""
-    if isinstance(arguments, dict) and len(arguments) == 1:
-        [(envelope, inner)] = arguments.items()
-        inner = repair_json(inner) if isinstance(inner, str) else inner
-        if envelope in ("arguments", "parameters", "input") and isinstance(inner, dict):
-            arguments = inner
+def _canonical(arguments: Any, kind: type[Struct]) -> Any:
+    """Return the arguments by their proper names."""
     if not isinstance(arguments, dict):
         return arguments
     own = kind.__struct_fields__
@@ -120,38 +115,13 @@ def _unwrap(arguments: Any, kind: type[Struct]) -> Any:
     }
 
 
-def repair_json(words: str) -> Any:
-    """Parse malformed JSON; return None if that fails.
-
-    Accept a fence or text around it, trailing commas, single quotes, Python's constants, line breaks inside strings,
-    and JSON that was encoded twice.
-    """
-    for attempt in _attempts(words):
-        try:
-            found = json.loads(attempt, strict=False)
-        except (ValueError, RecursionError):
-            found = _as_python(attempt)
-        if isinstance(found, str) and found.lstrip()[:1] in ("{", "[") and found != words:
-            found = repair_json(found)
-        if found is not None:
-            return found[0] if isinstance(found, list) and len(found) == 1 and isinstance(found[0], dict) else found
+def parse_json(text: str) -> Any:
+    """Parse JSON, even inside a fence or other text, with line breaks in strings, or encoded twice; None if invalid."""
+    for part in (text, text[text.find("{") : text.rfind("}") + 1]):
+        with suppress(*UNREADABLE):
+            found = json.loads(part, strict=False)
+            return parse_json(found) if isinstance(found, str) and found.lstrip().startswith("{") else found
     return None
-
-
-def _attempts(words: str) -> Iterator[str]:
-    begin, end = words.find("{"), words.rfind("}")
-    inside = [words[begin : end + 1], f"{words[begin:]}}}"] if begin >= 0 else []
-    for guess in (words, *inside):
-        yield guess
-        yield _TRAILING.sub(lambda found: found[1] or found[2], guess)
-
-
-def _as_python(words: str) -> Any:
-    try:
-        found = ast.literal_eval(words.strip())
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        return None
-    return found if isinstance(found, dict | list) else None
 
 
 TIMEOUT, MAX_TIMEOUT = 120, 1800  # seconds for a command: default and maximum

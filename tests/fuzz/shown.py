@@ -11,7 +11,8 @@ from msgspec import Struct
 from ralph.core import events, work_events
 from ralph.core.events import Event
 from ralph.history import evidence
-from ralph.history.run_history import Fold, RunHistory
+from ralph.history.fold import Fold
+from ralph.history.run_history import RunHistory
 from ralph.history.work_history import WorkHistory, fold_work
 from ralph.show import report, summary, words, work_report, works
 from ralph.show.event_lines import EventLines

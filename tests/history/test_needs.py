@@ -5,8 +5,9 @@ from msgspec.structs import replace
 
 from ralph.core import events as e
 from ralph.core.model import Check, Iteration, PersonNote, Question, Turn
+from ralph.history.fold import Fold
 from ralph.history.needs import Action, needs, next_steps
-from ralph.history.run_history import Fold, RunHistory
+from ralph.history.run_history import RunHistory
 from ralph.show.words import commands, need_words
 
 STARTED = e.RunStarted(goal="goal", preset="checks", agent="claude", workspace="/ws", max_iterations=9)

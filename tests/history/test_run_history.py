@@ -6,7 +6,8 @@ import pytest
 
 from ralph.core import events as e
 from ralph.core.model import Check, Failure, Iteration, PersonNote, Question, Turn, Usage
-from ralph.history.run_history import UNCOUNTED, Fold, RunHistory
+from ralph.history.fold import UNCOUNTED, Fold
+from ralph.history.run_history import RunHistory
 
 STARTED = e.RunStarted(
     goal="goal",

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ralph.core import work_events
 from ralph.core.backlog import BacklogTask, Board, GateVerdict
-from ralph.history.run_history import Fold
+from ralph.history.fold import Fold
 from ralph.history.work_history import WorkHistory, board_after, fold_work, todo_of
 
 STARTED = work_events.WorkStarted(name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged")

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ralph.core import events as e
 from ralph.core.model import Check, Failure, Iteration, Turn
-from ralph.history.run_history import Fold
+from ralph.history.fold import Fold
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import TEXT, Style
 from ralph.show.report import html, markdown

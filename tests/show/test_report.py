@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ralph.core import events as e
 from ralph.core.model import Check, Failure, FileChange, Iteration, PersonNote, Question, Turn, Usage
 from ralph.history.evidence import Evidence, PatchedFile, ToolCall
-from ralph.history.run_history import Fold, RunHistory
+from ralph.history.fold import Fold
+from ralph.history.run_history import RunHistory
 from ralph.show.plots import element, escape
 from ralph.show.report import code, escape_markdown, html, markdown
 

@@ -3,7 +3,7 @@
 from ralph.core import events as e
 from ralph.core.measuring import Comparison, Metric, Start
 from ralph.core.model import Check, Iteration, Turn
-from ralph.history.run_history import Fold
+from ralph.history.fold import Fold
 from ralph.show.outlet import GLYPHS, Style
 from ralph.show.staircase import attempts, staircase, steps_of
 from ralph.show.summary import attempts_table

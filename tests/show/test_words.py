@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from ralph.core import events as e
 from ralph.core.model import Check, Iteration, Turn
 from ralph.core.text import plural
-from ralph.history.run_history import Fold, RunHistory
+from ralph.history.fold import Fold
+from ralph.history.run_history import RunHistory
 from ralph.show.words import (
     count,
     cut,

@@ -3,8 +3,9 @@ import pytest
 from ralph.core.events import TodoItem
 from ralph.core.model import PersonNote, Question, Usage
 from ralph.core.state import RunSummary
+from ralph.history.fold import Fold
 from ralph.history.overview import RunNow, run_now
-from ralph.history.run_history import CheckResult, Fold, PastIteration
+from ralph.history.run_history import CheckResult, PastIteration
 from ralph.show.outlet import GLYPHS, Marks, Style
 from ralph.show.words import width
 from ralph.store.mailbox import Mail

@@ -12,7 +12,8 @@ from ralph.core import events as e
 from ralph.errors import UserError
 from ralph.git.client import Git, find_git
 from ralph.git.diffs import changes_between
-from ralph.history.run_history import UNCOUNTED, FactsNow, Fold, RunHistory
+from ralph.history.fold import UNCOUNTED, Fold
+from ralph.history.run_history import FactsNow, RunHistory
 from ralph.history.work_history import work_history
 from ralph.store.folder import RunFolder, seen_red
 from ralph.store.journal import Entry, JournalReader, decode_entry, unreadable

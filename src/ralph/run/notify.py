@@ -20,7 +20,8 @@ from ralph.core import events
 from ralph.core.text import one_line
 from ralph.errors import UserError, to_install
 from ralph.files import open_own
-from ralph.history.run_history import Fold, RunHistory
+from ralph.history.fold import Fold
+from ralph.history.run_history import RunHistory
 from ralph.process.deadline import Deadline
 from ralph.process.detached import DetachedProcess, open_input
 from ralph.process.program import own_program

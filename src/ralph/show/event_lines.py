@@ -10,7 +10,8 @@ from ralph.core.events import Event
 from ralph.core.gains import describe_end, describe_start
 from ralph.core.model import WAYS_OUT
 from ralph.core.text import clean, listed, short, tail
-from ralph.history.run_history import Fold, PastIteration
+from ralph.history.fold import Fold
+from ralph.history.run_history import PastIteration
 from ralph.history.states import RESULTS
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, lines_with_words

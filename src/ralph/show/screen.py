@@ -13,8 +13,9 @@ from ralph.core.events import TALK, AgentStarted, CheckStarted, Event, ReviewSta
 from ralph.core.model import Outcome
 from ralph.core.state import Activity
 from ralph.core.text import plural
+from ralph.history.fold import Fold
 from ralph.history.needs import next_steps
-from ralph.history.run_history import Fold, RunHistory
+from ralph.history.run_history import RunHistory
 from ralph.show.event_lines import EventLines
 from ralph.show.exam_text import exam_places
 from ralph.show.outlet import (

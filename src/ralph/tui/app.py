@@ -12,8 +12,8 @@ from textual.containers import Container, Horizontal, Vertical
 from textual.widgets import OptionList
 
 from ralph.errors import UserError
+from ralph.history.fold import Fold
 from ralph.history.overview import run_now
-from ralph.history.run_history import Fold
 from ralph.show.outlet import Style
 from ralph.show.summary import attempts_table
 from ralph.show.words import nickname

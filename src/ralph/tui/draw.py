@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from ralph.core.events import TodoItem
 from ralph.core.text import one_line, plural, short
+from ralph.history.fold import Fold
 from ralph.history.overview import RunNow
-from ralph.history.run_history import CheckResult, Fold, PastIteration
+from ralph.history.run_history import CheckResult, PastIteration
 from ralph.history.states import state_of
 from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
 from ralph.show.words import (

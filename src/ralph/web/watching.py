@@ -16,8 +16,9 @@ from ralph.core.state import RunSummary
 from ralph.errors import UserError
 from ralph.files import load_json
 from ralph.history.feed import Feed, facts_now, with_files
+from ralph.history.fold import Fold
 from ralph.history.overview import NO_SUCCESSES, RunNow, Successes, latest_successes, run_now
-from ralph.history.run_history import Fold, RunHistory
+from ralph.history.run_history import RunHistory
 from ralph.history.work_history import WorkHistory, work_history
 from ralph.run.launch import Launched
 from ralph.show.plots import Html

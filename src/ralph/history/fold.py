@@ -1,0 +1,301 @@
+"""Fold the events of a run into its history, for `ralph show`, reports, the TUI and the web UI."""
+
+import os
+
+from msgspec.structs import replace
+
+from ralph.core import events as e
+from ralph.core.backlog import Board
+from ralph.core.gains import attempt_result, is_kept, read_idea
+from ralph.core.model import Check, Iteration, Refusal, Usage
+from ralph.core.progress import (
+    MeasuredCheck,
+    MeasuredIteration,
+    best_step,
+    measure,
+    measure_checks,
+    steps_of,
+)
+from ralph.core.state import after
+from ralph.core.text import clean, head, short
+from ralph.core.work_events import WorkStarted
+from ralph.history.run_history import AskedQuestion, CheckResult, PastIteration, ReviewResult, RunHistory, Span
+from ralph.history.work_history import board_after, todo_of
+
+ANSWER_SHOWN = 1500
+MOST_NOTICES = 100
+USUAL_STUCK = 8  # iterations in a row in which new output alone counts as progress, if the run sets no such limit
+UNCOUNTED = frozenset({
+    *(e.AgentText, e.AgentProgress, e.AgentResult, e.ToolStarted, e.ToolFinished, e.PermissionDenied),
+    *(e.ReviewStarted, e.ReviewFinished, e.ProofAsked, e.Converged, e.Stalled, e.Exhausted),
+})  # fmt: skip
+"""Events that change nothing in a history. They are most of a journal, and need not be decoded."""
+_COUNTED = e.NAMES.keys() - UNCOUNTED
+
+
+class Fold:
+    """Builds a history from events, one by one. `running` are the names of the checks that are running."""
+
+    def __init__(self, run: str) -> None:
+        self.history = RunHistory(run=run)
+        self._todo: tuple[e.TodoItem, ...] = ()
+        self.running: set[str] = set()
+        self._last = 0.0
+        self._open: dict[str, Span] = {}  # by what they are about
+        self._results: dict[str, int] = {}  # position of each check in the current iteration
+        self._refusals: set[Refusal] = set()  # of the last claim
+        self._asked: dict[str, AskedQuestion] = {}  # by the id of the question
+        self._numbered: dict[int, PastIteration] = {}
+        self._board: Board | None = None
+        self._goal = ""  # of the first start; the summary cuts it
+        self._baseline: tuple[MeasuredCheck, ...] = ()
+        self._measured: list[MeasuredIteration] = []
+        self._is_measurable = False  # by checks or tasks
+
+    @property
+    def _root(self) -> str:
+        return self.history.worktree or self.history.workspace
+
+    @property
+    def last_results(self) -> dict[str, CheckResult | None]:
+        """The latest result of each check; None if it has none yet."""
+        results = (self.history.baseline, *(one.checks for one in self.history.iterations))
+        known = {check.name: check for checks in results for check in checks}
+        return {name: known.get(name) for name in (*self.history.check_names, *known, *sorted(self.running))}
+
+    def add(self, event: e.Event, at: float) -> None:
+        if type(event) in _COUNTED:
+            self.history = after(self.history, event, at)
+            self._add_to_iteration(event, at)
+            if self.history.iterations:  # earlier ones do not change any more
+                self.history.iterations[-1].judge()
+        elif type(event) not in e.NAMES:
+            if isinstance(event, WorkStarted):
+                self.history.check_names = [*event.checks]
+            self._board = board_after(self._board, event, at)
+        self._last = max(at, self._last)
+
+    @property
+    def todo(self) -> tuple[e.TodoItem, ...]:
+        """The agent's todo list, or the tasks of a backlog."""
+        if self._board is None:
+            return self._todo
+        return todo_of(self._board)
+
+    def as_of(self, now: float = 0.0, state: str = "") -> RunHistory:
+        """Return the history so far.
+
+        `state` is the state of a run without an outcome. `now` is the time if it is running: its last event may be old.
+        """
+        self._judge_progress()
+        history, last = self.history, max(self._last, now)
+        spans = [*history.spans, *(replace(span, ended=max(last, span.began)) for span in self._open.values())]
+        if history.outcome:
+            return replace(history, spans=spans)
+        seconds = max(last - history.began, 0.0)
+        return replace(history, spans=spans, state=state or "running", ended=last, seconds=seconds)
+
+    def _run_started(self, event: e.RunStarted, at: float) -> None:
+        history = self.history
+        self._close(self._last)
+        history.resumed += event.resumed
+        history.proof = None
+        if not history.base_tree:
+            history.base_tree = event.base_tree
+        self._goal = self._goal or clean(event.goal)
+        history.goal = self._goal
+        history.claims, history.gates, history.stuck = event.claims, event.gates, event.stuck
+        history.check_names = [short(name, 200) for name in event.checks]
+        if history.iterations:
+            history.iterations[-1].is_accepted = history.iterations[-1].is_unjudged = False
+
+    def _start(self, number: int, at: float) -> None:
+        iterations = self.history.iterations
+        fresh = PastIteration(number=number, began=at)
+        if iterations and not iterations[-1].is_whole:  # it was cut off and starts again
+            cut = iterations.pop()
+            fresh.number, fresh.began, fresh.usage, fresh.uncounted = cut.number, cut.began, cut.usage, cut.uncounted
+        iterations.append(fresh)
+        self._numbered[fresh.number], self._results, self._refusals = fresh, {}, set()
+
+    def _add_to_iteration(self, event: e.Event, at: float) -> None:
+        iterations = self.history.iterations
+        match event:
+            case e.IterationStarted():
+                self._start(event.iteration, at)
+            case e.AgentStarted():
+                if event.purpose == "work":
+                    self._todo = ()
+                    if not iterations or iterations[-1].is_whole:
+                        self._start(len(iterations) + 1, at)
+                    iterations[-1].agent = short(event.agent, 80)
+                self._begin("turn", at, event.purpose)
+            case e.AgentFinished():
+                self._close(at)
+                for one in iterations[-1:]:
+                    one.tool_errors += event.tool_errors
+            case e.IterationFinished():
+                if not iterations or iterations[-1].is_whole:
+                    self._start(event.iteration, at)
+                self._close(at)
+                _fill(iterations[-1], event.record, at, self._root)
+                if self.history.first_numbers:
+                    iterations[-1].idea = read_idea(event.record.turn.text)
+                    iterations[-1].gain = attempt_result(event.record, self.history.first_numbers.metric)
+                self._spend(iterations[-1:], event.record.usage)
+                self._measure(event.record)
+            case e.TodoUpdated():
+                self._todo = event.items
+            case e.TurnNotCounted():
+                for one in iterations[-1:]:
+                    one.uncounted += 1
+                self._spend(iterations[-1:], event.turn.usage)
+            case e.Baseline():
+                self._baseline = measure_checks(event.checks)
+                self.history.baseline = [_check_result(check, check.duration, self._root) for check in event.checks]
+            case e.StartMeasured():
+                self._close(at)
+                self.history.first_numbers = event.start
+            case e.EndMeasured():
+                self._close(at)
+                self.history.end_numbers = event.comparison
+            case e.MeasurementStarted():
+                self._begin("measurement", at, "the number")
+            case e.CheckStarted():
+                self._begin("check", at, short(event.name, 200))
+                self.running.add(short(event.name, 200))
+            case e.CheckFinished():
+                self._close(at, name := short(event.name, 200))
+                for one in iterations[-1:]:
+                    if not one.is_whole:  # its record replaces this
+                        place = self._results.setdefault(name, len(one.checks))
+                        one.checks[place : place + 1] = [_check_result(event, event.duration_s, self._root)]
+            case e.ClaimRejected():
+                refusal = Refusal(short(event.claim, 100), short(event.gate, 40), short(event.reason, 500))
+                for one in iterations[-1:]:
+                    if refusal not in self._refusals:  # a resumed run looks at its last claim again
+                        self._refusals.add(refusal)
+                        one.refused.append(refusal)
+            case _:
+                self._add_to_run(event, at)
+
+    def _add_to_run(self, event: e.Event, at: float) -> None:
+        """Handle events between iterations, or about a finished one."""
+        match event:
+            case e.RunStarted():
+                self._run_started(event, at)
+            case e.Waiting():
+                self._begin("wait", at, short(event.reason, 300))
+                for one in self.history.iterations[-1:]:
+                    one.awaits_children = bool(event.children)
+            case e.Paused():
+                self._begin("pause", at, short(event.reason, 300))
+            case e.Continued():
+                self._close(at)
+            case e.QuestionAsked() if event.id not in self._asked:
+                self._asked[event.id] = AskedQuestion(event.id, clean(event.text))
+                self.history.questions.append(self._asked[event.id])
+            case e.PersonTold():
+                for note in event.notes:
+                    if note.answers and note.answers.id in self._asked:
+                        self._asked[note.answers.id].answer = clean(note.text)
+            case e.HandedOver() if past := self._numbered.get(event.hand_over.after):
+                past.hand_over = event.hand_over
+            case e.Spent():
+                self._spend([past] if (past := self._numbered.get(event.iteration)) else [], event.usage)
+            case e.ScmFinished() if past := self._numbered.get(event.iteration):
+                past.scm.append((short(event.task, 40), event.ok, short(event.detail, 300)))
+            case e.Notice() if event.level == "warning" and len(self.history.notices) < MOST_NOTICES:
+                if event.text not in self.history.notices:
+                    self.history.notices.append(short(event.text, 500))
+            case e.ProofStarted():
+                for one in self.history.iterations[-1:]:  # only what is done is proved
+                    one.is_accepted = True
+            case e.ProofFinished():
+                self.history.proof = event.proof
+                if event.tree and (past := self._numbered.get(event.iteration)):
+                    past.tree = event.tree
+            case e.RunFinished():
+                self._run_finished(event, at)
+
+    def _run_finished(self, event: e.RunFinished, at: float) -> None:
+        history = self.history
+        self._close(at)
+        self._judge_progress()
+        history.outcome = history.state = short(event.outcome, 40)
+        history.reason, history.ended = clean(event.reason), at
+        if history.iterations:
+            history.iterations[-1].is_accepted = history.outcome == "done" and history.first_numbers is None
+            history.iterations[-1].is_unjudged = history.outcome == "interrupted"
+
+    def _measure(self, record: Iteration) -> None:
+        """Store the measurements by which the progress of an iteration is judged."""
+        before = self._numbered.get(record.number - 1)
+        tree = self.history.base_tree
+        if before:
+            tree = before.hand_over.tree if before.hand_over and before.hand_over.start else before.tree
+        self._measured.append(measure(record, tree))
+        self._is_measurable = bool(record.checks) or record.tasks_done is not None
+
+    def _judge_progress(self) -> None:
+        """Set the progress of all iterations: a later one may show that a check is flaky."""
+        if not self._is_measurable or self.history.preset == "tune":
+            return
+        found = steps_of(self._measured, self._baseline, self.history.stuck or USUAL_STUCK)
+        for one, step in zip(self.history.whole, found, strict=False):
+            one.step = step
+        self.history.best = best_step(found)
+
+    def _spend(self, iterations: list[PastIteration], usage: Usage) -> None:
+        for one in iterations:
+            one.usage = one.usage.plus(usage)
+        self.history.usage = self.history.usage.plus(usage)
+
+    def _begin(self, kind: str, at: float, what: str) -> None:
+        self._close(at, what if kind == "check" and self.running else "")  # checks may run side by side
+        number = self.history.iterations[-1].number if self.history.iterations else 0
+        self._open[what] = Span(kind, at, at, what, number)
+
+    def _close(self, at: float, what: str = "") -> None:
+        """End the open spans, or only the check with this name."""
+        for one in [what] if what else [*self._open]:
+            if span := self._open.pop(one, None):
+                self.history.spans.append(replace(span, ended=max(at, span.began)))
+            self.running.discard(one)
+
+
+def _check_result(check: Check | e.CheckFinished, seconds: float, root: str) -> CheckResult:
+    return CheckResult(
+        name=short(check.name, 200),
+        passed=check.passed,
+        seconds=seconds,
+        exit_code=check.exit_code,
+        timeout=check.timeout,
+        log=short(os.path.join(root, check.log), 1000) if check.log else "",
+    )
+
+
+def _fill(past: PastIteration, record: Iteration, at: float, root: str) -> None:
+    turn = record.turn
+    past.number, past.ended, past.seconds = record.number, at, record.duration
+    past.agent = past.agent or short(turn.agent, 80)
+    past.tool_calls, past.ended_by = turn.tool_calls, turn.ended_by
+    past.answer = head(clean(turn.text[: 4 * ANSWER_SHOWN]).strip(), ANSWER_SHOWN, " …") if turn.text else ""
+    past.failure = short(turn.failure.reason, 500) or turn.failure.kind if turn.failure else ""
+    past.checks = [_check_result(check, check.duration, root) for check in record.checks]
+    past.reviews = [
+        ReviewResult(
+            short(review.name, 80),
+            review.passed,
+            short(review.agent, 80),
+            changes=short(review.changes, 500),
+            problem=short(review.problem, 500),
+        )
+        for review in record.reviews
+    ]
+    past.exams = [(short(exam.name, 200), exam.passed) for exam in record.exams]
+    past.restored = [short(path, 300) for path in record.touched]
+    past.denials = tuple(short(tool, 80) for tool in turn.denials)
+    past.told = [clean(note.text) for note in record.told]
+    past.measured, past.is_kept = record.measured, is_kept(record)
+    past.tree, past.is_checked, past.is_whole = record.tree, record.checked, True

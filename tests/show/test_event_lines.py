@@ -1,4 +1,4 @@
-"""The words and their order, against two recorded pages; then what single events become."""
+"""The lines of a whole run, compared with two recordings, and the lines of single events."""
 
 import io
 from pathlib import Path
@@ -435,7 +435,7 @@ class Clock:
 
 
 def flooded(*later: e.Event, more: int = 500, seconds: float = 0.0) -> list[str]:
-    """What is shown of more lines than a person can read, and of what happens `seconds` later."""
+    """Return the screen after more lines than a person can read, and an event `seconds` later."""
     out, clock = io.StringIO(), Clock()
     screen = make_screen(out, env={}, clock=clock)
     screen(e.AgentStarted("agent"))

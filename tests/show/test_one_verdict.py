@@ -1,4 +1,4 @@
-"""What came of an iteration and of a run is said in the same words wherever it is read."""
+"""Every view describes the result of an iteration and of a run in the same words."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""Whatever ralph shows, made of events of every kind in which all that can be text means harm: none of it gets out."""
+"""Hostile text in every field of every event stays harmless in everything that ralph shows."""
 
 import re
 from collections.abc import Callable
@@ -33,12 +33,12 @@ def test_no_event_can_send_commands_to_a_terminal_or_browser(outlet: str, flag: 
 @pytest.mark.parametrize("outlet", OUTLETS)
 @pytest.mark.parametrize("number", [-(10**20), -1, 0, 10**20, 10**400])
 def test_huge_numbers_are_shown(outlet: str, number: int) -> None:
-    """A forged journal may hold them: all that JSON allows."""
+    """A forged journal may hold any number that JSON allows."""
     assert OUTLETS[outlet](shown.Filling("x", number=number))
 
 
 def test_the_command_to_merge_a_branch_is_quoted() -> None:
-    """What a person copies into a shell names a branch, and does nothing else; and it commands no terminal."""
+    """A person may copy it into a shell: the branch's name must do nothing there, nor in the terminal."""
     history = shown.history_of(shown.Filling(f"a;b{EVIL}", flag=False))
     history.run = ""
     merging = [line for line in whereabouts(history) if "git merge" in line]

@@ -1,4 +1,4 @@
-"""The page about a run: whole, without scripts, and proof against whatever an agent writes."""
+"""The report of a run is complete and has no scripts; nothing that an agent writes changes its markup."""
 
 import re
 from html.parser import HTMLParser
@@ -42,7 +42,7 @@ ALLOWED = {
 
 
 class Outline(HTMLParser):
-    """The elements of a page in order, and its text; fails where something is not closed as it was opened."""
+    """The elements of a page in order, and its text. Fails if an element is not closed as it was opened."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Outline(HTMLParser):
 
 
 def history_with(text: str) -> RunHistory:
-    """A history in which everything that others write is `text`."""
+    """Return a history in which everything that an agent or a person writes is `text`."""
     turn = Turn(
         text=text,
         tool_calls=3,

@@ -1,4 +1,4 @@
-"""Whatever others wrote, and in whichever event it comes: it is shown without harm."""
+"""Text from outside is shown without control characters, whichever event it comes in."""
 
 import io
 import re
@@ -38,7 +38,7 @@ SECONDS = st.floats(-1e6, 1e9)
 
 
 def anything(kind: Any) -> st.SearchStrategy[Any]:
-    """Any value of a field's type, with texts that mean harm."""
+    """Any value of a field's type, with hostile texts."""
     plain = {str: NASTY, int: NUMBERS, float: SECONDS, bool: st.booleans(), type(None): st.none()}
     if kind in plain:
         return plain[kind]

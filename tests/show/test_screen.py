@@ -231,7 +231,7 @@ def test_a_terminal_made_narrower_keeps_one_live_line() -> None:
 
 
 def test_a_line_folded_by_a_narrower_terminal_is_erased_whole() -> None:
-    """Terminals that fold keep the cursor on its character: at the start, above the folded rest."""
+    """A terminal that folds lines keeps the cursor on its character: at the start, above the folded rest."""
     terminal = Terminal(40)
     screen = live(terminal)
     screen(e.IterationStarted(1, 10, "goal"))
@@ -319,7 +319,7 @@ def test_the_outcome_is_the_very_last_line(options: dict[str, bool], run: list[e
     assert "ralph: done after 3 iterations: " in plain(*run, **options).splitlines()[-1]
 
 
-def test_timestamps_stand_in_front_of_lines_but_not_of_the_outcome() -> None:
+def test_timestamps_precede_all_lines_but_the_outcome() -> None:
     text = plain(
         e.Notice("one"),
         e.IterationStarted(1, 2, ""),
@@ -417,7 +417,7 @@ def test_a_run_works_without_stderr(run: list[e.Event]) -> None:
 
 
 def on_a_terminal(env: dict[str, str], run: list[e.Event], columns: int = 100, **options: object) -> str:
-    """What a real (pseudo) terminal receives."""
+    """Return what a real (pseudo) terminal receives."""
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (30, columns))
     attributes = termios.tcgetattr(slave)

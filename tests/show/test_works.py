@@ -1,4 +1,4 @@
-"""What a person sees of a work, as lines and as a table."""
+"""A backlog in a terminal, as lines and as a table."""
 
 import pytest
 

@@ -40,7 +40,7 @@ def iteration() -> Callable[..., Iteration]:
 
 
 class Recorded:
-    """A run on record. It lives as long as this process does, unless it has an outcome."""
+    """Record a run. It counts as running while this process lives, unless it has an outcome."""
 
     def __init__(self, workspace: Path, env: dict[str, str], run_id: str, cap: int | None) -> None:
         self.folder = RunFolder(prepare(workspace), run_id)
@@ -109,7 +109,7 @@ def state(workspace: Path, environment: dict[str, str]) -> Iterator[TuiState]:
 
 @pytest.fixture
 def on_screen(state: TuiState, plain: Style) -> Callable[..., RalphApp]:
-    """Plays a scenario in front of a screen of this size."""
+    """Run a scenario in a screen of this size."""
 
     def play(scenario: Scenario, size: tuple[int, int] = (80, 24), app: RalphApp | None = None) -> RalphApp:
         screen = app or RalphApp(state, plain)
@@ -127,7 +127,7 @@ def on_screen(state: TuiState, plain: Style) -> Callable[..., RalphApp]:
 
 @pytest.fixture
 def typed() -> Callable[..., Awaitable[None]]:
-    """Types a line into the prompt, and sends it."""
+    """Type a line into the prompt and send it."""
 
     async def send(pilot: Pilot[Any], line: str) -> None:
         assert isinstance(pilot.app, RalphApp)
@@ -141,7 +141,7 @@ def typed() -> Callable[..., Awaitable[None]]:
 
 @pytest.fixture
 def shown() -> Callable[..., str]:
-    """What a pane, or the whole screen, shows, as text."""
+    """Return the text of a pane or of the whole screen."""
 
     def read(app: RalphApp, pane: str = "") -> str:
         width, height = app.size

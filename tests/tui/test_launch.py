@@ -1,4 +1,4 @@
-"""Runs that were started from the screen, as real processes: they end with it, unless they are let go."""
+"""Runs that were started in the TUI are real processes, which end with it unless the user keeps them."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def gate(environment: dict[str, str]) -> Path:
-    """The agent says that it is running, and continues when somebody opens the gate."""
+    """Return a pipe: the agent announces that it is running, and continues when the test opens the pipe."""
     path = Path(environment["HOME"]) / "gate"
     os.mkfifo(path)
     return path
@@ -44,7 +44,7 @@ def gate(environment: dict[str, str]) -> Path:
 
 @pytest.fixture
 def waiting_agent(agent: Callable[..., str], gate: Path) -> Path:
-    """Its process id appears in this file once it is running."""
+    """Return a file in which the agent's process id appears once it is running."""
     agent(f'echo $$ > "{gate}.new"; mv "{gate}.new" "{gate}.pid"; cat "{gate}" > /dev/null; echo STOP', "waiting-agent")
     return gate.with_name("gate.pid")
 
@@ -145,7 +145,7 @@ def test_a_folder_called_ralph_is_not_imported(
 
 
 async def settled(app: RalphApp, pilot: Pilot[Any], holds: Callable[[], bool]) -> None:
-    """Until the screen has seen what other processes do."""
+    """Wait until the TUI has seen what other processes do."""
     deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""How the screen is opened, and what is said where it cannot be: the real command, in a real terminal."""
+"""Open the TUI with the real command in a real terminal; if that is impossible, a message says why."""
 
 import signal
 import sys
@@ -17,7 +17,7 @@ NO_GOAL = 'ralph: no goal\nhint: say what to achieve: "GOAL", -p TEXT, -f FILE, 
 
 
 class Terminal:
-    """A terminal with the command in it. What it shows is known as far as it was read."""
+    """A terminal that runs the command. `screen` shows what was read so far."""
 
     def __init__(self, words: list[str], cwd: Path, env: dict[str, str]) -> None:
         self.child = pexpect.spawn(words[0], words[1:], cwd=str(cwd), env=env, dimensions=SIZE, timeout=60)
@@ -26,7 +26,7 @@ class Terminal:
         self.raw = b""
 
     def until(self, text: str) -> str:
-        """Reads until the text is on the screen."""
+        """Read until the text is on the screen."""
         deadline = time.monotonic() + 60
         while text not in self.seen:
             assert time.monotonic() < deadline, self.seen

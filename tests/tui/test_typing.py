@@ -1,4 +1,4 @@
-"""What is typed is what is sent, however fast the keys come; commands can be found and completed."""
+"""The TUI sends exactly what was typed, however fast; a menu and tab complete commands."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ Show = Callable[..., str]
 
 
 def burst(app: RalphApp, keys: str) -> None:
-    """Keys as a terminal gives them: all in the queue before the first is looked at."""
+    """Press keys as a terminal delivers them: all are in the queue before the first is handled."""
     for char in keys:
         key = {"\n": "enter", " ": "space", "\t": "tab", "\b": "backspace", "/": "slash", "-": "minus"}.get(char, char)
         app.post_message(events.Key(key, {"\n": "\r", "\b": "\x7f"}.get(char, char)))

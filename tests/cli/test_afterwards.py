@@ -326,6 +326,7 @@ def test_discarded_work_can_be_restored(ralph: Ralph, git: Git, branch: str, wor
     result = ralph("discard")
     assert result.code == 0, result.err
     assert (git("branch").split(), trees(git)) == (["*", "main"], 1)
+    assert "was discarded" in ralph("accept", branch.removeprefix("ralph/")).err
     git(*result.out.rpartition("To restore it: git ")[2].split())
     assert git("rev-parse", branch) == tip
     assert not (workspace / "fresh").exists()

@@ -106,6 +106,7 @@ def test_help_explains_a_command_and_lists_all_of_them(ralph: Ralph) -> None:
         *(("status", "ps"), ("list", "ps"), ("cancel", "stop"), ("kill", "stop"), ("merge", "accept")),
         *(("undo", "rewind"), ("continue", "resume"), ("config", "init"), ("resmue", "resume")),
         ("supervise", "task"),
+        ("staus", "ps"),
     ],
 )
 def test_an_unknown_command_suggests_one_with_that_meaning_or_a_similar_spelling(

@@ -16,7 +16,7 @@ START = ["run", "--quiet", "-C", "/w"]
         ({"cap": 0}, ["--ralph=0"], "single shot"),
         ({"cap": 5}, ["--ralph=5"], "loop until STOP, at most 5"),
         ({"cap": -1}, ["--ralph=-1"], "loop until STOP, open end"),
-        ({"has_settings": True}, [], "as `ralph run` does it here"),
+        ({"has_settings": True}, [], "`ralph run`"),
         ({"has_settings": True, "cap": 0}, ["--ralph=0"], "single shot"),
         (
             {"checks": ("a", "b")},
@@ -33,7 +33,7 @@ START = ["run", "--quiet", "-C", "/w"]
         (
             {"given": {"preset": "promise", "yolo": True}},
             ["--preset=promise", "--yolo"],
-            "as `ralph run` does it here",
+            "`ralph run`",
         ),
     ],
 )

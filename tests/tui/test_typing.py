@@ -91,14 +91,14 @@ def test_tab_completes_the_prefix_that_all_candidates_share(line: str, result: s
 
 
 def test_options_of_later_runs_are_set_and_unset_by_commands(state: TuiState) -> None:
-    for line in ("/model opus", "/max-cost 2.50", "/worktree on"):
+    for line in ("/model opus", "/max-cost 2.50", "/worktree on", "/yolo"):
         command = parse_line(line)
         assert command
         state.carry_out(command)
     words = state.plan.words("go")
-    assert {"--model=opus", "--max-cost=2.5", "--worktree"} <= {*words}
-    assert state.plan_words == "single shot, model opus, at most $2.50, in a worktree"
-    for line in ("/model default", "/max-cost off", "/worktree off"):
+    assert {"--model=opus", "--max-cost=2.5", "--worktree", "--yolo"} <= {*words}
+    assert state.plan_words == "single shot, model opus, at most $2.50, in a worktree, yolo"
+    for line in ("/model default", "/max-cost off", "/worktree off", "/yolo off"):
         command = parse_line(line)
         assert command
         state.carry_out(command)

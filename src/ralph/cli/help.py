@@ -46,7 +46,8 @@ class Root(CommandGroup):
         return table.find(name) if name in table.SUMMARIES else None
 
     def unknown_command(self, ctx: click.Context, name: str) -> UserError:
-        if near := SYNONYMS.get(name) or next(iter(difflib.get_close_matches(name, table.SUMMARIES, 1)), ""):
+        if found := difflib.get_close_matches(name, [*SYNONYMS, *table.SUMMARIES], 1):
+            near = SYNONYMS.get(found[0], found[0])
             hint = f"did you mean `ralph {near}` ({table.SUMMARIES[near]})?"
         else:
             hint = f'`ralph help --all` lists the commands; to start an agent: ralph run "{name} …"'

@@ -80,7 +80,10 @@ def why_no_branch(run: Listed) -> str:
         return "worked in your folder: its work is there"
     home = repository_of_run(run)
     exists = home and home.resolve(f"refs/heads/{run.facts.branch}")
-    return "" if exists else f"no longer has a branch: {run.facts.branch} is gone"
+    if exists:
+        return ""
+    is_discarded = home and home.resolve(f"refs/ralph/{run.id}/{DISCARDED}")
+    return "was discarded" if is_discarded else "is already accepted, or its branch was deleted"
 
 
 def accept_run(

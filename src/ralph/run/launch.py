@@ -160,7 +160,7 @@ class NextRun(Struct, frozen=True, kw_only=True):
         way = self.way
         if way.get("preset") == "checks":
             return f"loop until {plural(len(self.checks), 'check')} pass{'es' if len(self.checks) == 1 else ''}"
-        said = cap_words(way["ralph"]) if "ralph" in way else "as `ralph run` does it here"
+        said = cap_words(way["ralph"]) if "ralph" in way else "`ralph run`"
         return said + (f", {plural(len(self.checks), 'check')}" if self.checks else "")
 
 

@@ -103,8 +103,8 @@ def _parse_argument(name: str, form: SlashCommand, text: str) -> TypedCommand:
             raise UserError(f"/{name} needs a text", form.usage)
         case "a word" | "on or off" if not is_known:
             raise UserError(f"/{name} {text}: expected {' or '.join(form.words)}", form.usage)
-        case "on or off" if text == "on":
-            return TypedCommand(name, text, values={name: True})
+        case "on or off" if text != "off":
+            return TypedCommand(name, "on", values={name: True})
         case "option" if not is_known:
             return TypedCommand(name, text, values={name: text})
         case "dollars" if not is_known:

@@ -170,7 +170,7 @@ NO_SETTINGS = {
 }
 OTHER_SPELLINGS = {
     *("completion_response", "completion_promise", "completion_tag", "done_file"),  # the setting `until`
-    *("commit", "push", "pr", "prove"),
+    *("commit", "push"),  # the setting `scm`
     *("print", "ralph"),  # the settings `preset` and `maximumIterations`
 }
 

@@ -266,10 +266,6 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
     if "commit" in values or "push" in values:
         tasks = ["commit", *([_push_command(values["push"])] if "push" in values else [])]
         document["scm"] = {"command": "git", "tasks": tasks, "all": values.get("commit") == "all"}
-    if "prove" in values:
-        document["prove"] = values["prove"] or "report"
-    if "pr" in values:
-        document["pr"] = values["pr"] or "open"
     if command in PRESET_OF:
         document.setdefault("preset", PRESET_OF[command])
     cap = iteration_cap(values)

@@ -1,7 +1,6 @@
 """`ralph resume`: continue a run that was killed, interrupted, exhausted or left waiting, from its journal."""
 
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -29,10 +28,7 @@ SPENT = {
 }
 """What each limit has used up, and the options that give the run more of it."""
 _NEW_LIMIT = "A new limit for the whole run."
-LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo", "sandbox", "session", "then")
-
-
-@command(
+CHANGES = (
     options.setting("maximumIterations", "-m --max-iterations", "N more iterations."),
     options.setting("maxCost", text=_NEW_LIMIT),
     options.setting("maxTokens", text=_NEW_LIMIT),
@@ -42,6 +38,12 @@ LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo
     options.setting("yolo", text="Let the agent use its tools without asking from now on."),
     options.setting("sandbox.enabled", text="Run it in a sandbox from now on (Linux)."),
     options.setting("session", text="Start each turn in a fresh session from now on, or continue the last one."),
+)
+"""The options that change the settings of the run."""
+
+
+@command(
+    *CHANGES,
     DIRECTORY,
     *options.only(options.OUTPUT, "json", "quiet", "verbose"),
     words="[RUN]",
@@ -54,7 +56,7 @@ def resume(values: Values, words: list[str]) -> int:
     found = one_run(values, words, control.why_not_resume)
     if found.is_alive:
         # The end of a pause: the process that plays the run continues.
-        if any(name in values for name in LIMITS):
+        if any(option.name in values for option in CHANGES):
             raise UserError(f"run {found.id} is running: its limits are fixed", "stop it first: ralph stop")
         print(f"run {found.id} continues" + (" without an answer" if control.unpause(found) else ""))
         return 0
@@ -122,22 +124,15 @@ def with_limits(request: RunRequest, story: StoredRun, values: Values) -> RunReq
     for name in ("max_iterations", "max_tokens"):
         if values.get(name, 1) < 1:
             raise UserError(f"--{name.replace('_', '-')} {values[name]} is too small", "give a number above 0")
-    keys = {"max_cost": "maxCost", "max_tokens": "maxTokens", "max_time": "maxTime"}
-    said: dict[str, Any] = {key: values[name] for name, key in keys.items() if name in values}
-    if "max_iterations" in values:
-        done = len(story.run.iterations) - (request.settings.preset == "promise")
-        said["maximumIterations"] = done + values["max_iterations"]
-    if "until" in values:
-        said["until"] = [*request.settings.until, *values["until"]]
-    if "session" in values:
-        said["session"] = values["session"]
-    if "then" in values:
-        said["then"] = [*request.settings.then, *values["then"]]
-    if values.get("yolo") or values.get("sandbox"):  # in a sandbox the agent need not ask
-        said["yolo"] = True
-    if values.get("sandbox"):
-        said["sandbox"] = {"enabled": True}
-    settings = override(request.settings, said) if said else request.settings
+    changes = options.as_settings(CHANGES, values)
+    if "maximumIterations" in changes:
+        changes["maximumIterations"] += len(story.run.iterations) - (request.settings.preset == "promise")
+    for key, earlier in (("until", request.settings.until), ("then", request.settings.then)):
+        if key in changes:
+            changes[key] = [*earlier, *changes[key]]
+    if "sandbox" in changes:  # there the agent need not ask
+        changes["yolo"] = True
+    settings = override(request.settings, changes) if changes else request.settings
     outcome = story.finished.outcome if story.finished else ""
     if outcome in SPENT and "until" not in values:  # a new claim may make the work done as it is
         what, names, option = SPENT[outcome]

@@ -73,8 +73,8 @@ class Option(click.Option):
     After the names comes the value: a number (`N`, `USD`), one of several words (`reject|warn|accept`) or any text; a
     flag has no value. ` ...` means that the option may be repeated, `[=VALUE]` that the value may be left out. `key` is
     the setting that it sets, such as `agent.model`; without one the command reads the value by `name`. `sets` is the
-    value that a flag stands for. `once`: the option must not be given twice. `shows_default`: the help states the
-    default.
+    value that a flag, or an option without its value, stands for. `once`: the option must not be given twice.
+    `shows_default`: the help states the default.
     """
 
     def __init__(
@@ -306,6 +306,8 @@ DONE = _group(
         "--prove[=ask]",
         "When done, undo parts of the change to see which of them no check notices, and report them. `ask`: give the "
         "agent one turn about them.",
+        key="prove",
+        sets="report",
     ),
     setting("tasks"),
     setting("protect.globs"),
@@ -359,6 +361,8 @@ PLACE = _group(
         "--pr[=draft|wait]",
         "Work in a worktree and open a pull request when done (through `gh`). `draft`: a draft, also if the run ends "
         "unfinished; `wait`: done only when the host's checks pass.",
+        key="pr",
+        sets="open",
     ),
     Option("--push[=REMOTE/BRANCH]", "Push after the commit, to the upstream or to this branch."),
 )
@@ -543,7 +547,9 @@ def as_settings(options: Sequence[Option], values: Mapping[str, Any]) -> dict[st
     document: dict[str, Any] = {}
     for option in options:
         if option.key and option.name in values:
-            value = option.sets if option.kind == "flag" else values[str(option.name)]
+            value = values[str(option.name)]
+            if option.kind == "flag" or (option.kind == "optional" and not value):
+                value = option.sets
             if option.kind == "list":  # both --then and --fallback-agent set it
                 value = [*document.get(option.key, []), *value]
             set_key(document, option.key, value)

@@ -76,6 +76,8 @@ def test_the_activity_is_the_latest_thing_that_started() -> None:
     activity = Activity()
     script: list[tuple[e.Event, str]] = [
         (e.AgentStarted("claude"), "claude"),
+        (e.AgentProgress("session 1f3e some-model", routine=True), "thinking"),
+        (e.AgentProgress("retrying in 5 s"), "retrying in 5 s"),
         (e.AgentText("hm"), "thinking"),
         (e.ToolStarted("1", "Bash", "pytest -q"), "Bash(pytest -q)"),
         (e.ToolStarted("2", "Read", ""), "Read"),

@@ -209,7 +209,7 @@ class Activity:
                 self._tools.clear()
                 return short(event.agent, 40) + (": commit message" if event.purpose == "message" else "")
             case e.AgentProgress():
-                return short(event.text, 200)
+                return "thinking" if event.routine else short(event.text, 200)
             case e.IterationStarted():
                 return "preparing"
             case e.CheckStarted() | e.MeasurementStarted() | e.ReviewStarted() | e.ExamStarted():

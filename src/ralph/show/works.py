@@ -58,7 +58,7 @@ def totals(board: Board) -> str:
     parts = [count_states(states, STATE_ORDER[::-1]) or "nothing yet"]
     if board.costs:
         parts.append(money(board.spent))
-    if rest := forecast(board):
+    if (rest := forecast(board)) and rest.high >= 0.01:
         digits = 0 if rest.more >= 10 else 2
         parts.append(f"≈ ${rest.more:.{digits}f} more ({rest.low:.{digits}f}–{rest.high:.{digits}f})")
     if board.stuck:

@@ -1,9 +1,10 @@
 """How often does ralph believe talk about the marker, and how often does it ask for an honest claim once more?
 
 The tables have phrases in more than fifteen languages, each with the result of the two rules. Phrases of the form
-`plain` end with the marker, as every prompt asks. In those of the form `loose` the marker is inside a sentence or
-followed by one. The rules refuse most of these on purpose, even with a check, so the promise of 5 % is about `plain`
-only; the last two figures include both forms. `pytest tests/core/test_claim_phrases.py -k misread` prints them.
+`plain` end with the marker, as every prompt asks: these are the honest claims of which at most 5 % may be refused if
+there is a check. In those of the form `loose` the marker is inside a sentence or followed by one. By the rules most of
+these are no claims, with or without a check; the last two figures say how many are refused if they are counted as well.
+`pytest tests/core/test_claim_phrases.py -k misread` prints them.
 """
 
 from collections.abc import Iterator

@@ -31,6 +31,8 @@ class Outcome(Enum):
 
 _EXIT_CODES = {Outcome.DONE: 0, Outcome.STOPPED: 0, Outcome.FATAL: 2, Outcome.INTERRUPTED: 130}
 
+MOST_LIMITED = 100  # turns kept that ran into a usage limit; more would not make a wait longer
+
 
 class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The cost of a turn. `cost_usd` is None if it is unknown, `estimated` if it comes from a price table."""
@@ -419,8 +421,9 @@ def tree_files(tree: str | None) -> str:
 
 
 def still_limited(turns: Iterable[Turn], iteration: Iteration) -> tuple[Turn, ...]:
-    """Return the turns in which other agents than that of `iteration` ran into a usage limit."""
-    return tuple(turn for turn in turns if turn.is_limited and turn.agent != iteration.turn.agent)
+    """Return the latest turns in which other agents than that of `iteration` ran into a usage limit."""
+    others = [turn for turn in turns if turn.is_limited and turn.agent != iteration.turn.agent]
+    return tuple(others[-MOST_LIMITED:])
 
 
 STOP_REQUEST = "a request to stop"

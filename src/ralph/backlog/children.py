@@ -23,7 +23,6 @@ from ralph.core.text import one_line, tail
 from ralph.core.work_events import TaskParked, TaskQueued, WorkEvent, after_loop
 from ralph.errors import UNREADABLE, complaint_in
 from ralph.files import open_file, open_fresh
-from ralph.process.descendants import open_pidfd
 from ralph.process.detached import DetachedProcess
 
 T = TypeVar("T")
@@ -70,7 +69,6 @@ class TaskProcess:
             for fd in (stdin, stdout, stderr):
                 os.close(fd)
         os.set_blocking(self._stdout, False)
-        self._pidfd = open_pidfd(self._process.pid)
 
     def request_stop(self, level: int) -> None:
         """Signal the child to stop. Repeated or weaker requests are ignored."""
@@ -80,15 +78,14 @@ class TaskProcess:
         if self.stop_level:  # each signal raises the level in the child by one
             numbers = numbers[:1]
         self.stop_level = level
-        for number in (*numbers, signal.SIGCONT):
-            self._process.send_signal(number)
+        self._process.send_signals(*numbers, signal.SIGCONT)
 
     def poll_fds(self) -> list[int]:
-        return [fd for fd in (self._stdout, self._pidfd) if fd >= 0]
+        return [fd for fd in (self._stdout, self._process.fileno()) if fd >= 0]
 
     @property
     def has_pidfd(self) -> bool:
-        return self._pidfd >= 0
+        return self._process.fileno() >= 0
 
     def _read_output(self) -> None:
         with suppress(BlockingIOError):
@@ -102,8 +99,9 @@ class TaskProcess:
             return False
         self.exit_code = self._process.code
         self._read_output()
-        for fd in (*self.poll_fds(), self._lifeline):
-            os.close(fd)
+        self._process.close()
+        os.close(self._stdout)
+        os.close(self._lifeline)
         return True
 
     def result(self, type_: type[T]) -> T | None:

@@ -1,11 +1,8 @@
-"""Start programs without a keeper.
+"""Start programs without a keeper: git, which has to end with ralph, and programs that may outlive it.
 
-`DetachedProcess` is for programs that may outlive ralph or that have the terminal: a run in the background, a
-notification, a pager, a task of a backlog. `ProcessGroup` is what `Process` uses for programs that have to end with
-ralph, such as git.
+The latter are a run in the background, a notification, a pager, an editor and a task of a backlog.
 """
 
-import errno
 import math
 import os
 import signal
@@ -14,9 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from ralph.errors import UserError
 from ralph.process.descendants import open_pidfd
-from ralph.process.program import Command
 from ralph.process.signals import hang_up_on_close, keep_on_close
 
 PIPE_CAPACITY = 1 << 16
@@ -27,44 +22,59 @@ DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 CHANGE_FOLDER = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')  # posix_spawn cannot set a working directory
 
 
-def spawn(
-    argv: Sequence[str], env: Mapping[str, str], fds: Sequence[int], *, cwd: str = "", new_session: bool = True
-) -> int:
-    """Start a program with `fds` as its descriptors from 0 on; return its pid. Signals have their default handling."""
-
-    def start(path: str, words: Sequence[str]) -> int:
-        return os.posix_spawn(
-            path,
-            tuple(words),
-            env,
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)],
-            setsid=new_session,
-            setsigmask=(),
-            setsigdef=DEFAULT_SIGNALS,
-        )
-
-    argv = (*CHANGE_FOLDER, cwd, *argv) if cwd else argv
-    try:
-        return start(argv[0], argv)
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
-        return start("/bin/sh", ["sh", *argv])  # a script without a #! line, as a shell runs it
-
-
 class DetachedProcess:
-    """A program that ralph does not kill when it ends. `code` is its exit code, once `wait` has returned it."""
+    """A program that ralph starts without a keeper. `code` is its exit code, once `wait` has returned it.
 
-    def __init__(self, pid: int) -> None:
+    It is in a session of its own, so that Ctrl-C doesn't reach it, unless it needs the terminal. If it `hangs_up`, the
+    kernel sends it and its group SIGHUP when ralph dies, until `let_go`. `was_reaped`: the program around us has
+    collected it, so its exit code is unknown.
+    """
+
+    def __init__(self, pid: int, lifeline: tuple[int, ...] = ()) -> None:
         self.pid = pid
         self.code: int | None = None
+        self.was_reaped = False
+        self._pidfd: int | None = None
+        self._lifeline = lifeline
 
     @classmethod
     def start(
-        cls, argv: Sequence[str], env: Mapping[str, str], fds: Sequence[int], *, cwd: str = "", new_session: bool = True
+        cls,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        fds: Sequence[int],
+        *,
+        cwd: str = "",
+        new_session: bool = True,
+        hangs_up: bool = False,
     ) -> "DetachedProcess":
-        """Start a program with `fds` as its stdin, stdout, stderr and so on."""
-        return cls(spawn(argv, env, fds, cwd=cwd, new_session=new_session))
+        """Start a program with `fds` as its stdin, stdout, stderr and so on. Signals have their default handling."""
+        argv = (*CHANGE_FOLDER, cwd, *argv) if cwd else tuple(argv)
+        lifeline = os.pipe() if hangs_up else ()  # the program has the reading end, and only we have the writing end
+        try:
+            pid = os.posix_spawn(
+                argv[0],
+                argv,
+                env,
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate((*fds, *lifeline[:1]))],
+                setsid=new_session,
+                setsigmask=(),
+                setsigdef=DEFAULT_SIGNALS,
+            )
+        except BaseException:
+            for fd in lifeline:
+                os.close(fd)
+            raise
+        if lifeline:
+            with suppress(ProcessLookupError):  # it has exited, and the program around us has collected it
+                hang_up_on_close(lifeline[0], -pid)
+        return cls(pid, lifeline)
+
+    def fileno(self) -> int:
+        """Readable when it has exited; -1 if the system can't tell."""
+        if self._pidfd is None:
+            self._pidfd = open_pidfd(self.pid)
+        return self._pidfd
 
     def wait(self, seconds: float = math.inf) -> int | None:
         """Wait for its exit code; return None if it is still running after `seconds`."""
@@ -72,8 +82,8 @@ class DetachedProcess:
         while self.code is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG if seconds < math.inf else 0)
-            except ChildProcessError:  # the program around us ignores SIGCHLD
-                pid, status = self.pid, 0
+            except ChildProcessError:
+                pid, status, self.was_reaped = self.pid, 0, True
             if pid:
                 self.code = os.waitstatus_to_exitcode(status)
             elif time.monotonic() >= until:
@@ -83,61 +93,24 @@ class DetachedProcess:
                 nap = min(2 * nap, 0.02)
         return self.code
 
-    def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has exited."""
-        if self.wait(0) is None:
-            os.kill(self.pid, number)
-
-
-class ProcessGroup:
-    """A program in a new session, so that Ctrl-C doesn't cut it off halfway; it gets SIGHUP when ralph dies."""
-
-    def __init__(self) -> None:
-        self._pid = 0
-        self._pidfd = -1
-        self._lifeline = (-1, -1)
-        self._code: int | None = None
-
-    def spawn(self, program: str, command: Command, fds: Sequence[int]) -> int:
-        """Start the program with `fds` as its stdin, stdout, stderr; return its pid."""
-        self._lifeline = os.pipe()  # only we hold the writing end: when we die, the kernel sends SIGHUP
-        argv = (program, *command.argv[1:])
-        self._pid = spawn(argv, command.env, (*fds, self._lifeline[0]), cwd=command.cwd)
-        self._pidfd = open_pidfd(self._pid)
-        with suppress(ProcessLookupError):  # it has exited, and the program around us has collected it
-            hang_up_on_close(self._lifeline[0], -self._pid)
-        return self._pid
-
-    def fileno(self) -> int:
-        """Readable when the program has exited; -1 if the system can't tell."""
-        return self._pidfd
-
-    def exit_code(self, options: int = os.WNOHANG) -> int | None:
-        """Return the exit code; None if the program is running."""
-        try:
-            pid, status = os.waitpid(self._pid, options)
-        except ChildProcessError:
-            hint = "run ralph in the main thread, or leave SIGCHLD alone"
-            raise UserError("this program reaps ralph's child processes", hint) from None
-        self._code = os.waitstatus_to_exitcode(status) if pid else None
-        return self._code
-
     def send_signals(self, *numbers: int) -> None:
-        """Signal the program and everything in its group."""
-        with suppress(ProcessLookupError):
-            for number in numbers:
-                os.killpg(self._pid, number)
+        """Signal its process group, unless `wait` has seen its exit. Only for a program with its own session."""
+        if self.code is None:  # until then its pid is not reused
+            with suppress(ProcessLookupError):
+                for number in numbers:
+                    os.killpg(self.pid, number)
+
+    def let_go(self) -> None:
+        """Let it continue when ralph dies."""
+        for fd in self._lifeline[:1]:
+            keep_on_close(fd)
 
     def close(self) -> None:
-        """Kill the program if it is still running; background processes that it left stay."""
-        if self._pid:
-            if self._code is None:
-                self.send_signals(signal.SIGKILL)
-                self.exit_code(0)
-            keep_on_close(self._lifeline[0])
-        for fd in (*self._lifeline, self._pidfd):
+        """Close our end of the lifeline: the kernel sends SIGHUP, unless the program was let go."""
+        for fd in (*self._lifeline, -1 if self._pidfd is None else self._pidfd):
             if fd >= 0:
                 os.close(fd)
+        self._lifeline, self._pidfd = (), -1
 
 
 def unnamed_file() -> int:

@@ -36,9 +36,10 @@ from msgspec.structs import replace
 
 from ralph.core.model import Exit
 from ralph.core.secrets import redact as redact_secrets
+from ralph.errors import UserError
 from ralph.process.deadline import URGENT_TIME, Cancelled, Deadline
 from ralph.process.descendants import MARK
-from ralph.process.detached import ERRORS_KEPT, ProcessGroup, open_input
+from ralph.process.detached import ERRORS_KEPT, DetachedProcess, open_input
 from ralph.process.keeper import Ended, Exited, Keeper, KeeperLost, keeper_lost_error
 from ralph.process.keeper_program import KILL_TIMEOUT
 from ralph.process.program import Command, find_program, own_program, start_error
@@ -113,7 +114,7 @@ class Process:
         self.is_over = False
         self._command, self._keep_children = command, keep_children
         self._keeper = keeper
-        self._group = None if keeper else ProcessGroup()
+        self._own: DetachedProcess | None = None  # without a keeper
         self._deadline = deadline
         self._interrupt = deadline.interrupt if deadline else interrupt
         self._on_start, self._tick, self._is_idle = on_start, tick, is_idle
@@ -259,14 +260,14 @@ class Process:
 
     def send_signals(self, *numbers: int) -> None:
         """Signal a program that has no keeper, and its group, from another thread."""
-        if self._group and self._exit_code is None:
-            self._group.send_signals(*numbers)
+        if self._own and self._exit_code is None:
+            self._own.send_signals(*numbers)
 
     # The loop
 
     def poll_fds(self) -> list[int]:
         """Descriptors of which one becomes readable when something has happened."""
-        sources = (self._keeper or self._group, self._interrupt)
+        sources = (self._keeper or self._own, self._interrupt)
         return [*self._streams, *(fd for source in sources if source and (fd := source.fileno()) >= 0)]
 
     def timeout(self) -> float | None:
@@ -277,7 +278,7 @@ class Process:
         waits = [at - now for at in self._deadlines.values()]
         if self._deadline and self._may_be_ended:
             waits += [self._deadline.remaining(), max(self._deadline.time_left(), POLL_INTERVAL)]
-        if self._group and self._group.fileno() < 0:
+        if self._own and self._own.fileno() < 0:
             waits.append(POLL_INTERVAL)
         soonest = min(waits, default=math.inf)
         return None if soonest == math.inf else max(0.0, soonest) * 1000
@@ -296,15 +297,24 @@ class Process:
         self._tick = None
         self._streams = dict.fromkeys(self._streams, lambda _: None)  # while it ends, it can still write
         try:
-            if self._pid and (self._keeper or self._exit_code is None) and not (self.is_over or self._is_ending):
+            is_running = self._own.code is None if self._own else bool(self._pid)
+            if is_running and not (self.is_over or self._is_ending):
                 self._end("", URGENT_TIME if is_urgent else self.limits.stop)
             while self._is_ending and not self.is_over:
                 self.step(self.timeout())
         finally:
             self._close_streams()
             _unkept.discard(self)
-            if self._group:
-                self._group.close()
+            if self._own:
+                self._close_own(self._own)
+
+    def _close_own(self, own: DetachedProcess) -> None:
+        """Kill the program if it is still running; background processes that it left stay."""
+        if own.code is None:
+            own.send_signals(signal.SIGKILL)
+            own.wait()
+        own.let_go()
+        own.close()
 
     def _wait(self) -> Exit:
         """Block until the program and everything that it started has ended."""
@@ -330,11 +340,8 @@ class Process:
             elif self._interrupt is not None and fd == self._interrupt.fileno():
                 self._interrupt.acknowledge()
                 self._schedule_tick(0)
-        if self._group and self._exit_code is None and (code := self._group.exit_code()) is not None:
-            self._on_exit(code)
-            if self._is_ending:
-                self._group.send_signals(signal.SIGKILL)
-                self.is_over = True
+        if self._own and self._exit_code is None and (code := self._own.wait(0)) is not None:
+            self._on_own_exit(self._own, code)
         if time.monotonic() >= deadline:
             self._on_deadlines()
         if self._deadline and self._may_be_ended and self._deadline.remaining() <= 0:
@@ -355,14 +362,16 @@ class Process:
         try:
             if self._keeper:
                 self._pid = self._keeper.spawn(program, command, fds)
-            elif self._group:
+            else:
                 mark = {MARK: self._deadline.run_id} if self._deadline and self._deadline.run_id else {}
-                self._pid = self._group.spawn(program, replace(command, env={**command.env, **mark}), fds)
+                argv, env = (program, *command.argv[1:]), {**command.env, **mark}
+                self._own = DetachedProcess.start(argv, env, fds, cwd=command.cwd, hangs_up=True)
+                self._pid = self._own.pid
         except KeeperLost as lost:
             assert self._keeper is not None
             raise keeper_lost_error(self._keeper.replace()) from lost
         except OSError as error:
-            if self._group:
+            if not self._keeper:
                 raise
             find_program(command.argv[0], command.env, command.cwd)  # its error says more
             raise start_error(error, program, command.cwd) from error
@@ -379,7 +388,7 @@ class Process:
 
     def _find_program(self) -> str:
         name, command = self._command.argv[0], self._command
-        if self._group:
+        if not self._keeper:
             if program := own_program(name, self._deadline.untrusted if self._deadline else ()):
                 return program
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -428,10 +437,10 @@ class Process:
         if self._keeper:
             self._deadlines["keeper"] = time.monotonic() + grace + KILL_TIMEOUT + SLOW_MACHINE
             self._keeper.kill_all(grace)
-        elif self._group:
+        elif self._own:
             grace = URGENT_TIME if self._deadline and self._deadline.is_urgent else grace
             self._deadlines["kill"] = time.monotonic() + grace
-            self._group.send_signals(signal.SIGTERM, signal.SIGCONT)
+            self._own.send_signals(signal.SIGTERM, signal.SIGCONT)
 
     def _end_leftovers(self) -> None:
         """Kill what the program left running, or let it go with `keep_children`."""
@@ -473,10 +482,20 @@ class Process:
         elif isinstance(report, Ended):
             self._leftovers, self.is_over = report.others, True
 
+    def _on_own_exit(self, own: DetachedProcess, code: int) -> None:
+        if own.was_reaped:
+            hint = "run ralph in the main thread, or leave SIGCHLD alone"
+            raise UserError("this program reaps ralph's child processes", hint)
+        self._on_exit(code)
+        if self._is_ending:
+            with suppress(ProcessLookupError):
+                os.killpg(own.pid, signal.SIGKILL)  # what is left of its group
+            self.is_over = True
+
     def _on_exit(self, code: int) -> None:
         self._exit_code = code
-        if self._group and self._group.fileno() >= 0:
-            self._poll.unregister(self._group)  # it stays readable
+        if self._own and self._own.fileno() >= 0:
+            self._poll.unregister(self._own)  # it stays readable
         for fd in list(self._streams):
             for _ in range(MAX_DRAIN_READS):
                 if not self._read(fd):

@@ -20,7 +20,6 @@ from ralph.core.text import one_line, plural, tail
 from ralph.errors import UserError, complaint_in
 from ralph.git.client import find_git
 from ralph.process.detached import DetachedProcess, read_back, unnamed_file
-from ralph.process.signals import hang_up_on_close, keep_on_close
 from ralph.run.options import words_of
 from ralph.store.register import Listed
 
@@ -30,27 +29,24 @@ MOST_WORDS = 4000
 class Launched:
     """A run that this program has started. `run` is its id once it is known."""
 
-    def __init__(self, process: DetachedProcess, said: int, leash: tuple[int, int]) -> None:
+    def __init__(self, process: DetachedProcess, said: int) -> None:
         self.run = ""
         self.began = time.time()
         self._process, self._said = process, said
-        self._held, self._leash = leash
 
     @classmethod
     def start(cls, words: Sequence[str], env: Mapping[str, str]) -> "Launched":
         try:
             said = unnamed_file()
-            held, leash = os.pipe()
             nothing = os.open(os.devnull, os.O_RDWR)
             # -P: Python must not import a folder called `ralph` in the current folder.
             argv = (sys.executable, "-P", "-m", "ralph", *words)
-            process = DetachedProcess.start(argv, env, (nothing, nothing, said, held))
+            process = DetachedProcess.start(argv, env, (nothing, nothing, said), hangs_up=True)
             os.close(nothing)
         except OSError as error:
             hint = "free some memory or disk, and try again"
             raise UserError(f"cannot start a run: {error.strerror}", hint) from None
-        hang_up_on_close(held, process.pid)
-        return cls(process, said, (held, leash))
+        return cls(process, said)
 
     @property
     def pid(self) -> int:
@@ -71,8 +67,7 @@ class Launched:
 
     def end(self, at_once: bool = False) -> None:
         """Stop the run now, with everything it started. `at_once`: without any grace, as after two Ctrl-C."""
-        for number in (SIGTERM, SIGINT) if at_once else (SIGHUP,):
-            self._process.send_signal(number)
+        self._process.send_signals(*((SIGTERM, SIGINT) if at_once else (SIGHUP,)))
 
     def plays(self, run: Listed) -> bool:
         """Return whether this process plays that run, and is not a later one with the same pid."""
@@ -81,14 +76,13 @@ class Launched:
 
     def hand_over(self) -> None:
         """Let the run continue when this program exits, while this program continues; a thread waits for its exit."""
-
-        keep_on_close(self._held)
+        self._process.let_go()
         threading.Thread(target=self._process.wait, name="waits for a run", daemon=True).start()
         self._close_what_is_ours()
 
     def let_go(self) -> None:
         """Let the run continue when this program exits."""
-        keep_on_close(self._held)
+        self._process.let_go()
         self._process.code = 0  # anyone who inherits it waits for it
 
     def close(self) -> None:
@@ -97,8 +91,8 @@ class Launched:
         self._close_what_is_ours()
 
     def _close_what_is_ours(self) -> None:
-        for fd in (self._said, self._held, self._leash):
-            os.close(fd)
+        os.close(self._said)
+        self._process.close()
 
 
 DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")

@@ -31,4 +31,4 @@ def measure(lab: Lab) -> list[Row]:
 
 
 def _row(lab: Lab, name: str, command: Command, repository: Path) -> Row:
-    return compared(name, {"ralph": marginal(lab, command, (2, 12), repository)}, 5, BUDGET)
+    return compared(name, {"ralph": marginal(lab, command, (2, 12), repository)}, 3, BUDGET)

@@ -27,10 +27,12 @@ def test_without_a_command_a_goal_or_an_option_means_run(
     assert prompts()[0].startswith("make it work")
 
 
-def test_a_single_word_is_an_unknown_command_and_says_how_to_run_it_as_a_goal(ralph: Ralph) -> None:
+def test_a_single_word_is_an_unknown_command_and_says_how_to_run_it_as_a_goal(ralph: Ralph, workspace: Path) -> None:
     result = ralph("xylophone")
     assert result.code == 2
     assert 'ralph run "xylophone' in result.err
+    (workspace / "PROMPT.md").write_text("Make it work")
+    assert ralph("PROMPT.md").err.endswith("ralph run -f PROMPT.md\n")
 
 
 @pytest.mark.parametrize("words", [("run",), ("run", "."), ("run", "-")])

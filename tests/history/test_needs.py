@@ -142,3 +142,11 @@ def test_a_run_that_lacks_only_a_claim_can_be_finished_by_its_checks() -> None:
     )
     assert need.kind == "unclaimed"
     assert commands(need).endswith("--until checks")
+    (with_tasks,) = needs(
+        told(
+            replace(STARTED, claims=("tag:COMPLETE",), gates=("checks", "tasks")),
+            e.IterationFinished(1, record),
+            ended("exhausted"),
+        )
+    )
+    assert "--until checks" not in commands(with_tasks), "tasks may be open"

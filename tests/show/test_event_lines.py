@@ -310,6 +310,17 @@ def test_each_iteration_ends_with_a_verdict(passed: tuple[bool, ...], refused: t
     assert ("┃   tasks: 2 of 3 tasks are not done." in shown) == ("tasks" in refused)
 
 
+def test_green_checks_that_count_as_a_claim_are_not_the_agents_claim() -> None:
+    record = Iteration(number=1, turn=Turn(text="x"), checks=(Check(name="a", passed=True),))
+    shown = told(
+        e.IterationStarted(1, 5, "g"),
+        e.IterationFinished(1, record),
+        e.ClaimRejected("", "tasks", "1 of 2 tasks are not done."),
+        e.IterationStarted(2, 5, "g"),
+    )
+    assert "┃ ⊘ not done: the check passed, but not every task is done" in shown
+
+
 def test_the_last_verdict_is_printed_when_the_run_ends() -> None:
     record = Iteration(
         number=1, turn=Turn(text="DONE"), checks=(Check(name="a", passed=True), Check(name="b", passed=True))

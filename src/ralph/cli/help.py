@@ -1,6 +1,8 @@
 """The root command: it loads a command when that is used, lists the commands, and suggests one for a wrong name."""
 
 import difflib
+import os
+from shlex import quote
 
 import click
 from click.shell_completion import get_completion_class
@@ -50,7 +52,8 @@ class Root(CommandGroup):
             near = SYNONYMS.get(found[0], found[0])
             hint = f"did you mean `ralph {near}` ({table.SUMMARIES[near]})?"
         else:
-            hint = f'`ralph help --all` lists the commands; to start an agent: ralph run "{name} …"'
+            start = f"ralph run -f {quote(name)}" if os.path.isfile(name) else f'ralph run "{name} …"'
+            hint = f"`ralph help --all` lists the commands; to start an agent: {start}"
         return UserError(f"no such command: {name}", hint)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

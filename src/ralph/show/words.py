@@ -243,7 +243,8 @@ def verdict(one: PastIteration, history: RunHistory, is_asking: bool = False) ->
     if history.first_numbers:
         return happened(one)
     if one.result == "refused":
-        return f"not done: the agent claimed {one.refused[0].claim}, but {_objections(one)}"
+        claimed = f"the agent claimed {one.refused[0].claim}" if one.refused[0].claim else share
+        return f"not done: {claimed}, but {_objections(one)}"
     missing = "the agent waits for an answer" if is_asking else "no claim"
     if one.result == "no claim" and not one.checks:
         return None if history.claims == ("turn",) else f"not done yet: {missing}"

@@ -90,20 +90,6 @@ def test_the_limit_applies_to_each_turn() -> None:
     assert paper.told[-1]["data"]["text"] == "here again"
 
 
-@pytest.mark.parametrize("is_read", [True, False])
-def test_the_last_plan_of_a_turn_is_always_written(is_read: bool) -> None:
-    paper = Paper()
-    writer = Writer("run", [paper], most=300, is_read=lambda: is_read)
-    writer(*talk("x" * 300))
-    writer(*talk("more"), *(events.TodoUpdated((events.TodoItem(text),)) for text in ("first", "last")))
-    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
-    todo, notice, _ = paper.told
-    assert todo["data"] == {"items": [{"text": "last", "status": "pending"}]}
-    assert notice["data"]["text"].startswith("3 events of this turn were left out")
-    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
-    assert len(paper.told) == 4, "it is written once"
-
-
 def test_events_without_a_name_are_dropped() -> None:
     paper = Paper()
     assert Writer("run", [paper])(events.AgentUnknown("odd")) == []

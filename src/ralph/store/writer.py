@@ -33,8 +33,8 @@ KEY_LENGTH = 16384  # characters that a private key may have
 class Writer:
     """Encodes each event once, without keys, and passes the lines to every sink.
 
-    Of what an agent says in one turn, only the first `most` bytes and the last plan are written. The rest is returned
-    for listeners while `is_read()`, and otherwise only counted.
+    Of what an agent says in one turn, only the first `most` bytes are written. The rest is returned for listeners while
+    `is_read()`, and otherwise only counted.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class Writer:
         self._most = self._room = most
         self._is_read = is_read
         self._left_out = 0
-        self._plan: list[events.TodoUpdated] = []  # the last one that was left out
         self._key_left = 0  # characters that may still belong to a key that has begun
         self._encoder = msgspec.json.Encoder()
 
@@ -104,7 +103,6 @@ class Writer:
         self._left_out += len(happened)
         for event in happened:
             self._hide_key(event)
-            self._remember(event)
 
     def _encode(self, told: Sequence[events.Told]) -> bytes:
         """Return one line per event, without other characters at which some programs break lines."""
@@ -136,19 +134,12 @@ class Writer:
         self._room -= len(line)
         if self._room < 0:
             self._left_out += 1
-            self._remember(told.data)
         return self._room >= 0
-
-    def _remember(self, left_out: events.Event) -> None:
-        if isinstance(left_out, events.TodoUpdated):
-            self._plan = [left_out]
 
     def _end_turn(self) -> None:
         left_out, self._left_out, self._room, self._key_left = self._left_out, 0, self._most, 0
-        plan, self._plan = self._plan, []
         if left_out:
-            notice = f"{left_out - len(plan)} events of this turn were left out: the agent said too much"
-            self(*plan, events.Notice(notice))
+            self(events.Notice(f"{left_out} events of this turn were left out: the agent said too much"))
 
     def _encode_if_safe(self, told: Sequence[events.Told]) -> bytes | None:
         """Return the lines of the events; None if a text in them may have to be changed first."""

@@ -6,7 +6,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -251,8 +250,7 @@ class WatchedRun:
         finished = len(history.whole)
         if finished != self._finished:
             self._finished = finished
-            run = copy_context().run  # the git command ends with the server
-            self._files_thread = threading.Thread(target=run, args=(self._ask_git, history), daemon=True)
+            self._files_thread = threading.Thread(target=self._ask_git, args=(history,), daemon=True)
             self._files_thread.start()
 
     def _ask_git(self, history: RunHistory) -> None:

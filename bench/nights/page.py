@@ -240,15 +240,24 @@ Without the overfitter, whom only an exam stops:
 - With `--stuck 4 --then AGENT` a second, steady agent takes over instead: {handed} of the money, ${handed_dollars},
   and {handed_finished}.
 
-Played once more on 2026-11-19: 200 nights of a seed not used before, again without the overfitter. `--stuck 8` spends
-21% of the money on nights that fail and $2.09 on a finished task, and finishes 159 of the 165 nights that could be
-finished; with another seed (3317) it is 16%. `--stuck 4 --then` spends 2% and $1.79, and finishes 164 of 165. In 300
-nights of the steady, the excellent and the clumsy agent (seed 90210) every task was finished and none ended as stalled.
-To repeat it:
+Played once more on 2026-11-19, again without the overfitter: 300 nights of each of two seeds not used before. With
+`--stuck 4 --then` ralph finishes 270 of the 270 nights that could be finished (seed 8642), at $1.69 each, and spends
+nothing on nights that fail. With `--stuck 8` it finishes 264 of them, at $2.01, and spends 19.5% on nights that fail
+(seed 7321: 264 of 270, $2.01, 17.6%). Nearly all of that are the hopeless agent and the stop-talker, who gets a
+little further every few turns and still cannot finish: only another agent helps there. For the ten agents that the
+nights had when `--stuck` was planned it is 17.4% (15.1%). No done was false, and none was missed. To repeat it:
 
 ```sh
-python -m bench.nights --seed 5021 -n 200 --alone --only "ralph --check --protect" \\
-  --only "ralph --check --protect --stuck 4 --then"
+python -m bench.nights --seed 8642 -n 300 --alone --only "ralph --check --protect" \\
+  --only "ralph --check --protect --stuck 4 --then" --agents excellent,steady,clumsy,optimist,talker,forgetful,\\
+fragile,litterer,cheat,hopeless,bloater,script-editor,stop-talker
+```
+
+Honest agents are not cut short: in 300 nights of the excellent, the steady and the clumsy agent (seed 7321) ralph
+finished all 299 that could be finished, and ended the last one as stalled.
+
+```sh
+python -m bench.nights --seed 7321 -n 300 --alone --only "ralph --check --protect" --agents excellent,steady,clumsy
 ```
 """
 

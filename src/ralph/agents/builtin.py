@@ -157,7 +157,7 @@ def options(
     if not own or name.partition(":")[0] == own.partition(":")[0]:
         names = ("url", "wire", "key_env", "tools", "context", "max_output")
         words |= {f"--{key.replace('_', '-')}": settings.get(key) for key in names}
-    words |= {option: said for option in _WHERE if (said := _option_value(flags, option))}
+    words |= {option: value for option in _WHERE if (value := _option_value(flags, option))}
     found = endpoint(*(str(words.get(option) or "") for option in _WHERE), env=env)
     words |= {"--url": found.url, "--wire": found.wire, "--key-env": found.key_env}
     pairs = [(option, str(value)) for option, value in words.items() if value and not _option_value(flags, option)]
@@ -220,8 +220,8 @@ class _Builtin(BlockReader):
     def verdict(self, ended: Exit) -> Trouble | None:
         """Treat exit code 2 as fatal: the configuration is wrong, and would still be next time."""
         if ended.code == 2 and self.trouble is None:
-            said = ended.stderr.strip().rpartition("\n")[2].removeprefix("ralph.builtin_agent: ")
-            return Trouble(said or "exit code 2", kind="fatal")
+            message = ended.stderr.strip().rpartition("\n")[2].removeprefix("ralph.builtin_agent: ")
+            return Trouble(message or "exit code 2", kind="fatal")
         return self.trouble
 
     def trouble_in(self, result: Table) -> Trouble:

@@ -19,8 +19,8 @@ from ralph.errors import UserError
 _CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, if the context of a model is unknown
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    asked, commands = _options().parse_args(words), set[int]()
+def main(argv: Sequence[str] | None = None) -> int:
+    options, commands = _options().parse_args(argv), set[int]()
 
     def end(number: int, _: object) -> None:
         """Kill the running commands and exit at once, because a library might swallow an exception."""
@@ -32,7 +32,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for deadly in (signal.SIGINT, signal.SIGTERM):
         signal.signal(deadly, end)
     try:
-        return asyncio.run(_turn(asked, commands))
+        return asyncio.run(_turn(options, commands))
     except UserError as error:
         print(f"ralph.builtin_agent: {error.advice}", file=sys.stderr)
         return 2
@@ -41,10 +41,12 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
 
 
-async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
+async def _turn(options: argparse.Namespace, commands: set[int]) -> int:
     """Take one turn and return the exit code. `commands` collects the process groups of running commands."""
-    found, key = with_key(endpoint(asked.model, asked.url, asked.wire, asked.key_env, env=os.environ), os.environ)
-    for variable in (found.key_env, *(key for provider in PROVIDERS.values() for key in provider.keys)):
+    model, key = with_key(
+        endpoint(options.model, options.url, options.wire, options.key_env, env=os.environ), os.environ
+    )
+    for variable in (model.key_env, *(key for provider in PROVIDERS.values() for key in provider.keys)):
         os.environ.pop(variable, None)  # commands that the model runs must not see keys
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
     if not prompt.strip():
@@ -55,22 +57,26 @@ async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
     from ralph.builtin_agent.wires import ModelAsker
     from ralph.builtin_agent.working import BuiltinWorker, Report
 
-    report = Report(f"{found.provider}:{found.model}", asked.output_format == "text")
-    asker = ModelAsker(found, key, asked.max_output, report.keep_alive, report.retry)
-    context = asked.context or asker.model.context_window or (_LOCAL_CONTEXT if found.is_local else _CONTEXT)
+    report = Report(f"{model.provider}:{model.model}", options.output_format == "text")
+    asker = ModelAsker(model, key, options.max_output, report.keep_alive, report.retry)
+    context = options.context or asker.model.context_window or (_LOCAL_CONTEXT if model.is_local else _CONTEXT)
     home = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "ralph-agent")
-    said = resume_conversation(home, asked.resume, context) if asked.resume else start_conversation(home, context)
-    said.add_prompt(prompt)
+    conversation = (
+        resume_conversation(home, options.resume, context) if options.resume else start_conversation(home, context)
+    )
+    conversation.add_prompt(prompt)
     worker = BuiltinWorker(
         asker=asker,
-        conversation=said,
-        toolbox=Toolbox(Path.cwd(), os.environ, min(max(context // 2, 1000), 30_000), tuple(map(Path, asked.add_dir))),
+        conversation=conversation,
+        toolbox=Toolbox(
+            Path.cwd(), os.environ, min(max(context // 2, 1000), 30_000), tuple(map(Path, options.add_dir))
+        ),
         report=report,
-        in_text=asked.tools == "text",
-        max_turns=asked.max_turns,
+        in_text=options.tools == "text",
+        max_turns=options.max_turns,
     )
     worker.toolbox.commands = commands
-    report.start(said.session, str(worker.toolbox.root))
+    report.start(conversation.session, str(worker.toolbox.root))
     async with aclosing(asker.client):
         return await worker.take_turn()
 
@@ -91,8 +97,8 @@ def _options() -> argparse.ArgumentParser:
     return parser
 
 
-def _count(words: str) -> int:
-    number = int(words)
+def _count(text: str) -> int:
+    number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return number

@@ -129,8 +129,8 @@ def _interrupted_results(messages: Sequence[ModelMessage]) -> list[ToolReturnPar
     """Return results for the calls that were running when the agent was killed."""
     last = messages[-1] if messages else None
     calls = [part for part in last.parts if isinstance(part, ToolCallPart)] if isinstance(last, ModelResponse) else []
-    said = "interrupted: it may be half done"
-    return [ToolReturnPart(call.tool_name, said, tool_call_id=call.tool_call_id) for call in calls]
+    result = "interrupted: it may be half done"
+    return [ToolReturnPart(call.tool_name, result, tool_call_id=call.tool_call_id) for call in calls]
 
 
 def _shorten_old(messages: Sequence[ModelMessage]) -> None:

@@ -44,14 +44,14 @@ _CANONICAL_NAMES = {other: name for name, others in _ALIASES.items() for other i
 class Call(Struct, frozen=True):
     """One tool call.
 
-    `given` are its arguments as an object. `asked` are the same as the tool's struct, or an error message for the
+    `given` are its arguments as an object. `arguments` are the same as the tool's struct, or an error message for the
     model. A call that isn't `native` was written as text, and its result is returned as text.
     """
 
     id: str
     tool: str
     given: Mapping[str, Any]
-    asked: Struct | str
+    arguments: Struct | str
     native: bool = True
 
 
@@ -81,22 +81,22 @@ def commands_in(text: str) -> list[str]:
 
 
 def _from_text(name: str, words: str) -> Call:
-    said = parse_json(words)
-    if not isinstance(said, dict) or not isinstance(said.get("name"), str):
+    call = parse_json(words)
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         trouble = 'the content of <tool_call> is not valid: write one JSON object {"name": …, "arguments": {…}}'
         return Call(name, "", {}, trouble, native=False)
-    given: Any = next((said[name] for name in ("arguments", "parameters", "input") if name in said), {})
-    return replace(_call(name, said["name"], given), native=False)
+    given: Any = next((call[name] for name in ("arguments", "parameters", "input") if name in call), {})
+    return replace(_call(name, call["name"], given), native=False)
 
 
-def _call(name: str, tool: str, said: Any) -> Call:
+def _call(name: str, tool: str, raw: Any) -> Call:
     kind = TOOLS.get(tool.strip())
     if kind is None:
         return Call(name, tool, {}, f"there is no tool {tool!r}; the tools are: {', '.join(TOOLS)}")
-    if isinstance(said, str) and len(said) > MAX_ARGUMENTS:
-        size = f"{len(said):,} characters of arguments are too long (at most {MAX_ARGUMENTS:,})"
+    if isinstance(raw, str) and len(raw) > MAX_ARGUMENTS:
+        size = f"{len(raw):,} characters of arguments are too long (at most {MAX_ARGUMENTS:,})"
         return Call(name, tool, {}, f"{size}: nothing was done. Write long files in pieces")
-    found = _canonical(parse_json(said) if isinstance(said, str) and said.strip() else said or {}, kind)
+    found = _canonical(parse_json(raw) if isinstance(raw, str) and raw.strip() else raw or {}, kind)
     given = found if isinstance(found, dict) else {}
     try:
         return Call(name, tool.strip(), given, convert(found, kind, strict=False))
@@ -180,22 +180,24 @@ class Toolbox:
     def run(self, call: Call, share: int = 1) -> tuple[bool, str]:
         """Run a call; return whether it worked, and its output, cut in the middle if it is longer than its share."""
         try:
-            if isinstance(call.asked, str):
-                raise ToolError(call.asked)
-            return True, cut(getattr(self, f"_{call.tool}")(call.asked), self.most // share)
+            if isinstance(call.arguments, str):
+                raise ToolError(call.arguments)
+            return True, cut(getattr(self, f"_{call.tool}")(call.arguments), self.most // share)
         except ValueError as error:  # includes a path with a NUL
             return False, cut(str(error), self.most // share)
         except OSError as error:
             return False, f"{error.strerror or error}: {call.given.get('path', '')}"
 
-    def _bash(self, asked: Bash) -> str:
+    def _bash(self, arguments: Bash) -> str:
         # The output goes to a file: with a pipe, ralph would wait for processes left in the background.
         with tempfile.TemporaryFile() as output:
-            code, ended = self._run_command(asked.command, min(max(asked.timeout, 1), MAX_TIMEOUT), output.fileno())
-            said = _read_ends(output, self.most)
+            code, ended = self._run_command(
+                arguments.command, min(max(arguments.timeout, 1), MAX_TIMEOUT), output.fileno()
+            )
+            text = _read_ends(output, self.most)
         if ended or code:
-            raise ToolError(f"{said}\n[{ended or f'exit code {code}'}]".lstrip())
-        return said or "[no output]"
+            raise ToolError(f"{text}\n[{ended or f'exit code {code}'}]".lstrip())
+        return text or "[no output]"
 
     def _run_command(self, command: str, seconds: float, output: int) -> tuple[int, str]:
         """Run a command; return its exit code, and the reason if its process group was killed."""
@@ -219,34 +221,34 @@ class Toolbox:
                 process.wait()
             self.commands.clear()
 
-    def _read(self, asked: Read) -> str:
-        file = self._inside(asked.path)
+    def _read(self, arguments: Read) -> str:
+        file = self._inside(arguments.path)
         if file.is_dir():
             names = sorted(f"{item.name}/" if item.is_dir() else item.name for item in file.iterdir())
             return "\n".join(names) or "[an empty folder]"
         lines = _text(file).split("\n")
-        begin = max(asked.offset, 1) - 1
+        begin = max(arguments.offset, 1) - 1
         if begin and begin >= len(lines):
-            raise ToolError(f"{asked.path} has only {len(lines)} lines")
-        chosen = lines[begin : begin + asked.limit] if asked.limit > 0 else lines[begin:]
+            raise ToolError(f"{arguments.path} has only {len(lines)} lines")
+        chosen = lines[begin : begin + arguments.limit] if arguments.limit > 0 else lines[begin:]
         return "\n".join(chosen) or "[an empty file]"
 
-    def _write(self, asked: Write) -> str:
-        file = self._inside(asked.path)
+    def _write(self, arguments: Write) -> str:
+        file = self._inside(arguments.path)
         if file.exists() and not file.is_file():
-            raise ToolError(f"not a regular file: {asked.path}")
+            raise ToolError(f"not a regular file: {arguments.path}")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(asked.content.encode("utf-8", "surrogatepass"))
-        return f"wrote {len(asked.content):,} characters to {asked.path}"
+        file.write_bytes(arguments.content.encode("utf-8", "surrogatepass"))
+        return f"wrote {len(arguments.content):,} characters to {arguments.path}"
 
-    def _edit(self, asked: Edit) -> str:
-        file = self._inside(asked.path)
+    def _edit(self, arguments: Edit) -> str:
+        file = self._inside(arguments.path)
         text = _text(file)
-        begin = find_text(asked.old, text)
-        if asked.new == asked.old:
+        begin = find_text(arguments.old, text)
+        if arguments.new == arguments.old:
             raise ToolError("nothing would change: old and new are the same")
-        file.write_bytes(text.replace(asked.old, asked.new, 1).encode("utf-8", "surrogateescape"))
-        return f"edited {asked.path}, line {text.count(chr(10), 0, begin) + 1}"
+        file.write_bytes(text.replace(arguments.old, arguments.new, 1).encode("utf-8", "surrogateescape"))
+        return f"edited {arguments.path}, line {text.count(chr(10), 0, begin) + 1}"
 
     def _inside(self, path: str) -> Path:
         """Resolve a path. Raise if it is outside the workspace, after following links."""

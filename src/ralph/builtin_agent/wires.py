@@ -132,15 +132,19 @@ class ModelAsker:
             raise ModelError(f"not found: {where}, it answered with {self._content_type}", 404)
 
 
-def _convert_error(error: Exception, asked: Endpoint) -> ModelError | ContextFull:
+def _convert_error(error: Exception, endpoint: Endpoint) -> ModelError | ContextFull:
     """Return our own exception for an exception of the library."""
     words = (_error_text(getattr(error, "body", None)) or str(error))[:_MAX_ERROR]
     if isinstance(error, exceptions.ModelContextWindowExceededError) or _TOO_LONG.search(words):
         return ContextFull(words)
     if not isinstance(error, exceptions.ModelHTTPError) or error.in_stream:
-        return ModelError(f"connection failed: {asked.url}: {words}")
+        return ModelError(f"connection failed: {endpoint.url}: {words}")
     if error.status_code == 401:
-        words += f" (the key in {asked.key_env})" if asked.key_env else " (no key was sent: see agents.builtin.key_env)"
+        words += (
+            f" (the key in {endpoint.key_env})"
+            if endpoint.key_env
+            else " (no key was sent: see agents.builtin.key_env)"
+        )
     if error.status_code in (400, 500) and "tool" in words.lower():
         words += ' (a model without tool calling works with the setting agents.builtin.tools "text")'
     after = None if error.retry_after is None else time.time() + error.retry_after

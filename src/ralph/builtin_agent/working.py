@@ -58,12 +58,12 @@ class Report:
         used = _usage(reply)
         self._used.update(used)
         self._replies += 1
-        said = text_of(reply)
-        content: list[dict[str, Any]] = [{"type": "text", "text": said}] if said else []
+        text = text_of(reply)
+        content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
         for call in calls:
-            given = call.given or {"description": call.asked}
-            told = {name: cut(value, 2000) if isinstance(value, str) else value for name, value in given.items()}
-            content.append({"type": "tool_use", "id": call.id, "name": call.tool, "input": told})
+            given = call.given or {"description": call.arguments}
+            arguments = {name: cut(value, 2000) if isinstance(value, str) else value for name, value in given.items()}
+            content.append({"type": "tool_use", "id": call.id, "name": call.tool, "input": arguments})
         message = {"id": f"reply_{self._replies}", "role": "assistant", "model": self._model, "content": content}
         self._line("assistant", message={**message, "usage": used})
 
@@ -167,36 +167,36 @@ class BuiltinWorker(Struct, kw_only=True):
 
     async def _work(self) -> str:
         """Return the final answer."""
-        asked = in_trouble = 0
+        replies = in_trouble = 0
         while True:
-            if self.max_turns is not None and asked >= self.max_turns:
+            if self.max_turns is not None and replies >= self.max_turns:
                 raise UnfinishedTurn("it used all the turns it was allowed", "error_max_turns")
             reply = await self._ask()
-            asked += 1
+            replies += 1
             calls = self._calls_in(reply)
             self._take_in(reply, calls)
             if not calls:
                 return text_of(reply)
-            in_trouble = in_trouble + len(calls) if all(isinstance(call.asked, str) for call in calls) else 0
+            in_trouble = in_trouble + len(calls) if all(isinstance(call.arguments, str) for call in calls) else 0
             if in_trouble >= MAX_BAD_CALLS:
-                raise UnfinishedTurn(f"{in_trouble} tool calls in a row were invalid: {calls[-1].asked}")
+                raise UnfinishedTurn(f"{in_trouble} tool calls in a row were invalid: {calls[-1].arguments}")
             self._act(calls)
 
     async def _ask(self) -> ModelResponse:
         """Return the next reply; shorten old tool output if there is no room for it."""
-        said = self.conversation
-        is_begun = len(said.messages) > 1
-        if is_begun and said.is_full:
+        conversation = self.conversation
+        is_begun = len(conversation.messages) > 1
+        if is_begun and conversation.is_full:
             self._shorten()
-            if said.is_full:
+            if conversation.is_full:
                 raise ContextFull
         try:
-            return await self.asker.ask(said.messages, self._request_parameters())
+            return await self.asker.ask(conversation.messages, self._request_parameters())
         except ContextFull as error:
             if not is_begun:
                 raise UnfinishedTurn(f"the prompt is longer than what the model can read: {error}") from None
             self._shorten()
-            return await self.asker.ask(said.messages, self._request_parameters())
+            return await self.asker.ask(conversation.messages, self._request_parameters())
 
     def _shorten(self) -> None:
         if not self.conversation.shorten():

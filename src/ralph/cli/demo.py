@@ -162,11 +162,11 @@ def _make_repository(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
     git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
     for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A small program")):
-        with Process(Command(argv=(*git, *made), env=os.environ)) as asked:
-            asked.output(GitPolicy.OWN.value)
-        if asked.code:
+        with Process(Command(argv=(*git, *made), env=os.environ)) as process:
+            process.output(GitPolicy.OWN.value)
+        if process.code:
             raise UserError(
-                f"git {made[0]} failed: {one_line(asked.error, 300)}", "check your git settings, then try again"
+                f"git {made[0]} failed: {one_line(process.error, 300)}", "check your git settings, then try again"
             )
 
 

@@ -74,8 +74,8 @@ def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str, p
     """Run the checks one after another, and yield what each of them found."""
     system = f"{platform.system()} {platform.machine()}"
     yield Finding("ralph", "ok", f"{__version__}; Python {platform.python_version()}, {system}")
-    settings, said = _check_settings(folder, env, agent)
-    yield said
+    settings, finding = _check_settings(folder, env, agent)
+    yield finding
     yield from _check_agents(keeper, folder, env, agent)
     choice, chosen = _check_chosen_agent(settings, folder, env)
     yield chosen

@@ -245,14 +245,14 @@ def rewind(values: Values, words: list[str]) -> int:
     run, number = run_and_number(values, words)
     if number is None:
         raise UserError("no iteration given", "ralph rewind N; 0 is the state before the first")
-    said: list[str] = []
-    done = rewind_run(run, number, said.append, os.environ)
+    notices: list[str] = []
+    done = rewind_run(run, number, notices.append, os.environ)
     state = f"after iteration {number}" if number else "before the first iteration"
     print(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", file=sys.stderr)
     for missed in done.missed:
         print(f"Not restored: {missed}.", file=sys.stderr)
     print(f"The state before the rewind is saved as {done.kept_as}.", file=sys.stderr)
-    print(*(cleaned(one) for one in said), sep="\n", end="\n" if said else "", file=sys.stderr)
+    print(*(cleaned(one) for one in notices), sep="\n", end="\n" if notices else "", file=sys.stderr)
     return 0
 
 

@@ -58,69 +58,69 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
 
     with Keeper.start() as keeper:
         interrupt_on_signals()
-        asked = parse_request(command, values, words)
-        request, loaded = _make_request(command, asked)
+        parsed = parse_request(command, values, words)
+        request, loaded = _make_request(command, parsed)
         request.goal()  # report an unreadable goal before anything is created
-        if asked.dry_run:
-            return explain(request, loaded, sys.stderr if asked.shown.json else sys.stdout)
-        notices = [*(verbose_notices(loaded) if asked.shown.verbose else ()), *_ignored_input(request, loaded)]
-        _, stop = play(request, keeper, asked.shown, notices=notices)
+        if parsed.dry_run:
+            return explain(request, loaded, sys.stderr if parsed.shown.json else sys.stdout)
+        notices = [*(verbose_notices(loaded) if parsed.shown.verbose else ()), *_ignored_input(request, loaded)]
+        _, stop = play(request, keeper, parsed.shown, notices=notices)
         return stop.outcome.exit_code
 
 
-def _make_request(command: str, asked: Request) -> tuple[RunRequest, LoadedSettings]:
+def _make_request(command: str, parsed: Request) -> tuple[RunRequest, LoadedSettings]:
     """Return what the run has to do: the command line, completed by the settings, a tasks file and standard input."""
     loaded = load(
-        asked.workspace, asked.overrides, env=os.environ, config=asked.config, options=options.option_names(command)
+        parsed.workspace, parsed.overrides, env=os.environ, config=parsed.config, options=options.option_names(command)
     )
-    _refuse_options_without_effect(asked, loaded.settings)
-    spec = loaded.settings.spec and str(asked.workspace / loaded.settings.spec)
-    goal, tells_claim = asked.goal_text, asked.tells_claim
+    _refuse_options_without_effect(parsed, loaded.settings)
+    spec = loaded.settings.spec and str(parsed.workspace / loaded.settings.spec)
+    goal, tells_claim = parsed.goal_text, parsed.tells_claim
     if loaded.settings.tasks:
-        settings, tasks_goal = with_tasks(loaded.settings, asked.workspace)
+        settings, tasks_goal = with_tasks(loaded.settings, parsed.workspace)
         loaded = replace(loaded, settings=settings)
-        if not (goal or asked.goal_file or spec):
+        if not (goal or parsed.goal_file or spec):
             goal, tells_claim = tasks_goal, True
-    if not (goal or asked.goal_file or spec) and not (goal := read_piped_goal()):
+    if not (goal or parsed.goal_file or spec) and not (goal := read_piped_goal()):
         raise no_goal()
     if loaded.settings.preset == "checks" and not loaded.settings.checks:
-        loaded = _with_detected_checks(loaded, asked.workspace)
+        loaded = _with_detected_checks(loaded, parsed.workspace)
     if loaded.settings.preset == "tune":
-        loaded = replace(loaded, settings=_with_tuning(loaded.settings, asked.workspace))
-    request = asked.run_request(
+        loaded = replace(loaded, settings=_with_tuning(loaded.settings, parsed.workspace))
+    request = parsed.run_request(
         loaded.settings,
         goal_text=goal,
-        goal_file=asked.goal_file or spec,
-        one_shot=asked.one_shot,
-        unlimited=asked.unlimited,
+        goal_file=parsed.goal_file or spec,
+        one_shot=parsed.one_shot,
+        unlimited=parsed.unlimited,
         tells_claim=tells_claim,
-        issue=asked.issue.reference if asked.issue else "",
-        issue_title=asked.issue.heading if asked.issue else "",
+        issue=parsed.issue.reference if parsed.issue else "",
+        issue_title=parsed.issue.heading if parsed.issue else "",
         pr="" if loaded.settings.pr == "off" else loaded.settings.pr,
-        config=str(asked.config.absolute()) if asked.config else "",
-        green_is_enough=command == "loop" and _has_default_claim(asked, loaded),
+        config=str(parsed.config.absolute()) if parsed.config else "",
+        green_is_enough=command == "loop" and _has_default_claim(parsed, loaded),
     )
     return request, loaded
 
 
-def _refuse_options_without_effect(asked: Request, settings: Settings) -> None:
+def _refuse_options_without_effect(parsed: Request, settings: Settings) -> None:
     """Refuse --model and --session for an agent that is a plain command: ralph can't pass them on."""
     command = settings.agent.command
     if not command or find_agent(command).NAME != "command":
         return
     custom = settings.agents.get(command)
-    if asked.overrides.get("agent", {}).get("model") and not (custom and custom.model):
+    if parsed.overrides.get("agent", {}).get("model") and not (custom and custom.model):
         hint = f"pass it in the command: --agent {shlex.quote(f'{command} --model NAME')}"
         raise UserError(f"--model has no effect: ralph doesn't know how {command} chooses a model", hint)
-    if asked.overrides.get("session") == "continue" and not (custom and custom.resume):
+    if parsed.overrides.get("session") == "continue" and not (custom and custom.resume):
         hint = "describe the agent in the settings, with `resume`: see `agents` in `ralph schema settings`"
         raise UserError(f"--session has no effect: ralph doesn't know how {command} continues a session", hint)
 
 
-def _has_default_claim(asked: Request, loaded: LoadedSettings) -> bool:
+def _has_default_claim(parsed: Request, loaded: LoadedSettings) -> bool:
     """Whether neither options nor settings say what counts as a claim; an explicit one is taken literally."""
     default = PRESETS[loaded.settings.preset]["until"]
-    return "until" not in asked.overrides and [*loaded.settings.until] == default
+    return "until" not in parsed.overrides and [*loaded.settings.until] == default
 
 
 def _with_detected_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSettings:
@@ -158,8 +158,8 @@ def _ignored_input(request: RunRequest, loaded: LoadedSettings) -> list[Notice]:
 
 def is_folder_alone(values: dict[str, Any], words: list[str]) -> bool:
     """Whether the command names a folder and no goal: the goal is then typed in the TUI, or piped in."""
-    said = ("prompt", "prompt_file", "spec", "directory", "issue")
-    if len(words) != 1 or any(name in values for name in said) or not os.path.isdir(words[0]):
+    other_goals = ("prompt", "prompt_file", "spec", "directory", "issue")
+    if len(words) != 1 or any(name in values for name in other_goals) or not os.path.isdir(words[0]):
         return False
     # After --print a plain word is the goal, even if there is a folder of that name.
     return "print" not in values or os.sep in words[0] or words[0] in (os.curdir, os.pardir)

@@ -32,8 +32,8 @@ def tell(values: Values, words: list[str]) -> int:
     folder = folder_of(values)
     here = find_workspace(folder)
     has_works = any(run.facts.kind == "work" for run in runs_in(here / ".ralph"))
-    if named and has_works and (said := tell_task(named[0], text, folder)):  # the task's loop is not running
-        print(said)
+    if named and has_works and (confirmation := tell_task(named[0], text, folder)):  # the task's loop is not running
+        print(confirmation)
         return 0
     run = one_run(values, named, control.why_not_tell)
     questions = control.tell(run, text)

@@ -41,16 +41,16 @@ def task(values: dict[str, Any], words: list[str]) -> int:
     The task lives in ROOT/PROJECT/TASK; the agent finds it in $TASK_FOLDER. Without a prompt, TASK.md is read."""
     with Keeper.start() as keeper:
         folder = task_named(values)
-        asked = parse_request("task", values, words)
-        loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.option_names("task"))
-        goal_file = asked.goal_file or ("" if asked.goal_text else str(folder.prompt))
-        request = asked.run_request(loaded.settings, goal_file=goal_file, task=str(folder.path))
-        if asked.dry_run:
+        parsed = parse_request("task", values, words)
+        loaded = load(parsed.workspace, parsed.overrides, env=os.environ, options=options.option_names("task"))
+        goal_file = parsed.goal_file or ("" if parsed.goal_text else str(folder.prompt))
+        request = parsed.run_request(loaded.settings, goal_file=goal_file, task=str(folder.path))
+        if parsed.dry_run:
             return explain(request, loaded, sys.stdout)
-        folder.save_prompt(request.goal() if asked.goal_text or asked.goal_file else None)
-        notices = verbose_notices(loaded) if asked.shown.verbose else ()
+        folder.save_prompt(request.goal() if parsed.goal_text or parsed.goal_file else None)
+        notices = verbose_notices(loaded) if parsed.shown.verbose else ()
         place = supervise_task(request, reopens="resume" in values)
-        _, stop = play(request, keeper, asked.shown, place=place, notices=notices)
+        _, stop = play(request, keeper, parsed.shown, place=place, notices=notices)
         return stop.outcome.exit_code
 
 
@@ -81,11 +81,11 @@ def job(values: dict[str, Any], words: list[str]) -> int:
 
 
 def _play_job(values: dict[str, Any], words: list[str], keeper: Keeper, folder: TaskFolder, info: RunInfo) -> int:
-    asked = parse_request("job", values, words)
-    loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.option_names("job"))
-    request = asked.run_request(one_turn(loaded.settings, "grace" in values), one_shot=True, task=str(folder.path))
+    parsed = parse_request("job", values, words)
+    loaded = load(parsed.workspace, parsed.overrides, env=os.environ, options=options.option_names("job"))
+    request = parsed.run_request(one_turn(loaded.settings, "grace" in values), one_shot=True, task=str(folder.path))
     request.goal()
-    shown, child = replace(asked.shown, quiet=not asked.shown.verbose), ChildRun(request, folder, info)
+    shown, child = replace(parsed.shown, quiet=not parsed.shown.verbose), ChildRun(request, folder, info)
     run, stop = play(request, keeper, shown, place=child.place, ticks=[child.watch_supervisor], answers=not shown.json)
     if run.last and not shown.json and (text := run.last.turn.text).strip():
         try:

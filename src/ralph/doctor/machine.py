@@ -103,8 +103,8 @@ def check_sandbox(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wante
     except UserError as error:
         return Finding("sandbox", "fail" if is_wanted else "note", error.message, error.hint)
     taken = f"{1000 * (time.monotonic() - began):.0f} ms"
-    said, _ = ask_program(keeper, Command(argv=(bubblewrap, "--version"), cwd=str(folder), env=env))
-    version = ".".join(map(str, parse_version(said)))
+    output, _ = ask_program(keeper, Command(argv=(bubblewrap, "--version"), cwd=str(folder), env=env))
+    version = ".".join(map(str, parse_version(output)))
     return Finding(
         "sandbox", "ok", f"bubblewrap {version}; a sandbox was created and tested ({taken})", facts={"version": version}
     )
@@ -158,15 +158,15 @@ def _check_builtin_agent(module: AgentModule, env: Mapping[str, str]) -> Finding
 def _version(path: str, keeper: Keeper, folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
     """Return the version of a program, and what went wrong: one of them is empty."""
     try:
-        said, ended = ask_program(keeper, Command(argv=(path, "--version"), cwd=str(folder), env=env))
+        output, ended = ask_program(keeper, Command(argv=(path, "--version"), cwd=str(folder), env=env))
     except CannotStart as error:
         return "", error.message
-    said = clean(said.strip() or ended.stderr.strip())
+    output = clean(output.strip() or ended.stderr.strip())
     if ended.ended_by or ended.code:
         reason = f"no response within {ASK_TIMEOUT:.0f} s" if ended.ended_by else f"exit code {ended.code}"
-        return "", one_line(": ".join(filter(None, (reason, said.rpartition("\n")[2]))))
-    found = re.search(r"(?<!\d)\d++\.\d[\w.+-]*+", said)
-    return found[0].rstrip(".") if found else one_line(said, 60) or "unknown version", ""
+        return "", one_line(": ".join(filter(None, (reason, output.rpartition("\n")[2]))))
+    found = re.search(r"(?<!\d)\d++\.\d[\w.+-]*+", output)
+    return found[0].rstrip(".") if found else one_line(output, 60) or "unknown version", ""
 
 
 def login_sign(module: AgentModule, env: Mapping[str, str]) -> str:
@@ -226,8 +226,8 @@ def _answer(turn: Turn, word: str, logs: TurnFolder, reported: str) -> Finding:
         return Finding("answer", "fail", f"the turn failed ({turn.failure.kind}): {turn.failure.reason}", advice)
     if word in turn.text:
         return Finding("answer", "ok", f"as asked for, after {duration(turn.duration)}; {reported}")
-    said = one_line(clean(turn.text), 100)
-    missing = f"not as asked for: {said}" if said else "none"
+    answer = one_line(clean(turn.text), 100)
+    missing = f"not as asked for: {answer}" if answer else "none"
     advice = f"check that the prompt reaches the agent: see {logs.prompt} and {logs.stdout}"
     return Finding("answer", "fail", missing, advice)
 

@@ -265,11 +265,11 @@ def open_engine(stack: ExitStack, loop: Loop, settings: Settings, seq: int | Non
         cap=policy.cap,
     )
 
-    def wait(asked: Wait, run: Run) -> None:
-        if asked.until:
-            parts.tell(events.Paused(asked.reason, asks=asked.until == "answer"))
-            raise Parked(asked.reason, run)
-        parts.wait(asked, run)
+    def wait(requested: Wait, run: Run) -> None:
+        if requested.until:
+            parts.tell(events.Paused(requested.reason, asks=requested.until == "answer"))
+            raise Parked(requested.reason, run)
+        parts.wait(requested, run)
 
     parts_here = replace(parts, wait=wait, followups=())
     return Engine(context=context, policy=policy, trees=trees, parts=parts_here, refused=refused)

@@ -38,17 +38,17 @@ def _answer(event: str, host: str, data: bytes, began: float) -> str:
 
         return answer_prompt(loops.parse_object(data), host)
     try:
-        said = loops.parse_object(data)
+        event_data = loops.parse_object(data)
     except ValueError as error:
         print(f"ralph: cannot read what the host says: {error}", file=sys.stderr)
-        said = {}
-    session = loops.session_of(said)
-    root = loops.find(session, loops.places_of(said))
+        event_data = {}
+    session = loops.session_of(event_data)
+    root = loops.find(session, loops.places_of(event_data))
     if root is None:
         return ""
     from ralph.hooks.judging import judge_stop, remind
 
-    return remind(root, session, said) if event == "remind" else judge_stop(root, session, said, began)
+    return remind(root, session, event_data) if event == "remind" else judge_stop(root, session, event_data, began)
 
 
 def _failure(event: str, error: Exception) -> str:

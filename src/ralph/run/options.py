@@ -179,8 +179,8 @@ def option_values(ctx: click.Context) -> tuple[Values, list[str]]:
     """Return the options that were given, by name, and the other words."""
     params = dict(ctx.params)
     words = params.pop("words")
-    said = {name: value for name, value in params.items() if value is not None and value is not False and value != ()}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}, list(words)
+    given = {name: value for name, value in params.items() if value is not None and value is not False and value != ()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}, list(words)
 
 
 def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[str]]:

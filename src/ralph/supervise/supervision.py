@@ -110,13 +110,13 @@ class SupervisedRun:
     def _wait_for_others(self, sleep: Callable[[Wait, Run], None], keeper: Keeper) -> Callable[[Wait, Run], None]:
         """Wrap `sleep`: report which child runs it waits for, and notice when one of them or the keeper dies."""
 
-        def wait(asked: Wait, run: Run) -> None:
+        def wait(requested: Wait, run: Run) -> None:
             children = run.seen.children
             if children and not self._awaited:
                 count = plural(len(children), "child run")
                 self._announcer.post("INFO", f"waiting for {count} to complete: {', '.join(children)}")
             self._awaited = children or self._awaited
-            sleep(asked, run)
+            sleep(requested, run)
             if keeper.is_lost:
                 raise keeper_lost_error(keeper.replace())
             if self._awaited:
@@ -142,8 +142,8 @@ class SupervisedRun:
         if context is not None and self._folder:
             self._folder.close("stopped" if stop.outcome is Outcome.STOPPED else None)
         if stop.outcome is Outcome.STOPPED:
-            asked = run.seen.wait_requested
-            self.task.mark_waiting(asked.words if asked else stop.reason)
+            requested = run.seen.wait_requested
+            self.task.mark_waiting(requested.words if requested else stop.reason)
 
     def _announce_end(self, run: Run, stop: Stop) -> None:
         post, reason = self._announcer.post, one_line(stop.reason, 1000)

@@ -196,22 +196,30 @@ def next_starts(board: Board) -> tuple[str, ...]:
     if free <= 0 or board.is_paused:
         return ()
     chosen: list[Job] = []
-    order, cost = Precedence(board), board.median_cost
-    before_the_gate = [job for job in board.of("ready") if job.task.key not in board.trying]
-    # Start no new tasks if many wait for the gate. A full window is merged at once, so it doesn't count as many unless
-    # a task was refused: then fewer tasks ahead of the target mean fewer conflicts.
-    at_once = 0 if any(job.returns for job in board.jobs.values()) else min(board.slots, board.window)
-    is_pressed = len(before_the_gate) >= max(2, board.slots // 2, at_once)
+    order, is_gate_behind = Precedence(board), _is_gate_behind(board)
+    cost = board.median_cost if board.max_cost is not None else 0.0
     for job in _in_order(board.of("queued")):
         if len(chosen) == free or not fits(board, len(working) + len(chosen), cost):
             break
-        if is_pressed and not job.returns:  # a refused task starts anyway, because others wait for it
+        if is_gate_behind and not job.returns:  # a refused task starts anyway, because others wait for it
             break
         if not _can_start(board, job) or (job.returns and order.holder(job)):
             continue
         if not any(overlap(job.task.touches, other.task.touches) for other in (*working, *chosen)):
             chosen.append(job)
     return tuple(job.task.key for job in chosen)
+
+
+def _is_gate_behind(board: Board) -> bool:
+    """Whether so many tasks wait for the gate that no new ones should start.
+
+    A full window is merged at once, so it doesn't count as many unless a task was refused: then fewer tasks ahead of
+    the target mean fewer conflicts.
+    """
+    waiting = sum(job.task.key not in board.trying for job in board.of("ready"))
+    if waiting < max(2, board.slots // 2):
+        return False
+    return waiting >= min(board.slots, board.window) or any(job.returns for job in board.jobs.values())
 
 
 def next_batch(board: Board) -> tuple[str, ...]:

@@ -201,8 +201,8 @@ class FleetTasks:
         held = dict((await log.refresh()).holders)
         log.new_lines.clear()
         running = await self._database.app.job_manager.list_jobs_async(status="doing")
-        alive = {(job.task_kwargs.get("work"), job.task_kwargs.get("key", GATE), str(job.id)) for job in running}
-        lost = {key for key, by in held.items() if (row.id, key, by.rpartition("/")[2]) not in alive}
+        alive = {str(job.id) for job in running}
+        lost = {key for key, by in held.items() if by.rpartition("/")[2] not in alive}
         spending = sum(one.spending.get(row.id, 0.0) for one in workers)
 
         def check(state: WorkState) -> list[WorkTold]:

@@ -104,7 +104,7 @@ def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
                 | work_events.TaskWithdrawn()
             ):
                 spans.end(at, work_events.NAMES[type(event)].removeprefix("task_"), event.key)
-            case work_events.GateStarted():
+            case work_events.GateStarted() if event.keys:  # not for a check of the target itself
                 history.spans.append(spans.begin(WorkSpan(event.keys, "gate", at)))
             case work_events.GateFinished():
                 seen = event.verdict

@@ -1,6 +1,7 @@
 """Run checks, the commands that verify the work, and notice changes to the files that they are made of."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -212,10 +213,8 @@ def slugs(commands: Sequence[str]) -> list[str]:
     names: dict[str, None] = {}
     seen: dict[str, int] = {}  # the last number of each name; there may be thousands of similar checks
     for command in commands:
-        name = "".join(char if char.isascii() and char.isalnum() else "_" for char in command)
-        while "__" in name:  # `./mvnw clean install -T 2C` is `mvnw_clean_install_T_2C`
-            name = name.replace("__", "_")
-        name = name.strip("_")[:SLUG_LENGTH].strip("_") or "check"
+        # `./mvnw clean install -T 2C` is `mvnw_clean_install_T_2C`
+        name = re.sub("[^A-Za-z0-9]+", "_", command).strip("_")[:SLUG_LENGTH].rstrip("_") or "check"
         unique = name
         while unique in names:
             seen[name] = seen.get(name, 0) + 1

@@ -131,9 +131,9 @@ def prove_run(
     its cost and its changes."""
     settings, last = request.settings, run.last
     is_wanted = settings.prove != "off" and stop.outcome is Outcome.DONE and not request.looks_only
-    if not is_wanted or last is None or last.tree is None or trees.git is None:
+    home = trees.home
+    if not is_wanted or last is None or last.tree is None or home is None:
         return run
-    home = trees.worktree.home if trees.worktree else trees.git
 
     def prove_now(tree: str | None = None) -> Proof:
         proof = prove_change(Change(home, *Checkpoints(home, run.id).ends()), context)

@@ -36,6 +36,11 @@ class Trees:
     def __init__(self, context: Context, worktree: Worktree | None = None, walks: bool = False) -> None:
         self._context, self.worktree, self._walks = context, worktree, walks
 
+    @property
+    def home(self) -> Git | None:
+        """The user's repository."""
+        return self.worktree.home if self.worktree else self.git
+
     def begin(self, base: str | None = None, after: int = 0) -> str | None:
         """Save the state before the first iteration. If the run is resumed after `after` iterations, `base` is that
         state."""

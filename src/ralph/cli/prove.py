@@ -21,7 +21,7 @@ from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run import request as requests
 from ralph.run.context import Context
-from ralph.run.prove import Change, ProofInterrupted, prove_change
+from ralph.run.prove import ProofInterrupted, prove_change
 from ralph.run.request import RunRequest
 from ralph.show.outlet import choose
 from ralph.show.report import REPORT_FILE, render_report
@@ -53,9 +53,9 @@ def prove(values: Values, words: list[str]) -> int:
     _, before, after = changed_range(run)
     with Keeper.start() as keeper, Interrupt() as interrupt:
         deadline = Deadline(interrupt, grace=0.0)
-        change = Change(replace(home_repository(run), deadline=deadline), before, after)
+        home = replace(home_repository(run), deadline=deadline)
         try:
-            proof = prove_change(change, _context(run, request, keeper, deadline))
+            proof = prove_change(home, before, after, _context(run, request, keeper, deadline))
         except (ProofInterrupted, UserError):
             if interrupt.level:
                 raise KeyboardInterrupt from None

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
@@ -40,23 +39,15 @@ class ProofInterrupted(Exception):
     """The user has interrupted the proof."""
 
 
-class Change(Struct, frozen=True):
-    """A change to be proved: the commits before and after it. `home` is the user's repository."""
-
-    home: Git
-    before: str
-    after: str
-
-
-def prove_change(change: Change, context: Context) -> Proof:
-    """Return the proof of a change by the run's checks."""
-    with open_copy(context, change.home, change.after) as copy:
+def prove_change(home: Git, before: str, after: str, context: Context) -> Proof:
+    """Return the proof of a change, between two commits of the user's repository, by the run's checks."""
+    with open_copy(context, home, after) as copy:
         folder = Path(copy.worktree.path)
-        found = parse_diff(diff_without_context(change.home, change.before, change.after))
+        found = parse_diff(diff_without_context(home, before, after))
         hunks = hunks_worth_undoing(found, {path: _read(folder / path) for path in {hunk.path for hunk in found}})
         if hunks:
             context.tell(events.ProofStarted(len(hunks)))
-        return prove(hunks, _Trial(copy, change.after).passes_without, time.monotonic)
+        return prove(hunks, _Trial(copy, after).passes_without, time.monotonic)
 
 
 class _Trial:
@@ -136,7 +127,7 @@ def prove_run(
         return run
 
     def prove_now(tree: str | None = None) -> Proof:
-        proof = prove_change(Change(home, *Checkpoints(home, run.id).ends()), context)
+        proof = prove_change(home, *Checkpoints(home, run.id).ends(), context)
         context.tell(events.ProofFinished(last.number, proof, tree))
         return proof
 

@@ -252,15 +252,15 @@ class Tuning:
         """Run the command once in a copy, and return the number. `number` is that of the attempt, 0 for the start."""
         context = self._copies[side].context
         self._context.tell(events.MeasurementStarted(name))
-        reading = self._command.run(context, number, self._timeout(number))
-        context.report_problems()
-        if reading.is_interrupted or self._context.interrupt.level:
-            raise MeasuringCut
-        if reading.value is None:
-            raise NotMeasured(reading.problem)
+        try:
+            value, seconds = self._command.run(context, number, self._timeout(number))
+        finally:
+            context.report_problems()
+            if self._context.interrupt.level:  # the signal may have made the command fail
+                raise MeasuringCut
         if not number:
-            self._slowest = max(self._slowest, reading.seconds)
-        return reading.value
+            self._slowest = max(self._slowest, seconds)
+        return value
 
     def _timeout(self, number: int) -> float | None:
         """Return the seconds that one run may take. A candidate may be slower than the start, but not by far."""
@@ -306,16 +306,6 @@ class Tuning:
         return f"refs/ralph/{self._context.folder.id}/{name}"
 
 
-class Measurement(Struct, frozen=True):
-    """The result of running the command once. `problem` says why there is no value; `is_interrupted`: the run has to
-    end."""
-
-    value: float | None = None
-    problem: str = ""
-    seconds: float = 0.0
-    is_interrupted: bool = False
-
-
 class MeasuringCommand(Struct, frozen=True):
     """The command that prints the number, and where in its output to find it. `timer`: ralph measures its `cpu` or
     `wall` time itself instead."""
@@ -329,8 +319,9 @@ class MeasuringCommand(Struct, frozen=True):
         """The command as it was given."""
         return f"{self.timer}:{self.command}" if self.timer else self.command
 
-    def run(self, context: Context, number: int, timeout: float | None) -> Measurement:
-        """Run the command in the context's folder, for at most `timeout` seconds."""
+    def run(self, context: Context, number: int, timeout: float | None) -> tuple[float, float]:
+        """Run the command in the context's folder, for at most `timeout` seconds. Return the number, and the seconds
+        that it took; raise NotMeasured if there is no number, and MeasuringCut if the run has to end."""
         shell = ("/bin/sh", "-c", self.command)
         argv = (sys.executable, "-I", "-S", "-c", TIMER, self.timer, self.command) if self.timer else shell
         command = Command(argv=argv, cwd=str(context.root), env=context.child_env(number))
@@ -342,17 +333,19 @@ class MeasuringCommand(Struct, frozen=True):
         try:
             ended = context.process(context.sandboxed(command), timeout=timeout).stream(keep, redact=context.redact)
         except CannotStart as error:
-            return Measurement(problem=error.message)
+            raise NotMeasured(error.message) from None
         if ended.ended_by == "turn-timeout":
-            return Measurement(problem=f"timed out after {timeout:g}s", seconds=ended.duration)
+            raise NotMeasured(f"timed out after {timeout:g}s")
         if ended.ended_by:
-            return Measurement(problem=ended.ended_by, is_interrupted=True)
+            raise MeasuringCut
         if ended.code:
             said = clean(ended.stderr).strip().splitlines()
             reason = f": {one_line(said[-1], 200)}" if said else ""
-            return Measurement(problem=f"exit code {ended.code}{reason}", seconds=ended.duration)
+            raise NotMeasured(f"exit code {ended.code}{reason}")
         value = read_number("\n".join(lines), "" if self.timer else self.metric.name)
-        return Measurement(value, "" if value is not None else self._no_number(lines), ended.duration)
+        if value is None:
+            raise NotMeasured(self._no_number(lines))
+        return value, ended.duration
 
     def _no_number(self, lines: Sequence[str]) -> str:
         if self.metric.name:

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from procrastinate import jobs
 from procrastinate.schema import SchemaManager
+from psycopg.types.json import Jsonb
 from tests.fleet.machines import Machine, silence
 
 from ralph.backlog.backlog_content import BacklogContent
@@ -320,13 +321,18 @@ def test_the_budget_counts_the_spending_of_all_workers_dead_ones_included(on_sha
         await shared_work.log().append("", lambda state: [limited])
         for name in ("one", "two"):
             await shared_work.worker(name)
-        spending = f'{{"{shared_work.order.id}": 1.5}}'
-        await shared_work.database.transact(
-            fetch_all, "UPDATE ralph_workers SET spending = %s WHERE name = 'one'", spending
-        )
+
+        async def spend(name: str, run: str, cost: float) -> None:
+            query = "UPDATE ralph_workers SET spending = %s WHERE name = %s"
+            spending = Jsonb({shared_work.order.id: {run: cost}})
+            await shared_work.database.transact(fetch_all, query, spending, name)
+
+        await shared_work.start("T1", "one/1")
+        await shared_work.ready("T1", "one/1")
+        await spend("one", "one/1", 2.0)  # its last heartbeat was before the end of this loop, which cost $2
         await shared_work.tick()
         assert (await shared_work.log().refresh()).finished is None
-        await shared_work.database.transact(fetch_all, "UPDATE ralph_workers SET spending = %s", spending)
+        await spend("two", "two/1", 1.0)
         silence(shared_work.url, "two")  # the spending of a dead worker counts too
         await shared_work.tick()
         finished = (await shared_work.log().refresh()).finished

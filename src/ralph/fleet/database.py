@@ -34,7 +34,7 @@ STATEMENT_TIMEOUT = 6.0  # seconds: a dead connection may stay open
 ONE_SHOT = 2.0  # seconds that a single command waits for a database that is away
 QUIT_TIMEOUT = 3.0  # seconds that a stopping worker waits for a database that is away
 
-LAYOUT = 3  # the version of our tables, of the orders and of the events in them
+LAYOUT = 4  # the version of our tables, of the orders and of the events in them
 SCHEMA = "ralph_engine"
 LOCK = 0x72616C7068  # the advisory lock for making tables, and for adding workers and backlogs
 # A worker may be suspended in the middle of a transaction: the server must soon release its locks.

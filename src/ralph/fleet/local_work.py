@@ -55,10 +55,11 @@ class LocalWork:
         return max(time.time() - self.log.state.began, 0.0) if self.log.state.began else 0.0
 
     @property
-    def spending(self) -> float:
-        """The cost so far of the loops that run here."""
-        runs = (self.log.state.board.working.get(key) for key in self.children)
-        return sum((facts.cost_usd or 0.0) for run in runs if run and (facts := read_summary(self._run_path(run))))
+    def spending(self) -> dict[str, float]:
+        """The cost so far of the loops that run here, by their runs."""
+        runs = filter(None, map(self.log.state.board.working.get, self.children))
+        known = {run: read_summary(self._run_path(run)) for run in runs}
+        return {run: facts.cost_usd for run, facts in known.items() if facts and facts.cost_usd}
 
     def _run_path(self, run: str) -> str:
         return str(self.folder.path.parent / run)

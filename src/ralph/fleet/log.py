@@ -57,8 +57,10 @@ class WorkRow(Struct, frozen=True, kw_only=True):
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
-    """A worker. `brings` is the backlog run that it was started with, `spending` the cost so far of its running loops,
-    by backlog run, and `silence` the seconds since its last heartbeat."""
+    """A worker. `brings` is the backlog run that it was started with, `silence` the seconds since its last heartbeat.
+
+    By backlog run, `spending` is the cost of each loop that ran here at that heartbeat, by the loop's run.
+    """
 
     id: int
     name: str
@@ -67,7 +69,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     version: str
     repository: str
     brings: str
-    spending: dict[str, float]
+    spending: dict[str, dict[str, float]]
     silence: float
 
     @property

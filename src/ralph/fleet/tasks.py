@@ -203,14 +203,14 @@ class FleetTasks:
         running = await self._database.app.job_manager.list_jobs_async(status="doing")
         alive = {str(job.id) for job in running}
         lost = {key for key, by in held.items() if by.rpartition("/")[2] not in alive}
-        spending = sum(one.spending.get(row.id, 0.0) for one in workers)
+        costs = [cost for one in workers for cost in one.spending.get(row.id, {}).items()]
 
         def check(state: WorkState) -> list[WorkTold]:
             gone = {key: held[key] for key in lost if state.holders.get(key) == held[key]}
             tasks = [(key, by.partition("/")[0]) for key, by in gone.items() if key != GATE]
             queued = [work_events.TaskQueued(key, f"worker {worker} is gone") for key, worker in tasks]
             closed = [work_events.GateFinished(GateVerdict())] if GATE in gone else []
-            return [*queued, *closed, *_check_limits(state, spending)]
+            return [*queued, *closed, *_check_limits(state, costs)]
 
         await log.append("tick", check, defers_all=True)
         if not any(one.brings == row.id and one.is_present for one in workers) and _can_anyone_read(row):
@@ -253,10 +253,12 @@ async def _wait_for_exit(child: TaskProcess) -> None:
             loop.remove_reader(fd)
 
 
-def _check_limits(state: WorkState, spending: float) -> list[WorkTold]:
-    """End a backlog run whose money or time has run out."""
+def _check_limits(state: WorkState, costs: Sequence[tuple[str, float]]) -> list[WorkTold]:
+    """End a backlog run whose money or time has run out. `costs` are the last known ones of runs."""
     if state.started is None or state.finished:
         return []
+    counted = {job.run for job in state.board.of("ready", "merged", "parked")}
+    spending = sum(cost for run, cost in costs if run not in counted)
     age = time.time() - state.began
     end, reason = exceeded_limit(state.board, state.started.max_time, age, spending)
     return [work_summary(state.board, end, reason, 1, age)] if end else []

@@ -7,7 +7,15 @@ from msgspec.structs import replace
 
 from ralph.core.limits import next_worker
 from ralph.core.model import Check, Failure, HandOver, Iteration, Outcome, Replace, Run, Snapshot, Stop, Turn
-from ralph.core.progress import ProgressStep, best_iteration, is_measurable, standstill, steps, stuck_for, tried
+from ralph.core.progress import (
+    ProgressStep,
+    best_iteration,
+    describe_standstill,
+    is_measurable,
+    steps,
+    stuck_for,
+    tried,
+)
 from ralph.core.stuck_rules import stuck
 
 N = 3  # how often new output alone counts
@@ -144,7 +152,7 @@ def test_ticked_tasks_are_progress() -> None:
 def test_progress_is_not_measured_without_checks_or_tasks() -> None:
     bare = Run(id="r", iterations=(Iteration(number=1, turn=Turn(text="ok")),) * 3)
     assert not is_measurable(bare)
-    assert standstill(bare, N) is None
+    assert not list(stuck(N)(bare))
     assert is_measurable(Run(id="r", seen=Snapshot(tasks=())))
 
 
@@ -231,10 +239,8 @@ def test_the_best_iteration_is_the_latest_of_the_best(rows: list[Check], best: i
 
 def test_a_standstill_names_the_check_that_stayed_red_and_since_when() -> None:
     run = a_history(*map(pytest_says, (7, 5, 3, 3, 3), (93, 95, 97, 97, 97)))
-    found = standstill(run, N)
-    assert found is not None
-    assert (found.iterations, found.red, found.failures, found.since) == (2, "pytest -q", 3, 3)
-    assert found.best == 5
+    said = 'no progress for 2 iterations; "pytest -q" has 3 failures since iteration 3 (best: iteration 5)'
+    assert describe_standstill(run, stuck_for(run, N)) == said
 
 
 def test_counting_starts_again_after_a_hand_over() -> None:

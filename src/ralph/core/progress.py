@@ -34,24 +34,6 @@ class ProgressStep(Struct, frozen=True, kw_only=True):
     checked: bool = True  # the checks were run
 
 
-class Standstill(Struct, frozen=True):
-    """How many iterations in a row made no progress, and which check is still red."""
-
-    iterations: int
-    best: int  # the number of the best iteration; 0 if there is none
-    red: str  # a check that is still red
-    failures: int | None
-    since: int  # the first iteration from which that check has had this number of failures
-
-    def describe(self) -> str:
-        said = f"no progress for {plural(self.iterations, 'iteration')}"
-        if self.red and self.failures is not None:
-            said += f'; "{one_line(self.red, 80)}" has {plural(self.failures, "failure")} since iteration {self.since}'
-        elif self.red:
-            said += f'; "{one_line(self.red, 80)}" is red since iteration {self.since}'
-        return f"{said} (best: iteration {self.best})" if self.best else said
-
-
 class MeasuredCheck(Struct, frozen=True):
     """The facts of a check that progress depends on: the failures that it reports, and a digest of its output."""
 
@@ -219,21 +201,25 @@ def best_step(found: Sequence[ProgressStep]) -> int:
     return best.number if best else 0
 
 
-def standstill(run: Run, new_outputs: int, since: int = 0) -> Standstill | None:
-    """Describe the standstill of the run; None if its last counted iteration made progress or none can be measured."""
-    iterations = stuck_for(run, new_outputs, since)
-    if not iterations or not is_measurable(run):
-        return None
+def describe_standstill(run: Run, iterations: int) -> str:
+    """Return how long the run has made no progress, since when its check is red, and which iteration was best."""
     measured = _measured(run)
+    text = f"no progress for {plural(iterations, 'iteration')}"
     red = next((check for check in measured[-1].checks if not check.passed), None)
-    first = measured[-1].number
+    if red:
+        state = f"has {plural(red.count.failures, 'failure')}" if red.count else "is red"
+        text += f'; "{one_line(red.name, 80)}" {state} since iteration {_red_since(red, measured)}'
+    return f"{text} (best: iteration {best_iteration(run)})"
+
+
+def _red_since(red: MeasuredCheck, measured: Sequence[MeasuredIteration]) -> int:
+    """Return the first of the latest iterations in which the check was red with as many failures as now."""
+    since = measured[-1].number
     for one in reversed(measured):
-        same = next((check for check in one.checks if red and check.name == red.name), None)
-        if same is None or red is None or same.passed or same.count != red.count:
+        if not any((check.name, check.passed, check.count) == (red.name, False, red.count) for check in one.checks):
             break
-        first = one.number
-    failures = red.count.failures if red and red.count else None
-    return Standstill(iterations, best_iteration(run), red.name if red else "", failures, first)
+        since = one.number
+    return since
 
 
 def _passing(one: MeasuredIteration, flaky: set[tuple[str, int]]) -> int:

@@ -2,7 +2,7 @@
 
 from ralph.core.limits import workers_left
 from ralph.core.model import WAYS_OUT, Iteration, Note, Opinions, Outcome, Replace, Run, Stop, configured, tree_files
-from ralph.core.progress import best_iteration, standstill, stuck_for, tried
+from ralph.core.progress import best_iteration, describe_standstill, is_measurable, stuck_for, tried
 from ralph.core.text import listed, one_line, plural
 
 
@@ -84,13 +84,16 @@ def stuck(run: Run, times: int, agents: tuple[str, ...] = ()) -> Opinions:
 
     When a run that ended as stalled is resumed, the count starts again, unless another agent can take over.
     """
-    found = standstill(run, times, _last_hand_over(run)) if times and not run.retries else None
-    if found is None or found.iterations < times:
+    if not times or run.retries or not is_measurable(run):
         return
-    if replacement := _next_agent(run, agents, f"no progress for {plural(found.iterations, 'iteration')}"):
+    since = _last_hand_over(run)
+    iterations = stuck_for(run, times, since)
+    if iterations < times:
+        return
+    if replacement := _next_agent(run, agents, f"no progress for {plural(iterations, 'iteration')}"):
         yield replacement
-    elif stuck_for(run, times, max(run.stalled, _last_hand_over(run))) >= times:
-        yield Stop(Outcome.STALLED, found.describe())
+    elif stuck_for(run, times, max(run.stalled, since)) >= times:
+        yield Stop(Outcome.STALLED, describe_standstill(run, iterations))
 
 
 def _last_hand_over(run: Run) -> int:

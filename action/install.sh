@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts ralph on the PATH of the steps that follow, unless it is there.
+# Put ralph on the PATH of the following steps, unless it is installed.
 set -euo pipefail
 if command -v ralph > /dev/null; then exit 0; fi
 python3 -m venv "$RUNNER_TEMP/ralph"

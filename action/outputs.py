@@ -1,4 +1,4 @@
-"""What came of the run whose events are in this file? As lines that GitHub takes for outputs, one value a line."""
+"""Print the outcome of a run as outputs of a GitHub action, one per line. The argument is the file with its events."""
 
 import json
 import sys

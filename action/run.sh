@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One run as the inputs of the action say; its outcome becomes outputs, and its exit code that of the step.
+# Run ralph as the inputs say. The outcome becomes the outputs, the exit code that of the step.
 set -euo pipefail
 
 words=(loop --json --yolo)
@@ -21,7 +21,7 @@ case "$PR" in
   *) words+=("--pr=$PR") ;;
 esac
 
-# The token is asked of gh at the moment of the push, and stands in no file that an agent could read.
+# git asks gh for the token when it pushes, so no file that an agent could read contains it.
 git config --global credential.https://github.com.helper '!gh auth git-credential'
 git config --global user.name > /dev/null || git config --global user.name ralph
 git config --global user.email > /dev/null || git config --global user.email ralph@localhost

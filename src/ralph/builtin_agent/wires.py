@@ -137,14 +137,13 @@ def _convert_error(error: Exception, endpoint: Endpoint) -> ModelError | Context
     words = (_error_text(getattr(error, "body", None)) or str(error))[:_MAX_ERROR]
     if isinstance(error, exceptions.ModelContextWindowExceededError) or _TOO_LONG.search(words):
         return ContextFull(words)
-    if not isinstance(error, exceptions.ModelHTTPError) or error.in_stream:
+    if isinstance(error, exceptions.ModelAPIError) and error.in_stream:
+        return ModelError(f"the model's server stopped with an error: {words}")
+    if not isinstance(error, exceptions.ModelHTTPError):
         return ModelError(f"connection failed: {endpoint.url}: {words}")
     if error.status_code == 401:
-        words += (
-            f" (the key in {endpoint.key_env})"
-            if endpoint.key_env
-            else " (no key was sent: see agents.builtin.key_env)"
-        )
+        sent = f"the key in {endpoint.key_env}" if endpoint.key_env else "no key was sent: see agents.builtin.key_env"
+        words += f" ({sent})"
     if error.status_code in (400, 500) and "tool" in words.lower():
         words += ' (a model without tool calling works with the setting agents.builtin.tools "text")'
     after = None if error.retry_after is None else time.time() + error.retry_after

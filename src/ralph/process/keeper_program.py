@@ -9,6 +9,7 @@ Requests ("do") and the events that answer them, with the same "id":
 
     spawn    start a program with the attached descriptors  → started, exited; or failed
     kill     kill everything except `spared`                → ended
+    watch    kill what is marked with this run id if ralph is killed: a git that hangs, for example
     cleanup  run this command, one for each key, at the end if ralph is killed
     close    ralph will close the socket next because it has finished
     release  exit, and leave running what is running
@@ -34,10 +35,12 @@ from ralph.process.descendants import (
     can_signal,
     descendants_of,
     exclude_spared,
+    is_running,
     kill,
     marked_processes,
     open_pidfd,
     processes_in_group,
+    processes_of_run,
     terminate,
     unique,
 )
@@ -69,6 +72,8 @@ class KeeperProgram:
         self._ralph_pid = ralph_pid
         self._ralph_gone = self._ralph_closing = False
         self._released = False
+        self._watched_run = ""
+        self._left_by_ralph: list[RunningProcess] = []  # commands of a killed ralph: they are not below this process
         self._cleanups: dict[str, Packet] = {}
         self._spawn_id = self._kill_id = 0  # the requests that the next events answer
         self._pid = 0  # of the program that was started last; also its process group
@@ -152,10 +157,12 @@ class KeeperProgram:
                 self._cleanups.pop(request["key"], None)
                 if request["argv"]:
                     self._cleanups[request["key"]] = request
+            case "watch":
+                self._watched_run = request["run_id"]
             case "close":
-                self._ralph_closing = True
+                self._ralph_closing, self._watched_run = True, ""
             case "release":
-                self._released, self._cleanups = True, {}
+                self._released, self._watched_run, self._cleanups = True, "", {}
 
     def _wait_for_ralph(self) -> None:
         """Wait a moment for ralph's exit: the kernel closes its sockets first, and child runs look for its process."""
@@ -166,6 +173,8 @@ class KeeperProgram:
 
     def _on_ralph_exit(self) -> None:
         self._ralph_gone, self._spared = True, []
+        if self._watched_run:  # now, because later a resumed run has the same id
+            self._left_by_ralph, self._watched_run = processes_of_run(self._watched_run), ""
         self._start_killing(SHUTDOWN_GRACE)
 
     def _spawn(self, request: Packet, fds: list[int]) -> None:
@@ -189,7 +198,7 @@ class KeeperProgram:
             try:
                 pid, its_status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self._has_children = not self._adopts and bool(self._running())
+                self._has_children = not (self._adopts and not self._left_by_ralph) and bool(self._running())
                 break
             if pid == 0:
                 self._has_children = True
@@ -254,7 +263,7 @@ class KeeperProgram:
         self._kill_at = None
 
     def _running(self) -> list[RunningProcess]:
-        running = descendants_of(os.getpid())
+        running = descendants_of(os.getpid()) + [process for process in self._left_by_ralph if is_running(process)]
         if self._pid and not self._adopts:
             running += processes_in_group(self._pid) + (marked_processes(self._run_id) if self._run_id else [])
         return unique(running)

@@ -95,6 +95,7 @@ def play(
         with reporting():
             keeper = keeper or stack.enter_context(Keeper.start())
             orphans = kill_orphans(plan.env, deadline.remaining)
+            keeper.watch_run(plan.id)
             locks = FolderLocks(plan.id, stack)
             folder = open_folder(plan, locks, stack)
             teller = open_journal(plan, folder, locks=locks, redact=redact, sinks=sinks, is_read=is_read, stack=stack)

@@ -52,7 +52,7 @@ AGENT = """#!/bin/sh
 # Work, and claim as the prompt asks, else with STOP.
 P=$(cat; printf '%s ' "$@"; for word; do [ -f "$word" ] && cat "$word"; done)
 echo work >> work.txt
-[ -n "$TASK_FOLDER" ] && touch "$TASK_FOLDER/DONE"
+touch "${TASK_FOLDER:-.}/DONE"
 case "$P" in
 *COMPLETE*) echo COMPLETE ;;
 *"<promise>DONE</promise>"*) echo "<promise>DONE</promise>" ;;

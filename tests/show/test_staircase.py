@@ -5,8 +5,9 @@ from ralph.core.measuring import Comparison, Metric, Start
 from ralph.core.model import Check, Iteration, Turn
 from ralph.history.fold import Fold
 from ralph.show.outlet import GLYPHS, Style
+from ralph.show.report import html, markdown
 from ralph.show.staircase import attempts, staircase, steps_of
-from ralph.show.summary import attempts_table
+from ralph.show.summary import attempts_table, render_history
 
 
 def tuned() -> Fold:
@@ -68,3 +69,14 @@ def test_in_a_narrow_table_of_attempts_ideas_are_cut_before_results() -> None:
 
 def test_other_runs_have_no_table_of_attempts() -> None:
     assert attempts_table(Fold("run").history, Style(GLYPHS), 60, 9) == []
+
+
+def test_the_green_checks_of_the_start_are_not_mentioned() -> None:
+    """Green checks are a condition of the start here; in other runs they are worth a warning."""
+    fold = tuned()
+    fold.add(e.Baseline((Check(name="test", passed=True),)), 2.0)
+    assert not [line for line in render_history(fold.history, Style(GLYPHS)) if line.split() == ["checks"]]
+    said = markdown([fold.history])
+    assert "\n.\n" not in said
+    assert "| idea |" in said
+    assert '<p class="facts">.' not in html([fold.history])

@@ -121,8 +121,8 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     proven, unproven = (listed([short(name, 60) for name in names], 6) for names in (history.proven, history.unproven))
     proofs = [f"Seen red at least once: {proven}."] if proven else []
     proofs += [f"Never seen red, so unproven: {unproven}."] if unproven else []
-    if history.baseline:
-        proofs.insert(0, f"{sentence_case(baseline_sentence(history))}.")
+    if before := baseline_sentence(history):
+        proofs.insert(0, f"{sentence_case(before)}.")
     proof = element("p.facts", " ".join(proofs)) if proofs else None
     climbed = ("The number", [*filter(None, (staircase.staircase(history), staircase.attempts(history)))])
     details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
@@ -299,7 +299,8 @@ def _tables(history: RunHistory) -> list[str]:
         Column("because", [escape_markdown(refused.reason) for _, refused in refusals]),
     ]
     refused = "### Claims that were refused\n\n" + _table(columns) if refusals else ""
-    baseline = escape_markdown(f"{sentence_case(baseline_sentence(history))}.") if history.baseline else ""
+    before = baseline_sentence(history)
+    baseline = escape_markdown(f"{sentence_case(before)}.") if before else ""
     return [_iterations(history), baseline, " ".join(proofs), _proof(history), refused, _files(history.files)]
 
 
@@ -328,7 +329,7 @@ def _iterations(history: RunHistory) -> str:
     shares = Column("checks", ["" if names else share_of_checks(one) for one in past])
     verdicts = [{check.name: "✅" if check.passed else "❌" for check in one.checks} for one in past]
     checks = [Column(code(name, 60), [seen.get(name, "") for seen in verdicts]) for name in names]
-    facts = iteration_columns(past, history)
+    facts = [*iteration_columns(past, history), Column("Idea", [one.idea for one in past])]
     for column in facts:
         column.title = column.title.lower()
         column.cells = [escape_markdown(cell, 200) for cell in column.cells]

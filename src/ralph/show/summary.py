@@ -145,8 +145,8 @@ def render_history(history: RunHistory, style: Style, exams: Sequence[ExamOutput
     if history.files is not None:
         took.append(f"{plural(len(history.files), 'file')} changed")
     yield f"  {style.paint('dim', 'began  ')} {moment(history.began, 1e9)}, {', '.join(took)}"
-    if history.baseline:
-        yield f"  {style.paint('dim', 'checks ')} {baseline_sentence(history)}"
+    if before := baseline_sentence(history):
+        yield f"  {style.paint('dim', 'checks ')} {before}"
     for one in history.iterations:
         yield ""
         yield from _iteration(one, history, style)

@@ -13,7 +13,7 @@ from msgspec.structs import fields
 from ralph.core import events as e
 from ralph.show.screen import Screen, make_screen
 
-LIVE_LINE = re.compile(r"\x1b\[J|\x1b\[\?7[lh]|\r")
+LIVE_LINE = re.compile(r"\x1b\[J|\x1b\[\?7[lh]|\x1b\[\d+A|\r")  # erase, no wrapping, up to the first of several rows
 PAINT = re.compile(r"\x1b\[[0-9;]*m")
 NASTY = st.one_of(
     st.text(max_size=200),

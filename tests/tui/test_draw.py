@@ -143,7 +143,7 @@ def test_a_backlog_shows_how_many_tasks_are_merged_parked_and_blocked(plain: Sty
     assert draw.head(ended, NOW, 70, plain) == [
         "✗ k3fa parked · 10/12 merged · 1m5s",
         "  work off TASKS.md",
-        "  → 10 landed, 1 parked, 1 blocked",
+        "  → 10 landed, 1 parked, 1 blocked; a accepts it",
     ]
 
 

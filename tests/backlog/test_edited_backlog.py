@@ -190,6 +190,7 @@ def test_a_discarded_backlog_run_can_be_restored(works: Works) -> None:
     done = works.run("discard")
     assert done.returncode == 0, done.stderr
     assert works.git("branch", "--list", "ralph/*") == ""
+    assert "retry" not in works.run("show").stdout + works.run("work", "status").stdout, "it has no target any more"
     back = next(line for line in done.stdout.splitlines() if line.startswith(target))
     works.git(*back.partition("git ")[2].split())
     assert works.git("rev-parse", target) == tip

@@ -2,9 +2,11 @@
 
 import pytest
 
-from ralph.core.backlog import BacklogTask, Board, Job
+from ralph.core.backlog import BacklogTask, Board, FailedCheck, Job
+from ralph.core.check_counts import FailureCount
+from ralph.core.work_events import GateOpened
 from ralph.show.outlet import GLYPHS, Style
-from ralph.show.works import rows, table
+from ralph.show.works import rows, sentence, table
 
 
 def test_tasks_that_need_a_person_are_first_and_finished_ones_last() -> None:
@@ -36,3 +38,12 @@ def test_tasks_that_need_a_person_are_first_and_finished_ones_last() -> None:
 )
 def test_a_title_does_not_repeat_the_key(key: str, title: str, about: str) -> None:
     assert BacklogTask(key=key, title=title).about == about
+
+
+def test_a_red_target_is_not_called_green() -> None:
+    red = (FailedCheck("pytest -q", count=FailureCount(2, 9)), FailedCheck("make lint"))
+    assert sentence(GateOpened("a" * 40, red))[0] == (
+        "gate: the target is red at aaaaaaaaaaaa: "
+        "pytest -q (2 failures), make lint (a task has to fix it: no count of its failures)"
+    )
+    assert sentence(GateOpened("a" * 40))[0] == "gate: the target is green at aaaaaaaaaaaa"

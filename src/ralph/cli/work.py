@@ -234,9 +234,13 @@ def _status(run: Listed, as_json: bool) -> int:
     for job, _ in history.needing():
         key = one_line(job.task.key)
         print(f"{key} is parked; try again: ralph work retry {key}")
+    _print_if_interrupted(run, history)
+    return 0
+
+
+def _print_if_interrupted(run: Listed, history: WorkHistory) -> None:
     if not run.is_alive and not history.finished:
         print(f"interrupted: ralph resume {nickname(run.id)}")
-    return 0
 
 
 def _show_shared(seen: WorkView, action: str, as_json: bool) -> int:
@@ -281,7 +285,9 @@ def show_work(run: Listed, as_json: bool) -> int:
     _print_story(history)
     for line in exam_lines(load_exam_outputs(run.id), choose(sys.stdout)):
         print(line)
-    return _status(run, as_json=False)
+    _print_items(history.board, rows(history.board, running_summaries(run.folder, history.board)))
+    _print_if_interrupted(run, history)
+    return 0
 
 
 def work_report(run: Listed, form: str) -> bytes:

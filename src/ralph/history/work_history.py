@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ralph.core import work_events
 from ralph.core.backlog import STATE_ORDER, Board, Job, displayed_states
@@ -28,7 +29,8 @@ class WorkHistory(Struct, kw_only=True):
     """Everything that happened to a backlog.
 
     `state` is its present state, `last` the time of its last event, `returns` how often the gate returned a task;
-    `has_target`: the branch that it merged into waits to be accepted.
+    `has_target`: the branch that it merged into waits to be accepted. `is_gone`: that branch was removed, because
+    the backlog was accepted as a whole or discarded.
     """
 
     run: str
@@ -41,6 +43,7 @@ class WorkHistory(Struct, kw_only=True):
     last: float = 0.0
     merges: int = 0
     has_target: bool = True
+    is_gone: bool = False
     returns: int = 0
 
     @property
@@ -52,29 +55,29 @@ class WorkHistory(Struct, kw_only=True):
         return displayed_states(self.board)
 
     def needing(self) -> list[tuple[Job, str]]:
-        """Return the parked tasks with the reason."""
-        states = self.states
-        return [(job, job.reason) for key, job in self.board.jobs.items() if states[key] == "parked"]
+        """Return the parked tasks that can be retried, with the reason."""
+        states = self.states if not self.is_gone else {}
+        return [(job, job.reason) for key, job in self.board.jobs.items() if states.get(key) == "parked"]
 
 
 def work_history(run: Listed) -> WorkHistory:
     """Read the journal of a backlog."""
     history = fold_work(run.id, read_entries(run.folder.journal))
     history.state = run.state
-    history.has_target = has_unaccepted_target(history)
-    return history
+    return look_at_target(history)
 
 
-def has_unaccepted_target(history: WorkHistory) -> bool:
-    """Return whether the branch that a finished backlog merged into exists and is not merged into the user's branch."""
-    if not history.finished or not history.started:
-        return True
+def look_at_target(history: WorkHistory) -> WorkHistory:
+    """Return the history of a finished backlog with what git says about the branch that it merged into."""
+    if not history.finished or not history.started or history.started.push:
+        return history
     try:
         repository = find_git(Path(history.started.workspace))
         tip = repository.resolve(f"refs/heads/{history.target}") if repository else ""
-        return bool(repository and tip and repository.try_run("merge-base", "--is-ancestor", tip, "HEAD").code)
+        is_ahead = bool(repository and tip and repository.try_run("merge-base", "--is-ancestor", tip, "HEAD").code)
     except UserError:
-        return False
+        return replace(history, has_target=False)
+    return replace(history, has_target=is_ahead, is_gone=bool(repository) and not tip)
 
 
 def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:

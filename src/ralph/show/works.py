@@ -8,7 +8,7 @@ from typing import TextIO
 from msgspec import Struct
 
 from ralph.core import events, work_events
-from ralph.core.backlog import STATE_ORDER, Board, Job, displayed_states, forecast
+from ralph.core.backlog import STATE_ORDER, Board, FailedCheck, Job, displayed_states, forecast
 from ralph.core.state import RunSummary
 from ralph.core.text import listed, one_line, plural, short
 from ralph.history.states import COLORS, TASK_TONES
@@ -138,6 +138,9 @@ def _sentence(event: object) -> tuple[str, str]:
             return f"gate: {short(red.check, 100)} is red on {tried}: trying each half", "yellow"
         case work_events.GateFinished() if event.verdict.stuck:
             return f"gate: merging is blocked: {short(event.verdict.stuck, 300)}", "warn"
+        case work_events.GateOpened() if event.red:
+            failing = listed([_count_failures(check) for check in event.red])
+            return f"gate: the target is red at {event.commit[:12]}: {failing}", "yellow"
         case work_events.GateOpened():
             return f"gate: the target is green at {event.commit[:12]}", "dim"
         case work_events.WorkPaused():
@@ -145,6 +148,11 @@ def _sentence(event: object) -> tuple[str, str]:
         case events.Notice():
             return short(event.text, 500), "yellow"
     return "", ""
+
+
+def _count_failures(check: FailedCheck) -> str:
+    count = plural(check.count.failures, "failure") if check.count else "a task has to fix it: no count of its failures"
+    return f"{short(check.check, 100)} ({count})"
 
 
 def work_sentence(event: work_events.WorkFinished, target: str) -> str:

@@ -1,11 +1,10 @@
 """The page of a backlog: what needs a person, the state of each task, and when runs and merges happened."""
 
-from msgspec.structs import replace
 from starlette.responses import HTMLResponse
 
 from ralph.core.backlog import STATE_ORDER, Job
 from ralph.core.text import plural, short
-from ralph.history.work_history import WorkHistory, has_unaccepted_target
+from ralph.history.work_history import WorkHistory, look_at_target
 from ralph.show.plots import Html, element, prose
 from ralph.show.words import money
 from ralph.show.work_report import TaskEvidence, merge_command, report_body, retry_command, summary, timeline
@@ -69,7 +68,7 @@ def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
 
 
 def work_report_page(work: WorkSeen, evidence: TaskEvidence, frame: Frame) -> HTMLResponse:
-    main = element("main#main", report_body(_fresh(work.history), evidence))
+    main = element("main#main", report_body(look_at_target(work.history), evidence))
     crumbs = frame.bar(element("a", "Back to the backlog", href=frame.run(work.seen.run.id)))
     return frame.page(f"{title(work.seen)} report", crumbs, main, is_report=True)
 
@@ -110,15 +109,16 @@ def _meters(work: WorkSeen) -> Html:
 
 def _attention(work: WorkSeen, frame: Frame) -> Html:
     """Return what needs a person, with the buttons that help."""
-    board, made = work.history.board, []
+    history = work.history if work.seen.run.is_alive else look_at_target(work.history)
+    board, made = history.board, []
     if board.stuck:
         made.append(element("li", element("span", "Merging is blocked: ", prose(short(board.stuck, 400)))))
-    for job, why in work.history.needing():
+    for job, why in history.needing():
         text = element("span", element("b", job.task.key), " is parked: ", prose(why))
         look = element("a.btn", "Open its run", href=frame.run(job.run)) if _is_here(job, work) else None
         made.append(element("li", text, element("span.acts", look, _retry(job, work, frame))))
     if not work.seen.run.is_alive:
-        merge = merge_command(_fresh(work.history))
+        merge = merge_command(history)
         how = None if frame.may_start else element("code", merge)
         waits = element("span", "What is finished waits to be merged. ", how) if merge else None
         buttons = ending_buttons(work.seen, frame, can_accept=bool(merge), can_discard=bool(merge))
@@ -133,10 +133,6 @@ def _retry(job: Job, work: WorkSeen, frame: Frame) -> Html:
         return element("code", retry_command(job))
     action = frame.run(work.seen.run.id, "retry")
     return form(action, button("Retry", "primary"), hidden={"task": job.task.key})
-
-
-def _fresh(history: WorkHistory) -> WorkHistory:
-    return replace(history, has_target=has_unaccepted_target(history))
 
 
 def _tasks(work: WorkSeen, frame: Frame) -> Html:

@@ -19,24 +19,28 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, head, listed, nickname, one_line, plural, tail
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
-from ralph.git.checkpoints import Rewound
+from ralph.git.checkpoints import Checkpoints, Rewound
 from ralph.git.client import Git, find_git, git_error, user_environment
+from ralph.git.index import PrivateIndex
 from ralph.git.locks import update_refs
+from ralph.git.look import look_folder
 from ralph.git.scm import operation_in_progress
 from ralph.git.worktrees import Worktree
+from ralph.history.repositories import repository_of
 from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
-from ralph.run import control
 from ralph.run import request as requests
 from ralph.run.checks import Checks, open_check_sandbox
 from ralph.run.context import Context
+from ralph.run.control import AT_WORK, reload
 from ralph.run.exams import Exams
 from ralph.run.followups import make_runner
 from ralph.run.request import RunRequest
 from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
+from ralph.store.find_run import why_not_begun
 from ralph.store.folder import prepare, workspace_lock
 from ralph.store.mailbox import Mailbox
 from ralph.store.orders import remove_orders
@@ -216,8 +220,12 @@ def _settings_watched(run: Listed, say: Callable[[str], None], env: Mapping[str,
 
 def rewind(run: Listed, number: int, say: Callable[[str], None], env: Mapping[str, str]) -> Rewound:
     """Restore the files as they were after iteration `number`; save the current ones under a ref."""
-    with _settings_watched(run, say, env):
-        return control.rewind(run, number)
+    with _settings_watched(run, say, env), workspace_lock(Path(run.place).parents[1], run.id):
+        run = reload(run, lambda run: AT_WORK if run.is_alive else why_not_begun(run))
+        git = repository_of(run)
+        index = PrivateIndex(git, look_folder(run.id))
+        index.begin()
+        return Checkpoints(git, run.id).rewind(number, index)
 
 
 def repository_of_run(run: Listed, deadline: Deadline | None = None) -> Git | None:

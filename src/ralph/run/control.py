@@ -12,15 +12,10 @@ from contextlib import suppress
 
 from ralph.core.model import STOP_REQUEST, Question
 from ralph.errors import UserError
-from ralph.git.checkpoints import Checkpoints, Rewound
-from ralph.git.index import PrivateIndex
-from ralph.git.look import look_folder
 from ralph.history.overview import DISMISSED
-from ralph.history.repositories import repository_of
 from ralph.process.descendants import MARK, is_living, signal_if
 from ralph.process.signals import NUDGE, Interrupt
 from ralph.store.find_run import Objection, owner, refuse_foreign, why_not_begun
-from ralph.store.folder import workspace_lock
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, run_at
 
@@ -137,17 +132,6 @@ def continue_unanswered(run: Listed, question: str) -> None:
     """Let a run continue that waits for the answer to this question."""
     _open_question(run, Mailbox(reload(run, why_not_running).place), question)
     unpause(run)
-
-
-def rewind(run: Listed, number: int) -> "Rewound":
-    """Restore the files as they were after iteration `number`, and save the current ones. Refused while a run works on
-    them."""
-    with workspace_lock(run.folder.path.parent.parent, run.id):
-        run = reload(run, lambda run: AT_WORK if run.is_alive else why_not_begun(run))
-        git = repository_of(run)
-        index = PrivateIndex(git, look_folder(run.id))
-        index.begin()
-        return Checkpoints(git, run.id).rewind(number, index)
 
 
 def _open_question(run: Listed, mailbox: Mailbox, question: str) -> Question:

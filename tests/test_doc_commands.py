@@ -30,7 +30,7 @@ ELSEWHERE = {
     r"ralph run (PATH|~/shop)|ralph ui": "tests/tui: it needs a terminal",
     r"ralph init": "tests/cli/test_init.py: it asks questions",
     r"ralph (tell|ask|pause|resume|stop)\b": "tests/steering: it needs a run at work",
-    r"ralph (bus|job|tasks)\b|ralph task --root tasks": "tests/supervise/test_guide.py: the pieces of one example",
+    r"ralph (bus|job)\b|ralph task --root tasks": "tests/supervise/test_guide.py: the pieces of one example",
     r"ralph work\b": "tests/backlog/test_guide.py: the night of one example",
     r"ralph (worker|accept|discard|clean|trust|learn)\b": "tests/fleet, and the tests of each command",
     r"ralph (plan|loop|run) .*--(issue|pr)\b|ralph plan\b": "tests/forge and tests/planning: they need a host",
@@ -42,7 +42,7 @@ ELSEWHERE = {
     r"ralph report .*(k3fa|gh pr)": "tests/show/test_report.py: it needs several runs, or a host",
     r"ralph hook (stop|cancel)": "tests/hooks: a host calls it, or a loop must be active",
     r"ralph run .*--notify (desktop|\"slack)": "tests/steering/test_notify.py: it needs a desktop, or a service",
-    r"ralph (run|loop) .*--detach": "tests/cli/test_afterwards.py: it goes on without its terminal",
+    r"ralph (run|loop) .*--detach": "tests/cli/test_afterwards.py: it continues without its terminal",
     r"ralph run .*--claims": "tests/core/test_rules.py: it needs an agent that stops changing files",
     r".*\| jq ": "below: it needs jq",
 }
@@ -57,6 +57,7 @@ case "$P" in
 *COMPLETE*) echo COMPLETE ;;
 *"<promise>DONE</promise>"*) echo "<promise>DONE</promise>" ;;
 *"<response>DONE</response>"*) echo "<response>DONE</response>" ;;
+*"create the file DONE"*) touch DONE ;;
 *) echo STOP ;;
 esac
 """

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -251,6 +252,18 @@ def test_no_page_is_wider_than_a_phone(
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 390, (path, page.evaluate(WIDE))
     work.finish()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_id_of_a_run_is_never_broken(
+    open_page: Open, scene: Callable[..., Scene], tmp_path: Path, width: int
+) -> None:
+    run = scene("x4pj", workspace=tmp_path / "a_project-with-quite-a-long-name-9.1.3")
+    page = open_page(width=width)
+    card = f".one-run:has(a[href$='{run.id}'])"
+    name, place, whole = page.evaluate(PLACES, [f"{card} .nick", f"{card} .first b", card])
+    assert name["height"] < 1.5 * place["height"]
+    assert name["right"] <= whole["right"]
 
 
 @pytest.mark.parametrize("width", [390, 1200])

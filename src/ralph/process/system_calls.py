@@ -22,11 +22,11 @@ def c_call(name: str, *values: int | bytes) -> int:
     return int(getattr(_LIBC, name)(*arguments))
 
 
-def adopt_orphans(enabled: bool = True) -> bool:
+def adopt_orphans() -> bool:
     """Make this process the parent of every orphan below it; return False if the system can't do that."""
     if sys.platform != "linux":
         return False
-    return c_call("prctl", PR_SET_CHILD_SUBREAPER, int(enabled), 0, 0, 0) == 0
+    return c_call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
 def die_with_parent(parent: int) -> None:

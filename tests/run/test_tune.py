@@ -355,8 +355,13 @@ def test_a_noisy_number_is_decided_by_pairs(
     assert end["comparison"]["pairs"] == 21
 
 
-def test_ralph_measures_the_time_of_a_command_itself(tune: Callable[..., Result], agent: Callable[..., str]) -> None:
-    ended = tune(agent("echo >> code_under_test.py"), "-m", "1", "--json", size="cpu:sh -c 'echo 5'")
+@pytest.mark.parametrize("words", [(), ("--sandbox",)], ids=["plain", "sandbox"])
+def test_ralph_measures_the_time_of_a_command_itself(
+    tune: Callable[..., Result], agent: Callable[..., str], request: pytest.FixtureRequest, words: tuple[str, ...]
+) -> None:
+    if words:
+        request.getfixturevalue("bubblewrap")
+    ended = tune(agent("echo >> code_under_test.py"), "-m", "1", "--json", *words, size="cpu:sh -c 'echo 5'")
 
     (start,) = ended.all("start_measured")
     assert all(0 < value < 1 for value in start["start"]["values"])

@@ -43,8 +43,6 @@ from ralph.store.exam_output import ExamOutput
 from ralph.store.folder import RunFolder
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_AT_WORK = ("running", "stopping", "waiting", "paused", "asking")
-
 MOST_NAMED = 30  # checks that have a column each in Markdown
 ReportForm = Literal["html", "markdown", "json"]
 RunEvidence = Mapping[str, Mapping[int, Evidence]]
@@ -157,7 +155,7 @@ def _header(history: RunHistory) -> list[Html]:
         f"resumed {plural(history.resumed, 'time')}" if history.resumed else "",
         f"branch {history.branch}" if history.branch else "",
         "" if history.base_tree and ":" in history.base_tree else "not in git: changes were not recorded",
-        "" if history.outcome else "still running: these are its facts so far" if history.state in _AT_WORK else "",
+        "" if history.outcome or history.state == "killed" else "still running: these are its facts so far",
     ]
     return [
         element("div.top", element("span.wrap", f"{history.run} in {history.workspace}"), _badge(history)),

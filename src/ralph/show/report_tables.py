@@ -111,7 +111,7 @@ def _verdicts(one: PastIteration) -> dict[str, Html]:
     marks: dict[str, Html] = {}
     for check in one.checks:
         said = f"{'passed' if check.passed else how_it_failed(check)}, {duration(check.seconds)}"
-        shown = _mark("good", "✓", said) if check.passed else _mark("bad", "✗", said)
+        shown = mark("good", "✓", said) if check.passed else mark("bad", "✗", said)
         marks[check.name] = joined(marks.get(check.name), shown)
     return marks
 
@@ -150,7 +150,7 @@ def _score_row(name: object, marks: Sequence[Html | None], title: str = "") -> H
     return element("tr", head, [element("td", one) for one in marks])
 
 
-def _mark(tone: str, sign: str, meaning: str) -> Html:
+def mark(tone: str, sign: str, meaning: str) -> Html:
     return element(f"span.mark.{tone}", sign, title=meaning, role="img", aria_label=meaning)
 
 
@@ -159,13 +159,13 @@ def _progress_mark(one: PastIteration, history: RunHistory) -> Html | None:
     if not said or one.step is None:
         return None
     sign = "★" if one.number == history.best else "▲" if one.step.gain else "–"
-    return _mark("good" if one.step.gain else "calm", sign, said)
+    return mark("good" if one.step.gain else "calm", sign, said)
 
 
 def _claim_mark(one: PastIteration) -> Html | None:
     if one.refused:
-        return _mark("bad", "⊘", f"refused: {one.refused[0].reason}")
-    return _mark("good", "✓", "accepted") if one.is_accepted else None
+        return mark("bad", "⊘", f"refused: {one.refused[0].reason}")
+    return mark("good", "✓", "accepted") if one.is_accepted else None
 
 
 def refusals(history: RunHistory) -> Html | None:

@@ -12,7 +12,7 @@ from ralph.core.measuring import Metric, run_to_run_difference
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show.columns import Column, attempt_columns
 from ralph.show.plots import Html, draw_label, draw_line, draw_svg, element, legend
-from ralph.show.report_tables import number_column, table
+from ralph.show.report_tables import mark, number_column, table
 from ralph.show.words import sentence_case
 
 WIDTH, HEIGHT = 960.0, 300.0
@@ -101,24 +101,25 @@ class Scale:
 
     def band(self, noise: float) -> Html:
         """Draw how far one run may be from another of the same version, around the best value."""
-        upper, lower = [], []
-        for at, step in enumerate(self._steps):
-            for x, value in (
-                (at, step.before),
-                (at + 0.5, step.before),
-                (at + 0.5, step.after),
-                (at + 1.0, step.after),
-            ):
-                upper.append(f"{self.x(x):.1f},{self.y(value * (1 + noise)):.1f}")
-                lower.append(f"{self.x(x):.1f},{self.y(value * (1 - noise)):.1f}")
+        corners = self._corners()
+        upper = [self._point(x, value * (1 + noise)) for x, value in corners]
+        lower = [self._point(x, value * (1 - noise)) for x, value in corners]
         return element("path.band", d=f"M{' L'.join([*upper, *reversed(lower)])} Z")
 
     def path(self) -> Html:
         """Draw the best value: a step where an attempt was kept."""
-        points = []
+        points = [self._point(x, value) for x, value in self._corners()]
+        return element("path.stairs", d=f"M{' L'.join(points)}")
+
+    def _corners(self) -> list[tuple[float, float]]:
+        """Return the attempts and values between which the best value is drawn: each changes in the middle."""
+        corners: list[tuple[float, float]] = []
         for at, step in enumerate(self._steps):
-            points += [(at, step.before), (at + 0.5, step.before), (at + 0.5, step.after), (at + 1, step.after)]
-        return element("path.stairs", d="M" + " L".join(f"{self.x(x):.1f},{self.y(value):.1f}" for x, value in points))
+            corners += [(at, step.before), (at + 0.5, step.before), (at + 0.5, step.after), (at + 1, step.after)]
+        return corners
+
+    def _point(self, attempt: float, value: float) -> str:
+        return f"{self.x(attempt):.1f},{self.y(value):.1f}"
 
     def mark(self, attempt: int, step: Stair) -> Html:
         """Draw a dot for a kept attempt, a cross for a dropped one; one without a number is at the bottom."""
@@ -136,11 +137,7 @@ def attempts(history: RunHistory, anchor: str = "") -> Html | None:
     past = history.iterations
     if history.first_numbers is None or not past:
         return None
-    marks = Column("", [mark(one) for one in past], kind=".cell")
-    columns = [number_column(past, anchor or f"{history.run}-"), marks, *attempt_columns(past, history)]
+    marks = [mark("good", "✓", "kept") if one.is_kept else mark("bad", "✗", "dropped") for one in past]
+    signs = Column("", marks, kind=".cell")
+    columns = [number_column(past, anchor or f"{history.run}-"), signs, *attempt_columns(past, history)]
     return table(columns, has_total=len(past) > 1)
-
-
-def mark(one: PastIteration) -> Html:
-    tone, sign = ("good", "✓") if one.is_kept else ("bad", "✗")
-    return element(f"span.mark.{tone}", sign)

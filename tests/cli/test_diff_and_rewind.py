@@ -111,6 +111,11 @@ def test_a_run_in_a_worktree_is_rewound_there(ralph: Ralph, agent: Agent, reposi
     assert ralph("rewind", "1").code == 0
     assert (worktree / "work").read_text() == "1\n"
     assert not (repository / "work").exists()
+    assert ralph("discard").code == 0
+    refused = ralph("rewind", "1")
+    assert refused.code == 2
+    advice = refused.err.splitlines()[-1].partition("ralph ")[2]
+    assert "+2" in ralph(*advice.split()).out
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from ralph.core.text import nickname
 from ralph.errors import UserError
 from ralph.git.client import Git, require_git
 from ralph.store.register import Listed
@@ -14,7 +15,7 @@ def repository_of(run: Listed) -> Git:
     if not worktree:
         return home_repository(run)
     if not os.path.isdir(worktree):
-        raise UserError(f"the run's worktree is gone: {worktree}", f"its work is on the branch {run.facts.branch}")
+        raise UserError(f"the run's worktree is gone: {worktree}", f"to see its changes: ralph diff {nickname(run.id)}")
     return require_git(Path(worktree))
 
 

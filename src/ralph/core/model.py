@@ -26,12 +26,10 @@ class Outcome(Enum):
 
     @property
     def exit_code(self) -> int:
-        return _EXIT_CODES.get(self, 1)
+        return {"done": 0, "stopped": 0, "fatal": 2, "interrupted": 130}.get(self.value, 1)
 
 
-_EXIT_CODES = {Outcome.DONE: 0, Outcome.STOPPED: 0, Outcome.FATAL: 2, Outcome.INTERRUPTED: 130}
-
-MOST_LIMITED = 100  # turns kept that ran into a usage limit; more would not make a wait longer
+MOST_LIMITED = 100  # turns kept that ran into a usage limit, so that reading a long journal stays linear
 
 
 class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -113,9 +111,6 @@ class Turn(Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Whether a usage limit kept the agent from doing its job."""
         return self.failure is not None and self.failure.kind == "limit"
 
-
-WAYS_OUT = "--yolo, best in a worktree (--worktree) or a sandbox (--sandbox), or its own list of what it may do"
-"""Ways to let an agent use the tools that it was denied."""
 
 FailAction = Literal["APPEND", "PREPEND", "REPLACE"]
 
@@ -424,10 +419,6 @@ def still_limited(turns: Iterable[Turn], iteration: Iteration) -> tuple[Turn, ..
     """Return the latest turns in which other agents than that of `iteration` ran into a usage limit."""
     others = [turn for turn in turns if turn.is_limited and turn.agent != iteration.turn.agent]
     return tuple(others[-MOST_LIMITED:])
-
-
-STOP_REQUEST = "a request to stop"
-"""Takes the place of the signal's name if `ralph stop` ends a run that ignores signals."""
 
 
 class Refusal(Struct, frozen=True, omit_defaults=True):

@@ -13,6 +13,9 @@ GOAL_SHOWN = 500
 REASON_SHOWN = 500
 SHARES_SHOWN = 24
 
+STOP_REQUEST = "a request to stop"
+"""Takes the place of the signal's name if `ralph stop` ends a run that ignores signals."""
+
 
 class RunSummary(Struct, omit_defaults=True, kw_only=True):
     """The current state of a run, or how it ended. It is stored in `state.json`, so that `ralph ps` reads no journal.

@@ -1,7 +1,7 @@
 """Rules about a run that gets no further: failed turns, denied tools, repeated answers, no progress."""
 
 from ralph.core.limits import workers_left
-from ralph.core.model import WAYS_OUT, Iteration, Note, Opinions, Outcome, Replace, Run, Stop, configured, tree_files
+from ralph.core.model import Iteration, Note, Opinions, Outcome, Replace, Run, Stop, configured, tree_files
 from ralph.core.progress import best_iteration, describe_standstill, is_measurable, stuck_for, tried
 from ralph.core.text import listed, one_line, plural
 
@@ -26,6 +26,9 @@ def repeated_failures(run: Run, times: int, agents: tuple[str, ...] = ()) -> Opi
         why = f"the agent {often}: {_reason(recent[-1])}"
         yield _next_agent(run, agents, why) or Stop(Outcome.FAILED, why)
 
+
+WAYS_OUT = "--yolo, best in a worktree (--worktree) or a sandbox (--sandbox), or its own list of what it may do"
+"""Ways to let an agent use the tools that it was denied."""
 
 MAX_DENIED_TURNS = 2  # turns in a row in which the agent was denied its tools and did nothing else
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import asdict
 
-from ralph.core.model import STOP_REQUEST
-from ralph.core.state import RunSummary
+from ralph.core.state import STOP_REQUEST, RunSummary
 from ralph.history.states import state_of
 from ralph.store.mailbox import Mail, Mailbox
 from ralph.store.register import Listed, runs

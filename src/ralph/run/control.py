@@ -10,7 +10,8 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 
-from ralph.core.model import STOP_REQUEST, Question
+from ralph.core.model import Question
+from ralph.core.state import STOP_REQUEST
 from ralph.errors import UserError
 from ralph.history.overview import DISMISSED
 from ralph.process.descendants import MARK, is_living, signal_if

@@ -8,7 +8,7 @@ import shlex
 from ralph.core import events as e
 from ralph.core.events import Event
 from ralph.core.gains import describe_end, describe_start
-from ralph.core.model import WAYS_OUT
+from ralph.core.stuck_rules import WAYS_OUT
 from ralph.core.text import clean, listed, short, tail
 from ralph.history.fold import Fold
 from ralph.history.run_history import PastIteration

@@ -8,9 +8,11 @@ from shlex import quote
 from unicodedata import category, east_asian_width
 
 from ralph.core.events import RunFinished
-from ralph.core.model import STOP_REQUEST, WAYS_OUT, HandOver
+from ralph.core.model import HandOver
 from ralph.core.progress import GAINS
 from ralph.core.proof import Proof
+from ralph.core.state import STOP_REQUEST
+from ralph.core.stuck_rules import WAYS_OUT
 from ralph.core.text import listed, one_line, plural, short
 from ralph.core.text import money as money
 from ralph.core.text import nickname as nickname

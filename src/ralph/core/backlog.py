@@ -213,8 +213,8 @@ def next_starts(board: Board) -> tuple[str, ...]:
 def _is_gate_behind(board: Board) -> bool:
     """Whether so many tasks wait for the gate that no new ones should start.
 
-    A full window is merged at once, so it doesn't count as many unless a task was refused: then fewer tasks ahead of
-    the target mean fewer conflicts.
+    The gate merges a full window at once, so a large window lets more tasks wait. After a refusal fewer may wait,
+    because fewer tasks ahead of the target mean fewer conflicts.
     """
     waiting = sum(job.task.key not in board.trying for job in board.of("ready"))
     if waiting < max(2, board.slots // 2):

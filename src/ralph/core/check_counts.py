@@ -1,7 +1,7 @@
 """Failure counts in the output of well-known test runners, linters and type checkers.
 
-By its count a red check got better if it has fewer failures among at least as many tests. Output without a reliable
-count (a collection error, a compile error, a timeout, an unknown format) gives None.
+A red check got better if it reports fewer failures among at least as many tests. Output without a reliable count (a
+collection error, a compile error, a timeout, an unknown format) gives None.
 """
 
 import re

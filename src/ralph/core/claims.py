@@ -87,7 +87,7 @@ class FoundMarker(Struct, frozen=True):
 
 
 def find_claim(claim: Claim, run: Run, reading: Reading = Reading()) -> FoundMarker | None:
-    """Find the claim in the last turn of the run or its workspace. A failed turn cannot claim."""
+    """Find the claim in the run's last turn or in its workspace. A failed turn cannot claim."""
     if claim.kind == "file":
         return FoundMarker() if run.seen.done_file else None
     last = run.last
@@ -177,7 +177,8 @@ def _places(claim: Claim, text: str, reading: Reading) -> Iterator[TextSpan]:
 
 
 def _find_misspelled(claim: Claim, answer: "_Answer") -> FoundMarker | None:
-    """Find a marker that is almost right (`stop`, `STOP.`), so that an honest agent is told and doesn't repeat it."""
+    """Find a marker that is almost right (`stop`, `STOP.`), so that ralph can correct an honest agent that would repeat
+    it."""
     line = next((line.strip() for line in reversed(answer.lines) if _has_words(line)), "")
     said, wanted = _letters(line[-2000:]), _letters(claim.marker)
     if said == wanted != "" or ("<" in claim.marker and said.endswith(wanted)):
@@ -247,9 +248,8 @@ class _Answer:
         return bool(above) and _ITEM.match(above[-1][:40]) is not None
 
     def _is_led_up(self, line: int) -> bool:
-        """Return whether the line above with words ends with a colon or dash or, directly above, doesn't end a
-        sentence.
-        """
+        """Return whether the text above leads up to the marker: the previous line with words ends with a colon or dash,
+        or the line directly above doesn't end a sentence."""
         fences = {opening for opening, _ in self._fences}
         worded = (at for at in range(line - 1, -1, -1) if at not in fences and _has_words(self.lines[at]))
         if (above := next(worded, None)) is None:

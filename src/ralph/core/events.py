@@ -280,7 +280,8 @@ class Spent(Struct, frozen=True, omit_defaults=True):
 
 
 class ProofStarted(Struct, frozen=True):
-    """The work is done. ralph undoes parts of its diff, which has this many hunks, to see whether a check notices."""
+    """The work is done, and ralph undoes parts of its diff to see whether a check notices. `hunks` counts those of the
+    diff."""
 
     hunks: int
 
@@ -389,7 +390,7 @@ class TellAll(Protocol):
 
 
 class Told(Struct, frozen=True, gc=False):
-    """An event as the journal and `--json` have it, one per line."""
+    """An event as it is written to the journal and by `--json`, one per line."""
 
     type: str
     timestamp: str

@@ -166,7 +166,7 @@ def describe_metric(run: Run, command: str) -> str:
 
 
 def attempts_table(run: Run) -> str:
-    """Return the attempts as a table for the prompt: the latest in a row each, older ones only counted."""
+    """Return a table of the attempts for the prompt: one row for each of the latest, and a count of the older ones."""
     if not run.iterations:
         return ""
     metric = run.start.metric if run.start else Metric()

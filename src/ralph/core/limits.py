@@ -20,7 +20,7 @@ CLOCK_SLACK = 5.0  # seconds; small corrections of the clock are normal
 
 
 def reached_budget(usage: Usage, cost: float | None, tokens: int | None) -> BudgetLimit:
-    """Return which limit this usage has reached; "" if neither."""
+    """Return the name of the limit that this usage has reached; "" if there is none."""
     if cost is not None and (usage.cost_usd or 0.0) >= cost:
         return "max-cost"
     return "max-tokens" if tokens is not None and usage.tokens >= tokens else ""
@@ -71,7 +71,7 @@ def available(run: Run, agents: tuple[str, ...]) -> str | None:
 
 
 def _time_left(run: Run) -> dict[str, float]:
-    """Return the seconds until the usage limit of each agent ends, by the wall clock, which includes suspends."""
+    """Return the seconds until the usage limit of each agent ends. The wall clock counts suspends as well."""
     left: dict[str, float] = {}
     counts: dict[str, int] = {}
     for turn in (*run.limited, *_failures_of_kind(run, "limit")):
@@ -115,10 +115,10 @@ def _failures_of_kind(run: Run, kind: str) -> list[Turn]:
 
 
 def _failed_turns(run: Run) -> tuple[Turn, ...]:
-    """Return the latest turns in a row that a usage limit or a transient failure ended.
+    """Return the latest consecutive turns that failed with a usage limit or a transient error.
 
-    If every turn counts as an iteration, only limits with a stated end are included; for others the pause between turns
-    is enough.
+    If every turn counts as an iteration, include only limits with a stated end: for other failures the pause between
+    turns is enough.
     """
     counted: list[Turn] = []
     for iteration in reversed(run.iterations):

@@ -202,7 +202,7 @@ class PersonNote(Struct, frozen=True, omit_defaults=True):
 
 
 class WaitRequest(Struct, frozen=True):
-    """A request not to restart the task, from its agent or from a sender of a message."""
+    """A request not to restart the task, from its agent or in a message."""
 
     words: str
     by_message: bool = False
@@ -416,7 +416,7 @@ def tree_files(tree: str | None) -> str:
 
 
 def still_limited(turns: Iterable[Turn], iteration: Iteration) -> tuple[Turn, ...]:
-    """Return the latest turns in which other agents than that of `iteration` ran into a usage limit."""
+    """Return the latest turns in which agents other than that of `iteration` ran into a usage limit."""
     others = [turn for turn in turns if turn.is_limited and turn.agent != iteration.turn.agent]
     return tuple(others[-MOST_LIMITED:])
 

@@ -21,8 +21,9 @@ Gain = Literal["", "checks", "tasks", "failures", "output"]
 class ProgressStep(Struct, frozen=True, kw_only=True):
     """The progress of one iteration.
 
-    `gain` says what got better: more checks pass, more tasks are ticked, a check reports fewer failures, or the failing
-    output is new. Empty: nothing got better. An iteration that is not `counted` doesn't count as a standstill either.
+    `gain` says what improved: more checks pass, more tasks are ticked, a check reports fewer failures, or the failing
+    output is new; it is empty if nothing did. An iteration that isn't `counted` is ignored when a standstill is
+    measured.
     """
 
     number: int
@@ -176,7 +177,7 @@ def _outputs(checks: Sequence[MeasuredCheck]) -> set[tuple[str, str]]:
 
 
 def stuck_for(run: Run, new_outputs: int, since: int = 0) -> int:
-    """Return how many counted iterations since the last progress, or after number `since`, there are."""
+    """Return how many counted iterations followed the last progress, or iteration `since` if that is later."""
     counted = 0
     for step in reversed(steps(run, new_outputs)):
         if step.number <= since or step.gain:
@@ -227,7 +228,8 @@ def _passing(one: MeasuredIteration, flaky: set[tuple[str, int]]) -> int:
 
 
 def _flaky_greens(measured: Sequence[MeasuredIteration]) -> set[tuple[str, int]]:
-    """Return the checks that passed and later failed with the same files: name and number of the green iteration."""
+    """Return the checks that passed and later failed with the same files, each with the number of the iteration that it
+    passed in."""
     red_later: set[tuple[str, str]] = set()
     flaky = set()
     for one in reversed(measured):
@@ -279,7 +281,7 @@ GAINS: dict[Gain, str] = {
 
 
 def tried(run: Run) -> str:
-    """Return a line about each iteration; if there are many, about the latest and the latest with progress."""
+    """Return one line for each iteration; if there are many, for the latest ones and the latest ones with progress."""
     found = steps(run, 0)
     if len(found) > MAX_TRIED:
         gains = [step for step in found if step.gain][-MAX_TRIED // 2 :]

@@ -82,7 +82,8 @@ def more_checks_failed(names: Sequence[str]) -> str:
 
 
 def asked(prompt: str, last: Iteration | None) -> str:
-    """Return the prompt without what it quotes from the agent: repeating that is not an echo of the prompt."""
+    """Return the prompt without its quotes of the agent: an agent that repeats its own words
+    doesn't echo the prompt."""
     answer = head(clean(last.turn.text), ANSWER_LIMIT) if last else ""
     lines = prompt.replace(f"{LAST_RESPONSE}\n{answer}", "", 1).split("\n")
     return "\n".join(line for line in lines if not line.startswith(WROTE))
@@ -100,7 +101,7 @@ def _goal_and_claim(brief: Brief) -> str:
 
 
 def own_words(goal: str) -> str:
-    """Return the goal without quoted issues. Only if the rest contains the marker does the goal explain it itself."""
+    """Return the goal without quoted issues: a marker inside a quoted issue doesn't explain how to claim."""
     closing = {found[1]: found for found in re.finditer(r"\n</([0-9a-f]{16}) issue>", goal)}
     kept, at = "", 0
     for opening in re.finditer(r"<([0-9a-f]{16}) issue>\n", goal) if closing else ():
@@ -152,7 +153,7 @@ def _changes(brief: Brief) -> str:
 
 
 def _other_notes(brief: Brief) -> str:
-    """Return the notes that are not about checks: the errors have a section of their own."""
+    """Return the notes that are not about checks: the errors of checks have a section of their own."""
     return "\n\n".join(_with_output(note, brief).text for note in brief.notes if note.about != "checks")
 
 
@@ -340,7 +341,7 @@ def _brief(iteration: Iteration) -> str:
 
 
 def section(iteration: Iteration) -> str:
-    """Return one iteration as `.ralph/progress.md` and the prompt have it."""
+    """Return one iteration as text for `.ralph/progress.md` and the prompt."""
     cost = iteration.usage.cost_usd
     lines = [
         f"## Iteration {iteration.number} — {'PASS' if _has_passed(iteration) else 'FAIL'}",

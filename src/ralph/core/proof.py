@@ -56,7 +56,7 @@ class Hunk(Struct, frozen=True, kw_only=True):
 
 
 class Part(Struct, frozen=True):
-    """Hunks that are undone together. `is_whole`: they are a whole group, not one hunk of a tested group."""
+    """Hunks that are undone together: a whole group (`is_whole`), or one hunk of a group that was tested."""
 
     hunks: tuple[Hunk, ...]
     is_whole: bool = True
@@ -132,7 +132,8 @@ def function_name(line: str) -> str:
 
 
 def group_hunks(hunks: Sequence[Hunk]) -> list[Part]:
-    """Group the hunks of one function, or at most three lines apart; groups with the most added lines come first."""
+    """Group hunks that are in one function or at most three lines apart. Groups with the most added
+    lines come first."""
     groups: list[list[Hunk]] = []
     for hunk in hunks:
         last = groups[-1][-1] if groups else None
@@ -231,10 +232,10 @@ class Untested(Struct, frozen=True, omit_defaults=True):
 
 
 class Proof(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of undoing parts. `tried` of them were undone one at a time; there was no time for `not_tried`.
+    """The result of undoing parts: `tried` parts were undone one at a time, and for `not_tried` there was no time.
 
     The verdict `nothing tested` means that every check passes without any of the change; `red`, that the checks fail
-    with all of it; `no time`, that the budget was used up before anything could be tried.
+    with all of it; `no time`, that the time ran out before anything could be tried.
     """
 
     verdict: ProofVerdict

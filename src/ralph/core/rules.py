@@ -298,7 +298,7 @@ def wait_for_children(run: Run, timeout: float) -> Opinions:
 
 
 def running_children(run: Run) -> Opinions:
-    """Doubt: runs that the agent started are still running."""
+    """Doubt: the claim gets a warning while runs that the agent started are still running."""
     if run.seen.children:
         yield Note(f"these children have not ended: {', '.join(run.seen.children)}", about="children")
 

@@ -182,7 +182,7 @@ _STARTED = {
 
 
 class Activity:
-    """What a run is doing, as `text`, and `since` when (epoch seconds): the latest thing that has not ended."""
+    """What a run is doing (`text`), and `since` when (epoch seconds): the latest activity that has not ended."""
 
     def __init__(self) -> None:
         self.text, self.since = "", 0.0

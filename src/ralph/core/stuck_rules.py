@@ -105,8 +105,10 @@ def _last_hand_over(run: Run) -> int:
 
 
 def _next_agent(run: Run, agents: tuple[str, ...], reason: str) -> Replace | None:
-    """Return who takes over, with the files of the best iteration. Without a red check at the start every state may be
-    right, so the files stay as they are."""
+    """Return the hand-over to the next agent, with the files of the best iteration.
+
+    If no check was red at the start, every state may be right, so the files stay as they are.
+    """
     agent, *others = workers_left(run, agents) or ("",)
     if not others:
         return None

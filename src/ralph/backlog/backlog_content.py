@@ -102,7 +102,7 @@ def slug(title: str) -> str:
 
 
 def add_own_settings(task: BacklogTask, own: Sequence[tuple[str, str, str]], problems: list[str]) -> BacklogTask:
-    """Return the task with its own settings, which are (name, value, place) each."""
+    """Return the task with its own settings, given as (name, value, place) tuples."""
     known: dict[str, Any] = {"check": list(task.checks), "exam": list(task.exams)}
     known |= {"after": list(task.after), "touches": list(task.touches)}
     for name, value, place in own:

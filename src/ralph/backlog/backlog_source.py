@@ -42,7 +42,8 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
     """A backlog as the user named it.
 
     `name` is for messages, `place` is its path. `paths` are its files or its folder, relative to the top of the
-    repository, if git tracks them. `program` is the tracker that has it, if it isn't in files, and `wanted` the query.
+    repository, if git tracks them. For a backlog in a tracker, `program` is the tracker's program and `wanted` the
+    query.
     """
 
     word: str
@@ -206,7 +207,8 @@ def read_list_at(commit: str, source: BacklogSource, home: Git) -> BacklogConten
 
 
 class BacklogWatch:
-    """Notices edits of a backlog during its run. `is_here` is False if another machine of the fleet has its files."""
+    """Notices edits of a backlog during its run. `is_here` is False if its files are on another
+    machine of the fleet."""
 
     def __init__(self, source: BacklogSource, workspace: str, is_here: bool = True) -> None:
         self._source, self._workspace = source, workspace
@@ -216,11 +218,11 @@ class BacklogWatch:
         self._closed: set[str] = set()
 
     def begin(self) -> None:
-        """Remember the files as they are now: they have just been read."""
+        """Remember the files as they are now; the caller has just read them."""
         self._stamp = self._source.stamp() if self._is_on_disk else None
 
     def take_due(self) -> bool:
-        """Return whether to query the tracker, or read the files of another machine, again; True once per interval."""
+        """Return True once per interval: query the tracker, or read the files of another machine, again."""
         if self._is_on_disk or time.monotonic() - self._asked_at < QUERY_INTERVAL:
             return False
         self._asked_at = time.monotonic()

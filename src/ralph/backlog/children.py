@@ -57,7 +57,8 @@ class TaskProcess:
         self.stop_level = 0
 
     def start(self, words: Sequence[str], env: Mapping[str, str]) -> None:
-        """Run `ralph` with these words. Its stdin is a pipe that only we hold open: it tells when we die."""
+        """Run `ralph` with these words. Only this process holds the other end of its stdin, so the child notices when
+        we die."""
         stdin, self._lifeline = os.pipe()
         self._stdout, stdout = os.pipe()
         stderr = open_fresh(self.log_path)
@@ -166,7 +167,7 @@ class ChildExits:
         self._deaths: dict[str, int] = {}
 
     def task_event(self, child: TaskProcess) -> tuple[WorkEvent, str]:
-        """Return what becomes of the task, and why the whole backlog run must end; "" if it needn't."""
+        """Return the event for the task, and the reason to end the whole backlog run ("" if there is none)."""
         key, result = child.key, child.result(TaskResult)
         if result is not None:
             self._deaths.pop(key, None)
@@ -193,7 +194,8 @@ class ChildExits:
         return GateVerdict()
 
     def _is_last_death(self, child: TaskProcess) -> bool:
-        """Count a death, unless the child was asked to stop; return whether to give up, and then count from 0 again."""
+        """Count a death, unless the child was asked to stop. Return whether to give up; the count
+        then restarts at 0."""
         deaths = self._deaths.get(child.key, 0) + (not child.stop_level)
         self._deaths[child.key] = 0 if deaths == MAX_CHILD_DEATHS else deaths
         return deaths == MAX_CHILD_DEATHS

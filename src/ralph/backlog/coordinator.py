@@ -126,7 +126,7 @@ class Coordinator:
         self._children.wait(TICK, self._interrupt.fileno())
 
     def _is_target_green(self) -> bool:
-        """Return whether the target is still at the commit that passed its checks: that of the last merge, if any."""
+        """Return whether the target is still at the commit that last passed its checks."""
         now = self._home.resolve(self.order.target_ref)
         return bool(now) and now == self.ledger.state.opened
 
@@ -220,7 +220,7 @@ class Coordinator:
         self._tick_on_disk()
 
     def _on_target_checked(self, result: GateVerdict) -> None:
-        """Let tasks start if the target passes its checks. For the exams at the end, record a refusal."""
+        """Let tasks start if the target passes its checks. If the exams at the end refuse it, record that."""
         if self._is_examining and (result.stuck or not result.commit):
             self._stop(Outcome.BLOCKED.value, result.stuck or "the exams of the backlog were not run to their end")
         elif result.stuck:

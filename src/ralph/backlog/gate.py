@@ -45,9 +45,10 @@ class MergeRequest(Struct, frozen=True, kw_only=True):
     """The tasks to merge.
 
     `passed` is the commit at which the target last passed its checks, and `red` the checks that failed there (with
-    --allow-red). By task, `own` are its additional checks, `conflicted` the files in which it had conflicts to resolve,
-    and `probed` the branches of running tasks. `push_settings` are git's settings for pushing when the backlog run
-    began. `examines`: run the exams of the whole backlog on the target instead.
+    --allow-red). Three fields have the tasks' keys: `own` maps a task to its additional checks, `conflicted` to the
+    files in which it had to resolve conflicts, and `probed` a running task to its branch. `push_settings` are git's
+    settings for pushing when the backlog run began. `examines`: run the exams of the whole backlog on the target
+    instead.
     """
 
     branches: tuple[Branch, ...] = ()
@@ -80,8 +81,8 @@ def merge_request(
 class Gate(Struct, frozen=True, kw_only=True):
     """Merges the tasks of one backlog run.
 
-    `check` runs a command in the gate's worktree, and `furnish` prepares that after it was created. `examine` runs the
-    exams of the backlog on a copy of a commit, and returns the name of the first that fails.
+    `check` runs a command in the gate's worktree, and `furnish` prepares a new worktree. `examine` runs the exams of
+    the backlog on a copy of a commit, and returns the name of the first that fails.
     """
 
     order: WorkOrder
@@ -157,7 +158,8 @@ class Gate(Struct, frozen=True, kw_only=True):
     def _judge(
         self, made: Candidate, request: MergeRequest, known_red: Sequence[FailedCheck]
     ) -> tuple[FailedCheck | None, str, tuple[FailedCheck, ...]]:
-        """Check the candidate. Return its failure, why the target itself is at fault, and the failures it may have."""
+        """Check the candidate. Return its failure, the reason if the target itself is at fault, and the failures that
+        are allowed."""
         files = tuple({name for branch in made.tried for name in request.conflicted.get(branch.key, ())})
         if left := merging.files_with_markers(self.repository, made.commit, files):
             return FailedCheck("no conflict markers", f"found some in {', '.join(left)}"), "", ()
@@ -237,7 +239,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     def _is_ours(self, there: str, tip: str) -> bool:
         """Whether a task's branch on the remote contains only what was checked.
 
-        An interrupted push may have moved it to a merge of `tip`, and the target not.
+        An interrupted push may have moved the branch to a merge of `tip` without moving the target.
         """
         return there in ("", tip) or merging.is_merge_of(self.repository, there, tip)
 

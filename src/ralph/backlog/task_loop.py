@@ -49,7 +49,7 @@ NOTE = "A note from the person about this task:\n"
 
 
 class TaskRun:
-    """Where the run for one task plays: it works in the task's worktree, and its files are in the workspace."""
+    """The place of a task's run: it works in the task's worktree, and its files are in the workspace."""
 
     def __init__(self, work: WorkOrder, assigned: Assignment, is_begun: bool) -> None:
         self._work, self._assigned, self._is_begun = work, assigned, is_begun
@@ -110,7 +110,7 @@ class TaskRun:
         return replace(parts, followups=(*parts.followups, publish))
 
     def _gate_results(self) -> tuple[Check, ...]:
-        """Return the results of the checks on the target, where the gate ran them before the first task started."""
+        """Return the results of the checks that the gate ran on the target before the first task started."""
         return tuple(Check(name=command, passed=True) for command in self._work.checks)
 
 

@@ -42,7 +42,8 @@ def open_worktree(
 
 
 def align(order: WorkOrder, repository: Git, key: str, tip: str) -> None:
-    """Move the task's local branch to the remote one, unless it contains that. Drops unpushed commits otherwise."""
+    """Move the task's local branch to the remote one, unless it contains that. Otherwise unpushed
+    commits are dropped."""
     made = order.worktree_of(repository, key)
     here = repository.resolve(f"refs/heads/{made.branch}")
     if here == tip or (here and not repository.try_run("merge-base", "--is-ancestor", tip, here).code):
@@ -186,7 +187,7 @@ class Publisher:
         return True
 
     def push_all(self) -> bool:
-        """Push the last commits, however long the remote is away; return False if the user asked to stop first."""
+        """Push the last commits; wait while the remote is away. Return False if the user asked to stop first."""
         while not self.push():
             if self._interrupt.wait(PUSH_INTERVAL):
                 return False

@@ -286,7 +286,7 @@ def _find_base(home: Git, target: str) -> str:
 
 
 def make_target(order: WorkOrder, home: Git) -> None:
-    """Create the target branch unless it exists. Call this only after the order was stored, which names its owner."""
+    """Create the target branch unless it exists. Store the order first: it names the run that owns the branch."""
     ref = f"refs/heads/{order.target}"
     if order.remote is None and not home.resolve(ref):
         merging.move_target(home, ref, order.base, "")

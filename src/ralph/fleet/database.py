@@ -128,7 +128,8 @@ class ImpatientConnection(psycopg.AsyncConnection[Any]):
 
 
 def _retry(method: Any) -> Any:
-    """Retry a query of the engine when the connection is lost: otherwise its worker stops, and its jobs with it."""
+    """Retry a query of the engine when the connection is lost; otherwise the engine's worker would
+    stop, with its jobs."""
 
     async def query(self: "PatientConnector", *args: Any, **kwargs: Any) -> Any:
         try:
@@ -188,7 +189,8 @@ class Database:
     async def transact(
         self, action: Callable[Concatenate[Transaction, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run `action` in one transaction; again if the connection is lost, so it must look at what is there first."""
+        """Run `action` in one transaction, and again if the connection is lost: it must look at
+        what is already there."""
 
         async def attempt() -> T:
             async with self._connector.pool.connection() as connection:
@@ -197,7 +199,7 @@ class Database:
         return await self.outage.retry(attempt)
 
     def make_engine(self, queues: Sequence[str], concurrency: int, name: str) -> engine_worker.Worker:
-        """Return an engine worker; to be ended by `stop`, because `wait_for` of Python 3.11 may lose a cancellation."""
+        """Return an engine worker. End it with `stop`, because `wait_for` of Python 3.11 may lose a cancellation."""
         return engine_worker.Worker(
             self.app,
             queues,
@@ -223,7 +225,7 @@ class Database:
             yield self
 
     async def _try_to_connect(self) -> None:
-        """Connect without the pool, which doesn't tell a server that is away from one that refuses us."""
+        """Connect without the pool, which can't tell an unreachable server from one that refuses us."""
         try:
             connection = await psycopg.AsyncConnection.connect(self._url, connect_timeout=int(STATEMENT_TIMEOUT))
         except psycopg.OperationalError as error:

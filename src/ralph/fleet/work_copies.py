@@ -54,7 +54,7 @@ class WorkCopy:
         return self.ledger.copy_lines(lines)
 
     def compare_pauses(self, *_: object) -> None:
-        """Of the pause in the mailbox and the one in the log, make the other one follow the one that changed."""
+        """Compare the pause in the mailbox with the one in the log; if one of them changed, update the other."""
         is_paused, was = self.ledger.board.is_paused, self._was_paused
         self._was_paused = self._mailbox.read().is_paused
         if self._was_paused != was and self._was_paused != is_paused:
@@ -67,7 +67,7 @@ class WorkCopy:
         return self._mailbox.take(TASK_REQUEST, TaskRequest)
 
     async def pass_on(self, by: str, requests: Sequence[TaskRequest]) -> None:
-        """Write to the log what people asked for on this machine."""
+        """Write the requests that people made on this machine to the log."""
         self.compare_pauses()
         decisions: list[Decide] = [partial(decide_task_request, request) for request in requests]
         if self._wants_pause is not None:

@@ -154,7 +154,7 @@ class Worker:
             raise self._failure
 
     def _guard(self, part: Callable[P, Awaitable[None]]) -> Callable[P, Coroutine[Any, Any, None]]:
-        """Have an error in a part of this process end it: the engine would only log an error in a job."""
+        """End this process if one of its parts fails: the engine would only log an error in a job."""
 
         async def run(*args: P.args, **kwargs: P.kwargs) -> None:
             try:
@@ -168,7 +168,7 @@ class Worker:
         return run
 
     async def _serve(self, engine: engine_worker.Worker) -> None:
-        """Run an engine worker; again if it ends because of an error."""
+        """Run an engine worker; restart it if it ends with an error."""
         while not self._stopping.is_set():
             await engine.run()  # type: ignore[no-untyped-call]
             if not self._stopping.is_set():
@@ -307,6 +307,6 @@ class Worker:
 
 
 def _report_to_asyncio(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an error that nobody handles, unless it is that the engine's tasks end without the database."""
+    """Log an unhandled error, unless the engine's tasks ended because the database is away."""
     if not isinstance(context.get("exception"), DatabaseAway):
         loop.default_exception_handler(context)

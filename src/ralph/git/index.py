@@ -116,7 +116,7 @@ class PrivateIndex:
     def _make_younger(self) -> None:
         """Give the index a time in the future, so that git trusts it.
 
-        Git compares a file that is as young as the index by content, which a filter changes.
+        If a file is as new as the index, git compares its content, which a filter may change.
         """
         soon = time.time() + 2  # some gits compare whole seconds
         os.utime(self._path, (soon, soon))

@@ -190,7 +190,7 @@ def _add_only(git: Git, paths: Sequence[bytes], run_git: Callable[..., CommandRe
 
 
 def has_commit_hook(git: Git | None) -> bool:
-    """Return whether a hook of the user's may refuse a commit."""
+    """Return whether the user has a hook that may refuse a commit."""
     return git is not None and git.has_hook("pre-commit", "commit-msg", "prepare-commit-msg")
 
 
@@ -243,7 +243,7 @@ def _nested_without_commit(git: Git) -> list[bytes]:
 
 
 def _unstage_new(git: Git, files: Collection[bytes]) -> None:
-    """Remove those of the files from the index that HEAD does not have."""
+    """Remove from the index those of the files that HEAD does not have."""
     new = git.run("diff-index", "--cached", "--name-only", "--diff-filter=A", "-z", "HEAD", "--")
     if out := {*new.split(b"\0")} & {*files}:
         git.run("update-index", "--force-remove", "-z", "--stdin", stdin=b"\0".join((*out, b"")))

@@ -303,7 +303,8 @@ class CliAgent:
         return names.index(limits.next_worker(run, names)) if len(names) > 1 else 0
 
     def _with_real_options(self, choice: Choice, failure: Failure, number: int) -> Choice:
-        """Return the choice with the options that its program lists, if the turn failed because one is unknown."""
+        """Return the choice; after a turn failed because of an unknown option, with the options in
+        the program's help."""
         context, question = self._context, choice.module.HELP
         if not question or not is_unknown_option(failure):
             return choice

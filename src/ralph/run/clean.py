@@ -92,7 +92,7 @@ def _temporary_folders(before: float) -> list[str]:
 
 
 def _size(place: str) -> int:
-    """Return the size in bytes, as far as it can be read: an agent may nest folders deeper than the longest path."""
+    """Return the size in bytes of what can be read: an agent may nest folders too deeply for a path."""
     total, folders = 0, [place]
     while folders:
         with suppress(OSError), os.scandir(folders.pop()) as entries:

@@ -162,7 +162,7 @@ def without_host_keys(env: Mapping[str, str], needed: Collection[str]) -> dict[s
 
 
 def find_marker(path: StrPath) -> tuple[bool, str]:
-    """Return whether the marker file exists, and what is wrong with it, if it is anything but a regular file."""
+    """Return whether the marker file exists, and what is wrong with it if it isn't a regular file."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

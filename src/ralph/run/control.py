@@ -130,7 +130,7 @@ def answer(run: Listed, question: str, text: str, env: Mapping[str, str] = os.en
 
 
 def continue_unanswered(run: Listed, question: str) -> None:
-    """Let a run continue that waits for the answer to this question."""
+    """Let a run that waits for the answer to this question continue without an answer."""
     _open_question(run, Mailbox(reload(run, why_not_running).place), question)
     unpause(run)
 

@@ -1,4 +1,4 @@
-"""Prepare working trees: a run's worktree, and throwaway copies in which checks run on a state of the run."""
+"""Prepare working trees: a run's worktree, and throwaway copies of a commit in which checks run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -179,7 +179,8 @@ class Commits:
             return True
 
     def _ask_message(self, run: Run, iteration: Iteration) -> tuple[str, Usage, str]:
-        """Ask the agent for a commit message. Return it, the cost of the turn, and why there is no message, if so."""
+        """Ask the agent for a commit message. Return it, the cost of the turn, and the reason if
+        there is no message."""
         during = replace(run, iterations=run.iterations[:-1])
         tell, number = self._context.tell, iteration.number
         turn = ask_agent(self._agent, MESSAGE_PROMPT, during, "message", number=number, tell=tell)

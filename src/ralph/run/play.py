@@ -282,7 +282,7 @@ def _begin(plan: RunPlan, trees: Trees, deadline: Deadline) -> Run:
 
 
 def _open_tuning(context: Context, trees: Trees, stack: ExitStack) -> Tuning:
-    """Return what measures the attempts of a run that optimises a number."""
+    """Return the `Tuning` that measures the attempts of a run that optimises a number."""
     if not isinstance(trees, GitTrees) or trees.worktree is None:
         raise UserError("ralph tune needs git and a worktree", "git init, and commit once")
     tuning = Tuning(context, trees, trees.worktree, stack)

@@ -96,7 +96,7 @@ def _read(path: Path) -> str:
 
 
 def _only_notices(tell: events.TellAll) -> events.TellAll:
-    """Return a `tell` that leaves out the events of checks: these checks belong to no iteration."""
+    """Return a `tell` without the events of checks, because these checks belong to no iteration."""
 
     def tell_notices(*happened: events.Event) -> None:
         if notices := [event for event in happened if isinstance(event, events.Notice)]:

@@ -239,8 +239,10 @@ class GitTrees(Trees):
 
 
 def make_trees(context: Context, worktree: Worktree | None = None, green_is_enough: bool = False) -> Trees:
-    """Return what saves the states of the workspace. Without a usable git repository these are fingerprints, if a rule
-    needs them."""
+    """Return the `Trees` that save the states of the workspace.
+
+    Without a usable git repository they are only fingerprints, and only if a rule needs them.
+    """
     root, settings = context.root.resolve(), context.settings
     # Starting git would take longer than the rest of a small run, so look for `.git` first.
     if any(os.path.lexists(parent / ".git") for parent in (root, *root.parents)):

@@ -12,9 +12,8 @@ from ralph.show.words import cost, count, duration, hand_over_words, happened, p
 
 
 class Column(Struct):
-    """`kind` is the CSS classes of its cells: .num, .cell, .wrap, .lesser (hidden on phones) or nothing. `least` is the
-    width to which a terminal may shrink the column, 0 if it may not; the smallest shrinks first.
-    """
+    """A column of a table. `kind` is the CSS classes of its cells: .num, .cell, .wrap, .lesser (hidden on phones) or
+    nothing. `least` is the width to which a terminal may shrink it, 0 if it may not; the smallest shrinks first."""
 
     title: str
     cells: Sequence[str]

@@ -102,7 +102,7 @@ class EventLines:
         return [*lines, *self._separate_block(_BLOCKS.get(type(event), ""), self._lines_of(event))]
 
     def _separate_block(self, block: str, lines: list[str]) -> list[str]:
-        """Return the lines of a block, with an empty line before it if another kind came before."""
+        """Return the lines of a block, with an empty line before it if a different kind came before."""
         if not lines or not block or block == self._block:
             return lines
         gap = [""] if self._block else []
@@ -154,7 +154,7 @@ class EventLines:
         return self._side_lines(event)
 
     def _side_lines(self, event: Event) -> list[str]:
-        """Return the lines for what happens between turns and checks, and for the agent's words and tools."""
+        """Return the lines for events between turns and checks, and for the agent's words and tools."""
         marks = self.style.marks
         match event:
             case e.ReviewStarted():
@@ -277,7 +277,8 @@ class EventLines:
         return [self._bar(tone, row) for row in self.talk.rows(text, 2)]
 
     def _verdict(self, is_asking: bool = False) -> list[str]:
-        """Return the result of the last iteration, once no later event can change it, and the notices about it."""
+        """Return the result of the last iteration and the notices about it, once no later event can
+        change the result."""
         one, self._judged = self._judged, None
         held, self._held = self._held, []
         notices = [line for event in held for line in self._notice(event)]

@@ -22,8 +22,8 @@ _FULL = (ENOSPC, EDQUOT)
 class _Descriptor:
     """A descriptor that is written without blocking.
 
-    A terminal or pipe is opened a second time, because the shell and others share the open file that we were given, and
-    with it the setting not to block.
+    A terminal or pipe is opened a second time, because the setting not to block would also apply to the shell and
+    others that share the open file.
     """
 
     def __init__(self, given: int) -> None:
@@ -87,7 +87,7 @@ class Outlet:
         return not self._is_behind or self.gone
 
     def _write_some(self, descriptor: _Descriptor, data: bytes, patience: float) -> int:
-        """Write until everything is written, the reader takes nothing for `patience` milliseconds, or it is gone."""
+        """Write until all is written, the reader takes nothing for `patience` milliseconds, or the reader is gone."""
         written = 0
         while written < len(data):
             try:
@@ -126,9 +126,9 @@ _ERASE = "\r\x1b[J"
 class LiveRows:
     """Rows that stay at the bottom of a terminal, below the lines that are printed.
 
-    The cursor rests at the beginning of the first row, so that all of them can be erased even after the terminal has
-    been made narrower and has folded them. They are drawn without automatic wrapping: a character that is wider than
-    we believe must not fold a row.
+    The cursor rests at the beginning of the first row, so that all rows can be erased even if a narrower terminal has
+    folded them. Automatic wrapping is off while they are drawn: a character that is wider than expected must not fold a
+    row.
     """
 
     def __init__(self, outlet: Outlet) -> None:

@@ -50,7 +50,7 @@ def joined(*children: object) -> Html:
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> Html:
-    """Return what the colours of a drawing mean, from pairs of a tone and a name."""
+    """Return the explanation of the colours of a drawing, from pairs of a tone and a name."""
     return element("p.legend", [element("span", element(f"i.f-{tone}"), name) for tone, name in entries])
 
 

@@ -77,8 +77,10 @@ def stylesheet(name: str) -> str:
 def report_body(
     histories: Sequence[RunHistory], evidence: RunEvidence | None = None, exams: Sequence[ExamOutput] = ()
 ) -> Html:
-    """Return the contents of the page without its frame; with several runs, a comparison comes first. `exams` are what
-    the exams printed: never for a page in the workspace."""
+    """Return the contents of the page without its frame; with several runs, a comparison comes first.
+
+    `exams` is the output of the exams. Never pass it for a page in the workspace.
+    """
     overview = None
     if len(histories) > 1:
         iterations = [len(one.iterations) for one in histories]
@@ -140,7 +142,7 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
 
 
 def _checks(history: RunHistory) -> Html | None:
-    """Return the score if there are too many checks for the table of iterations."""
+    """Return a separate table of the checks if there are too many for the table of iterations."""
     shown = tables.score(history, f"{history.run}-") if len(history.checked) > tables.MAX_COLUMNS else None
     return element("div.card.scroll", shown, tabindex="0") if shown else None
 

@@ -76,7 +76,7 @@ def timeline(history: RunHistory) -> Html | None:
 
 
 def _periods(spans: Sequence[Span], least: float) -> list[Period]:
-    """Return the bars of a lane; those of one iteration with less than `least` seconds between them are joined."""
+    """Return the bars of a lane. Bars of one iteration that are less than `least` seconds apart are joined."""
     merged: list[Span] = []
     for span in sorted(spans, key=lambda one: one.began):
         last = merged[-1] if merged else None
@@ -236,7 +236,7 @@ def result(one: PastIteration) -> Html:
 
 
 def details(history: RunHistory, one: PastIteration, evidence: Evidence | None = None) -> Html:
-    """Return everything about one iteration, collapsed on screens and open on paper; failed checks come first."""
+    """Return everything about one iteration, failed checks first. It is collapsed on screens and open on paper."""
     summary = element("summary", element("b", f"Iteration {one.number} "), result(one))
     found = evidence or Evidence()
     tails = [(name, text) for name, text in found.tails.items() if text]
@@ -257,7 +257,7 @@ def details(history: RunHistory, one: PastIteration, evidence: Evidence | None =
 
 
 def patch_details(evidence: Evidence, command: str) -> Html:
-    """Return the changes, collapsed. `command` shows all of them, if they were cut."""
+    """Return the changes, collapsed. If they were cut, `command` shows all of them."""
     files = evidence.patch
     added, deleted = sum(file.added for file in files), sum(file.deleted for file in files)
     more = element("p.soft", "There is more: ", element("code", command)) if evidence.patch_is_cut else None
@@ -297,7 +297,7 @@ def _call(call: ToolCall, root: str) -> Html:
 
 
 def particulars(one: PastIteration, history: RunHistory) -> Html:
-    """Return the facts of an iteration: its checks, why its claim was refused, and so on."""
+    """Return the facts of an iteration, such as its checks and why its claim was refused."""
     changed = one.files or []
     names = ", ".join(file.path for file in changed[:20]) + (" …" if len(changed) > 20 else "")
     checks = sorted(one.checks, key=lambda check: check.passed)  # failed ones first

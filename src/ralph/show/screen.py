@@ -47,7 +47,7 @@ _ROW = 100  # characters: a line that is longer takes several rows of a screen
 
 
 class RateLimit:
-    """Limits the lines of talk in each second. `left_out` counts the events that were not shown."""
+    """Limits how many lines of talk are printed per second. `left_out` counts the events that were not shown."""
 
     def __init__(self, most: float) -> None:
         self.left_out = 0

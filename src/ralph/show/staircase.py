@@ -36,7 +36,7 @@ class Stair(Struct, frozen=True):
 
 
 def steps_of(history: RunHistory) -> list[Stair]:
-    """Return the attempts with their values, as the measured gains add up."""
+    """Return the attempts with their values, computed by adding up the measured gains."""
     if history.first_numbers is None:
         return []
     metric, best, steps = history.first_numbers.metric, history.first_numbers.value, []
@@ -53,7 +53,7 @@ def apply_gain(value: float, gain: float, metric: Metric) -> float:
 
 
 def staircase(history: RunHistory) -> Html | None:
-    """Draw the best value over the attempts, the dropped ones as crosses, and the noise as a band."""
+    """Draw the best value over the attempts, with dropped attempts as crosses and the noise as a band."""
     start, steps = history.first_numbers, steps_of(history)
     if start is None or not steps:
         return None
@@ -100,14 +100,14 @@ class Scale:
         return drawn
 
     def band(self, noise: float) -> Html:
-        """Draw how far one run may be from another of the same version, around the best value."""
+        """Draw the noise around the best value: how far two runs of the same version may be apart."""
         corners = self._corners()
         upper = [self._point(x, value * (1 + noise)) for x, value in corners]
         lower = [self._point(x, value * (1 - noise)) for x, value in corners]
         return element("path.band", d=f"M{' L'.join([*upper, *reversed(lower)])} Z")
 
     def path(self) -> Html:
-        """Draw the best value: a step where an attempt was kept."""
+        """Draw the best value, with a step at each kept attempt."""
         points = [self._point(x, value) for x, value in self._corners()]
         return element("path.stairs", d=f"M{' L'.join(points)}")
 
@@ -122,7 +122,8 @@ class Scale:
         return f"{self.x(attempt):.1f},{self.y(value):.1f}"
 
     def mark(self, attempt: int, step: Stair) -> Html:
-        """Draw a dot for a kept attempt, a cross for a dropped one; one without a number is at the bottom."""
+        """Draw a dot for a kept attempt, a cross for a dropped one. An attempt without a number is
+        drawn at the bottom."""
         x = self.x(attempt - 0.5)
         y = HEIGHT - BOTTOM if step.value is None else self.y(step.value)
         title = element("title", f"attempt {attempt}: {step.attempt.gain}")

@@ -114,7 +114,7 @@ def _tone(one: PastIteration) -> str:
 
 
 def _sizes(columns: list[Column], room: int) -> list[int]:
-    """Return the width of each column; those that may shrink do, until all fit in `room` if possible."""
+    """Return the width of each column. Columns that may shrink do so until everything fits in `room`, if possible."""
     sizes = [max(map(width, (one.title, one.total if len(one.cells) > 1 else "", *one.cells))) for one in columns]
     excess = sum(size + len(_GAP) for size in sizes) - room
     for at, column in sorted(enumerate(columns), key=lambda each: each[1].least):

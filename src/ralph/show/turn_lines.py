@@ -22,7 +22,7 @@ from ralph.show.words import count, cut, duration, exit_words, money, wrap
 
 
 class LineLimits(Struct, frozen=True, kw_only=True):
-    """How much of the agents' and tools' text is shown. The logs have all of it."""
+    """Limits on how much of the agents' and tools' text is shown. The logs contain all of it."""
 
     output_lines: int = 3
     output_chars: int = 300
@@ -43,7 +43,7 @@ _HEADINGS = ("# ", "## ", "### ", "#### ")
 
 @lru_cache
 def _runs_commands(tool: str) -> bool:
-    """Return whether a tool runs commands, judging by its name. Then the end of its output is shown."""
+    """Return whether a tool runs commands, judging by its name; for such tools the end of the output is shown."""
     return any(word in tool.lower() for word in ("bash", "shell", "exec", "command", "terminal"))
 
 
@@ -115,7 +115,7 @@ class TurnLines:
             yield row
 
     def _paint_marked(self, row: str, mark: str, tone: str) -> str:
-        """Paint the text between two marks and drop the marks. A single mark, or one next to a space, stays."""
+        """Paint the text between two marks and drop the marks. A mark without a partner, or next to a space, stays."""
         pieces = row.split(mark)
         inner = pieces[1::2]
         if not inner or len(pieces) % 2 == 0 or any(piece.strip() != piece or not piece for piece in inner):
@@ -123,9 +123,8 @@ class TurnLines:
         return "".join(self.style.paint(tone, piece) if at % 2 else piece for at, piece in enumerate(pieces))
 
     def _tool_started(self, event: ToolStarted) -> list[str]:
-        """Show a call when it is finished, in one line with its outcome; one with a sub-agent is shown at its start as
-        well.
-        """
+        """Show a call when it has finished, in one line with its outcome. A call with a sub-agent is also shown when it
+        starts."""
         if len(self._open) >= _OPEN_TOOLS:
             del self._open[next(iter(self._open))]
         self._open[event.id] = event
@@ -180,7 +179,7 @@ class TurnLines:
         return text.replace(f"{self.root}/", "") if len(self.root) > 1 else text
 
     def _diff(self, edit: FileEdit) -> list[str]:
-        """Return a short coloured diff, with as many removed as added lines if there is not enough space for all."""
+        """Return a short coloured diff. If not everything fits, it has as many removed as added lines."""
         most = self.limits.diff_lines
         gone, come = (clean(text).expandtabs(4).split("\n") if text else [] for text in (edit.removed, edit.added))
         shown = [("red", f"      - {line}") for line in gone[: max(most - len(come), most // 2)]]

@@ -25,7 +25,7 @@ MAX_NUMBER = 10**15  # a forged journal may hold any number
 
 
 def portion(part: float, whole: float) -> float:
-    """Return a share from 0 to 1, whatever numbers a forged journal holds."""
+    """Return a share limited to 0…1: a forged journal may contain any number."""
     return min(max(0.0, part / whole), 1.0) if whole > 0 else 0.0
 
 
@@ -112,7 +112,7 @@ def _cells(char: str) -> int:
 
 
 def cut(text: str, columns: int, mark: str = "…") -> str:
-    """Return as much of `text` as fits, ending in `mark` if anything is missing."""
+    """Return as much of `text` as fits; if something is missing, it ends in `mark`."""
     if len(text) * 2 <= columns or width(text) <= columns:
         return text
     end = next(_ends(text, columns - width(mark)))
@@ -120,7 +120,7 @@ def cut(text: str, columns: int, mark: str = "…") -> str:
 
 
 def _ends(text: str, columns: int) -> Iterator[int]:
-    """Yield where each piece ends if the text is split into pieces that just fit."""
+    """Yield the end of each piece when the text is split into pieces that just fit."""
     used = 0
     for place, char in enumerate(text):
         cells = _cells(char)
@@ -237,7 +237,7 @@ def sentence_case(text: str) -> str:
 
 
 def verdict(one: PastIteration, history: RunHistory, is_asking: bool = False) -> str | None:
-    """Return the line below the checks of an iteration; None if there was nothing to find out.
+    """Return the line below the checks of an iteration; None if nothing was checked.
 
     While the agent `is_asking`, its claim does not count.
     """
@@ -271,7 +271,7 @@ def _share(one: PastIteration) -> str:
 
 
 def done_when(claims: Sequence[str], checks: int) -> str:
-    """Return when the run is done: `all checks pass and the agent says COMPLETE`."""
+    """Return when the run will be done: `all checks pass and the agent says COMPLETE`."""
     if not claims or claims[0] == "turn":
         return "one turn is over" if claims else ""
     verified = "the check passes" if checks == 1 else "all checks pass"

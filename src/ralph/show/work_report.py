@@ -24,7 +24,7 @@ _NONE: TaskEvidence = {}
 
 
 class SpanLook(Struct, frozen=True):
-    """`tone` is the CSS class of a bar, `label` its entry in the legend."""
+    """How a span looks: `tone` is the CSS class of its bar, `label` its entry in the legend."""
 
     tone: str
     label: str
@@ -95,7 +95,8 @@ def _figures(history: WorkHistory) -> list[str]:
 
 
 def timeline(history: WorkHistory, now: float = 0.0) -> Html:
-    """Return a lane for the gate and one per task. `now` is given while the backlog is running: its bars grow."""
+    """Return a lane for the gate and one per task. `now` is given while the backlog is running, so
+    that its bars grow."""
     end = max(history.last, now)
     keys = dict.fromkeys(key for span in history.spans for key in span.keys if span.kind == "loop")
     tones = {look.label: look.tone for look in map(_look, history.spans)}

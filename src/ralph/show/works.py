@@ -38,7 +38,7 @@ def rows(board: Board, facts: Mapping[str, RunSummary | None]) -> list[Row]:
 
 
 def table(board: Board, made: Sequence[Row], style: Style, columns: int, *, most: int = MAX_ROWS) -> list[str]:
-    """Return the lines of the table; the last ones count what is left out, and sum up."""
+    """Return the lines of the table. The last lines count the tasks that are left out, and sum up."""
     wide = max((len(short(row.key, MAX_KEY)) for row in made), default=1)
     lines = [_line(row, wide, style, columns) for row in made[:most]]
     left_out = made[most:]
@@ -105,7 +105,7 @@ def sentence(event: object) -> tuple[str, str]:
 
 
 def _sentence(event: object) -> tuple[str, str]:
-    """Return text and tone. Keys and names may hold anything: an agent can write to the journal."""
+    """Return the text and its tone. The text is not safe to display: an agent may have written to the journal."""
     match event:
         case work_events.WorkStarted():
             checks = f"{plural(len(event.checks), 'check')} before every merge"
@@ -169,14 +169,16 @@ def work_sentence(event: work_events.WorkFinished, target: str) -> str:
 
 
 def last_line(event: work_events.WorkFinished, target: str, name: str) -> str:
-    """Return the same with the command that accepts it, or shows why an exam refused it; `name` is empty if there is
-    nothing to accept here."""
+    """Return `work_sentence` with the command that accepts the work, or shows why an exam refused it.
+
+    `name` is empty if there is nothing to accept here.
+    """
     verb = "show" if event.outcome == "blocked" else "accept"
     return work_sentence(event, target) + (f": ralph {verb} {name}" if event.merged and name else "")
 
 
 class WorkScreen:
-    """Shows events as lines, with the table below them on a terminal."""
+    """Shows events as lines and, on a terminal, the table below them."""
 
     def __init__(
         self, stream: TextIO | None, *, quiet: bool, color: bool | None, emoji: bool | None, env: Mapping[str, str]
@@ -209,7 +211,7 @@ class WorkScreen:
             self._write(lines)
 
     def _needs_person(self) -> list[str]:
-        """Return the parked tasks with the command to retry them, and those that wait for them."""
+        """Return the parked tasks with the command to retry them, and the tasks that wait for parked ones."""
         parked = [row for row in rows(self.board(), {}) if row.state in ("parked", "blocked")]
         lines = []
         for row in parked[:50]:

@@ -1,4 +1,4 @@
-"""Find the run that a person means: the one that is named, the one running here, or the only one that makes sense."""
+"""Find the run that a person means: the named one; without a name the one running here, else the latest one."""
 
 import os
 import pwd

@@ -27,7 +27,7 @@ IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's 
 
 
 def prepare(workspace: Path) -> Path:
-    """Return the workspace's `.ralph/`; make it if it is missing, and keep it out of git."""
+    """Return the workspace's `.ralph/`; create it if it is missing, and keep it out of git."""
     folder = workspace / ".ralph"
     try:
         folder.mkdir(exist_ok=True)
@@ -52,7 +52,7 @@ def cannot_write(path: StrPath, error: OSError) -> UserError:
 
 
 def write(path: StrPath, data: bytes) -> None:
-    """Write a file; make its folder again if an agent that cleans up has removed it."""
+    """Write a file; create its folder again if an agent has removed it."""
     try:
         try:
             write_file(path, data)
@@ -100,7 +100,7 @@ class RunFolder:
         """Called when the run has ended."""
 
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> "TurnFolder":
-        """Make and return the folder of an iteration, or of another turn inside it, such as a review."""
+        """Create and return the folder of an iteration, or of another turn inside it, such as a review."""
         name = f"{number:03d}" if purpose == "work" else f"{number:03d}-{purpose}"
         folder = f"{self.path}/iterations/{name}"
         _make(folder)
@@ -119,7 +119,7 @@ class TurnFolder:
         self.stdout, self.stderr = f"{path}/{self.stdout_name}", f"{path}/{self.stderr_name}"
 
     def scratch(self) -> str:
-        """Make and return a folder in which the agent may write."""
+        """Create and return a folder in which the agent may write."""
         folder = f"{self.path}/scratch"
         _make(folder)
         return folder
@@ -128,7 +128,7 @@ class TurnFolder:
         """Record that the agent is running."""
 
     def record_end(self, turn: Turn, answer: bytes) -> None:
-        """Write the agent's answer, which has already been redacted."""
+        """Write the agent's answer. The caller has already redacted it."""
         write(self.output, answer)
 
 
@@ -170,7 +170,7 @@ LOCK_TIMEOUT = 3.0  # seconds
 
 @contextmanager
 def work_lock(ralph: Path, run_id: str) -> Iterator[None]:
-    """While entered, no other backlog runs in the workspace: two would start the same tasks."""
+    """Keep other backlogs from running in the workspace while entered: two would start the same tasks."""
     handle = _lock(ralph / "work.lock", run_id, "another backlog is running in")
     try:
         yield
@@ -180,7 +180,8 @@ def work_lock(ralph: Path, run_id: str) -> Iterator[None]:
 
 @contextmanager
 def workspace_lock(ralph: Path, run_id: str) -> Iterator[Callable[[], None]]:
-    """While entered, no other run works in the workspace. Yields a function that locks again if the file was removed.
+    """Keep other runs from working in the workspace while entered. Yield a function that locks again if the file was
+    removed.
 
     Children do not inherit the lock, and the kernel releases it when this process dies.
     """
@@ -221,7 +222,7 @@ def occupied_above(folder: Path, root: Path) -> list[Path]:
 def _lock(path: Path, run_id: str, trouble: str = "another run is running in") -> int:
     """Return the lock's descriptor, or raise an error that names the holder.
 
-    Waits a moment for a dead holder: a child of it may not have started its program yet, and still have the lock.
+    Wait a moment if the holder has died: its child may not have started its program yet, and then still has the lock.
     """
     try:
         handle = open_file(path, os.O_RDWR | os.O_CREAT)
@@ -254,12 +255,13 @@ PROOFS, MAX_PROOFS = "proofs.json", 1000
 
 
 def seen_red(ralph: Path) -> frozenset[str]:
-    """Return the checks that have failed in some run here."""
+    """Return the checks that have failed in any run of this workspace."""
     return frozenset(load_json(ralph / PROOFS, list[str]) or ())
 
 
 def remember_red(ralph: Path, commands: Iterable[str]) -> None:
-    """Record that these checks have failed once, which proves that they can. Ignores errors: they stay unproven."""
+    """Record that these checks have failed, which proves that they can. Ignore errors: then the
+    checks stay unproven."""
     fresh = list(dict.fromkeys(commands))
     known = seen_red(ralph) if fresh else frozenset()
     fresh = [command for command in fresh if command not in known]

@@ -68,7 +68,8 @@ class Mailbox:
         return question
 
     def inherit(self, other: "Mailbox", given: Callable[[], Run]) -> None:
-        """Move the notes of a run that will not be resumed to this mailbox, except those that it was `given`."""
+        """Move the notes of a run that will not be resumed to this mailbox, except the notes that
+        were `given` to it."""
         notes = other.read().notes
         if notes:
             for note in untold(Mail(notes), given()):
@@ -117,7 +118,7 @@ class Mailbox:
             self._remove(question.id + QUESTION)
 
     def forget(self, notes: Iterable[PersonNote]) -> None:
-        """Remove notes that an iteration was given, and the questions that they answer."""
+        """Remove notes that were in an iteration's prompt, and the questions that they answer."""
         for note in notes:
             if note.answers:
                 self._remove(note.answers.id + QUESTION)
@@ -130,7 +131,7 @@ class Mailbox:
             return []
 
     def _latest(self, names: list[str]) -> list[str]:
-        """Return as many of the latest names as fit into the limit: an agent may have filled the mailbox."""
+        """Return the latest names, at most as many as the limit allows: an agent may have filled the mailbox."""
         left, found = MAX_BYTES, []
         for name in reversed(names):
             with suppress(OSError):
@@ -212,7 +213,7 @@ def ask_by_file(text: str) -> bool:
 
 
 def _take_text(path: str) -> str:
-    """Remove a file and return its text, "" if there is none. An agent may leave anything there."""
+    """Remove a file and return its text, "" if there is none. Never trust it: an agent may have written anything."""
     try:
         fd = open_file(path)
     except OSError:

@@ -1,8 +1,8 @@
 """The files that decide what a run does, kept in the user's state folder.
 
-An agent works in the workspace: it may edit `.ralph/`, remove it, or lose it to `git clean -fdx`. So what a run was
-asked to do (`run.json`, `work.json`), the tasks it began with and the copies of protected files are written to and read
-from `~/.local/state/ralph/orders/<run id>/`. The copies in `.ralph/` are for people.
+An agent works in the workspace: it may edit or remove `.ralph/`, or run `git clean -fdx`. So ralph keeps the request
+(`run.json`, `work.json`), the first tasks and the copies of protected files in `~/.local/state/ralph/orders/<run id>/`,
+and reads them only from there. The copies in `.ralph/` are for people.
 """
 
 import os
@@ -23,13 +23,14 @@ def order_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
 
 
 def backlog_order_folder(run: Path, env: Mapping[str, str] = os.environ) -> str:
-    """Return this folder for a backlog. The name contains a hash of `run`: several clones may work on one backlog."""
+    """Return the same folder for a backlog. Its name contains a hash of `run`, because several clones may work on one
+    backlog."""
     clone = blake2b(os.fsencode(os.path.realpath(run)), digest_size=4).hexdigest()
     return f"{order_folder(run.name, env)}-{clone}"
 
 
 def read_order(path: str, run_id: str) -> bytes:
-    """Return the content of a file of an order folder; a UserError says that it is missing or unreadable."""
+    """Return the content of a file of an order folder. Raise a UserError if it is missing or unreadable."""
     try:
         return read_file(path)
     except FileNotFoundError:

@@ -39,7 +39,8 @@ class Listed(Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """One word: running, stopping, waiting, paused or asking; of a run that ended its outcome, or killed."""
+        """The state in one word: running, stopping, waiting, paused or asking. If the run has ended: its outcome, or
+        killed."""
         facts = self.facts
         if not self.is_alive:
             return facts.outcome or "killed"
@@ -67,7 +68,7 @@ class Listed(Struct, frozen=True):
     def pending_notes(self, notes: int) -> int:
         """Return how many of the `notes` in its mailbox the next prompt will have.
 
-        Those of the current prompt stay in the mailbox until its turn has ended.
+        The notes in the current prompt stay in the mailbox until its turn has ended.
         """
         return max(notes - self.facts.given, 0) if self.is_alive else notes
 
@@ -139,7 +140,7 @@ def read_summary(path: str) -> RunSummary | None:
 
 
 def summarize(run_id: str, entries: Iterable[Entry]) -> RunSummary:
-    """Return the summary that these entries of a journal make, for a run whose `state.json` cannot be read."""
+    """Build a summary from journal entries, for a run whose `state.json` cannot be read."""
     facts = RunSummary(run=run_id)
     for entry in entries:
         event = entry.event()

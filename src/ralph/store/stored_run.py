@@ -14,8 +14,8 @@ from ralph.store.journal import read_entries
 class StoredRun(Struct, kw_only=True):
     """A run that was read back, how it started and ended, and the number of its last line.
 
-    `settled` are the SCM tasks that are done, by iteration; `is_open`: the followups of the last iteration may not have
-    run; `missing`: an iteration whose line cannot be read, although later ones can.
+    `settled` are the SCM tasks that are done, by iteration. `is_open`: the followups of the last iteration may not have
+    run. `missing` is an iteration whose line cannot be read, although later lines can.
     """
 
     run: Run
@@ -33,7 +33,7 @@ class StoredRun(Struct, kw_only=True):
         return self.finished is not None and self.finished.outcome == Outcome.DONE.value
 
     def resumed(self) -> Run:
-        """Return the run as it continues: old failures are forgotten, but a usage limit is still waited out."""
+        """Return the run as it continues: old failures are forgotten, but it still waits for a usage limit."""
         limits = tuple(turn for turn in self.run.retries if turn.is_limited)
         return msgspec.structs.replace(self.run, retries=limits, resumed=len(self.run.iterations))
 
@@ -96,8 +96,8 @@ def _add(stored: StoredRun, event: events.Event | None, iterations: list[Iterati
 
 
 class _Stopwatch:
-    """Adds up how long a run took. What the events measured counts more than their timestamps: the clock may have been
-    changed, or the machine suspended."""
+    """Adds up how long a run took. Measured durations take precedence over timestamps: the clock may have been changed,
+    or the machine suspended."""
 
     def __init__(self) -> None:
         self.total = 0.0

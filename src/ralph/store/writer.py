@@ -33,8 +33,8 @@ KEY_LENGTH = 16384  # characters that a private key may have
 class Writer:
     """Encodes each event once, without keys, and passes the lines to every sink.
 
-    Of what an agent says in one turn, only the first `most` bytes are written. The rest is returned for listeners while
-    `is_read()`, and otherwise only counted.
+    Only the first `most` bytes of the agent's output in a turn are written. The rest goes only to listeners, while
+    `is_read()` returns True; otherwise it is only counted.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Writer:
         return [one.data for one in told]
 
     def _encode_safely(self, happened: Sequence[events.Event]) -> tuple[list[events.Told], bytes]:
-        """Return the events without keys, and their lines. Usually one search through all lines finds no key."""
+        """Return the events without keys, and their lines. To be fast, first search all lines at once for keys."""
         if not self._key_left and not [event for event in happened if _is_long(event)]:
             told = self._number(happened)
             lines = self._encode_if_safe(told)
@@ -92,7 +92,7 @@ class Writer:
         return told, self._encode(told)
 
     def _shorten(self, event: events.Event) -> events.Event:
-        """Cut the middle out of a long text. Keys go first: half of one would not be recognised."""
+        """Cut the middle out of a long text. Keys are redacted first, because half a key would not be recognised."""
         if not isinstance(event, events.AgentText) or not _is_long(event):
             return event
         text, half = self._redact.text(event.text), TEXT_LIMIT // 2
@@ -105,11 +105,11 @@ class Writer:
             self._hide_key(event)
 
     def _encode(self, told: Sequence[events.Told]) -> bytes:
-        """Return one line per event, without other characters at which some programs break lines."""
+        """Return one line per event. Escape other characters at which some programs break lines."""
         return escaped(self._encoder.encode_lines(told))
 
     def _number(self, happened: Sequence[events.Event]) -> list[events.Told]:
-        """Return the events that have a name in the journal, with time and number."""
+        """Return the events that the journal has a name for, with time and number."""
         seconds, millis = divmod(int(time.time() * 1000), 1000)
         stamp, run, names = f"{_second(seconds)}.{millis:03d}Z", self._run, self._names
         named = [event for event in happened if type(event) in names]
@@ -128,7 +128,7 @@ class Writer:
         return event
 
     def _take_room(self, told: events.Told, line: bytes) -> bool:
-        """Count what an agent says against the limit; return whether this line is written."""
+        """Count the agent's output against the limit; return whether this line is written."""
         if type(told.data) not in events.TALK:
             return True
         self._room -= len(line)
@@ -152,7 +152,7 @@ class Writer:
     def _redact_event(self, told: events.Told) -> events.Told:
         """Return the event with texts that have no keys and are valid Unicode, unlike some file names.
 
-        They are changed one by one: a change that spans two would break the line.
+        The texts are changed one by one: a change across two of them would break the line.
         """
 
         def changed(value: Any) -> Any:
@@ -177,7 +177,7 @@ def _begins_a_key(text: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _second(seconds: int) -> str:
-    """Return a time in UTC; cached, because every line asks for it."""
+    """Return a time in UTC. It is cached, because every line needs it."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
@@ -188,8 +188,8 @@ def _is_long(event: events.Event) -> bool:
 class Teller:
     """Writes every event, then passes it on to the listeners, except the kinds in `dropped`.
 
-    Notices that come before `RunStarted` are written right after it. `IterationStarted` is written at once: if ralph is
-    killed then, the resumed run must not count the work to the iteration before. Listeners get it with the next event.
+    Notices that come before `RunStarted` are written right after it. `IterationStarted` is written at once, so that a
+    resumed run doesn't add the work to the previous iteration if ralph is killed. Listeners get it with the next event.
     """
 
     def __init__(self, writer: Writer, dropped: tuple[type, ...] = ()) -> None:
@@ -221,9 +221,9 @@ WRITE_INTERVAL = 0.5  # seconds between two writes of a summary in which only th
 
 
 class Registration:
-    """A listener that keeps the summary of a run up to date; `tick` writes what is not written yet.
+    """A listener that keeps the summary of a run up to date; `tick` writes pending changes.
 
-    `work` and `backlog_task` name the backlog and the task of a run that is part of one.
+    If the run is part of a backlog, `work` and `backlog_task` name the backlog and the task.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Registration:
         self._path = folder.path / STATE
 
     def begin(self) -> None:
-        """Write the summary before anything happens: the run may be killed the next moment."""
+        """Write the summary before anything happens, because the run may be killed at any moment."""
         known = self._facts
         if self._story is not None:
             folder = self._path.parent
@@ -310,7 +310,7 @@ def enlist(folder: RunFolder, env: Mapping[str, str]) -> str:
 
 
 def _prune_links(links: str) -> None:
-    """If there are more than `MAX_LINKS`, remove broken links and the oldest others."""
+    """If there are more than `MAX_LINKS` links, remove the broken ones and then the oldest."""
     names = sorted(os.listdir(links))
     if len(names) > MAX_LINKS:
         leading = [name for name in names if os.path.exists(os.path.join(links, name))]

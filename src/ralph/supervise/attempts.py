@@ -152,7 +152,8 @@ class Attempt(TurnFolder):
             self._announcer.post("WARNING", warning, "warning" if warning.startswith("Agent timeout") else "debug")
 
     def close(self, status: RunStatus | None = None) -> None:
-        """Record in the run's file that the ralph that started it has ended; `status` replaces the status there."""
+        """Record in the run's file that the ralph process that started it has ended. `status` replaces the status
+        there."""
         if self.turn is None:
             self.update(status="failed", error_summary="ralph did not see its end", ended_at=timestamp())
         self.update(owner_pid=0, owner_start="", **({"status": status} if status else {}))
@@ -186,7 +187,8 @@ def describe_end(turn: Turn) -> str:
 
 
 def failure_warnings(attempt: int, turn: Turn, timeout: float | None = None) -> Iterator[str]:
-    """Yield messages about what went wrong in an attempt. `timeout`: the seconds after which it was ended, if so."""
+    """Yield messages about what went wrong in an attempt. `timeout`: the seconds after which ralph
+    ended it, if it did."""
     if timeout is not None:
         yield f"Agent timeout after {go_duration(timeout)}, killing process group"
         yield "Process group killed, treating as failure"

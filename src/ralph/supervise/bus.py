@@ -115,7 +115,7 @@ class MessageBus:
 
 
 class BusReader:
-    """Reads a bus from a position on. Lines that are no message are skipped."""
+    """Reads a bus from a position on. Lines that aren't messages are skipped."""
 
     def __init__(self, path: StrPath, since: str | None = None, types: Collection[str] | None = None) -> None:
         self.path = path
@@ -164,7 +164,7 @@ def _decode(line: bytes) -> Message | None:
 
 
 def _valid_text(text: str) -> str:
-    """Return the text with `?` instead of what is not valid Unicode."""
+    """Return the text with `?` in place of invalid Unicode."""
     return text.encode("utf-8", "replace").decode()
 
 

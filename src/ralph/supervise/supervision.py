@@ -42,7 +42,7 @@ def supervise_task(request: RunRequest, reopens: bool = False) -> Place:
 
 
 class SupervisedRun:
-    """A run in which the agent is restarted until it has left its marker, and child runs are waited for.
+    """A run that restarts its agent until the agent has left its marker and the child runs have ended.
 
     `reopens`: remove earlier markers first.
     """
@@ -108,7 +108,7 @@ class SupervisedRun:
         return replace(parts, workspace=workspace, wait=self._wait_for_others(parts.wait, context.keeper))
 
     def _wait_for_others(self, sleep: Callable[[Wait, Run], None], keeper: Keeper) -> Callable[[Wait, Run], None]:
-        """Wrap `sleep`: report which child runs it waits for, and notice when one of them or the keeper dies."""
+        """Wrap `sleep`: report which child runs the task waits for, and notice when a child run or the keeper dies."""
 
         def wait(requested: Wait, run: Run) -> None:
             children = run.seen.children
@@ -203,7 +203,7 @@ class ChildRun:
         )
 
     def watch_supervisor(self) -> bool:
-        """End the run if its supervisor was killed; return whether it has one."""
+        """End the run if its supervisor was killed; return whether the run has a supervisor."""
         owner = self._supervisor
         # A supervisor that ended normally is no longer the owner of its attempts, and may have kept its child runs.
         if owner and self._interrupt and not is_living(*owner) and owner in self._owners():
@@ -232,7 +232,7 @@ class ChildRun:
 
 
 class TaskWorkspace:
-    """A workspace as the supervisor of a task sees it: with requests to wait, active child runs, and what they cost.
+    """A workspace for the supervisor of a task, with requests to wait, active child runs, and their cost.
 
     Requests and child runs from before this run don't count. `has_other_claims`: the agent may also claim in words, so
     child runs matter even without a done file.
@@ -334,8 +334,11 @@ def turn_timeouts(settings: Settings) -> Timeouts:
 
 
 def _explanations(task: TaskFolder, prompt: str, done: str) -> Iterator[str]:
-    """Yield sentences about the task that the prompt lacks. `done`: the file to create at the end, if any. Paths are
-    written out, because an agent may not be allowed to expand variables."""
+    """Yield the sentences about the task that are missing in the prompt. `done` is the file to create at the end, if
+    any.
+
+    Paths are written out, because an agent may not be allowed to expand variables.
+    """
     if done and done in prompt and str(task.path) not in prompt:
         yield f"\nThe folder of the task, $TASK_FOLDER, is {task.path}: write its name out."
     if done and done not in prompt:

@@ -32,8 +32,11 @@ RunStatus = Literal["running", "completed", "failed", "stopped", "unreadable"]
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """One run of an agent. `pid` is the agent's process, `owner_pid` that of the ralph that started it; their start
-    times tell them from later processes with the same pid. `attempt` counts from 1, and is 0 for child runs."""
+    """One run of an agent.
+
+    `pid` is the agent's process and `owner_pid` the process of the ralph that started it. Their start times distinguish
+    them from later processes with the same pid. `attempt` counts from 1, and is 0 for child runs.
+    """
 
     run_id: str
     status: RunStatus = "running"
@@ -206,7 +209,7 @@ def current_task(env: Mapping[str, str]) -> tuple[TaskFolder, str] | None:
 
 
 def is_name(name: str) -> bool:
-    """Whether a folder for a project or task may have this name."""
+    """Return whether a folder for a project or task may have this name."""
     if not name.isprintable() or name != name.strip() or name == PROJECT_BUS:
         return False
     return bool(name) and not name.startswith((".", "-")) and not {"/", "\\"} & set(name) and len(name.encode()) <= 200

@@ -43,7 +43,7 @@ STEERING_KEYS = "s stop · p pause · r resume · a accept · t tell · d diff �
 
 
 class RalphApp(App[list[str]]):
-    """Returns the ids of runs that were started here and keep running."""
+    """The app of the TUI. It returns the ids of runs that were started here and keep running."""
 
     CSS_PATH = "look.tcss"
     TITLE = "ralph"
@@ -140,7 +140,7 @@ class RalphApp(App[list[str]]):
         self.survey(is_due=self.state.is_due)
 
     def survey(self, is_due: bool = True) -> None:
-        """Draw the list of runs; look at all of them first if that is due."""
+        """Draw the list of runs; if an update is due, look at all of them first."""
         if is_due:
             self._attempt(self.state.survey)
         for is_success, message, line in self.state.take_ended():
@@ -167,7 +167,7 @@ class RalphApp(App[list[str]]):
         self._draw_facts()
 
     def _draw_stream(self) -> None:
-        """Draw the lines of the chosen run for the present width."""
+        """Draw the lines of the chosen run at the current width."""
         columns = self.stream.scrollable_content_region.width
         lines = draw.paragraphs(WELCOME, max(columns, 10))
 
@@ -254,7 +254,7 @@ class RalphApp(App[list[str]]):
         self._draw_head()
 
     def on_option_list_option_selected(self) -> None:
-        """Enter in the list of runs goes to the prompt."""
+        """Focus the prompt after Enter in the list of runs."""
         self.action_begin("")
 
     def on_prompt_sent(self, message: Prompt.Sent) -> None:

@@ -48,7 +48,7 @@ STEPS, PLAIN_STEPS = "·▁▂▃▄▅▆▇█", "._-=#"  # of a bar, from emp
 
 
 def tui_style(stream: TextIO | None, env: Mapping[str, str] = os.environ) -> Style:
-    """Return the marks that this terminal can display. Textual drops the colours if there are to be none."""
+    """Return the marks that this terminal can display. If colours are off, textual drops them."""
     return Style(PLAIN if choose(stream, env, True, True, None).marks is ASCII else GLYPHS, True)
 
 
@@ -73,7 +73,7 @@ def run_rows(run: RunNow, columns: int, style: Style, *, is_tall: bool, here: st
 
 
 def head(run: RunNow, now: float, columns: int, style: Style) -> list[str]:
-    """Return the three lines above the stream: state and spending, the goal, and what the run does or needs."""
+    """Return the three lines above the stream: state and spending, the goal, and the run's activity or need."""
     dot = f" {style.marks.dot} "
     number = ("" if columns < 60 or run.kind == "work" else "iteration ") + _progress(run)
     number += " merged" if run.kind == "work" else ""
@@ -88,7 +88,7 @@ def head(run: RunNow, now: float, columns: int, style: Style) -> list[str]:
 
 
 def _progress(run: RunNow, least: int = 0) -> str:
-    """Return iterations of the maximum, if that is at least `least`; for a backlog, merged tasks of all."""
+    """Return iterations of the maximum, if that is at least `least`; for a backlog, the merged tasks out of all."""
     if run.kind == "work":
         return f"{run.checks_passed}/{run.checks}"
     is_said = run.max_iterations is not None and run.max_iterations >= least
@@ -96,7 +96,7 @@ def _progress(run: RunNow, least: int = 0) -> str:
 
 
 def _headline(run: RunNow, now: float, columns: int, marks: Marks) -> tuple[str, str]:
-    """Return tone and text of what the run asks, why it waits, or what it does."""
+    """Return tone and text of the run's question, its reason to wait, or its activity."""
     if not run.alive:
         died = "its process died; r resumes it"
         how = why_ended(run) or (died if run.state == "killed" else run.doing)

@@ -70,7 +70,7 @@ class TuiState:
 
     @property
     def is_due(self) -> bool:
-        """Whether another survey is due. Slow surveys are made less often."""
+        """Whether another survey is due. If surveys are slow, they are made less often."""
         return time.monotonic() >= self._next_survey
 
     def survey(self) -> None:
@@ -114,7 +114,8 @@ class TuiState:
         return [one for one in self.launched if one.exit_code is None and one.run not in over]
 
     def take_ended(self) -> list[tuple[bool, str, str]]:
-        """Remove the runs started here that have ended: success, last message and, if one never began, its line."""
+        """Remove the runs started here that have ended. Return whether each succeeded, its last message, and its line
+        if it never began."""
         over = [one for one in self.launched if one.exit_code is not None]
         self.launched = [one for one in self.launched if one not in over]
         messages = []
@@ -234,7 +235,7 @@ class TuiState:
         return ", ".join(part for part in said if part)
 
     def _place_for_another(self) -> tuple[NextRun, str]:
-        """Return the next run's options: in a worktree, with a note that says so, if this folder is busy."""
+        """Return the options of the next run. If this folder is busy, it gets a worktree and a note that says so."""
         place = self.plan.workspace
         at_work = (run for run in self.runs if run.is_alive and run.facts.workspace == place and not run.facts.branch)
         here = next(at_work, None)
@@ -269,7 +270,7 @@ class TuiState:
         return f"agent: {self.plan.agent or 'as the settings say, or the first that is installed'}"
 
     def do_option(self, command: TypedCommand) -> str:
-        """Set an option of every later run, or remove it; return what it is now."""
+        """Set an option of every later run, or remove it; return its new value."""
         name = command.name.replace("-", "_")
         if command.text:
             others = {key: value for key, value in self.plan.given.items() if key != name}
@@ -282,7 +283,7 @@ class TuiState:
 
 
 def rank(run: Listed, known: Mapping[str, Listed]) -> tuple[bool, str, bool, bool, str]:
-    """Sort key: running before ended, newest first, a backlog above its tasks."""
+    """Return the sort key of a run: running before ended, newest first, a backlog above its tasks."""
     work = known.get(run.facts.work, run)
     return work.is_alive or run.is_alive, work.id, run is work, run.is_alive, run.id
 
@@ -333,7 +334,8 @@ class ShownRun:
 
 
 def stream_lines(lines: EventLines, event: Event, at: float) -> list[str]:
-    """Return the lines for an event: none for the todo list, which has its own pane; at the end with the outcome."""
+    """Return the lines for an event: none for the todo list, which has its own pane. The last event
+    adds the outcome."""
     if isinstance(event, TodoUpdated):
         lines.fold.add(event, at)
         return []

@@ -26,7 +26,7 @@ MAX_LINES = 5000  # lines kept for scrolling back
 
 
 def to_text(lines: Sequence[str]) -> Text:
-    """Convert lines painted by `show.style` to rich text. A line with other control characters loses its paint."""
+    """Convert lines painted by `show.style` to rich text. A line with other control characters loses its colours."""
     text = Text.from_ansi("\n".join(lines), no_wrap=True, overflow="ellipsis")
     if text.plain.replace("\n", "").isprintable():
         return text
@@ -56,7 +56,7 @@ class Pane(Static):
 
 
 class ScrollLog(RichLog):
-    """Lines to scroll in. New lines scroll into view unless the user has scrolled up."""
+    """A log that can be scrolled. New lines scroll into view unless the user has scrolled up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("k", "scroll_up"),
@@ -169,7 +169,7 @@ class Prompt(Input):
         self.insert_text_at_cursor(" ".join(text.split()) if "\n" in text else text)
 
     def give_back(self, line: str) -> bool:
-        """Put a rejected line back unless the user has typed something else; return whether it is there."""
+        """Put a rejected line back unless the user has typed something else; return whether that was done."""
         if not self.value:
             self.set_line(line)
         return self.value == line
@@ -194,7 +194,7 @@ a          accept its branch           /           a command
 
 
 class TextScreen(ModalScreen[None]):
-    """A title, text to scroll in, and a line of keys."""
+    """A title, scrollable text, and a line of keys."""
 
     def __init__(self, style: Style) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ PATCH_TONES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class DiffScreen(TextScreen):
-    """What a run changed: in one iteration, or in all of them (`number` is None)."""
+    """The changes of a run: of one iteration, or of all if `number` is None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,d", "close"),

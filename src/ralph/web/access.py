@@ -54,7 +54,7 @@ class BrowserSession(Struct, frozen=True):
 class Access:
     """The access rules of one server.
 
-    `site` is the unguessable first part of every path. `names` maps host names besides loopback to their scheme.
+    `site` is the unguessable first part of every path. `names` maps host names other than loopback to their scheme.
     `cap` is the highest level that any link gets. `address` is shown to clients that use another name. Sessions are
     stored by the hash of their secret.
     """
@@ -110,7 +110,7 @@ class Access:
             raise RequestRefused(413, f"request too large: at most {MAX_BODY >> 10} KB")
 
     def origin(self, headers: Headers) -> str:
-        """Return the origin that the Host header names. Its port does not matter: a tunnel may end at any port."""
+        """Return the origin in the Host header. Any port is accepted, because a tunnel may end at any port."""
         hosts = headers.getlist("Host")
         found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
         scheme = self._schemes.get(found[1]) if found else None

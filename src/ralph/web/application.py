@@ -124,7 +124,7 @@ class WebApp:
         return message_page(Frame(self._access.base, None), "ralph", refusal.message, refusal.status)
 
     def _enter(self, request: Request, form: Mapping[str, str]) -> Response:
-        """Show the level of a link; only the button on that page uses the link up."""
+        """Show the level of a link. Only the button on that page uses up the link."""
         if request.method == "GET":
             key = parse_query(request).get("key", "")
             level = LEVELS.get(self._folder.link_level(key))
@@ -237,9 +237,10 @@ class WebApp:
 
 
 class EarlyResponse(Response):
-    """A response to a request whose body was not read: the rest is discarded before the connection is closed.
+    """A response that is sent before the request's body was read: the rest is discarded before the connection is
+    closed.
 
-    Closing a connection over unread bytes resets it, and the client would not see the response.
+    Closing a connection with unread bytes resets it, and the client would not see the response.
     """
 
     def __init__(self, response: Response) -> None:

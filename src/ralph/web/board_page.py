@@ -47,7 +47,7 @@ _LEVEL_TEXTS = {
 
 
 class TaskCard(Struct, frozen=True):
-    """A card for a task of a backlog that has no running run."""
+    """A card for a backlog task without a running run."""
 
     work: str
     job: Job
@@ -137,7 +137,7 @@ def _dismiss_all(column: BoardColumn, frame: Frame) -> Html | None:
 
 
 def waiting_reason(job: Job, state: str) -> str:
-    """Return why a task is not running, "" if its state is reason enough."""
+    """Return why a task is not running; "" if its state says it all."""
     return job.reason or (f"after {', '.join(job.task.after)}" if state in ("waiting", "blocked") else "")
 
 
@@ -241,7 +241,7 @@ def _now(seen: RunSeen) -> Html | None:
 
 
 def answer_forms(seen: RunSeen, frame: Frame, limit: int) -> list[Html]:
-    """Return a form for each open question; only the question if the reader may not steer."""
+    """Return a form for each open question. A reader who may not steer sees only the question."""
     made, name = [], nickname(seen.run.id)
     for question in seen.mail.questions[:limit]:
         text = (element("b", "Question: "), prose(one_line(question.text, 2000)))

@@ -66,7 +66,7 @@ class HttpConnection(H11Protocol):
     def refuse(self, status: int, message: str) -> None:
         """Answer without the application, then discard what the client still sends.
 
-        Closing a connection over unread bytes resets it, and the client would not see the answer.
+        Closing a connection with unread bytes resets it, and the client would not see the answer.
         """
         self._is_refused = True
         body = f"{message}\n".encode()

@@ -156,7 +156,7 @@ def _file_diff(file: PatchedFile) -> Html:
 
 
 def report_page(run: Listed, history: RunHistory, evidence: Mapping[int, Evidence], frame: Frame) -> HTMLResponse:
-    """Return the same report as `ralph report` as a page."""
+    """Return the report of `ralph report` as a page."""
     body = element("main#main", report_body([history], {history.run: evidence}))
     return frame.page(f"{nickname(run.id)} report", _bar(run, frame), body, is_report=True)
 

@@ -141,7 +141,8 @@ class Hub:
     def _collect(
         self, subscribers: list[Subscriber], newcomers: list[Subscriber]
     ) -> tuple[dict[str, bytes | None], dict[Subscriber, bytes]]:
-        """Return the news of each topic (None if it is gone) and what each newcomer lacks. Runs in a thread."""
+        """Return the news of each topic (None if the topic is gone), and what each new subscriber lacks. Runs in a
+        thread."""
         news = {name: self._topic_news(name) for name in {one.topic for one in subscribers}}
         self._topics = {name: topic for name, topic in self._topics.items() if news.get(name) is not None}
         found = [one for one in newcomers if one.topic in self._topics]

@@ -142,7 +142,7 @@ def text_area(label: str, id_: str, rows: int = 1, **attributes: object) -> Html
 
 
 def clock(since: float, now: float, class_: str = "soft") -> Html:
-    """Return how long something has been running. The script keeps it counting."""
+    """Return how long something has been running. A script on the page advances it."""
     return element("span", duration(round(max(now - since, 0.0))), class_=class_, data_since=f"{since:.0f}")
 
 
@@ -153,7 +153,7 @@ def facts_line(*facts: str | Html | None) -> Html:
 
 
 def items(made: Sequence[Html], left: int = 0) -> Html:
-    """Return a list, and a last line with how many are left out."""
+    """Return a list; if it is too long, its last line says how many entries are left out."""
     return element("ul", made, element("li.soft", f"and {left} more") if left > 0 else None, role="list")
 
 

@@ -210,7 +210,7 @@ def _attention(view: View, frame: Frame) -> Html:
 
 
 def command_result(command: RunningCommand | None) -> Html | None:
-    """Return the state of a command that takes long, None if it has succeeded."""
+    """Return the state of a command that takes long; None if it has succeeded."""
     if command is None or command.result == "":
         return None
     if command.result is None:
@@ -233,7 +233,7 @@ def ending_buttons(seen: RunSeen, frame: Frame, *, can_accept: bool, can_discard
 
 
 def _action(action: Action, frame: Frame) -> Html:
-    """Return the button of an action; its command if there is no button for this reader."""
+    """Return the button of an action, or its command if this reader has no button for it."""
     if action.verb == "diff":
         return element("a.btn", "What it changed", href=frame.run(action.run, "diff"))
     if action.verb == "resume" and frame.may_steer:

@@ -31,7 +31,7 @@ MAX_WATCHED = 16  # runs and backlogs whose history stays in memory
 
 
 class RunSeen(Struct, frozen=True, kw_only=True):
-    """One run at one moment. The questions in `mail` are the open ones, also of an ended run: it can be resumed."""
+    """A run at one moment. `mail` contains the open questions, even if the run has ended, because it can be resumed."""
 
     run: Listed
     present: RunNow
@@ -40,7 +40,7 @@ class RunSeen(Struct, frozen=True, kw_only=True):
 
 
 def look_at(run: Listed, now: float, successes: Successes = NO_SUCCESSES) -> RunSeen:
-    """Return the run as it is at the time `now`. Two results with `now=0` are equal unless something has happened."""
+    """Return the run as it is at the time `now`. With `now=0`, two results are equal unless something has happened."""
     mail = Mail() if run.facts.outcome == "done" else Mailbox(run.place).read()
     return RunSeen(run=run, present=run_now(run, now, mail, successes), mail=mail, now=now)
 
@@ -169,7 +169,7 @@ class Register:
         return watched
 
     def view(self, watched: "WatchedRun") -> "View":
-        """Return the content of a run's page. Hold the run's lock for this and while rendering it."""
+        """Return the content of a run's page. The caller holds the run's lock for this and while rendering."""
         history = watched.history()
         return View(
             seen=look_at(watched.run, time.time()),
@@ -245,7 +245,7 @@ class WatchedRun:
             self._files_thread.join(timeout)
 
     def _read_changed_files(self) -> None:
-        """If another iteration has finished, ask git what changed: in a thread, because git may hang."""
+        """If another iteration has finished, ask git in a thread what changed, because git may hang."""
         history = self.history()
         finished = len(history.whole)
         if finished != self._finished:
@@ -262,7 +262,7 @@ class WatchedRun:
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """Everything that the page of a run shows. `seq` is the number of its last event."""
+    """The content of a run's page. `seq` is the number of the run's last event."""
 
     seen: RunSeen
     history: RunHistory

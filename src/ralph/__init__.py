@@ -17,7 +17,7 @@ __all__ = [*_PUBLIC, "__version__"]  # their types are in __init__.pyi
 
 
 def __getattr__(name: str) -> object:
-    """The public names, imported when they are asked for: `import ralph` itself costs nothing."""
+    """Import a public name on first use, so that `import ralph` itself costs nothing."""
     if name in _PUBLIC:
         import importlib
 

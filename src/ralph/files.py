@@ -295,7 +295,7 @@ def is_alive(pid: int) -> bool:
 
 @contextmanager
 def locked(folder: Path, left: Callable[[], float] = lambda: LOCK_PATIENCE) -> Iterator[None]:
-    """While entered, no other process changes the folder. Creates no lock file."""
+    """Keep other processes from changing the folder while entered, without creating a lock file."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:

@@ -163,7 +163,7 @@ def replace_agent(run: Run, asked: Replace, parts: Parts) -> Run:
 
 
 def stop_after(run: Run, trouble: str, parts: Parts) -> Stop:
-    """Return how a run ends that cannot continue: by a person or the time limit if they ended it, else by `trouble`."""
+    """Return the end of a run that cannot continue: interrupted by a person, out of time, or else with `trouble`."""
     try:
         verdict = judge(run.seeing(parts.workspace.look(run)), parts.rules)
     except UserError:  # a rule raised; that may be the trouble itself

@@ -95,7 +95,8 @@ GARBAGE = (
 
 
 def agent_contract(module: AgentModule) -> None:
-    """Fails where `module` is not what ralph expects of an agent: words to start it by, and a parser that survives."""
+    """Raise if `module` doesn't satisfy the interface of an agent: words to start it, and a parser
+    that never raises."""
     names = (module.NAME, module.INSTALL, *module.KEYS, *module.HELP)
     assert all(isinstance(name, str) for name in names), "names are words"
     task, file = "do the task\nin two lines", "/tmp/prompt.md"

@@ -37,8 +37,9 @@ Wire = Literal["chat", "responses", "messages", "google"]
 class Provider(Struct, frozen=True):
     """A service with models.
 
-    `keys` are the environment variables that may contain its key; the first that is set counts. Without any, it is a
-    server of the user, which needs no key and costs nothing. The variable `url_variable` can replace its address.
+    `keys` are the environment variables that may contain its key; the first that is set counts. A provider without
+    `keys` is the user's own server, which needs no key and costs nothing. The variable `url_variable` overrides its
+    address.
     """
 
     wire: Wire
@@ -201,8 +202,11 @@ class _Builtin(BlockReader):
             self._asked = None
 
     def on_assistant(self, table: Table) -> Iterable[AgentEvent]:
-        """Add the cost of each reply. `spent` is None after a reply without tool calls: that is the last one, and no
-        budget should end the turn any more."""
+        """Add the cost of each reply.
+
+        A reply without tool calls is the last one. After it `spent` is None, because no budget should end the turn any
+        more.
+        """
         events, message = [*super().on_assistant(table)], wire.table(table, "message")
         if used := wire.table(message, "usage"):
             tokens = tokens_in(used)
@@ -218,7 +222,7 @@ class _Builtin(BlockReader):
         return self.usage
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Treat exit code 2 as fatal: the configuration is wrong, and would still be next time."""
+        """Treat exit code 2 as fatal: the configuration is wrong, and a retry would not help."""
         if ended.code == 2 and self.trouble is None:
             message = ended.stderr.strip().rpartition("\n")[2].removeprefix("ralph.builtin_agent: ")
             return Trouble(message or "exit code 2", kind="fatal")

@@ -103,7 +103,7 @@ class BlockReader(Reader):
         return events
 
     def _task(self, result: Table) -> Iterable[AgentEvent]:
-        """Update the todo list: each tool result has one task of it."""
+        """Update the todo list with the one task that each tool result contains."""
         task, change = wire.table(result, "task"), wire.table(result, "statusChange")
         name = (wire.text(task, "id") or wire.text(result, "taskId"))[:100]
         old = self._tasks.get(name, TodoItem(f"task {name}"))

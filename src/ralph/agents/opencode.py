@@ -51,8 +51,8 @@ def invocation(request: TurnRequest) -> Invocation:
 
 
 def _lent(request: TurnRequest) -> dict[str, str]:
-    """Return the environment that lets it write in other folders, for which it has no option. A value that the user set
-    is kept."""
+    """Return the environment that lets opencode write in other folders, because it has no option for that. Keep a value
+    that the user set."""
     if not request.folders or environ.get(_MAY):
         return {}
 
@@ -77,7 +77,7 @@ class _OpenCode(Reader):
         self._reason = ""
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Detect a refused tool, after which it exits with 0, and an unknown option, after which it prints its help."""
+        """Detect a refused tool (opencode then exits with 0) and an unknown option (it then prints its help)."""
         self._said = self._reply.text.removesuffix("\n")
         if self.trouble is None and ended.code == 0 and self._reason == "tool-calls":
             return Trouble("it ended after a tool call, without an answer", kind="ordinary")

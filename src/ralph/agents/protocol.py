@@ -64,10 +64,10 @@ class Invocation(Struct, frozen=True):
 
 
 class Login(Struct, frozen=True):
-    """How to log in, and how to see whether somebody has.
+    """How to log in, and how to detect a login.
 
-    The login is one of `files` in the folder that the environment variable `variable` names (default: `home`), or one
-    of `others`: variables that count as a login in addition to the module's KEYS.
+    A login is one of `files` in the folder that the environment variable `variable` names (default: `home`), or one of
+    the variables in `others`. The module's KEYS count as well.
     """
 
     how: str
@@ -80,10 +80,10 @@ class Login(Struct, frozen=True):
 class BoxNeeds(Struct, frozen=True, kw_only=True):
     """What an agent needs in the sandbox.
 
-    Its `state` (login, sessions) is in a folder of the home folder, or in the one that `variable` names. Files of the
-    state that make it run or obey something are `fixed`: read-only. `shown` are other paths in the home folder that it
-    may read, and `copied` are files of which it gets copies. `hosts` serve its models, as do the hosts in the
-    environment variables `urls` and in its `fixed` settings.
+    Its `state` (login, sessions) is in a folder of the home folder, or in the one that `variable` names. The `fixed`
+    files of the state are read-only, because they can make the agent run commands or follow instructions. The agent may
+    read the `shown` paths in the home folder, and gets copies of the `copied` files. `hosts` serve its models, as do
+    the hosts in the environment variables `urls` and in its `fixed` settings.
     """
 
     state: str

@@ -324,7 +324,8 @@ class Reader:
 
 
 def priced(usage: Usage, model: str) -> Usage:
-    """Return `usage` with an estimated cost, unless the agent reported one. A cost of 0 for some tokens is not one."""
+    """Return `usage` with an estimated cost, unless the agent reported one. A reported cost of 0 doesn't count if
+    tokens were used."""
     if usage.cost_usd or not usage.tokens:
         return usage
     provider, _, name = model.rpartition("/")

@@ -268,7 +268,7 @@ def _turn(answer: Any) -> Turn:
 
 
 def _supported_arguments(factory: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
-    """Return those of the offered arguments that the factory takes by name."""
+    """Return the offered arguments that the factory accepts by name."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):

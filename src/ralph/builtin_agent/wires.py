@@ -1,6 +1,6 @@
 """Requests to a model, with retries. pydantic-ai implements each provider's protocol ("wire").
 
-A reply without a finish reason broke off, and is asked for again.
+A reply without a finish reason is incomplete, and is requested again.
 """
 
 import asyncio

@@ -310,7 +310,7 @@ def log_of_work(lines: Iterator[bytes], stamped: bool) -> int:
 
 
 def ends_of_work(run: Listed) -> tuple[Git, str, str]:
-    """Return the target branch of a backlog when it started, and now."""
+    """Return the commits of a backlog's target branch: when the backlog started, and now."""
     order = read(run.folder, ORDER, WorkOrder)
     home = require_git(Path(order.workspace))
     now = home.resolve(order.target_ref)

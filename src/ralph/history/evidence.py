@@ -40,7 +40,8 @@ class PatchedFile(Struct):
 
 
 class Patch(Struct, frozen=True):
-    """`number` is the iteration, None for the whole run; `last` is the last iteration; `is_cut`: there is more."""
+    """A patch of one iteration (`number`) or of the whole run (None). `last` is the last iteration; `is_cut`: there is
+    more."""
 
     number: int | None
     last: int
@@ -113,7 +114,7 @@ _RECORD, _FAILED = _TYPES[-1], b'"passed":false'
 
 
 class ToolCall(Struct):
-    """`lines` counts the lines of its output; `ok` is None if it did not finish."""
+    """A tool call. `lines` counts the lines of its output; `ok` is None if it did not finish."""
 
     name: str
     given: str

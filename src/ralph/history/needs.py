@@ -1,7 +1,7 @@
 """What needs a person in a run, and the actions that help.
 
-A terminal shows an action as a command, the web UI as a button. ralph accepts every action that is proposed: there is
-none for a branch that is gone, a question that is closed, or a run that cannot be resumed.
+A terminal shows an action as a command, the web UI as a button. ralph proposes only actions that it would accept: none
+for a branch that is gone, a question that is closed, or a run that cannot be resumed.
 """
 
 from collections.abc import Iterator

@@ -14,7 +14,8 @@ BADGES = {"running": "run", "waiting": "warn", "asking": "warn", "good": "good",
 
 
 class RunState(Struct, frozen=True):
-    """`mark` and `plain_mark` (ASCII) represent the state in a list; `advice` says what a person can do about it."""
+    """How a state looks. `mark` and `plain_mark` (ASCII) represent it in a list; `advice` says what a person can do
+    about it."""
 
     tone: Tone
     mark: str

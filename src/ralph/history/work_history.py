@@ -143,7 +143,7 @@ class _OpenSpans:
 
 
 def board_after(board: Board | None, event: object, at: float) -> Board:
-    """Apply an event to a board, which changes in place, and return it."""
+    """Apply an event to a board in place, and return the board."""
     try:
         return work_events.apply_event(board or Board(), event, at)
     except KeyError:  # about a task whose line was torn

@@ -116,7 +116,7 @@ class Plan(Struct, frozen=True):
         return Plan("\n".join(one for n, text in enumerate(texts, 1) for one in (text, *below.get(n, ()))), self.name)
 
     def without_commands(self, is_taken: Callable[[str], bool]) -> "Plan":
-        """Return the plan with agents, and checks for which `is_taken` is false, turned into plain remarks."""
+        """Return the plan with its agents, and the checks that `is_taken` rejects, turned into plain remarks."""
         texts = self.text.split("\n")
         for line in box_lines(self.text):
             own = OWN.fullmatch(line.text) if line.is_plain else None

@@ -21,8 +21,8 @@ def run_in_parallel(
 ) -> Iterator[Result]:
     """Start each program with its own keeper, as many at a time as there are keepers; yield the results in order.
 
-    After a result that is enough, or if one returns None instead of starting, no other program is started. Leaving the
-    iterator early kills those that are running.
+    No further program is started after a result for which `is_enough` is true, or if a start returns None. Leaving the
+    iterator early kills the programs that are running.
     """
     idle, waiting = list(keepers), deque(enumerate(starts))
     running: dict[int, tuple[Keeper, Running[Result]]] = {}

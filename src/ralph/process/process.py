@@ -240,7 +240,7 @@ class Process:
 
     @property
     def code(self) -> int:
-        """The exit code of a program that is over; -9 for one that SIGKILL ended."""
+        """The exit code of a program that is over; -9 after SIGKILL."""
         return self._exit_code or 0
 
     @property

@@ -140,7 +140,7 @@ class Interrupt:
         return self.level > 1
 
     def raise_to(self, level: int, reason: str) -> None:
-        """Raise the level without a signal."""
+        """Raise the interrupt level to `level`, without a signal."""
         if level > self.level:
             self._requests.append((0, level))
             self.reason = reason

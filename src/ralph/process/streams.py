@@ -210,7 +210,7 @@ class LogFile:
             self._fd = GIVEN_UP
 
     def _settle(self, chunk: bytes) -> bytes:
-        """Return the data without keys, up to where a key may begin that continues in the next chunk."""
+        """Redact the data; return it up to where a key may begin that continues in the next chunk."""
         data = self._unsettled + chunk if self._unsettled else chunk
         end = redactable_length(data, self._redact)
         self._unsettled = data[end:]

@@ -46,14 +46,15 @@ def detect_checks(workspace: Path) -> tuple[DetectedCheck, ...]:
 
 
 def installed_checks(workspace: Path) -> list[str]:
-    """Return the detected checks whose program is installed, without `uv run` and the like if that is missing."""
+    """Return the detected checks whose program is installed. If `uv` and the like are missing, drop `uv run` from the
+    command."""
     choices = ((check.command, check.fallback) for check in detect_checks(workspace))
     found = (next((one for one in commands if one and which(one.split()[0])), "") for commands in choices)
     return [command for command in found if command]
 
 
 def _recipes(workspace: Path, runner: str, *files: str) -> Iterator[DetectedCheck]:
-    """Yield the known recipes that can be run without an argument."""
+    """Yield the known recipes that need no argument."""
     source, text = _first(workspace, *files)
     found: set[str] = set()
     for line in text.splitlines():
@@ -191,7 +192,7 @@ def _text(path: Path) -> str:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """Return a parsed TOML or JSON file; empty if it can't be parsed: all that is lost is a suggestion."""
+    """Return a parsed TOML or JSON file; empty if it can't be parsed, because only a suggestion would be lost."""
     try:
         if path.suffix == ".toml":
             return tomllib.loads(_text(path))

@@ -51,7 +51,7 @@ def events_schema() -> dict[str, Any]:
 
 
 def _or_null(field: dict[str, Any]) -> dict[str, Any]:
-    """Allow null for a field: it removes the value of a lower layer."""
+    """Allow null for a field, which removes the value of a lower layer."""
     about: dict[str, Any] = {key: field.pop(key) for key in ("description", "examples", "default") if key in field}
     if about.get("default", 0) in (None, "", (), [], {}):
         del about["default"]

@@ -108,7 +108,7 @@ def difference_since(record: SettingsRecord) -> str:
 
 
 def trust(workspace: Path, env: Mapping[str, str]) -> None:
-    """Accept the settings as they are now. Only a person may: an agent would accept what it wrote itself."""
+    """Accept the settings as they are now. Only a person may do so: an agent would accept its own changes."""
     if "RALPH_RUN_ID" in env:
         raise UserError("an agent cannot accept settings", "run `ralph trust` yourself, when the run has ended")
     for path in _records(_record_folder(workspace, env)):
@@ -140,7 +140,7 @@ def _remove_record(path: str) -> None:
 
 
 def _is_running(path: str, record: SettingsRecord) -> bool:
-    """Return whether the run of a record may still be running; for a session: whether the record is recent."""
+    """Return whether the run of a record may still be running. For a session: whether the record is recent."""
     return is_alive(record.pid) if record.pid else time.time() - os.lstat(path).st_mtime < MAX_SESSION
 
 

@@ -195,7 +195,7 @@ def read_list(source: BacklogSource, workspace: Path) -> BacklogContent:
     """Read a backlog; raise UserError if anything is wrong with it."""
     if source.is_in_files:
         return require_valid(source.read(), source.name)
-    return require_valid(PROGRAMS[source.program].answer(source.wanted, str(workspace)), source.name)
+    return require_valid(PROGRAMS[source.program].list_tasks(source.wanted, str(workspace)), source.name)
 
 
 def read_list_at(commit: str, source: BacklogSource, home: Git) -> BacklogContent:
@@ -267,16 +267,16 @@ def has_changes(home: Git, paths: Sequence[str]) -> bool:
 
 def differences(board: Board, reading: BacklogContent) -> list[WorkEvent]:
     """Return the events that follow from an edited backlog."""
-    told: list[WorkEvent] = []
+    happened: list[WorkEvent] = []
     for task in reading.tasks:
         job = board.jobs.get(task.key)
         if job is not None:
-            told += _changes_of(task, job)
+            happened += _changes_of(task, job)
         elif not task.done:
-            told.append(TaskListed(task))
+            happened.append(TaskListed(task))
     listed = {task.key for task in reading.tasks}
     gone = [key for key, job in board.jobs.items() if key not in listed and job.state not in FINISHED_STATES]
-    return [*told, *(TaskWithdrawn(key, "it was removed from the list", by_list=True) for key in gone)]
+    return [*happened, *(TaskWithdrawn(key, "it was removed from the list", by_list=True) for key in gone)]
 
 
 def _changes_of(task: BacklogTask, job: Job) -> list[WorkEvent]:

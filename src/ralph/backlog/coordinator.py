@@ -248,8 +248,8 @@ class Coordinator:
             job = self.ledger.board.jobs.get(request.key)
             if request.kind == "retry" and request.note and job and job.state == "working":
                 self._mailbox_of(job).tell(request.note)
-            elif told := events_for_request(self.ledger.board, request):
-                self.ledger.tell(*told)
+            elif happened := events_for_request(self.ledger.board, request):
+                self.ledger.tell(*happened)
         self._end_withdrawn()
 
     def _end_withdrawn(self) -> None:
@@ -284,8 +284,8 @@ class Coordinator:
         self.ledger.tell(events.Notice(f"the backlog is used as it was before: {why}"))
 
     def _apply_edits(self, content: BacklogContent) -> None:
-        if told := differences(self.ledger.board, content):
-            self.ledger.tell(*told)
+        if happened := differences(self.ledger.board, content):
+            self.ledger.tell(*happened)
             self._end_withdrawn()
 
     def _watch_limits(self) -> None:

@@ -119,7 +119,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def merge(self, request: MergeRequest) -> GateVerdict:
         """Merge the tasks. If an earlier process was killed half-way, repeating this is safe."""
-        asked = {branch.tip: branch for branch in request.branches}
+        requested = {branch.tip: branch for branch in request.branches}
         reserved_names = self.order.reserved_names(self.repository)
         passed, known_red = request.passed, request.red
         for _ in MERGE_RACE.tries():
@@ -133,8 +133,8 @@ class Gate(Struct, frozen=True, kw_only=True):
                     fails = f"where `{problem.check}` fails ({problem.ending})"
                     return GateVerdict(stuck=f"{moved}, {fails}; the gate had left it at {passed[:12]}")
                 passed = base
-            there = {*asked} - merging.unmerged(self.repository, base, asked)
-            before = tuple(asked[tip].key for tip in there)
+            there = {*requested} - merging.unmerged(self.repository, base, requested)
+            before = tuple(requested[tip].key for tip in there)
             wanted = [branch for branch in request.branches if branch.tip not in there]
             made = merging.make_candidate(self.repository, base, wanted, reserved_names, self.order.name)
             tried = tuple(branch.key for branch in made.tried)

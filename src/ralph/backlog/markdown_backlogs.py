@@ -65,9 +65,9 @@ def read_boxes(files: Mapping[str, bytes]) -> BacklogContent:
         tasks = [*_in_phases(tasks, entries, problems)]
     if not plan:
         return BacklogContent(tuple(tasks), problems=tuple(problems))
-    asked = (f"{name}:{line.number}: answer and tick this question first: {title_of(line.words)}"
+    questions = (f"{name}:{line.number}: answer and tick this question first: {title_of(line.words)}"
              for line in open_questions(lines))  # fmt: skip
-    return BacklogContent(tuple(tasks), tuple(_checks(lines)), tuple(problems), plan, tuple(asked))
+    return BacklogContent(tuple(tasks), tuple(_checks(lines)), tuple(problems), plan, tuple(questions))
 
 
 def open_questions(lines: list[BoxLine]) -> list[BoxLine]:

@@ -179,9 +179,9 @@ class Publisher:
             if now != tip and now != self._left:
                 raise Taken
             if now != tip:
-                said = push_refusal(answer)
+                reason = push_refusal(answer)
                 raise UserError(
-                    f"{self._remote.name} rejects {self._branch}: {said}", "check that you may push this branch"
+                    f"{self._remote.name} rejects {self._branch}: {reason}", "check that you may push this branch"
                 )
         self._left = tip
         return True

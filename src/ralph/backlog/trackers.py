@@ -38,50 +38,50 @@ class Tracker(Struct, frozen=True):
     command: Callable[[str], tuple[str, ...]]
     read: Callable[[bytes], BacklogContent]
 
-    def answer(self, wanted: str, workspace: str) -> BacklogContent:
+    def list_tasks(self, query: str, workspace: str) -> BacklogContent:
         if not own_program(self.program):
             raise UserError(f"{self.program} is not installed", self.hint)
         try:
-            command = Command(argv=self.command(wanted), env=user_environment(), cwd=workspace)
-            with Process(command) as asked:
-                said = asked.output(QUERY_TIMEOUT, latest=MOST_BYTES)
+            command = Command(argv=self.command(query), env=user_environment(), cwd=workspace)
+            with Process(command) as process:
+                answer = process.output(QUERY_TIMEOUT, latest=MOST_BYTES)
         except TimeoutError:
             raise UserError(f"{self.program} did not answer within {QUERY_TIMEOUT:.0f} seconds", "try again") from None
-        if asked.code:
-            raise UserError(f"{self.program} cannot list the tasks: {one_line(asked.error, 300)}", self.hint)
-        return self.read(said)
+        if process.code:
+            raise UserError(f"{self.program} cannot list the tasks: {one_line(process.error, 300)}", self.hint)
+        return self.read(answer)
 
 
-def issues_wanted(wanted: str) -> tuple[str, ...]:
+def issues_command(query: str) -> tuple[str, ...]:
     """Return the arguments for `github:QUERY`, such as `label=ready` or an issue number."""
-    if wanted.isascii() and wanted.isdigit():
-        return ("gh", "api", f"{ISSUES}/{wanted}")
+    if query.isascii() and query.isdigit():
+        return ("gh", "api", f"{ISSUES}/{query}")
 
     labels = []
-    for part in filter(None, wanted.split(",")):
+    for part in filter(None, query.split(",")):
         name, _, value = part.partition("=")
         if name != "label" or not value:
-            raise UserError(f"github:{wanted}: invalid query", "write github:, github:N or github:label=NAME")
+            raise UserError(f"github:{query}: invalid query", "write github:, github:N or github:label=NAME")
         labels.append(quote(value, safe=""))
     labelled = f"&labels={','.join(labels)}" if labels else ""
     return ("gh", "api", "--paginate", f"{ISSUES}?state=open&per_page=100{labelled}")
 
 
-def read_issues(said: bytes) -> BacklogContent:
+def read_issues(answer: bytes) -> BacklogContent:
     try:
-        issues = [issue for issue in _pages(said.decode()) if "pull_request" not in issue]
+        issues = [issue for issue in _pages(answer.decode()) if "pull_request" not in issue]
         tasks = [_issue(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
     except (*UNREADABLE, KeyError, TypeError, OverflowError) as error:
         raise UserError(f"cannot parse the answer of gh: {error}", "is it a recent version?") from None
     return BacklogContent(_after_each_other(tasks))  # the query returns only open issues
 
 
-def _pages(said: str) -> Iterator[dict[str, Any]]:
+def _pages(answer: str) -> Iterator[dict[str, Any]]:
     """Return the issues in one object or several pages. An older gh prints each page as a separate list."""
-    reader, said, at = json.JSONDecoder(), said.strip(), 0
-    while at < len(said):
-        page, at = reader.raw_decode(said, at)
-        while said[at : at + 1].isspace():
+    reader, answer, at = json.JSONDecoder(), answer.strip(), 0
+    while at < len(answer):
+        page, at = reader.raw_decode(answer, at)
+        while answer[at : at + 1].isspace():
             at += 1
         if isinstance(page, dict) and "pull_request" in page:
             raise UserError(f"#{page['number']} is a pull request, not an issue", "name the issue that it closes")
@@ -104,15 +104,15 @@ def _after_each_other(tasks: list[BacklogTask]) -> tuple[BacklogTask, ...]:
     return tuple(replace(task, after=tuple(key for key in task.after if key in known)) for task in tasks)
 
 
-def beads_wanted(wanted: str) -> tuple[str, ...]:
-    if wanted:
-        raise UserError(f"beads:{wanted}: invalid query", "write beads:")
+def beads_command(query: str) -> tuple[str, ...]:
+    if query:
+        raise UserError(f"beads:{query}: invalid query", "write beads:")
     return ("bd", "list", "--json")
 
 
-def read_beads(said: bytes) -> BacklogContent:
+def read_beads(answer: bytes) -> BacklogContent:
     try:
-        beads = [bead for bead in json.loads(said or b"[]") or [] if bead.get("issue_type") != "epic"]
+        beads = [bead for bead in json.loads(answer or b"[]") or [] if bead.get("issue_type") != "epic"]
         problems: list[str] = []
         tasks = [_bead(bead, problems) for bead in beads]
     except (*UNREADABLE, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -145,16 +145,16 @@ def close_bead(key: str, commit: str, workspace: str, deadline: Deadline | None 
     try:
         words = ("bd", "close", key, "--reason", f"merged as {commit[:12]}")
         command = Command(argv=words, env=user_environment(), cwd=workspace)
-        with Process(command, deadline=deadline) as asked:
-            asked.output(QUERY_TIMEOUT, latest=MOST_BYTES)
+        with Process(command, deadline=deadline) as process:
+            process.output(QUERY_TIMEOUT, latest=MOST_BYTES)
     except OSError:  # bd is not installed, or does not answer
         return f"bd did not close {key}"
-    return f"bd did not close {key}: {one_line(asked.error, 200)}" if asked.code else ""
+    return f"bd did not close {key}: {one_line(process.error, 200)}" if process.code else ""
 
 
 PROGRAMS = {
     "github": Tracker(
-        "gh", "install gh from https://cli.github.com and log in with `gh auth login`", issues_wanted, read_issues
+        "gh", "install gh from https://cli.github.com and log in with `gh auth login`", issues_command, read_issues
     ),
-    "beads": Tracker("bd", "install bd, and run `bd init` in the repository", beads_wanted, read_beads),
+    "beads": Tracker("bd", "install bd, and run `bd init` in the repository", beads_command, read_beads),
 }

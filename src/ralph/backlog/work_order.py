@@ -144,8 +144,8 @@ def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
     try:
         return msgspec.json.decode(data, type=kind)
     except UNREADABLE as error:
-        said = one_line(str(error))
-        raise UserError(f"cannot parse {path}: {said}", "was it written by another version of ralph?") from None
+        message = f"cannot parse {path}: {one_line(str(error))}"
+        raise UserError(message, "was it written by another version of ralph?") from None
 
 
 def decode_order(text: str) -> WorkOrder:
@@ -292,19 +292,19 @@ def make_target(order: WorkOrder, home: Git) -> None:
         merging.move_target(home, ref, order.base, "")
 
 
-def _parse_remote(home: Git, asked: str) -> Remote:
+def _parse_remote(home: Git, word: str) -> Remote:
     """Parse `REMOTE/BRANCH`; the default is the upstream of the current branch."""
-    if not asked:
+    if not word:
         answer = home.try_run("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
-        asked = answer.out.decode("utf-8", "replace").strip()
-        if answer.code or not asked:
+        word = answer.out.decode("utf-8", "replace").strip()
+        if answer.code or not word:
             raise UserError("this branch has no upstream to push to", "name one with --push=REMOTE/BRANCH")
     remotes = home.run("remote").decode("utf-8", "replace").split()
     for name in sorted(remotes, key=len, reverse=True):
-        if asked.startswith(f"{name}/") and asked != f"{name}/":
-            return Remote(name, asked.removeprefix(f"{name}/"))
+        if word.startswith(f"{name}/") and word != f"{name}/":
+            return Remote(name, word.removeprefix(f"{name}/"))
     known = ", ".join(remotes) or "none"
-    raise UserError(f"--push={asked}: expected REMOTE/BRANCH", f"remotes here: {known}")
+    raise UserError(f"--push={word}: expected REMOTE/BRANCH", f"remotes here: {known}")
 
 
 def uncommitted_notice(home: Git) -> str:

@@ -210,7 +210,8 @@ class Planning:
             self.dialog.say("The checks today:")
         for one in tried:
             unproven = "never seen red: unproven" if one.state == "green" and one.command not in proven else ""
-            why = ": ".join(filter(None, (one.ending, one_line(clean(one.said), 100) if one.state != "green" else "")))
+            output = "" if one.state == "green" else one_line(clean(one.output), 100)
+            why = ": ".join(filter(None, (one.ending, output)))
             more = f"  ({unproven or why})" if unproven or why else ""
             self.dialog.say(f"  {one.state:<12}  {clean(one.command)}{more}")
         if tried and all(one.state == "green" for one in tried):

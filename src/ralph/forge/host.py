@@ -53,9 +53,9 @@ class Hosted(Struct, frozen=True):
 
     def api(self, path: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> Any:
         """Return the host's JSON response. The path is relative to this repository unless it starts with a slash."""
-        said = self.raw(path, method, body)
+        answer = self.raw(path, method, body)
         try:
-            return json.loads(said) if said.strip() else None
+            return json.loads(answer) if answer.strip() else None
         except UNREADABLE:
             raise HostError(f"{self.host} returned invalid JSON for {path}", "try again later") from None
 
@@ -67,22 +67,22 @@ class Hosted(Struct, frozen=True):
         words += ("--input", "-") if body is not None else ()
         try:
             command = Command(argv=words, env=user_environment(self.deadline) | quiet, stdin=stdin)
-            with Process(command, deadline=self.deadline) as asked:
-                said = asked.output(REQUEST_TIMEOUT, latest=MOST_BYTES)
+            with Process(command, deadline=self.deadline) as process:
+                answer = process.output(REQUEST_TIMEOUT, latest=MOST_BYTES)
         except FileNotFoundError:
             raise HostError("gh is not installed", INSTALL) from None
         except Cancelled as why:
             raise HostError(f"the request to {self.host} was cancelled: {why}", "`ralph resume` tries again") from None
         except TimeoutError:
             raise HostError(f"no response from {self.host} within {REQUEST_TIMEOUT:.0f} seconds", "try again") from None
-        if asked.code == NO_LOGIN:
+        if process.code == NO_LOGIN:
             raise HostError(f"gh is not logged in to {self.host}", LOGIN, status=401)
-        if asked.code:
-            raise _host_error(self, where, asked.error, said)
-        return said
+        if process.code:
+            raise _host_error(self, where, process.error, answer)
+        return answer
 
 
-def _host_error(hosted: Hosted, path: str, error: str, said: bytes) -> HostError:
+def _host_error(hosted: Hosted, path: str, error: str, answer: bytes) -> HostError:
     found = re.search(r"\(HTTP (\d+)\)", error)
     status = int(found[1]) if found else 0
     if status == 401:
@@ -91,19 +91,19 @@ def _host_error(hosted: Hosted, path: str, error: str, said: bytes) -> HostError
         return HostError(f"not found at {hosted.host}, or no access: {path.removeprefix('repos/')}", LOGIN, status)
     reason = one_line(clean(error).replace("gh: ", ""), 300) or "gh failed"
     return HostError(
-        f"{hosted.host}: {reason}{_error_details(said)}", "see `gh auth status`" if not status else "", status
+        f"{hosted.host}: {reason}{_error_details(answer)}", "see `gh auth status`" if not status else "", status
     )
 
 
-def _error_details(said: bytes) -> str:
+def _error_details(answer: bytes) -> str:
     """Return the reasons that GitHub gives in addition to the error message."""
     try:
-        errors = json.loads(said).get("errors", [])
+        errors = json.loads(answer).get("errors", [])
         texts = [one.get("message", "") if isinstance(one, dict) else str(one) for one in errors]
     except (*UNREADABLE, AttributeError, TypeError):
         return ""
-    told = "; ".join(filter(None, (one_line(clean(str(text)), 200) for text in texts)))
-    return f": {told}" if told else ""
+    details = "; ".join(filter(None, (one_line(clean(str(text)), 200) for text in texts)))
+    return f": {details}" if details else ""
 
 
 def find_hosted(repository: Git) -> Hosted:
@@ -180,7 +180,7 @@ class HostCheck(Struct, frozen=True):
     state: Literal["pending", "green", "red"]
     conclusion: str = ""
     job: str = ""
-    said: str = ""
+    summary: str = ""
 
 
 class Draft(Struct, frozen=True):
@@ -201,16 +201,16 @@ def publish_pull_request(hosted: Hosted, draft: Draft, known: PullRequest | None
         there = hosted.api(f"pulls?state=all&head={hosted.owner}:{draft.branch}&per_page=100")
         known_there = map(_parse_pull_request, there if isinstance(there, list) else ())
         found = max(known_there, key=lambda one: one.number, default=None)
-    said = {"title": draft.title[:MAX_TITLE], "body": draft.body[:MAX_BODY]}
+    content = {"title": draft.title[:MAX_TITLE], "body": draft.body[:MAX_BODY]}
     if found is None:
-        asked = {**said, "head": draft.branch, "base": draft.base, "draft": draft.is_draft}
-        return _parse_pull_request(hosted.api("pulls", "POST", asked))
+        request = {**content, "head": draft.branch, "base": draft.base, "draft": draft.is_draft}
+        return _parse_pull_request(hosted.api("pulls", "POST", request))
     if not found.is_open:
         what, hint = "closed", f"reopen it if you want it; the work is on the branch {draft.branch}"
         if found.is_merged:
             what, hint = "merged", f"later work is on the branch {draft.branch}"
         raise UserError(f"pull request #{found.number} has been {what}: {found.url}", hint)
-    changed = _parse_pull_request(hosted.api(f"pulls/{found.number}", "PATCH", said))
+    changed = _parse_pull_request(hosted.api(f"pulls/{found.number}", "PATCH", content))
     if changed.is_draft and not draft.is_draft:
         hosted.api("/graphql", "POST", {"query": _READY, "variables": {"id": changed.node}})
     return changed
@@ -228,14 +228,14 @@ def list_checks(hosted: Hosted, sha: str) -> list[HostCheck]:
         name, conclusion, output = str(one.get("name", "")), str(one.get("conclusion") or ""), one.get("output") or {}
         is_over = str(one.get("status", "")) not in _PENDING
         what = "pending" if not is_over else "green" if conclusion in _GREEN else "red"
-        said = "\n".join(str(output[key]) for key in ("title", "summary", "text") if output.get(key))
+        summary = "\n".join(str(output[key]) for key in ("title", "summary", "text") if output.get(key))
         # The latest check with a name comes first.
-        found.setdefault(name, HostCheck(name, what, conclusion, str(one.get("id", "")), said))
+        found.setdefault(name, HostCheck(name, what, conclusion, str(one.get("id", "")), summary))
     for one in _rows(hosted.api(f"commits/{sha}/status?per_page=100"), "statuses"):
         state = str(one.get("state", ""))
         name = str(one.get("context", "status"))
         what = "pending" if state == "pending" else "green" if state == "success" else "red"
-        found.setdefault(name, HostCheck(name, what, state, said=str(one.get("description") or "")))
+        found.setdefault(name, HostCheck(name, what, state, summary=str(one.get("description") or "")))
     return list(found.values())
 
 
@@ -247,7 +247,7 @@ def load_log(hosted: Hosted, check: HostCheck, limit: int) -> str:
             return tail(clean("\n".join(map(_without_time, lines))), limit)
         except HostError:
             pass  # no log, or it was deleted
-    return tail(clean(check.said or f"conclusion: {check.conclusion}"), limit)
+    return tail(clean(check.summary or f"conclusion: {check.conclusion}"), limit)
 
 
 def _without_time(line: str) -> str:
@@ -255,20 +255,20 @@ def _without_time(line: str) -> str:
     return rest if space and len(stamp) > 19 and stamp.endswith("Z") and stamp[4] == "-" else line
 
 
-def _rows(told: Any, name: str) -> list[dict[str, Any]]:
-    found = told.get(name) if isinstance(told, dict) else None
+def _rows(answer: Any, name: str) -> list[dict[str, Any]]:
+    found = answer.get(name) if isinstance(answer, dict) else None
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _parse_pull_request(told: Any) -> PullRequest:
+def _parse_pull_request(answer: Any) -> PullRequest:
     try:
         return PullRequest(
-            number=int(told["number"]),
-            url=str(told["html_url"]),
-            node=str(told.get("node_id", "")),
-            is_draft=bool(told.get("draft")),
-            is_open=told.get("state", "open") == "open",
-            is_merged=bool(told.get("merged") or told.get("merged_at")),
+            number=int(answer["number"]),
+            url=str(answer["html_url"]),
+            node=str(answer.get("node_id", "")),
+            is_draft=bool(answer.get("draft")),
+            is_open=answer.get("state", "open") == "open",
+            is_merged=bool(answer.get("merged") or answer.get("merged_at")),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise HostError("the host returned an invalid pull request", "try again later") from None

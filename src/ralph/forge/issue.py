@@ -91,15 +91,15 @@ def fetch_issue(word: str, repository: Git, with_comments: bool = False) -> Issu
 
 
 def _comments(hosted: Hosted, number: int) -> list[str]:
-    told: list[str] = []
+    comments: list[str] = []
     for page in range(1, 11):
         some: Any = hosted.api(f"issues/{number}/comments?per_page=100&page={page}")
         for one in some if isinstance(some, list) else ():
             who = one.get("user") or {}
-            told.append(f"\n\nComment by {who.get('login', 'someone')}:\n{one.get('body') or ''}")
+            comments.append(f"\n\nComment by {who.get('login', 'someone')}:\n{one.get('body') or ''}")
         if not isinstance(some, list) or len(some) < 100:
             break
-    return told
+    return comments
 
 
 def _find_issue(word: str, repository: Git) -> tuple[Hosted, int]:

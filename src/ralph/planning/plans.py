@@ -122,9 +122,9 @@ class Plan(Struct, frozen=True):
             own = OWN.fullmatch(line.text) if line.is_plain else None
             code = CODE.search(line.text) if line.section == "checks" else None
             kind = own[1].lower() if own else "check" if code else ""
-            said = (own[2].strip().strip("`") if own else code[1] if code else "").strip()
-            if said and (kind == "agent" or (kind == "check" and not is_taken(said))):
-                texts[line.number - 1] = f"{' ' * line.indent}(not taken as {kind}: {said.replace('`', '')})"
+            command = (own[2].strip().strip("`") if own else code[1] if code else "").strip()
+            if command and (kind == "agent" or (kind == "check" and not is_taken(command))):
+                texts[line.number - 1] = f"{' ' * line.indent}(not taken as {kind}: {command.replace('`', '')})"
         return Plan("\n".join(texts), self.name)
 
     def with_checks(self, commands: Sequence[str]) -> "Plan":
@@ -199,7 +199,7 @@ def save_plan(plan: Plan, path: Path) -> None:
 MAX_TURNS = 3
 _MAX_QUOTE = 12_000
 
-ASKED = """\
+PROMPT = """\
 Plan the work below. Look at this repository as long as you need to, and change nothing: no file, no commit. Your \
 final answer is the plan itself, in this shape and nothing else:
 
@@ -241,13 +241,13 @@ class PlanRequest(Struct, frozen=True):
 
     def prompt(self, plan: Plan | None = None, words: str = "") -> str:
         project = _PROJECT.format(checks=", ".join(f"`{check}`" for check in self.checks)) if self.checks else ""
-        asked = ASKED.format(
+        prompt = PROMPT.format(
             shape=SHAPE,
             project=project,
             unattended="" if self.attended else _UNATTENDED,
             goal=f"# The work\n\n{self.goal}",
         )
-        return asked + (_CHANGED.format(plan=plan.text, words=words) if plan else "")
+        return prompt + (_CHANGED.format(plan=plan.text, words=words) if plan else "")
 
 
 def planning_settings(settings: Settings) -> Settings:
@@ -293,12 +293,12 @@ CheckState = Literal["green", "red", "not runnable"]
 
 
 class Trial(Struct, frozen=True):
-    """The result of trying a check. `said` is the last line that it printed."""
+    """The result of trying a check. `output` is the last line that it printed."""
 
     command: str
     state: CheckState
     ending: str = ""
-    said: str = ""
+    output: str = ""
 
 
 def try_checks(

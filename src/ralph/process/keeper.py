@@ -48,10 +48,6 @@ class Ended(Struct, frozen=True):
     """`kill_all` is done. `others`: how many processes there were besides the program itself."""
 
     others: int
-    survivors: tuple[int, ...]
-
-
-KeeperReport = Exited | Ended
 
 
 class KeeperLost(UserError):
@@ -161,7 +157,7 @@ class Keeper:
         others = exclude_spared(descendants_of(self.pid), self.spared.pids(), ancestors=True)
         return any(not late or self.spared.expects(process.pid) for process in others)
 
-    def receive(self, wait: bool = True) -> KeeperReport | None:
+    def receive(self, wait: bool = True) -> Exited | Ended | None:
         """Return the next report, or None if it is about an earlier request.
 
         `wait=False`: the caller knows that there is one.
@@ -172,7 +168,7 @@ class Keeper:
         if message["event"] == "exited":
             return Exited(message["code"], message["alone"])
         self.survivors = tuple(message["survivors"])
-        return Ended(message["others"], self.survivors)
+        return Ended(message["others"])
 
     def _next_message(self, wait: bool = True) -> Packet:
         if wait:

@@ -46,7 +46,7 @@ test: style
 
 # More workers than cores, because a test often waits for the processes that it starts.
 suite: $(VENV)/developed
-	$(BIN)/pytest -n 4 --dist worksteal
+	$(BIN)/pytest -n 6 --dist worksteal
 
 # For every commit: lint, types and the fast tests.
 check: style

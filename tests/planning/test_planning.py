@@ -42,6 +42,7 @@ def test_an_agents_plan_is_written_and_the_result_of_every_check_shown(
     assert done.out.strip() == str(repository / "PLAN.md")
     assert "green         test -f cart  (never seen red: unproven)" in done.err
     assert "red           grep -q coupon cart  (exit code 1)" in done.err
+    assert "  goal       plan: Add coupons" in done.err.splitlines(), "and not the whole prompt"
 
 
 def test_ralph_work_and_the_tasks_option_read_the_plan(ralph: Start, agent: Start, repository: Path) -> None:

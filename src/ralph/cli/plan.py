@@ -119,7 +119,7 @@ class Planning:
                 said = f"run {name} was killed while planning, and its agent's changes are still here"
                 self.dialog.say(f"ralph: {said}: `ralph rewind {name} 0` restores the files")
         self.request = PlanRequest(text, self.known, self.is_attended)
-        return self._ask(self.request.prompt())
+        return self._ask(self.request, self.request.prompt())
 
     def _remove_suggested_commands(self, plan: Plan, issue: "Issue") -> Plan:
         """Remove commands that an issue suggests; without a person to review the plan, all but the known checks."""
@@ -135,10 +135,16 @@ class Planning:
             raise UserError("every check comes from the issue, so none is used", 'name one: --check "CMD"')
         return guarded
 
-    def _ask(self, prompt: str) -> tuple[Plan | None, Stop]:
+    def _ask(self, wanted: PlanRequest, prompt: str) -> tuple[Plan | None, Stop]:
         """Have an agent make a plan in a separate run."""
         settings = planning_settings(self.settings)
-        request = self.asked.run_request(settings, goal_text=prompt, goal_file="", looks_only=True)
+        request = self.asked.run_request(
+            settings,
+            goal_text=prompt,
+            goal_file="",
+            heading=f"plan: {one_line(self.request.goal, 200)}",
+            looks_only=True,
+        )
         run, stop = play(request, self.keeper, self.asked.shown, rules=(require_plan(self.path.name),), answers=True)
         answer = run.last.turn.text if run.last else ""
         plan = plan_in(answer, self.path.name) if stop.outcome is Outcome.DONE else None
@@ -166,7 +172,7 @@ class Planning:
             elif choice.lower() in ("t", "tell"):
                 words = words.strip() or self.dialog.ask("What should change? ")
                 request = self.request or PlanRequest("Carry out the plan below.", self.known, self.is_attended)
-                changed = self._ask(request.prompt(plan, words))[0] if words else None
+                changed = self._ask(request, request.prompt(plan, words))[0] if words else None
                 plan = changed or plan
 
     def _accept(self, plan: Plan) -> int:

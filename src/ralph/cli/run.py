@@ -95,7 +95,7 @@ def _make_request(command: str, parsed: Request) -> tuple[RunRequest, LoadedSett
         unlimited=parsed.unlimited,
         tells_claim=tells_claim,
         issue=parsed.issue.reference if parsed.issue else "",
-        issue_title=parsed.issue.heading if parsed.issue else "",
+        heading=parsed.issue.heading if parsed.issue else "",
         pr="" if loaded.settings.pr == "off" else loaded.settings.pr,
         config=str(parsed.config.absolute()) if parsed.config else "",
         green_is_enough=command == "loop" and _has_default_claim(parsed, loaded),

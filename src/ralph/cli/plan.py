@@ -142,7 +142,7 @@ class Planning:
             settings,
             goal_text=prompt,
             goal_file="",
-            heading=f"plan: {one_line(self.request.goal, 200)}",
+            heading=f"plan: {one_line(wanted.goal, 200)}",
             looks_only=True,
         )
         run, stop = play(request, self.keeper, self.asked.shown, rules=(require_plan(self.path.name),), answers=True)

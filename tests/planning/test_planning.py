@@ -228,6 +228,17 @@ def test_a_person_can_ask_for_changes(person: Start, agent: Start, repository: P
     assert PLAN in prompts()[1]
 
 
+def test_a_person_can_ask_for_changes_of_an_existing_plan(person: Start, agent: Start, repository: Path) -> None:
+    other = PLAN.replace("there is one", "there are two")
+    (repository / "PLAN.md").write_text(PLAN)
+    somebody = person("plan", "PLAN.md", "--agent", agent(says(other)))
+    somebody.answers("Run them? [Y/n]", "n")
+    somebody.answers("[l]eave:", "t two carts, please")
+    somebody.answers("[l]eave:", "accept")
+    assert somebody.waits() == 0, somebody.screen
+    assert (repository / "PLAN.md").read_text() == other
+
+
 def test_a_person_can_edit_the_plan_and_its_problems_are_reported(
     person: Start, agent: Start, repository: Path
 ) -> None:

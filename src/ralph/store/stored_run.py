@@ -85,7 +85,7 @@ def _add(stored: StoredRun, event: events.Event | None, iterations: list[Iterati
             stored.run = run.spending(event.usage)
         case events.ScmFinished() if event.ok:
             stored.settled.add((event.iteration, event.task))
-        case events.ProofFinished() if event.tree and event.iteration == len(iterations):
+        case events.ProofFinished() if event.tree and 0 < event.iteration == len(iterations):
             iterations[-1] = msgspec.structs.replace(iterations[-1], tree=event.tree)
         case events.RunFinished():
             # An interrupt, or something fatal like a full disk, prevents the commit as well.

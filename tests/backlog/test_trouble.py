@@ -75,7 +75,7 @@ def test_a_running_agent_is_warned_of_a_coming_conflict(works: Works, prompts: C
     go(works)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
-    assert "hot1: its agent is told that hot has changed" in said
+    assert "hot1: told its agent about the changes in hot" in said
     told = [text for text in prompts() if "Something else has merged that changes hot" in text]
     assert told, "in the next prompt"
     assert "hot1 Add to the hot line" in told[0]

@@ -32,14 +32,14 @@ HOST = "postgresql://ralph@127.0.0.1:1"
         (("worker", "--db", "postgresql://me:secret@host/x"), "a password in --db is visible to everyone"),
         (("worker", "--db", "postgresql://[x"), "cannot parse the URL of the database"),
         (("worker", "--db", "mysql://host/x"), "cannot parse the URL of the database"),
-        (("worker", "--db", f"{HOST}/x", "-j", "0"), "-j 0 is too little"),
+        (("worker", "--db", f"{HOST}/x", "-j", "0"), "-j 0 is too small"),
         (("worker", "--db", f"{HOST}/x", "more"), "too many words"),
         (("worker", "--db", f"{HOST}/x", "-C", "/"), "is not in a git repository"),
         (("work", "status", "--db", f"{HOST}/x"), "PostgreSQL at 127.0.0.1:1/x is away"),
         (("worker", "--migrate", "--db", f"{HOST}/x"), "PostgreSQL at 127.0.0.1:1/x is away"),
     ],
 )
-def test_a_bad_option_is_one_line_with_a_hint_and_exit_code_2(
+def test_a_bad_option_is_a_one_line_error_with_a_hint_and_exit_code_2(
     anywhere: Machine, words: tuple[str, ...], said: str
 ) -> None:
     done = anywhere.ralph(*words)

@@ -84,7 +84,7 @@ def test_changes_made_while_writing_a_note_are_undone(ralph: Start, agent: Start
 def test_an_answer_that_is_not_a_note_is_reported(ralph: Start, agent: Start, repository: Path) -> None:
     done = ralph("loop", "x", "--check", "true", "--learn", "--agent", agent("echo COMPLETE"))
     assert done.code == 0, done.err
-    assert "nothing is learned: the agent was asked for a note" in done.err
+    assert "no note is written: the agent's answer is not one sentence" in done.err
     assert not (repository / ".ralph" / "learned.md").exists()
 
 

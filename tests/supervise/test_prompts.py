@@ -65,7 +65,7 @@ def test_a_task_cannot_be_outside_its_root(ralph: Callable[..., Any], tmp_path: 
 def test_a_task_must_be_named_in_full(ralph: Callable[..., Any]) -> None:
     result = ralph("task", "--project", "p", "-p", "x", "--agent", "true")
     assert result.code == 2
-    assert "no task named: --root, --task missing" in result.err
+    assert "no task named: missing --root, --task" in result.err
 
 
 def test_a_known_agent_gets_explanations_that_its_prompt_lacks(task: Any, agent: Agent, prompts: Prompts) -> None:

@@ -36,7 +36,7 @@ def invocation(request: TurnRequest) -> Invocation:
         if request.flags:
             raise UserError(
                 "flags cannot be added to a shell command line",
-                f"write {' '.join(request.flags)!r} into the agent's command, where it belongs",
+                f"put {' '.join(request.flags)!r} into the agent's command instead",
             )
         argv = script(line, request.prompt, request.prompt_file)
         return Invocation(argv, stdin="empty" if has_placeholder((line,)) else "prompt")

@@ -117,7 +117,7 @@ class RalphLoop:
         cancel: "Event | None" = None,
     ) -> None:
         if (agent_factory is None) == (not agent):
-            raise UserError("one agent is needed", "give an agent_factory, or name an agent: agent='claude'")
+            raise UserError("expected either agent_factory or agent", "for example: agent='claude'")
         self.config = config
         self.agent_factory = agent_factory
         self.workspace_root = Path(workspace_root or ".").resolve()

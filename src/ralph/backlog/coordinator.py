@@ -281,7 +281,7 @@ class Coordinator:
             self._report_unreadable(error.message)
 
     def _report_unreadable(self, why: str) -> None:
-        self.ledger.tell(events.Notice(f"the backlog is used as it was before: {why}"))
+        self.ledger.tell(events.Notice(f"cannot read the backlog again, so ralph keeps the last version: {why}"))
 
     def _apply_edits(self, content: BacklogContent) -> None:
         if happened := differences(self.ledger.board, content):

@@ -59,7 +59,7 @@ def task_named(values: dict[str, Any]) -> TaskFolder:
     missing = [f"--{name}" for name in NAMES if name not in values]
     if missing:
         example = "ralph task --root DIR --project NAME --task NAME"
-        raise UserError(f"no task named: {', '.join(missing)} missing", f"name it: {example}")
+        raise UserError(f"no task named: missing {', '.join(missing)}", f"name it: {example}")
     return task_folder(values["root"], values["project"], values["task"])
 
 

@@ -50,7 +50,7 @@ def worker(values: Values, words: list[str]) -> int:
         return 0
     jobs = values.get("jobs", 2)
     if jobs < 1:
-        raise UserError(f"-j {jobs} is too little", "give a number above 0")
+        raise UserError(f"-j {jobs} is too small", "give a number above 0")
     from ralph.fleet.worker import Worker
 
     workspace = folder_of(values)

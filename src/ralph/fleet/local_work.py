@@ -120,7 +120,7 @@ class LocalWork:
         try:
             content = await asyncio.to_thread(self._watch.reread)
         except UserError as error:
-            notice = events.Notice(f"the backlog is used as it was before: {error.message}")
+            notice = events.Notice(f"cannot read the backlog again, so ralph keeps the last version: {error.message}")
             await self.log.append(name, lambda _: [notice])
             return
         if content is not None:

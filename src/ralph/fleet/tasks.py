@@ -171,7 +171,9 @@ class FleetTasks:
         content = child.result(BacklogContent)
         if content is None:
             if not child.stop_level:
-                notice = events.Notice(f"the backlog is used as it was before: {child.error_message()}")
+                notice = events.Notice(
+                    f"cannot read the backlog again, so ralph keeps the last version: {child.error_message()}"
+                )
                 await local.log.append(self._name, lambda state: [notice])
             return
         if source.is_in_files:

@@ -31,7 +31,9 @@ def home_repository(run: Listed) -> Git:
     its record elsewhere.
     """
     if not run.facts.workspace:
-        raise UserError(f"the journal of {run.id} does not say where it worked", "name a run; `ralph ps -a` lists them")
+        raise UserError(
+            f"the journal of {run.id} does not say where the run worked", "name a run; `ralph ps -a` lists them"
+        )
     ralph = run.folder.path.parents[1]
     is_in_workspace = ralph.name == ".ralph" and not run.facts.task
     return require_git(ralph.parent if is_in_workspace else Path(run.facts.workspace))

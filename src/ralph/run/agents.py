@@ -97,7 +97,7 @@ def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choic
         for choice in working:  # a custom command doesn't have a session to lose
             if choice.module.NAME in known_names() and not choice.module.RESUMES:
                 raise UserError(
-                    f"{choice.module.NAME} cannot continue a session without a person",
+                    f"{choice.module.NAME} cannot continue a session when it runs headless",
                     "use --session fresh, or another agent",
                 )
     chosen = (*working, *_for_other_purposes(settings, env, command, flags))

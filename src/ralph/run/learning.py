@@ -53,7 +53,7 @@ def read_notes(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", "name another file: settings `learn`") from None
+        raise UserError(f"cannot read {path}: {error.strerror}", "name another file in the setting `learn`") from None
     notes = [clean(line)[2:].strip() for line in text.splitlines() if line.startswith(("- ", "* "))]
     return [note for note in notes if note]
 
@@ -116,18 +116,18 @@ def learn(
     if stop.outcome is not Outcome.DONE or context.interrupt.level or run.last is None or request.notes_file is None:
         return run
     if not trees.can_undo:
-        context.tell(events.Notice("nothing is learned without git: what an agent changes now could not be undone"))
+        context.tell(events.Notice("no note is written without git, because changes by the agent could not be undone"))
         return run
     turn = ask_agent(agent, QUESTION, run, "learn", number=run.last.number, tell=context.tell)
     undo_changes(trees, run.last, "the agent changed files while it wrote a note", context.tell)
     try:
         known, note = read_own_notes(request), "" if turn.failure else parse_note(turn.text, claims)
     except UserError as error:
-        context.tell(events.Notice(f"nothing is learned: {error.advice}"))
+        context.tell(events.Notice(f"no note is written: {error.advice}"))
         return run.spending(turn.usage)
     notes = add_note(known, note)
     if not note and not turn.failure and _words(turn.text) != _words(NOTHING):
-        text = "nothing is learned: the agent was asked for a note, and its answer is not one sentence"
+        text = "no note is written: the agent's answer is not one sentence"
         context.tell(events.Notice(text))
     if notes != known:
         write_notes(request.notes_file, notes)

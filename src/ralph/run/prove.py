@@ -112,7 +112,7 @@ def refuse_unprovable(request: RunRequest, deadline: Deadline | None) -> None:
     if not request.settings.checks:
         raise UserError("--prove needs a check", 'add one: --check "CMD"')
     if not find_git(Path(request.workspace), deadline):
-        raise UserError(f"--prove needs a git repository: {request.workspace} is in none", "git init, then try again")
+        raise UserError(f"--prove needs a git repository: {request.workspace} isn't in one", "git init, then try again")
 
 
 def prove_run(

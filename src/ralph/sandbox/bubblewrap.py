@@ -52,13 +52,13 @@ def explain_failure(output: str, restrictions: Restrictions) -> UserError:
     is_forbidden = any(word in reason for word in ("ermission", "not permitted", "amespace"))
     if is_forbidden and restrictions.has_apparmor:
         return UserError(
-            "AppArmor lets no program create namespaces without a profile, so there is no sandbox",
+            "AppArmor lets only programs with a profile create namespaces, so there is no sandbox",
             f"give bwrap one, as {GUIDE} shows; or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`",
         )
     if is_forbidden and restrictions.is_container:
         return UserError(
-            f"this container lets no program create namespaces, so there is no sandbox ({reason})",
-            f"the container is one: leave --sandbox out, or start it as {GUIDE} shows",
+            f"this container does not allow namespaces, so there is no sandbox ({reason})",
+            f"the container already isolates the run: leave --sandbox out, or start the container as {GUIDE} shows",
         )
     if is_forbidden and restrictions.has_no_namespaces:
         return UserError(

@@ -20,7 +20,7 @@ def test_a_refused_key_ends_the_run_at_once(room):
         assert "key" in ran.of("run_finished")[0]["reason"]
 
 
-def test_without_a_key_it_is_not_waited_for_a_login(room):
+def test_without_a_key_ralph_does_not_wait_for_a_login(room):
     with room() as place:
         del place.env["AMP_API_KEY"]
         ran = place.ralph("--idle-timeout", "3s", "do it please")

@@ -10,7 +10,7 @@ ME = ("-c", "user.name=T", "-c", "user.email=t@x")
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex"], indirect=True)
-def test_a_backlog_of_two_items_lands(room, agent):
+def test_a_backlog_of_two_tasks_is_merged(room, agent):
     with room() as place:
 
         def git(*words: str) -> str:

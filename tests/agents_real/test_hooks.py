@@ -70,7 +70,7 @@ def status(place) -> list[str]:
 
 
 @on_every_host
-def test_a_stop_is_blocked_the_session_goes_on_and_the_promise_is_accepted(hooked):
+def test_a_stop_is_blocked_the_session_continues_and_the_promise_is_accepted(hooked):
     with hooked() as place:
         made = place.workspace / "made.txt"
         place.play(Say("I think I am done."), write(made, "hello\n"), Say(DONE))
@@ -121,7 +121,7 @@ def test_the_cap_ends_a_loop(hooked):
 
 
 @on_every_host
-def test_a_red_check_keeps_the_agent_at_work(hooked):
+def test_a_red_check_keeps_the_agent_working(hooked):
     with hooked() as place:
         made = place.workspace / "made.txt"
         place.play(shell("echo worked"), Say(DONE), write(made, "fixed\n"), Say(DONE))
@@ -173,7 +173,7 @@ from_outside = pytest.mark.parametrize("agent", list(STORES), indirect=True)
 
 
 @from_outside
-def test_the_promise_preset_does_the_same_from_outside(room):
+def test_the_promise_preset_runs_the_same_loop_from_outside(room):
     with room() as place:
         place.play(Say("I think I am done."), write(place.workspace / "made.txt", "hello\n"), Say(DONE))
         ran = place.ralph("--preset", "promise", TASK)
@@ -187,7 +187,7 @@ def test_the_promise_preset_does_the_same_from_outside(room):
 
 
 @from_outside
-def test_a_session_that_is_gone_is_replaced_by_a_fresh_one(room, agent):
+def test_a_lost_session_is_replaced_by_a_fresh_one(room, agent):
     with room() as place:
         place.play(Say("I think I am done."), Forever(Say("A fresh start.")))
         lost = " ".join(f"{place.home}/{store}" for store in STORES[agent].split())
@@ -227,13 +227,13 @@ def held(place: Room) -> Iterator[Gate]:
 class TestClaude:
     """What only Claude Code has, or has been asked about in detail."""
 
-    def test_it_is_refused_more_often_than_its_own_cap(self, hooked):
+    def test_ralphs_limit_on_refusals_replaces_the_agents_own(self, hooked):
         with hooked(*(Say(f"Not yet, number {n}.") for n in range(13))) as place:
             headless(place, loop(TASK, "--max-iterations", "12"))
             assert status(place) == ["MAX_ITERATIONS_REACHED"]
             assert (len(place.stage.asked), place.stage.surplus) == (13, 0)
 
-    def test_a_stop_while_a_task_is_at_work_in_the_background_is_not_counted(self, hooked):
+    def test_a_stop_while_a_background_task_is_running_is_not_counted(self, hooked):
         """The task ends once the hook has said so; then the host comes back by itself, and the stop is judged."""
         with hooked() as place:
             command = "until grep -q 'not counted' .ralph/hook/log; do sleep 0.1; done"
@@ -257,7 +257,7 @@ class TestClaude:
             headless(place, "hello", "--resume", session)
             assert (place.stage.steps, place.stage.surplus) == ([], 0), "no longer kept, and /cancel-ralph cost nothing"
 
-    def test_a_loop_goes_on_in_a_session_that_is_resumed(self, hooked):
+    def test_a_loop_continues_in_a_resumed_session(self, hooked):
         with hooked(shell("echo hi"), Say("Am I done?"), Say(DONE)) as place:
             begun = headless(place, loop(), "--max-turns", "1")
             session = json.loads(begun.stdout.splitlines()[0])["session_id"]
@@ -265,7 +265,7 @@ class TestClaude:
             assert status(place) == ["PROMISE_ACCEPTED"]
             assert (place.stage.steps, place.stage.surplus) == ([], 0)
 
-    def test_a_second_loop_says_that_one_is_active(self, hooked):
+    def test_a_second_loop_is_refused_while_one_is_active(self, hooked):
         with hooked(shell("echo hi")) as place:
             begun = headless(place, loop(), "--max-turns", "1")
             session = json.loads(begun.stdout.splitlines()[0])["session_id"]
@@ -282,7 +282,7 @@ class TestClaude:
             texts = [text for _, text in place.stage.asked[-1].messages]
             assert any("Strict requirements" in text and TASK in text for text in texts), texts
 
-    def test_everything_is_as_before_after_uninstalling(self, room):
+    def test_uninstalling_restores_the_previous_state(self, room):
         with room(Say("A plain answer.")) as place:
             before = place.git("status", "--porcelain", "--ignored")
             ralph(place, "hook", "install", "claude")
@@ -290,7 +290,7 @@ class TestClaude:
             assert place.git("status", "--porcelain", "--ignored") == before
             assert "A plain answer." in headless(place, "hello").stdout
 
-    def test_it_works_in_an_interactive_session(self, hooked):
+    def test_a_loop_works_in_an_interactive_session(self, hooked):
         with hooked() as place, terminal(place) as screen:
             place.play(Say("I think I am done."), write(place.workspace / "made.txt", "hello\n"), Say(DONE))
             screen.type("/ralph-loop")
@@ -301,7 +301,7 @@ class TestClaude:
             assert status(place) == ["PROMISE_ACCEPTED"]
             assert 'make "it" with $(touch oops) `touch oops`' in place.stage.asked[1].prompt
 
-    def test_it_is_cancelled_in_an_interactive_session(self, hooked):
+    def test_a_loop_is_cancelled_in_an_interactive_session(self, hooked):
         with hooked() as place, terminal(place) as screen:
             place.play(Say("I think I am done."), Hang("Let me think"))
             screen.enter(f'/ralph-loop "{TASK}"')

@@ -52,7 +52,7 @@ def test_a_script_is_played_in_every_protocol(server, path, streaming):
         assert [asked.prompt for asked in stage.asked] == ["hi"] * 3
 
 
-def test_a_request_beside_the_work_takes_no_step(server):
+def test_a_side_request_does_not_advance_the_script(server):
     path, body = "/v1/messages", BODIES["/v1/messages"]
     with server.stage(Say("the answer")) as stage:
         assert "the answer" not in post(stage, path, body | {"tools": []})[1]
@@ -61,7 +61,7 @@ def test_a_request_beside_the_work_takes_no_step(server):
         assert (len(stage.asides), len(stage.asked), stage.surplus) == (2, 1, 0)
 
 
-def test_a_lost_connection_is_lost_in_the_middle(server):
+def test_a_lost_connection_breaks_in_the_middle_of_an_answer(server):
     path, body = "/v1/messages", BODIES["/v1/messages"] | {"stream": True}
     with server.stage(Cut("half an answer"), Cut()) as stage:
         with pytest.raises((IncompleteRead, ConnectionResetError)):
@@ -70,13 +70,13 @@ def test_a_lost_connection_is_lost_in_the_middle(server):
             post(stage, path, body)
 
 
-def test_what_lasts_for_ever_does_not_run_out(server):
+def test_a_step_that_repeats_for_ever_never_ends(server):
     path, body = "/v1/messages", BODIES["/v1/messages"]
     with server.stage(Forever(Fail(529))) as stage:
         assert {post(stage, path, body)[0] for _ in range(3)} == {529}
 
 
-def test_a_scenario_that_is_over_answers_nobody(server):
+def test_a_finished_scenario_answers_no_request(server):
     with server.stage(Say("old")) as old:
         pass
     with server.stage(Say("new")) as new:
@@ -84,7 +84,7 @@ def test_a_scenario_that_is_over_answers_nobody(server):
         assert new.asked == []
 
 
-def test_a_machine_without_npm_is_told_what_is_missing(monkeypatch, tmp_path):
+def test_without_npm_the_error_names_what_is_missing(monkeypatch, tmp_path):
     monkeypatch.setenv("RALPH_AGENTS_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     [problem] = install.bring(["pi"]).values()

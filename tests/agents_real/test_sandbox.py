@@ -24,7 +24,7 @@ def agent(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("net", ["off", "on"])
-def test_an_agent_commits_its_fix_inside_a_box(room, agent, net):
+def test_an_agent_commits_its_fix_inside_a_sandbox(room, agent, net):
     if (agent, net) == ("cline", "off"):
         pytest.skip(
             "with `--sandbox-net off` its host must be named: where its model is stands in a file that it may write"
@@ -48,7 +48,7 @@ def test_an_agent_commits_its_fix_inside_a_box(room, agent, net):
 
 
 @pytest.mark.parametrize("agent", [name for name in BOXED if agents.module(name).RESUMES])
-def test_a_session_is_continued_inside_a_box(room, agent):
+def test_a_session_is_continued_inside_a_sandbox(room, agent):
     with room() as place:
         place.play(Say("Not yet."), Call("write", str(place.workspace / "made.txt"), "fixed\n"), Say(DONE))
         words = ("--sandbox", "--sandbox-net", "off", "--session", "continue", "--check", "grep -q fixed made.txt")
@@ -59,7 +59,7 @@ def test_a_session_is_continued_inside_a_box(room, agent):
 
 
 @pytest.mark.parametrize("agent", ["claude"])
-def test_what_decides_about_the_next_run_is_held_in_a_folder_of_ones_own_too(room, agent):
+def test_settings_in_a_custom_config_folder_are_protected(room, agent):
     """Where CLAUDE_CONFIG_DIR is set, the file with its tools and trusted projects lies in that folder."""
     with room() as place:
         folder = place.home / "config"

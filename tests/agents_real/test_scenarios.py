@@ -25,7 +25,7 @@ def turns(ran) -> list[dict[str, Any]]:
 
 
 @scenario("tool use, a file written, then done")
-def test_an_agent_works_and_is_believed(room, agent):
+def test_a_claim_after_real_work_is_accepted(room, agent):
     with room() as place:
         made = place.workspace / "made.txt"
         place.play(
@@ -74,7 +74,7 @@ def test_only_the_agents_own_answer_is_a_claim(room, mode):
 
 
 @scenario("text mode (--no-stream-agent-output)")
-def test_an_agent_that_prints_plain_text_is_believed(room):
+def test_a_claim_in_plain_text_is_accepted(room):
     with room() as place:
         place.play(write(place.workspace / "made.txt", "fixed\n"), Say(f"First this is said.\n{DONE}"))
         ran = place.ralph("--no-stream-agent-output", "--check", CHECK, GOAL)
@@ -101,7 +101,7 @@ def test_a_refused_login_ends_the_run_at_once(room):
 
 
 @scenario("usage limit (429)")
-def test_a_usage_limit_is_known_as_one(room, agent, note):
+def test_a_usage_limit_is_recognised(room, agent, note):
     until = time.time() + 3600
     with room(Forever(limited(agent, until))) as place:
         on_subscription(place)
@@ -116,7 +116,7 @@ def test_a_usage_limit_is_known_as_one(room, agent, note):
 
 
 @pytest.mark.parametrize("agent", ["claude"], indirect=True)
-def test_a_usage_limit_is_waited_out(room, agent):
+def test_ralph_waits_until_a_usage_limit_ends(room, agent):
     with room(limited(agent, time.time() + 3)) as place:
         on_subscription(place)
         place.stage.steps += [write(place.workspace / "made.txt", "fixed\n"), Say(DONE)]
@@ -134,7 +134,7 @@ def on_subscription(place) -> None:
 
 
 @scenario("overloaded (529), then fine")
-def test_an_overloaded_model_is_asked_again(room, agent):
+def test_a_request_to_an_overloaded_model_is_retried(room, agent):
     with room(Forever(overloaded(agent))) as place:
 
         def recover(event) -> None:
@@ -148,7 +148,7 @@ def test_an_overloaded_model_is_asked_again(room, agent):
 
 
 @scenario("connection lost")
-def test_half_an_answer_is_no_claim(room, agent, note):
+def test_an_incomplete_answer_is_not_a_claim(room, agent, note):
     # Qwen asks the model to continue after the half that it has, so that what was said counts there.
     half = "Half a sentence" if agent == "qwen" else f"Half a sentence\n{DONE}\n"
     with room(Cut(half)) as place:
@@ -172,7 +172,7 @@ def test_a_silent_turn_is_ended(room):
 
 
 @scenario("max turns")
-def test_an_endless_turn_is_bounded(room, agent, note):
+def test_an_endless_turn_ends_at_a_limit(room, agent, note):
     own = agent in ("claude", "qwen", "builtin")
     with room(Forever(shell("echo once more"))) as place:
         bound = ("--ralph", "1", "--max-iterations", "3") if own else ("--turn-timeout", "6s", "--max-iterations", "1")

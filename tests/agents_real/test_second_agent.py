@@ -53,7 +53,7 @@ def test_an_agent_that_is_blocked_ends_the_run(room, agent):
 
 @pytest.mark.parametrize("mode", ["--stream-agent-output", "--no-stream-agent-output"])
 @pytest.mark.parametrize("trouble", ["limit", "transient"])
-def test_what_its_provider_refuses_is_understood_in_its_stream_and_in_plain_text(room, agent, mode, trouble):
+def test_a_refusal_by_the_provider_is_recognised_in_the_stream_and_in_plain_text(room, agent, mode, trouble):
     refused = limited(agent, time.time() + 3600) if trouble == "limit" else overloaded(agent)
     with room(Forever(refused)) as place:
         if trouble == "limit" and agent == "claude":  # which knows of limits that reset on a subscription alone
@@ -67,7 +67,7 @@ def test_what_its_provider_refuses_is_understood_in_its_stream_and_in_plain_text
         assert not ran.of("iteration_finished") or ran.outcome == "timeout", str(ran)
 
 
-def test_the_words_of_a_refusal_are_the_reason(room, agent):
+def test_the_message_of_a_refusal_is_the_reason(room, agent):
     with room(Forever(Fail(400, "the lab has no such model"))) as place:
         ran = place.ralph("--max-failures", "1", GOAL)
         assert ran.code in (1, 2), str(ran)

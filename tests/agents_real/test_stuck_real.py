@@ -27,7 +27,7 @@ def test_a_second_agent_takes_over_from_one_that_is_stuck(room, agent):
 
 
 @pytest.mark.parametrize("agent", ["claude"], indirect=True)
-def test_claude_keeps_to_what_is_left_of_the_budget(room, agent):
+def test_claude_stays_within_the_remaining_budget(room, agent):
     work = shell("echo more >> work.txt")._replace(tokens=Tokens(200_000, 20_000))
     with room(Forever(work)) as place:
         ran = place.ralph("--max-cost", "2", "--check", "false", GOAL)

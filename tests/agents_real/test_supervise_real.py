@@ -21,12 +21,12 @@ def root() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_the_prompt_is_that_of_the_guide():
+def test_the_prompt_is_the_one_in_the_guide():
     assert PROMPT.replace("$", "\\$") in GUIDE.read_text()
 
 
 @pytest.mark.parametrize("way", ["with a tool for files", "in a shell"])
-def test_the_first_example_of_the_guide_ends_done(room, agent, way, root):
+def test_the_first_example_of_the_guide_ends_as_done(room, agent, way, root):
     if agent in ("gemini", "qwen"):
         pytest.skip("short of --yolo it has no shell, by which the scripted model knows its requests")
     done = root / "shop" / "login" / "DONE"
@@ -42,7 +42,7 @@ def test_the_first_example_of_the_guide_ends_done(room, agent, way, root):
 
 
 @pytest.mark.parametrize("agent", ["claude", "copilot", "opencode"], indirect=True)
-def test_what_an_agent_may_not_do_is_told(room, agent, root):
+def test_denied_tools_are_reported(room, agent, root):
     with room() as place:
         tries = [write(root / "outside.txt", "x\n"), *([] if agent == "opencode" else [Say("I could not.")])]
         place.play(*tries, *tries)
@@ -53,7 +53,7 @@ def test_what_an_agent_may_not_do_is_told(room, agent, root):
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex"], indirect=True)
-def test_a_supervised_run_ends_done_without_leave_to_do_everything(room, agent):
+def test_a_supervised_run_ends_as_done_without_yolo(room, agent):
     with room() as place:
         done = place.workspace / "DONE"
         place.play(write(place.workspace / "login.html", "<form>\n"), write(done, "done\n"), Say("It is made."))

@@ -15,12 +15,12 @@ def judged(path: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(words, cwd=path.parent, env=env, capture_output=True, text=True, check=False)
 
 
-def test_actionlint_has_nothing_to_say_about_the_example():
+def test_actionlint_accepts_the_example():
     done = judged(EXAMPLE)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stdout + done.stderr
 
 
-def test_actionlint_would_see_text_from_outside_in_a_script(tmp_path):
+def test_actionlint_reports_outside_text_in_a_script(tmp_path):
     spoilt = EXAMPLE.read_text().replace('echo "$WHO may', 'echo "${{ github.event.issue.title }} may')
     (tmp_path / "spoilt.yml").write_text(spoilt)
     done = judged(tmp_path / "spoilt.yml")

@@ -31,17 +31,17 @@ def nights(profile: str, count: int) -> list[population.Script]:
     return [population.draw_script(7, first + len(population.PROFILES) * at) for at in range(count)]
 
 
-def test_a_night_is_the_same_whenever_it_is_drawn() -> None:
+def test_the_same_seed_and_number_draw_the_same_night() -> None:
     assert population.draw_script(3, 14) == population.draw_script(3, 14)
     assert population.draw_script(3, 14) != population.draw_script(4, 14)
 
 
-def test_there_are_fourteen_kinds_of_agents_and_each_says_why_it_is_there() -> None:
+def test_each_of_fourteen_kinds_of_agents_has_a_reason() -> None:
     assert len(population.PROFILES) == 14
     assert all(profile.why for profile in population.PROFILES)
 
 
-def test_the_page_says_how_likely_each_of_them_does_what() -> None:
+def test_the_docs_list_the_probability_of_each_behaviour() -> None:
     assert table.chances() in (ROOT / "docs" / "reference" / "comparison.md").read_text()
 
 
@@ -58,13 +58,13 @@ def test_a_loop_that_asks_the_tests_after_each_turn_needs_the_ideal_number_of_tu
         assert not played.touched
 
 
-def test_gutted_tests_make_a_loop_happy_but_not_the_truth(yard: night.Yard) -> None:
+def test_a_loop_that_asks_only_the_tests_accepts_gutted_tests(yard: night.Yard) -> None:
     played = [night.play(yard, script, UNTIL) for script in nights("cheat", 3)]
     assert any(one.false_done for one in played)
     assert not any(one.sentence_true or one.exit_true for one in played if one.false_done)
 
 
-def test_special_cases_make_a_loop_happy_but_not_the_truth(yard: night.Yard) -> None:
+def test_a_loop_that_asks_only_the_tests_accepts_special_cases(yard: night.Yard) -> None:
     scripts = [one for one in nights("overfitter", 9) if not is_honest(one)][:2]
     assert [night.play(yard, script, UNTIL).false_done for script in scripts] == [True, True]
 
@@ -87,7 +87,7 @@ def test_a_script_that_updates_the_tests_makes_them_expect_what_is_there(yard: n
     assert subprocess.run(run, cwd=place.work, capture_output=True).returncode == 0
 
 
-def test_the_exam_asks_what_no_test_asks(yard: night.Yard) -> None:
+def test_the_exam_covers_cases_that_no_test_covers(yard: night.Yard) -> None:
     place = yard.place(population.draw_script(7, 0), UNTIL)
     exam = ["sh", str(place.exam)]
     for kind, code in (("wrong", 1), ("special", 1), ("right", 0)):
@@ -133,13 +133,13 @@ def test_talk_about_the_marker_fools_a_loop_that_greps(yard: night.Yard) -> None
     assert any(night.play(yard, script, WHILE_GREP).false_done for script in nights("talker", 2))
 
 
-def test_what_a_loop_leaves_running_is_seen_and_then_ended(yard: night.Yard) -> None:
+def test_processes_that_a_loop_leaves_running_are_reported_and_killed(yard: night.Yard) -> None:
     script = next(one for one in nights("litterer", 9) if any(step.leave == "daemon" for step in one.steps[:3]))
     assert "sleep" in night.play(yard, script, UNTIL).left
     assert not list(night.descendants())
 
 
-def test_what_was_there_before_the_nights_is_left_alone() -> None:
+def test_processes_from_before_the_nights_are_left_alone() -> None:
     with subprocess.Popen(["sleep", "600"]) as before:
         made = night.Yard("/usr/local/bin:/usr/bin:/bin")
         try:
@@ -150,7 +150,7 @@ def test_what_was_there_before_the_nights_is_left_alone() -> None:
             before.kill()
 
 
-def test_the_belongings_of_the_user_differ_when_a_loop_commits_everything(yard: night.Yard) -> None:
+def test_changes_to_the_users_belongings_are_noticed(yard: night.Yard) -> None:
     place = yard.place(population.draw_script(7, 0), UNTIL)
     env = yard.env(place.home, place.bin)
     before = task.belongings(place.work, env)
@@ -162,26 +162,26 @@ def test_the_belongings_of_the_user_differ_when_a_loop_commits_everything(yard: 
     assert set(found) >= {"notes.md", "the staged", "draft.md put into a commit", "README.md put into a commit"}
 
 
-def test_nothing_in_a_thousand_nights_is_less_than_four_in_a_thousand() -> None:
+def test_no_failure_in_a_thousand_nights_means_a_rate_below_four_in_a_thousand() -> None:
     assert Share(0, 1000).interval[1] < 0.004
     assert Share(0, 30).interval[1] > 0.1
 
 
-def test_a_share_is_held_to_its_number_where_there_are_enough_nights_to_tell() -> None:
+def test_a_share_must_reach_its_target_if_there_are_enough_nights() -> None:
     assert measures._is_at_most(Share(4, 900), 0.005)
     assert not measures._is_at_most(Share(5, 900), 0.005)
     assert measures._is_at_most(Share(2, 180), 0.005)
     assert not measures._is_at_most(Share(5, 180), 0.005)
 
 
-def test_turns_are_weighed_against_the_ideal_over_all_nights_together(yard: night.Yard) -> None:
+def test_turns_are_compared_with_the_ideal_over_all_nights(yard: night.Yard) -> None:
     played = [night.play(yard, script, UNTIL) for script in nights("excellent", 2)]
     found = over_ideal(played)
     assert found is not None
     assert found.value == 1.0
 
 
-def test_a_ratio_of_few_nights_is_held_to_its_interval(yard: night.Yard) -> None:
+def test_a_ratio_of_few_nights_is_judged_by_its_interval(yard: night.Yard) -> None:
     one = night.play(yard, nights("excellent", 1)[0], UNTIL)
     slow, fast = (replace(one, turns=turns, ideal=5) for turns in (7, 6))
     assert measures._turns("", [slow, fast], 1.2).met
@@ -197,12 +197,12 @@ def test_a_single_night_replays_exactly(yard: night.Yard) -> None:
     assert told[0]
 
 
-def test_agents_with_troubles_of_their_own_have_no_others() -> None:
+def test_agents_that_fail_by_themselves_get_no_other_troubles() -> None:
     assert not {chaos.script_for(7, number).profile for number in range(30)} & set(chaos.QUIET)
 
 
 @pytest.mark.parametrize("trouble", chaos.ALL, ids=lambda one: one.name)
-def test_a_night_in_which_something_gets_in_the_way_is_finished(yard: night.Yard, trouble: chaos.Trouble) -> None:
+def test_a_night_is_finished_despite_each_trouble(yard: night.Yard, trouble: chaos.Trouble) -> None:
     if missing := trouble.missing():
         pytest.skip(missing)
     field = contenders.ralph(str(Path(sys.executable).with_name("ralph")), "")

@@ -37,7 +37,7 @@ def fake(folder: Path, script: str) -> str:
     return str(folder)
 
 
-def test_without_bubblewrap(
+def test_a_missing_bubblewrap_is_an_error(
     ralph: Ralph, agent, workspace: Path, repository: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     tools = tmp_path / "tools"
@@ -60,14 +60,14 @@ def test_without_bubblewrap(
         ("exit 0", "could not create a sandbox: it printed nothing"),
     ],
 )
-def test_a_bubblewrap_that_creates_no_sandbox(
+def test_a_bubblewrap_that_creates_no_sandbox_is_an_error(
     boxed: Ralph, workspace: Path, environment: dict[str, str], tmp_path: Path, script: str, words: str
 ) -> None:
     path = fake(tmp_path / "fake", script)
     refused(boxed(PATH=f"{path}:{environment['PATH']}"), workspace, words)
 
 
-def test_a_bubblewrap_that_isolates_nothing(
+def test_a_bubblewrap_that_isolates_nothing_is_an_error(
     boxed: Ralph, workspace: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """The fake drops all arguments up to `--` and starts the program without isolation."""
@@ -76,7 +76,7 @@ def test_a_bubblewrap_that_isolates_nothing(
 
 
 @pytest.mark.parametrize("place", ["/", "home", "above home"])
-def test_a_workspace_that_contains_the_home(
+def test_a_workspace_that_contains_the_home_is_refused(
     boxed: Ralph, workspace: Path, environment: dict[str, str], place: str
 ) -> None:
     home = Path(environment["HOME"])
@@ -85,7 +85,7 @@ def test_a_workspace_that_contains_the_home(
     assert not (folder / ".ralph").exists()
 
 
-def test_a_state_folder_that_is_a_link(
+def test_a_state_folder_that_is_a_link_is_refused(
     ralph: Ralph, agent, workspace: Path, environment: dict[str, str], bubblewrap: str
 ) -> None:
     home = Path(environment["HOME"])
@@ -96,19 +96,19 @@ def test_a_state_folder_that_is_a_link(
 
 
 @pytest.mark.parametrize("key", ["read", "write"])
-def test_a_path_of_the_settings_that_does_not_exist(boxed: Ralph, workspace: Path, key: str) -> None:
+def test_a_path_of_the_settings_that_does_not_exist_is_refused(boxed: Ralph, workspace: Path, key: str) -> None:
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph" / "settings.json").write_text(f'{{"sandbox": {{"{key}": ["~/nothing"]}}}}')
     refused(boxed(), workspace, "no such path: ~/nothing")
 
 
 @pytest.mark.parametrize("net", ["a b", "x:y", "a.*.b"])
-def test_invalid_hosts(boxed: Ralph, workspace: Path, net: str) -> None:
+def test_invalid_hosts_are_refused(boxed: Ralph, workspace: Path, net: str) -> None:
     refused(boxed("--sandbox-net", net), workspace, "not a host")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to fill a file system")
-def test_a_full_temp_folder(boxed: Ralph, workspace: Path, tmp_path: Path) -> None:
+def test_a_full_temp_folder_is_reported(boxed: Ralph, workspace: Path, tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=8", "full", str(full)], check=True)

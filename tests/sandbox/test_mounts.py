@@ -51,7 +51,7 @@ def seen(around: SandboxView) -> dict[str, tuple[str, str]]:
     return {place.path: (place.access, place.source) for place in mount_table(around, FOLDERS.__contains__)}
 
 
-def test_a_workspace_in_a_repository() -> None:
+def test_a_workspace_in_a_repository_has_these_mounts() -> None:
     assert [place.arguments() for place in mount_table(PLAIN, FOLDERS.__contains__)] == [
         ("--ro-bind", "/", "/"),
         ("--dev", "/dev"),
@@ -97,7 +97,9 @@ def replaced(**more: object) -> SandboxView:
         (replaced(workspace="/tmp/w", repository=None), "/tmp/w", ("write", "")),
     ],
 )
-def test_how_each_path_is_mounted(around: SandboxView, path: str, expected: tuple[str, str] | None) -> None:
+def test_each_path_is_mounted_as_the_view_says(
+    around: SandboxView, path: str, expected: tuple[str, str] | None
+) -> None:
     assert seen(around).get(path) == expected
 
 
@@ -132,7 +134,7 @@ def test_a_workspace_below_the_top_of_its_repository_can_commit() -> None:
     assert found["/home/ann/all/part"] == found["/home/ann/all/.git"] == ("write", "")
 
 
-def test_folders_that_must_exist_before_the_start() -> None:
+def test_folders_for_read_only_mounts_must_exist_before_the_start() -> None:
     assert list(required_folders(PLAIN)) == [
         f"{GIT}/refs/ralph",
         f"{WORKSPACE}/.ralph/runs",
@@ -141,7 +143,7 @@ def test_folders_that_must_exist_before_the_start() -> None:
     assert "/repo/.git/logs/refs/heads/ralph" in list(required_folders(replaced(repository=LINKED)))
 
 
-def test_the_namespaces_of_a_sandbox() -> None:
+def test_a_sandbox_has_its_own_namespaces_and_no_capabilities() -> None:
     online = bubblewrap_command("/usr/bin/bwrap", [Mount("/", "read")], "/w", is_online=True)
     assert online[0] == "/usr/bin/bwrap"
     assert online[-6:] == ("--ro-bind", "/", "/", "--chdir", "/w", "--")
@@ -169,7 +171,7 @@ def test_the_namespaces_of_a_sandbox() -> None:
         ("/home/ann/all/bin", {"/home/ann/all/lib"}, "/home/ann/all/bin"),  # next to the workspace
     ],
 )
-def test_what_is_shown_for_the_programs_in_a_folder(entry: str, exists: set[str], root: str) -> None:
+def test_programs_are_shown_with_their_libraries_but_no_shared_folder(entry: str, exists: set[str], root: str) -> None:
     assert program_root(entry, HOME, ("/home/ann/all/work",), exists.__contains__) == root
 
 
@@ -190,7 +192,7 @@ def test_the_environment_inside_lacks_the_session_and_has_the_mark() -> None:
     assert "TMP" not in sandbox_environment({}, {})
 
 
-def test_nothing_here_looks_at_this_machine() -> None:
+def test_these_tests_do_not_depend_on_this_machine() -> None:
     assert os.path.realpath("/home/ann") == "/home/ann"  # there is no user of this name
 
 

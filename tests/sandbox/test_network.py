@@ -57,7 +57,7 @@ def test_an_invalid_host_is_an_error(text: str) -> None:
         (Reachable("*.a.org"), "nota.org", 443, False),
     ],
 )
-def test_which_hosts_and_ports_are_allowed(allowed: Reachable, name: str, port: int, admitted: bool) -> None:
+def test_only_listed_hosts_and_ports_are_allowed(allowed: Reachable, name: str, port: int, admitted: bool) -> None:
     assert allowed.allows(name, port) is admitted
 
 
@@ -208,7 +208,7 @@ print(ask('http://127.0.0.1:{service}/', 'http://127.0.0.1:{PORT}'))
     assert run(script) == f"/ for 127.0.0.1:{service}\n"
 
 
-def test_nothing_else_is_reachable(inside, service: int) -> None:
+def test_a_program_without_allowed_hosts_reaches_nothing(inside, service: int) -> None:
     run = inside(Network.start([], {}))
     script = f"{ASKING}\nimport socket\nprint(ask('http://127.0.0.1:{service}/'), len(socket.if_nameindex()))"
     assert run(script) == "URLError 1\n"

@@ -52,7 +52,7 @@ def test_allowed_hosts_are_reached_and_others_reported_once(
     assert told == ["the sandbox does not allow example.org:80"]
 
 
-def test_paths_that_settings_show_hide_or_make_writable(
+def test_settings_can_show_hide_or_open_paths_for_writing(
     ralph: Ralph, agent: Callable[..., str], environment: dict[str, str], workspace: Path, bubblewrap: str
 ) -> None:
     home = Path(environment["HOME"])

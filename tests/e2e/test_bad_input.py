@@ -91,7 +91,7 @@ def test_an_unknown_option_is_an_error_never_prompt_text(ralph: Ralph, agent: Ag
         (("x", "--worktree"), "not in a git repository"),
     ],
 )
-def test_wrong_arguments_are_one_clear_line(ralph: Ralph, agent: Agent, words: tuple[str, ...], said: str) -> None:
+def test_wrong_arguments_are_a_one_line_error(ralph: Ralph, agent: Agent, words: tuple[str, ...], said: str) -> None:
     assert said in complaint(ralph("run", "--agent", agent("echo"), *words))
 
 
@@ -287,7 +287,7 @@ def test_every_command_explains_itself_and_refuses_nonsense_in_a_line_and_a_hint
     subprocess.run([sys.executable, "-c", EXPLAIN], cwd=workspace, env=environment, check=True)
 
 
-def test_the_first_help_names_every_command_on_one_line(ralph: Ralph) -> None:
+def test_the_short_help_has_one_line_for_each_command(ralph: Ralph) -> None:
     from ralph.cli.table import SUMMARIES
 
     lines = [" ".join(line.split()) for line in ralph("--help").out.splitlines()]

@@ -40,7 +40,7 @@ def test_the_files_of_a_repository_that_the_agent_makes_in_a_worktree_are_merged
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_discarded_run_keeps_the_files_of_such_a_repository(
+def test_a_discarded_run_keeps_the_files_of_a_nested_repository(
     play: Callable[..., Any], ralph: Callable[..., Any], repository: Path, git: Git, way: str
 ) -> None:
     assert play(WAYS[way], "--worktree").code == 0
@@ -52,7 +52,7 @@ def test_a_discarded_run_keeps_the_files_of_such_a_repository(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("option", ["--commit", "--commit=all"])
-def test_they_are_committed_and_the_users_own_nested_repository_is_not(
+def test_files_of_a_new_nested_repository_are_committed_but_not_those_of_the_users(
     play: Callable[..., Any], repository: Path, git: Git, way: str, option: str
 ) -> None:
     (repository / "mine").mkdir()
@@ -66,7 +66,7 @@ def test_they_are_committed_and_the_users_own_nested_repository_is_not(
     assert (repository / "app" / ".git").is_dir(), "nothing is taken from the user's tree"
 
 
-def test_a_rewind_removes_and_restores_them(
+def test_a_rewind_removes_and_restores_nested_repositories(
     play: Callable[..., Any], ralph: Callable[..., Any], repository: Path
 ) -> None:
     assert play(COMMITTED).code == 0

@@ -98,7 +98,7 @@ def test_an_agent_that_worked_before_may_be_missing_for_a_moment(
     assert run.end() == 0, run.err
 
 
-def test_an_agent_that_never_worked_and_is_missing_ends_the_run_at_once(ralph: Ralph, agent: Agent) -> None:
+def test_a_missing_agent_that_never_worked_ends_the_run_at_once(ralph: Ralph, agent: Agent) -> None:
     path = agent("echo hm")
     result = ralph("run", "goal", "--agent", f"rm {path}; {path}; exit $?", "--json")
     assert (result.code, result.one("run_finished")["outcome"]) == (2, "fatal")

@@ -36,7 +36,7 @@ def committed(git: Git) -> dict[str, str]:
     return {name: status for status, _, name in (row.partition("\t") for row in rows if row)}
 
 
-def test_only_what_changed_since_the_run_began_is_committed(
+def test_only_changes_since_the_start_of_the_run_are_committed(
     play: Callable[..., Any], git: Git, repository: Path
 ) -> None:
     done = play("mkdir new; echo x > 'new/a b'; echo y > ':(top)odd*'; rm gone; rm untracked")
@@ -92,7 +92,7 @@ def test_a_file_changed_by_user_and_agent_is_committed_and_reported(play: Callab
     assert "half was also changed before the run" in done.err
 
 
-def test_commit_all_takes_what_was_there_before(play: Callable[..., Any], git: Git) -> None:
+def test_commit_all_includes_changes_from_before_the_run(play: Callable[..., Any], git: Git) -> None:
     done = play("echo x > new", "--commit=all")
     assert committed(git) == {"README": "M", "half": "M", "new": "A", "staged": "A", "untracked": "A"}
     assert "kept out" not in done.err

@@ -182,7 +182,7 @@ def test_an_endless_agent_does_not_fill_the_disk(ralph: Ralph, agent: Agent, wor
     "words", [("--version",), ("--help",), ("ps", "-a"), ("show",), ("logs",), ("report", "-o", "-")]
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_an_answer_that_cannot_be_written_is_a_failure(
+def test_an_answer_that_cannot_be_written_fails_the_command(
     ralph: Ralph, agent: Agent, environment: dict[str, str], workspace: Path, words: tuple[str, ...], unbuffered: str
 ) -> None:
     ralph("run", "g", "--agent", agent(DONE))

@@ -187,7 +187,7 @@ esac
 """
 
 
-def test_what_breaks_while_a_message_is_written_is_undone(
+def test_a_change_that_breaks_a_check_while_a_message_is_written_is_undone(
     ralph: Ralph, agent: Agent, repository: Path, git: Callable[..., str]
 ) -> None:
     fake = agent(MESSENGER.format("echo bad > work; echo more > extra"))
@@ -201,7 +201,7 @@ def test_what_breaks_while_a_message_is_written_is_undone(
     assert git("show", f"{told.rpartition(' ')[2]}:work") == "bad\n", "nothing is lost"
 
 
-def test_what_is_added_while_a_message_is_written_is_checked_first(
+def test_changes_while_a_message_is_written_are_checked_first(
     ralph: Ralph, agent: Agent, repository: Path, git: Callable[..., str]
 ) -> None:
     fake = agent(MESSENGER.format("echo more > extra"))

@@ -257,7 +257,7 @@ def test_the_worktree_of_a_run_that_never_began_is_removed(
     assert git("worktree", "list").count("\n") == 3
 
 
-def test_a_missing_worktree_is_one_clear_line(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
+def test_a_missing_worktree_is_a_one_line_error(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
     result = ralph("run", "g", "-m", "1", "--worktree", "--json", "--agent", agent("echo $N > work"))
     git("worktree", "remove", "--force", result.one("run_finished")["worktree"])
     refused = ralph("resume", "-m", "1")
@@ -292,7 +292,7 @@ def test_a_journal_with_a_gap_is_not_resumed(ralph: Ralph, agent: Agent, workspa
     assert "iteration 2 cannot be read" in refused.err
 
 
-def test_a_missing_journal_is_one_clear_line(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_missing_journal_is_a_one_line_error(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))
     (path,) = workspace.glob(".ralph/runs/*/journal.ndjson")
     path.unlink()

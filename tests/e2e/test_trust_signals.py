@@ -45,7 +45,7 @@ def end_by(end: str, run: Any) -> None:
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("who", ["agent", "check"])
-def test_nothing_survives(
+def test_no_process_survives_the_end_of_a_run(
     live: Start, agent: Agent, alive: Alive, nap: str, eventually: Any, workspace: Path, end: str, who: str
 ) -> None:
     (workspace / "escape.sh").write_text(ESCAPES.format(nap))
@@ -61,7 +61,7 @@ def test_nothing_survives(
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_nothing_survives_of_parallel_checks(
+def test_no_process_of_parallel_checks_survives(
     live: Start, agent: Agent, alive: Alive, nap: str, eventually: Any, workspace: Path, end: str
 ) -> None:
     (workspace / "escape.sh").write_text(ESCAPES.format(nap))

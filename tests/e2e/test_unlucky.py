@@ -29,7 +29,7 @@ DONE = "echo '<response>DONE</response>'"
     ],
     ids=json.dumps,
 )
-def test_a_nul_in_a_setting_is_one_clear_line(
+def test_a_nul_in_a_setting_is_a_one_line_error(
     ralph: Ralph, agent: Agent, workspace: Path, said: dict[str, Any]
 ) -> None:
     (workspace / ".ralph").mkdir()
@@ -40,7 +40,7 @@ def test_a_nul_in_a_setting_is_one_clear_line(
 
 
 @pytest.mark.parametrize("most", [5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 18, 20])
-def test_too_few_descriptors_are_one_clear_line(
+def test_too_few_descriptors_are_a_one_line_error(
     environment: dict[str, str], agent: Agent, workspace: Path, most: int
 ) -> None:
     script = f'ulimit -n {most}; exec "{sys.executable}" -m ralph run g -m 1 --check true --agent "{agent(DONE)}"'

@@ -39,7 +39,7 @@ def with_submodule(repository: Path, git: Git, tmp_path: Path) -> Path:
     return repository
 
 
-def test_submodules_are_there_without_their_remotes(
+def test_submodules_are_checked_out_without_their_remotes(
     play: Callable[..., Any], ralph: Callable[..., Any], with_submodule: Path
 ) -> None:
     check = "cat vendor/lib/lib.txt vendor/lib/deep/deep.txt new"
@@ -66,7 +66,7 @@ def test_a_worktree_whose_submodule_was_changed_is_not_removed(
     assert len(git("worktree", "list").splitlines()) == 2
 
 
-def test_a_submodule_that_is_missing_at_the_users_is_reported_at_the_start(
+def test_a_submodule_that_the_users_tree_lacks_is_reported_at_the_start(
     play: Callable[..., Any], with_submodule: Path, git: Git
 ) -> None:
     git("submodule", "--quiet", "deinit", "--all", "--force")

@@ -122,14 +122,14 @@ def typed(line: str, project: Path, environment: dict[str, str]) -> "subprocess.
     )
 
 
-def test_every_way_around_a_command_is_needed() -> None:
+def test_every_skipped_command_names_a_test_that_exists() -> None:
     for pattern, place in ELSEWHERE.items():
         names = [name for name in re.findall(r"tests/[\w/.]+\w", place) if not (ROOT / name).exists()]
         assert not names, pattern
 
 
 @pytest.mark.parametrize(("page", "line"), STARTING, ids=lambda value: value[:70])
-def test_a_run_of_the_docs_ends_done(page: str, line: str, project: Path, environment: dict[str, str]) -> None:
+def test_a_run_from_the_docs_ends_as_done(page: str, line: str, project: Path, environment: dict[str, str]) -> None:
     if "--sandbox" in line and not (shutil.which("bwrap") or "CI" in os.environ):
         pytest.skip("needs bubblewrap: apt-get install bubblewrap")
     if "ralph loop" in line and "--check" not in line:  # the page has written settings before

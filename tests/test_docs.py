@@ -21,7 +21,7 @@ def test_the_reference_is_generated_from_the_code_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_no_link_is_broken(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert not missing
@@ -36,7 +36,7 @@ def test_every_module_that_the_architecture_names_is_there() -> None:
     assert [name for name in named if not (source / f"{name}.py").exists()] == []
 
 
-def test_the_readme_fits_its_promise_of_size() -> None:
+def test_the_readme_is_as_short_as_promised() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
 
 

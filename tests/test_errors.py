@@ -26,7 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
         ("/home/me/project/.venv", "pip install 'rich>=13.7' 'textual>=8'"),
     ],
 )
-def test_the_hint_fits_how_it_was_installed(prefix: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hint_depends_on_how_ralph_was_installed(
+    prefix: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.prefix", prefix)
     assert to_install("tui") == command
 
@@ -55,7 +57,7 @@ WINDOWS = "ralph: Windows is not supported; use it inside WSL2 (wsl --install)"
 
 
 @pytest.mark.parametrize("words", [[], ["--version"], ["run", "Fix it"], ["hook", "stop"]])
-def test_on_windows_it_says_where_it_works_instead_of_a_missing_module(words: list[str]) -> None:
+def test_on_windows_the_error_says_where_ralph_works(words: list[str]) -> None:
     lacking = ("fcntl", "pwd", "grp", "resource", "termios", "tty", "pty")
     script = (
         f"import runpy, sys; sys.modules.update(dict.fromkeys({lacking!r})); sys.platform = 'win32'\n"
@@ -66,7 +68,7 @@ def test_on_windows_it_says_where_it_works_instead_of_a_missing_module(words: li
     assert (said.returncode, said.stdout, said.stderr) == (2, "", WINDOWS + "\n")
 
 
-def test_a_wheel_brings_windows_a_command_that_says_the_same(tmp_path: Path) -> None:
+def test_the_command_of_the_wheel_says_the_same_on_windows(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     with zipfile.ZipFile(next(tmp_path.glob("ralph_until_done-*.whl"))) as wheel:

@@ -82,7 +82,7 @@ def test_checks_cut_short_by_an_interruption_never_count_as_green() -> None:
     assert (stop.outcome, len(run.iterations)) == (Outcome.INTERRUPTED, 0)
 
 
-def test_a_turn_is_paid_for_even_if_what_follows_it_fails() -> None:
+def test_the_cost_of_a_turn_counts_even_if_a_later_step_fails() -> None:
     class Broken(FakeWorkspace):
         def guard(self) -> tuple[str, ...]:
             raise UserError("cannot restore protected files", "restore them by hand")
@@ -101,7 +101,7 @@ def test_followups_see_each_iteration_once() -> None:
     assert seen == [1, 2, 3]
 
 
-def test_events_have_a_name_each() -> None:
+def test_each_event_has_its_own_name() -> None:
     assert set(get_args(events.Event)) - set(events.NAMES) == {events.AgentUnknown}, "it is never written"
 
 

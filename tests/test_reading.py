@@ -73,7 +73,7 @@ def otherwise(path: Path) -> bool:
     return name == DOOR or name in OTHERWISE or name.partition("/")[0] in OTHERWISE
 
 
-def test_everything_from_outside_is_read_through_one_door() -> None:
+def test_only_one_module_reads_data_from_outside() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)[:80]}"
         for path in sorted(ROOT.rglob("*.py"))
@@ -85,13 +85,13 @@ def test_everything_from_outside_is_read_through_one_door() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="what the kernel tells is read from /proc")
-def test_what_the_kernel_tells_in_parts_is_read_to_its_end() -> None:
+def test_data_that_the_kernel_returns_in_parts_is_read_completely() -> None:
     with open("/proc/self/smaps", "rb", buffering=0) as file:
         part = len(file.read(1 << 20))
     assert part < len(read_head("/proc/self/smaps", 1 << 20)) <= 1 << 20
 
 
-def test_nobody_waits_for_a_lock_without_end() -> None:
+def test_every_wait_for_a_lock_has_a_limit() -> None:
     """A lock is tried, and asked for again until patience ends: anyone who holds it may be stopped, or hostile."""
     found = [
         f"{path.relative_to(ROOT)}:{call.lineno}"
@@ -129,7 +129,7 @@ def _caught(node: ast.AST) -> list[str]:
     return [ast.unparse(handler.type) for handler in node.handlers if handler.type]
 
 
-def test_nothing_from_outside_is_decoded_without_minding_how_deep_it_is_nested() -> None:
+def test_decoding_outside_data_limits_the_nesting_depth() -> None:
     """A decoder that comes to its depth raises what is no ValueError: one such line ended every command."""
     found = [
         f"{path.relative_to(ROOT)}:{line}"

@@ -211,7 +211,7 @@ INSIDE, OUTSIDE = {"path": "/w/a.py"}, {"path": "/etc/passwd"}
         ({"kind": "edit", "locations": [OUTSIDE]}, "yolo", True),
     ],
 )
-def test_permissions(call: dict[str, Any], policy: Any, allowed: bool) -> None:
+def test_each_kind_of_tool_call_is_allowed_or_rejected(call: dict[str, Any], policy: Any, allowed: bool) -> None:
     assert is_allowed(call, policy, ["/w", "/lent"]) is allowed
 
 
@@ -240,7 +240,7 @@ def test_yolo_chooses_the_strongest_mode_that_is_offered(agent: str, mode: objec
     assert choose_mode(session, "default") is None
 
 
-def test_names_and_commands() -> None:
+def test_an_agent_is_started_by_its_name_or_its_command() -> None:
     assert find("acp:claude").NAME == "acp"
     assert acp.start_words("acp:opencode") == ("opencode", "acp")
     assert acp.start_words("acp: my-agent --acp 'a b'") == ("my-agent", "--acp", "a b")

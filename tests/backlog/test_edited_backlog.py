@@ -84,7 +84,7 @@ def test_a_committed_edit_with_ticks_can_be_merged_by_hand(works: Works) -> None
     assert on_disk(works) == ALL_DONE
 
 
-def test_an_edit_after_a_merge_and_before_the_end_is_ticked(works: Works) -> None:
+def test_a_merged_task_is_ticked_even_if_an_edit_removed_its_tick(works: Works) -> None:
     works.todo("- [ ] T1 Make one\n- [ ] T2 Make two\n  after: T1\n")
     works.script(f"case $key in T2) {WAITING};; esac; echo COMPLETE")
     process = works.start()

@@ -470,12 +470,12 @@ def test_git_accepts_keys_as_branch_names() -> None:
 
 
 @pytest.mark.parametrize("word", ["T012", "1.2", "hot1", "US-003", "bd-12", "12", "#12", "T1a"])
-def test_words_that_look_like_an_id(word: str) -> None:
+def test_words_that_look_like_an_id_are_recognised(word: str) -> None:
     assert is_id(word)
 
 
 @pytest.mark.parametrize("word", ["Add", "2FA", "3rd", "e.g.", "1-click-buy"])
-def test_words_that_do_not(word: str) -> None:
+def test_other_words_are_not_ids(word: str) -> None:
     assert not is_id(word)
 
 

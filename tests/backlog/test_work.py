@@ -82,7 +82,7 @@ def test_the_users_tree_is_unchanged_and_uncommitted_changes_are_reported(works:
     assert works.show("hot") == "line"
 
 
-def test_a_refused_task_is_told_of_its_conflict_and_then_merged(
+def test_the_agent_of_a_refused_task_learns_of_the_conflict_and_the_task_is_merged(
     works: Works, prompts: Callable[..., list[str]]
 ) -> None:
     works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n")
@@ -176,7 +176,7 @@ def test_a_task_that_fails_at_the_gate_is_returned_and_finally_parked(works: Wor
         (("--check", "true", "--setup", "echo broken; false"), "--setup failed"),
     ],
 )
-def test_an_invalid_command_line_is_one_line_before_an_agent_starts(
+def test_an_invalid_command_line_is_a_one_line_error_before_an_agent_starts(
     works: Works, words: tuple[str, ...], said: str
 ) -> None:
     own = () if words[:1] == ("nothing.md",) else ("TASKS.md",)
@@ -417,7 +417,7 @@ def test_tasks_can_be_added_ticked_and_removed_during_the_run(works: Works) -> N
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert sorted(works.merged()) == ["T1", "T4"]
-    assert "the backlog is used as it was before" in said
+    assert "cannot read the backlog again, so ralph keeps the last version" in said
 
 
 def test_a_parked_task_is_retried_with_a_note(works: Works, prompts: Callable[..., list[str]]) -> None:
@@ -586,7 +586,7 @@ WHY_PARKED = {
 }
 
 
-def test_work_that_cannot_become_a_branch_parks_its_task_and_no_other(works: Works) -> None:
+def test_work_that_cannot_become_a_branch_parks_only_its_own_task(works: Works) -> None:
     works.todo("".join(f"- [ ] T{number} Make {number}\n" for number in range(1, 5)))
     cases = "".join(f"{key}) {script} ;; " for key, script in ASTRAY.items())
     works.script(f'touch "of-$key"; case $key in {cases} esac; echo COMPLETE')

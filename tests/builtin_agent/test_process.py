@@ -48,7 +48,7 @@ def ended(process):
 
 
 @pytest.mark.parametrize("wire", ["chat"])
-def test_a_signal_ends_it_and_the_command_that_it_runs(server, start, eventually, workspace, wire):
+def test_a_signal_ends_the_agent_and_its_running_command(server, start, eventually, workspace, wire):
     with server.stage(shell("echo $$ > up; exec sleep 3411")) as stage:
         process = start(stage)
         eventually(lambda: (workspace / "up").exists() and (workspace / "up").read_text().strip())

@@ -63,7 +63,7 @@ def test_a_run_ends_as_done_with_every_protocol(server, on, go, wire):
 class TestOnOneWire:
     """These tests don't depend on the protocol."""
 
-    def test_a_failing_check_sends_it_back_and_the_second_iteration_is_done(self, server, on, go):
+    def test_a_failing_check_sends_the_agent_back_and_the_second_iteration_is_done(self, server, on, go):
         with server.stage(Say(DONE), Torn(DONE, 300), write("made.txt", "fixed\n"), Say(DONE)) as stage:
             on(stage)
             result = go("--check", CHECK)
@@ -88,7 +88,7 @@ class TestOnOneWire:
             assert f"{status} {why}" in result.last_line
             assert len(stage.asked) == 1
 
-    def test_its_cost_is_known_while_it_works_and_ends_it_inside_a_turn(self, server, on, go):
+    def test_the_cost_is_known_during_a_turn_and_can_end_it(self, server, on, go):
         again = Call("shell", "echo again", tokens=Tokens(100_000, 100))
         with server.stage(*[again] * 5, Hang()) as stage:  # the fifth request is over the limit, so it gets no reply
             on(stage, model="gpt-4o")
@@ -100,7 +100,7 @@ class TestOnOneWire:
             assert 1 <= costs[-1] < 1.6
             assert len(stage.asked) < 9
 
-    def test_its_tokens_end_it_inside_a_turn(self, server, on, go):
+    def test_used_up_tokens_end_a_turn(self, server, on, go):
         with server.stage(Forever(Call("shell", "echo again", tokens=Tokens(100_000, 100)))) as stage:
             on(stage)
             result = go("--max-tokens", "250000")
@@ -112,16 +112,14 @@ class TestOnOneWire:
             on(stage, model="gpt-4o")
             assert outcome(go("--max-cost", "1", "--check", "true")) == (0, "done")
 
-    def test_a_model_without_a_price_and_a_budget_do_not_go_together(self, server, on, go):
+    def test_a_budget_is_refused_for_a_model_without_a_price(self, server, on, go):
         with server.stage() as stage:
             on(stage, model="nobody-knows-this-one")
             result = go("--max-cost", "1")
             assert (result.code, stage.asked) == (2, [])
             assert "the price of nobody-knows-this-one is unknown" in result.err
 
-    def test_what_it_runs_sees_no_key_and_what_the_workspace_calls_its_modules_is_not_imported(
-        self, server, on, ralph, workspace
-    ):
+    def test_commands_see_no_key_and_modules_in_the_workspace_are_not_imported(self, server, on, ralph, workspace):
         for name in ("json", "asyncio", "ralph", "httpx2"):
             (workspace / f"{name}.py").write_text("raise SystemExit('imported from the workspace')")
         with server.stage(shell("env"), Say(DONE)) as stage:
@@ -153,7 +151,7 @@ class TestOnOneWire:
             assert "Look at it." in stage.asked[0].prompt
             assert result.one("review_finished")["passed"] is True
 
-    def test_it_works_and_goes_on_in_a_box_that_reaches_nobody_but_its_model(
+    def test_the_agent_works_and_resumes_in_a_sandbox_that_reaches_only_its_model(
         self, server, on, go, repository, bubblewrap
     ):
         reach = f"{sys.executable} -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 3)'"

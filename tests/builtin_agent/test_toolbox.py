@@ -125,7 +125,7 @@ def test_an_edit_needs_text_that_occurs_exactly_once(use, tmp_path):
     assert (tmp_path / "a").read_text() == "one\ntwo\none\n"
 
 
-def test_a_read_file_can_always_be_encoded(use, tmp_path):
+def test_reading_a_file_returns_valid_unicode(use, tmp_path):
     (tmp_path / "a").write_bytes(b"\xff one")
     use("read", path="a")[1].encode()
 

@@ -243,7 +243,7 @@ def without_keepers(pids: Iterable[int]) -> list[int]:
 
 
 @pytest.mark.timeout(1500)
-def test_a_backlog_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_backlog_that_is_killed_again_and_again_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     began, seed, commits = time.monotonic(), SEED, 0
     kills: Counter[str] = Counter()
     while sum(kills.values()) < KILLS:
@@ -270,7 +270,7 @@ def test_a_backlog_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.timeout(900)
-def test_a_night_of_thirty_items_of_which_every_other_wants_the_same_line(tmp_path: Path) -> None:
+def test_thirty_tasks_of_which_half_change_the_same_line_are_merged(tmp_path: Path) -> None:
     """Nobody is killed; every commit of the target is checked again in the morning. RALPH_CHAOS_NIGHT=12 is a short
     one."""
     night = Sufferer(tmp_path / "night", SEED, tasks=NIGHT, hot=2)

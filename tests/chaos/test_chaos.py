@@ -19,7 +19,7 @@ RUNS = 4
 
 
 @pytest.mark.timeout(600)
-def test_runs_that_are_killed_at_random_moments(
+def test_runs_that_are_killed_at_random_moments_lose_nothing(
     victim: Callable[[int], Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     began = time.monotonic()

@@ -129,7 +129,9 @@ def test_a_run_in_a_worktree_is_rewound_there(ralph: Ralph, agent: Agent, reposi
         (("rewind", "9"), "no checkpoint 9"),
     ],
 )
-def test_a_missing_run_or_iteration_is_one_line(ralph: Ralph, run: str, words: tuple[str, ...], said: str) -> None:
+def test_a_missing_run_or_iteration_is_a_one_line_error(
+    ralph: Ralph, run: str, words: tuple[str, ...], said: str
+) -> None:
     result = ralph(*words)
     assert result.code == 2
     assert said in result.err.splitlines()[0]

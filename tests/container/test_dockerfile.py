@@ -94,12 +94,12 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     shutil.rmtree(root, ignore_errors=True)
 
 
-def test_ralph_and_an_agent_are_there(container: Container) -> None:
+def test_the_image_contains_ralph_and_an_agent(container: Container) -> None:
     assert container.ralph("--version").stdout.startswith("ralph ")
     assert "Claude Code" in container.run("claude", "--version").stdout
 
 
-def test_a_run_in_it_is_verified(container: Container) -> None:
+def test_a_run_in_the_container_is_verified(container: Container) -> None:
     (container.root / "work" / "Makefile").write_text("test:\n\ttest -f made\n")
     agent = "sh -c 'touch made; echo \"<response>DONE</response>\"'"
     ran = container.ralph("run", "Make it", "--check", "make test", "--yolo", "--agent", agent)
@@ -107,7 +107,7 @@ def test_a_run_in_it_is_verified(container: Container) -> None:
     assert (container.root / "work" / "made").exists()
 
 
-def test_it_says_that_it_is_one_where_a_box_is_asked_for(container: Container) -> None:
+def test_asking_for_a_sandbox_in_the_container_explains_that_it_is_one(container: Container) -> None:
     ran = container.ralph("run", "x", "--agent", "true", "--sandbox")
     assert ran.returncode == 2
     assert "not installed" in ran.stdout

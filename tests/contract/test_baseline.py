@@ -100,7 +100,7 @@ def test_other_presets_have_a_baseline_only_if_asked(ralph: Ralph, agent: Agent,
     assert ralph(*words, "--baseline", "--agent", agent("echo hm")).one("baseline")
 
 
-def test_the_setting_turns_it_off(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_the_setting_turns_the_baseline_off(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph/settings.json").write_text(json.dumps({"baseline": False}))
     result = ralph("loop", "x", "--check", "true", "--json", "--agent", agent(FIXES))

@@ -38,7 +38,7 @@ def test_every_check_runs_in_order_even_after_a_failure(ralph: Ralph, agent: Age
     assert (workspace / "order").read_text().split() == ["a", "b", "c"]
 
 
-def test_the_checks_stay_those_of_the_start(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_run_keeps_the_checks_that_it_started_with(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     (workspace / ".ralph").mkdir()
     fake = agent("echo '{}' > .ralph/settings.json; echo '<response>DONE</response>'")
     (workspace / ".ralph" / "settings.json").write_text(

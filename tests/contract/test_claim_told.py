@@ -18,7 +18,7 @@ def prompt_of(environment: dict[str, str]) -> str:
     return (Path(environment["HOME"]) / "fake-agent.prompt.1").read_text()
 
 
-def test_the_first_example_of_the_guide_ends_done(
+def test_the_first_example_of_the_guide_ends_as_done(
     ralph: Ralph, agent: Agent, environment: dict[str, str], workspace: Path
 ) -> None:
     (workspace / "Makefile").write_text("test:\n\ttrue\n")

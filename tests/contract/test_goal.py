@@ -34,7 +34,7 @@ Prompts = Callable[..., list[str]]
         (("G", "H"), "folder not found: H\nhint: name a folder, or quote a goal of several words"),
     ],
 )
-def test_a_wrong_goal_is_one_clear_line(
+def test_a_wrong_goal_is_a_one_line_error(
     ralph: Ralph, agent: Agent, workspace: Path, words: tuple[str, ...], said: str
 ) -> None:
     (workspace / "README").write_text("x")
@@ -177,7 +177,9 @@ def test_a_dry_run_runs_nothing(ralph: Ralph, agent: Agent, workspace: Path) -> 
     assert ralph("run", "make it", "--dry-run", "--json", "--agent", fake).out == "", "stdout holds only NDJSON"
 
 
-def test_a_missing_current_folder_is_one_clear_line(agent: Agent, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_missing_current_folder_is_a_one_line_error(
+    agent: Agent, tmp_path: Path, environment: dict[str, str]
+) -> None:
     fake = agent("true")
     command = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -m ralph run -p x --agent {fake}"
     process = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -30,7 +30,7 @@ def test_a_forgetful_agent_costs_one_turn(ralph: Ralph, agent: Agent, prompts: P
     assert "Every check passes now." in prompts()[1]
 
 
-def test_it_works_in_a_repository_and_while_ralph_commits(ralph: Ralph, agent: Agent, repository: Path) -> None:
+def test_green_is_enough_in_a_repository_and_while_ralph_commits(ralph: Ralph, agent: Agent, repository: Path) -> None:
     assert outcome(ralph(*LOOP, "--commit", "--agent", agent(FORGETFUL))) == ("done", 2)
 
 

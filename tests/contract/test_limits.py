@@ -30,7 +30,7 @@ def turn(text: str, cost: float = 1.0) -> str:
         (("--stall", "1", "--max-cost", "2"), "work", "stalled", 2),
     ],
 )
-def test_limits_in_their_order(
+def test_limits_apply_in_their_order(
     ralph: Ralph, agent: Agent, words: tuple[str, ...], text: str, outcome: str, iterations: int
 ) -> None:
     fake = agent(f"echo '{turn(text)}'")
@@ -69,7 +69,7 @@ def test_the_time_limit_ends_a_running_check(ralph: Ralph, agent: Agent) -> None
 
 
 @pytest.mark.parametrize("text", ["abc", "", "-5", "1m30", "inf", "5 m"])
-def test_a_wrong_duration_is_one_clear_line(ralph: Ralph, agent: Agent, text: str) -> None:
+def test_a_wrong_duration_is_a_one_line_error(ralph: Ralph, agent: Agent, text: str) -> None:
     result = ralph("run", "-p", "x", "--turn-timeout", text, "--agent", agent("true"))
     assert result.code == 2
     assert "expected a duration" in result.err

@@ -45,7 +45,7 @@ def test_limits_apply_without_a_claim() -> None:
     assert found.outcome is Outcome.EXHAUSTED
 
 
-def test_the_exit_code_to_wait_comes_before_done() -> None:
+def test_an_exit_code_that_asks_to_wait_takes_precedence_over_done() -> None:
     run = a_run(Turn(text="", exit_code=42), seen=Snapshot(done_file=True))
     found = judge(run, SUPERVISE)
     assert isinstance(found, Stop)

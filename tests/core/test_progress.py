@@ -128,7 +128,7 @@ def test_failed_turns_are_not_counted() -> None:
     assert kinds(run) == ["", "", ""]
 
 
-def test_what_a_failed_turn_achieved_is_progress_and_may_be_the_best() -> None:
+def test_the_work_of_a_failed_turn_is_progress_and_may_be_the_best() -> None:
     run = a_history(pytest_says(5, 1), pytest_says(3, 3), pytest_says(4, 2), baseline=[pytest_says(6, 0)])
     failed = replace(run.iterations[1], turn=Turn(text="", failure=Failure("ordinary", "boom")))
     run = replace(run, iterations=(run.iterations[0], failed, run.iterations[2]))

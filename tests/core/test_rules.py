@@ -271,7 +271,7 @@ def test_the_next_agent_takes_over_after_failures_in_a_row() -> None:
     assert outcome(again, [stuck_rules.repeated_failures(3, agents)]) is Outcome.FAILED
 
 
-def test_failures_are_counted_from_the_last_one_that_made_every_check_pass() -> None:
+def test_failed_turns_are_counted_only_after_the_last_one_with_green_checks() -> None:
     def failed(*trees: tuple[str, Check]) -> Run:
         turns = [Iteration(number=at, turn=CRASH, checks=(one,), tree=tree) for at, (tree, one) in enumerate(trees, 1)]
         return Run(id="r", base_tree="a", iterations=tuple(turns))

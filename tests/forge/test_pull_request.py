@@ -145,7 +145,7 @@ def test_a_run_killed_while_it_waits_resumes_and_opens_no_second_pull_request(
     assert "## ✅ done" in pull["body"]
 
 
-def test_a_refusal_by_a_protected_branch_is_one_line_and_resume_retries(
+def test_a_refusal_by_a_protected_branch_is_a_one_line_error_and_resume_retries(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost
 ) -> None:
     hook = host.bare / "hooks" / "pre-receive"

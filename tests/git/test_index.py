@@ -72,7 +72,7 @@ def busy(repo: Any) -> Any:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_fingerprint_changes_with(busy: Any, change: str) -> None:
+def test_the_fingerprint_changes_with_each_of_these_edits(busy: Any, change: str) -> None:
     index = busy.index()
     before = index.tree()
     CHANGES[change](busy)
@@ -82,7 +82,7 @@ def test_the_fingerprint_changes_with(busy: Any, change: str) -> None:
 
 
 @pytest.mark.parametrize("change", SAME)
-def test_the_fingerprint_does_not_change_with(busy: Any, change: str) -> None:
+def test_the_fingerprint_ignores_each_of_these_changes(busy: Any, change: str) -> None:
     index = busy.index()
     before = index.tree()
     SAME[change](busy)
@@ -279,7 +279,7 @@ def test_the_fingerprint_works_without_an_index(repo: Any) -> None:
 
 
 @pytest.mark.parametrize("removed", ["index", "."])
-def test_a_removed_private_index_is_made_again(repo: Any, removed: str) -> None:
+def test_a_removed_private_index_is_recreated(repo: Any, removed: str) -> None:
     index = repo.index()
     repo.write("new.txt", "new\n")
     before = index.tree()
@@ -631,14 +631,14 @@ SEEN: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", SEEN)
-def test_the_walk_sees(root: Path, change: str) -> None:
+def test_the_walk_notices_each_of_these_changes(root: Path, change: str) -> None:
     before = walk_fingerprint(root)
     SEEN[change](root)
     assert walk_fingerprint(root) != before
 
 
 @pytest.mark.parametrize("name", [".git/index", ".ralph/lock", "node_modules/x.js", "b/__pycache__/c.pyc"])
-def test_the_walk_does_not_enter(root: Path, name: str) -> None:
+def test_the_walk_skips_these_folders(root: Path, name: str) -> None:
     before = walk_fingerprint(root)
     (root / name).write_text("changed")
     assert walk_fingerprint(root) == before

@@ -194,7 +194,7 @@ def test_a_push_that_would_ask_for_a_password_fails_at_once(repo: Any) -> None:
     assert not run_task("git", "push origin main", "", folder=repo.path).ok
 
 
-def test_another_task_is_run_as_it_is_written(repo: Any) -> None:
+def test_any_other_task_is_run_verbatim(repo: Any) -> None:
     assert run_task("git", "tag 'v 1' -m x", "", folder=repo.path).ok is False
     assert run_task("git", "tag -m 'a message' v1", "", folder=repo.path).ok
     assert repo.git("tag", "-l", "--format=%(contents)", "v1") == "a message"

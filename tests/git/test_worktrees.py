@@ -111,7 +111,7 @@ def half_made(repo: Any, request: pytest.FixtureRequest) -> Worktree:
     return worktree
 
 
-def test_a_half_made_worktree_is_made_again(repo: Any, half_made: Worktree) -> None:
+def test_a_half_made_worktree_is_recreated(repo: Any, half_made: Worktree) -> None:
     assert check_out(half_made, repo.git("rev-parse", "HEAD"))
     assert repo.git("worktree", "list").count("\n") == 1
 
@@ -211,7 +211,7 @@ def test_work_on_another_branch_still_reaches_the_branch_of_the_run(repo: Any) -
     assert there.git("rev-parse", worktree.branch) == there.git("rev-parse", "HEAD")
 
 
-def test_a_branch_that_was_deleted_is_made_again(repo: Any) -> None:
+def test_a_deleted_branch_is_recreated(repo: Any) -> None:
     worktree, there = made(repo)
     there.git("checkout", "-q", "-b", "other")
     there.git("branch", "-q", "-D", worktree.branch)
@@ -266,7 +266,7 @@ def _beside_a_branch_called_head(repo: Any) -> None:
 
 
 @pytest.mark.parametrize("arrange", [_detached, _linked, _beside_a_branch_called_head])
-def test_a_worktree_can_be_made_from(repo: Any, arrange: Any) -> None:
+def test_a_worktree_can_be_made_from_each_kind_of_checkout(repo: Any, arrange: Any) -> None:
     arrange(repo)
     worktree, _ = made(repo)
     remove(worktree)

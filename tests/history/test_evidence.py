@@ -45,7 +45,7 @@ def run(ralph: Callable[..., Any], agent: Callable[..., str], repository: Path) 
     return found
 
 
-def test_the_patch_of_one_iteration_and_of_the_whole_run(run: Listed) -> None:
+def test_one_iteration_and_the_whole_run_have_a_patch(run: Listed) -> None:
     first = patch_of(run, 1)
     assert [(file.path, file.added, file.deleted) for file in first.files] == [("file", 1, 0)]
     assert first.files[0].lines[-1] == "+line 1 x"

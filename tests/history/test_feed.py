@@ -48,7 +48,7 @@ def test_each_event_is_read_once(feed: Feed, writer: Callable[..., Any]) -> None
     assert kinds(feed) == ["AgentText"]
 
 
-def test_half_a_line_waits_for_the_other_half(feed: Feed, writer: Callable[..., Any], journal: Path) -> None:
+def test_an_unfinished_line_is_read_once_it_is_complete(feed: Feed, writer: Callable[..., Any], journal: Path) -> None:
     writer(e.AgentText("one"))
     whole = journal.read_bytes()
     journal.write_bytes(whole[:20])

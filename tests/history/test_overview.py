@@ -33,7 +33,7 @@ def now(facts: RunSummary, alive: bool = True, mail: Mail | None = None) -> RunN
         (RunSummary(run="r"), False, None, "killed", False, True),
     ],
 )
-def test_the_state_of_a_run(
+def test_the_state_of_a_run_follows_from_its_summary_and_mailbox(
     facts: RunSummary, alive: bool, mail: Mail | None, state: str, held: bool, needs_you: bool
 ) -> None:
     one = now(facts, alive, mail)

@@ -54,7 +54,7 @@ def finished(outcome: str) -> e.RunFinished:
     )
 
 
-def test_a_whole_run(run: list[e.Event]) -> None:
+def test_a_whole_run_becomes_a_history(run: list[e.Event]) -> None:
     history = told(*run)
     assert [(one.number, one.result) for one in history.iterations] == [(1, "refused"), (2, "failed"), (3, "done")]
     first, second, third = history.iterations
@@ -92,7 +92,7 @@ FAILED = Turn(text="x", exit_code=1, failure=Failure("ordinary", "exit code 1"))
         ),
     ],
 )
-def test_the_result_of_an_iteration(record: Iteration, after: list[e.Event], result: str) -> None:
+def test_the_result_of_an_iteration_depends_on_its_events(record: Iteration, after: list[e.Event], result: str) -> None:
     history = told(STARTED, BEGUN, e.IterationFinished(1, record), *after)
     assert history.iterations[0].result == result
 
@@ -175,7 +175,7 @@ def test_a_resumed_run_has_the_total_cost_of_its_last_event() -> None:
     assert (history.cost_usd, history.finished) == (9.5, 7)
 
 
-def test_trees_before_and_after_each_iteration_and_the_whole_run() -> None:
+def test_the_trees_before_and_after_each_iteration_are_known() -> None:
     history = told(STARTED, BEGUN, iteration(1), e.IterationStarted(2, 9, "g"), iteration(2))
     assert history.trees() == {1: ("h:t0", "h:t1"), 2: ("h:t1", "h:t2"), 0: ("h:t0", "h:t2")}
 

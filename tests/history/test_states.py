@@ -28,5 +28,5 @@ def test_every_outcome_but_done_and_stopped_needs_a_person(outcome: Outcome) -> 
     assert state_of(outcome.value).needs_you is (outcome not in (Outcome.DONE, Outcome.STOPPED))
 
 
-def test_an_unknown_state_looks_bad_and_needs_a_person() -> None:
+def test_an_unknown_state_is_shown_as_bad_and_needs_a_person() -> None:
     assert (state_of("new in a later version").tone, state_of("").needs_you) == ("bad", True)

@@ -403,7 +403,7 @@ def test_invalid_input_from_the_host_causes_no_traceback(session, ralph, stdin):
     assert session.status() == "ACTIVE"
 
 
-def test_half_a_character_from_the_host_is_accepted(session):
+def test_input_that_ends_inside_a_character_is_accepted(session):
     session.start("--max-iterations", "5", task="mind the emoji")
     answer = session.stops(None, last_assistant_message="cut \ud83d")
     assert answer.is_block

@@ -49,9 +49,7 @@ def turn(prompter: Prompter, workspace: Path, prompt: str, *words: str) -> list[
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_its_prefix_is_read_from_the_cache_and_nearly_all_of_it_from_the_third_call_on(
-    prompter: Prompter, tmp_path: Path
-) -> None:
+def test_the_prefix_is_cached_and_nearly_complete_from_the_third_call_on(prompter: Prompter, tmp_path: Path) -> None:
     prompter.lines = [*(command(f"echo {word}") for word in ("one", "two", "three", "four")), "That is all.\nDONE"]
     lines = turn(prompter, tmp_path, f"{CONTEXT}\n\nSay so.", "--tools", "text")
     assert lines[-1]["result"] == "That is all.\nDONE"
@@ -65,7 +63,7 @@ def test_its_prefix_is_read_from_the_cache_and_nearly_all_of_it_from_the_third_c
     assert told[-1]["cache_read_input_tokens"] == prompter.usage[-1]["prompt_tokens_details"]["cached_tokens"]
 
 
-def test_whatever_it_says_by_itself_within_its_bounds_is_no_claim(prompter: Prompter, tmp_path: Path) -> None:
+def test_free_text_of_the_model_is_not_a_claim(prompter: Prompter, tmp_path: Path) -> None:
     """An answer that is cut off by its length is a failed turn; one that ends is what it said."""
     agent = [
         sys.executable,

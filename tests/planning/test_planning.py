@@ -284,7 +284,9 @@ def test_an_existing_plan_is_reviewed_without_an_agent_and_stays_byte_for_byte(r
         (("plan", "x", "--wrong"), "no such option: --wrong"),
     ],
 )
-def test_bad_input_is_one_line_and_a_hint(ralph: Start, repository: Path, words: tuple[str, ...], said: str) -> None:
+def test_bad_input_is_a_one_line_error_with_a_hint(
+    ralph: Start, repository: Path, words: tuple[str, ...], said: str
+) -> None:
     done = ralph(*words)
     assert done.code == 2
     assert said in done.err

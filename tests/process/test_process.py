@@ -48,13 +48,13 @@ def test_a_prompt_may_stay_unread(keeper: Keeper, shell) -> None:
     assert Process(shell("exit 0", b"x" * 5_000_000), keeper=keeper).stream(print).code == 0
 
 
-def test_it_runs_in_its_folder_in_its_own_session_with_its_own_environment(keeper: Keeper, python, tmp_path) -> None:
+def test_a_program_runs_in_its_folder_session_and_environment(keeper: Keeper, python, tmp_path) -> None:
     script = "import os; print(os.getcwd(), os.getsid(0) == os.getpid() == os.getpgid(0), sorted(os.environ))"
     (line,) = lines_of(keeper, python(script))
     assert line.decode() == f"{tmp_path} True ['LC_CTYPE', 'PATH', 'TEST_MARK']"
 
 
-def test_it_inherits_no_signal_mask_no_ignored_signal_and_no_descriptor(keeper: Keeper) -> None:
+def test_a_program_inherits_no_signal_mask_no_ignored_signal_and_no_descriptor(keeper: Keeper) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -45,7 +45,7 @@ def scripts() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", WORKS)
-def test_an_exam_of_the_guide_tells_honest_work_from_an_overfit(
+def test_an_exam_of_the_guide_accepts_honest_work_and_refuses_an_overfit(
     ralph: Callable[..., Any],
     agent: Callable[..., str],
     environment: dict[str, str],
@@ -67,5 +67,5 @@ def test_an_exam_of_the_guide_tells_honest_work_from_an_overfit(
     assert [one["passed"] for one in done.all("exam_finished")] == [False, False, True]
 
 
-def test_the_guide_has_a_work_for_each_of_its_exams() -> None:
+def test_the_guide_has_an_example_solution_for_each_exam() -> None:
     assert scripts().keys() == WORKS.keys()

@@ -103,7 +103,7 @@ def test_settings_can_name_a_rule_that_is_installed_with_ralph(
         ("my_rules", "names no rule"),
     ],
 )
-def test_a_rule_that_cannot_be_used_is_one_line(
+def test_a_rule_that_cannot_be_used_is_a_one_line_error(
     path: str, said: str, ralph: Ralph, workspace: Path, beside_ralph: Path
 ) -> None:
     (beside_ralph / "my_rules.py").write_text(RULES)

@@ -44,7 +44,7 @@ def test_an_ambiguous_name_lists_the_matches(ralph: Ralph, two: list[str]) -> No
 
 
 @pytest.mark.parametrize("command", ["show", "logs", "report", "stop", "pause", "resume"])
-def test_an_unknown_run_is_one_clear_line(ralph: Ralph, two: list[str], command: str) -> None:
+def test_an_unknown_run_is_a_one_line_error(ralph: Ralph, two: list[str], command: str) -> None:
     result = ralph(command, "zzzz")
     assert (result.code, result.out) == (2, "")
     assert result.err == f"ralph: no such run: 'zzzz'\nhint: on record: {two[0]}, {two[1]}\n"

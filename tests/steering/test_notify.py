@@ -46,7 +46,7 @@ WRITES = 'echo "$RALPH_EVENT|$RALPH_TITLE|$(cat)" >> heard'
         (e.Notice("x"), None),
     ],
 )
-def test_which_events_are_notified(event: e.Event, kind: str | None) -> None:
+def test_only_some_events_send_a_notification(event: e.Event, kind: str | None) -> None:
     message = message_about(event, RunHistory(run="r"))
     assert (message.kind if message else None) == kind
 

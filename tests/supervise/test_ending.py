@@ -208,7 +208,7 @@ def test_notes_for_a_killed_supervisor_are_delivered_once_by_the_next_one(
     assert ["the second" in prompt for prompt in prompts()] == [False, False, True, False]
 
 
-def test_done_of_an_agent_that_outlived_its_supervisor_does_not_count_for_the_next_one(
+def test_a_done_file_of_an_agent_that_outlived_its_supervisor_does_not_count(
     task: Any, agent: Agent, pipe: Pipe, mark: Any
 ) -> None:
     started, go = pipe("started"), pipe("go")

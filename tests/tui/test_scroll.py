@@ -46,7 +46,7 @@ def test_a_line_says_that_earlier_events_are_left_out(shown_run: Callable[..., S
     assert "line 0" not in second
 
 
-def test_another_width_gives_other_lines(shown_run: Callable[..., ShownRun]) -> None:
+def test_lines_are_wrapped_again_after_a_resize(shown_run: Callable[..., ShownRun]) -> None:
     shown = shown_run(e.AgentText("one two three four five six seven eight"))
     assert shown.open(30)[-2:] == ["  one two three four five six", "  seven eight"]
     assert shown.open(60)[-1] == "  one two three four five six seven eight"

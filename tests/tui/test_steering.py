@@ -123,7 +123,7 @@ def test_a_failed_run_is_resumed_with_the_right_that_was_missing(
     on_screen(scenario, (110, 30))
 
 
-def test_dismissed_runs_need_nobody_any_more(
+def test_dismissed_runs_no_longer_need_a_person(
     ralph: Ralph, agent: Callable[..., str], on_screen: OnScreen, shown: Show, typed: Typed
 ) -> None:
     for goal in ("one", "two", "three"):

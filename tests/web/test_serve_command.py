@@ -58,14 +58,14 @@ def test_bad_options_get_one_line_and_a_hint(home: dict[str, str], words: tuple[
     assert len(done.stderr.strip().splitlines()) <= 3
 
 
-def test_a_busy_port_is_one_line_and_a_hint(home: dict[str, str], served: Served) -> None:
+def test_a_busy_port_is_a_one_line_error_with_a_hint(home: dict[str, str], served: Served) -> None:
     done = ralph(home, "serve", "--port", str(served.port))
     assert done.returncode == 2
     assert "ralph serve --link" in done.stderr
 
 
 @pytest.mark.parametrize("package", ["segno", "starlette", "uvicorn"])
-def test_without_its_packages_it_says_how_to_install_them(home: dict[str, str], package: str) -> None:
+def test_without_its_packages_the_error_says_how_to_install_them(home: dict[str, str], package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; sys.argv = ['ralph', 'serve']; import ralph.__main__"
     words = [sys.executable, "-c", f"{code}; sys.exit(ralph.__main__.main())"]
     done = subprocess.run(words, env=home, capture_output=True, text=True, timeout=60)
@@ -76,7 +76,7 @@ def test_without_its_packages_it_says_how_to_install_them(home: dict[str, str], 
     assert "pip install 'segno" in hint
 
 
-def test_ctrl_c_ends_it_at_once_while_pages_are_open(serve: Serve, scene: Callable[..., Scene]) -> None:
+def test_ctrl_c_ends_the_server_at_once_while_pages_are_open(serve: Serve, scene: Callable[..., Scene]) -> None:
     run = scene("0p3n")
     run.begin(1)
     served = serve()
@@ -96,7 +96,9 @@ def test_an_agent_cannot_create_links(home: dict[str, str], served: Served) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_each_signal_that_ends_it_removes_its_links(serve: Serve, home: dict[str, str], number: signal.Signals) -> None:
+def test_each_signal_that_ends_the_server_removes_its_links(
+    serve: Serve, home: dict[str, str], number: signal.Signals
+) -> None:
     served = serve()
     folder = ServerFolder(f"127.0.0.1:{served.port}", home)
     served.another_link("look")
@@ -108,7 +110,7 @@ def test_each_signal_that_ends_it_removes_its_links(serve: Serve, home: dict[str
     assert not list(Path(folder.path, "links").iterdir())
 
 
-def test_a_signal_right_after_the_start_ends_it(serve: Serve) -> None:
+def test_a_signal_right_after_the_start_ends_the_server(serve: Serve) -> None:
     for _ in range(3):
         served = serve(enters=False)
         served.process.terminate()

@@ -240,8 +240,9 @@ def rewind(values: Values, words: list[str]) -> int:
     """Restore the files as they were after iteration N of a run (0: before the first).
 
     ralph saves the current state first and overwrites nothing that it can't save, so a rewind can be undone. Branches,
-    commits and staged changes stay as they are, and so do files that git ignores. Files are written as `git checkout`
-    writes them; ralph lists what the checkpoint does not contain. RUN is the last run here unless given."""
+    commits and staged changes stay as they are, and so do files that git ignores. git
+    converts line ends and, for files that a filter such as git-lfs wrote, runs that filter; ralph lists what the
+    checkpoint does not contain. RUN is the last run here unless given."""
     run, number = run_and_number(values, words)
     if number is None:
         raise UserError("no iteration given", "ralph rewind N; 0 is the state before the first")

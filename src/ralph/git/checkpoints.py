@@ -4,7 +4,7 @@ Restoring never overwrites a file that is not saved somewhere.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -92,8 +92,7 @@ class Checkpoints:
         """Restore all files that git does not ignore from checkpoint `number`.
 
         HEAD, the branch and the user's index stay. The present state is saved first; if a file cannot be saved, nothing
-        is restored. Files are written as `git checkout` does it: through the user's filters, and the only permission
-        that is restored is whether a file is executable.
+        is restored. As with `git checkout`, the only permission that is restored is whether a file is executable.
         """
         target = self._find(number)
         index.tree(whole=True)
@@ -106,17 +105,32 @@ class Checkpoints:
                 f"cannot rewind: git cannot save {index.left_out[0]} first",
                 "make it readable, or tell git to ignore it",
             )
-        changed = self._count_changes(now, target)
+        changed = self._changes(now, target)
         nested = index.nested
         kept_as = self._keep(now)
         try:
             index.check_out(tree_of(now), target.tree)
+            if cleaned := self._find_cleaned(changed, index):
+                index.smudge(cleaned)
         except GitError as error:
             raise UserError(
                 f"cannot rewind to checkpoint {number} of run {self.run_id}: {error.message}",
                 f"move away what is in the way; the present state is saved as {kept_as}",
             ) from None
-        return Rewound(changed, kept_as, tuple(self._not_in_checkpoint(target, nested)))
+        return Rewound(len(changed), kept_as, tuple(self._not_in_checkpoint(target, nested)))
+
+    def _find_cleaned(self, files: Mapping[bytes, bytes], index: PrivateIndex) -> list[bytes]:
+        """Return the files whose objects were written by a filter, such as that of git-lfs.
+
+        For files that changed during the run a checkpoint has the real content. For other files it has the object that
+        the user's git made, perhaps with a filter.
+        """
+        paths = b"\0".join([*(path for path, name in files.items() if name), b""])
+        rows = self.git.run("check-attr", "-z", "--stdin", "filter", stdin=paths).split(b"\0")
+        values = zip(rows[::3], rows[2::3], strict=False)
+        filtered = [path for path, value in values if value not in (b"unspecified", b"unset")]
+        added = index.added_objects(filtered) if filtered else set()
+        return [path for path in filtered if (path, files[path]) in added]
 
     def _not_in_checkpoint(self, target: Saved, nested: Sequence[str]) -> Iterator[str]:
         """Yield reports of files and repositories that the checkpoint does not contain."""
@@ -143,15 +157,20 @@ class Checkpoints:
                 raise _nested_repository(path)
             yield os.path.join(path, below)
 
-    def _count_changes(self, now: str, target: Saved) -> int:
-        """Return how many files will change. A submodule in the place of a file is an error: git would remove it
-        completely."""
+    def _changes(self, now: str, target: Saved) -> dict[bytes, bytes]:
+        """Return the paths that will change, each with the object that will be its content; b"" if it won't be a file.
+
+        A submodule in the place of a file is an error: git would remove it completely.
+        """
         out = self.git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", tree_of(now), target.tree)
         *parts, _ = out.split(b"\0")
+        changes: dict[bytes, bytes] = {}
         for row, path in zip(parts[::2], parts[1::2], strict=True):
             if row.startswith(b":160000") and not row.startswith((b":160000 160000", b":160000 000000")):
                 raise _nested_repository(path)
-        return len(parts) // 2
+            _, mode, _, name, _ = row.split(b" ")
+            changes[path] = name if mode.startswith(b"100") else b""
+        return changes
 
     def _keep(self, fingerprint: str) -> str:
         """Return a ref that keeps this state: a checkpoint that equals it, or a new one."""

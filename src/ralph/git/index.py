@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.secrets import Redactor, secret_values
-from ralph.files import read_given, temporary_folder, write_file
+from ralph.files import add_to_file, read_given, temporary_folder, write_file
 from ralph.git.client import Git, GitError, git_error
 from ralph.git.look import PrivateGitFolder
 from ralph.store.folder import cannot_write
@@ -25,6 +25,7 @@ BIG_FILE = 50_000_000  # bytes; larger new files are not saved
 MAX_NEW_FILES = 1_000_000_000  # bytes of new files that are saved, all together
 MAX_UNREADABLE = 20  # files
 NO_COMMIT = "0" * 40
+ADDED = "added"  # file in the private folder that lists the trees of the user's index at each start of the run
 MAX_INDEX = 1 << 30  # bytes; the index of a million files has a tenth of it
 GITLINK = b"160000"  # the file mode of a submodule
 # File modes as `git status` prints them; ralph adds the last two.
@@ -71,6 +72,20 @@ class PrivateIndex:
         """Start from a copy of the user's index."""
         self._look.open()
         self._copy_users_index()
+        with suppress(GitError):  # unmerged files have no tree
+            tree = self.run("write-tree", "--missing-ok")
+            add_to_file(f"{self._look.folder}/{ADDED}", tree)
+
+    def added_objects(self, paths: Sequence[bytes]) -> set[tuple[bytes, bytes]]:
+        """Return path and object of these files as they were in the user's index when the run started or resumed.
+
+        A filter of the user may have written those objects.
+        """
+        trees = {*read_given(f"{self._look.folder}/{ADDED}", MAX_INDEX).decode().split()}
+        names = [os.fsdecode(path) for path in paths]
+        args = ("--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree")
+        rows = [row for tree in trees for row in self.git.try_run(*args, tree, "--", *names).out.split(b"\0") if row]
+        return {(path, about.split()[2]) for about, _, path in (row.partition(b"\t") for row in rows)}
 
     def tree(self, whole: bool = False) -> str:
         """Return a fingerprint `HEAD:tree[:rest]` that changes with HEAD and with any file's content, mode or name.
@@ -106,12 +121,17 @@ class PrivateIndex:
         return self._look.at(head).run(*self._options, *args, stdin=stdin, env=self._env)
 
     def check_out(self, now: str, target: str) -> None:
-        """Turn the files of the tree `now` into those of the tree `target`, through the user's filters."""
-        args = ("read-tree", "--no-sparse-checkout", "-m", "-u", now, target)
+        """Turn the files of the tree `now` into those of the tree `target`, byte for byte except line ends."""
         self._make_younger()
-        self.git.run(*self._options, *args, env=self._env)
-        self._make_younger()
+        self.run("read-tree", "--no-sparse-checkout", "-m", "-u", now, target)
         self._tree = target
+
+    def smudge(self, paths: Sequence[bytes]) -> None:
+        """Write these files again through the user's filters: their objects in the tree were written by filters."""
+        for path in paths:
+            os.utime(self._place(path), (1, 1))  # or git takes them for up to date
+        self.git.run("checkout-index", "-f", "-u", "-z", "--stdin", stdin=b"\0".join([*paths, b""]), env=self._env)
+        self._make_younger()
 
     def _make_younger(self) -> None:
         """Give the index a time in the future, so that git trusts it.

@@ -13,14 +13,15 @@ from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
 class TurnRequest(Struct, frozen=True, kw_only=True):
     """The input of one turn.
 
-    `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line), and
-    `flags` are the user's extra words. `understands` are the options in the help of the installed version; None: ralph
-    has not read its help. `scratch` is a private folder for files that the agent writes for ralph. `usage_before` is
-    the usage of earlier turns of `session`, for agents that report the total of a session.
-
-    `boxed`: the agent runs in ralph's sandbox, so its own sandbox should be off. `looks_only`: it should answer without
-    changing anything, if it has a mode for that. `folders` are folders outside the workspace in which it must be able
-    to write. `budget` is the most that the turn may cost, in dollars.
+    - `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line),
+      and `flags` are the user's extra words.
+    - `understands` are the options in the help of the installed version; None: ralph has not read its help.
+    - `scratch` is a private folder for files that the agent writes for ralph.
+    - `usage_before` is the usage of earlier turns of `session`, for agents that report the total of a session.
+    - `boxed`: the agent runs in ralph's sandbox, so its own sandbox should be off.
+    - `looks_only`: it should answer without changing anything, if it has a mode for that.
+    - `folders` are folders outside the workspace in which it must be able to write.
+    - `budget` is the most that the turn may cost, in dollars.
     """
 
     prompt: str

@@ -35,11 +35,16 @@ from ralph.supervise.task import TaskFolder
 
 @dataclass
 class RalphConfig:
-    """The task, the checks that verify it, and the limits. `baseline`: run the checks before the first turn;
-    `green_is_enough`: green checks count as the tag once the agent has nothing to add; `stuck`: end after this
-    many iterations without progress, 0: never. `yolo`: let a named agent use its tools without asking; `sandbox`: run a
-    named agent and the checks in a sandbox, which implies `yolo` (the agent of a factory runs in your program);
-    `protect`: globs of files that the agent must not change."""
+    """The task, the checks that verify it, and the limits.
+
+    - `baseline`: run the checks before the first turn.
+    - `green_is_enough`: green checks count as the tag once the agent has nothing to add.
+    - `stuck`: end after this many iterations without progress; 0: never.
+    - `yolo`: let a named agent use its tools without asking.
+    - `sandbox`: run a named agent and the checks in a sandbox, which implies `yolo`. The agent of a factory runs in
+      your program.
+    - `protect`: globs of files that the agent must not change.
+    """
 
     task: str
     checks: list[str]
@@ -298,10 +303,13 @@ class Supervision(Struct, frozen=True):
 class Supervisor:
     """Restarts a root agent until the file DONE is in `run_dir`.
 
-    `run_root(attempt)` is one attempt, counted from 0: it succeeds if it returns None, 0 or text; another number is an
-    exit code; an exception is a failure, and FileNotFoundError, PermissionError and UserError are fatal. Without
-    it, `agent` is started as `ralph task` would, with `prompt` or the task's TASK.md. Messages go to `bus`, by default
-    the one in `run_dir`. `cancel` ends the supervision; the caller handles signals itself.
+    `run_root(attempt)` runs one attempt, counted from 0. It succeeds if it returns None, 0 or text; another number is
+    an exit code. An exception is a failure; FileNotFoundError, PermissionError and UserError are fatal.
+
+    - `agent` is used without `run_root`, and started as `ralph task` would start it, with `prompt` or the task's
+      TASK.md.
+    - `bus` receives the messages; by default it is the bus in `run_dir`.
+    - `cancel` ends the supervision when it is set; the caller then handles signals itself.
     """
 
     def __init__(

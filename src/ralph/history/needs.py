@@ -134,7 +134,8 @@ def _ending_needs(history: RunHistory) -> Iterator[Need]:
 
 
 def _higher_limit(history: RunHistory) -> tuple[tuple[str, str], ...]:
-    """Return the option that raises the limit that was reached. Cost, tokens and time are totals, and are doubled."""
+    """Return the option that raises the reached limit. Limits on cost, tokens and time count from the start of the run,
+    so they are doubled."""
     if history.state == "exhausted":
         return (("more", "10"),)
     if history.state == "timeout":

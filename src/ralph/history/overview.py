@@ -24,10 +24,13 @@ NO_SUCCESSES: Successes = {}
 class RunNow(RunSummary, omit_defaults=False, kw_only=True):
     """The summary of a run with its present state. `ralph ps --json` prints it.
 
-    `state` is "asking" while a question is open; `held`: the run is paused or waits for the answer; `iteration` is the
-    current one, or the last; `age_s` is the time since the start, `lasted_s` the time from start to end; `reason` says
-    why it waits, is held or has ended; `pausing`: it pauses before its next turn; `mergeable`: its branch can be
-    accepted.
+    - `state` is "asking" while a question is open.
+    - `held`: the run is paused or waits for the answer.
+    - `iteration` is the current iteration, or the last one.
+    - `age_s` is the time since the start, `lasted_s` the time from start to end.
+    - `reason` says why the run waits, is held or has ended.
+    - `pausing`: the run pauses before its next turn.
+    - `mergeable`: its branch can be accepted.
     """
 
     state: str

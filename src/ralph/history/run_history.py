@@ -53,12 +53,17 @@ class ReviewResult(Struct):
 class PastIteration(Struct, kw_only=True):
     """One iteration.
 
-    `uncounted` counts the turns that ended by a usage limit or a temporary failure; `refused` are the objections to its
-    claim; `exams` are names with whether they passed; `files` is None if unknown; `is_whole`: it finished;
-    `is_accepted`: the run ended with it as done; `is_unjudged`: the run was interrupted before it looked for a
-    claim; `awaits_children`: its claim waits for processes that it started. In a run that optimises a number, `idea`
-    is what the agent tried and `gain` the result; else `step` is the progress, None if nothing measures it.
-    `hand_over`: another agent took over after it.
+    - `uncounted` counts the turns that ended by a usage limit or a temporary failure.
+    - `refused` are the objections to its claim.
+    - `exams` are names with whether they passed.
+    - `files` is None if unknown.
+    - `is_whole`: it finished.
+    - `is_accepted`: the run ended with it as done.
+    - `is_unjudged`: the run was interrupted before it looked for a claim.
+    - `awaits_children`: its claim waits for processes that it started.
+    - `step` is the progress, None if nothing measures it. In a run that optimises a number, `idea` is what the agent
+      tried and `gain` the result instead.
+    - `hand_over`: another agent took over after it.
     """
 
     number: int

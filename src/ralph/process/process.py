@@ -266,7 +266,7 @@ class Process:
     # The loop
 
     def poll_fds(self) -> list[int]:
-        """Descriptors of which one becomes readable when something has happened."""
+        """Return the descriptors to poll: one of them becomes readable when something has happened."""
         sources = (self._keeper or self._own, self._interrupt)
         return [*self._streams, *(fd for source in sources if source and (fd := source.fileno()) >= 0)]
 

@@ -70,11 +70,13 @@ NUMBERS = {
 class Option(click.Option):
     """An option, written as its help shows it: `-m --max-iterations N`.
 
-    After the names comes the value: a number (`N`, `USD`), one of several words (`reject|warn|accept`) or any text; a
-    flag has no value. ` ...` means that the option may be repeated, `[=VALUE]` that the value may be left out. `key` is
-    the setting that it sets, such as `agent.model`; without one the command reads the value by `name`. `sets` is the
-    value that a flag, or an option without its value, stands for. `once`: the option must not be given twice.
-    `shows_default`: the help states the default.
+    After the names comes the value: a number (`N`, `USD`), one of several words (`reject|warn|accept`) or any text. A
+    flag has no value. ` ...` means that the option may be repeated, `[=VALUE]` that the value may be left out.
+
+    - `key` is the setting that it sets, such as `agent.model`. Without one the command reads the value by `name`.
+    - `sets` is the value of a flag, or of an option that is given without its value.
+    - `once`: the option must not be given twice.
+    - `shows_default`: the help states the default.
     """
 
     def __init__(

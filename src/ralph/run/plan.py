@@ -31,16 +31,17 @@ from ralph.store.stored_run import StoredRun
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """The place where a run works: data and hooks in which it differs from a plain run.
+    """The place where a run works: data, and hooks for what differs from a plain run.
 
-    The run keeps its files in `home`/.ralph, and no other run may work in `home` at the same time. If `home` is None,
-    `open` chooses the folder, and nothing is locked; a run in a worktree locks only that. `task` is the folder for
-    markers, progress and logs of checks, by default the workspace. `writable` are folders outside the workspace where
-    the agent has to write. `takes_questions`: an agent may leave questions in a file of the workspace.
-
-    `open` returns the run's folder, once `home` is locked. `check_out` creates the run's worktree; its second argument
-    locks a folder. `adapt` returns the parts of the loop with this place's changes. `end` gets the outcome before the
-    listeners do, without a context if no agent could be started.
+    - `home`: the run keeps its files in `home`/.ralph, and no other run may work in `home` at the same time. A run in a
+      worktree locks only the worktree. If `home` is None, `open` chooses the folder, and nothing is locked.
+    - `task` is the folder for markers, progress and logs of checks, by default the workspace.
+    - `writable` are folders outside the workspace where the agent has to write.
+    - `takes_questions`: an agent may leave questions in a file of the workspace.
+    - `open` returns the run's folder, once `home` is locked.
+    - `check_out` creates the run's worktree; its second argument locks a folder.
+    - `adapt` returns the parts of the loop with this place's changes.
+    - `end` gets the outcome before the listeners do, without a context if no agent could be started.
     """
 
     workspace: Path

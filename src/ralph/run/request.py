@@ -21,14 +21,17 @@ REQUEST_FILE = "run.json"
 class RunRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a run has to do, and how.
 
-    `goal_file`, if given, is read again before every turn, because people edit it during a run; `goal_text` is then
-    only the run's title. `task` is the folder of the task that the run supervises; `work` and `backlog_task` name the
-    backlog task that it works on. `tells_claim`: the prompt explains how to claim, unless the goal does. `looks_only`:
-    only the agent's answer counts, and its changes are undone. `issue` is `OWNER/NAME#N`. `heading` is the run's title
-    if that is not its goal, for example the title of the issue. `pr` is `open` for a pull request with the result,
-    `draft` for one even if the run is not done, or `wait` if the host's checks have to pass as well. `config` is the
-    settings file given with --config. `green_is_enough`: green checks count as a claim once the agent has nothing to
-    add.
+    - `goal_file`, if given, is read again before every turn, because people edit it during a run. `goal_text` is then
+      only the run's title.
+    - `task` is the folder of the task that the run supervises.
+    - `work` and `backlog_task` name the backlog task that it works on.
+    - `tells_claim`: the prompt explains how to claim, unless the goal does.
+    - `looks_only`: only the agent's answer counts, and its changes are undone.
+    - `issue` is `OWNER/NAME#N`, `issue_title` its title.
+    - `pr` is `open` for a pull request with the result, `draft` for one even if the run is not done, or `wait` if the
+      host's checks have to pass as well.
+    - `config` is the settings file given with --config.
+    - `green_is_enough`: green checks count as a claim once the agent has nothing to add.
     """
 
     settings: Settings

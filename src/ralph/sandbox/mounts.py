@@ -257,7 +257,8 @@ def program_root(folder: str, home: str, excluded: Sequence[str], exists: Callab
 
 
 def sandbox_environment(env: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for programs inside: the user's without their session, with settings for git."""
+    """Return the environment for programs inside: the user's variables, except those of the session, and settings for
+    git."""
     kept = {name: value for name, value in env.items() if name not in SESSION_VARIABLES}
     count = int(kept["GIT_CONFIG_COUNT"]) if kept.get("GIT_CONFIG_COUNT", "").isdigit() else 0
     git = {"GIT_CONFIG_COUNT": str(count + len(GIT_SETTINGS))}

@@ -129,7 +129,8 @@ class TuiState:
         return messages
 
     def close(self) -> None:
-        """End the runs that were started here and not released; one with an outcome may finish cleaning up."""
+        """End the runs that were started here and not released. A run that already has an outcome may finish cleaning
+        up."""
         running = self.running
         for one in self.launched:
             if one not in running:

@@ -229,7 +229,7 @@ def test_a_long_chain_of_dependencies_is_not_a_cycle() -> None:
     assert cycle(tasks) == ()
 
 
-def test_a_task_starts_only_if_the_budget_is_enough_for_all_running_ones_and_it() -> None:
+def test_a_task_starts_only_if_the_budget_covers_it_and_all_running_tasks() -> None:
     merged = [job(f"l{n}", "merged", cost_usd=cost) for n, cost in enumerate((1.0, 2.0, 9.0))]
     now = board(*merged, job("a"), job("b"), max_cost=16.0, spent=12.0)
     assert next_starts(now) == ("a", "b")

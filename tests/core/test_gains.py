@@ -37,7 +37,7 @@ def test_the_table_has_the_latest_attempts_and_the_older_ones_that_were_kept() -
         ("", ""),
     ],
 )
-def test_the_idea_is_the_last_line_that_names_one_else_the_first_line(answer: str, idea: str) -> None:
+def test_the_idea_is_the_last_line_marked_as_one_or_else_the_first_line(answer: str, idea: str) -> None:
     assert read_idea(answer) == idea
 
 

@@ -174,7 +174,7 @@ def test_the_prompt_after_a_refused_promise_gives_the_reason() -> None:
     assert promise(brief).startswith("ultrawork\n\nno work\n\nContinue working on the original task below.")
 
 
-def test_a_restart_continues_the_prompt() -> None:
+def test_the_prompt_after_a_restart_asks_to_continue() -> None:
     assert supervise(Brief(goal="root task", number=1)) == "root task"
     assert supervise(Brief(goal="root task", number=2)) == "Continue working on the following:\n\nroot task"
 

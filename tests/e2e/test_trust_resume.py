@@ -342,7 +342,7 @@ def test_invalid_text_in_the_goal_is_preserved(
 
 
 def test_the_start_of_an_iteration_is_recorded_before_its_agent_starts(ralph: Ralph, agent: Agent) -> None:
-    """Else a run that is killed in between would take the work of this iteration for that of the last."""
+    """Otherwise a run killed in between would add this iteration's work to the previous one."""
     look = 'grep -c ralph_iteration_started "$RALPH_RUN_FOLDER/journal.ndjson"'
     result = ralph("run", "g", "-m", "3", "--agent", agent(look), "--json")
     assert [event["text"] for event in result.all("agent_text")] == ["1", "2", "3"]

@@ -115,7 +115,8 @@ class TaskRun:
 
 
 class RedWorkspace:
-    """A workspace for --allow-red: a check that failed on the target passes if it has no more failures than there."""
+    """A workspace for --allow-red: a check that failed on the target passes if it has no more failures than on the
+    target."""
 
     def __init__(self, workspace: Workspace, red: Sequence[FailedCheck]) -> None:
         self._workspace, self._red = workspace, {check.check: check for check in red}

@@ -38,9 +38,11 @@ SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")
 class WorkOrder(Struct, frozen=True, kw_only=True):
     """The request of a backlog run.
 
-    `name` is part of its branch names, and `settings` are those of each loop. `target` is the local branch that it
-    merges into, unless it merges into `remote`; `base` is the commit that the target starts at. `is_shared`: several
-    machines work on it, so the tasks' branches are pushed.
+    - `name` is part of its branch names.
+    - `settings` are those of each loop.
+    - `target` is the local branch that it merges into, unless it merges into `remote`.
+    - `base` is the commit that the target starts at.
+    - `is_shared`: several machines work on it, so the tasks' branches are pushed.
     """
 
     id: str
@@ -113,9 +115,10 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
 class Assignment(Struct, frozen=True, kw_only=True):
     """What one loop works on.
 
-    `note` is why the gate refused it (if `is_returned`), or a person's note. `worker` names this machine if another
-    one had the task before. `push_settings` are git's settings for pushing when the backlog run began. `red` are the
-    checks that fail on the target, if that is allowed.
+    - `note` is why the gate refused it (if `is_returned`), or a person's note.
+    - `worker` names this machine if another one had the task before.
+    - `push_settings` are git's settings for pushing when the backlog run began.
+    - `red` are the checks that fail on the target, if that is allowed.
     """
 
     task: BacklogTask

@@ -54,9 +54,11 @@ class BacklogTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task and its progress so far.
 
-    `tip` is the commit that is ready to merge, and `files` are those that it changes. `returns` counts the refusals of
-    the gate; `refused` are the files in which it found the problem, and `note` explains it to the next loop. `commit`
-    is the merge commit. `by_list`: the task was withdrawn by editing the backlog.
+    - `tip` is the commit that is ready to merge, and `files` are those that it changes.
+    - `returns` counts the refusals of the gate.
+    - `refused` are the files in which the gate found the problem, and `note` explains it to the next loop.
+    - `commit` is the merge commit.
+    - `by_list`: the task was withdrawn by editing the backlog.
     """
 
     task: BacklogTask
@@ -99,9 +101,13 @@ class FailedCheck(Struct, frozen=True, omit_defaults=True):
 class Board(Struct, frozen=True, kw_only=True):
     """The state of a backlog run, on which every decision depends.
 
-    `jobs` are in the order of the backlog. `working` maps the keys of running tasks to their runs. `window` is the most
-    tasks that the gate merges together, and `trying` are those that it is merging now. It tries the `halves` of a batch
-    that failed first. `stuck` says why it can't continue. `red` are checks that fail on the target with --allow-red.
+    - `jobs` are in the order of the backlog.
+    - `working` maps the keys of running tasks to their runs.
+    - `window` is the most tasks that the gate merges together.
+    - `trying` are the tasks that the gate is merging now.
+    - `halves` are the parts of a batch that failed; the gate tries them first.
+    - `stuck` says why the gate can't continue.
+    - `red` are checks that fail on the target with --allow-red.
     """
 
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -154,10 +160,14 @@ class Conflict(Struct, frozen=True, omit_defaults=True):
 class GateVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of one attempt to merge.
 
-    `tried` are the tasks in the candidate. `merged` are in the target, by the merge `commit` or from before. Those in
-    `conflicts` conflict with the target; `empty` ones change nothing; all others stay ready. `red` is the check that
-    failed on the candidate. `stuck` is a problem that no task caused. `probed` are running tasks that will conflict
-    with the new target. `allowed` are checks that fail on the target with --allow-red.
+    - `tried` are the tasks in the candidate.
+    - `merged` are in the target, by the merge `commit` or from before.
+    - `conflicts` are the tasks that conflict with the target, and `empty` those that change nothing. All others stay
+      ready.
+    - `red` is the check that failed on the candidate.
+    - `stuck` is a problem that no task caused.
+    - `probed` are running tasks that will conflict with the new target.
+    - `allowed` are checks that fail on the target with --allow-red.
     """
 
     tried: tuple[str, ...] = ()

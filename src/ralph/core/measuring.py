@@ -64,9 +64,11 @@ class Start(Struct, frozen=True):
 class Comparison(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A candidate compared with the best version before it, or at the end of a run the best version with the start.
 
-    `before` and `after` are medians, `gain` is the median gain of all pairs and `middle_half` the gains between which
-    half of them lie; without `pairs` each side has one value. `problem`: why there is no number. `is_certain`: False if
-    there was no time for enough pairs. `is_noisy`: one version gave two values, so the metric is noisy from now on.
+    - `before` and `after` are medians. Without `pairs` each side has only one value.
+    - `gain` is the median gain of all pairs, and half of the gains lie between the two values of `middle_half`.
+    - `problem` says why there is no number.
+    - `is_certain`: False if there was no time for enough pairs.
+    - `is_noisy`: one version gave two values, so the metric is noisy from now on.
     """
 
     before: float

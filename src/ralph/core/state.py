@@ -20,16 +20,20 @@ STOP_REQUEST = "a request to stop"
 class RunSummary(Struct, omit_defaults=True, kw_only=True):
     """The current state of a run, or how it ended. It is stored in `state.json`, so that `ralph ps` reads no journal.
 
-    Without an `outcome` the run is running, or its process died. `pid`, `start` and `host` identify the process that
-    plays the run. Times are epoch seconds.
+    Without an `outcome` the run is running, or its process died. Times are epoch seconds.
 
-    `finished` counts the iterations; `checks` and `checks_passed` are counts of the last one, and `shares` the
-    percentages of checks that passed in the latest ones. `waits` is the reason for a wait until `until`. `paused` is
-    the reason for waiting for a person, who must answer a question if it `asks`. `stopping`: the run ends after the
-    current turn. `given` counts a person's notes in the current prompt. `doing` is the activity since `since`.
-
-    `kind` is "work" for a backlog, and "plan" for a run that makes a plan. `work` and `backlog_task` name the backlog
-    and the task that the run is for. `untouched`: it changed nothing in its worktree.
+    - `pid`, `start` and `host` identify the process that plays the run.
+    - `finished` counts the iterations.
+    - `checks` and `checks_passed` are counts of the last iteration, and `shares` the percentages of checks that passed
+      in the latest ones.
+    - `waits` is the reason for a wait until `until`.
+    - `paused` is the reason for waiting for a person, who must answer a question if it `asks`.
+    - `stopping`: the run ends after the current turn.
+    - `given` counts a person's notes in the current prompt.
+    - `doing` is the activity since `since`.
+    - `kind` is "work" for a backlog, and "plan" for a run that makes a plan.
+    - `work` and `backlog_task` name the backlog and the task that the run is for.
+    - `untouched`: it changed nothing in its worktree.
     """
 
     run: str

@@ -249,7 +249,7 @@ class Protected:
         os.chmod(place, stat.S_IMODE(kept.mode))
 
     def _move_aside(self, paths: list[bytes]) -> None:
-        """Move aside whatever is at these paths, or the link or file that replaced a folder on the way to them."""
+        """Move aside whatever is at these paths. If a link or a file replaced a folder of a path, move that instead."""
         number = 1
         while (aside := self._aside / f"{number:03d}").exists():
             number += 1

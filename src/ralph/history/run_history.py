@@ -168,11 +168,14 @@ class FactsNow(Struct, frozen=True):
 class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     """The summary of a run with everything that happened in it.
 
-    `state` is its outcome, or its state while it has none; `check_names` are the checks it was started with, `baseline`
-    their results before the first turn, `red_before` those that failed in an earlier run in this workspace. `proof` is
-    the result of `--prove` or `ralph prove` for its last state. If it optimises a number, `first_numbers` are those of
-    the start, and `end_numbers` compare the best version with it. `stuck` limits the iterations in a row without
-    progress, 0: no limit; `best` is the number of its best iteration, 0 if nothing measures that.
+    - `state` is its outcome, or its state while it has none.
+    - `check_names` are the checks it was started with, and `baseline` their results before the first turn.
+    - `red_before` are the checks that failed in an earlier run in this workspace.
+    - `proof` is the result of `--prove` or `ralph prove` for its last state.
+    - `first_numbers` are those of the start, if it optimises a number, and `end_numbers` compare the best version with
+      it.
+    - `stuck` limits the iterations in a row without progress; 0: no limit.
+    - `best` is the number of its best iteration, 0 if nothing measures that.
     """
 
     state: str = "running"

@@ -426,7 +426,8 @@ class Process:
             self._end(reason, self.limits.stop)
 
     def _end(self, reason: str, grace: float) -> None:
-        """Kill the program and everything that it started, SIGKILL after `grace` seconds; a keeper reports the end.
+        """Kill the program and everything that it started, with SIGKILL after `grace` seconds. A keeper reports the
+        end.
 
         A program without a keeper gets SIGTERM as well, because a killed git leaves its lock files.
         """

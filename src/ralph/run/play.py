@@ -187,7 +187,7 @@ def _make_context(
 
 
 def _check_out(plan: RunPlan, context: Context, locks: FolderLocks) -> Worktree:
-    """Return the run's worktree, locked and prepared. A workspace can have any number of them."""
+    """Return the run's worktree, locked and prepared. A workspace can have any number of worktrees."""
     check_out = plan.place.check_out or partial(_create_worktree, plan)
     worktree = check_out(context, locks.lock)
     prepare_worktree(worktree, context)

@@ -191,7 +191,7 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
     if not tasks:
         raise UserError(
             f"the tasks file {path} names no task",
-            'write one a line as "- [ ] text", or a list of {"title": "...", "passes": false} in a .json file',
+            'write one per line as "- [ ] text", or a list of {"title": "...", "passes": false} in a .json file',
         )
     return tasks
 

@@ -29,7 +29,7 @@ from ralph.backlog.trackers import read_beads, read_issues
 from ralph.errors import UserError
 
 
-def boxed(text: str) -> BacklogContent:
+def sandboxed(text: str) -> BacklogContent:
     return read_boxes({"T.md": text.encode()})
 
 
@@ -53,18 +53,18 @@ def keys(reading: BacklogContent) -> list[str]:
     ],
 )
 def test_the_key_is_the_first_word_if_it_looks_like_an_id_else_a_slug(line: str, key: str) -> None:
-    assert keys(boxed(line)) == [key]
+    assert keys(sandboxed(line)) == [key]
 
 
 def test_a_word_named_in_after_is_a_key() -> None:
-    assert keys(boxed("- [ ] login Add the form\n- [ ] logout Add the button\n  after: login\n")) == [
+    assert keys(sandboxed("- [ ] login Add the form\n- [ ] logout Add the button\n  after: login\n")) == [
         "login",
         "logout-add-the-button",
     ]
 
 
 def test_indented_lines_belong_to_the_task_except_its_settings() -> None:
-    reading = boxed(
+    reading = sandboxed(
         "- [ ] T1 Login\n  It has two fields.\n\n  - [ ] the name\n  check: `make login`\n  - check: make more\n"
         "  after: T2, T3\n  touches: src/login/**\n  agent: codex\n  model: big\n  max-cost: $2.50\n"
         "- [x] T2 x\n- [ ] T3 y\n"
@@ -78,7 +78,7 @@ def test_indented_lines_belong_to_the_task_except_its_settings() -> None:
 
 def test_checkboxes_in_code_and_comments_are_not_tasks() -> None:
     assert keys(
-        boxed("```\n- [ ] T1 a\n```\n<!--\n- [ ] T2 b\n-->\n<!-- - [ ] T3 -->\n~~~\n- [ ] x\n~~~\n- [ ] T4 d")
+        sandboxed("```\n- [ ] T1 a\n```\n<!--\n- [ ] T2 b\n-->\n<!-- - [ ] T3 -->\n~~~\n- [ ] x\n~~~\n- [ ] T4 d")
     ) == ["T4"]
 
 
@@ -125,14 +125,14 @@ Sell things.
 
 
 def test_a_plan_has_checks_and_its_questions_must_be_answered() -> None:
-    reading = require_valid(boxed(PLAN), "T.md")
+    reading = require_valid(sandboxed(PLAN), "T.md")
     assert reading.checks == ("pytest -q", "ruff check .")
     assert keys(reading) == ["T1", "T2"]
     said = "This is one task of the plan: A shop\n\nSell things.\n\n## Questions\n\n- [x] Which currency? Euro."
     assert reading.tasks[0].text.endswith(said)
     assert reading.title == "A shop"
     with pytest.raises(UserError, match=r"T.md:19: .*Which currency"):
-        require_valid(boxed(PLAN.replace("[x] Which", "[ ] Which")), "T.md")
+        require_valid(sandboxed(PLAN.replace("[x] Which", "[ ] Which")), "T.md")
 
 
 SPEC_KIT = """# Tasks: Photo albums
@@ -151,7 +151,7 @@ SPEC_KIT = """# Tasks: Photo albums
 
 
 def test_phases_and_marks_of_spec_kit_become_dependencies() -> None:
-    after = {task.key: task.after for task in boxed(SPEC_KIT).tasks}
+    after = {task.key: task.after for task in sandboxed(SPEC_KIT).tasks}
     assert after == {
         "T001": (),
         "T002": ("T001",),
@@ -164,7 +164,7 @@ def test_phases_and_marks_of_spec_kit_become_dependencies() -> None:
 def test_dependencies_between_phases_leave_out_implied_ones() -> None:
     """Thousands of tasks that each name all tasks above would need too much memory."""
     text = "## Phase 1: a\n- [ ] T1 [P] a\n- [ ] T2 b\n- [ ] T3 c\n- [ ] T4 d\n  after: T1\n- [ ] T5 e\n- [ ] T6 f\n"
-    after = {task.key: task.after for task in boxed(text).tasks}
+    after = {task.key: task.after for task in sandboxed(text).tasks}
     assert after == {"T1": (), "T2": ("T1",), "T3": ("T2",), "T4": ("T1",), "T5": ("T3", "T4"), "T6": ("T5",)}
 
 
@@ -188,7 +188,7 @@ def test_reading_a_chain_of_dependencies_takes_linear_time() -> None:
     def seconds(count: int) -> float:
         written = "".join(f"- [ ] T{number} do\n  after: T{number + 1}\n" for number in range(count))
         began = time.thread_time()
-        assert boxed(written).tasks[0].after == ("T1",)
+        assert sandboxed(written).tasks[0].after == ("T1",)
         return time.thread_time() - began
 
     assert any(seconds(5_000) / seconds(500) < 30 for _ in range(3))  # 10 if it is linear, 100 if not
@@ -231,10 +231,10 @@ def test_the_context_of_a_plan_is_cut_if_it_has_many_tasks() -> None:
 
 def test_too_many_dependencies_between_phases_are_reported() -> None:
     first, second = ("".join(f"- [ ] {name}{at} a [P]\n" for at in range(9000)) for name in "AB")
-    reading = boxed(f"## Phase 1\n{first}## Phase 2\n{second}")
+    reading = sandboxed(f"## Phase 1\n{first}## Phase 2\n{second}")
     (problem,) = reading.problems
     assert problem.endswith("put one without [P] between them")
-    assert not boxed(f"## Phase 1\n{first}- [ ] Z1 all\n## Phase 2\n{second}").problems
+    assert not sandboxed(f"## Phase 1\n{first}- [ ] Z1 all\n## Phase 2\n{second}").problems
 
 
 def test_a_single_dependency_may_be_a_string() -> None:
@@ -243,7 +243,7 @@ def test_a_single_dependency_may_be_a_string() -> None:
 
 
 def test_the_numbers_of_openspec_are_keys() -> None:
-    assert keys(boxed("## 1. Implementation\n- [ ] 1.1 Create schema\n- [x] 1.2 Add endpoint\n")) == ["1.1", "1.2"]
+    assert keys(sandboxed("## 1. Implementation\n- [ ] 1.1 Create schema\n- [x] 1.2 Add endpoint\n")) == ["1.1", "1.2"]
 
 
 PRD = """{
@@ -442,7 +442,7 @@ def test_beads_come_after_the_beads_that_block_them() -> None:
 )
 def test_problems_of_a_backlog_name_the_line(text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        require_valid(boxed(text), "T.md")
+        require_valid(sandboxed(text), "T.md")
 
 
 def test_invalid_json_is_reported_with_its_line(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_an_unknown_value_of_commit_is_refused(ralph: Callable[..., Any]) -> Non
 
 
 @pytest.mark.parametrize("folder", [".", "node_modules/.bin", "{workspace}/.venv/bin"])
-@pytest.mark.parametrize("words", [(), ("--sandbox",)], ids=["free", "boxed"])
+@pytest.mark.parametrize("words", [(), ("--sandbox",)], ids=["free", "sandboxed"])
 def test_a_program_that_the_agent_puts_on_the_path_is_not_run_by_ralph(
     ralph: Callable[..., Any],
     agent: Callable[..., str],

@@ -299,7 +299,7 @@ def test_ctrl_c_ends_a_gh_that_hangs_before_the_run_begins(
         eventually(lambda: not alive(nap))
 
 
-@pytest.mark.parametrize("words", [(), ("--sandbox",)], ids=["free", "boxed"])
+@pytest.mark.parametrize("words", [(), ("--sandbox",)], ids=["free", "sandboxed"])
 def test_ctrl_c_twice_ends_a_flooding_agent_that_ignores_signals(
     live: Start, at_once: AtOnce, eventually: Any, stage: Stage, words: tuple[str, ...], bubblewrap: str
 ) -> None:

@@ -115,7 +115,7 @@ def test_git_gc_during_a_run_removes_no_checkpoint(
 def test_a_module_that_the_agent_puts_into_the_workspace_is_not_imported_by_ralph(
     live: Callable[..., Any], agent: Callable[..., str], repository: Path, tmp_path: Path, named: str
 ) -> None:
-    """Many a PYTHONPATH names the workspace, and ralph imports much of what it needs only when it needs it: a boxed
+    """Many a PYTHONPATH names the workspace, and ralph imports much of what it needs only when it needs it: a sandboxed
     agent would be free by this."""
     proof = tmp_path / "it-ran"
     modules = [name for name in sys.stdlib_module_names if not name.startswith("_")]

@@ -15,7 +15,7 @@ Ralph = Callable[..., Result]
 
 
 @pytest.fixture
-def boxed(ralph: Ralph, agent: Callable[..., str], bubblewrap: str) -> Ralph:
+def sandboxed(ralph: Ralph, agent: Callable[..., str], bubblewrap: str) -> Ralph:
     def run(*words: str, **more: str) -> Result:
         return ralph("run", "do it", "--agent", agent("touch started; echo done"), "--sandbox", *words, **more)
 
@@ -61,27 +61,27 @@ def test_a_missing_bubblewrap_is_an_error(
     ],
 )
 def test_a_bubblewrap_that_creates_no_sandbox_is_an_error(
-    boxed: Ralph, workspace: Path, environment: dict[str, str], tmp_path: Path, script: str, words: str
+    sandboxed: Ralph, workspace: Path, environment: dict[str, str], tmp_path: Path, script: str, words: str
 ) -> None:
     path = fake(tmp_path / "fake", script)
-    refused(boxed(PATH=f"{path}:{environment['PATH']}"), workspace, words)
+    refused(sandboxed(PATH=f"{path}:{environment['PATH']}"), workspace, words)
 
 
 def test_a_bubblewrap_that_isolates_nothing_is_an_error(
-    boxed: Ralph, workspace: Path, environment: dict[str, str], tmp_path: Path
+    sandboxed: Ralph, workspace: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """The fake drops all arguments up to `--` and starts the program without isolation."""
     path = fake(tmp_path / "fake", 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"')
-    refused(boxed(PATH=f"{path}:{environment['PATH']}"), workspace, "could write outside")
+    refused(sandboxed(PATH=f"{path}:{environment['PATH']}"), workspace, "could write outside")
 
 
 @pytest.mark.parametrize("place", ["/", "home", "above home"])
 def test_a_workspace_that_contains_the_home_is_refused(
-    boxed: Ralph, workspace: Path, environment: dict[str, str], place: str
+    sandboxed: Ralph, workspace: Path, environment: dict[str, str], place: str
 ) -> None:
     home = Path(environment["HOME"])
     folder = {"/": Path("/"), "home": home, "above home": home.parent}[place]
-    refused(boxed("-C", str(folder)), workspace, "protects nothing")
+    refused(sandboxed("-C", str(folder)), workspace, "protects nothing")
     assert not (folder / ".ralph").exists()
 
 
@@ -96,19 +96,19 @@ def test_a_state_folder_that_is_a_link_is_refused(
 
 
 @pytest.mark.parametrize("key", ["read", "write"])
-def test_a_path_of_the_settings_that_does_not_exist_is_refused(boxed: Ralph, workspace: Path, key: str) -> None:
+def test_a_path_of_the_settings_that_does_not_exist_is_refused(sandboxed: Ralph, workspace: Path, key: str) -> None:
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph" / "settings.json").write_text(f'{{"sandbox": {{"{key}": ["~/nothing"]}}}}')
-    refused(boxed(), workspace, "no such path: ~/nothing")
+    refused(sandboxed(), workspace, "no such path: ~/nothing")
 
 
 @pytest.mark.parametrize("net", ["a b", "x:y", "a.*.b"])
-def test_invalid_hosts_are_refused(boxed: Ralph, workspace: Path, net: str) -> None:
-    refused(boxed("--sandbox-net", net), workspace, "not a host")
+def test_invalid_hosts_are_refused(sandboxed: Ralph, workspace: Path, net: str) -> None:
+    refused(sandboxed("--sandbox-net", net), workspace, "not a host")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to fill a file system")
-def test_a_full_temp_folder_is_reported(boxed: Ralph, workspace: Path, tmp_path: Path) -> None:
+def test_a_full_temp_folder_is_reported(sandboxed: Ralph, workspace: Path, tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=8", "full", str(full)], check=True)
@@ -118,7 +118,7 @@ def test_a_full_temp_folder_is_reported(boxed: Ralph, workspace: Path, tmp_path:
                 (full / str(number)).write_bytes(b"x" * 65536)
             except OSError:
                 break
-        result = boxed(TMPDIR=str(full))
+        result = sandboxed(TMPDIR=str(full))
         assert result.code == 2, result.err
         assert "the sandbox has no room for its temporary files" in result.err
         assert len(result.err.strip().splitlines()) == 2
@@ -126,8 +126,8 @@ def test_a_full_temp_folder_is_reported(boxed: Ralph, workspace: Path, tmp_path:
         subprocess.run(["umount", str(full)], check=True)
 
 
-def test_keep_children_cannot_be_combined_with_a_sandbox(boxed: Ralph, workspace: Path) -> None:
-    refused(boxed("--keep-children"), workspace, "nothing outlives a sandbox")
+def test_keep_children_cannot_be_combined_with_a_sandbox(sandboxed: Ralph, workspace: Path) -> None:
+    refused(sandboxed("--keep-children"), workspace, "nothing outlives a sandbox")
 
 
 @pytest.fixture(params=["/tmp", "/dev/shm", "/var/tmp"])
@@ -170,8 +170,8 @@ def test_a_program_behind_links_is_found_inside(
         assert ran.code == 0, ran.err
 
 
-def test_a_path_entry_that_does_not_exist_does_not_matter(boxed: Ralph, environment: dict[str, str]) -> None:
-    result = boxed("--until", "file:started", "-m", "1", PATH=f"/no/such/folder:relative::{environment['PATH']}")
+def test_a_path_entry_that_does_not_exist_does_not_matter(sandboxed: Ralph, environment: dict[str, str]) -> None:
+    result = sandboxed("--until", "file:started", "-m", "1", PATH=f"/no/such/folder:relative::{environment['PATH']}")
     assert result.code == 0, result.err
 
 

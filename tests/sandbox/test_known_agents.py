@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Result
 
 from ralph import agents
-from ralph.agents.protocol import BoxNeeds
+from ralph.agents.protocol import SandboxNeeds
 from ralph.run.agents import Choice
 from ralph.run.sandboxing import RunPlace, sandbox_request
 from ralph.sandbox import mounts
@@ -19,8 +19,8 @@ from ralph.settings import Settings
 Ralph = Callable[..., Result]
 
 
-def needs(name: str) -> BoxNeeds:
-    found = agents.module(name).BOX
+def needs(name: str) -> SandboxNeeds:
+    found = agents.module(name).SANDBOX
     assert found
     return found
 
@@ -68,7 +68,7 @@ def test_the_model_hosts_of_an_agent_are_valid(name: str) -> None:
     assert sum("models.example" in each for each in reached) == len(need.urls)
 
 
-def attempts(need: BoxNeeds, state: Path, home: Path) -> str:
+def attempts(need: SandboxNeeds, state: Path, home: Path) -> str:
     """Return a shell script that prints a line for everything that the agent could change but must not."""
     lines = [f"cd '{state}' && echo login > login.json && mkdir -p sessions && echo one > sessions/1"]
     for each in need.fixed[::2]:

@@ -119,7 +119,7 @@ def inside(bubblewrap: str, keeper: Keeper, tmp_path: Path) -> Iterator[Callable
             argv = mounts.bubblewrap_command(bubblewrap, seen, "/", is_online=False)
             env = {"PATH": os.environ["PATH"], **network.environment()}
             command = Command(
-                argv=(*argv, sys.executable, "-I", "-c", script), cwd="/", env=env, boxed=True, fds=net.attach()
+                argv=(*argv, sys.executable, "-I", "-c", script), cwd="/", env=env, sandboxed=True, fds=net.attach()
             )
             return Process(command, keeper=keeper).capture(head=4000, tail=0).head
 

@@ -127,8 +127,8 @@ def test_a_run_that_cannot_start_reports_why(workspace: Path, environment: dict[
     launched = Launched.start(NextRun(workspace=str(workspace), agent="no-such-agent").words("go"), environment)
     eventually(lambda: launched.exit_code is not None)
     assert launched.exit_code == 2
-    assert "no-such-agent" in launched.last_words()
-    assert "hint:" not in launched.last_words()
+    assert "no-such-agent" in launched.error_text()
+    assert "hint:" not in launched.error_text()
     launched.close()
 
 

@@ -48,9 +48,9 @@ _HOSTS = {
 def hosts(module: "AgentModule", env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the hosts of an agent's models, judged by the keys and URLs in the environment."""
     by_key = [_HOSTS[key] for key in module.KEYS if key in _HOSTS and env.get(key)]
-    if module.BOX is None:
+    if module.SANDBOX is None:
         return tuple(by_key)
-    return (*module.BOX.hosts, *by_key, *(env[name] for name in module.BOX.urls if env.get(name)))
+    return (*module.SANDBOX.hosts, *by_key, *(env[name] for name in module.SANDBOX.urls if env.get(name)))
 
 
 def known_names() -> tuple[str, ...]:

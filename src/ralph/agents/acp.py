@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.agents import wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
@@ -58,7 +58,7 @@ RESUMES = True
 CONFINED = True
 HELP: tuple[str, ...] = ()
 LOGIN: Login | None = None
-BOX: BoxNeeds | None = None
+SANDBOX: SandboxNeeds | None = None
 
 
 def start_words(agent: str) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def install_hint(agent: str) -> str:
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    policy = "read-only" if request.looks_only else "yolo" if request.yolo or request.boxed else "default"
+    policy = "read-only" if request.looks_only else "yolo" if request.yolo or request.sandboxed else "default"
     argv = [sys.executable, "-P", "-m", "ralph.acp", "--policy", policy]
     argv += ["--model", request.model] if request.model else []
     argv += ["--session", request.session] if request.session else []

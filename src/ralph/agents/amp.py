@@ -2,7 +2,7 @@
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, extra, model
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest, extra, model
 from ralph.agents.wire import Table
 from ralph.core.model import Exit
 
@@ -14,7 +14,7 @@ CONFINED = False
 HELP = ("--help",)
 LOGIN = Login("run `amp login`", "XDG_DATA_HOME", "~/.local/share", ("amp/secrets.json",))
 
-BOX = BoxNeeds(
+SANDBOX = SandboxNeeds(
     state="~/.local/share/amp",
     variable="XDG_DATA_HOME",
     within="amp",

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, tokens_in
 from ralph.agents.protocol import (
-    BoxNeeds,
     Invocation,
     Login,
+    SandboxNeeds,
     Trouble,
     TurnRequest,
     has_option,
@@ -137,7 +137,7 @@ RESUMES = True
 CONFINED = True
 HELP: tuple[str, ...] = ()
 LOGIN = Login("name a model of your own (--model ollama:NAME)", "XDG_STATE_HOME", "~/.local/state", ())
-BOX = BoxNeeds(state="~/.local/state/ralph-agent", variable="XDG_STATE_HOME", within="ralph-agent")
+SANDBOX = SandboxNeeds(state="~/.local/state/ralph-agent", variable="XDG_STATE_HOME", within="ralph-agent")
 
 
 _WHERE = ("--model", "--url", "--wire", "--key-env")

@@ -3,7 +3,17 @@
 from collections.abc import Iterable
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, has_option, lent, model, optional
+from ralph.agents.protocol import (
+    Invocation,
+    Login,
+    SandboxNeeds,
+    Trouble,
+    TurnRequest,
+    has_option,
+    lent,
+    model,
+    optional,
+)
 from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
@@ -195,7 +205,7 @@ LOGIN = Login(
     ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
 )
 
-BOX = BoxNeeds(
+SANDBOX = SandboxNeeds(
     state="~/.claude",
     variable="CLAUDE_CONFIG_DIR",
     fixed=(
@@ -233,7 +243,7 @@ def invocation(request: TurnRequest) -> Invocation:
         # mode it could not even write a file.
         mode = "plan" if request.looks_only else "acceptEdits"
         argv += [_BYPASS] if request.yolo else optional(request, "--permission-mode", mode)
-    if request.boxed and not has_option(request, "--settings"):
+    if request.sandboxed and not has_option(request, "--settings"):
         argv += optional(request, "--settings", _NO_SANDBOX)
     argv += request.flags
     # As root it refuses to bypass permissions unless it is told that it runs in a sandbox.

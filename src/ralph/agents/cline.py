@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, extra, model
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest, extra, model
 from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -17,7 +17,7 @@ CONFINED = False
 HELP = ("--help",)
 LOGIN = Login("run `cline auth`", "CLINE_DIR", "~/.cline", ("data/settings/providers.json",))
 
-BOX = BoxNeeds(
+SANDBOX = SandboxNeeds(
     state="~/.cline",
     variable="CLINE_DIR",
     fixed=(

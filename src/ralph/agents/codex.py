@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from ralph.agents import keys, wire
 from ralph.agents.protocol import (
-    BoxNeeds,
     Invocation,
     Login,
+    SandboxNeeds,
     Trouble,
     TurnRequest,
     extra,
@@ -29,7 +29,7 @@ CONFINED = True
 HELP = ("exec", "--help")
 LOGIN = Login("run `codex login`", "CODEX_HOME", "~/.codex", ("auth.json",))
 
-BOX = BoxNeeds(
+SANDBOX = SandboxNeeds(
     state="~/.codex",
     variable="CODEX_HOME",
     fixed=("config.toml", "hooks.json", "AGENTS.md", "AGENTS.override.md", "prompts", "rules", "skills", "plugins"),
@@ -69,7 +69,7 @@ def _permissions(request: TurnRequest) -> list[str]:
         return []
     if request.yolo:
         return [_BYPASS]
-    if request.boxed:
+    if request.sandboxed:
         return ["--sandbox", "danger-full-access"]
     if request.looks_only and knows(request, "--sandbox"):
         return ["--sandbox", "read-only"]
@@ -124,7 +124,7 @@ class _Codex(Reader):
         ok = item.get("status") not in ("failed", "declined") and not error and not item.get("exit_code")
         output = wire.text(item, "aggregated_output") or error
         # Where its own sandbox refuses to write, the error is that of a read-only disk.
-        is_held_back = not self.request.yolo and not self.request.boxed and _HELD_BACK in output
+        is_held_back = not self.request.yolo and not self.request.sandboxed and _HELD_BACK in output
         if item.get("status") == "declined" or (not ok and is_held_back):
             events += self.denied(call, _tool(item))
         return events + self.ends(call, ok, output)

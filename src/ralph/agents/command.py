@@ -22,7 +22,7 @@ RESUMES = False
 CONFINED = False
 HELP: tuple[str, ...] = ()
 LOGIN = None
-BOX = None
+SANDBOX = None
 
 
 def invocation(request: TurnRequest) -> Invocation:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, knows, lent, model, optional
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest, knows, lent, model, optional
 from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
@@ -19,7 +19,7 @@ LOGIN = Login(
     "run `copilot` and type /login", "XDG_CONFIG_HOME", "~/.config", ("gh/hosts.yml",), ("GH_TOKEN", "GITHUB_TOKEN")
 )
 
-BOX = BoxNeeds(
+SANDBOX = SandboxNeeds(
     state="~/.copilot",
     variable="COPILOT_HOME",
     fixed=(

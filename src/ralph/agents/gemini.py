@@ -3,7 +3,17 @@
 from collections.abc import Iterable
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, has_option, lent, model, optional
+from ralph.agents.protocol import (
+    Invocation,
+    Login,
+    SandboxNeeds,
+    Trouble,
+    TurnRequest,
+    has_option,
+    lent,
+    model,
+    optional,
+)
 from ralph.agents.reader import Clipping, Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText
@@ -23,7 +33,7 @@ LOGIN = Login(
     ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"),
 )
 
-BOX = BoxNeeds(
+SANDBOX = SandboxNeeds(
     state="~/.gemini",
     variable="GEMINI_CLI_HOME",
     within=".gemini",
@@ -58,7 +68,7 @@ def invocation(request: TurnRequest) -> Invocation:
         argv += ["--resume", request.session]
     # The user trusts the folder by running ralph in it. Older versions lack the option.
     env = {"GEMINI_CLI_TRUST_WORKSPACE": "true"}
-    return Invocation((*argv, *request.flags), env=env | {"GEMINI_SANDBOX": "false"} if request.boxed else env)
+    return Invocation((*argv, *request.flags), env=env | {"GEMINI_SANDBOX": "false"} if request.sandboxed else env)
 
 
 class _Gemini(Reader):

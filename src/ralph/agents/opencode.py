@@ -5,7 +5,17 @@ from json import dumps
 from os import environ
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, extra, has_option, model, optional
+from ralph.agents.protocol import (
+    Invocation,
+    Login,
+    SandboxNeeds,
+    Trouble,
+    TurnRequest,
+    extra,
+    has_option,
+    model,
+    optional,
+)
 from ralph.agents.reader import Clipping, Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -18,7 +28,7 @@ RESUMES = True
 CONFINED = True
 HELP = ("run", "--help")
 LOGIN = Login("run `opencode auth login`", "XDG_DATA_HOME", "~/.local/share", ("opencode/auth.json",))
-BOX = BoxNeeds(
+SANDBOX = SandboxNeeds(
     state="~/.local/share/opencode",
     variable="XDG_DATA_HOME",
     within="opencode",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, model
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest, model
 from ralph.agents.reader import Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -15,7 +15,7 @@ RESUMES = True
 CONFINED = False
 HELP = ("--help",)
 LOGIN = Login("run `pi` and type /login", "PI_CODING_AGENT_DIR", "~/.pi/agent", ("auth.json", "models.json"))
-BOX = BoxNeeds(
+SANDBOX = SandboxNeeds(
     state="~/.pi/agent",
     variable="PI_CODING_AGENT_DIR",
     fixed=(

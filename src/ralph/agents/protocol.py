@@ -18,7 +18,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     - `understands` are the options in the help of the installed version; None: ralph has not read its help.
     - `scratch` is a private folder for files that the agent writes for ralph.
     - `usage_before` is the usage of earlier turns of `session`, for agents that report the total of a session.
-    - `boxed`: the agent runs in ralph's sandbox, so its own sandbox should be off.
+    - `sandboxed`: the agent runs in ralph's sandbox, so its own sandbox should be off.
     - `looks_only`: it should answer without changing anything, if it has a mode for that.
     - `folders` are folders outside the workspace in which it must be able to write.
     - `budget` is the most that the turn may cost, in dollars.
@@ -37,7 +37,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     understands: frozenset[str] | None = None
     scratch: str = ""
     usage_before: Usage = Usage()
-    boxed: bool = False
+    sandboxed: bool = False
     looks_only: bool = False
     folders: tuple[str, ...] = ()
     budget: float | None = None
@@ -78,7 +78,7 @@ class Login(Struct, frozen=True):
     others: tuple[str, ...] = ()
 
 
-class BoxNeeds(Struct, frozen=True, kw_only=True):
+class SandboxNeeds(Struct, frozen=True, kw_only=True):
     """What an agent needs in the sandbox.
 
     Its `state` (login, sessions) is in a folder of the home folder, or in the one that `variable` names. The `fixed`
@@ -133,7 +133,7 @@ class AgentModule(Protocol):
     CONFINED: bool  # whether, without yolo, it writes only in the workspace and in `TurnRequest.folders`
     HELP: tuple[str, ...]  # arguments that print the options of its headless mode
     LOGIN: Login | None
-    BOX: BoxNeeds | None
+    SANDBOX: SandboxNeeds | None
 
     def invocation(self, request: TurnRequest) -> Invocation: ...
 
@@ -172,7 +172,7 @@ def lent(request: TurnRequest, name: str) -> list[str]:
 
 def reaches(module: AgentModule, request: TurnRequest) -> bool:
     """Whether the agent may write in all of the request's folders outside the workspace."""
-    if request.yolo or request.boxed or not module.CONFINED:
+    if request.yolo or request.sandboxed or not module.CONFINED:
         return True
     started = module.invocation(request)
     said = "\0".join((*started.argv, *started.env.values()))

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in, tokens_in
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, has_option, model, optional
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest, has_option, model, optional
 from ralph.agents.reader import priced
 from ralph.agents.wire import Table
 from ralph.core.model import Exit, Usage
@@ -17,7 +17,7 @@ CONFINED = False
 HELP = ("--help",)
 LOGIN = Login("run `qwen` and type /auth", "QWEN_HOME", "~/.qwen", ("oauth_creds.json",))
 
-BOX = BoxNeeds(
+SANDBOX = SandboxNeeds(
     state="~/.qwen",
     variable="QWEN_HOME",
     fixed=(
@@ -45,7 +45,7 @@ def invocation(request: TurnRequest) -> Invocation:
         argv += optional(request, "--max-session-turns", str(request.max_turns))
     if request.session:
         argv += ["--resume", request.session]
-    return Invocation((*argv, *request.flags), env={"QWEN_SANDBOX": "false"} if request.boxed else {})
+    return Invocation((*argv, *request.flags), env={"QWEN_SANDBOX": "false"} if request.sandboxed else {})
 
 
 class _Qwen(BlockReader):

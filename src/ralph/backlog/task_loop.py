@@ -23,7 +23,7 @@ from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
 from ralph.git.client import Git, require_git
-from ralph.git.worktrees import Astray, Worktree, commit_all
+from ralph.git.worktrees import Worktree, WrongWorktree, commit_all
 from ralph.loop import Parts, Workspace
 from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
@@ -172,7 +172,7 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
         plan = prepare_run(request, place=task_run.place, story=story, deadline=deadline)
         played = play_plan(plan, keeper=keeper, interrupt=interrupt)
         run, stop = played.run, played.stop
-    except Astray as error:
+    except WrongWorktree as error:
         run, stop = story.run if story else Run(id=assigned.run), Stop(Outcome.FAILED, error.advice)
     return _publish(task_run.publisher, _loop_result(work, home, key, run, stop))
 
@@ -224,7 +224,7 @@ def _loop_result(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> 
         return result
     try:
         tip, files = _work_on(work, home, key)
-    except Astray as error:
+    except WrongWorktree as error:
         failed = Outcome.FAILED
         return replace(result, outcome=failed.value, exit_code=failed.exit_code, reason=error.advice, verified=False)
     return replace(result, tip=tip, files=files)
@@ -240,10 +240,14 @@ def _work_on(work: WorkOrder, home: Git, key: str) -> tuple[str, tuple[str, ...]
             commit_all(made, f"ralph: the work on {key}")
             tip = home.resolve(f"refs/heads/{made.branch}")
             if not worktrees.is_clean(made.git, tip):
-                raise Astray(f"not all of the work can be committed in {made.path}", "look at `git status` there")
+                raise WrongWorktree(
+                    f"not all of the work can be committed in {made.path}", "look at `git status` there"
+                )
     try:
         return tip, merging.changed_files(home, work.target_ref, tip)
     except UserError:
         if home.try_run("merge-base", work.target_ref, tip).code != 1:
             raise
-        raise Astray(f"{made.branch} has nothing in common with {work.shown_target}", f"look at {made.path}") from None
+        raise WrongWorktree(
+            f"{made.branch} has nothing in common with {work.shown_target}", f"look at {made.path}"
+        ) from None

@@ -334,7 +334,11 @@ def explain(request: RunRequest, loaded: LoadedSettings, out: TextIO) -> int:
     compose = make_composer(settings, policy, request.goal, diff=str, tells_claim=request.tells_claim)
     prompt, first = compose(Run(id="dry-run", goal=goal), ()), chosen[0]
     turn = replace(
-        first.request(), prompt=prompt, prompt_file="PROMPT_FILE", yolo=settings.yolo, boxed=settings.sandbox.enabled
+        first.request(),
+        prompt=prompt,
+        prompt_file="PROMPT_FILE",
+        yolo=settings.yolo,
+        sandboxed=settings.sandbox.enabled,
     )
     limits = [
         plural(policy.cap, "iteration"),

@@ -34,7 +34,7 @@ COMMIT = ("commit", "-q", "--no-verify", "--no-gpg-sign", "-m")
 COPIED_LIST = "ralph-carried"  # in the git folder of a worktree
 
 
-class Astray(UserError):
+class WrongWorktree(UserError):
     """A worktree is in a state that cannot become a branch: a person has to look at it."""
 
 
@@ -175,7 +175,7 @@ def _move_branch_to(worktree: Worktree, git: Git, commit: str) -> None:
     if tip == commit:
         return
     if tip and not git.contains(commit, tip):
-        raise Astray(
+        raise WrongWorktree(
             f"the worktree is no longer on its branch {worktree.branch}, and both have their own commits",
             f"look at {worktree.path}: its HEAD is {commit[:12]}",
         )
@@ -337,8 +337,8 @@ def refuse_another(worktree: Worktree) -> None:
         raise _another_tree(worktree)
 
 
-def _another_tree(worktree: Worktree) -> Astray:
-    return Astray(
+def _another_tree(worktree: Worktree) -> WrongWorktree:
+    return WrongWorktree(
         f"{worktree.path} is no longer the worktree of {worktree.branch}",
         f"see what happened to it; the work that was committed is on {worktree.branch}",
     )

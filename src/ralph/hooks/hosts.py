@@ -46,7 +46,7 @@ class Host(Struct, frozen=True, kw_only=True):
 
     def user_folder(self, env: Mapping[str, str]) -> Path:
         """Return the folder in the user's home where this agent keeps its settings and sessions."""
-        own = module(self.name).BOX
+        own = module(self.name).SANDBOX
         assert own is not None
         named, home = env.get(own.variable), env.get("HOME") or os.path.expanduser("~")
         return Path(named, own.within) if named else Path(own.state.replace("~", home, 1))

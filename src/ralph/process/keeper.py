@@ -115,7 +115,7 @@ class Keeper:
                 "cwd": command.cwd,
                 "env": dict(command.env),
                 "term_delay": command.term_delay,
-                "sandboxed": command.boxed,
+                "sandboxed": command.sandboxed,
             },
             fds,
         )

@@ -392,7 +392,7 @@ class Process:
             if program := own_program(name, self._deadline.untrusted if self._deadline else ()):
                 return program
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-        if "/" in name and not command.boxed:  # the kernel says whether it exists
+        if "/" in name and not command.sandboxed:  # the kernel says whether it exists
             return os.path.join(command.cwd, name)
         return find_program(name, command.env, command.cwd)
 
@@ -478,7 +478,7 @@ class Process:
     def _on_report(self, keeper: Keeper) -> None:
         report = keeper.receive(wait=False)
         if isinstance(report, Exited):
-            self._on_exit(exit_code(report.code, self._command.boxed))
+            self._on_exit(exit_code(report.code, self._command.sandboxed))
             self.is_over = report.alone and not self._is_ending  # else the keeper reports the end of the rest
         elif isinstance(report, Ended):
             self._leftovers, self.is_over = report.others, True

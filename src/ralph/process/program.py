@@ -11,8 +11,8 @@ from ralph.errors import UserError
 class Command(Struct, frozen=True, kw_only=True):
     """A program to start, and all of its stdin.
 
-    `term_delay`: seconds in which it may end by itself before it gets SIGTERM. `boxed`: it is bubblewrap, which starts
-    the real program in a sandbox; `fds` are passed to it from descriptor 3 on, and closed here afterwards.
+    `term_delay` is how many seconds it may take to end by itself before it gets SIGTERM. If it is `sandboxed`, the
+    program is bubblewrap, which starts the real one. `fds` are passed to it from descriptor 3 on, and then closed here.
     """
 
     argv: tuple[str, ...]
@@ -20,7 +20,7 @@ class Command(Struct, frozen=True, kw_only=True):
     cwd: str = ""
     stdin: bytes = b""
     term_delay: float = 0.0
-    boxed: bool = False
+    sandboxed: bool = False
     fds: tuple[int, ...] = ()
 
 

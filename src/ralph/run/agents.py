@@ -159,7 +159,7 @@ def describe_limits(agents: Sequence[Choice], settings: Settings, folders: tuple
             yield f"your own agent takes every turn: {', '.join(unused)} of the settings is ignored"
         return
     first, max_turns = agents[0], settings.agent.max_turns
-    request = replace(first.request(), yolo=settings.yolo, boxed=settings.sandbox.enabled, folders=folders)
+    request = replace(first.request(), yolo=settings.yolo, sandboxed=settings.sandbox.enabled, folders=folders)
     if folders and not reaches(first.module, request):
         where = ", ".join(folders)
         yield f"this version of {first.name} may not write in {where}, where its work ends: use --yolo, or a newer one"
@@ -367,7 +367,7 @@ class _Invocation(Struct, frozen=True, kw_only=True):
             root=os.geteuid() == 0,
             scratch=self.folder.scratch() if self.context.sandbox else self.folder.path,
             usage_before=self._usage_before(),
-            boxed=self.context.sandbox is not None,
+            sandboxed=self.context.sandbox is not None,
             looks_only=looks_only,
             folders=self.context.writable,
             # What is left of --max-cost, but at least a cent, because a commit message may come later.

@@ -2,7 +2,7 @@
 
 from ralph.agents import known_names
 from ralph.agents.command import Sniffer, has_placeholder, invoke_directly
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest
+from ralph.agents.protocol import Invocation, Login, Parser, SandboxNeeds, TurnRequest
 from ralph.errors import UserError
 from ralph.settings import CustomAgent
 
@@ -15,7 +15,7 @@ class CustomAgentModule:
     HELP: tuple[str, ...] = ()
     CONFINED = False
     LOGIN: Login | None = None
-    BOX: BoxNeeds | None = None
+    SANDBOX: SandboxNeeds | None = None
 
     def __init__(self, name: str, settings: CustomAgent) -> None:
         if settings.stream not in ("text", "auto", *known_names()):

@@ -255,7 +255,7 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
         is_git = Path(words[0]).stem.lower() == "git"
         if not is_git or any(word in ("add", "commit", "hook", "status", "update-index") for word in words[1:]):
             command = context.sandboxed(command)
-        if not command.boxed:
+        if not command.sandboxed:
             without_hooks = NO_HOOKS if context.sandbox else ()
             program = own_program(words[0], context.deadline.untrusted if context.deadline else ()) or words[0]
             command = replace(command, argv=(program, *without_hooks, *words[1:]))

@@ -61,7 +61,7 @@ class Launched:
         """Return the run's final message, its outcome or why it could not start, and its hint."""
         return complaint_in(read_back(self._said).decode("utf-8", "replace"))
 
-    def last_words(self) -> str:
+    def error_text(self) -> str:
         """Return the final message in one line."""
         return one_line(tail(" · ".join(filter(None, self.complaint())), MOST_WORDS), 400)
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import agents
-from ralph.agents.protocol import BoxNeeds
+from ralph.agents.protocol import SandboxNeeds
 from ralph.errors import UserError
 from ralph.files import read_head, state_folder
 from ralph.process.program import find_program
@@ -58,8 +58,8 @@ def open_run_sandbox(context: Context, chosen: Sequence[Choice], sealed: bool = 
     sandbox = open_sandbox(request, place.folder(context.env), place.run_id, hosts, context.keeper)
     try:
         for choice in chosen:
-            if choice.module.BOX:
-                _copy_home_files(choice.module.BOX.copied, context.env, request.private_home)
+            if choice.module.SANDBOX:
+                _copy_home_files(choice.module.SANDBOX.copied, context.env, request.private_home)
         yield sandbox
     finally:
         sandbox.close()
@@ -71,7 +71,7 @@ def sandbox_request(
     """Return what the sandbox of this run needs. Creates nothing."""
     choice_of_user, folder = settings.sandbox, place.folder(env)
     exams = find_exams(settings, place.workspace, env)
-    needs = [choice.module.BOX for choice in chosen if choice.module.BOX]
+    needs = [choice.module.SANDBOX for choice in chosen if choice.module.SANDBOX]
     states = [AgentState(path, need.fixed) for need in needs if (path := _state_folder(need, env))]
     if place.task:
         states.append(AgentState(os.path.realpath(place.task), ("runs",)))
@@ -119,7 +119,7 @@ def _command_line(choice: Choice, env: Mapping[str, str], cwd: str) -> tuple[str
     return (find_program(argv[0], env, cwd), *argv[1:])
 
 
-def _state_folder(need: BoxNeeds, env: Mapping[str, str]) -> str:
+def _state_folder(need: SandboxNeeds, env: Mapping[str, str]) -> str:
     """Return the folder with the agent's login; empty if there is none: then the agent creates one inside."""
     named = env.get(need.variable, "") if need.variable else ""
     folder = os.path.join(named, need.within).rstrip("/") if named else _at_home(need.state, env)
@@ -144,7 +144,7 @@ def _named_urls(choice: Choice, env: Mapping[str, str]) -> Iterator[str]:
     """Yield URLs on the agent's command line, and base URLs of models in its settings."""
     for word in (*choice.command, *choice.flags):
         yield from re.findall(r"https?://[\w.:\[\]-]+", word)
-    need = choice.module.BOX
+    need = choice.module.SANDBOX
     folder = _state_folder(need, env) if need else ""
     files = [f"{folder}/{name}" for name in need.fixed] if need and folder else []
     files += [_at_home(path, env) for path in need.copied] if need else []

@@ -75,7 +75,7 @@ class Sandbox:
         cwd = os.path.realpath(command.cwd)
         start = bubblewrap_command(self._bubblewrap, mounts, cwd, is_online=not fds, only_writable=kept)
         env = sandbox_environment(command.env, network.environment() if self._network else {})
-        return replace(command, argv=(*start, program, *command.argv[1:]), env=env, fds=fds, boxed=True)
+        return replace(command, argv=(*start, program, *command.argv[1:]), env=env, fds=fds, sandboxed=True)
 
     def _record_guarded(self, view: SandboxView) -> None:
         """Record what must not appear while the next process runs."""

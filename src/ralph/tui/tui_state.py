@@ -123,7 +123,7 @@ class TuiState:
             name = f"{nickname(one.run)}: " if one.run else ""
             line, success = self._typed.pop(one.pid, ""), self._successes.pop(one.pid, "")
             is_success = one.exit_code == 0
-            message = name + (success if success and is_success else one.last_words())
+            message = name + (success if success and is_success else one.error_text())
             messages.append((is_success, message, "" if one.run or is_success else line))
             one.close()
         return messages

@@ -204,7 +204,7 @@ def _launch(words: list[str], register: Register) -> str:
         code = launched.exit_code
         found = next((run.id for run in register.runs() if launched.plays(run) and run.facts.workspace), None)
         if code is not None and (code == 2 or not found):
-            raise UserError(launched.last_words() or "the run ended at once")
+            raise UserError(launched.error_text() or "the run ended at once")
         return found
 
     try:

@@ -246,8 +246,8 @@ def _action(action: Action, frame: Frame) -> Html:
     if action.verb == "retry" and frame.may_start:
         return post_button(frame.run(action.run, "retry"), "Retry", "primary", hidden={"task": action.task})
     if action.verb == "allow" and frame.may_start:
-        boxed = button("Resume in a sandbox", "primary", name="sandbox", value="1")
-        return form(frame.run(action.run, "allow"), boxed, " ", button("Resume with --yolo"))
+        sandboxed = button("Resume in a sandbox", "primary", name="sandbox", value="1")
+        return form(frame.run(action.run, "allow"), sandboxed, " ", button("Resume with --yolo"))
     return element("code", command(action))
 
 

@@ -93,7 +93,7 @@ class RunningCommand:
     def result(self) -> str | None:
         """The error message, "" if it succeeded, None while it is running."""
         if self._result is None and (code := self._launched.exit_code) is not None:
-            self._result = (self._launched.last_words() or f"{self.name} failed") if code else ""
+            self._result = (self._launched.error_text() or f"{self.name} failed") if code else ""
             self._launched.close()
         return self._result
 

@@ -26,7 +26,8 @@ StrPath = str | os.PathLike[str]
 T = TypeVar("T")
 
 MOST_BYTES = 64 << 20  # of a file that is read whole
-LOCK_PATIENCE = 600.0  # seconds: git commands may run under a lock
+STATE_HINT = "check its permissions and the free space, or set XDG_STATE_HOME"
+LOCK_TIMEOUT = 600.0  # seconds: git commands may run under a lock
 _CHUNK = 1 << 16
 _LONG_PATH = 3000  # characters; Linux has a limit of 4096 bytes
 _SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -180,7 +181,7 @@ def replace_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
         raise
 
 
-def save_file(path: StrPath, data: bytes, hint: str = "check its permissions and the free space") -> None:
+def save_file(path: StrPath, data: bytes, hint: str = STATE_HINT) -> None:
     """Write a file that only its owner can read, atomically, with its folder. Raises a UserError on failure."""
     try:
         make_folder(os.path.dirname(path))
@@ -241,10 +242,10 @@ def _shorten(path: str, folders: list[str]) -> str:
 
 
 def acquire_lock(
-    fd: int, path: StrPath, patience: float = LOCK_PATIENCE, left: Callable[[], float] = lambda: LOCK_PATIENCE
+    fd: int, path: StrPath, timeout: float = LOCK_TIMEOUT, left: Callable[[], float] = lambda: LOCK_TIMEOUT
 ) -> None:
-    """Lock a file; the lock ends with its process. Gives up after `patience` seconds, or once `left()` is 0."""
-    deadline, pause = time.monotonic() + patience, 0.0005
+    """Lock a file; the lock ends with its process. Gives up after `timeout` seconds, or once `left()` is 0."""
+    deadline, pause = time.monotonic() + timeout, 0.0005
     while True:
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -294,7 +295,7 @@ def is_alive(pid: int) -> bool:
 
 
 @contextmanager
-def locked(folder: Path, left: Callable[[], float] = lambda: LOCK_PATIENCE) -> Iterator[None]:
+def locked(folder: Path, left: Callable[[], float] = lambda: LOCK_TIMEOUT) -> Iterator[None]:
     """Keep other processes from changing the folder while entered, without creating a lock file."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

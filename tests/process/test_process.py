@@ -221,6 +221,18 @@ def test_tick_is_called_a_second_after_an_event_and_again_on_request(keeper: Kee
     assert ticks == [1, 1]
 
 
+def test_a_due_tick_does_not_disturb_the_end_after_an_error(keeper: Keeper, shell, mark) -> None:
+    """The program takes longer to end than the tick to become due."""
+
+    def fail(lines: list[bytes]) -> None:
+        raise ZeroDivisionError
+
+    script = f"trap '' TERM; echo x; sleep {mark.seconds}; sleep {mark.seconds}"
+    with pytest.raises(ZeroDivisionError):
+        Process(shell(script), keeper=keeper, limits=Limits(stop=1.2), tick=lambda: True).stream(fail)
+    assert not mark.bearers()
+
+
 def test_nothing_wakes_up_while_the_program_is_silent(keeper: Keeper, shell) -> None:
     ticks: list[int] = []
     woken: list[int] = []

@@ -79,11 +79,11 @@ class DatabaseAway(UserError):
 class Outage:
     """Retries while the database is away, and reports once that it is away and once that it is back.
 
-    After `patience` seconds it raises `DatabaseAway` instead; None: never.
+    After `timeout` seconds it raises `DatabaseAway` instead; None: never.
     """
 
-    def __init__(self, place: str, patience: float | None) -> None:
-        self.patience = patience
+    def __init__(self, place: str, timeout: float | None) -> None:
+        self.timeout = timeout
         self.ended = 0.0  # when the last outage ended, in monotonic seconds
         self._place, self._since = place, 0.0
 
@@ -104,17 +104,17 @@ class Outage:
         if not isinstance(cause, LOST):
             raise error
         message = one_line(str(cause), 300)
-        if self.patience is None and not self._since:
+        if self.timeout is None and not self._since:
             print(f"ralph: waiting for PostgreSQL at {self._place}: {message}", file=sys.stderr, flush=True)
         self._since = self._since or began
-        if self.patience is not None and time.monotonic() - self._since >= self.patience:
+        if self.timeout is not None and time.monotonic() - self._since >= self.timeout:
             raise DatabaseAway(f"PostgreSQL at {self._place} is away: {message}", "is it running?") from None
         await asyncio.sleep(0.5)
 
     def _end(self) -> None:
         if self._since:
             self._since, self.ended = 0.0, time.monotonic()
-            if self.patience is None:
+            if self.timeout is None:
                 print("ralph: PostgreSQL is back", file=sys.stderr, flush=True)
 
 
@@ -170,9 +170,9 @@ class Database:
     """The tables that all machines share. `app` is Procrastinate's app on the same pool of connections; `preparation`
     says what `open` did with the tables."""
 
-    def __init__(self, url: str, patience: float | None = None) -> None:
+    def __init__(self, url: str, timeout: float | None = None) -> None:
         self._url, self.preparation = url, ""
-        self.outage = Outage(location(url), patience)
+        self.outage = Outage(location(url), timeout)
         self._connector = PatientConnector(
             conninfo=url,
             pool_factory=_make_pool,

@@ -215,7 +215,7 @@ class Worker:
     def _stop(self, level: int) -> None:
         """Take no more jobs, stop the children, and stop waiting for a database that is away."""
         self._stopping.set()
-        self._database.outage.patience = database.QUIT_TIMEOUT
+        self._database.outage.timeout = database.QUIT_TIMEOUT
         for local in self._works.values():
             for child in local.children.values():
                 child.request_stop(level)

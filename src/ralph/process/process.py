@@ -207,8 +207,8 @@ class Process:
             raise Cancelled(self._deadline.reason)
         try:
             with defer_signals():  # a Ctrl-C while it starts would leave it running
-                self._start(self._chunks.append, self._errors.add)
                 _unkept.add(self)
+                self._start(self._chunks.append, self._errors.add)
         except BaseException:
             self.close()
             raise
@@ -522,9 +522,9 @@ class Process:
     def _on_deadlines(self) -> None:
         now = time.monotonic()
         for _, name in sorted((at, name) for name, at in self._deadlines.items() if at <= now):
-            if name == "tick" and self._tick is not None:
+            if name == "tick":
                 del self._deadlines["tick"]
-                if self._tick():
+                if self._tick and self._tick():
                     self._schedule_tick(1)
             elif name == "linger":
                 self._end_leftovers()
@@ -582,7 +582,10 @@ _unkept: set[Process] = set()  # running without a keeper
 def kill_running_commands() -> None:
     """Kill the programs without a keeper that other threads wait for. git has a moment to remove its lock files."""
     kill_at = time.monotonic() + URGENT_TIME
-    while _unkept and time.monotonic() < kill_at + 2 * URGENT_TIME:
+    give_up_at = kill_at + 2 * URGENT_TIME
+    is_last = False
+    while _unkept and not is_last:
+        is_last = time.monotonic() >= give_up_at
         for process in list(_unkept):
             process.send_signals(signal.SIGTERM if time.monotonic() < kill_at else signal.SIGKILL)
         with suppress(KeyboardInterrupt):

@@ -80,18 +80,18 @@ class Outlet:
                 return True
         data = text.encode(self._encoding, "backslashreplace")
         data = b"\n" + data if self._is_line_open else data
-        patience = 0 if self._is_behind and timeout <= WRITE_TIMEOUT else timeout * 1000
-        written = self._write_some(self._descriptor, data, patience)
+        limit = 0 if self._is_behind and timeout <= WRITE_TIMEOUT else timeout * 1000
+        written = self._write_some(self._descriptor, data, limit)
         self._is_behind = written < len(data)
         self._is_line_open = self._is_behind and (written > 0 or self._is_line_open)
         return not self._is_behind or self.gone
 
-    def _write_some(self, descriptor: _Descriptor, data: bytes, patience: float) -> int:
-        """Write until all is written, the reader takes nothing for `patience` milliseconds, or the reader is gone."""
+    def _write_some(self, descriptor: _Descriptor, data: bytes, limit: float) -> int:
+        """Write until all is written, the reader takes nothing for `limit` milliseconds, or the reader is gone."""
         written = 0
         while written < len(data):
             try:
-                sent = descriptor.send(memoryview(data)[written:], None if self._waits else patience)
+                sent = descriptor.send(memoryview(data)[written:], None if self._waits else limit)
             except OSError as error:
                 if error.errno not in _FULL:
                     self.gone = True

@@ -109,7 +109,7 @@ class ServerFolder:
         return True
 
     def _write(self, name: str, content: object) -> None:
-        save_file(f"{self.path}/{name}", msgspec.json.encode(content), "check XDG_STATE_HOME")
+        save_file(f"{self.path}/{name}", msgspec.json.encode(content))
 
 
 def running_servers(env: Mapping[str, str] = os.environ) -> dict[str, RunningServer]:

@@ -309,14 +309,14 @@ def post_completion(task: TaskFolder, run_id: str, attempts: int) -> None:
 def end_children(keeper: Keeper, interrupt: Interrupt) -> None:
     """End the child runs that are still active; a second interrupt shortens their grace period."""
     keeper.spared = None
-    ready, patience = select.poll(), math.inf
+    ready, grace = select.poll(), math.inf
     for one in (keeper, interrupt):
         ready.register(one, select.POLLIN)
     try:
         while True:
-            if min(CHILD_GRACE, interrupt.kill_grace) < patience:
-                patience = min(CHILD_GRACE, interrupt.kill_grace)
-                keeper.kill_all(patience)
+            if min(CHILD_GRACE, interrupt.kill_grace) < grace:
+                grace = min(CHILD_GRACE, interrupt.kill_grace)
+                keeper.kill_all(grace)
             if keeper.fileno() in dict(ready.poll()) and isinstance(keeper.receive(wait=False), Ended):
                 return
             interrupt.acknowledge()

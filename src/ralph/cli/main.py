@@ -15,7 +15,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError, complain, shortage
 from ralph.process.signals import restore_signals
 from ralph.process.streams import open_standard_streams
-from ralph.run.options import usage_error
+from ralph.run.command_options import usage_error
 
 BAD_INPUT, BUG, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 

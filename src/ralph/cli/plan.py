@@ -29,7 +29,7 @@ from ralph.planning.plans import (
 )
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
-from ralph.run import options
+from ralph.run import command_options
 from ralph.settings import Settings
 from ralph.settings import load as load_settings
 from ralph.settings.detect_checks import installed_checks
@@ -42,7 +42,7 @@ CHOICES = "[a]ccept, [e]dit, [t]ell it what to change, [l]eave: "
 
 
 @command(
-    *options.PLAN,
+    *command_options.PLAN,
     words="GOAL|FILE",
     examples=(
         'ralph plan "Add coupons to the cart"',

@@ -21,7 +21,8 @@ from ralph.files import decode_file
 from ralph.forge.issue import Issue, fetch_issue
 from ralph.git.client import require_git
 from ralph.run.agents import Choice, choices, workers
-from ralph.run.options import COMMANDS, PRESET_OF, as_settings, set_key
+from ralph.run.command_options import COMMANDS
+from ralph.run.options import PRESET_OF, as_settings, set_key
 from ralph.run.policy import make_composer, make_policy, refuse_endless
 from ralph.run.request import RunRequest
 from ralph.run.sandboxing import RunPlace, reachable_hosts, sandbox_request

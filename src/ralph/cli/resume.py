@@ -13,7 +13,7 @@ from ralph.core.model import Run
 from ralph.core.secrets import MARK
 from ralph.errors import UserError
 from ralph.process.keeper import Keeper
-from ralph.run import control, options
+from ralph.run import command_options, control, options
 from ralph.run import request as requests
 from ralph.run.request import RunRequest
 from ralph.settings import override
@@ -45,7 +45,7 @@ CHANGES = (
 @command(
     *CHANGES,
     DIRECTORY,
-    *options.only(options.OUTPUT, "json", "quiet", "verbose"),
+    *options.only(command_options.OUTPUT, "json", "quiet", "verbose"),
     words="[RUN]",
 )
 def resume(values: Values, words: list[str]) -> int:

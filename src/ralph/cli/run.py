@@ -27,7 +27,7 @@ from ralph.planning.plans import with_tasks
 from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
 from ralph.process.signals import ANNOUNCEMENT, Interrupt, interrupt_on_signals
-from ralph.run import options
+from ralph.run import command_options
 from ralph.run.context import Tick
 from ralph.run.launch import Launched
 from ralph.run.opening import report_refusal
@@ -71,7 +71,11 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
 def _make_request(command: str, parsed: Request) -> tuple[RunRequest, LoadedSettings]:
     """Return what the run has to do: the command line, completed by the settings, a tasks file and standard input."""
     loaded = load(
-        parsed.workspace, parsed.overrides, env=os.environ, config=parsed.config, options=options.option_names(command)
+        parsed.workspace,
+        parsed.overrides,
+        env=os.environ,
+        config=parsed.config,
+        options=command_options.option_names(command),
     )
     _refuse_options_without_effect(parsed, loaded.settings)
     spec = loaded.settings.spec and str(parsed.workspace / loaded.settings.spec)
@@ -270,7 +274,8 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
         raise UserError(f"cannot write to {folder}: {error.strerror}", hint) from None
     given = {name: value for name, value in values.items() if name not in ("detach", "verbose", "quiet")}
     launched = Launched.start(
-        [command, "--quiet", *options.words_of(given, options.COMMANDS[command]), "--", *words], os.environ
+        [command, "--quiet", *command_options.words_of(given, command_options.COMMANDS[command]), "--", *words],
+        os.environ,
     )
     here = os.path.join(values.get("directory", "."), ".ralph")
     while not (found := next((run for run in (*runs(), *runs_in(here)) if launched.plays(run)), None)):
@@ -287,7 +292,7 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
 
 
 @command(
-    *options.RUN,
+    *command_options.RUN,
     words="[GOAL] [PATH]",
     examples=(
         'ralph run "Make the tests pass" --check "pytest -q" --until checks',
@@ -313,7 +318,7 @@ def run(values: dict[str, Any], words: list[str]) -> int:
 
 
 @command(
-    *options.LOOP,
+    *command_options.LOOP,
     words="GOAL [PATH]",
     examples=(
         'ralph loop "implement JWT login" --check "pytest tests/test_auth.py"',
@@ -328,7 +333,7 @@ def loop(values: dict[str, Any], words: list[str]) -> int:
 
 
 @command(
-    *options.TUNE,
+    *command_options.TUNE,
     words="GOAL [PATH]",
     examples=(
         'ralph tune "Make parsing faster" --minimize cpu:"python bench.py" --check "pytest -q" --max-cost 5',

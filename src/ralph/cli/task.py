@@ -17,7 +17,7 @@ from ralph.cli.table import JSON, command, command_group, no_words
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.process.keeper import Keeper
-from ralph.run import options
+from ralph.run import command_options
 from ralph.run.options import Option
 from ralph.settings import Protection, Settings, load
 from ralph.supervise.bus import Message, MessageBus, timestamp
@@ -28,7 +28,7 @@ NAMES = ("root", "project", "task")
 
 
 @command(
-    *options.TASK,
+    *command_options.TASK,
     words="[GOAL] [PATH]",
     examples=(
         'ralph task --root ~/tasks --project shop --task login --prompt "… then create $TASK_FOLDER/DONE"',
@@ -42,7 +42,7 @@ def task(values: dict[str, Any], words: list[str]) -> int:
     with Keeper.start() as keeper:
         folder = task_named(values)
         parsed = parse_request("task", values, words)
-        loaded = load(parsed.workspace, parsed.overrides, env=os.environ, options=options.option_names("task"))
+        loaded = load(parsed.workspace, parsed.overrides, env=os.environ, options=command_options.option_names("task"))
         goal_file = parsed.goal_file or ("" if parsed.goal_text else str(folder.prompt))
         request = parsed.run_request(loaded.settings, goal_file=goal_file, task=str(folder.path))
         if parsed.dry_run:
@@ -63,7 +63,7 @@ def task_named(values: dict[str, Any]) -> TaskFolder:
     return task_folder(values["root"], values["project"], values["task"])
 
 
-@command(*options.JOB, words="[GOAL] [PATH]", examples=('ralph job --prompt "Write the tests for the parser"',))
+@command(*command_options.JOB, words="[GOAL] [PATH]", examples=('ralph job --prompt "Write the tests for the parser"',))
 def job(values: dict[str, Any], words: list[str]) -> int:
     """Run an agent once, as a child of the run that calls this. A task waits for its child runs before it is done."""
     with Keeper.start() as keeper:
@@ -82,7 +82,7 @@ def job(values: dict[str, Any], words: list[str]) -> int:
 
 def _play_job(values: dict[str, Any], words: list[str], keeper: Keeper, folder: TaskFolder, info: RunInfo) -> int:
     parsed = parse_request("job", values, words)
-    loaded = load(parsed.workspace, parsed.overrides, env=os.environ, options=options.option_names("job"))
+    loaded = load(parsed.workspace, parsed.overrides, env=os.environ, options=command_options.option_names("job"))
     request = parsed.run_request(one_turn(loaded.settings, "grace" in values), one_shot=True, task=str(folder.path))
     request.goal()
     shown, child = replace(parsed.shown, quiet=not parsed.shown.verbose), ChildRun(request, folder, info)

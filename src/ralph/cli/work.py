@@ -45,7 +45,7 @@ from ralph.history.evidence import task_evidence
 from ralph.history.work_history import WorkHistory, fold_work, work_history
 from ralph.process.deadline import Deadline
 from ralph.process.signals import ANNOUNCEMENT, Interrupt
-from ralph.run import options
+from ralph.run import command_options
 from ralph.run.agents import choices
 from ralph.run.exam_commands import COULD_READ, validate_exams
 from ralph.settings import Settings, load, parse_duration
@@ -70,7 +70,7 @@ SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop", "show", "report")
 
 
 @command(
-    *options.WORK,
+    *command_options.WORK,
     words="BACKLOG",
     examples=(
         'ralph work TASKS.md -j 4 --check "pytest -q"',
@@ -123,7 +123,7 @@ def start(values: dict[str, Any], word: str) -> int:
     home = find_home(workspace)
     source = source_of(word, workspace, home)
     reading = read_list(source, workspace)
-    loaded = load(workspace, overrides, env=os.environ, options=options.option_names("work"))
+    loaded = load(workspace, overrides, env=os.environ, options=command_options.option_names("work"))
     refuse_untrusted(workspace, os.environ, confirm_settings)
     settings = with_checks(loaded.settings, reading)
     has_exams = _validate_exams(settings, reading, workspace, is_shared="db" in values)

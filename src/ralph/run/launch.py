@@ -20,7 +20,7 @@ from ralph.core.text import one_line, plural, tail
 from ralph.errors import UserError, complaint_in
 from ralph.git.client import find_git
 from ralph.process.detached import DetachedProcess, read_back, unnamed_file
-from ralph.run.options import words_of
+from ralph.run.command_options import words_of
 from ralph.store.register import Listed
 
 MOST_WORDS = 4000

@@ -11,7 +11,8 @@ from itertools import islice
 
 import click
 
-from ralph.run.options import Option, OptionCommand, Values, parse, usage_error
+from ralph.run.command_options import usage_error
+from ralph.run.options import Option, OptionCommand, Values, parse
 
 QUOTES = {'"': '"', "'": "'", "“": "”"}
 MAX_CANDIDATES = 100  # places where the options might begin or end

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.run import options
+from ralph.run import command_options, options
 from ralph.run.launch import agent_names
 from ralph.run.prompt_line import parse_prompt_line
 
@@ -16,7 +16,7 @@ EXCLUDED_OPTIONS = (
     *("prompt", "prompt_file", "print", "spec", "directory", "preset"),
     *("json", "quiet", "verbose", "dry_run"),
 )
-LOOP_OPTIONS = options.without(options.RUN, *EXCLUDED_OPTIONS)
+LOOP_OPTIONS = options.without(command_options.RUN, *EXCLUDED_OPTIONS)
 CAP_HINT = "`/ralph 5` caps the loop, `/ralph -1` leaves it open, `/ralph off` is a single shot"
 
 

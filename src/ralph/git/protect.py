@@ -81,7 +81,7 @@ class Protected:
         """The patterns that match no file, perhaps because of a typing error."""
         paths = [os.fsdecode(path) for path in self._kept]
         wanted = [glob for glob in self._globs if not glob.is_exception]
-        return tuple(glob.text for glob in wanted if not any(map(glob.pattern.fullmatch, paths)))
+        return tuple(glob.text for glob in wanted if not any(map(glob.matches, paths)))
 
     @property
     def unprotected_folders(self) -> tuple[str, ...]:
@@ -275,12 +275,34 @@ class Protected:
 
 
 class Glob(Struct, frozen=True):
-    """A pattern as in a `.gitignore`. Its matches are at or below `start`, the folders before its first wildcard."""
+    """A pattern as in a `.gitignore`. Its matches are at or below `start`, the folders before its first wildcard.
+
+    `parts` match the names in a path, one after the other; None stands for any number of folders.
+    """
 
     text: str
     start: str
-    pattern: Pattern[str]
+    parts: tuple[Pattern[str] | None, ...]
     is_exception: bool = False
+
+    def matches(self, path: str) -> bool:
+        """Return whether the pattern matches the path, or one of the folders that it is in."""
+        reached = self._skip_folders({0})
+        for name in path.split("/"):
+            parts = [(at, self.parts[at]) for at in reached]
+            reached = self._skip_folders({at for at, part in parts if part is None})
+            reached |= self._skip_folders({at + 1 for at, part in parts if part and part.fullmatch(name)})
+            if len(self.parts) in reached:
+                return True
+        return False
+
+    def _skip_folders(self, reached: set[int]) -> set[int]:
+        """Add what is reached if each None stands for no folder at all."""
+        for at in sorted(reached):
+            while at < len(self.parts) and self.parts[at] is None:
+                at += 1
+                reached.add(at)
+        return reached
 
     def names(self, path: str) -> bool:
         """Return whether the pattern is exactly the name or the path of this file."""
@@ -297,18 +319,21 @@ def parse_glob(text: str) -> Glob:
     body = body.lstrip("/")
     if not body or ".." in body.split("/"):
         raise UserError(f"{text!r} is not a pattern for files in the workspace", "write it like tests/** or *.lock")
-    anywhere = "" if is_anchored else "(?:.*/)?"
+    *folders, last = body.split("/") if is_anchored else ("**", body)
     try:
-        pattern = re.compile(f"{anywhere}{_to_regex(body)}(?:/.*)?", re.DOTALL)
+        parts = [None if name == "**" else _compile_name(name) for name in folders]
+        parts.append(
+            _compile_name(last)
+        )  # `**` matches a name like any other here: a matched folder includes its files
     except re.error as error:
         raise UserError(f"cannot read the pattern {text!r}: {error}", "check its brackets") from None
-    return Glob(text, _start(body) if is_anchored else "", pattern, is_exception)
+    return Glob(text, _start(body) if is_anchored else "", tuple(parts), is_exception)
 
 
 def matches(globs: Sequence[Glob], path: str) -> bool:
     """Return whether the last pattern that matches `path` is not an exception. A folder's files match with it."""
     for glob in reversed(globs):
-        if glob.pattern.fullmatch(path):
+        if glob.matches(path):
             return not glob.is_exception
     return False
 
@@ -320,18 +345,25 @@ def _start(body: str) -> str:
 
 
 _GLOB_TOKEN = re.compile(
-    r"(?P<folders>(?<![^/])\*\*/)|(?P<below>(?<![^/])\*\*\Z)|(?P<name>\*+)|(?P<char>\?)"
-    r"|\[(?P<negated>[!^]?)(?P<set>\]?[^\]]{0,200})\]|\\(?P<escaped>.)|.",
-    re.DOTALL,
+    r"(?P<any>\*+)|(?P<char>\?)|\[(?P<negated>[!^]?)(?P<set>\]?[^\]]{0,200})\]|\\(?P<escaped>.)|.", re.DOTALL
 )
-_WILDCARDS = {"folders": "(?:.*/)?", "below": ".+", "name": "[^/]*", "char": "[^/]"}
 
 
-def _to_regex(body: str) -> str:
-    def translate(token: "re.Match[str]") -> str:
-        if token["set"] is not None:
-            chars = re.sub(r"[\\\[&~|]", r"\\\g<0>", token["set"]).replace("--", r"-\-")
-            return f"(?!/)[{'^' if token['negated'] else ''}{chars}]"
-        return _WILDCARDS.get(token.lastgroup or "") or re.escape(token["escaped"] or token[0])
+def _compile_name(glob: str) -> Pattern[str]:
+    """Compile the pattern of one name. What a `*` has skipped is never tried again, so that many of them are fast."""
+    pieces = [""]
+    for token in _GLOB_TOKEN.finditer(glob):
+        if token["any"]:
+            pieces.append("")
+        else:
+            pieces[-1] += _translate(token)
+    first, *others = pieces
+    middle = "".join(f"(?>.*?{piece})" for piece in others[:-1])
+    return re.compile(first + middle + (f".*{others[-1]}" if others else ""), re.DOTALL)
 
-    return _GLOB_TOKEN.sub(translate, body)
+
+def _translate(token: "re.Match[str]") -> str:
+    if token["set"] is not None:
+        chars = re.sub(r"[\\\[&~|]", r"\\\g<0>", token["set"]).replace("--", r"-\-")
+        return f"[{'^' if token['negated'] else ''}{chars}]"
+    return "." if token["char"] else re.escape(token["escaped"] or token[0])

@@ -30,9 +30,8 @@ from ralph.process.signals import ANNOUNCEMENT, Interrupt, interrupt_on_signals
 from ralph.run import command_options
 from ralph.run.context import Tick
 from ralph.run.launch import Launched
-from ralph.run.opening import report_refusal
 from ralph.run.plan import Place, prepare, workspace_place
-from ralph.run.play import make_clock
+from ralph.run.play import make_clock, report_refusal
 from ralph.run.play import play as play_plan
 from ralph.run.request import RunRequest
 from ralph.run.tuning import measuring_command, scripts_of

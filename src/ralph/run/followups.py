@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Iteration, Run, Usage
+from ralph.core.model import Iteration, Run, Turn, Usage
 from ralph.core.prompts import commit_message, own_words, section
 from ralph.core.text import clean, listed
 from ralph.errors import UserError
@@ -33,7 +33,6 @@ from ralph.process.descendants import MARK
 from ralph.process.process import Limits, Process
 from ralph.process.program import CannotStart, Command, own_program
 from ralph.run.context import Context
-from ralph.run.side_turns import ask_agent, undo_changes
 from ralph.run.trees import Trees
 from ralph.run.workspace import LocalWorkspace
 from ralph.settings import Scm
@@ -44,6 +43,14 @@ Followup = Callable[[Run, Iteration], Usage | None]
 COMMIT_GRACE = 0.3  # seconds for a running commit to finish; shorter than the grace after a second Ctrl-C
 MIN_COMMIT_TIME = 10.0  # seconds for a commit even if the run's time is over, so that work is not left uncommitted
 MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
+
+
+def ask_agent(agent: Agent, question: str, run: Run, purpose: str, *, number: int, tell: events.Tell) -> Turn:
+    """Return the agent's turn about a question, after reporting what it cost as part of iteration `number`."""
+    turn = agent.take_turn(question, run, purpose=purpose)
+    if turn.usage != Usage():
+        tell(events.Spent(number, purpose, turn.usage))
+    return turn
 
 
 def make_followups(
@@ -205,7 +212,7 @@ class Commits:
             return ""
         what = "the agent changed files while it wrote a commit message, and the checks failed"
         try:
-            undo_changes(self._trees, iteration, what, self._context.tell)
+            self._trees.undo_since(iteration, what)
         except UserError as error:
             return f"{what}: {error.advice}"
         return ""

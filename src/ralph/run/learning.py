@@ -13,10 +13,10 @@ from ralph.core.model import Note, Opinion, Outcome, Rule, Run, Stop
 from ralph.core.text import clean, head
 from ralph.errors import UserError
 from ralph.files import read_head, replace_file
-from ralph.loop import Agent
+from ralph.loop import Parts
 from ralph.run.context import Context
+from ralph.run.followups import ask_agent
 from ralph.run.request import RunRequest, refuse_hidden_link
-from ralph.run.side_turns import ask_agent, undo_changes
 from ralph.run.trees import Trees
 from ralph.store.folder import cannot_write
 
@@ -107,7 +107,7 @@ def learn(
     stop: Stop,
     request: RunRequest,
     *,
-    agent: Agent,
+    parts: Parts,
     context: Context,
     trees: Trees,
     claims: Iterable[Claim],
@@ -118,8 +118,8 @@ def learn(
     if not trees.can_undo:
         context.tell(events.Notice("no note is written without git, because changes by the agent could not be undone"))
         return run
-    turn = ask_agent(agent, QUESTION, run, "learn", number=run.last.number, tell=context.tell)
-    undo_changes(trees, run.last, "the agent changed files while it wrote a note", context.tell)
+    turn = ask_agent(parts.agent, QUESTION, run, "learn", number=run.last.number, tell=context.tell)
+    trees.undo_since(run.last, "the agent changed files while it wrote a note")
     try:
         known, note = read_own_notes(request), "" if turn.failure else parse_note(turn.text, claims)
     except UserError as error:

@@ -26,7 +26,6 @@ from ralph.run.context import Context
 from ralph.run.exams import ExamReferee
 from ralph.run.followups import make_followups
 from ralph.run.policy import Policy, make_composer
-from ralph.run.side_turns import undo_changes
 from ralph.run.trees import Trees
 from ralph.run.tuning import Tuning
 from ralph.run.workspace import LocalWorkspace
@@ -201,7 +200,7 @@ def _review(
     said = ReviewAnswer()
     while len(turns) < 2 and not said.is_verdict:
         turns.append(turn := parts.agent.take_turn(prompt, run, purpose=f"review-{asked.name}"))
-        iteration = _undo_changes(iteration, parts, trees, context.tell)
+        iteration = _undo_review(iteration, parts, trees)
         if turn.failure or turn.ended_by:
             break
         said, prompt = read_verdict(turn.text, first), first + ASK_AGAIN
@@ -215,11 +214,11 @@ def _review(
     return replace(iteration, reviews=(*iteration.reviews, review))
 
 
-def _undo_changes(iteration: Iteration, parts: Parts, trees: Trees, tell: Tell) -> Iteration:
+def _undo_review(iteration: Iteration, parts: Parts, trees: Trees) -> Iteration:
     """Undo what a reviewer has changed; without git, run the checks again instead."""
     touched = (*iteration.touched, *parts.workspace.guard())
     if trees.can_undo and iteration.tree:
-        undo_changes(trees, iteration, "the reviewer changed files", tell)
+        trees.undo_since(iteration, "the reviewer changed files")
         return replace(iteration, touched=touched)
     checks = parts.workspace.check(iteration.number)
     return replace(iteration, checks=checks or (), checked=checks is not None, touched=touched)

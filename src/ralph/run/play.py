@@ -3,7 +3,7 @@
 import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
+from ralph.run import request as requests
 from ralph.run.agents import CliAgent, workers
 from ralph.run.context import Clock, Context, Tick, without_host_keys
 from ralph.run.control import obey_stop_request
@@ -29,7 +30,6 @@ from ralph.run.copies import prepare_worktree
 from ralph.run.followups import ProgressFile
 from ralph.run.learning import learn
 from ralph.run.notify import Notifier
-from ralph.run.opening import FolderLocks, open_folder, open_journal, report_refusal
 from ralph.run.parts import make_parts
 from ralph.run.plan import RunPlan
 from ralph.run.policy import Policy, explain_missing_claim, make_policy
@@ -43,11 +43,15 @@ from ralph.run.workspace import LocalWorkspace
 from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
 from ralph.show.report import write_report
-from ralph.store.folder import RunFolder, occupied_above, remember_red
+from ralph.store.folder import RunFolder, occupied_above, prepare, remember_red, workspace_lock
+from ralph.store.journal import Journal
 from ralph.store.mailbox import Mailbox, QuestionListener
 from ralph.store.orphans import OrphanedRun, kill_orphans
-from ralph.store.stored_run import StoredRun
-from ralph.store.writer import LineSink, Registration, Teller, enlist
+from ralph.store.stored_run import StoredRun, load_run
+from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
+
+# Events about the loop itself, which a run of one turn leaves out.
+LOOP_EVENTS = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
 
 
 class Played(Struct, frozen=True):
@@ -96,16 +100,17 @@ def play(
             keeper = keeper or stack.enter_context(Keeper.start())
             orphans = kill_orphans(plan.env, deadline.remaining)
             keeper.watch_run(plan.id)
-            locks = FolderLocks(plan.id, stack)
-            folder = open_folder(plan, locks, stack)
-            teller = open_journal(plan, folder, locks=locks, redact=redact, sinks=sinks, is_read=is_read, stack=stack)
+            files = RunFiles(plan, stack)
+            teller = files.open(redact, sinks, is_read)
         watched = _watch_settings(plan)
         with reporting(teller=teller, watched=watched):
-            registration = _register(plan, folder, interrupt)
-            context = _make_context(plan, folder, keeper, teller, redact=redact, clock=clock, deadline=deadline)
-            worktree = _check_out(plan, context, locks) if settings.worktree else None
-            context = replace(context, root=Path(worktree.workspace) if worktree else context.root)
-            context = _listen(plan, context, registration, teller, listeners=listeners, ticks=ticks, stack=stack)
+            context = _make_context(plan, files.folder, keeper, teller, redact=redact, clock=clock, deadline=deadline)
+            registration = _register(plan, context)
+            teller.subscribe(registration, *listeners)
+            check_out = plan.place.check_out or partial(_create_worktree, plan)
+            worktree = check_out(context, files.lock) if settings.worktree else None
+            context = replace(context, root=Path(worktree.workspace)) if worktree else context
+            context = _listen(plan, context, registration, teller, ticks=ticks, stack=stack)
             context = _enter_sandbox(plan, context, stack)
             agent = plan.make_agent(context) if plan.make_agent else CliAgent(plan.agents, context)
             policy = make_policy(settings, workers(plan.agents), request.one_shot, plan.rules, request.green_is_enough)
@@ -117,17 +122,95 @@ def play(
             context.tell(_run_started(plan, policy, parts, run, worktree))
             context.tell(*plan.notices, *_notices(plan, orphans, policy, context, trees))
             run, stop = _run_loop(plan, parts, run, context, trees=trees, tuning=tuning)
-            run = prove_run(run, stop, request, agent=agent, parts=parts, context=context, trees=trees)
+            run = prove_run(run, stop, request, parts=parts, context=context, trees=trees)
             if request.notes_file:
-                run = learn(run, stop, request, agent=agent, context=context, trees=trees, claims=policy.claims)
+                run = learn(run, stop, request, parts=parts, context=context, trees=trees, claims=policy.claims)
             run, stop = _finish(plan, context, run, stop, publisher=publisher, watched=watched, trees=trees)
-        _leave_report(folder, plan)
+        _leave_report(files.folder, plan)
         return Played(run, stop, worktree)
 
 
 def make_clock(request: RunRequest, story: StoredRun | None) -> Clock:
     """Return the clock of a run that starts or is resumed now."""
     return Clock(max_time=request.settings.max_time, before=story.elapsed if story else 0.0)
+
+
+@contextmanager
+def report_refusal(
+    run_id: str,
+    sinks: Sequence[LineSink],
+    interrupt: Interrupt,
+    *,
+    teller: Teller | None = None,
+    watched: SettingsWatch | None = None,
+    is_resumed: bool = False,
+) -> Iterator[None]:
+    """If the run cannot start, write that as its end, because a program may be reading its events."""
+    try:
+        yield
+    except UserError as error:
+        if watched:
+            watched.end()  # the user may edit the settings from now on
+        if not is_resumed and not (teller and teller.has_begun):
+            write = teller.writer if teller else Writer(run_id, sinks)
+            outcome = Outcome.INTERRUPTED if interrupt.level else Outcome.FATAL
+            write(*ending(Run(id=run_id), Stop(outcome, error.advice), 0.0))
+        if interrupt.level:
+            raise KeyboardInterrupt from None
+        raise
+
+
+class RunFiles:
+    """The folder, locks and journal of a run, open until `stack` is closed."""
+
+    def __init__(self, plan: RunPlan, stack: ExitStack) -> None:
+        self._plan, self._stack = plan, stack
+        self._locked: list[tuple[Path, Callable[[], None]]] = []
+        self.folder: RunFolder
+
+    def lock(self, folder: Path) -> None:
+        """Lock a folder, in which no other run may work then."""
+        self._locked.append((folder, self._stack.enter_context(workspace_lock(prepare(folder), self._plan.id))))
+
+    def open(self, redact: Redactor, sinks: Sequence[LineSink], is_read: Callable[[], bool]) -> Teller:
+        """Lock the place, save the request, and open the journal."""
+        plan, place, settings = self._plan, self._plan.place, self._plan.request.settings
+        if place.home is not None:
+            prepare(place.home)
+            if not (settings.worktree and place.home == place.workspace):
+                self.lock(place.home)
+        self.folder = place.open((place.home or place.workspace) / ".ralph", plan.id)
+        self._stack.callback(self.folder.close)
+        data = redact(requests.encode(plan.request))
+        self._save_copy(data)
+        journal = Journal(self.folder.journal, partial(self._restore, data)).open()
+        self._stack.callback(journal.close)
+        stored = load_run(self.folder.journal)  # a new run may have a few lines already, from a killed process
+        if plan.story and stored.seq != plan.story.seq:
+            raise UserError(f"run {plan.id} was continued by another process", "look at it, and try again")
+        # The log of each turn has everything that the agent says; the journal has a share of it.
+        most = max(settings.max_log // 8, 1) if settings.max_log else 1 << 62
+        writer = Writer(plan.id, [journal, *sinks], seq=stored.seq, redact=redact, most=most, is_read=is_read)
+        teller = Teller(writer, LOOP_EVENTS if plan.request.one_shot else ())
+        try:
+            requests.save(plan.id, data, plan.env)
+        except UserError as error:
+            teller(events.Notice(f"this run cannot be resumed: {error.advice}"))
+        return teller
+
+    def _restore(self, data: bytes) -> None:
+        """Create the folders again after an agent has removed them."""
+        if self._plan.place.home is not None:
+            prepare(self._plan.place.home)
+        for folder, lock_again in self._locked:
+            prepare(folder)
+            lock_again()
+        self._save_copy(data)
+
+    def _save_copy(self, data: bytes) -> None:
+        """Write the request to the run's folder, where only people read it."""
+        self.folder.make()
+        self.folder.write(requests.REQUEST_FILE, data)
 
 
 def _watch_settings(plan: RunPlan) -> SettingsWatch:
@@ -137,22 +220,6 @@ def _watch_settings(plan: RunPlan) -> SettingsWatch:
     watched = SettingsWatch(plan.place.workspace, plan.id, files, plan.env)
     watched.begin()
     return watched
-
-
-def _register(plan: RunPlan, folder: RunFolder, interrupt: Interrupt) -> Registration:
-    """Make the run visible to `ralph ps`."""
-    request = plan.request
-    kind = "plan" if request.looks_only else ""
-    registration = Registration(
-        folder,
-        plan.story,
-        interrupt.ignores_signals,
-        work=request.work,
-        backlog_task=request.backlog_task,
-        kind=kind,
-    )
-    registration.begin()
-    return registration
 
 
 def _make_context(
@@ -186,15 +253,17 @@ def _make_context(
     )
 
 
-def _check_out(plan: RunPlan, context: Context, locks: FolderLocks) -> Worktree:
-    """Return the run's worktree, locked and prepared. A workspace can have any number of worktrees."""
-    check_out = plan.place.check_out or partial(_create_worktree, plan)
-    worktree = check_out(context, locks.lock)
-    prepare_worktree(worktree, context)
-    return worktree
+def _register(plan: RunPlan, context: Context) -> Registration:
+    """Make the run visible to `ralph ps`."""
+    request, kind = plan.request, "plan" if plan.request.looks_only else ""
+    more = {"work": request.work, "backlog_task": request.backlog_task, "kind": kind}
+    registration = Registration(context.folder, plan.story, context.interrupt.ignores_signals, **more)
+    registration.begin()
+    return registration
 
 
 def _create_worktree(plan: RunPlan, context: Context, lock: Callable[[Path], None]) -> Worktree:
+    """Return the run's own worktree, locked and prepared. A workspace can have any number of worktrees."""
     resumed = plan.story.run if plan.story else None
     home = require_git(context.root, context.deadline)
     worktree, notice = worktree_of(home, plan.id), ""
@@ -210,6 +279,7 @@ def _create_worktree(plan: RunPlan, context: Context, lock: Callable[[Path], Non
         lock(Path(worktree.workspace))
     if notice:
         context.tell(events.Notice(notice))
+    prepare_worktree(worktree, context)
     return worktree
 
 
@@ -219,17 +289,22 @@ def _listen(
     registration: Registration,
     teller: Teller,
     *,
-    listeners: Sequence[events.TellAll],
     ticks: Sequence[Tick],
     stack: ExitStack,
 ) -> Context:
-    """Subscribe everyone who follows the run. Return the context with `tick`, which does what is due while nothing
+    """Subscribe what else follows the run. Return the context with `tick`, which does what is due while nothing
     happens."""
     settings, mailbox, interrupt = plan.request.settings, Mailbox(context.folder.path), context.interrupt
     root = (lambda: context.root) if plan.place.takes_questions else None
     questions = QuestionListener(mailbox, context.tell, settings.on_question == "wait", root)
     questions.begin()
-    notifiers = []
+
+    def look_for_stop(*happened: events.Event) -> None:
+        obey_stop_request(mailbox, interrupt)
+
+    # If the program around the run handles the signals, a request to stop comes by the mailbox.
+    stops = [look_for_stop] if interrupt.ignores_signals else []
+    teller.subscribe(questions.hear, *stops)
     if settings.notify:
         notifier = Notifier(
             settings.notify,
@@ -239,15 +314,8 @@ def _listen(
             tell=context.tell,
             deadline=context.deadline,
         )
-        notifiers.append(notifier)
         stack.callback(notifier.close)
-
-    def look_for_stop(*happened: events.Event) -> None:
-        obey_stop_request(mailbox, interrupt)
-
-    # If the program around the run handles the signals, a request to stop comes by the mailbox.
-    stops = [look_for_stop] if interrupt.ignores_signals else []
-    teller.subscribe(registration, *listeners, questions.hear, *stops, *notifiers)
+        teller.subscribe(notifier)
     if problem := enlist(context.folder, plan.env):
         context.tell(events.Notice(problem, "info"))
     every: list[Tick] = [
@@ -306,11 +374,10 @@ def _make_parts(
         publisher.begin()
     workspace = LocalWorkspace(context, policy.claims, trees, request.goal_file)
     workspace.begin()
-    finished = story.settled if story else set()
-    if (
-        story and story.run.last and trees.has_moved(story.run.last)
-    ):  # committed, but ralph was killed before it recorded that
-        finished = finished | {(story.run.last.number, "commit")}
+    finished = {*story.settled} if story else set()
+    if story and story.run.last and trees.has_moved(story.run.last):
+        # The work was committed, but ralph was killed before it recorded that.
+        finished.add((story.run.last.number, "commit"))
     parts = make_parts(
         policy,
         context,
@@ -382,7 +449,7 @@ def _run_loop(
             return run, Stop(Outcome.FATAL, short.advice)
         bug = Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}")
         stop = Stop(Outcome.INTERRUPTED, "KeyboardInterrupt") if isinstance(error, KeyboardInterrupt) else bug
-        _tell_end(context, trees, ending(run, stop, context.clock.elapsed()))
+        _tell_end(context, trees, run, stop)
         raise
 
 
@@ -398,30 +465,28 @@ def _finish(
 ) -> tuple[Run, Stop]:
     """Publish the result if that was asked for, and record the end."""
     settings = plan.request.settings
-    # With `looks_only`, a rule has verified the answer.
-    verified = stop.outcome is Outcome.DONE and (settings.verifies or plan.request.looks_only)
     results = (run.baseline or (), *(iteration.checks for iteration in run.iterations))
     red = [check.name for checks in results for check in checks if not check.passed]
     remember_red(context.folder.path.parent.parent, red)
     if publisher:
-        stop = publisher.finish(run, stop, verified)
-        verified = verified and stop.outcome is Outcome.DONE
+        stop = publisher.finish(run, stop)
+    # With `looks_only`, a rule has verified the answer.
+    verified = stop.outcome is Outcome.DONE and (settings.verifies or plan.request.looks_only)
     try:
         if changed := watched.end():
             text = f"the settings have changed during the run: {', '.join(changed)}"
             context.tell(events.Notice(f"{text}; the next run asks about it, and so does `ralph trust`"))
         cap = -1 if plan.request.unlimited else settings.maximum_iterations
-        _tell_end(context, trees, ending(run, stop, context.clock.elapsed(), cap, verified))
+        _tell_end(context, trees, run, stop, cap=cap, verified=verified)
     except UserError as error:  # the journal can't be written, but the listeners get the end
         stop = Stop(Outcome.FATAL, error.advice)
-        _tell_end(context, trees, ending(run, stop, context.clock.elapsed()))
+        _tell_end(context, trees, run, stop)
     return replace(run, seen=replace(run.seen, elapsed=context.clock.elapsed())), stop
 
 
-def _tell_end(context: Context, trees: Trees, end: Sequence[events.Event]) -> None:
-    worktree = trees.worktree
-    for event in end:
-        if isinstance(event, events.RunFinished) and worktree:
+def _tell_end(context: Context, trees: Trees, run: Run, stop: Stop, *, cap: int = 0, verified: bool = False) -> None:
+    for event in ending(run, stop, context.clock.elapsed(), cap, verified):
+        if isinstance(event, events.RunFinished) and (worktree := trees.worktree):
             untouched = trees.is_untouched()
             event = replace(event, worktree=worktree.path, branch=worktree.branch, untouched=untouched)
         context.tell(event)

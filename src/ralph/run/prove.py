@@ -23,13 +23,13 @@ from ralph.git.checkpoints import Checkpoints
 from ralph.git.client import Git, find_git
 from ralph.git.diffs import diff_without_context
 from ralph.git.worktrees import check_out
-from ralph.loop import Agent, Parts
+from ralph.loop import Parts
 from ralph.process.deadline import Deadline
 from ralph.run.checks import Checks
 from ralph.run.context import Clock, Context
 from ralph.run.copies import PreparedCopy, open_copy
+from ralph.run.followups import ask_agent
 from ralph.run.request import RunRequest
-from ralph.run.side_turns import ask_agent, undo_changes
 from ralph.run.trees import Trees
 
 MIN_LIMIT, LIMIT_FACTOR = 10.0, 3.0  # seconds; how much longer a run of the checks may take than the first one
@@ -115,9 +115,7 @@ def refuse_unprovable(request: RunRequest, deadline: Deadline | None) -> None:
         raise UserError(f"--prove needs a git repository: {request.workspace} isn't in one", "git init, then try again")
 
 
-def prove_run(
-    run: Run, stop: Stop, request: RunRequest, *, agent: Agent, parts: Parts, context: Context, trees: Trees
-) -> Run:
+def prove_run(run: Run, stop: Stop, request: RunRequest, *, parts: Parts, context: Context, trees: Trees) -> Run:
     """Prove the change of a run that is done, if that was asked for. Return the run; a turn about untested parts adds
     its cost and its changes."""
     settings, last = request.settings, run.last
@@ -134,7 +132,7 @@ def prove_run(
     try:
         proof = prove_now()
         if settings.prove == "ask" and proof.whole and not context.interrupt.level:
-            run = _ask_about(proof, request.goal(), run, last, agent=agent, parts=parts, context=context, trees=trees)
+            run = _ask_about(proof, request.goal(), run, last, parts, trees=trees)
             if run.last and run.last is not last:
                 prove_now(run.last.tree)
     except ProofInterrupted:
@@ -144,30 +142,20 @@ def prove_run(
     return run
 
 
-def _ask_about(
-    proof: Proof,
-    goal: str,
-    run: Run,
-    last: Iteration,
-    *,
-    agent: Agent,
-    parts: Parts,
-    context: Context,
-    trees: Trees,
-) -> Run:
+def _ask_about(proof: Proof, goal: str, run: Run, last: Iteration, parts: Parts, *, trees: Trees) -> Run:
     """Give the agent one turn about the untested parts. Return the run with the cost, and with the changes if they pass
     everything; otherwise undo them."""
-    context.tell(events.ProofAsked(last.number, tuple(part.place for part in proof.whole)))
+    parts.tell(events.ProofAsked(last.number, tuple(part.place for part in proof.whole)))
     question = proof_question(goal, proof.whole)
-    turn = ask_agent(agent, question, run, "proof", number=last.number, tell=context.tell)
+    turn = ask_agent(parts.agent, question, run, "proof", number=last.number, tell=parts.tell)
     run = run.spending(turn.usage)
     if touched := parts.workspace.guard():
-        context.tell(events.Notice(f"protected files were changed, and restored: {listed(touched, 5)}"))
+        parts.tell(events.Notice(f"protected files were changed, and restored: {listed(touched, 5)}"))
     if not trees.has_changed(last):
         return run
     if not turn.failure and not turn.ended_by and (amended := _amend(run, last, parts)):
         return amended
-    undo_changes(trees, last, "the agent's version of the untested parts does not pass", context.tell)
+    trees.undo_since(last, "the agent's version of the untested parts does not pass")
     return run
 
 

@@ -148,10 +148,10 @@ class PullRequestPublisher:
             if context.clock.time_left() <= 0:
                 return "not finished when the time of the run was over"
 
-    def finish(self, run: Run, stop: Stop, verified: bool) -> Stop:
+    def finish(self, run: Run, stop: Stop) -> Stop:
         """Publish the result, if the outcome allows it. Return how the run ended: failed if it could not be
         published."""
-        is_done = stop.outcome is Outcome.DONE and verified
+        is_done = stop.outcome is Outcome.DONE and self._request.settings.verifies
         wanted = is_done or (self._request.pr == "draft" and stop.outcome not in UNPUBLISHED)
         context = self._context
         if not wanted:

@@ -79,6 +79,12 @@ class Trees:
         current files are saved."""
         raise UserError("no checkpoint to return to")
 
+    def undo_since(self, iteration: Iteration, what: str) -> None:
+        """Restore the files of an iteration if they have changed since; `what` says who changed them."""
+        if self.has_changed(iteration):
+            _, kept_as = self.restore(iteration)
+            self._context.tell(Notice(f"{what}: its changes were undone, and are saved as {kept_as}"))
+
     def undo(self) -> tuple[str, ...]:
         """Restore the files and HEAD as they were when the run began; return the paths that had changed.
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from ralph.agents import command, module, wire
+from ralph.agents import command, module, needs_shell, wire
 from ralph.agents.command import dialect_of
-from ralph.agents.command_line import needs_shell
 from ralph.agents.protocol import Invocation, TurnRequest
 from ralph.core.events import AgentText
 from ralph.core.model import Exit
@@ -157,7 +156,7 @@ def test_all_of_plain_text_is_the_answer() -> None:
     events, turn, parser = read("one\n\ntwo é\r\nSTOP\n".encode())
     assert turn.text == "one\n\ntwo é\nSTOP"
     assert [event.text for event in events] == ["one", "", "two é", "STOP"]
-    assert (turn.tool_calls, turn.agent, parser.skipped) == (None, "command", 0)
+    assert (turn.tool_calls, parser.skipped) == (None, 0)
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "opencode", "pi", "copilot", "cline"])
@@ -165,7 +164,7 @@ def test_a_known_stream_is_recognised_in_any_commands_output(agent: str, recorde
     recording = recorded[f"{agent}/tools.ndjson"]
     output = b"npm warn something\n" + b"\n".join(recording.lines)
     _, turn, parser = read(output)
-    assert (turn.text, turn.tool_calls, turn.agent) == ("All done.\nSTOP", 2, "command")
+    assert (turn.text, turn.tool_calls) == ("All done.\nSTOP", 2)
     assert parser.skipped == 0
 
 

@@ -60,7 +60,7 @@ def test_an_agent_of_the_settings_may_print_the_stream_of_a_known_agent(stream: 
     )
     parser.feed(b'{"type":"result","subtype":"success","result":"Hi.","session_id":"S"}')
     turn = parser.turn(Exit(code=0, at=0.0, duration=0.0))
-    assert (turn.text, turn.tool_calls, turn.session, turn.agent) == (text, calls, "S", "mine")
+    assert (turn.text, turn.tool_calls, turn.session) == (text, calls, "S")
 
 
 def test_the_output_of_a_text_agent_is_never_read_as_a_stream() -> None:

@@ -1,12 +1,13 @@
-"""A table of the known coding agents. The module of an agent is imported when it is used."""
+"""A table of the known coding agents, and how command lines name them. A module is imported when its agent is used."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from os.path import expanduser, isfile
 from typing import cast
 
-from ralph.agents.command_line import needs_shell, split
 from ralph.agents.protocol import AgentModule
+from ralph.core.text import head, shell_words
 from ralph.errors import UserError
 
 _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
@@ -31,7 +32,6 @@ _AGENTS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-
 # The host that each key is for.
 _HOSTS = {
     "ANTHROPIC_API_KEY": "api.anthropic.com",
@@ -45,7 +45,7 @@ _HOSTS = {
 }
 
 
-def hosts(module: "AgentModule", env: Mapping[str, str]) -> tuple[str, ...]:
+def hosts(module: AgentModule, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the hosts of an agent's models, judged by the keys and URLs in the environment."""
     by_key = [_HOSTS[key] for key in module.KEYS if key in _HOSTS and env.get(key)]
     if module.SANDBOX is None:
@@ -67,12 +67,12 @@ def keys(name: str) -> tuple[str, ...]:
     return _AGENTS.get(name, ())
 
 
-def module(name: str) -> "AgentModule":
+def module(name: str) -> AgentModule:
     """Return the module of a known agent, or of `command` for any other program."""
-    return cast("AgentModule", import_module(f"ralph.agents.{name}"))
+    return cast(AgentModule, import_module(f"ralph.agents.{name}"))
 
 
-def find(command: str) -> "AgentModule":
+def find(command: str) -> AgentModule:
     """Return the module for the user's agent: a known name, a path to one, or a whole command line."""
     (program, *_), _flags = words(command)
     if program.startswith("acp:"):
@@ -100,7 +100,7 @@ def words(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return ((command,), ()) if needs_shell(rest) else ((expanduser(first),), split(rest))
 
 
-def foreign_keys(module: "AgentModule") -> frozenset[str]:
+def foreign_keys(module: AgentModule) -> frozenset[str]:
     """Return the environment variables to hide from an agent: the credentials of others. The user's own command gets
     them all."""
     hidden = {"CLAUDECODE"}  # it tells Claude Code that it is nested
@@ -117,3 +117,46 @@ def _name_of(program: str) -> str | None:
     if name not in _AGENTS or (" " in program and not isfile(program)):
         return None
     return name if name in programs() or program.strip() == name else None
+
+
+@cache  # each turn splits the same line
+def split(line: str) -> tuple[str, ...]:
+    """Split `line` into words as a shell would."""
+    try:
+        return shell_words(line)
+    except ValueError as error:
+        hint = f"check the quotes in: {head(line, 500, '…')}"
+        raise UserError(f"the agent's command line cannot be read: {error}", hint) from error
+
+
+@cache
+def needs_shell(line: str) -> bool:
+    """Whether `line` has shell syntax outside quotes."""
+    first = line.split(maxsplit=1)[0] if line.strip() else ""
+    if "=" in first and first.partition("=")[0].isidentifier():
+        return True
+    for index, char, quote in iter_unescaped(line):
+        if quote == "'":
+            continue
+        following = line[index + 1 : index + 2]
+        if char == "$" and (following in ("(", "{") or following.isidentifier()):
+            return True
+        if char == "`" or (not quote and char in "|&;<>\n"):
+            return True
+    return False
+
+
+def iter_unescaped(line: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the unescaped characters of `line`, each with its index and the quotes around it."""
+    quote, is_escaped = "", False
+    for index, char in enumerate(line):
+        if is_escaped:
+            is_escaped = False
+        elif char == "\\" and quote != "'":
+            is_escaped = True
+        elif char == quote:
+            quote = ""
+        elif not quote and char in "'\"":
+            quote = char
+        else:
+            yield index, char, quote

@@ -114,11 +114,8 @@ _META_NAMES = ("toolName", "tool_name")
 
 
 class _AcpReader(Reader):
-    AGENT = NAME
-
     def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
-        self.AGENT = request.command[0] if request.command else NAME  # type: ignore[misc]
         self._message: list[str] = []
         self._message_id: object = None
         self._has_message_ids = False

@@ -2,7 +2,7 @@
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in
-from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest, extra, model
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.wire import Table
 from ralph.core.model import Exit
 
@@ -35,13 +35,11 @@ def invocation(request: TurnRequest) -> Invocation:
         argv.append("--stream-json")
     # Without this it stops at the first command that is not on its own list of harmless ones; it has no other mode.
     argv.append(_ALLOW)
-    argv += model(request, "--mode", "-m")  # its modes choose the model
-    return Invocation((*argv, *extra(request, _ALLOW, "--stream-json", "-x"), "-x"))
+    argv += request.model_option("--mode", "-m")  # its modes choose the model
+    return Invocation((*argv, *request.flags_without(_ALLOW, "--stream-json", "-x"), "-x"))
 
 
 class _Amp(BlockReader):
-    AGENT = NAME
-
     def verdict(self, ended: Exit) -> Trouble | None:
         """Detect a missing login: without a key, Amp opens a login page and waits until ralph ends the turn."""
         if not self._understood and "Starting login flow" in self._plain.text:

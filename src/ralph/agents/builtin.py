@@ -15,16 +15,7 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, tokens_in
-from ralph.agents.protocol import (
-    Invocation,
-    Login,
-    SandboxNeeds,
-    Trouble,
-    TurnRequest,
-    has_option,
-    lent,
-    model,
-)
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import estimate
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent
@@ -67,6 +58,7 @@ PROVIDERS: dict[str, Provider] = {
     "lmstudio": Provider("chat", "http://127.0.0.1:1234/v1"),
 }
 OWN = "server"  # the provider of a model for which only an address is given
+_HOW = f"name it as PROVIDER:NAME (openai:gpt-5, ollama:qwen3-coder); providers: {', '.join(PROVIDERS)}"
 
 
 class Endpoint(Struct, frozen=True):
@@ -81,16 +73,13 @@ class Endpoint(Struct, frozen=True):
     @property
     def is_local(self) -> bool:
         """Whether the model probably runs on the user's own machine."""
-        return self.is_free or (not self.key_env and self.host in ("127.0.0.1", "::1", "localhost"))
+        host = urlsplit(self.url).hostname
+        return self.is_free or (not self.key_env and host in ("127.0.0.1", "::1", "localhost"))
 
     @property
     def is_free(self) -> bool:
         """Whether the model certainly costs nothing. Another local server may be a proxy to a paid model."""
         return self.provider in PROVIDERS and not self.key_env
-
-    @property
-    def host(self) -> str:
-        return urlsplit(self.url).hostname or ""
 
 
 def endpoint(
@@ -101,9 +90,9 @@ def endpoint(
     provider = before if colon and before in PROVIDERS else ""
     name = (after if provider else model).strip()
     if not name:
-        raise UserError("the built-in agent needs a model", _how())
+        raise UserError("the built-in agent needs a model", _HOW)
     if not provider and not url:
-        raise UserError(f"unknown provider in --model {model!r}", _how())
+        raise UserError(f"unknown provider in --model {model!r}", _HOW)
     if wire and wire not in get_args(Wire):
         raise UserError(f"unknown wire {wire!r}", f"use one of: {', '.join(get_args(Wire))}")
     usual = PROVIDERS.get(provider, Provider("chat", ""))
@@ -126,10 +115,6 @@ def with_key(asked: Endpoint, env: Mapping[str, str]) -> tuple[Endpoint, str]:
     return asked, ""
 
 
-def _how() -> str:
-    return f"name it as PROVIDER:NAME (openai:gpt-5, ollama:qwen3-coder); providers: {', '.join(PROVIDERS)}"
-
-
 NAME = "builtin"
 INSTALL = "builtin is an extra of ralph: `ralph doctor` says how to install it"
 KEYS = keys(NAME)
@@ -138,7 +123,6 @@ CONFINED = True
 HELP: tuple[str, ...] = ()
 LOGIN = Login("name a model of your own (--model ollama:NAME)", "XDG_STATE_HOME", "~/.local/state", ())
 SANDBOX = SandboxNeeds(state="~/.local/state/ralph-agent", variable="XDG_STATE_HOME", within="ralph-agent")
-
 
 _WHERE = ("--model", "--url", "--wire", "--key-env")
 _PRICED_AS = {"xai": "x-ai", OWN: ""}  # providers with another name in the price table
@@ -181,23 +165,21 @@ def refuse_unready(flags: tuple[str, ...], env: Mapping[str, str], is_limited: b
 
 def invocation(request: TurnRequest) -> Invocation:
     """Build the command line. `-P` prevents imports from the workspace. The agent's tools need no permissions."""
-    argv = [sys.executable, "-P", "-m", "ralph.builtin_agent", *model(request, "--model")]
+    argv = [sys.executable, "-P", "-m", "ralph.builtin_agent", *request.model_option("--model")]
     if not request.stream:
         argv += ["--output-format", "text"]
-    if request.max_turns and not has_option(request, "--max-turns"):
+    if request.max_turns and not request.has_option("--max-turns"):
         argv += ["--max-turns", str(request.max_turns)]
     if request.session:
         argv += ["--resume", request.session]
-    return Invocation((*argv, *lent(request, "--add-dir"), *request.flags))
+    return Invocation((*argv, *request.folder_options("--add-dir"), *request.flags))
 
 
 class _Builtin(BlockReader):
-    AGENT = NAME
-
     def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
         try:
-            self._asked: Endpoint | None = _endpoint((*model(request, "--model"), *request.flags))
+            self._asked: Endpoint | None = _endpoint((*request.model_option("--model"), *request.flags))
         except UserError:
             self._asked = None
 

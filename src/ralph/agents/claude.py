@@ -1,19 +1,10 @@
 """Claude Code: how to run it headless, and how to read its stream."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import (
-    Invocation,
-    Login,
-    SandboxNeeds,
-    Trouble,
-    TurnRequest,
-    has_option,
-    lent,
-    model,
-    optional,
-)
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
@@ -31,6 +22,8 @@ class BlockReader(Reader):
     """A parser of streams with content blocks. Subclasses say how their result line reports usage and errors."""
 
     SILENT = frozenset({"stream_event", "keep_alive", "tool_progress"})
+    NOTICES: ClassVar[tuple[str, ...]] = ()  # how texts begin that the program wrote, not the model
+    DENIALS: ClassVar[tuple[str, ...]] = ()  # how errors of tools begin that the agent was not allowed to use
 
     def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
@@ -51,14 +44,6 @@ class BlockReader(Reader):
     def trouble_in(self, result: Table) -> Trouble:
         """Return the error in a result line."""
         return Trouble(error_in(result) or wire.text(result, "result"))
-
-    def is_notice(self, text: str) -> bool:
-        """Whether a text was written by the program, not by the model."""
-        return False
-
-    def is_denial(self, text: str) -> bool:
-        """Whether this error of a tool means that the agent was not allowed to use it."""
-        return False
 
     def on_assistant(self, table: Table) -> Iterable[AgentEvent]:
         message = wire.table(table, "message")
@@ -81,7 +66,9 @@ class BlockReader(Reader):
         if block.get("type") == "tool_use":
             return self.starts(wire.text(block, "id"), wire.text(block, "name"), block.get("input"), parent)
         text = wire.text(block, "text") if block.get("type") == "text" else ""
-        if text and (parent or is_notice or self.is_notice(text)):  # a sub-agent's text is not the agent's answer
+        if text and (
+            parent or is_notice or text.startswith(self.NOTICES)
+        ):  # a sub-agent's text is not the agent's answer
             return (AgentProgress(text),)
         return self.says(text)
 
@@ -96,18 +83,13 @@ class BlockReader(Reader):
         for block in wire.rows(wire.table(table, "message"), "content"):
             if block.get("type") != "tool_result":
                 continue
-            call, text, ok = (
-                wire.text(block, "tool_use_id"),
-                wire.text(block, "content"),
-                block.get("is_error") is not True,
-            )
+            call, text = wire.text(block, "tool_use_id"), wire.text(block, "content")
+            ok = block.get("is_error") is not True
             if not text:
                 parts = wire.rows(block, "content")
                 text = "\n".join(wire.text(part, "text") or f"[{wire.text(part, 'type')}]" for part in parts)
             tool = self._open.get(call, "")
-            if not ok and self.is_denial(text):
-                events += self.denied(call, tool)
-            events += self.ends(call, ok, text)
+            events += self.ends(call, ok, text, is_denied=not ok and text.startswith(self.DENIALS))
             if ok and tool in _TASK_TOOLS:
                 events += self._task(wire.table(table, "tool_use_result"))
         return events
@@ -230,21 +212,21 @@ _UNFINISHED = {
 
 def invocation(request: TurnRequest) -> Invocation:
     output = ("stream-json", "--verbose") if request.stream else ("text",)
-    argv = [*request.command, *lent(request, "--add-dir"), "-p", "--output-format", *output]
-    argv += model(request, "--model")
+    argv = [*request.command, *request.folder_options("--add-dir"), "-p", "--output-format", *output]
+    argv += request.model_option("--model")
     if request.max_turns:
         argv += ["--max-turns", str(request.max_turns)]
-    if request.budget is not None and not has_option(request, "--max-budget-usd"):
-        argv += optional(request, "--max-budget-usd", f"{request.budget:.4f}")
+    if request.budget is not None and not request.has_option("--max-budget-usd"):
+        argv += request.optional("--max-budget-usd", f"{request.budget:.4f}")
     if request.session:
         argv += ["--resume", request.session]
-    if not has_option(request, _BYPASS, "--permission-mode"):
+    if not request.has_option(_BYPASS, "--permission-mode"):
         # Without yolo, allow edits in the workspace and the commands that the user's settings allow: in its default
         # mode it could not even write a file.
         mode = "plan" if request.looks_only else "acceptEdits"
-        argv += [_BYPASS] if request.yolo else optional(request, "--permission-mode", mode)
-    if request.sandboxed and not has_option(request, "--settings"):
-        argv += optional(request, "--settings", _NO_SANDBOX)
+        argv += [_BYPASS] if request.yolo else request.optional("--permission-mode", mode)
+    if request.sandboxed and not request.has_option("--settings"):
+        argv += request.optional("--settings", _NO_SANDBOX)
     argv += request.flags
     # As root it refuses to bypass permissions unless it is told that it runs in a sandbox.
     env = {"IS_SANDBOX": "1"} if request.root and _BYPASS in argv else {}
@@ -252,7 +234,6 @@ def invocation(request: TurnRequest) -> Invocation:
 
 
 class _Claude(BlockReader):
-    AGENT = NAME
     ALLOW_LIST = "permissions.allow in .claude/settings.json"
 
     def usage_in(self, result: Table) -> Usage:
@@ -260,7 +241,7 @@ class _Claude(BlockReader):
         turns of the session."""
         since = result.get("model_usage_since_last_result")
         if not isinstance(since, dict):
-            return tokens_in(wire.table(result, "usage"), wire.amount(result, "total_cost_usd"))
+            return super().usage_in(result)
         total = self.usage.plus(Usage(cost_usd=0.0))
         for used in since.values():
             if isinstance(used, dict):

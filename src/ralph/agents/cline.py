@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest, extra, model
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -29,7 +29,6 @@ SANDBOX = SandboxNeeds(
 
 # Cline needs an argument of at least two words, and appends its stdin to that.
 _LEAD = "This is the task:"
-_UNAPPROVED = "requires approval in a TTY session"
 
 
 def invocation(request: TurnRequest) -> Invocation:
@@ -37,12 +36,11 @@ def invocation(request: TurnRequest) -> Invocation:
 
     Cline approves its own tools in every mode.
     """
-    argv = [*request.command, "--json", *model(request, "-m", "--model")]
-    return Invocation((*argv, *extra(request, "--json"), _LEAD))
+    argv = [*request.command, "--json", *request.model_option("-m", "--model")]
+    return Invocation((*argv, *request.flags_without("--json"), _LEAD))
 
 
 class _Cline(Reader):
-    AGENT = NAME
     SILENT = frozenset({"hook_event"})
 
     def on_agent_event(self, table: Table) -> Iterable[AgentEvent]:
@@ -64,9 +62,8 @@ class _Cline(Reader):
         if event.get("contentType") != "tool":
             return ()
         output, ok = _output(event.get("output"))
-        call = wire.text(event, "toolCallId")
-        denied = self.denied(call, wire.text(event, "toolName")) if _UNAPPROVED in wire.text(event, "error") else []
-        return denied + self.ends(call, ok and not event.get("error"), output)
+        is_denied = "requires approval in a TTY session" in wire.text(event, "error")
+        return self.ends(wire.text(event, "toolCallId"), ok and not event.get("error"), output, is_denied=is_denied)
 
     def event_usage(self, event: Table) -> None:
         self.usage = wire.usage(event, ("totalInputTokens", "totalOutputTokens"))

@@ -3,19 +3,7 @@
 from collections.abc import Iterable
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import (
-    Invocation,
-    Login,
-    SandboxNeeds,
-    Trouble,
-    TurnRequest,
-    extra,
-    has_option,
-    knows,
-    lent,
-    model,
-    optional,
-)
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import Table, todo_items
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
@@ -39,7 +27,6 @@ SANDBOX = SandboxNeeds(
 
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
 _NO_REPO = "--skip-git-repo-check"
-_HELD_BACK = "Read-only file system"
 _TOOLS = {
     "command_execution": "shell",
     "file_change": "edit",
@@ -51,34 +38,39 @@ _TOOLS = {
 
 def invocation(request: TurnRequest) -> Invocation:
     """Build the command line. Options go before `resume`, because that subcommand accepts hardly any."""
-    argv = [*request.command, "exec", *_permissions(request), *lent(request, "--add-dir"), *optional(request, _NO_REPO)]
+    argv = [
+        *request.command,
+        "exec",
+        *_permissions(request),
+        *request.folder_options("--add-dir"),
+        *request.optional(_NO_REPO),
+    ]
     answer_file = ""
     if request.stream:
         argv.append("--json")
     elif request.scratch:
         answer_file = f"{request.scratch}/answer.md"
         argv += ["-o", answer_file]
-    argv += [*model(request, "-m", "--model"), *extra(request, "exec", "e", "--json", _NO_REPO)]
+    argv += [*request.model_option("-m", "--model"), *request.flags_without("exec", "e", "--json", _NO_REPO)]
     if request.session:
         argv += ["resume", request.session]
     return Invocation((*argv, "-"), answer_file=answer_file)
 
 
 def _permissions(request: TurnRequest) -> list[str]:
-    if has_option(request, _BYPASS, "--sandbox", "-s", "--full-auto", "--approve-for-me"):
+    if request.has_option(_BYPASS, "--sandbox", "-s", "--full-auto", "--approve-for-me"):
         return []
     if request.yolo:
         return [_BYPASS]
     if request.sandboxed:
         return ["--sandbox", "danger-full-access"]
-    if request.looks_only and knows(request, "--sandbox"):
+    if request.looks_only and request.knows("--sandbox"):
         return ["--sandbox", "read-only"]
     # It may edit and run anything inside the workspace; its own sandbox blocks the rest.
-    return ["--sandbox", "workspace-write"] if knows(request, "--sandbox") else ["--full-auto"]
+    return ["--sandbox", "workspace-write"] if request.knows("--sandbox") else ["--full-auto"]
 
 
 class _Codex(Reader):
-    AGENT = NAME
     ALLOW_LIST = "sandbox_workspace_write in ~/.codex/config.toml"
 
     def on_thread_started(self, table: Table) -> Iterable[AgentEvent]:
@@ -124,10 +116,9 @@ class _Codex(Reader):
         ok = item.get("status") not in ("failed", "declined") and not error and not item.get("exit_code")
         output = wire.text(item, "aggregated_output") or error
         # Where its own sandbox refuses to write, the error is that of a read-only disk.
-        is_held_back = not self.request.yolo and not self.request.sandboxed and _HELD_BACK in output
-        if item.get("status") == "declined" or (not ok and is_held_back):
-            events += self.denied(call, _tool(item))
-        return events + self.ends(call, ok, output)
+        is_confined = not self.request.yolo and not self.request.sandboxed
+        is_held_back = not ok and is_confined and "Read-only file system" in output
+        return events + self.ends(call, ok, output, is_denied=item.get("status") == "declined" or is_held_back)
 
     def _todo(self, item: Table) -> Iterable[AgentEvent]:
         items = todo_items(item) if item.get("type") == "todo_list" else None

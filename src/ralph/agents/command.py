@@ -1,13 +1,11 @@
 """Any other program as an agent: the user's command line. Its output shows whether it prints a known stream."""
 
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from os.path import expanduser, isfile
 
-from msgspec.structs import replace
-
-from ralph.agents import module, wire
-from ralph.agents.command_line import fill_placeholders, needs_shell, script, split
+from ralph.agents import iter_unescaped, module, needs_shell, split, wire
 from ralph.agents.protocol import Invocation, Parser, Trouble, TurnRequest
 from ralph.agents.reader import Reader
 from ralph.agents.wire import Table
@@ -24,6 +22,10 @@ HELP: tuple[str, ...] = ()
 LOGIN = None
 SANDBOX = None
 
+_LONGEST_WORD = (1 << 17) - 1  # Linux refuses a longer argument
+_PLACEHOLDER = re.compile(r"\{prompt(?:_file)?\}")
+_PARAMETERS = {"{prompt}": "${1}", "{prompt_file}": "${2}"}
+
 
 def invocation(request: TurnRequest) -> Invocation:
     """Pass the prompt on stdin unless the command line has a placeholder for it."""
@@ -38,8 +40,7 @@ def invocation(request: TurnRequest) -> Invocation:
                 "flags cannot be added to a shell command line",
                 f"put {' '.join(request.flags)!r} into the agent's command instead",
             )
-        argv = script(line, request.prompt, request.prompt_file)
-        return Invocation(argv, stdin="empty" if has_placeholder((line,)) else "prompt")
+        return Invocation(_script(line, request), stdin="empty" if has_placeholder((line,)) else "prompt")
     else:
         words = split(line)
     return invoke_directly((expanduser(words[0]), *words[1:], *request.flags), request)
@@ -47,16 +48,50 @@ def invocation(request: TurnRequest) -> Invocation:
 
 def invoke_directly(words: tuple[str, ...], request: TurnRequest) -> Invocation:
     """Fill in the placeholders; without one, the prompt comes on stdin."""
-    argv = fill_placeholders(words, request.prompt, request.prompt_file)
+    if any("{prompt}" in word for word in words):
+        _must_fit(request.prompt)
+    values = {"{prompt}": request.prompt, "{prompt_file}": request.prompt_file}
+    # In one pass, because placeholders in the values stay.
+    argv = tuple(_PLACEHOLDER.sub(lambda found: values[found[0]], word) for word in words)
     return Invocation(argv, stdin="empty" if has_placeholder(words) else "prompt")
 
 
+def _script(line: str, request: TurnRequest) -> tuple[str, ...]:
+    """Return the argv of a shell that runs `line`. The prompt is an argument, so the shell can't run it as code."""
+    if "{prompt}" in line:
+        _must_fit(request.prompt)
+    quotes = {index: quote for index, _, quote in iter_unescaped(line)}
+
+    def parameter(found: re.Match[str]) -> str:
+        if found.start() not in quotes:
+            return found[0]
+        number = _PARAMETERS[found[0]]
+        return {"": f'"{number}"', '"': number, "'": f"'\"{number}\"'"}[quotes[found.start()]]
+
+    return (
+        "sh",
+        "-c",
+        _PLACEHOLDER.sub(parameter, line),
+        "sh",
+        request.prompt if "{prompt}" in line else "",
+        request.prompt_file,
+    )
+
+
+def _must_fit(prompt: str) -> None:
+    hint = "use {prompt_file}, or let the agent read stdin"
+    if len(prompt.encode(errors="replace")) > _LONGEST_WORD:
+        raise UserError("the prompt is too long for an argument", hint)
+    if "\0" in prompt:
+        raise UserError("the prompt contains a NUL character, which an argument cannot", hint)
+
+
 def has_placeholder(words: Iterable[str]) -> bool:
-    return any("{prompt}" in word or "{prompt_file}" in word for word in words)
+    return any(_PLACEHOLDER.search(word) for word in words)
 
 
 def parser(request: TurnRequest) -> Parser:
-    return Sniffer(request, NAME)
+    return Sniffer(request)
 
 
 class Sniffer:
@@ -65,8 +100,8 @@ class Sniffer:
     If more plain lines than stream lines follow, the stream was only an example: everything is plain text.
     """
 
-    def __init__(self, request: TurnRequest, agent: str, stream: str = "auto") -> None:
-        self._request, self._agent = request, agent
+    def __init__(self, request: TurnRequest, stream: str = "auto") -> None:
+        self._request = request
         self._sniffing = stream == "auto"
         self._reader: Parser = _Text(request) if stream in ("auto", "text") else module(stream).parser(request)
         self._text: Parser | None = None  # reads everything as plain text, in case the stream is only an example
@@ -100,15 +135,11 @@ class Sniffer:
                 self._reader, self._text = self._text, None
                 return events
         events = self._reader.feed(line)
-        self._count()
+        self.skipped, self.tool_errors = self._reader.skipped, self._reader.tool_errors
         return events
 
-    def _count(self) -> None:
-        if not isinstance(self._reader, _Text):
-            self.skipped, self.tool_errors = self._reader.skipped, self._reader.tool_errors
-
     def turn(self, ended: Exit) -> Turn:
-        return replace(self._reader.turn(ended), agent=self._agent)
+        return self._reader.turn(ended)
 
 
 class _Text(Reader):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest, knows, lent, model, optional
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
@@ -35,17 +35,17 @@ _USAGE_FILE = "--usage-output-file"
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    argv = [*request.command, *optional(request, "--no-auto-update")]
+    argv = [*request.command, *request.optional("--no-auto-update")]
     argv += ["--output-format", "json"] if request.stream else ["-s"]
     # Allow all tools in both modes, because nobody can answer a question; without yolo, paths and hosts are restricted.
-    argv.append("--allow-all" if request.yolo and knows(request, "--allow-all") else "--allow-all-tools")
+    argv.append("--allow-all" if request.yolo and request.knows("--allow-all") else "--allow-all-tools")
     if request.looks_only:
-        argv += optional(request, "--deny-tool", "write")
-    argv += [*model(request, "--model"), *lent(request, "--add-dir")]
+        argv += request.optional("--deny-tool", "write")
+    argv += [*request.model_option("--model"), *request.folder_options("--add-dir")]
     if request.session:
         argv.append(f"--resume={request.session}")
     if request.scratch:
-        argv += optional(request, _USAGE_FILE, _usage_file(request))  # the stream has no token counts
+        argv += request.optional(_USAGE_FILE, _usage_file(request))  # the stream has no token counts
     return Invocation((*argv, *request.flags))
 
 
@@ -54,7 +54,6 @@ def _usage_file(request: TurnRequest) -> str:
 
 
 class _Copilot(Reader):
-    AGENT = NAME
     ALLOW_LIST = "--agent-arg=--add-dir=DIR for a folder"
     SILENT = frozenset(
         {"user.message", "assistant.message_delta", "assistant.message_start", "assistant.reasoning"}
@@ -88,9 +87,8 @@ class _Copilot(Reader):
         data = wire.table(table, "data")
         ok = data.get("success") is True and not wire.table(data, "shellExecution").get("exitCode")
         call, error = wire.text(data, "toolCallId"), wire.table(data, "error")
-        denied = self.denied(call, self._open.get(call, "")) if error.get("code") == "denied" else []
         output = wire.text(wire.table(data, "result"), "content") or wire.text(error, "message")
-        return denied + self.ends(call, ok, output)
+        return self.ends(call, ok, output, is_denied=error.get("code") == "denied")
 
     def on_model_call_failure(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")

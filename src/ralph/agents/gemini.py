@@ -3,17 +3,7 @@
 from collections.abc import Iterable
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import (
-    Invocation,
-    Login,
-    SandboxNeeds,
-    Trouble,
-    TurnRequest,
-    has_option,
-    lent,
-    model,
-    optional,
-)
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Clipping, Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText
@@ -56,14 +46,14 @@ _REFUSED, _LOOPING = "Agent execution blocked", "Loop detected"
 def invocation(request: TurnRequest) -> Invocation:
     """Build the command line. Use the stream in text mode as well: its plain text joins all messages of a turn."""
     argv = [*request.command]
-    if not has_option(request, "-o", "--output-format"):
+    if not request.has_option("-o", "--output-format"):
         argv += ["-o", "stream-json"]
-    if not has_option(request, "-y", "--yolo", "--approval-mode"):
+    if not request.has_option("-y", "--yolo", "--approval-mode"):
         # Without yolo, allow edits; the model then has no tool for commands, and the next mode allows everything. The
         # default mode has no tool that needs approval.
         mode = "default" if request.looks_only else "auto_edit"
-        argv += ["-y"] if request.yolo else optional(request, "--approval-mode", mode)
-    argv += [*model(request, "-m", "--model"), *lent(request, "--include-directories")]
+        argv += ["-y"] if request.yolo else request.optional("--approval-mode", mode)
+    argv += [*request.model_option("-m", "--model"), *request.folder_options("--include-directories")]
     if request.session:
         argv += ["--resume", request.session]
     # The user trusts the folder by running ralph in it. Older versions lack the option.
@@ -74,7 +64,6 @@ def invocation(request: TurnRequest) -> Invocation:
 class _Gemini(Reader):
     """Reads parts of messages. Those of a reply that broke off are kept, because nothing in the stream marks them."""
 
-    AGENT = NAME
     ALLOW_LIST = "tools.allowed in .gemini/settings.json"
 
     def __init__(self, request: TurnRequest) -> None:
@@ -129,8 +118,7 @@ class _Gemini(Reader):
         is_withheld = kind == "tool_not_registered" and tool == "run_shell_command"
         is_outside = bool(kind) and output.startswith("Path not in workspace")
         is_denied = is_withheld or is_outside or kind == "policy_violation"
-        denied = self.denied(call, tool) if is_denied else []
-        return denied + self.ends(call, table.get("status") == "success", output)
+        return self.ends(call, table.get("status") == "success", output, is_denied=is_denied)
 
     def on_error(self, table: Table) -> Iterable[AgentEvent]:
         message = wire.text(table, "message")

@@ -5,17 +5,7 @@ from json import dumps
 from os import environ
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import (
-    Invocation,
-    Login,
-    SandboxNeeds,
-    Trouble,
-    TurnRequest,
-    extra,
-    has_option,
-    model,
-    optional,
-)
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Clipping, Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -50,14 +40,14 @@ def invocation(request: TurnRequest) -> Invocation:
     """Build the command line. Use the stream in text mode as well: its plain text joins all messages of a turn."""
     argv = [*request.command, "run", "--format", "json"]
     # Edits and commands in the workspace are always allowed. What needs approval is refused, and that ends the turn.
-    if request.yolo and not has_option(request, "--auto"):
-        argv += optional(request, "--auto")
-    if request.looks_only and not has_option(request, "--agent"):
+    if request.yolo and not request.has_option("--auto"):
+        argv += request.optional("--auto")
+    if request.looks_only and not request.has_option("--agent"):
         argv += ["--agent", "plan"]
-    argv += model(request, "-m", "--model")
+    argv += request.model_option("-m", "--model")
     if request.session:
         argv += ["--session", request.session]
-    return Invocation((*argv, *extra(request, "run")), env=_lent(request))
+    return Invocation((*argv, *request.flags_without("run")), env=_lent(request))
 
 
 def _lent(request: TurnRequest) -> dict[str, str]:
@@ -76,7 +66,6 @@ _DENIED = ("The user rejected permission", "The user has specified a rule which 
 
 
 class _OpenCode(Reader):
-    AGENT = NAME
     TELLS_TOOLS = False
     ALLOW_LIST = "permission in opencode.json"
     SILENT = frozenset({"reasoning"})

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest, model
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -29,14 +29,13 @@ SANDBOX = SandboxNeeds(
 def invocation(request: TurnRequest) -> Invocation:
     """Build the command line. pi asks for no permissions: its tools always run."""
     argv = [*request.command, "-p", "--mode", "json" if request.stream else "text"]
-    argv += model(request, "--model")
+    argv += request.model_option("--model")
     if request.session:
         argv += ["--session", request.session]
     return Invocation((*argv, *request.flags))
 
 
 class _Pi(Reader):
-    AGENT = NAME
     # Each update repeats the whole message so far, so reading all of them would take quadratic time.
     SILENT = frozenset(
         {"agent_start", "turn_start", "turn_end", "message_start", "message_update", "tool_execution_update"}

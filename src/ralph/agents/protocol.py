@@ -42,6 +42,31 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...] = ()
     budget: float | None = None
 
+    def has_option(self, *names: str) -> bool:
+        """Whether the user's flags contain one of the options `names`."""
+        return any(flag.partition("=")[0] in names for flag in self.flags)
+
+    def model_option(self, *names: str) -> list[str]:
+        """Return the words that choose the model, with the first of the option's `names`."""
+        return [names[0], self.model] if self.model and not self.has_option(*names) else []
+
+    def flags_without(self, *own: str) -> tuple[str, ...]:
+        """Return the user's flags without words that ralph adds anyway (an agent may be given as `codex exec
+        --json`)."""
+        return tuple(flag for flag in self.flags if flag not in own)
+
+    def knows(self, option: str) -> bool:
+        """Whether the installed version accepts the option; True if ralph has not read its help."""
+        return self.understands is None or option in self.understands
+
+    def optional(self, option: str, *values: str) -> list[str]:
+        """Return an option that the turn doesn't depend on, or nothing if the installed version lacks it."""
+        return [option, *values] if self.knows(option) else []
+
+    def folder_options(self, option: str) -> list[str]:
+        """Return `option` for each of the `folders`."""
+        return [word for folder in self.folders for word in self.optional(option, folder)]
+
 
 class Trouble(Struct, frozen=True):
     """An error as the agent reports it. `kind` is set only if it is certain, not guessed from the message."""
@@ -138,36 +163,6 @@ class AgentModule(Protocol):
     def invocation(self, request: TurnRequest) -> Invocation: ...
 
     def parser(self, request: TurnRequest) -> Parser: ...
-
-
-def has_option(request: TurnRequest, *names: str) -> bool:
-    """Whether the user's flags contain one of the options `names`."""
-    return any(flag.partition("=")[0] in names for flag in request.flags)
-
-
-def model(request: TurnRequest, *names: str) -> list[str]:
-    """Return the words that choose the model, with the first of the option's `names`."""
-    return [names[0], request.model] if request.model and not has_option(request, *names) else []
-
-
-def extra(request: TurnRequest, *own: str) -> tuple[str, ...]:
-    """Return the user's flags without words that ralph adds anyway (an agent may be given as `codex exec --json`)."""
-    return tuple(flag for flag in request.flags if flag not in own)
-
-
-def knows(request: TurnRequest, name: str) -> bool:
-    """Whether the installed version accepts the option `name`; True if ralph has not read its help."""
-    return request.understands is None or name in request.understands
-
-
-def optional(request: TurnRequest, name: str, *values: str) -> list[str]:
-    """Return an option that the turn doesn't depend on, or nothing if the installed version lacks it."""
-    return [name, *values] if knows(request, name) else []
-
-
-def lent(request: TurnRequest, name: str) -> list[str]:
-    """Return the option `name` for each folder outside the workspace in which the agent must be able to write."""
-    return [word for folder in request.folders for word in optional(request, name, folder)]
 
 
 def reaches(module: AgentModule, request: TurnRequest) -> bool:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in, tokens_in
-from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest, has_option, model, optional
+from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import priced
 from ralph.agents.wire import Table
 from ralph.core.model import Exit, Usage
@@ -28,35 +28,30 @@ SANDBOX = SandboxNeeds(
     urls=("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
 )
 
-_ERROR = "[API Error: "
 _LIMITS = {53: "it used all the turns it was allowed", 55: "it used up its own budget"}
 
 
 def invocation(request: TurnRequest) -> Invocation:
     argv = [*request.command]
-    if not has_option(request, "-o", "--output-format"):
+    if not request.has_option("-o", "--output-format"):
         argv += ["-o", "stream-json" if request.stream else "text"]
-    if not has_option(request, "-y", "--yolo", "--approval-mode"):
+    if not request.has_option("-y", "--yolo", "--approval-mode"):
         # Without yolo, allow edits but no commands: the next mode allows everything.
         mode = "plan" if request.looks_only else "auto-edit"
-        argv += ["-y"] if request.yolo else optional(request, "--approval-mode", mode)
-    argv += model(request, "-m", "--model")
+        argv += ["-y"] if request.yolo else request.optional("--approval-mode", mode)
+    argv += request.model_option("-m", "--model")
     if request.max_turns:
-        argv += optional(request, "--max-session-turns", str(request.max_turns))
+        argv += request.optional("--max-session-turns", str(request.max_turns))
     if request.session:
         argv += ["--resume", request.session]
     return Invocation((*argv, *request.flags), env={"QWEN_SANDBOX": "false"} if request.sandboxed else {})
 
 
 class _Qwen(BlockReader):
-    AGENT = NAME
     ALLOW_LIST = "tools.allowed in .qwen/settings.json"
 
-    def is_denial(self, text: str) -> bool:
-        return text.startswith("Qwen Code requires permission")
-
-    def is_notice(self, text: str) -> bool:
-        return text.startswith(_ERROR)
+    NOTICES = ("[API Error: ",)
+    DENIALS = ("Qwen Code requires permission",)
 
     def verdict(self, ended: Exit) -> Trouble | None:
         """Read the exit code: there is no result line when Qwen ends the turn at its own limits."""

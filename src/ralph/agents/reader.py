@@ -150,7 +150,6 @@ class Reader:
     "turn.failed". Lines of the types in SILENT are skipped.
     """
 
-    AGENT: ClassVar[str] = ""
     ALLOW_LIST: ClassVar[str] = ""  # the setting in which the user can allow tools
     TELLS_TOOLS: ClassVar[bool] = True  # the stream reports when a tool starts, not only when it ends
     SILENT: ClassVar[frozenset[str]] = frozenset()
@@ -247,12 +246,13 @@ class Reader:
             events.append(TodoUpdated(items))
         return events
 
-    def ends(self, call: str, ok: bool, output: str) -> list[AgentEvent]:
+    def ends(self, call: str, ok: bool, output: str, *, is_denied: bool = False) -> list[AgentEvent]:
         call = call[:_LONGEST_NAME]
+        denial = self.denied(call, self._open.get(call, "")) if is_denied else []
         self.tool_errors += not ok
         shown, lines, chars = wire.measured(output)
         name = self._close(call)
-        return [ToolFinished(id=call, name=name, ok=ok, output=shown, lines=lines, chars=chars)]
+        return [*denial, ToolFinished(id=call, name=name, ok=ok, output=shown, lines=lines, chars=chars)]
 
     def _close(self, call: str) -> str:
         self._given.pop(call, None)
@@ -293,7 +293,6 @@ class Reader:
             ended_at=ended.at,
             duration=ended.duration,
             ended_by=ended.ended_by,
-            agent=self.AGENT,
             denials=tuple(self._denied.values()),
         )
 

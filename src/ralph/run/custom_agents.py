@@ -40,4 +40,4 @@ class CustomAgentModule:
         return invoke_directly(tuple(words), request)
 
     def parser(self, request: TurnRequest) -> Parser:
-        return Sniffer(request, self.NAME, self._settings.stream)
+        return Sniffer(request, self._settings.stream)

@@ -5,8 +5,7 @@ don't backtrack.
 """
 
 import re
-from datetime import datetime, timedelta, tzinfo
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from ralph.agents.protocol import Trouble
@@ -328,19 +327,17 @@ def _span(text: str, at: int) -> float:
 
 
 def _date(text: str) -> float | None:
-
     try:
         if found := re.search(_ISO, text):
             return datetime.fromisoformat(found[1].replace(" UTC", "+00:00").replace("UTC", "+00:00")).timestamp()
         if found := re.search(_HTTP_DATE, text):
-            return parsedate_to_datetime(found[1]).timestamp()
+            return datetime.strptime(found[1], "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC).timestamp()
     except (ValueError, OverflowError):
         pass
     return None
 
 
 def _clock(text: str, now: float) -> float | None:
-
     found = re.search(_MOMENT, text)
     if not found or not 1 <= int(found["hour"]) <= 12:
         return None
@@ -363,11 +360,8 @@ def _clock(text: str, now: float) -> float | None:
         return None
 
 
-def _zone(name: str | None) -> "tzinfo | None":
-    if not name:
-        return None
-
+def _zone(name: str | None) -> tzinfo | None:
     try:
-        return ZoneInfo(name)
+        return ZoneInfo(name) if name else None
     except (ValueError, OSError, KeyError):
         return None

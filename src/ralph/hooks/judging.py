@@ -197,11 +197,9 @@ def _save(loop: Loop, transcript: Transcript, run: Run, logged: str, answer: str
 
 def end(loop: Loop, stop: Stop) -> str:
     """End a loop without judging it, and return the answer to the host. The folder of loops must be locked."""
+    folder = folder_of(loop)
     with ExitStack() as stack:
-        folder = folder_of(loop)
-        folder.make()
-        journal = Journal(folder.journal).open()
-        stack.callback(journal.close)
+        journal = _open_journal(stack, folder)
         story = load_run(folder.journal)
         tell = Writer(loop.run, [journal], seq=story.seq)
         tell(*ending(_with_lost_iterations(story.run, loop), stop, max(0.0, time.time() - loop.started)))
@@ -279,9 +277,7 @@ def _context(
     stack: ExitStack, loop: Loop, settings: Settings, seq: int | None, refused: list[events.ClaimRejected]
 ) -> Context:
     folder, redact = folder_of(loop), Redactor(secret_values(os.environ))
-    folder.make()
-    journal = Journal(folder.journal).open()
-    stack.callback(journal.close)
+    journal = _open_journal(stack, folder)
     writer = Writer(loop.run, [journal] if seq is not None else [], seq=seq or 0, redact=redact)
 
     def tell(*happened: events.Event) -> None:
@@ -289,7 +285,9 @@ def _context(
         refused.extend(event for event in happened if isinstance(event, events.ClaimRejected))
 
     prepare(Path(loop.root))
-    interrupt, keeper = stack.enter_context(Interrupt()), stack.enter_context(Keeper.start())
+    interrupt, keeper = stack.enter_context(Interrupt()), Keeper()
+    if settings.checks or settings.exams:  # nothing else needs it, and it takes as long as the rest of the hook
+        keeper = stack.enter_context(Keeper.start())
     return Context(
         root=Path(loop.root),
         workspace=loop.root,
@@ -303,6 +301,13 @@ def _context(
         clock=Clock(max_time=settings.max_time, before=max(0.0, time.time() - loop.started)),
         deadline=Deadline(interrupt, loop.run, settings.grace),
     )
+
+
+def _open_journal(stack: ExitStack, folder: RunFolder) -> Journal:
+    folder.make()
+    journal = Journal(folder.journal).open()
+    stack.callback(journal.close)
+    return journal
 
 
 def _with_lost_iterations(run: Run, loop: Loop) -> Run:

@@ -14,7 +14,6 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__
@@ -46,20 +45,12 @@ _NAMES = (
 )
 OPTIONS = (*only(RUN, *_NAMES), Option("--force", "Replace the loop that is active in the session.", group="Session"))
 
-
 _COMMAND = re.compile(r"\s*(/?)(?:ralph:)?(ralph-loop|ulw-loop|cancel-ralph)(?=\s|$)\s*")
 
 
-class PromptCommand(Struct, frozen=True):
-    """A command of ralph in a prompt: its name, and the text after it."""
-
-    name: str
-    rest: str
-
-
-def command_in(prompt: str) -> PromptCommand | None:
-    """Return the command that a prompt starts with; None if there is none. Some hosts put the text of the command's
-    file in front of the text that the user typed."""
+def command_in(prompt: str) -> tuple[str, str] | None:
+    """Return the name of the command that a prompt starts with, and the text after it; None if there is none. Some
+    hosts put the text of the command's file in front of the text that the user typed."""
     for _, _, text in COMMANDS.values():
         prompt = prompt.removeprefix(text)
     found = _COMMAND.match(prompt)
@@ -67,11 +58,8 @@ def command_in(prompt: str) -> PromptCommand | None:
         return None
     slash, name, rest = found[1], found[2], prompt[found.end() :]
     # Without the slash the prompt may be a sentence about the command.
-    if not slash and name != "cancel-ralph" and not rest.startswith((*QUOTES, "--")):
-        return None
-    if not slash and name == "cancel-ralph" and rest.strip():
-        return None
-    return PromptCommand(name, rest)
+    is_sentence = rest.strip() if name == "cancel-ralph" else not rest.startswith((*QUOTES, "--"))
+    return None if is_sentence and not slash else (name, rest)
 
 
 def start(
@@ -129,9 +117,10 @@ def answer_prompt(event: loops.HookEvent, host: str) -> str:
     command = command_in(prompt) if isinstance(prompt, str) else None
     if command is None:
         return ""
+    name, rest = command
     try:
-        if command.name != "cancel-ralph":
-            return _start_by_prompt(event, command, host)
+        if name != "cancel-ralph":
+            return _start_by_prompt(event, rest, host, {"ultrawork": True} if name == "ulw-loop" else {})
         session = loops.session_of(event)
         root = loops.find(session, loops.places_of(event))
         if root is None:
@@ -142,10 +131,9 @@ def answer_prompt(event: loops.HookEvent, host: str) -> str:
         return _reject(error.advice)
 
 
-def _start_by_prompt(event: loops.HookEvent, command: PromptCommand, host: str) -> str:
-    task, values = parse_prompt_line(command.rest, OPTIONS)
-    if command.name == "ulw-loop":
-        values["ultrawork"] = True
+def _start_by_prompt(event: loops.HookEvent, line: str, host: str, more: dict[str, Any]) -> str:
+    task, values = parse_prompt_line(line, OPTIONS)
+    values |= more
     session, path = loops.session_of(event), event.get("transcript_path")
     # The first of them is the project of the session, which is not always the agent's current folder.
     place = next((place for place in loops.places_of(event) if os.path.isdir(place)), "")

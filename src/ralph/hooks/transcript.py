@@ -130,10 +130,10 @@ def complete_lines(file: BinaryIO) -> Iterator[bytes]:
 
 def host_turn(loop: Loop, event: loops.HookEvent, marker: str, is_priced: bool) -> tuple[Turn, Transcript]:
     """Return the turn that the host's agent has just taken, and the transcript that records it."""
-    path = _text(event.get("transcript_path")) or loop.transcript
+    path = wire.text(event, "transcript_path") or loop.transcript
     is_known = loop.transcript in ("", path) and loop.offset <= _size(path)
     transcript = Transcript(path, loop.offset if is_known else 0, marker)
-    text = _text(event.get("last_assistant_message"))
+    text = wire.text(event, "last_assistant_message")
     if text and marker in text and _size(path):
         # The host may not have written the work behind this claim yet.
         transcript.read_until(lambda: transcript.contains(text))
@@ -142,23 +142,19 @@ def host_turn(loop: Loop, event: loops.HookEvent, marker: str, is_priced: bool) 
     text = text or transcript.text
     if not text and not event.get("stop_hook_active"):
         # All texts since the prompt, joined: only useful while they can't contain a claim that was refused before.
-        text = _text(event.get("prompt_response"))
+        text = wire.text(event, "prompt_response")
     # Without a known offset the messages may be older than the loop.
     claims = transcript.claims if path == loop.transcript else ()
     turn = Turn(
         text=text,
         earlier=tuple(claim for claim in claims if claim.strip() not in text),
         tool_calls=transcript.calls,
-        usage=transcript.usage(_text(event.get("model")), is_priced),
+        usage=transcript.usage(wire.text(event, "model"), is_priced),
         session=loop.session,
         ended_at=time.time(),
         agent=loop.agent,
     )
     return turn, transcript
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _size(path: str) -> int:

@@ -89,7 +89,6 @@ class AttemptFolders(RunFolder):
         post("INFO", f"Agent failed{exit_code}, restarting (attempt {number + 1}/{self._cap})")
 
     def close(self, status: RunStatus | None = None) -> None:
-        """Record in the last attempt's file that its supervisor has ended."""
         if self.last:
             self.last.close(status)
 

@@ -52,16 +52,11 @@ class MessageBus:
         if not type.strip():
             raise UserError("a message needs a type", "for example --type INFO")
         ts = timestamp()
-        message = Message(
-            msg_id=f"MSG-{unique_name(ts, 5)}",
-            ts=ts,
-            type=_valid_text(type),
-            body=Redactor(secret_values(os.environ)).text(_valid_text(body)),
-            project=_valid_text(project),
-            task=_valid_text(task),
-            run=_valid_text(run),
-            parent=_valid_text(parent),
-        )
+        given = {"type": type, "body": body, "project": project, "task": task, "run": run, "parent": parent}
+        # JSON has no invalid Unicode: write `?` in its place.
+        valid = {name: text.encode("utf-8", "replace").decode() for name, text in given.items()}
+        valid["body"] = Redactor(secret_values(os.environ)).text(valid["body"])
+        message = Message(msg_id=f"MSG-{unique_name(ts, 5)}", ts=ts, **valid)
         fd = self._open_locked()
         try:
             self._append(fd, json.encode(message) + b"\n")
@@ -119,8 +114,7 @@ class BusReader:
 
     def __init__(self, path: StrPath, since: str | None = None, types: Collection[str] | None = None) -> None:
         self.path = path
-        self._offset = 0
-        self._since = since
+        self._offset, self._since = 0, since
         self._types = frozenset(name.lower() for name in types or ())
 
     def skip(self) -> None:
@@ -131,17 +125,16 @@ class BusReader:
         """Yield the messages that became complete since the last call."""
         for line in self._unread().split(b"\n")[:-1]:
             self._offset += len(line) + 1
-            message = _decode(line)
-            if message and self._is_wanted(message):
+            try:
+                message = json.decode(line, type=Message)
+            except UNREADABLE:
+                continue
+            if self._since:
+                self._since = None if message.msg_id == self._since else self._since
+            elif not self._types or message.type.lower() in self._types:
                 yield message
         if self._since:
             raise UserError(f"no message {self._since} in {self.path}", "`ralph bus read` lists the ids")
-
-    def _is_wanted(self, message: Message) -> bool:
-        if self._since:
-            self._since = None if message.msg_id == self._since else self._since
-            return False
-        return not self._types or message.type.lower() in self._types
 
     def _unread(self) -> bytes:
         try:
@@ -154,18 +147,6 @@ class BusReader:
             return b""
         except OSError as error:
             raise cannot_use(f"the message bus {self.path}", error) from None
-
-
-def _decode(line: bytes) -> Message | None:
-    try:
-        return json.decode(line, type=Message)
-    except UNREADABLE:
-        return None
-
-
-def _valid_text(text: str) -> str:
-    """Return the text with `?` in place of invalid Unicode."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def timestamp(seconds: float | None = None) -> str:

@@ -4,7 +4,7 @@ wait for child runs."""
 import math
 import select
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.limits import IDLE_TIMEOUT
-from ralph.core.model import Note, Outcome, Run, Snapshot, Stop, Usage, Wait, WaitRequest
+from ralph.core.model import Outcome, Run, Snapshot, Stop, Usage, Wait, WaitRequest
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.loop import Parts, Workspace
@@ -97,12 +97,7 @@ class SupervisedRun:
         files = [claim.removeprefix("file:") for claim in self._settings.until if claim.startswith("file:")]
         if isinstance(parts.agent, CliAgent) and parts.agent.is_known:
             compose, done = parts.compose, files[0] if files else ""
-
-            def explained(run: Run, notes: tuple[Note, ...]) -> str:
-                prompt = compose(run, notes)
-                return "\n".join((prompt, *_explanations(self.task, prompt, done)))
-
-            parts = replace(parts, compose=explained)
+            parts = replace(parts, compose=lambda run, notes: _explain(self.task, compose(run, notes), done))
         has_other_claims = len(files) < len(self._settings.until)
         workspace = TaskWorkspace(parts.workspace, self.task, context.tell, has_other_claims)
         return replace(parts, workspace=workspace, wait=self._wait_for_others(parts.wait, context.keeper))
@@ -154,7 +149,11 @@ class SupervisedRun:
                 how = "all children finished" if self._awaited else "DONE marker present, no active children"
                 how = "DONE marker present, children not finished" if run.seen.children else how
                 post("INFO", f"task completed ({how})")
-                self._post_completion(len(run.iterations))
+                try:
+                    post_completion(self.task, self._announcer.run, len(run.iterations))
+                except (OSError, UserError) as error:
+                    body = f"could not post the completion on the project's bus: {one_line(str(error))}"
+                    post("WARNING", body, "warning")
             case Outcome.STOPPED:
                 post("INFO", f"Wait-without-restart signal detected: {reason}")
             case Outcome.EXHAUSTED:
@@ -169,13 +168,6 @@ class SupervisedRun:
                 post("INFO", f"task cancelled: {reason}")
             case _:
                 post("ERROR", f"task not completed ({stop.outcome.value}): {reason}")
-
-    def _post_completion(self, attempts: int) -> None:
-        try:
-            post_completion(self.task, self._announcer.run, attempts)
-        except (OSError, UserError) as error:
-            body = f"could not post the completion on the project's bus: {one_line(str(error))}"
-            self._announcer.post("WARNING", body, "warning")
 
 
 class ChildRun:
@@ -333,20 +325,25 @@ def turn_timeouts(settings: Settings) -> Timeouts:
     }
 
 
-def _explanations(task: TaskFolder, prompt: str, done: str) -> Iterator[str]:
-    """Yield the sentences about the task that are missing in the prompt. `done` is the file to create at the end, if
-    any.
+def _explain(task: TaskFolder, prompt: str, done: str) -> str:
+    """Add the sentences about the task that are missing in the prompt. `done` is the file to create at the end, if any.
 
     Paths are written out, because an agent may not be allowed to expand variables.
     """
+    more = ""
     if done and done in prompt and str(task.path) not in prompt:
-        yield f"\nThe folder of the task, $TASK_FOLDER, is {task.path}: write its name out."
+        more += f"\n\nThe folder of the task, $TASK_FOLDER, is {task.path}: write its name out."
     if done and done not in prompt:
-        yield f"\nWhen all of it is done, create the file {task.path / done}; until it is there, you are started again."
+        more += (
+            f"\n\nWhen all of it is done, create the file {task.path / done}; until it is there, you are started again."
+        )
     if "bus" not in prompt.lower():
-        yield "\nThe task has a message bus: `ralph bus read`, `ralph bus post --type FACT --body TEXT`."
+        more += "\n\nThe task has a message bus: `ralph bus read`, `ralph bus post --type FACT --body TEXT`."
     if "ralph job" not in prompt:
-        yield "\n`ralph job --prompt TEXT` has another agent do a part of it, with & in parallel; DONE waits for it."
+        more += (
+            "\n\n`ralph job --prompt TEXT` has another agent do a part of it, with & in parallel; DONE waits for it."
+        )
+    return prompt + more
 
 
 def _recorded_run(listed: Listed) -> Run:

@@ -53,12 +53,9 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     error_summary: str = ""
     usage: Usage = Usage()
 
-    def has_owner(self) -> bool:
-        """Whether the ralph that started the run is running."""
-        return is_living(self.owner_pid, self.owner_start)
-
     def is_active(self) -> bool:
-        return self.status == "running" and (self.has_owner() or is_living(self.pid, self.pid_start))
+        processes = (self.owner_pid, self.owner_start), (self.pid, self.pid_start)
+        return self.status == "running" and any(is_living(*process) for process in processes)
 
     def is_dead(self) -> bool:
         """Whether the file says that the run is running, but its processes are gone."""
@@ -92,10 +89,16 @@ class TaskFolder:
 
     def save_prompt(self, given: str | None) -> str:
         """Return the given prompt, else the content of TASK.md. Create the folder, and TASK.md if it is missing."""
-        prompt = _read_prompt(self.prompt) if given is None else given
+        hint = "give --prompt TEXT or --prompt-file FILE"
+        try:
+            with _reporting(self.prompt, FileNotFoundError):
+                prompt = read_given(self.prompt).decode() if given is None else given
+        except FileNotFoundError:
+            raise UserError(f"nothing to do: {self.prompt} is missing", hint) from None
+        except UnicodeDecodeError:
+            raise UserError(f"{self.prompt} is not UTF-8 text", "save it as UTF-8") from None
         if not prompt.strip():
-            empty = self.prompt if given is None else "the prompt"
-            raise UserError(f"nothing to do: {empty} is empty", "give --prompt TEXT or --prompt-file FILE")
+            raise UserError(f"nothing to do: {self.prompt if given is None else 'the prompt'} is empty", hint)
         with _reporting(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         if given is not None:
@@ -213,16 +216,6 @@ def is_name(name: str) -> bool:
     if not name.isprintable() or name != name.strip() or name == PROJECT_BUS:
         return False
     return bool(name) and not name.startswith((".", "-")) and not {"/", "\\"} & set(name) and len(name.encode()) <= 200
-
-
-def _read_prompt(path: Path) -> str:
-    try:
-        with _reporting(path, FileNotFoundError):
-            return read_given(path).decode()
-    except FileNotFoundError:
-        raise UserError(f"nothing to do: {path} is missing", "give --prompt TEXT or --prompt-file FILE") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not UTF-8 text", "save it as UTF-8") from None
 
 
 def _write_once(path: Path, text: str) -> None:

@@ -34,7 +34,10 @@ def count_failures(output: str) -> FailureCount | None:
     if found:
         _, read, match = max(found, key=lambda one: one[0])
         return read(match, text)
-    return _count_lines(text)
+    if packages := _GO_PACKAGE.findall(text):
+        return FailureCount(len(_GO_FAILURE.findall(text)), len(packages))
+    errors = _TSC_ERROR.findall(text)
+    return FailureCount(len(errors)) if errors else None
 
 
 SummaryReader = Callable[[Match[str], str], FailureCount | None]
@@ -63,17 +66,9 @@ def _words(match: Match[str], text: str) -> FailureCount | None:
     counts = {word: _number(number) for number, word in re.findall(r"(?<![\d,])([\d,]+) ([a-z]+)", match[0])}
     failures = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
     passed = counts.get("passed", 0)
-    if not failures and not passed:
-        return None
-    if not passed and "failed" not in counts:  # only errors: nothing was run
+    if not passed and (not failures or "failed" not in counts):  # only errors: nothing was run
         return None
     return FailureCount(failures, failures + passed)
-
-
-def _unittest(match: Match[str], text: str) -> FailureCount:
-    counts = dict(re.findall(r"\b(\w+)=(\d+)", match["rest"] or ""))
-    failures = sum(int(counts.get(name, 0)) for name in ("failures", "errors"))
-    return FailureCount(failures, _number(match["total"]))
 
 
 def _mocha(match: Match[str], text: str) -> FailureCount:
@@ -90,7 +85,7 @@ def _cargo(match: Match[str], text: str) -> FailureCount:
 
 
 def _read_named_groups(match: Match[str], text: str) -> FailureCount:
-    """Read the named groups of the pattern: `failures` and, if it has them, `more` (failures), `total` or `passed`."""
+    """Read the groups `failures` and `more` (failures), `total` and `passed`, as far as the pattern has them."""
     groups = match.groupdict()
     failures = _number(groups.get("failures")) + _number(groups.get("more"))
     if groups.get("total") is not None:
@@ -100,54 +95,42 @@ def _read_named_groups(match: Match[str], text: str) -> FailureCount:
     return FailureCount(failures)
 
 
-def _none_failed(match: Match[str], text: str) -> FailureCount:
-    total = match.groupdict().get("total")
-    return FailureCount(0, _number(total) if total is not None else None)
-
-
-def _row(pattern: str, read: SummaryReader) -> tuple[Pattern[str], SummaryReader]:
+def _row(pattern: str, read: SummaryReader = _read_named_groups) -> tuple[Pattern[str], SummaryReader]:
     return re.compile(pattern, re.MULTILINE), read
 
 
 _PYTEST = "(?:failed|passed|skipped|errors?|xfailed|xpassed|deselected|warnings?|rerun)"
 _SUMMARIES = (
     _row(rf"^=* ?(?:[\d,]+ {_PYTEST}(?:, )?)+ in [\d.:]+", _words),  # pytest, with or without -q
-    _row(r"^Ran (?P<total>\d+) tests? in [^\n]*\n\n(?:OK|FAILED)(?P<rest>[^\n]*)", _unittest),
+    _row(
+        r"^Ran (?P<total>\d+) tests? in [^\n]*\n\n(?:OK|FAILED)"
+        r"(?=[^\n]*\bfailures=(?P<failures>\d+)|)(?=[^\n]*\berrors=(?P<more>\d+)|)"
+    ),  # unittest
     _row(r"^Tests: +(?:[\d,]+ [a-z]+(?:, )?)+", _words),  # jest
     _row(r"^ *Tests +(?:\d+ \w+(?: \| )?)+ \(\d+\)", _words),  # vitest
     _row(r"^ +(?P<passed>\d+) passing\b", _mocha),
     _row(r"^test result: ", _cargo),
-    _row(r"^Found (?P<failures>[\d,]+) errors? in \d+ files?(?: \(|\.)", _read_named_groups),  # mypy, tsc --pretty
-    _row(r"^Found (?P<failures>[\d,]+) errors?\.?(?: |$)", _read_named_groups),  # ruff, biome, tsc
-    _row(r"^(?:All checks passed!|Success: no issues found)", _none_failed),  # ruff, mypy
-    _row(r"^(?P<failures>\d+) errors?, \d+ warnings?", _read_named_groups),  # pyright
-    _row(r"^✖ \d+ problems? \((?P<failures>\d+) errors?", _read_named_groups),  # eslint
-    _row(r"^(?P<total>\d+) examples?, (?P<failures>\d+) failures?", _read_named_groups),  # rspec
+    _row(r"^Found (?P<failures>[\d,]+) errors? in \d+ files?(?: \(|\.)"),  # mypy, tsc --pretty
+    _row(r"^Found (?P<failures>[\d,]+) errors?\.?(?: |$)"),  # ruff, biome, tsc
+    _row(r"^(?:All checks passed!|Success: no issues found)"),  # ruff, mypy
+    _row(r"^(?P<failures>\d+) errors?, \d+ warnings?"),  # pyright
+    _row(r"^✖ \d+ problems? \((?P<failures>\d+) errors?"),  # eslint
+    _row(r"^(?P<total>\d+) examples?, (?P<failures>\d+) failures?"),  # rspec
     _row(
         r"^(?:\[\w+\] )?Tests run: (?P<total>\d+), Failures: (?P<failures>\d+), Errors: (?P<more>\d+), "
-        r"Skipped: \d+(?!.*Time elapsed)",
-        _read_named_groups,
+        r"Skipped: \d+(?!.*Time elapsed)"
     ),  # maven
-    _row(r"^(?P<total>\d+) tests? completed, (?P<failures>\d+) failed", _read_named_groups),  # gradle
-    _row(r"^\d+% tests passed, (?P<failures>\d+) tests? failed out of (?P<total>\d+)", _read_named_groups),  # ctest
-    _row(r"^(?:# |ℹ )pass (?P<passed>\d+)\n(?:# |ℹ )fail (?P<failures>\d+)", _read_named_groups),  # node --test
-    _row(r"^(?:Passed|Failed)! +- Failed: +(?P<failures>\d+), Passed: +(?P<passed>\d+)", _read_named_groups),  # dotnet
+    _row(r"^(?P<total>\d+) tests? completed, (?P<failures>\d+) failed"),  # gradle
+    _row(r"^\d+% tests passed, (?P<failures>\d+) tests? failed out of (?P<total>\d+)"),  # ctest
+    _row(r"^(?:# |ℹ )pass (?P<passed>\d+)\n(?:# |ℹ )fail (?P<failures>\d+)"),  # node --test
+    _row(r"^(?:Passed|Failed)! +- Failed: +(?P<failures>\d+), Passed: +(?P<passed>\d+)"),  # dotnet
     _row(
-        r"^Tests: (?P<total>\d+), Assertions: \d+(?:, Errors: (?P<more>\d+))?(?:, Failures: (?P<failures>\d+))?",
-        _read_named_groups,
+        r"^Tests: (?P<total>\d+), Assertions: \d+(?:, Errors: (?P<more>\d+))?(?:, Failures: (?P<failures>\d+))?"
     ),  # phpunit
-    _row(r"^OK \((?P<total>\d+) tests?, ", _none_failed),
+    _row(r"^OK \((?P<total>\d+) tests?, "),
 )
 
 # Tools without a summary line: one line per failure. Go also names every package that it tested.
 _GO_PACKAGE = re.compile(r"^(?:ok  |FAIL)\t", re.MULTILINE)
 _GO_FAILURE = re.compile(r"^--- FAIL: ", re.MULTILINE)
 _TSC_ERROR = re.compile(r"^\S[^\n(]*\(\d+,\d+\): error TS\d+:", re.MULTILINE)
-
-
-def _count_lines(text: str) -> FailureCount | None:
-    if packages := _GO_PACKAGE.findall(text):
-        return FailureCount(len(_GO_FAILURE.findall(text)), len(packages))
-    if errors := _TSC_ERROR.findall(text):
-        return FailureCount(len(errors))
-    return None

@@ -4,7 +4,7 @@ Everything is computed from the run's own history, so a resumed run and `ralph s
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal
@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ralph.core.check_counts import FailureCount, count_failures
-from ralph.core.model import Check, Iteration, Run, tree_files
+from ralph.core.model import Check, Iteration, Run, Turn, tree_files
 from ralph.core.text import one_line, plural
 
 Gain = Literal["", "checks", "tasks", "failures", "output"]
@@ -82,16 +82,31 @@ def measure(iteration: Iteration, before: str | None) -> MeasuredIteration:
     )
 
 
-def measure_checks(checks: Sequence[Check]) -> tuple[MeasuredCheck, ...]:
+def measure_checks(checks: Iterable[Check]) -> tuple[MeasuredCheck, ...]:
     return tuple(map(_measure_check, checks))
+
+
+_VARIABLE = re.compile(
+    r"(?:/tmp|/var/tmp|/var/folders|/private/var/folders|/dev/shm)/[^\s:'\")]*"
+    r"|\b0x[0-9a-fA-F]+\b"
+    r"|\b\d{1,9}(?:[.,:]\d{1,9}){0,3} ?(?:[nµum]?s|secs?|seconds?|m|min|minutes?)\b"
+    r"|\b\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?\b"
+)
 
 
 @lru_cache(1024)
 def _measure_check(check: Check) -> MeasuredCheck:
+    """Return the facts of a check. The digest is that of its output without times, addresses, temporary paths and
+    numbers."""
     if check.passed:
         return MeasuredCheck(check.name, True)
-    digest = blake2b(_normalize(check).encode("utf-8", "replace"), digest_size=8).hexdigest()
-    return MeasuredCheck(check.name, False, _count(check), digest)
+    count = None if check.timeout or check.void else count_failures(check.tail or check.head)
+    text = check.head if not check.cut else f"{check.head}\n{check.tail}"
+    lines = _VARIABLE.sub("", text).strip().split("\n")
+    last = lines.pop() if count is None else ""  # its numbers may be a count of failures
+    normalized = re.sub(r"\d+", "N", "\n".join(lines)) + "\n" + last
+    digest = blake2b(normalized.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return MeasuredCheck(check.name, False, count, digest)
 
 
 def steps(run: Run, new_outputs: int) -> list[ProgressStep]:
@@ -107,22 +122,39 @@ def _measured(run: Run) -> list[MeasuredIteration]:
 
 
 def steps_of(
-    measured: Sequence[MeasuredIteration], baseline: Sequence[MeasuredCheck], new_outputs: int
+    measured: Sequence[MeasuredIteration], baseline: tuple[MeasuredCheck, ...], new_outputs: int
 ) -> list[ProgressStep]:
+    """Return the progress of these iterations, each compared with everything before it."""
     flaky = _flaky_greens(measured)
-    best = _BestSoFar(baseline)
+    most_passing = most_tasks = 0
+    fewest: dict[str, FailureCount] = {}
+    known_outputs: set[tuple[str, str]] = set()
     outputs_left = new_outputs
+
+    def has_fewer_failures(check: MeasuredCheck) -> bool:
+        known = fewest.get(check.name)
+        return check.count is not None and known is not None and check.count.is_better_than(known)
+
     found = []
-    for one in measured:
-        passing = _passing(one, flaky)
-        gain = best.gain_of(one, passing)
-        if gain == "output" and outputs_left and one.counted:
-            outputs_left -= 1
-        elif gain == "output":
-            gain = ""
-        elif gain:
-            outputs_left = new_outputs
-        best.add(one, passing)
+    for one in (MeasuredIteration(number=0, checks=baseline, counted=False), *measured):
+        passing = sum(check.passed and (check.name, one.number) not in flaky for check in one.checks)
+        outputs = {(check.name, check.digest) for check in one.checks if not check.passed}
+        gain: Gain = ""
+        if passing > most_passing:
+            gain = "checks"
+        elif one.tasks_done > most_tasks:
+            gain = "tasks"
+        elif any(map(has_fewer_failures, one.checks)):
+            gain = "failures"
+        elif outputs - known_outputs and outputs_left and one.counted:
+            gain = "output"
+        if gain:
+            outputs_left = outputs_left - 1 if gain == "output" else new_outputs
+        most_passing, most_tasks = max(most_passing, passing), max(most_tasks, one.tasks_done)
+        known_outputs |= outputs
+        for check in one.checks:
+            if check.count and (check.name not in fewest or has_fewer_failures(check)):
+                fewest[check.name] = check.count
         step = ProgressStep(
             number=one.number,
             passing=passing,
@@ -133,47 +165,7 @@ def steps_of(
             checked=one.checked,
         )
         found.append(step)
-    return found
-
-
-class _BestSoFar:
-    """The best that a run has reached so far, and the failing outputs that it has seen."""
-
-    def __init__(self, baseline: Sequence[MeasuredCheck]) -> None:
-        self._passing = sum(check.passed for check in baseline)
-        self._tasks = 0
-        self._fewest: dict[str, FailureCount] = {}
-        self._outputs: set[tuple[str, str]] = set()
-        self._learn(baseline)
-
-    def gain_of(self, one: MeasuredIteration, passing: int) -> Gain:
-        if passing > self._passing:
-            return "checks"
-        if one.tasks_done > self._tasks:
-            return "tasks"
-        if any(self._is_better(check) for check in one.checks):
-            return "failures"
-        return "output" if _outputs(one.checks) - self._outputs else ""
-
-    def add(self, one: MeasuredIteration, passing: int) -> None:
-        self._passing = max(self._passing, passing)
-        self._tasks = max(self._tasks, one.tasks_done)
-        self._learn(one.checks)
-
-    def _learn(self, checks: Sequence[MeasuredCheck]) -> None:
-        self._outputs |= _outputs(checks)
-        for check in checks:
-            if check.count and (check.name not in self._fewest or self._is_better(check)):
-                self._fewest[check.name] = check.count
-
-    def _is_better(self, check: MeasuredCheck) -> bool:
-        """Whether the check reports fewer failures than ever before in this run."""
-        known = self._fewest.get(check.name)
-        return check.count is not None and known is not None and check.count.is_better_than(known)
-
-
-def _outputs(checks: Sequence[MeasuredCheck]) -> set[tuple[str, str]]:
-    return {(check.name, check.digest) for check in checks if not check.passed}
+    return found[1:]
 
 
 def stuck_for(run: Run, new_outputs: int, since: int = 0) -> int:
@@ -223,10 +215,6 @@ def _red_since(red: MeasuredCheck, measured: Sequence[MeasuredIteration]) -> int
     return since
 
 
-def _passing(one: MeasuredIteration, flaky: set[tuple[str, int]]) -> int:
-    return sum(check.passed and (check.name, one.number) not in flaky for check in one.checks)
-
-
 def _flaky_greens(measured: Sequence[MeasuredIteration]) -> set[tuple[str, int]]:
     """Return the checks that passed and later failed with the same files, each with the number of the iteration that it
     passed in."""
@@ -239,35 +227,6 @@ def _flaky_greens(measured: Sequence[MeasuredIteration]) -> set[tuple[str, int]]
             elif one.tree and not check.passed:
                 red_later.add((check.name, one.tree))
     return flaky
-
-
-def _count(check: Check) -> FailureCount | None:
-    """Return the failures that a red check reports. A check that timed out reports nothing."""
-    if check.passed or check.timeout or check.void:
-        return None
-    return count_failures(check.tail or check.head)
-
-
-_TEMPORARY = re.compile(r"(?:/tmp|/var/tmp|/var/folders|/private/var/folders|/dev/shm)/[^\s:'\")]*")
-_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
-_TIME = re.compile(
-    r"\b\d{1,9}(?:[.,:]\d{1,9}){0,3} ?(?:[nµum]?s|secs?|seconds?|m|min|minutes?)\b"
-    r"|\b\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?\b"
-)
-_NUMBER = re.compile(r"\d+")
-
-
-def _normalize(check: Check) -> str:
-    """Return the failing output without times, addresses, temporary paths and numbers.
-
-    The numbers in the last line of an unknown format stay: they may be a count of failures.
-    """
-    text = check.head if not check.cut else f"{check.head}\n{check.tail}"
-    for pattern in (_TEMPORARY, _ADDRESS, _TIME):
-        text = pattern.sub("", text)
-    lines = text.strip().split("\n")
-    last = lines.pop() if _count(check) is None else ""
-    return _NUMBER.sub("N", "\n".join(lines)) + "\n" + last
 
 
 MAX_TRIED, MAX_TRIED_ROW = 15, 130  # rows, and characters of each
@@ -287,24 +246,15 @@ def tried(run: Run) -> str:
         gains = [step for step in found if step.gain][-MAX_TRIED // 2 :]
         others = [step for step in found if step not in gains][-(MAX_TRIED - len(gains)) :]
         found = sorted([*gains, *others], key=lambda step: step.number)
-    return "\n".join(_row(step, run.iterations[step.number - 1]) for step in found)
+    return "\n".join(_row(step, run.iterations[step.number - 1].turn) for step in found)
 
 
-def _row(step: ProgressStep, iteration: Iteration) -> str:
-    turn = iteration.turn
-    lines = (line.strip() for line in turn.text.splitlines())
-    said = one_line(next((line for line in lines if line), ""), 50)
-    result = GAINS[step.gain]
-    agent = one_line(turn.agent.rpartition("/")[2], 20)
-    if turn.failure:
-        said, result = "", "the turn failed"
-    row = f"{step.number}. {agent}: {describe_checks(step)}: {result}{': ' * bool(said)}{said}"
-    return one_line(row, MAX_TRIED_ROW)
-
-
-def describe_checks(step: ProgressStep) -> str:
-    """Return the results of an iteration's checks in words: `1 of 2 checks pass, 3 failures`."""
-    if not step.total:
-        return "no checks"
+def _row(step: ProgressStep, turn: Turn) -> str:
     failures = f", {plural(step.failures, 'failure')}" if step.failures else ""
-    return f"{step.passing} of {step.total} checks pass{failures}"
+    checks = f"{step.passing} of {step.total} checks pass{failures}" if step.total else "no checks"
+    result = "the turn failed"
+    if not turn.failure:
+        said = next((line.strip() for line in turn.text.splitlines() if line.strip()), "")
+        result = GAINS[step.gain] + (f": {one_line(said, 50)}" if said else "")
+    agent = one_line(turn.agent.rpartition("/")[2], 20)
+    return one_line(f"{step.number}. {agent}: {checks}: {result}", MAX_TRIED_ROW)

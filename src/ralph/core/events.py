@@ -120,15 +120,8 @@ class PermissionDenied(Struct, frozen=True, omit_defaults=True):
     allow_list: str = ""
 
 
-class AgentResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class AgentResult(Usage, frozen=True, omit_defaults=True, kw_only=True):
     """What the turn cost, as the agent reports it."""
-
-    cost_usd: float | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    estimated: bool = False
 
 
 class AgentUnknown(Struct, frozen=True):

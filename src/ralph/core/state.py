@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events as e
-from ralph.core.model import Iteration, Usage
+from ralph.core.model import Usage
 from ralph.core.text import one_line, short
 
 GOAL_SHOWN = 500
@@ -81,20 +81,31 @@ class RunSummary(Struct, omit_defaults=True, kw_only=True):
 
 Summary = TypeVar("Summary", bound=RunSummary)
 
+_FROM_START = (
+    *("pid", "agent", "preset", "workspace", "worktree", "branch", "task", "work", "backlog_task"),
+    *("max_iterations", "rights", "version"),
+)
+_FROM_END = ("outcome", "interrupted_by", "verified", "untouched", "cost_usd", "exit_code")
+_NOT_ENDED = {"waits": "", "paused": "", "outcome": "", "reason": "", "interrupted_by": "", "exit_code": None}
+
 
 def after(facts: Summary, event: e.Event, at: float) -> Summary:
     """Return the summary after `event`, the same object if the event changes nothing in it."""
     match event:
         case e.RunStarted():
-            return _on_run_started(facts, event, at)
+            known = {name: getattr(event, name) for name in _FROM_START}
+            goal, began = one_line(event.goal, GOAL_SHOWN), facts.began or at
+            return replace(facts, **known, **_NOT_ENDED, goal=goal, began=began, changed=at)
         case e.IterationFinished():
-            checks = event.record.checks
+            checks, failed = event.record.checks, event.record.turn.failure is not None
+            passed = sum(check.passed for check in checks)
+            share = 0 if failed else 100 * passed // len(checks) if checks else 100
             return replace(
                 _spent(facts, event.record.usage),
                 finished=event.iteration,
                 checks=len(checks),
-                checks_passed=sum(check.passed for check in checks),
-                shares=(*facts.shares, _share(event.record))[-SHARES_SHOWN:],
+                checks_passed=passed,
+                shares=(*facts.shares, share)[-SHARES_SHOWN:],
                 waits="",
                 given=0,
                 changed=at,
@@ -113,59 +124,20 @@ def after(facts: Summary, event: e.Event, at: float) -> Summary:
         case e.AgentStarted() | e.Continued() if facts.waits or facts.paused:
             return replace(facts, waits="", paused="", changed=at)
         case e.RunFinished():
+            known = {name: getattr(event, name) for name in _FROM_END}
             return replace(
                 facts,
-                outcome=event.outcome,
+                **known,
                 reason=one_line(event.reason, REASON_SHOWN),
-                interrupted_by=event.interrupted_by,
-                verified=event.verified,
                 finished=event.iterations,
-                cost_usd=event.cost_usd,
                 seconds=event.duration_s,
-                exit_code=event.exit_code,
                 worktree=event.worktree or facts.worktree,
                 branch=event.branch or facts.branch,
-                untouched=event.untouched,
                 waits="",
                 paused="",
                 changed=at,
             )
     return facts
-
-
-def _share(iteration: Iteration) -> int:
-    """Return the percentage of the iteration's checks that passed; 0 for a failed turn."""
-    if iteration.turn.failure is not None:
-        return 0
-    checks = iteration.checks
-    return 100 * sum(check.passed for check in checks) // len(checks) if checks else 100
-
-
-def _on_run_started(facts: Summary, event: e.RunStarted, at: float) -> Summary:
-    return replace(
-        facts,
-        pid=event.pid,
-        workspace=event.workspace,
-        goal=one_line(event.goal, GOAL_SHOWN),
-        agent=event.agent,
-        preset=event.preset,
-        worktree=event.worktree,
-        branch=event.branch,
-        task=event.task,
-        work=event.work,
-        backlog_task=event.backlog_task,
-        rights=event.rights,
-        version=event.version,
-        began=facts.began or at,
-        changed=at,
-        max_iterations=event.max_iterations,
-        waits="",
-        paused="",
-        outcome="",
-        reason="",
-        interrupted_by="",
-        exit_code=None,
-    )
 
 
 def _spent(facts: Summary, usage: Usage) -> Summary:

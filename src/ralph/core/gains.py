@@ -36,14 +36,12 @@ def best_value(run: Run) -> float | None:
 
 
 def noise_of(run: Run) -> Noise:
-    """Return how noisy the metric is, judged by all measurements so far."""
     if any(one.measured and one.measured.is_noisy for one in run.iterations):
         return "noisy"
     return run.start.noise if run.start else "noisy"
 
 
 def compare_pairs(pairs: Pairs, kept: bool, is_certain: bool = True, is_noisy: bool = False) -> Comparison:
-    """Return the comparison that measured pairs result in."""
     return Comparison(
         before=median(best for best, _ in pairs.values),
         after=median(candidate for _, candidate in pairs.values),
@@ -108,20 +106,12 @@ def describe_result(measured: Comparison, metric: Metric) -> str:
 
 
 def describe_end(end: Comparison, metric: Metric) -> str:
-    """Describe how the end of the run compares with its start."""
     change = format_change(end.gain, metric)
     if not end.pairs:
         return f"from start to end: {change}"
     half = " and ".join(format_change(gain, metric) for gain in end.middle_half or ())
     between = f", half of them between {half}" if half else ""
     return f"from start to end: {change} (better in {end.better} of {plural(end.pairs, 'pair')}{between})"
-
-
-def describe_gain(end: Comparison, metric: Metric, attempts: int, kept: int) -> str:
-    """Return the result of the run: `0.195 s → 0.168 s (−14 %, better in 21 of 21 pairs; 3 of 9 attempts kept)`."""
-    values = f"{format_value(end.before, metric)} → {format_value(end.after, metric)}"
-    pairs = f", better in {end.better} of {plural(end.pairs, 'pair')}" if end.pairs else ""
-    return f"{values} ({format_change(end.gain, metric)}{pairs}; {kept} of {plural(attempts, 'attempt')} kept)"
 
 
 def read_idea(answer: str) -> str:
@@ -132,7 +122,6 @@ def read_idea(answer: str) -> str:
 
 
 def attempt_result(iteration: Iteration, metric: Metric) -> str:
-    """Describe the result of an iteration of a run that optimises a number."""
     if iteration.measured and not all(exam.passed for exam in iteration.exams):
         return f"dropped: the hidden exam does not pass ({format_change(iteration.measured.gain, metric)})"
     if iteration.measured:
@@ -146,7 +135,6 @@ def attempt_result(iteration: Iteration, metric: Metric) -> str:
 
 
 def describe_metric(run: Run, command: str) -> str:
-    """Return what the prompt says about the number."""
     if run.start is None:
         return ""
     metric, best = run.start.metric, best_value(run)
@@ -173,20 +161,15 @@ def attempts_table(run: Run) -> str:
     older, latest = run.iterations[:-FULL_ROWS], run.iterations[-FULL_ROWS:]
     lines = ["| attempt | idea | result |", "|---|---|---|"]
     for one in (*filter(is_kept, older), *latest):
-        idea, result = read_idea(one.turn.text), attempt_result(one, metric)
-        lines.append(f"| {one.number} | {_cell(idea)} | {_cell(result)} |")
+        cells = (text.replace("|", "¦") for text in (read_idea(one.turn.text), attempt_result(one, metric)))
+        lines.append(f"| {one.number} | {' | '.join(cells)} |")
     if dropped := sum(not is_kept(one) for one in older):
         lines.append(f"\n{plural(dropped, 'older attempt')} dropped and not shown.")
     return "\n".join(lines)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "¦")
-
-
 @configured
 def target_reached(run: Run, target: float | None) -> Opinions:
-    """End the run once the best version has reached the target."""
     best = best_value(run)
     if run.start and best is not None and run.start.metric.has_reached_target(best):
         text = format_value(target, run.start.metric)
@@ -195,7 +178,6 @@ def target_reached(run: Run, target: float | None) -> Opinions:
 
 @configured
 def no_gain(run: Run, attempts: int) -> Opinions:
-    """End the run after this many attempts in a row without a gain."""
     recent = run.recent[-attempts:] if attempts else ()
     if len(recent) == attempts > 0 and not any(map(is_kept, recent)):
         yield Stop(Outcome.STALLED, f"{plural(attempts, 'attempt')} in a row brought no gain")
@@ -218,21 +200,22 @@ def conclude_tuning(run: Run, stop: Stop, end: Comparison | None) -> Stop:
         outcome = Outcome.STALLED if stop.outcome is Outcome.DONE else stop.outcome
         why = "" if stop.outcome is Outcome.EXHAUSTED else f": {stop.reason}"
         return Stop(outcome, f"none of {plural(attempts, 'attempt')} was kept{why}")
-    metric = run.start.metric
+    metric, share = run.start.metric, f"{kept} of {plural(attempts, 'attempt')} kept"
     if end is None:
-        value = f"{format_value(run.start.value, metric)} → {format_value(best_value(run), metric)}"
-        said = f"{value} ({kept} of {plural(attempts, 'attempt')} kept; the end was not compared with the start)"
-        return Stop(Outcome.DONE, said, claim="gain")
-    said = describe_gain(end, metric, attempts, kept)
+        values = f"{format_value(run.start.value, metric)} → {format_value(best_value(run), metric)}"
+        return Stop(Outcome.DONE, f"{values} ({share}; the end was not compared with the start)", claim="gain")
+    # Such as `0.195 s → 0.168 s (−14 %, better in 21 of 21 pairs; 3 of 9 attempts kept)`.
+    values = f"{format_value(end.before, metric)} → {format_value(end.after, metric)}"
+    pairs = f", better in {end.better} of {plural(end.pairs, 'pair')}" if end.pairs else ""
+    said = f"{values} ({format_change(end.gain, metric)}{pairs}; {share})"
     if end.kept:
         return Stop(Outcome.DONE, said, claim="gain")
     return Stop(Outcome.STALLED, f"no gain from start to end: {said}")
 
 
 def commit_subject(iteration: Iteration, metric: Metric) -> str:
-    """Return the subject of the commit of a kept attempt, with the measured change."""
-    assert iteration.measured
     measured = iteration.measured
+    assert measured
     values = f"{format_value(measured.before, metric)} → {format_value(measured.after, metric)}"
     subject = f"tune: {values} ({format_change(measured.gain, metric)})"
     idea = read_idea(iteration.turn.text)

@@ -141,7 +141,6 @@ class Pairs(Struct, frozen=True):
 
     @property
     def gain(self) -> float:
-        """The median gain of all pairs."""
         return median(self.metric.gain(best, candidate) for best, candidate in self.values) if self.values else 0.0
 
     @property
@@ -152,7 +151,6 @@ class Pairs(Struct, frozen=True):
         return gains[quarter], gains[-1 - quarter]
 
     def decide(self) -> Decision:
-        """Keep, drop, or measure another pair."""
         pairs = len(self.values)
         if pairs == FIRST_LOOK and not self.better:
             return "drop"

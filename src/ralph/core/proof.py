@@ -79,12 +79,10 @@ class Part(Struct, frozen=True):
     @property
     def first_line(self) -> str:
         """The first line that it adds, for people."""
-        added = (line.strip() for hunk in self.hunks for line in hunk.added)
-        return next((line for line in added if line), "")
+        return next((line.strip() for hunk in self.hunks for line in hunk.added if line.strip()), "")
 
 
 def without(content: str, hunks: Iterable[Hunk]) -> str:
-    """Return the new file's content without these hunks."""
     lines = content.split("\n")
     for hunk in sorted(hunks, key=lambda one: one.start, reverse=True):
         lines[hunk.start - 1 : hunk.end - 1] = hunk.removed
@@ -169,18 +167,13 @@ def is_harmless(hunk: Hunk, content: str = "") -> bool:
     return (
         not hunk.added  # removed code doesn't need a test
         or not changed
-        or all(map(_is_comment, changed))
+        or all(map(_COMMENT.match, changed))
         or _without_layout(hunk.removed) == _without_layout(hunk.added)
-        or _is_inside_block(hunk, content)
+        or _block_lines(content).issuperset(range(hunk.start, hunk.end))
         or all(map(_IMPORT.match, changed))
         or (len(changed) <= 2 and all("version" in line.lower() for line in changed))
         or all(map(_QUOTED_NAME.fullmatch, changed))
     )
-
-
-def _is_comment(line: str) -> bool:
-    marks = ("#", "//", "/*", "*", "--", ";", "<!--", '"""', "'''")
-    return line.strip().startswith(marks) and not line.strip().startswith("#[")  # an attribute in Rust
 
 
 def _without_layout(lines: Sequence[str]) -> str:
@@ -188,6 +181,7 @@ def _without_layout(lines: Sequence[str]) -> str:
     return re.sub(r",(?=[)\]}]|$)", "", re.sub(r"\s+", "", "".join(lines)))
 
 
+_COMMENT = re.compile(r"""\s*(?:#(?!\[)|//|/?\*|--|;|<!--|["]{3}|[']{3})""")  # `#[` is an attribute in Rust
 _IMPORT = re.compile(r"\s*(?:import|from|use|using|require|#include|package)\b|\s*(?:const|let|var) [^=]*= require\(")
 _QUOTED_NAME = re.compile(r"""\s*["'][\w.:-]+["'],?\s*""")
 
@@ -195,14 +189,8 @@ _BLOCKS = {'"""': '"""', "'''": "'''", "/*": "*/"}
 _BLOCK_MARK = re.compile(r'"""|\'\'\'|/\*|\*/')
 
 
-def _is_inside_block(hunk: Hunk, content: str) -> bool:
-    """Return whether all added lines are inside a block comment or a docstring."""
-    inside = _block_lines(content)
-    return all(number in inside for number in range(hunk.start, hunk.end))
-
-
 def _block_lines(content: str) -> set[int]:
-    """Return the numbers of lines that begin inside a block or open one at their start."""
+    """Return the numbers of lines that begin inside a block comment or a docstring, or open one at their start."""
     found, end = set(), ""
     for number, line in enumerate(content.split("\n"), 1):
         if end or line.strip().startswith(tuple(_BLOCKS)):

@@ -24,14 +24,7 @@ from ralph.core.model import (
     configured,
     tree_files,
 )
-from ralph.core.prompts import (
-    LOOK_AGAIN,
-    MAX_CHECKS,
-    NO_WORK,
-    WROTE,
-    check_note,
-    more_checks_failed,
-)
+from ralph.core.prompts import LOOK_AGAIN, MAX_CHECKS, NO_WORK, WROTE, check_note, more_checks_failed
 from ralph.core.referees import describe_reviews
 from ralph.core.text import listed, money, one_line, plural
 

@@ -43,8 +43,7 @@ def not_allowed(run: Run, works_elsewhere: bool = False) -> Opinions:
     if len(recent) == MAX_DENIED_TURNS and all(_was_only_denied(one, run, works_elsewhere) for one in recent):
         tools = listed(tuple(dict.fromkeys(tool for one in recent for tool in one.turn.denials)))
         yield Stop(
-            Outcome.FAILED,
-            f"the agent may not use {tools}, and did nothing else for two turns; to let it: {WAYS_OUT}",
+            Outcome.FAILED, f"the agent may not use {tools}, and did nothing else for two turns; to let it: {WAYS_OUT}"
         )
 
 

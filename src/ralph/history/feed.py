@@ -165,9 +165,7 @@ def with_files(history: RunHistory) -> RunHistory:
 
 
 def compare_trees(
-    history: RunHistory,
-    trees: dict[int, TreePair],
-    between: "Callable[[Git, list[TreePair]], dict[TreePair, Known]]",
+    history: RunHistory, trees: dict[int, TreePair], between: "Callable[[Git, list[TreePair]], dict[TreePair, Known]]"
 ) -> dict[int, Known]:
     """Return the result of `between` for each pair of trees, as far as git still has them."""
     try:

@@ -8,14 +8,7 @@ from ralph.core import events as e
 from ralph.core.backlog import Board
 from ralph.core.gains import attempt_result, is_kept, read_idea
 from ralph.core.model import Check, Iteration, Refusal, Usage
-from ralph.core.progress import (
-    MeasuredCheck,
-    MeasuredIteration,
-    best_step,
-    measure,
-    measure_checks,
-    steps_of,
-)
+from ralph.core.progress import MeasuredCheck, MeasuredIteration, best_step, measure, measure_checks, steps_of
 from ralph.core.state import after
 from ralph.core.text import clean, head, short
 from ralph.core.work_events import WorkStarted

@@ -6,9 +6,7 @@ from msgspec import Struct, field
 
 from ralph.core.measuring import Comparison, Start
 from ralph.core.model import FileChange, HandOver, Refusal, Usage
-from ralph.core.progress import (
-    ProgressStep,
-)
+from ralph.core.progress import ProgressStep
 from ralph.core.proof import Proof
 from ralph.core.state import RunSummary
 

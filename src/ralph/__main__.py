@@ -18,7 +18,12 @@ def main() -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     exit_on_signals()
     if sys.argv[1:] in (["--version"], ["-v"], ["-V"]):
-        return print_version()
+        try:
+            print(f"ralph {__version__}", flush=True)
+        except OSError as error:
+            print(f"ralph: cannot write: {error.strerror}", file=sys.stderr)
+            return 2
+        return 0
     if sys.argv[1:2] == ["hook"] and sys.argv[2:3] in (["stop"], ["prompt"], ["remind"]) and "--help" not in sys.argv:
         from ralph.hooks.stop import main as answer  # runs after every turn of every session, so it stays light
 
@@ -26,15 +31,6 @@ def main() -> int:
     from ralph.cli.main import run_cli
 
     return run_cli(sys.argv[1:])
-
-
-def print_version() -> int:
-    try:
-        print(f"ralph {__version__}", flush=True)
-    except OSError as error:
-        print(f"ralph: cannot write: {error.strerror}", file=sys.stderr)
-        return 2
-    return 0
 
 
 def drop_workspace_from_path() -> None:

@@ -66,7 +66,14 @@ def to_install(extra: str) -> str:
 
     It names the packages themselves: ralph is not on a package index yet, so `pip install ralph[tui]` would fail.
     """
-    packages = " ".join(f"'{package}'" for package in packages_of(extra))
+    from importlib.metadata import PackageNotFoundError, requires  # slow to import, and only this error needs it
+
+    try:
+        known = [line.replace('"', "'").partition(";") for line in requires(DISTRIBUTION) or ()]
+        needed = [name.strip() for name, _, marker in known if f"extra == '{extra}'" in marker]
+    except PackageNotFoundError:  # not installed: run from a checkout by path
+        needed = [f".[{extra}]"]
+    packages = " ".join(f"'{package}'" for package in needed)
     if "/pipx/venvs/" in sys.prefix:
         return f"pipx inject {DISTRIBUTION} {packages}"
     if "/uv/tools/" in sys.prefix:
@@ -74,15 +81,3 @@ def to_install(extra: str) -> str:
     own = f"{sys.prefix}/bin/pip"  # any other pip would install them where ralph isn't
     pip = own if sys.prefix != sys.base_prefix and which(own) and which("pip") != own else "pip"
     return f"{pip} install {packages}"
-
-
-def packages_of(extra: str) -> list[str]:
-    """Return the requirements of an extra, such as `textual>=8`."""
-    from importlib.metadata import PackageNotFoundError, requires  # slow to import, and only this error needs it
-
-    try:
-        found = requires(DISTRIBUTION) or []
-    except PackageNotFoundError:  # not installed: run from a checkout by path
-        return [f".[{extra}]"]
-    wanted = (line.partition(";") for line in found)
-    return [name.strip() for name, _, marker in wanted if f"extra == '{extra}'" in marker.replace('"', "'")]

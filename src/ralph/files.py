@@ -151,21 +151,14 @@ def _read_all(fd: int, path: StrPath, most: int) -> bytes:
 
 
 def write_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
-    """Write a file, replacing what was there."""
-    _write_all(open_fresh(path, mode), data)
+    with open(open_fresh(path, mode), "wb") as file:
+        file.write(data)
 
 
 def add_to_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
     """Append to a file, and create it if it is missing."""
-    _write_all(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode), data)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    try:
-        while data:
-            data = data[os.write(fd, data) :]
-    finally:
-        os.close(fd)
+    with open(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode), "wb") as file:
+        file.write(data)
 
 
 def replace_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
@@ -279,18 +272,14 @@ DEMO_EXAM = "-exam"  # the folder of a demo's exam has the name of the demo with
 
 
 def temporary_folder() -> TemporaryDirectory[str]:
-    """Return a folder for a few git commands."""
     return TemporaryDirectory(prefix=AT_WORK)
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process with this id exists."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

@@ -95,17 +95,11 @@ GARBAGE = (
 
 
 def agent_contract(module: AgentModule) -> None:
-    """Raise if `module` doesn't satisfy the interface of an agent: words to start it, and a parser
-    that never raises."""
+    """Raise unless `module` satisfies the interface of an agent: words to start it, and a parser that never raises."""
     names = (module.NAME, module.INSTALL, *module.KEYS, *module.HELP)
     assert all(isinstance(name, str) for name in names), "names are words"
     task, file = "do the task\nin two lines", "/tmp/prompt.md"
     request = TurnRequest(prompt=task, prompt_file=file, command=("program",), flags=("--user-flag",), model="a-model")
-    _invocation_contract(module, request)
-    _parser_contract(module, request)
-
-
-def _invocation_contract(module: AgentModule, request: TurnRequest) -> None:
     changes: tuple[dict[str, Any], ...] = ({}, {"yolo": True, "root": True}, {"stream": False}, {"session": "S-1"})
     for asked in (replace(request, **change) for change in changes):
         made = module.invocation(asked)
@@ -116,9 +110,6 @@ def _invocation_contract(module: AgentModule, request: TurnRequest) -> None:
         assert "--user-flag" in made.argv, "the user's own flags are passed on"
         if asked.session and module.RESUMES:
             assert any("S-1" in word for word in made.argv), "a session is named when it is to be continued"
-
-
-def _parser_contract(module: AgentModule, request: TurnRequest) -> None:
     parser = module.parser(request)
     for line in (*GARBAGE, *reversed(GARBAGE)):
         list(parser.feed(line))

@@ -14,8 +14,7 @@ from ralph.core.proof import Proof
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.history.evidence import evidence_of
-from ralph.history.feed import history_of
-from ralph.history.repositories import home_repository
+from ralph.history.feed import history_of, home_repository
 from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt

@@ -22,8 +22,7 @@ from ralph.git.client import Git
 from ralph.git.diffs import changed_files, patch
 from ralph.git.index import tree_of
 from ralph.history.evidence import evidence_of, lines_in
-from ralph.history.feed import history_now
-from ralph.history.repositories import repository_with_checkpoints
+from ralph.history.feed import history_now, repository_with_checkpoints
 from ralph.process.detached import DetachedProcess
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt, ignore_ctrl_c

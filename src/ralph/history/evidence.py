@@ -17,14 +17,14 @@ from ralph.core.text import both_ends, clean, nickname, short, tail
 from ralph.errors import UserError
 from ralph.git.checkpoints import Checkpoints
 from ralph.git.diffs import patch, patches_between
-from ralph.history.feed import compare_trees, history_of
-from ralph.history.repositories import repository_with_checkpoints
+from ralph.history.feed import compare_trees, history_of, repository_with_checkpoints
 from ralph.history.run_history import RunHistory
 from ralph.history.work_history import WorkHistory
 from ralph.store.folder import RunFolder, read_log
 from ralph.store.journal import Entry, JournalReader, decode_entry
 from ralph.store.register import Listed, run_at
 
+RedactText = Callable[[str], str]
 MAX_LINES = 20_000
 MAX_LINE = 500
 
@@ -62,7 +62,7 @@ def patch_of(run: Listed, number: int | None) -> Patch:
     return Patch(chosen, last, files, is_cut)
 
 
-def files_in(chunks: Iterable[bytes], redact: Callable[[str], str] = redact_text) -> tuple[list[PatchedFile], bool]:
+def files_in(chunks: Iterable[bytes], redact: RedactText = redact_text) -> tuple[list[PatchedFile], bool]:
     """Return the files of a patch, and whether it was cut."""
     files: list[PatchedFile] = []
     in_head = True
@@ -75,20 +75,16 @@ def files_in(chunks: Iterable[bytes], redact: Callable[[str], str] = redact_text
             files.append(PatchedFile(line.rpartition(" b/")[2], 0, 0, []))
         elif not files:
             continue
-        elif in_head and line.startswith(_NEW_NAMES):
+        elif in_head and line.startswith(("rename to ", "+++ b/")):
             files[-1].path = line.partition(" ")[2].removeprefix("to ").removeprefix("b/").rstrip()
         elif in_head and line.startswith("rename from "):
             files[-1].was = line.removeprefix("rename from ")
-        elif not in_head or line.startswith(_BODIES):
+        elif not in_head or line.startswith(("@@", "Binary files ")):
             in_head = False
             files[-1].lines.append(line)
             files[-1].added += line.startswith("+")
             files[-1].deleted += line.startswith("-")
     return files, False
-
-
-_NEW_NAMES = ("rename to ", "+++ b/")
-_BODIES = ("@@", "Binary files ")
 
 
 def lines_in(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -104,7 +100,6 @@ def lines_in(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield last
 
 
-RedactText = Callable[[str], str]
 MAX_TOTAL = 300_000
 MAX_PER_ITERATION = 24_000
 MIN_PROMPT = 60  # characters; fewer are useless
@@ -151,7 +146,12 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
     for number, one in found.items() if most >= MIN_PROMPT else ():
         with suppress(OSError):  # an agent may have put something else in its place
             one.prompt = prompt_text(read_log(folder.path, number, "prompt.md", 200_000).data)
-    _add_patches(history, found, room // 2, redact)
+    trees = history.trees()
+    trees.pop(0, None)
+    patches = compare_trees(history, trees, lambda repository, pairs: patches_between(repository, pairs, room // 2))
+    for number, (data, is_cut) in patches.items():
+        found[number].patch, _ = files_in([data], redact)
+        found[number].patch_is_cut = is_cut
     return found
 
 
@@ -191,18 +191,6 @@ def _entries_with_evidence(journal: Path) -> Iterator[Entry]:
 
 def _printable(text: str, redact: RedactText) -> str:
     return redact(clean(text)).expandtabs(4).strip("\n")
-
-
-def _add_patches(history: RunHistory, found: dict[int, Evidence], most: int, redact: RedactText) -> None:
-    """Add the changes of each iteration, as far as git still has them."""
-    trees = history.trees()
-    trees.pop(0, None)
-    if not trees:
-        return
-    patches = compare_trees(history, trees, lambda repository, pairs: patches_between(repository, pairs, most))
-    for number, (data, is_cut) in patches.items():
-        found[number].patch, _ = files_in([data], redact)
-        found[number].patch_is_cut = is_cut
 
 
 MAX_TASKS = 100

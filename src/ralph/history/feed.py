@@ -1,4 +1,4 @@
-"""Read the journal of a run, live or as a whole."""
+"""Read the journal of a run, live or as a whole, and find the repository that it worked in."""
 
 import os
 import time
@@ -9,8 +9,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from ralph.core import events as e
+from ralph.core.text import nickname
 from ralph.errors import UserError
-from ralph.git.client import Git, find_git
+from ralph.git.client import Git, find_git, require_git
 from ralph.git.diffs import changes_between
 from ralph.history.fold import UNCOUNTED, Fold
 from ralph.history.run_history import FactsNow, RunHistory
@@ -156,11 +157,10 @@ def _is_parked(run: Listed, history: RunHistory) -> bool:
 
 def with_files(history: RunHistory) -> RunHistory:
     """Add the files that each iteration and the whole run changed, as far as git still has them."""
-    if trees := history.trees():
-        found = compare_trees(history, trees, changes_between)
-        for one in history.iterations:
-            one.files = found.get(one.number)
-        history.files = found.get(0)
+    found = compare_trees(history, history.trees(), changes_between)
+    for one in history.iterations:
+        one.files = found.get(one.number)
+    history.files = found.get(0)
     return history
 
 
@@ -169,8 +169,38 @@ def compare_trees(
 ) -> dict[int, Known]:
     """Return the result of `between` for each pair of trees, as far as git still has them."""
     try:
-        repository = find_git(Path(history.workspace))
+        repository = find_git(Path(history.workspace)) if trees else None
         found = between(repository, list(trees.values())) if repository else {}
     except UserError:  # the repository is broken by now; the rest of the history is still valid
         return {}
     return {number: found[pair] for number, pair in trees.items() if pair in found}
+
+
+def repository_of(run: Listed) -> Git:
+    """Return the repository around the run's workspace, or the worktree that it worked in."""
+    worktree = run.facts.worktree
+    if not worktree:
+        return home_repository(run)
+    if not os.path.isdir(worktree):
+        raise UserError(f"the run's worktree is gone: {worktree}", f"to see its changes: ralph diff {nickname(run.id)}")
+    return require_git(Path(worktree))
+
+
+def repository_with_checkpoints(run: Listed) -> Git:
+    """Return a repository with the run's checkpoints, even if its worktree was removed."""
+    return repository_of(run) if os.path.isdir(run.facts.worktree) else home_repository(run)
+
+
+def home_repository(run: Listed) -> Git:
+    """Return the user's own repository, also for a run that worked in a worktree of it.
+
+    It is found by the place of the run's record, because the workspace may have been moved. Only a supervised task has
+    its record elsewhere.
+    """
+    if not run.facts.workspace:
+        raise UserError(
+            f"the journal of {run.id} does not say where the run worked", "name a run; `ralph ps -a` lists them"
+        )
+    ralph = run.folder.path.parents[1]
+    is_in_workspace = ralph.name == ".ralph" and not run.facts.task
+    return require_git(ralph.parent if is_in_workspace else Path(run.facts.workspace))

@@ -35,8 +35,6 @@ class Fold:
         self.running: set[str] = set()
         self._last = 0.0
         self._open: dict[str, Span] = {}  # by what they are about
-        self._results: dict[str, int] = {}  # position of each check in the current iteration
-        self._refusals: set[Refusal] = set()  # of the last claim
         self._asked: dict[str, AskedQuestion] = {}  # by the id of the question
         self._numbered: dict[int, PastIteration] = {}
         self._board: Board | None = None
@@ -71,9 +69,7 @@ class Fold:
     @property
     def todo(self) -> tuple[e.TodoItem, ...]:
         """The agent's todo list, or the tasks of a backlog."""
-        if self._board is None:
-            return self._todo
-        return todo_of(self._board)
+        return self._todo if self._board is None else todo_of(self._board)
 
     def as_of(self, now: float = 0.0, state: str = "") -> RunHistory:
         """Return the history so far.
@@ -109,7 +105,7 @@ class Fold:
             cut = iterations.pop()
             fresh.number, fresh.began, fresh.usage, fresh.uncounted = cut.number, cut.began, cut.usage, cut.uncounted
         iterations.append(fresh)
-        self._numbered[fresh.number], self._results, self._refusals = fresh, {}, set()
+        self._numbered[fresh.number] = fresh
 
     def _add_to_iteration(self, event: e.Event, at: float) -> None:
         iterations = self.history.iterations
@@ -161,13 +157,12 @@ class Fold:
                 self._close(at, name := short(event.name, 200))
                 for one in iterations[-1:]:
                     if not one.is_whole:  # its record replaces this
-                        place = self._results.setdefault(name, len(one.checks))
-                        one.checks[place : place + 1] = [_check_result(event, event.duration_s, self._root)]
+                        known = {check.name: check for check in one.checks}
+                        one.checks = [*(known | {name: _check_result(event, event.duration_s, self._root)}).values()]
             case e.ClaimRejected():
                 refusal = Refusal(short(event.claim, 100), short(event.gate, 40), short(event.reason, 500))
                 for one in iterations[-1:]:
-                    if refusal not in self._refusals:  # a resumed run looks at its last claim again
-                        self._refusals.add(refusal)
+                    if refusal not in one.refused:  # a resumed run looks at its last claim again
                         one.refused.append(refusal)
             case _:
                 self._add_to_run(event, at)
@@ -209,17 +204,14 @@ class Fold:
                 if event.tree and (past := self._numbered.get(event.iteration)):
                     past.tree = event.tree
             case e.RunFinished():
-                self._run_finished(event, at)
-
-    def _run_finished(self, event: e.RunFinished, at: float) -> None:
-        history = self.history
-        self._close(at)
-        self._judge_progress()
-        history.outcome = history.state = short(event.outcome, 40)
-        history.reason, history.ended = clean(event.reason), at
-        if history.iterations:
-            history.iterations[-1].is_accepted = history.outcome == "done" and history.first_numbers is None
-            history.iterations[-1].is_unjudged = history.outcome == "interrupted"
+                history = self.history
+                self._close(at)
+                self._judge_progress()
+                history.outcome = history.state = short(event.outcome, 40)
+                history.reason, history.ended = clean(event.reason), at
+                for one in history.iterations[-1:]:
+                    one.is_accepted = history.outcome == "done" and history.first_numbers is None
+                    one.is_unjudged = history.outcome == "interrupted"
 
     def _measure(self, record: Iteration) -> None:
         """Store the measurements by which the progress of an iteration is judged."""

@@ -1,5 +1,6 @@
 """The history of a backlog, folded from its journal: the state of each task, its runs and its merges."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -61,7 +62,6 @@ class WorkHistory(Struct, kw_only=True):
 
 
 def work_history(run: Listed) -> WorkHistory:
-    """Read the journal of a backlog."""
     history = fold_work(run.id, read_entries(run.folder.journal))
     history.state = run.state
     return look_at_target(history)
@@ -81,7 +81,8 @@ def look_at_target(history: WorkHistory) -> WorkHistory:
 
 
 def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
-    history, spans = WorkHistory(run=run), _OpenSpans()
+    history = WorkHistory(run=run)
+    open_spans: defaultdict[str, list[WorkSpan]] = defaultdict(list)  # by the key of the task; "" for merges
     for entry in entries:
         event = entry.event()
         if event is None:
@@ -95,51 +96,39 @@ def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
         match event:
             case work_events.WorkStarted():
                 history.started, history.finished = event, None
-                spans.end_all(at, "cut off")
+                for spans in open_spans.values():
+                    while spans:
+                        _end_latest(spans, at, "cut off")
             case work_events.WorkFinished():
                 history.finished = event
             case work_events.TaskStarted():
-                history.spans.append(spans.begin(WorkSpan((event.key,), "loop", at), event.key))
+                history.spans.append(WorkSpan((event.key,), "loop", at))
+                open_spans[event.key].append(history.spans[-1])
             case (
                 work_events.TaskReady()
                 | work_events.TaskParked()
                 | work_events.TaskQueued()
                 | work_events.TaskWithdrawn()
             ):
-                spans.end(at, work_events.NAMES[type(event)].removeprefix("task_"), event.key)
+                _end_latest(open_spans[event.key], at, work_events.NAMES[type(event)].removeprefix("task_"))
             case work_events.GateStarted() if event.keys:  # not for a check of the target itself
-                history.spans.append(spans.begin(WorkSpan(event.keys, "gate", at)))
+                history.spans.append(WorkSpan(event.keys, "gate", at))
+                open_spans[""].append(history.spans[-1])
             case work_events.GateFinished():
                 seen = event.verdict
                 result = "stuck" if seen.stuck else "red" if seen.red else "merged" if seen.merged else "cut off"
                 result = "refused" if result == "cut off" and (seen.conflicts or seen.empty) else result
-                spans.end(at, result)
+                _end_latest(open_spans[""], at, result)
                 history.merges += bool(seen.merged)
             case work_events.TaskReturned():
                 history.returns += 1
     return history
 
 
-class _OpenSpans:
-    """The spans that have not ended, by the key of their task; the key of merges is empty."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, list[WorkSpan]] = {}
-
-    def begin(self, span: WorkSpan, key: str = "") -> WorkSpan:
-        self._open.setdefault(key, []).append(span)
-        return span
-
-    def end(self, at: float, result: str, key: str = "") -> None:
-        if latest := self._open.get(key):
-            span = latest.pop()
-            span.ended, span.result = at, result
-
-    def end_all(self, at: float, result: str) -> None:
-        for key in self._open:
-            while self._open[key]:
-                self.end(at, result, key)
-        self._open = {}
+def _end_latest(spans: list[WorkSpan], at: float, result: str) -> None:
+    if spans:
+        span = spans.pop()
+        span.ended, span.result = at, result
 
 
 def board_after(board: Board | None, event: object, at: float) -> Board:

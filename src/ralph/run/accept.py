@@ -26,7 +26,7 @@ from ralph.git.locks import update_refs
 from ralph.git.look import look_folder
 from ralph.git.scm import operation_in_progress
 from ralph.git.worktrees import Worktree
-from ralph.history.repositories import repository_of
+from ralph.history.feed import repository_of
 from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
 from ralph.process.program import Command

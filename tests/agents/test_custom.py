@@ -7,7 +7,7 @@ import pytest
 from ralph.agents.protocol import Invocation, TurnRequest
 from ralph.core.model import Exit
 from ralph.errors import UserError
-from ralph.run.custom_agents import CustomAgentModule
+from ralph.run.agents import CustomAgentModule
 from ralph.settings import CustomAgent
 from ralph.testing import agent_contract
 

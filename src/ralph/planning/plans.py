@@ -24,8 +24,9 @@ from ralph.errors import UserError
 from ralph.files import read_given, read_head, replace_file
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
-from ralph.run.checks import Checks, open_check_sandbox
+from ralph.run.checks import Checks
 from ralph.run.context import Context
+from ralph.run.copies import open_check_sandbox
 from ralph.settings import CheckCommand, Settings
 from ralph.store.folder import RunFolder, cannot_write, new_run_id, prepare
 

@@ -32,9 +32,10 @@ from ralph.process.keeper import Keeper
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 from ralph.run import request as requests
-from ralph.run.checks import Checks, open_check_sandbox
+from ralph.run.checks import Checks
 from ralph.run.context import Context
 from ralph.run.control import AT_WORK, reload
+from ralph.run.copies import open_check_sandbox
 from ralph.run.exams import Exams
 from ralph.run.followups import make_runner
 from ralph.run.request import RunRequest

@@ -15,10 +15,14 @@ from msgspec.structs import asdict, replace
 from ralph import agents
 from ralph.agents import acp, known_names, programs
 from ralph.agents.builtin import options, refuse_unready
+from ralph.agents.command import Sniffer, has_placeholder, invoke_directly
 from ralph.agents.failures import is_lost_session
 from ralph.agents.protocol import (
     AgentModule,
     Invocation,
+    Login,
+    Parser,
+    SandboxNeeds,
     TurnRequest,
     is_unknown_option,
     options_in_help,
@@ -32,14 +36,12 @@ from ralph.files import open_file
 from ralph.process.process import ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.run.context import Context
-from ralph.run.custom_agents import CustomAgentModule
 from ralph.settings import CustomAgent, Settings
 from ralph.store.folder import TurnFolder, write
 
 _LONGEST_ANSWER = 1 << 20
 _LONGEST_WORD = 500  # characters of a word that are shown of a command line
-
-
+NOT_STARTED = (None, 126, 127)  # exit codes: no process, or a shell that cannot execute or find the command
 UNTRUSTED = "workspace has not been trusted"  # Claude Code reports it only on stderr
 TRUST_IT = "this folder was never trusted; start `claude` here once and accept, or resume with --yolo --sandbox"
 BUILTIN = "builtin"
@@ -82,6 +84,42 @@ def duties(choice: Choice) -> str:
     return " and ".join(dict.fromkeys("messages" if purpose == "message" else "reviews" for purpose in choice.purposes))
 
 
+class CustomAgentModule:
+    """The agent `name` of the settings."""
+
+    INSTALL = ""
+    KEYS: tuple[str, ...] = ()
+    HELP: tuple[str, ...] = ()
+    CONFINED = False
+    LOGIN: Login | None = None
+    SANDBOX: SandboxNeeds | None = None
+
+    def __init__(self, name: str, settings: CustomAgent) -> None:
+        if settings.stream not in ("text", "auto", *known_names()):
+            raise UserError(
+                f'agents.{name}.stream: unknown format "{settings.stream}"',
+                f"use one of: text, auto, {', '.join(known_names())}",
+            )
+        self.NAME = name
+        self.RESUMES = bool(settings.resume)
+        self._settings = settings
+
+    def invocation(self, request: TurnRequest) -> Invocation:
+        own = self._settings
+        words = list(own.argv)
+        if request.model:
+            words += [word.replace("{model}", request.model) for word in own.model]
+        if request.session:
+            words += [word.replace("{session}", request.session) for word in own.resume]
+        words += request.flags
+        if own.prompt != "stdin" and not has_placeholder(words):
+            words.append("{prompt}" if own.prompt == "argument" else "{prompt_file}")
+        return invoke_directly(tuple(words), request)
+
+    def parser(self, request: TurnRequest) -> Parser:
+        return Sniffer(request, self._settings.stream)
+
+
 def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choice, ...]:
     """Return the agents of a run: the agent of the settings or the first installed one, its successors, and the agents
     for other purposes. Raise if one of them cannot be run."""
@@ -104,10 +142,9 @@ def choices(settings: Settings, env: Mapping[str, str], cwd: str) -> tuple[Choic
     for choice in chosen:
         if choice.module.NAME == BUILTIN:
             refuse_unready(choice.flags, env, is_limited=settings.max_cost is not None)
-    options = ["--then" if choice in working[1:] else "--agent" for choice in chosen]
-    for choice, option in zip(chosen, options, strict=True):
-        _require_program(choice, env, cwd, option)
-    return tuple(chosen)
+    for choice in chosen:
+        _require_program(choice, env, cwd, "--then" if choice in working[1:] else "--agent")
+    return chosen
 
 
 def _successor(text: str, settings: Settings, env: Mapping[str, str]) -> Choice:
@@ -189,20 +226,13 @@ def _require_program(choice: Choice, env: Mapping[str, str], cwd: str, option: s
         find_program(name, env, cwd)
     except ProgramMissing as error:
         whom = f"the agent for {duties(choice)}: " if choice.purposes else ""
-        raise ProgramMissing(whom + error.message, _advice(choice, name, option) or error.hint) from None
-
-
-def _advice(choice: Choice, name: str, option: str) -> str:
-    """Return a hint for a missing agent: how to install it, or a similar name; "" if there is none."""
-    if "/" in name:
-        return ""
-    install = acp.install_hint(choice.command[0]) if choice.module.NAME == acp.NAME else choice.module.INSTALL
-    if install:
-        return f"install it: {install}; or is its folder not on PATH?"
-
-    meant = get_close_matches(name, known_names(), 1)
-    before = "" if choice.purposes else f"{option} "
-    return f"did you mean {before}{meant[0]}?" if meant else ""
+        install = acp.install_hint(choice.command[0]) if is_acp else choice.module.INSTALL
+        hint = error.hint
+        if "/" not in name and install:
+            hint = f"install it: {install}; or is its folder not on PATH?"
+        elif "/" not in name and (meant := get_close_matches(name, known_names(), 1)):
+            hint = f"did you mean {'' if choice.purposes else f'{option} '}{meant[0]}?"
+        raise ProgramMissing(whom + error.message, hint) from None
 
 
 def _choice(
@@ -210,19 +240,17 @@ def _choice(
 ) -> Choice:
     own = settings.agents.get(command)
     if own and own.argv:
-        hidden = frozenset({"CLAUDECODE"})
-        return Choice(
-            name=command, module=CustomAgentModule(command, own), command=(), flags=flags, model=model, hidden=hidden
-        )
+        module, hidden = CustomAgentModule(command, own), frozenset({"CLAUDECODE"})
+        return Choice(name=command, module=module, command=(), flags=flags, model=model, hidden=hidden)
     if own:
         return replace(_built_in(own, model, flags, env), name=command)
-    module = agents.find(command)
+    found = agents.find(command)
     words, more = agents.words(command)
-    if module.NAME == BUILTIN:
+    if found.NAME == BUILTIN:
         return _built_in(settings.agents.get(BUILTIN), model, (*more, *flags), env)
-    name = module.NAME if module.NAME not in ("command", acp.NAME) else command
-    flags, hidden = (*more, *flags), agents.foreign_keys(module)
-    return Choice(name=name, module=module, command=words, flags=flags, model=model, hidden=hidden)
+    name = found.NAME if found.NAME not in ("command", acp.NAME) else command
+    flags, hidden = (*more, *flags), agents.foreign_keys(found)
+    return Choice(name=name, module=found, command=words, flags=flags, model=model, hidden=hidden)
 
 
 def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...], env: Mapping[str, str]) -> Choice:
@@ -295,12 +323,9 @@ class CliAgent:
         return turn
 
     def _index_for(self, purpose: str, run: Run) -> int:
-        """Return the index of the agent that takes a turn."""
-        for at, choice in enumerate(self._choices):
-            if purpose in choice.purposes:
-                return at
         names = workers(self._choices)
-        return names.index(limits.next_worker(run, names)) if len(names) > 1 else 0
+        worker = names.index(limits.next_worker(run, names)) if len(names) > 1 else 0
+        return next((at for at, choice in enumerate(self._choices) if purpose in choice.purposes), worker)
 
     def _with_real_options(self, choice: Choice, failure: Failure, number: int) -> Choice:
         """Return the choice; after a turn failed because of an unknown option, with the options in
@@ -308,15 +333,12 @@ class CliAgent:
         context, question = self._context, choice.module.HELP
         if not question or not is_unknown_option(failure):
             return choice
-        env = {name: value for name, value in context.child_env(number).items() if name not in choice.hidden}
+        env = context.child_env(number, choice.hidden)
         program = find_program(choice.command[0], context.env, str(context.root))
         asked = context.sandboxed(Command(argv=(program, *question), cwd=str(context.root), env=env))
         page, ended = ask_program(context.keeper, asked, context.interrupt)
         known = options_in_help(page + ended.stderr) if ended.code == 0 else None
         return replace(choice, understands=known)
-
-
-NOT_STARTED = (None, 126, 127)  # exit codes: no process, or a shell that cannot execute or find the command
 
 
 class _Invocation(Struct, frozen=True, kw_only=True):
@@ -356,6 +378,10 @@ class _Invocation(Struct, frozen=True, kw_only=True):
         looks_only = self.context.looks_only or self.purpose.startswith("review-")
         # Only the structured stream says what an agent costs and does.
         measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
+        usage_before = Usage()
+        for turn in (*(one.turn for one in self.run.iterations), *self.run.retries):
+            if self.session and turn.session == self.session:
+                usage_before = usage_before.plus(turn.usage)
         return replace(
             self.choice.request(),
             prompt=prompt,
@@ -366,7 +392,7 @@ class _Invocation(Struct, frozen=True, kw_only=True):
             max_turns=settings.agent.max_turns,
             root=os.geteuid() == 0,
             scratch=self.folder.scratch() if self.context.sandbox else self.folder.path,
-            usage_before=self._usage_before(),
+            usage_before=usage_before,
             sandboxed=self.context.sandbox is not None,
             looks_only=looks_only,
             folders=self.context.writable,
@@ -394,9 +420,7 @@ class _Invocation(Struct, frozen=True, kw_only=True):
             context.tell(events.AgentStarted(self.choice.name, words, pid, self.purpose))
 
         stdin = prompt if invocation.stdin == "prompt" else b""
-        shown = context.child_env(self.run.number)
-        for name in self.choice.hidden:
-            shown.pop(name, None)
+        shown = context.child_env(self.run.number, self.choice.hidden)
         env = {**shown, **self.folder.env, "RALPH_PROMPT_FILE": self.folder.prompt, **invocation.env}
         command = Command(argv=tuple(invocation.argv), cwd=str(context.root), env=env, stdin=stdin)
         with context.log(self.folder.stdout) as out, context.log(self.folder.stderr) as err:
@@ -426,15 +450,6 @@ class _Invocation(Struct, frozen=True, kw_only=True):
             )
         )
         return turn
-
-    def _usage_before(self) -> Usage:
-        """Return the usage of a continued session before this turn: some agents report totals."""
-        total = Usage()
-        if self.session:
-            for turn in (*(i.turn for i in self.run.iterations), *self.run.retries):
-                if turn.session == self.session:
-                    total = total.plus(turn.usage)
-        return total
 
 
 def _with_answer(turn: Turn, ended: Exit, answer_file: str) -> Turn:

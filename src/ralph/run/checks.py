@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,6 @@ from ralph.process.parallel import Running, run_in_parallel
 from ralph.process.process import Output
 from ralph.process.program import Command
 from ralph.run.context import Context
-from ralph.run.sandboxing import open_run_sandbox
 from ralph.settings import CheckCommand
 
 SLUG_LENGTH = 50
@@ -45,10 +44,6 @@ class Checks:
     ) -> None:
         self._context, self._commands, self._watch = context, tuple(commands), watch
         self._slugs = slugs([context.redact.text(check.command) for check in commands])
-
-    @property
-    def commands(self) -> tuple[str, ...]:
-        return tuple(check.command for check in self._commands)
 
     def run(self, number: int) -> tuple[Check, ...] | None:
         """Run all checks; return the results in their order, or None if the run was interrupted before the last."""
@@ -134,14 +129,12 @@ RECIPES = {
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),
 }
 
-
 # Files that tell agents and other tools which programs to run, even when the user starts them later.
 TOOL_SETTINGS = (
     *(".claude/settings.json", ".claude/settings.local.json", ".mcp.json", ".codex/config.toml", ".codex/hooks.json"),
     *("opencode.json", "opencode.jsonc", ".gemini/settings.json", ".qwen/settings.json", ".amp/settings.json"),
     *(".cursor/hooks.json", ".cursor/mcp.json", ".envrc", ".vscode/tasks.json", ".devcontainer/devcontainer.json"),
 )
-
 
 Content = tuple[int, int]
 """The size and hash of a file."""
@@ -179,8 +172,7 @@ class WatchedFiles:
 def files_of_check(command: str, root: str) -> list[str]:
     """Return the files that a command line names, and those that decide what its programs do, relative to `root`. The
     latter need not exist."""
-    words = command.replace(";", " ").replace("&", " ").replace("|", " ").replace("(", " ").replace(")", " ").split()
-    named = [word.strip("'\"<>") for word in words]
+    named = [word.strip("'\"<>") for word in re.findall(r"[^\s;&|()]+", command)]
     programs = [os.path.basename(word) for word in named]
     deciding = [name for program in programs for name in RECIPES.get(program, ())]
     modules = [module.replace(".", "/") for option, module in pairwise(named) if option == "-m"]
@@ -194,14 +186,13 @@ def files_of_check(command: str, root: str) -> list[str]:
 
 
 def check_finished(check: Check) -> events.CheckFinished:
-    shown = "" if check.passed else check.tail
     return events.CheckFinished(
         name=check.name,
         passed=check.passed,
         exit_code=check.exit_code,
         duration_s=check.duration,
         log=check.log,
-        output=shown,
+        output="" if check.passed else check.tail,
         action="" if check.passed else check.action,
         timeout=check.timeout,
         void=check.void,
@@ -221,16 +212,3 @@ def slugs(commands: Sequence[str]) -> list[str]:
             unique = f"{name}_{seen[name]}"
         names[unique] = None
     return list(names)
-
-
-@contextmanager
-def open_check_sandbox(context: Context, sealed: bool = False) -> Iterator[Context]:
-    """Yield the context for checks without an agent, with a separate sandbox if the settings ask for one.
-
-    If it is `sealed`, programs can write only to the workspace and /tmp.
-    """
-    if not context.settings.sandbox.enabled:
-        yield context
-        return
-    with open_run_sandbox(context, (), sealed) as sandbox:
-        yield replace(context, sandbox=sandbox)

@@ -2,7 +2,6 @@
 
 import math
 import os
-import stat
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -11,8 +10,7 @@ from msgspec import Struct, field
 
 from ralph.core import events
 from ralph.core.secrets import Redactor
-from ralph.core.text import one_line
-from ralph.files import StrPath, open_file
+from ralph.files import StrPath
 from ralph.process.deadline import Deadline
 from ralph.process.descendants import KEPT_MARK, MARK
 from ralph.process.keeper import Keeper
@@ -139,13 +137,13 @@ class Context(Struct, frozen=True, kw_only=True):
         """Return the command as it is started in the sandbox, if there is one."""
         return self.sandbox.command(command, scratch) if self.sandbox else command
 
-    def child_env(self, number: int) -> dict[str, str]:
-        """Return the environment of every process that the run starts in iteration `number`."""
+    def child_env(self, number: int, hidden: Collection[str] = ()) -> dict[str, str]:
+        """Return the environment of a process that the run starts in iteration `number`, without `hidden` variables."""
         own = {MARK: self.folder.id, "RALPH_ITERATION": str(number), "RALPH_RUN_FOLDER": str(self.folder.path)}
         own[KEPT_MARK] = "1" if self.settings.keep_children else ""
         if self.sandbox and not self.task:  # a sandboxed agent cannot write into the run's folder
             own[QUESTION_FILE_VARIABLE] = f"{self.root}/.ralph/{QUESTION_FILE}"
-        return {**self.env, **own}
+        return {name: value for name, value in {**self.env, **own}.items() if name not in hidden}
 
 
 HOST_KEYS = frozenset({
@@ -159,25 +157,3 @@ HOST_KEYS = frozenset({
 def without_host_keys(env: Mapping[str, str], needed: Collection[str]) -> dict[str, str]:
     """Return an environment for a run whose goal comes from an issue: without keys to act for the user at the host."""
     return {name: value for name, value in env.items() if name not in HOST_KEYS or name in needed}
-
-
-def find_marker(path: StrPath) -> tuple[bool, str]:
-    """Return whether the marker file exists, and what is wrong with it if it isn't a regular file."""
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        return False, ""
-    except OSError as error:
-        return False, f"stat {os.path.basename(path)}: {error.strerror}"
-    if stat.S_ISDIR(mode):
-        return False, f"{os.path.basename(path)} is a directory"
-    return (True, "") if stat.S_ISREG(mode) else (False, f"{os.path.basename(path)} is not a regular file")
-
-
-def read_marker(path: StrPath) -> str:
-    """Return the text of a marker file in one line; its name if it is empty."""
-    try:
-        with open(open_file(path), "rb") as file:  # refuses a link, with which a sandboxed agent could read any file
-            return one_line(file.read(1000).decode("utf-8", "replace")) or os.path.basename(path)
-    except OSError:
-        return os.path.basename(path)

@@ -1,4 +1,4 @@
-"""Prepare working trees: a run's worktree, and throwaway copies of a commit in which checks run."""
+"""Prepare where checks run: a sandbox without an agent, a run's worktree, throwaway copies of a commit."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,13 +22,26 @@ from ralph.git.worktrees import Worktree
 from ralph.process.descendants import MARK
 from ralph.process.process import Process
 from ralph.process.program import Command
-from ralph.run.checks import open_check_sandbox
 from ralph.run.context import Context
+from ralph.run.sandboxing import open_run_sandbox
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
 from ralph.store.orphans import COPY_SUFFIX
 
 MAX_OUTPUT = 4000  # bytes kept of what the setup command prints
+
+
+@contextmanager
+def open_check_sandbox(context: Context, sealed: bool = False) -> Iterator[Context]:
+    """Yield the context for checks without an agent, with a separate sandbox if the settings ask for one.
+
+    If it is `sealed`, programs can write only to the workspace and /tmp.
+    """
+    if not context.settings.sandbox.enabled:
+        yield context
+        return
+    with open_run_sandbox(context, (), sealed) as sandbox:
+        yield replace(context, sandbox=sandbox)
 
 
 def prepare_worktree(worktree: Worktree, context: Context) -> None:

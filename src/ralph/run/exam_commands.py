@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from hashlib import sha1, sha256
+from itertools import takewhile
 from pathlib import Path
 
 from msgspec import Struct
@@ -39,7 +40,6 @@ class ExamProgram(Struct, frozen=True):
     """The program of an exam: `argv` has absolute paths, `env` the variables that the command sets, and `script` is the
     file that the agent must not see."""
 
-    command: str
     argv: tuple[str, ...]
     env: Mapping[str, str]
     script: str
@@ -55,10 +55,10 @@ def parse_exam(command: str, workspace: str, env: Mapping[str, str]) -> ExamProg
         words = shlex.split(command)
     except ValueError as error:
         raise _cannot_start(command, str(error)[:1].lower() + str(error)[1:]) from None
-    count = next((at for at, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
-    added, argv = words[:count], [_expand(word, env) for word in words[count:]]
+    added = list(takewhile(_ASSIGNMENT.match, words))
+    argv = [_expand(word, env) for word in words[len(added) :]]
     if _SHELL.search(command):
-        raise UserError(f"the exam uses shell syntax: {_quote(command)}", f"write it to a file, and {OUTSIDE}")
+        raise UserError(f"the exam uses shell syntax: {one_line(command)}", f"write it to a file, and {OUTSIDE}")
     if not argv:
         raise _cannot_start(command, "it names no program")
     script_at = _script_at(argv, workspace, env)
@@ -67,12 +67,12 @@ def parse_exam(command: str, workspace: str, env: Mapping[str, str]) -> ExamProg
         missing = next((word for word in named if " " not in word and not word.startswith("-")), "")
         if missing:
             raise _cannot_start(command, f"file not found: {missing}")
-        raise UserError(f"the exam doesn't name a script: {_quote(command)}", OUTSIDE)
+        raise UserError(f"the exam doesn't name a script: {one_line(command)}", OUTSIDE)
     script = find_program(argv[0], env, workspace) if script_at == 0 else os.path.join(workspace, argv[script_at])
     argv[script_at] = script = os.path.realpath(script)
     if script_at and "/" not in argv[0]:
         find_program(argv[0], env, workspace)
-    return ExamProgram(command, tuple(argv), dict(word.split("=", 1) for word in added), script)
+    return ExamProgram(tuple(argv), dict(word.split("=", 1) for word in added), script)
 
 
 def find_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -> tuple[ExamProgram, ...]:
@@ -92,11 +92,11 @@ def validate_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -
 
 def hide_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -> Settings:
     """Return the settings without their exams, and with a sandbox that hides these."""
-    hidden = hidden_paths(find_exams(settings, workspace, env), workspace, env)
+    hidden = hidden_paths(settings, workspace, env)
     return replace(settings, exams=(), sandbox=replace(settings.sandbox, hide=(*settings.sandbox.hide, *hidden)))
 
 
-def hidden_paths(programs: Sequence[ExamProgram], workspace: str, env: Mapping[str, str]) -> tuple[str, ...]:
+def hidden_paths(settings: Settings, workspace: str, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the paths of the exams that a sandbox hides: their folders, or only the script if the folder is in use."""
     home = os.path.realpath(env.get("HOME") or os.path.expanduser("~"))
     needed = (home, os.path.realpath(workspace), *map(os.path.realpath, env.get("PATH", "").split(os.pathsep)))
@@ -104,6 +104,7 @@ def hidden_paths(programs: Sequence[ExamProgram], workspace: str, env: Mapping[s
     def is_shared(folder: str) -> bool:
         return any(is_inside(one, (folder,)) for one in (*needed, *_SHARED_FOLDERS))
 
+    programs = find_exams(settings, workspace, env)
     return tuple(dict.fromkeys(one.script if is_shared(one.folder) else one.folder for one in programs))
 
 
@@ -139,8 +140,4 @@ def _expand(word: str, env: Mapping[str, str]) -> str:
 
 
 def _cannot_start(command: str, why: str) -> UserError:
-    return UserError(f'the exam "{_quote(command)}" cannot start: {why}', "fix --exam")
-
-
-def _quote(command: str) -> str:
-    return one_line(command, 200)
+    return UserError(f'the exam "{one_line(command)}" cannot start: {why}', "fix --exam")

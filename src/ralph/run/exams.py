@@ -129,7 +129,7 @@ class Exams:
         outside its copy."""
         settings, workspace, env = self._context.settings, self._context.workspace, self._context.env
         sandbox, home = settings.sandbox, env.get("HOME") or os.path.expanduser("~")
-        shown = hidden_paths([program for _, program in self._exams], workspace, env)
+        shown = hidden_paths(settings, workspace, env)
 
         def hides_exam(path: str) -> bool:
             (full,) = resolve_paths([path], workspace, home)

@@ -63,6 +63,8 @@ def make_parts(
     compose = make_composer(
         settings, policy, goal, diff=trees.diff, redact=context.redact.text, tells_claim=tells_claim
     )
+    reviews = settings.reviews.asked if settings.reviews else ()
+    reviewers = [partial(_review, one, goal=goal, context=context, trees=trees) for one in reviews]
     settle = tuning.settle if tuning else None
     followups = make_followups(agent, context, trees=trees, workspace=workspace, finished=finished, settle=settle)
     if settings.max_cost or settings.max_tokens:
@@ -78,7 +80,7 @@ def make_parts(
         wait=_make_wait(context, mailbox),
         followups=(*followups, lambda run, iteration: mailbox.forget(iteration.told)),
         referees=(
-            *((tuning.measure,) if tuning else make_reviewers(goal, context, trees)),
+            *((tuning.measure,) if tuning else reviewers),
             *((exams.examine,) if exams else ()),
             *referees,
         ),
@@ -162,13 +164,6 @@ def with_forecast(compose: ComposeTurn, cap: int, tell: Tell) -> ComposeTurn:
     return composed
 
 
-def make_reviewers(goal: Callable[[], str], context: Context, trees: Trees) -> list[Referee]:
-    """Return a referee for each review that the settings ask for."""
-    reviews = context.settings.reviews
-    asked = reviews.asked if reviews else ()
-    return [partial(_review, one, goal=goal, context=context, trees=trees) for one in asked]
-
-
 def _review(
     asked: ReviewPrompt,
     run: Run,
@@ -197,18 +192,15 @@ def _review(
     )
     prompt = first = review_prompt(asked.prompt, brief)
     turns: list[Turn] = []
-    said = ReviewAnswer()
+    said, problem = ReviewAnswer(), NO_VERDICT
     while len(turns) < 2 and not said.is_verdict:
         turns.append(turn := parts.agent.take_turn(prompt, run, purpose=f"review-{asked.name}"))
         iteration = _undo_review(iteration, parts, trees)
         if turn.failure or turn.ended_by:
+            problem = turn.failure.reason if turn.failure else f"ended by {turn.ended_by}"
             break
         said, prompt = read_verdict(turn.text, first), first + ASK_AGAIN
-    problem = ""
-    if not said.is_verdict:
-        last = turns[-1]
-        ended_by = f"ended by {last.ended_by}" if last.ended_by else NO_VERDICT
-        problem = last.failure.reason if last.failure else ended_by
+    problem = "" if said.is_verdict else problem
     review = Review(asked.name, said.approves, tuple(turns), changes=said.changes, problem=problem)
     parts.tell(events.ReviewFinished(asked.name, review.passed, review.agent, said.changes, problem))
     return replace(iteration, reviews=(*iteration.reviews, review))

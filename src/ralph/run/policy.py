@@ -66,7 +66,7 @@ def make_policy(
             *own,
             stuck_rules.repeated_failures(1 if one_shot else settings.max_failures, () if one_shot else agents),
             stuck_rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
-            *_tuning_rules(settings),
+            *(_tuning_rules(settings) if settings.preset == "tune" else ()),
             stuck_rules.stalled(stall, commits=settings.worktree or settings.scm is not None),
             *((stuck_rules.stuck(stuck, agents),) if settings.preset != "tune" else ()),
             limits.wait_for_limit(settings.on_limit, agents, settings.max_time),
@@ -100,9 +100,8 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
         *((rules.never_started,) if settings.baseline is None else ()),
         rules.wait_requested,
         rules.wait_exit_code(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
-        *(
-            (rules.failing_checks(settings.quoted),) if settings.preset != "tune" else ()
-        ),  # a failed attempt was restored by then
+        # With `ralph tune`, a failed attempt was restored by then.
+        *((rules.failing_checks(settings.quoted),) if settings.preset != "tune" else ()),
         rules.open_tasks,
         *((rules.tell_protected(settings.protect.rule),) if tells_protected else ()),
         rules.protected_files,
@@ -118,14 +117,8 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
 
 
 def _tuning_rules(settings: Settings) -> tuple[Rule, ...]:
-    """Return the rules that end a run which optimises a number."""
-    if settings.preset != "tune":
-        return ()
-    return (
-        gains.target_reached(settings.tune.target),
-        gains.no_gain(settings.stuck),
-        gains.exams_refused(settings.exam_tries),
-    )
+    tune, tries = settings.tune, settings.exam_tries
+    return (gains.target_reached(tune.target), gains.no_gain(settings.stuck), gains.exams_refused(tries))
 
 
 def load_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> tuple[Rule, ...]:

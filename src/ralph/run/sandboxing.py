@@ -21,7 +21,7 @@ from ralph.files import read_head, state_folder
 from ralph.process.program import find_program
 from ralph.run.agents import Choice
 from ralph.run.context import Context
-from ralph.run.exam_commands import find_exams, hidden_paths
+from ralph.run.exam_commands import hidden_paths
 from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.sandbox.discovery import AgentState, SandboxRequest, refuse_whole_machine
 from ralph.sandbox.network import Reachable, parse_host
@@ -70,7 +70,6 @@ def sandbox_request(
 ) -> SandboxRequest:
     """Return what the sandbox of this run needs. Creates nothing."""
     choice_of_user, folder = settings.sandbox, place.folder(env)
-    exams = find_exams(settings, place.workspace, env)
     needs = [choice.module.SANDBOX for choice in chosen if choice.module.SANDBOX]
     states = [AgentState(path, need.fixed) for need in needs if (path := _state_folder(need, env))]
     if place.task:
@@ -88,7 +87,7 @@ def sandbox_request(
         agent_files=tuple(_at_home(path, env) for need in needs for path in need.shown),
         read=choice_of_user.read,
         write=choice_of_user.write,
-        hide=(*choice_of_user.hide, *hidden_paths(exams, place.workspace, env)),
+        hide=(*choice_of_user.hide, *hidden_paths(settings, place.workspace, env)),
     )
 
 

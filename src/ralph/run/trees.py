@@ -132,8 +132,12 @@ class GitTrees(Trees):
         return self._base
 
     def tree(self, number: int) -> str | None:
-        self._tell_config_changes()
-        self._tell_switched_branch()
+        with suppress(UserError):  # a broken repository: the next step reports it
+            if changes := self.config_watch.changes():
+                self._context.tell(Notice(f"git's settings, hooks or attributes were changed: {listed(changes, 5)}"))
+        before, self._branch = self._branch, _branch_in(read_line(f"{self.git.git_dir}/HEAD"))
+        if self._branch != before and not self.worktree:
+            self._context.tell(Notice(f"your branch was switched from {before} to {self._branch}"))
         self.checkpoint = ""
         try:
             self._now = self._index.tree()
@@ -141,30 +145,15 @@ class GitTrees(Trees):
         except UserError as error:
             self._context.tell(Notice(f"iteration {number} has no checkpoint: {error.advice}"))
             return None
-        self._tell_new_nested()
+        for folder in map(display_path, self.new_nested[self._told_nested :]):
+            why = f"its files are part of the work, its history {folder}/.git is not"
+            self._context.tell(Notice(f"{folder} is a nested repository: {why}"))
+        self._told_nested = len(self.new_nested)
         if self._index.left_out != self._left_out:
             self._left_out = self._index.left_out
             if self._left_out:
                 self._context.tell(Notice(f"not in checkpoints and diffs: {', '.join(self._left_out[:5])}"))
         return self._now
-
-    def _tell_new_nested(self) -> None:
-        for folder in self.new_nested[self._told_nested :]:
-            name = display_path(folder)
-            self._context.tell(
-                Notice(f"{name} is a nested repository: its files are part of the work, its history {name}/.git is not")
-            )
-        self._told_nested = len(self.new_nested)
-
-    def _tell_switched_branch(self) -> None:
-        before, self._branch = self._branch, _branch_in(read_line(f"{self.git.git_dir}/HEAD"))
-        if self._branch != before and not self.worktree:
-            self._context.tell(Notice(f"your branch was switched from {before} to {self._branch}"))
-
-    def _tell_config_changes(self) -> None:
-        with suppress(UserError):  # a broken repository: the next step reports it
-            if changes := self.config_watch.changes():
-                self._context.tell(Notice(f"git's settings, hooks or attributes were changed: {listed(changes, 5)}"))
 
     def look_again(self) -> None:
         """Update the fingerprint after ralph itself has changed the files."""

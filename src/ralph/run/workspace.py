@@ -2,8 +2,9 @@
 
 import json
 import os
+import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,12 +14,12 @@ from ralph.core.events import Notice
 from ralph.core.model import Check, Iteration, Run, Snapshot, Task, WaitRequest
 from ralph.core.rules import WAIT_FILE
 from ralph.core.tasks_file import tasks_in_json, tasks_in_markdown
-from ralph.core.text import listed
+from ralph.core.text import listed, one_line
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import read_file, read_given, save_file
+from ralph.files import StrPath, open_file, read_file, read_given, save_file
 from ralph.git.protect import Protected
 from ralph.run.checks import TOOL_SETTINGS, Checks, WatchedFiles, files_of_check
-from ralph.run.context import Context, find_marker, read_marker
+from ralph.run.context import Context
 from ralph.run.request import refuse_hidden_link
 from ralph.run.trees import Trees
 from ralph.settings import Protection
@@ -76,7 +77,7 @@ class LocalWorkspace:
                 self._tell_gaps(self._protected)
         covers = self._protected.covers if self._protected else lambda path: False
         root = str(self._context.root)
-        named = [path for command in self._checks.commands for path in files_of_check(command, root)]
+        named = [path for check in settings.checks for path in files_of_check(check.command, root)]
         goal = os.path.relpath(self._goal_file, root) if self._goal_file else ""
         for message, paths in (
             (CHANGED_SETTINGS, TOOL_SETTINGS),
@@ -100,9 +101,9 @@ class LocalWorkspace:
     def look(self, run: Run) -> Snapshot:
         done, trouble = False, ""
         for path in self._done_files:
-            found, problem = find_marker(path)
+            found, problem = _find_marker(path)
             done, trouble = done or found, trouble or problem
-        waits, problem = find_marker(self._wait_file) if self._wait_file else (False, "")
+        waits, problem = _find_marker(self._wait_file) if self._wait_file else (False, "")
         if self._context.interrupt.level and self._context.tick:
             self._context.tick()  # the mailbox may say who asked for it
         mail, reason = self._mailbox.read(), self._context.interrupt.reason
@@ -111,7 +112,7 @@ class LocalWorkspace:
             elapsed=self._context.clock.elapsed(),
             interrupted=f"a stop from {mail.stopped_by}" if reason and mail.stopped_by else reason,
             trouble=trouble or problem,
-            wait_requested=WaitRequest(read_marker(self._wait_file)) if waits and self._wait_file else None,
+            wait_requested=WaitRequest(_read_marker(self._wait_file)) if waits and self._wait_file else None,
             done_file=done,
             tasks=self._tasks.read() if self._tasks else None,
             told=untold(mail, run) if mail.notes else (),
@@ -174,7 +175,8 @@ class TasksFile:
             now = self._read()
         except UserError as error:  # the agent broke the file, so the agent has to fix it
             return (Task(f"fix it: {error.message}", False),)
-        return (*now, *removed_tasks(self._first, now))
+        gone = [task for task in self._first if not task.done and not any(task.text in one.text for one in now)]
+        return (*now, *(Task(f"{task.text} (it was removed from the list)", False) for task in gone))
 
     def _read(self) -> tuple[Task, ...]:
         refuse_hidden_link(str(self._path), self._context.settings, str(self._context.root))
@@ -187,7 +189,11 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
         text = read_given(path).decode("utf-8-sig", "replace")
     except OSError as error:
         raise UserError(f"cannot read the tasks file {path}: {error.strerror}", "name one with --tasks FILE") from None
-    tasks = tuple(_parse_json(text, path) if path.suffix.lower() == ".json" else tasks_in_markdown(text))
+    try:
+        is_json = path.suffix.lower() == ".json"
+        tasks = tuple(tasks_in_json(json.loads(text)) if is_json else tasks_in_markdown(text))
+    except UNREADABLE as error:
+        raise UserError(f"the tasks file {path} is not JSON: {error}", "fix it, or name another with --tasks") from None
     if not tasks:
         raise UserError(
             f"the tasks file {path} names no task",
@@ -196,15 +202,23 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
     return tasks
 
 
-def removed_tasks(first: tuple[Task, ...], now: tuple[Task, ...]) -> tuple[Task, ...]:
-    """Return the open tasks that were removed from the list. They still have to be done."""
-    gone = [task for task in first if not task.done and not any(task.text in one.text for one in now)]
-    return tuple(Task(f"{task.text} (it was removed from the list)", False) for task in gone)
-
-
-def _parse_json(text: str, path: Path) -> Iterator[Task]:
+def _find_marker(path: StrPath) -> tuple[bool, str]:
+    """Return whether the marker file exists, and what is wrong with it if it isn't a regular file."""
     try:
-        content = json.loads(text)
-    except UNREADABLE as error:
-        raise UserError(f"the tasks file {path} is not JSON: {error}", "fix it, or name another with --tasks") from None
-    yield from tasks_in_json(content)
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return False, ""
+    except OSError as error:
+        return False, f"stat {os.path.basename(path)}: {error.strerror}"
+    if stat.S_ISDIR(mode):
+        return False, f"{os.path.basename(path)} is a directory"
+    return (True, "") if stat.S_ISREG(mode) else (False, f"{os.path.basename(path)} is not a regular file")
+
+
+def _read_marker(path: StrPath) -> str:
+    """Return the text of a marker file in one line; its name if it is empty."""
+    try:
+        with open(open_file(path), "rb") as file:  # refuses a link, with which a sandboxed agent could read any file
+            return one_line(file.read(1000).decode("utf-8", "replace")) or os.path.basename(path)
+    except OSError:
+        return os.path.basename(path)

@@ -6,7 +6,7 @@ from ralph.core.model import Check, Iteration, Turn
 from ralph.history.fold import Fold
 from ralph.show.outlet import GLYPHS, Style
 from ralph.show.report import html, markdown
-from ralph.show.staircase import attempts, staircase, steps_of
+from ralph.show.report_tables import attempts, staircase, steps_of
 from ralph.show.summary import attempts_table, render_history
 
 

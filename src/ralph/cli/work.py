@@ -51,8 +51,8 @@ from ralph.run.exam_commands import COULD_READ, validate_exams
 from ralph.settings import Settings, load, parse_duration
 from ralph.settings.schema import ExamCommand
 from ralph.settings.trust import refuse_untrusted
-from ralph.show.exam_text import exam_lines
 from ralph.show.outlet import Ndjson, choose, terminal_size
+from ralph.show.summary import exam_lines
 from ralph.show.work_report import html, markdown, merge_command, retry_command, summary
 from ralph.show.works import Row, lines, rows, sentence, table
 from ralph.store.exam_output import load_exam_outputs

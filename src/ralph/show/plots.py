@@ -9,10 +9,8 @@ from msgspec import Struct
 
 from ralph.core.text import clean
 
-# How empty elements of these kinds end.
 _BARE = {**dict.fromkeys(("br", "meta", "link", "input"), ">"), **dict.fromkeys(("rect", "path", "circle"), "/>")}
-
-
+"""How empty elements of these kinds end."""
 _CODE = re.compile(r"`([^`\n]{1,200})`")
 
 
@@ -103,7 +101,19 @@ AXIS_MARKS = 5
 
 def timeline(lanes: Mapping[str, Sequence[Period]], began: float, ended: float) -> Html:
     """Draw a lane with bars for each name, and the times of day below."""
-    drawn = [_lane(name, periods, began, max(ended - began, 1e-3)) for name, periods in lanes.items()]
+    scale = LANE_WIDTH / max(ended - began, 1e-3)
+    box = {"viewBox": f"0 0 {LANE_WIDTH} {LANE_HEIGHT}", "preserveAspectRatio": "none"}
+    drawn = []
+    for name, periods in lanes.items():
+        bars = []
+        for one in periods:
+            x = min(max((one.began - began) * scale, 0), LANE_WIDTH - 3)
+            place = {"x": f"{x:.2f}", "y": "2.00", "height": f"{LANE_HEIGHT - 4:.2f}", "rx": "1.5"}
+            width = min(max((one.ended - one.began) * scale, 3), LANE_WIDTH)
+            bar = element(f"rect.f-{one.tone}", **place, width=f"{width:.2f}")
+            bars.append(element("g", element("title", one.title), bar))
+        lane = element("svg", bars, **box, role="img", aria_label=name)
+        drawn.append(element("div.lane", element("span", name), lane))
     form = "%H:%M:%S" if ended - began < 7200 else "%H:%M"
     moments = [began + (ended - began) * at / (AXIS_MARKS - 1) for at in range(AXIS_MARKS)]
     marks = [element("span", time.strftime(form, time.localtime(at))) for at in moments]
@@ -111,30 +121,12 @@ def timeline(lanes: Mapping[str, Sequence[Period]], began: float, ended: float) 
     return element("div.lanes", drawn, axis, role="group", aria_label="Timeline")
 
 
-def _lane(name: str, periods: Sequence[Period], began: float, length: float) -> Html:
-    drawn = []
-    for one in periods:
-        x = (one.began - began) / length * LANE_WIDTH
-        width = min(max((one.ended - one.began) / length * LANE_WIDTH, 3), LANE_WIDTH)
-        bar = _rect(min(max(x, 0), LANE_WIDTH - 3), 2, width, LANE_HEIGHT - 4, f"f-{one.tone}")
-        drawn.append(element("g", element("title", one.title), bar))
-    box = {"viewBox": f"0 0 {LANE_WIDTH} {LANE_HEIGHT}", "preserveAspectRatio": "none"}
-    return element("div.lane", element("span", name), element("svg", drawn, **box, role="img", aria_label=name))
-
-
 def draw_label(x: float, y: float, text: str, anchor: str) -> Html:
     return element("text", text, x=f"{x:.2f}", y=f"{y:.2f}", text_anchor=anchor)
 
 
-# Numbers and our own class names need no escaping.
-
-
 def draw_line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Html:
     return Html(f'<line x1="{x1:.2f}" x2="{x2:.2f}" y1="{y1:.2f}" y2="{y2:.2f}" class="{kind}"/>')
-
-
-def _rect(x: float, y: float, width: float, height: float, tone: str) -> Html:
-    return Html(f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" class="{tone}" rx="1.5"/>')
 
 
 def draw_svg(width: float, height: float, title: str, drawn: list[Html]) -> Html:

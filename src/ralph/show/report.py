@@ -21,10 +21,8 @@ from ralph.history.needs import needs
 from ralph.history.run_history import RunHistory
 from ralph.history.states import state_of
 from ralph.show import report_tables as tables
-from ralph.show import staircase
-from ralph.show.columns import Column, iteration_columns, share_of_checks
-from ralph.show.exam_text import exam_section
 from ralph.show.plots import Html, element, joined
+from ralph.show.summary import Column, iteration_columns, share_of_checks
 from ralph.show.words import (
     agent_name,
     baseline_sentence,
@@ -101,18 +99,17 @@ def report_body(
     return joined(
         overview,
         shown,
-        exam_section(exams),
+        tables.exams(exams),
         element("footer", f"{made} The journals in .ralph/runs have every event."),
     )
 
 
 def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
-    wanted = needs(history)
     needed = [
         element("li", need_words(one), joined(" ", element("code", commands(one))) if one.actions else None)
-        for one in wanted
+        for one in needs(history)
     ]
-    if wanted:
+    if needed:
         needing = element("div.card.needs", element("h2", "What needs you"), element("ul", needed))
     else:
         said = "Nothing needs you." if history.outcome else "Nothing needs you now: the run continues by itself."
@@ -124,13 +121,13 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     if before := baseline_sentence(history):
         proofs.insert(0, f"{sentence_case(before)}.")
     proof = element("p.facts", " ".join(proofs)) if proofs else None
-    climbed = ("The number", [*filter(None, (staircase.staircase(history), staircase.attempts(history)))])
+    scores = tables.score(history, f"{history.run}-") if len(history.checked) > tables.MAX_COLUMNS else None
     details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
     sections = [
-        climbed,
+        ("The number", [*filter(None, (tables.staircase(history), tables.attempts(history)))]),
         ("Timeline", tables.timeline(history)),
         ("Iterations", [*filter(None, (tables.iterations(history), proof))]),
-        ("Checks", _checks(history)),
+        ("Checks", element("div.card.scroll", scores, tabindex="0") if scores else None),  # else a column each
         ("Proof", tables.proof(history)),
         ("Claims that were refused", tables.refusals(history)),
         ("Questions and notes", tables.talk(history)),
@@ -139,12 +136,6 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     ]
     shown = [element("section", element("h2", title), body) for title, body in sections if body]
     return element("article", _header(history), needing, _tiles(history), shown, id=history.run)
-
-
-def _checks(history: RunHistory) -> Html | None:
-    """Return a separate table of the checks if there are too many for the table of iterations."""
-    shown = tables.score(history, f"{history.run}-") if len(history.checked) > tables.MAX_COLUMNS else None
-    return element("div.card.scroll", shown, tabindex="0") if shown else None
 
 
 def _header(history: RunHistory) -> list[Html]:
@@ -174,21 +165,17 @@ def _badge(history: RunHistory) -> Html:
 
 
 def _tiles(history: RunHistory) -> Html:
-    usage = history.usage
-    tiles = [
-        (str(len(history.iterations)), plural(len(history.iterations), "iteration").split(" ", 1)[1]),
-        (duration(history.seconds), "time"),
-    ]
+    usage, refused = history.usage, history.refused_claims
+    tiles = [plural(len(history.iterations), "iteration").split(), [duration(history.seconds), "time"]]
     if history.cost_usd is not None:
-        tiles.append((("~" if usage.estimated else "") + money(history.cost_usd), "cost"))
+        tiles.append([("~" if usage.estimated else "") + money(history.cost_usd), "cost"])
     if usage.tokens:
-        tiles.append((count(usage.tokens), f"tokens, {count(usage.output_tokens)} of them written"))
+        tiles.append([count(usage.tokens), f"tokens, {count(usage.output_tokens)} of them written"])
     if history.files is not None:
-        noun = "file" if len(history.files) == 1 else "files"
-        tiles.append((str(len(history.files)), f"{noun} changed, {tables.sums(history.files)}"))
-    refused = history.refused_claims
+        number, files = plural(len(history.files), "file").split()
+        tiles.append([number, f"{files} changed, {tables.sums(history.files)}"])
     if refused:
-        tiles.append((str(refused), "claim refused" if refused == 1 else "claims refused"))
+        tiles.append(f"{plural(refused, 'claim')} refused".split(" ", 1))
     made = [element("div.card.tile", element("b", number), element("span", name)) for number, name in tiles]
     return element("div.tiles", made)
 
@@ -272,8 +259,7 @@ def _join_parts(parts: Sequence[str]) -> str:
 
 
 def _title(history: RunHistory) -> list[str]:
-    mark = "✅" if history.outcome == "done" and history.verified else "⚠️" if history.outcome == "done" else "❌"
-    mark = mark if history.outcome else "⏳"
+    mark = {"done": "✅" if history.verified else "⚠️", "": "⏳"}.get(history.outcome, "❌")
     sentence = escape_markdown(outcome_sentence(history), 600)
     return [f"## {mark} {sentence}", f"**Goal:** {escape_markdown(history.goal, 500)}"]
 
@@ -308,17 +294,14 @@ def _proof(history: RunHistory) -> str:
     if history.proof is None:
         return ""
     parts = [f"- {code(part.place)}: {code(part.line)}" for part in history.proof.untested[:MOST_FILES]]
-    return "\n\n".join(
-        ("### Proof", escape_markdown(sentence_case(proof_sentence(history.proof)), 600), "\n".join(parts))
-    )
+    sentence = escape_markdown(sentence_case(proof_sentence(history.proof)), 600)
+    return "\n\n".join(("### Proof", sentence, "\n".join(parts)))
 
 
 def _needs(history: RunHistory, kinds: Container[str] | None = None) -> str:
     wanted = [one for one in needs(history) if kinds is None or one.kind in kinds]
-    if not wanted:
-        return ""
     items = [f"- {escape_markdown(need_words(one), 600)} {code(commands(one))}".rstrip() for one in wanted]
-    return "### What needs you\n\n" + "\n".join(items)
+    return "### What needs you\n\n" + "\n".join(items) if items else ""
 
 
 def _iterations(history: RunHistory) -> str:

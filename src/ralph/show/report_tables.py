@@ -1,19 +1,29 @@
-"""The parts of a report: iterations, checks, refusals, questions, files, and the evidence of each iteration."""
+"""The parts of a report: iterations, checks, attempts, refusals, questions, files, evidence, and what exams printed."""
 
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from ralph.core.gains import describe_end, describe_start, format_value
+from ralph.core.measuring import Metric, run_to_run_difference
 from ralph.core.model import FileChange
-from ralph.core.text import plural, short
-from ralph.history.evidence import Evidence, PatchedFile, ToolCall
-from ralph.history.run_history import CheckResult, PastIteration, RunHistory, Span
+from ralph.core.text import clean, plural, short
+from ralph.history.evidence import Evidence, PatchedFile
+from ralph.history.run_history import PastIteration, RunHistory, Span
 from ralph.history.states import RESULTS
 from ralph.show import plots
-from ralph.show.columns import Column, iteration_columns, share_of_checks
-from ralph.show.plots import Html, Period, element, joined
+from ralph.show.plots import Html, Period, draw_label, draw_line, draw_svg, element, joined, legend
+from ralph.show.summary import (
+    MAX_EXAM_TEXT,
+    Column,
+    attempt_columns,
+    exam_words,
+    iteration_columns,
+    share_of_checks,
+)
 from ralph.show.words import (
     describe_review,
     duration,
@@ -25,6 +35,7 @@ from ralph.show.words import (
     proof_sentence,
     sentence_case,
 )
+from ralph.store.exam_output import ExamOutput
 
 MAX_FILES = 300
 MAX_COLUMNS = 6
@@ -33,6 +44,8 @@ MAX_CHECKS = 12  # of an iteration
 MAX_CELLS, MAX_ROWS = 60, 30  # of the score
 MAX_OPEN_TAILS = 3
 _STATUS = {"A": "new", "D": "deleted", "M": "changed", "T": "changed type"}
+_PATCH_TONES = {"+": "add", "-": "del", "@": "hunk"}
+LANES = {"turn": "agent", "check": "checks", "measurement": "measuring", "wait": "waiting", "pause": "paused"}
 
 
 def table(columns: Sequence[Column], has_total: bool = False) -> Html:
@@ -50,18 +63,13 @@ def proof(history: RunHistory) -> Html | None:
     """Return what `--prove` found, with the untested parts."""
     if history.proof is None:
         return None
-    sentence = element("p.facts", sentence_case(proof_sentence(history.proof)))
     parts = history.proof.untested
-    if not parts:
-        return sentence
     columns = [
         Column("Untested part", [short(part.place, 200) for part in parts], kind=".wrap"),
         Column("It adds", [short(part.line, 200) for part in parts], kind=".wrap"),
     ]
-    return joined(sentence, table(columns))
-
-
-LANES = {"turn": "agent", "check": "checks", "measurement": "measuring", "wait": "waiting", "pause": "paused"}
+    sentence = element("p.facts", sentence_case(proof_sentence(history.proof)))
+    return joined(sentence, table(columns) if parts else None)
 
 
 def timeline(history: RunHistory) -> Html | None:
@@ -91,13 +99,17 @@ def _periods(spans: Sequence[Span], least: float) -> list[Period]:
 
 def iterations(history: RunHistory) -> Html | None:
     """Return a table with a row per iteration and a column per check, cost, time and so on."""
-    past, names = history.iterations, history.checked
+    past, names, tones = history.iterations, history.checked, {True: "mark good", False: "mark bad"}
     if not past:
         return None
-    checks = [Column("Checks", [_passing_cell(one) for one in past], kind=".num")]
     if len(names) <= MAX_COLUMNS:
         marks = [_verdicts(one) for one in past]
         checks = [Column(name, [of.get(name, "") for of in marks], kind=".cell.check") for name in names]
+    else:
+        shares = [
+            element("span", share_of_checks(one), class_=tones[one.is_green]) if one.checks else "" for one in past
+        ]
+        checks = [Column("Checks", shares, kind=".num")]
     return table([number_column(past, f"{history.run}-"), *checks, *iteration_columns(past, history)], len(past) > 1)
 
 
@@ -116,10 +128,6 @@ def _verdicts(one: PastIteration) -> dict[str, Html]:
     return marks
 
 
-def _passing_cell(one: PastIteration) -> Html | str:
-    return element(f"span.mark.{'good' if one.is_green else 'bad'}", share_of_checks(one)) if one.checks else ""
-
-
 def score(history: RunHistory, anchor: str) -> Html | None:
     """Return a table with a column per iteration and a row per check, for the latest iterations.
 
@@ -128,8 +136,8 @@ def score(history: RunHistory, anchor: str) -> Html | None:
     past = history.iterations[-MAX_CELLS:]
     if not past:
         return None
-    links = [element("a", str(one.number), href=f"#{anchor}{one.number}") for one in past]
     is_running = not past[-1].is_whole and not history.outcome
+    links = number_column(past, anchor).cells
     heads = [element("th", link, scope="col") for link in links[:-1]]
     heads.append(element("th", links[-1], scope="col", class_="current" if is_running else None))
     rows = [element("tr", element("th.soft", "Iteration", scope="row"), heads)]
@@ -206,21 +214,17 @@ def files(history: RunHistory) -> Html | None:
     columns = [
         Column("File", [element("span.mono", one.path) for one in shown], "in all", ".wide"),
         Column("", [_STATUS.get(one.status, one.status) for one in shown]),
-        Column("Lines", [lines_of(one) for one in shown], sums(history.files), ".num"),
+        Column("Lines", [plus_minus(one.added, one.deleted) for one in shown], sums(history.files), ".num"),
     ]
     more = len(history.files) - len(shown)
     note = element("p.soft", f"and {more} more") if more else None
     return joined(table(columns, has_total=len(shown) > 1), note)
 
 
-def lines_of(one: FileChange) -> Html | str:
-    """Return how many lines of a file were added and deleted."""
-    if one.added is None or one.deleted is None:
+def plus_minus(added: int | None, deleted: int | None) -> Html | str:
+    """Return how many lines were added and deleted; `binary` if that is unknown."""
+    if added is None:
         return "binary"
-    return plus_minus(one.added, one.deleted)
-
-
-def plus_minus(added: int, deleted: int) -> Html:
     return joined(element("span.plus", f"+{added}"), " ", element("span.minus", f"−{deleted}"))
 
 
@@ -231,8 +235,7 @@ def sums(changed: Sequence[FileChange]) -> str:
 def result(one: PastIteration) -> Html:
     """Return the result of an iteration as a badge."""
     tone = RESULTS[one.result].tone
-    tone = "calm" if tone == "waiting" else tone
-    return element(f"span.badge.{tone}", happened(one))
+    return element(f"span.badge.{'calm' if tone == 'waiting' else tone}", happened(one))
 
 
 def details(history: RunHistory, one: PastIteration, evidence: Evidence | None = None) -> Html:
@@ -244,11 +247,7 @@ def details(history: RunHistory, one: PastIteration, evidence: Evidence | None =
     if found.patch:
         folds.append(patch_details(found, f"ralph diff {nickname(history.run)} {one.number}"))
     if found.calls:
-        number = len(found.calls) + found.calls_left_out
-        more = element("li.soft", f"and {found.calls_left_out} more") if found.calls_left_out else None
-        root = f"{history.worktree or history.workspace}/"
-        listed = element("ul.calls", [_call(call, root) for call in found.calls], more)
-        folds.append(fold(plural(number, "tool call").capitalize(), listed))
+        folds.append(_calls(found, f"{history.worktree or history.workspace}/"))
     if found.prompt:
         folds.append(_prompt(found.prompt))
     shown = element("div.evidence", folds) if evidence else None
@@ -275,32 +274,38 @@ def fold(title: str, body: Html, is_open: bool = False) -> Html:
     return element("details", element("summary", title), body, open=is_open)
 
 
-LINE_TONES = {"+": "add", "-": "del", "@": "hunk"}
-
-
 def patch_lines(file: PatchedFile) -> Html:
     """Return the lines of a patch. Consecutive lines of one kind share an element, because there are many lines."""
     pieces = [
         element("span", "".join(f"{line}\n" for line in lines), class_=tone)
-        for tone, lines in groupby(file.lines, key=lambda line: LINE_TONES.get(line[:1]))
+        for tone, lines in groupby(file.lines, key=lambda line: _PATCH_TONES.get(line[:1]))
     ]
     return element("pre.patch", pieces, tabindex="0", role="group", aria_label=f"Changes in {file.path}")
 
 
-def _call(call: ToolCall, root: str) -> Html:
-    given = call.given.replace(root, "") if root != "/" else call.given
-    said = "not finished" if call.ok is None else plural(call.lines, "line") if call.lines else ""
-    mark = element("b.minus", "✗ " if call.ok is False else "") if call.ok is False else None
-    return element(
-        "li", mark, element("code", f"{call.name}({given})" if given else call.name), " ", element("span.soft", said)
-    )
+def _calls(evidence: Evidence, root: str) -> Html:
+    """Return the tool calls, with paths relative to `root`."""
+    rows = []
+    for call in evidence.calls:
+        given = call.given.replace(root, "") if root != "/" else call.given
+        code = element("code", f"{call.name}({given})" if given else call.name)
+        said = "not finished" if call.ok is None else plural(call.lines, "line") if call.lines else ""
+        failed = element("b.minus", "✗ ") if call.ok is False else None
+        rows.append(element("li", failed, code, " ", element("span.soft", said)))
+    left_out = evidence.calls_left_out
+    more = element("li.soft", f"and {left_out} more") if left_out else None
+    return fold(plural(len(rows) + left_out, "tool call").capitalize(), element("ul.calls", rows, more))
 
 
 def particulars(one: PastIteration, history: RunHistory) -> Html:
     """Return the facts of an iteration, such as its checks and why its claim was refused."""
     changed = one.files or []
     names = ", ".join(file.path for file in changed[:20]) + (" …" if len(changed) > 20 else "")
-    checks = sorted(one.checks, key=lambda check: check.passed)  # failed ones first
+    checks = []
+    for check in sorted(one.checks, key=lambda check: check.passed):  # failed ones first
+        took = duration(check.seconds)
+        how = "" if check.passed else f"✗ {check.name} ({how_it_failed(check)}, {took}) {check.log}".rstrip()
+        checks.append(how or f"✓ {check.name}, {took}")
     said = [
         ("You said", "\n".join(one.told)),
         ("Agent", one.agent),
@@ -308,7 +313,7 @@ def particulars(one: PastIteration, history: RunHistory) -> Html:
         ("Ended by ralph", one.ended_by.replace("-", " ")),
         ("Tool errors", str(one.tool_errors or "")),
         ("Not counted", f"{plural(one.uncounted, 'turn')}: a limit or a passing fault" if one.uncounted else ""),
-        ("Checks", _few([_check_line(check) for check in checks], MAX_CHECKS)),
+        ("Checks", _few(checks, MAX_CHECKS)),
         ("Claim refused", _few([f"{refusal.claim}: {refusal.reason}" for refusal in one.refused], 3)),
         ("Progress", progress_words(one, history)),
         ("Reviews", "\n".join(map(describe_review, one.reviews))),
@@ -320,8 +325,113 @@ def particulars(one: PastIteration, history: RunHistory) -> Html:
     return element("dl", [joined(element("dt", name), element("dd", text)) for name, text in said if text])
 
 
-def _check_line(check: CheckResult) -> str:
-    took = duration(check.seconds)
-    if check.passed:
-        return f"✓ {check.name}, {took}"
-    return f"✗ {check.name} ({how_it_failed(check)}, {took}) {check.log}".rstrip()
+def exams(outputs: Sequence[ExamOutput]) -> Html | None:
+    """Return the output of exams, for the person only: in the workspace the agent could read it."""
+    if not outputs:
+        return None
+    shown = [
+        element(
+            "details",
+            element("summary", ": ".join(exam_words(output))),
+            element("pre", clean(output.text(MAX_EXAM_TEXT)) or "It printed nothing.", tabindex="0"),
+            open=not output.passed and output is outputs[-1],
+        )
+        for output in outputs
+    ]
+    return element("section.card#exams", element("h2", "Exams, which the agent doesn't see"), shown)
+
+
+STAIRS_WIDTH, STAIRS_HEIGHT = 960.0, 300.0
+LEFT, RIGHT, TOP, BOTTOM = 86.0, 20.0, 16.0, 34.0
+CROSS = 4.5  # half the width of a dropped attempt's mark
+MARGIN = 0.12  # of the range of values, above and below
+MAX_LABELS = 24
+
+
+class Stair(Struct, frozen=True):
+    """One attempt: the best value before and after it, and its own one; None if it has no number."""
+
+    attempt: PastIteration
+    before: float
+    value: float | None
+    after: float
+
+
+def steps_of(history: RunHistory) -> list[Stair]:
+    """Return the attempts with their values, computed by adding up the measured gains: the measured values drift when
+    the machine gets busier.
+    """
+    start = history.first_numbers
+    if start is None:
+        return []
+    best, sign, steps = start.value, 1 if start.metric.maximize else -1, []
+    for one in history.whole:
+        has_number = one.measured is not None and one.measured.after is not None
+        value = best + sign * one.measured.gain * abs(best) if has_number and one.measured else None
+        after = value if one.is_kept and value is not None else best
+        steps.append(Stair(one, best, value, after))
+        best = after
+    return steps
+
+
+def staircase(history: RunHistory) -> Html | None:
+    """Draw the best value over the attempts, with dropped attempts as crosses and the noise as a band."""
+    start, steps = history.first_numbers, steps_of(history)
+    if start is None or not steps:
+        return None
+    metric, noise = start.metric, run_to_run_difference(start.values)
+    ends = f"from {format_value(start.value, metric)} to {format_value(steps[-1].after, metric)}"
+    title = f"{ends}, attempt by attempt"
+    tones = [("good", "kept"), ("bad", "dropped"), *([("noise", "noise")] if noise else [])]
+    said = [describe_start(metric, start.values, start.noise)]
+    said += [describe_end(history.end_numbers, metric)] if history.end_numbers else []
+    drawn = draw_svg(STAIRS_WIDTH, STAIRS_HEIGHT, title, _draw_stairs(steps, metric, noise))
+    plot = element("div.scroll", drawn, tabindex="0", role="region", aria_label=title)
+    return element("div.card", legend(tones), plot, element("p.facts", f"{sentence_case('; '.join(said))}."))
+
+
+def _draw_stairs(steps: Sequence[Stair], metric: Metric, noise: float) -> list[Html]:
+    values = [value for step in steps for value in (step.before, step.value, step.after) if value is not None]
+    low, high = min(values), max(values)
+    room = (high - low) * MARGIN or abs(high) * MARGIN or 1.0
+    low, high = low - room if low < 0 else max(0.0, low - room), high + room
+
+    def x(attempt: float) -> float:
+        return LEFT + (STAIRS_WIDTH - LEFT - RIGHT) * attempt / len(steps)
+
+    def y(value: float) -> float:
+        share = (value - low) / (high - low)
+        return STAIRS_HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (STAIRS_HEIGHT - TOP - BOTTOM)
+
+    drawn: list[Html] = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        value = low + share * (high - low)
+        drawn.append(draw_line(LEFT, y(value), STAIRS_WIDTH - RIGHT, y(value), "grid-line"))
+        drawn.append(draw_label(LEFT - 6, y(value) + 4, format_value(float(f"{value:.3g}"), metric), "end"))
+    for at in range(1, len(steps) + 1, -(-len(steps) // MAX_LABELS)):
+        drawn.append(draw_label(x(at - 0.5), STAIRS_HEIGHT - BOTTOM + 16, str(at), "middle"))
+    corners: list[tuple[float, float]] = []  # between which the best value is drawn: it changes in the middle
+    for at, step in enumerate(steps):
+        corners += [(at, step.before), (at + 0.5, step.before), (at + 0.5, step.after), (at + 1, step.after)]
+    upper = [f"{x(at):.1f},{y(value * (1 + noise)):.1f}" for at, value in corners]
+    lower = [f"{x(at):.1f},{y(value * (1 - noise)):.1f}" for at, value in corners]
+    drawn.append(element("path.band", d=f"M{' L'.join([*upper, *reversed(lower)])} Z"))
+    drawn.append(element("path.stairs", d=f"M{' L'.join(f'{x(at):.1f},{y(value):.1f}' for at, value in corners)}"))
+    for at, step in enumerate(steps, 1):
+        across, down = x(at - 0.5), STAIRS_HEIGHT - BOTTOM if step.value is None else y(step.value)
+        sign = element("path.cross", d=f"M{across - CROSS:.1f},{down - CROSS:.1f} l9,9 m0,-9 l-9,9")
+        if step.attempt.is_kept:
+            sign = element("circle.f-good", cx=f"{across:.1f}", cy=f"{down:.1f}", r="4.5")
+        drawn.append(element("g", element("title", f"attempt {at}: {step.attempt.gain}"), sign))
+    return drawn
+
+
+def attempts(history: RunHistory, anchor: str = "") -> Html | None:
+    """Return a table with a row per attempt, whose number links to the element with the id `anchor` and that number."""
+    past = history.iterations
+    if history.first_numbers is None or not past:
+        return None
+    marks = [mark("good", "✓", "kept") if one.is_kept else mark("bad", "✗", "dropped") for one in past]
+    signs = Column("", marks, kind=".cell")
+    columns = [number_column(past, anchor or f"{history.run}-"), signs, *attempt_columns(past, history)]
+    return table(columns, has_total=len(past) > 1)

@@ -17,7 +17,6 @@ from ralph.history.fold import Fold
 from ralph.history.needs import next_steps
 from ralph.history.run_history import RunHistory
 from ralph.show.event_lines import EventLines
-from ralph.show.exam_text import exam_places
 from ralph.show.outlet import (
     WRITE_TIMEOUT,
     LiveRows,
@@ -30,7 +29,7 @@ from ralph.show.outlet import (
 )
 from ralph.show.summary import attempts_table, proof_lines, table
 from ralph.show.turn_lines import VERBOSE, LineLimits
-from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts, wrap
+from ralph.show.words import PURPOSES, command, cut, duration, moment, money, outcome_sentence, whereabouts, wrap
 from ralph.store.exam_output import load_exam_outputs
 
 _WIDTH = 80  # if it is unknown
@@ -191,7 +190,8 @@ class Screen:
         is_named = self._lines is not None and bool(history.run)
         text += self._proof(history)
         if history.is_refused_by_exam:
-            text += [row for line in exam_places(load_exam_outputs(history.run)) for row in self._rows(line)]
+            for output in load_exam_outputs(history.run)[-1:]:
+                text += self._rows(f"What the exam printed is in {output.log}") if not output.passed else []
         text += [row for line in whereabouts(history, briefly=is_named) for row in self._rows(line)]
         if is_named:
             text += self._next_steps(history)
@@ -213,7 +213,7 @@ class Screen:
     def _next_steps(self, history: RunHistory) -> list[str]:
         """Return the name of the run and the commands that make sense now."""
 
-        steps = [(command(step), purpose(step)) for step in next_steps(history)]
+        steps = [(command(step), PURPOSES.get(step.verb, "")) for step in next_steps(history)]
         size = max((len(typed) for typed, _ in steps), default=0)
         paint, left = self._style.paint, self._room() - size - 4
         whys = [cut(why, left, self._style.marks.more) if left > 8 else "" for _, why in steps]

@@ -1,19 +1,25 @@
-"""The table with a row per iteration, the text of `ralph show`, and the list of all runs, readable without colours."""
+"""The table with a row per iteration, whose columns are also those of reports and the web UI; the text of `ralph show`,
+and the list of all runs, readable without colours.
+"""
 
+import sys
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
+from ralph.core.gains import format_change
 from ralph.core.proof import Proof
 from ralph.core.text import clean, one_line, plural, short
 from ralph.history.needs import needs
 from ralph.history.overview import RunNow
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.history.states import RESULTS, state_of
-from ralph.show.columns import Column, attempt_columns, iteration_columns, share_of_checks
-from ralph.show.exam_text import exam_lines
 from ralph.show.outlet import Marks, Style, outcome_tone
 from ralph.show.words import (
     baseline_sentence,
     commands,
+    cost,
+    count,
     cut,
     duration,
     ending_reason,
@@ -35,11 +41,71 @@ from ralph.store.exam_output import ExamOutput
 
 _MOST_ROWS = 60
 _GAP = "  "
-
-
 _FACTS = ("Tools", "Cost", "Time", "What happened")
 _OPTIONAL = ("Tools", "Time", "Checks")
 """The columns that a narrow terminal doesn't show; the first one is left out first."""
+MAX_EXAM_LINES = 20
+MAX_EXAM_TEXT = 20_000  # bytes
+
+
+class Column(Struct):
+    """A column of a table. `kind` is the CSS classes of its cells: .num, .cell, .wrap, .lesser (hidden on phones) or
+    nothing. `least` is the width to which a terminal may shrink it, 0 if it may not; the smallest shrinks first."""
+
+    title: str
+    cells: Sequence[str]
+    total: str = ""
+    kind: str = ""
+    least: int = 0
+
+
+def iteration_columns(past: Sequence[PastIteration], history: RunHistory) -> list[Column]:
+    """Return what each iteration used and how it ended, without its number and its checks. Totals are of the run."""
+    calls = ["" if one.tool_calls is None else str(one.tool_calls) for one in past]
+    all_calls = str(sum(one.tool_calls or 0 for one in history.whole))
+    with_total: list[PastIteration | RunHistory] = [*past, history]
+    tokens = [count(one.usage.tokens) if one.usage.tokens else "" for one in with_total]
+    files = ["" if one.files is None else str(len(one.files)) for one in with_total]
+    progress, results = [], []
+    for one in past:
+        passed_on = hand_over_words(one.hand_over) if one.hand_over else ""
+        progress.append("; ".join(filter(None, (progress_words(one, history), passed_on))))
+        committed = ", committed" if any(ok and task == "commit" for task, ok, _ in one.scm) else ""
+        reviews = f", {plural(len(one.reviews), 'review')}" if one.reviews else ""
+        results.append(short(happened(one), 200) + committed + reviews)
+    return [
+        Column("Tools", calls, all_calls, ".num.lesser"),
+        Column("Tokens", tokens[:-1], tokens[-1], ".num.lesser"),
+        *_spent_columns(past, history),
+        Column("Files", files[:-1], files[-1], ".num.lesser"),
+        Column("Progress", progress, kind=".wrap"),
+        Column("What happened", results, "total", ".wrap", least=24),
+    ]
+
+
+def attempt_columns(past: Sequence[PastIteration], history: RunHistory) -> list[Column]:
+    """Return what each attempt to improve a number tried, and its result, without its number."""
+    assert history.first_numbers
+    total = "total"
+    if history.end_numbers:
+        total = f"start to end {format_change(history.end_numbers.gain, history.first_numbers.metric)}"
+    return [
+        Column("Result", [one.gain or one.result for one in past], total, ".wrap", least=24),
+        Column("Idea", [one.idea for one in past], kind=".wrap", least=12),
+        *_spent_columns(past, history),
+    ]
+
+
+def _spent_columns(past: Sequence[PastIteration], history: RunHistory) -> list[Column]:
+    return [
+        Column("Cost", [cost(one.usage.cost_usd) for one in past], cost(history.cost_usd), ".num"),
+        Column("Time", [duration(one.seconds) for one in past], duration(history.seconds), ".num"),
+    ]
+
+
+def share_of_checks(one: PastIteration) -> str:
+    """Return how many checks passed: `2/3`; "" if none ran."""
+    return f"{sum(check.passed for check in one.checks)}/{len(one.checks)}" if one.checks else ""
 
 
 def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
@@ -74,7 +140,7 @@ def _render(columns: list[Column], tones: list[str], room: int, style: Style) ->
 
     def line(tone: str, cells: list[str]) -> str:
         padded = [
-            _pad(cut(cell, size, style.marks.more), size, column.is_number)
+            _pad(cut(cell, size, style.marks.more), size, ".num" in column.kind)
             for cell, size, column in zip(cells, sizes, columns, strict=True)
         ]
         return style.paint(tone, (_GAP + _GAP.join(padded)).rstrip())
@@ -136,7 +202,6 @@ MOST_PARTS = 12
 
 def render_history(history: RunHistory, style: Style, exams: Sequence[ExamOutput] = ()) -> Iterator[str]:
     """Return the lines of `ralph show`, with what the exams printed."""
-
     dot = f" {style.marks.dot} "
     facts = [history.agent, *history.rights, history.preset, history.workspace, history.branch]
     yield style.paint("title", f"run {history.run}") + dot + dot.join(short(fact, 200) for fact in facts if fact)
@@ -171,6 +236,30 @@ def proof_lines(proof: Proof, style: Style) -> list[str]:
     parts = [f"  {short(part.place, 200)}  {style.paint('dim', short(part.line, 200))}" for part in proof.untested]
     more = [f"  {style.marks.more} {plural(len(parts) - MOST_PARTS, 'more part')}"] if len(parts) > MOST_PARTS else []
     return [style.paint(tone, proof_sentence(proof)), *parts[:MOST_PARTS], *more]
+
+
+def exam_lines(outputs: Sequence[ExamOutput], style: Style) -> Iterator[str]:
+    """Yield each exam with the end of its output and the path of its log, for the person only: no report in the
+    workspace has it, where the agent could read it.
+    """
+    if outputs:
+        yield style.paint("bold", "exams, which the agent doesn't see")
+    for output in outputs:
+        title, ending = exam_words(output)
+        mark = style.paint("green", style.marks.passed) if output.passed else style.paint("alarm", style.marks.failed)
+        yield f"  {mark} {title}  {style.paint('dim', ending)}"
+        is_shown = output is outputs[-1] and not output.passed
+        lines = clean(output.text(MAX_EXAM_TEXT)).rstrip().split("\n") if is_shown else []
+        yield from (f"    {style.paint('dim', line[:500])}" for line in lines[-MAX_EXAM_LINES:] if line)
+        yield f"    {style.marks.to} {output.log}"
+    if outputs:
+        yield ""
+
+
+def exam_words(output: ExamOutput) -> tuple[str, str]:
+    """Return the title of an exam, and how it ended."""
+    ending = f"{'passed' if output.passed else output.ending}, {duration(output.duration)}"
+    return f"{output.stage}: {short(output.command, 200)}", ending
 
 
 def _iteration(one: PastIteration, history: RunHistory, style: Style) -> Iterator[str]:
@@ -221,6 +310,7 @@ def run_list(runs: Sequence[RunNow], style: Style, columns: int, now: float, hom
     """Return the lines of `ralph ps`, at most `columns` wide (0: no limit): a row of facts for each run, and below it
     its activity, question or result.
     """
+    columns = columns or sys.maxsize
     rows = [TITLES, *(_facts(run, home) for run in runs)]
     sizes = [max(width(row[at]) for row in rows) for at in range(len(TITLES) - 1)]
     lines = [style.paint("dim", _row(TITLES, sizes, columns))]
@@ -230,7 +320,7 @@ def run_list(runs: Sequence[RunNow], style: Style, columns: int, now: float, hom
         place = sizes[0] + len(_GAP)
         end = place + len(run.label)
         lines.append(line[:place] + style.paint(state_of(run.label).color, line[place:end]) + line[end:])
-        lines += [style.paint("dim", _cut(indent + text, columns)) for text in _remarks(run, now)]
+        lines += [style.paint("dim", cut(indent + text, columns)) for text in _remarks(run, now)]
     return lines
 
 
@@ -270,8 +360,4 @@ def _remarks(run: RunNow, now: float) -> list[str]:
 
 def _row(cells: Sequence[str], sizes: list[int], columns: int) -> str:
     padded = [_pad(cell, size) for cell, size in zip(cells, sizes, strict=False)]
-    return _cut(_GAP.join([*padded, cells[-1]]).rstrip(), columns)
-
-
-def _cut(line: str, columns: int) -> str:
-    return cut(line, columns) if columns else line
+    return cut(_GAP.join([*padded, cells[-1]]).rstrip(), columns)

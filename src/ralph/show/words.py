@@ -36,14 +36,11 @@ def duration(seconds: float) -> str:
     if seconds < 9.95:
         return f"{seconds:.1f}s".replace(".0", "")
     whole = round(min(MAX_NUMBER, seconds))  # in this order it also handles NaN
-    for size, big, small in ((86400, "d", "h"), (3600, "h", "m"), (60, "m", "s")):
+    for size, big, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
         if whole >= size:
-            rest = whole % size // _SECONDS[small]
+            rest = whole % size // below
             return f"{whole // size}{big}{rest}{small}" if rest else f"{whole // size}{big}"
     return f"{whole}s"
-
-
-_SECONDS = {"h": 3600, "m": 60, "s": 1}
 
 
 def count(number: int) -> str:
@@ -63,8 +60,7 @@ def cost(usd: float | None) -> str:
 
 def spent(seconds: float, usd: float | None, tokens: int = 0) -> list[str]:
     """Return what was used, as far as it is known: `6m7s`, `$0.42`, `45K tokens`."""
-    sums = (duration(seconds), cost(usd), f"{count(tokens)} tokens" if tokens else "")
-    return [one for one in sums if one]
+    return [*filter(None, (duration(seconds), cost(usd), f"{count(tokens)} tokens" if tokens else ""))]
 
 
 def from_home(path: str, home: str) -> str:
@@ -102,9 +98,7 @@ def width(text: str) -> int:
 
 @lru_cache(4096)
 def _cells(char: str) -> int:
-    if char < "\u0300":
-        return 1
-    if char == "\ufe0f":  # selects the emoji form of the previous character, which is one column wider
+    if char < "\u0300" or char == "\ufe0f":  # which selects the emoji form of the previous one: a column wider
         return 1
     if east_asian_width(char) in "WF":
         return 2
@@ -164,7 +158,7 @@ def happened(one: PastIteration) -> str:
     if one.result == "failed":
         return f"failed: {one.failure}"
     if one.result == "refused":
-        return f"claim refused: {_gates(one)}"
+        return f"claim refused: {', '.join(dict.fromkeys(refusal.gate for refusal in one.refused))}"
     return "not finished" if one.result == "unfinished" else one.result
 
 
@@ -181,10 +175,10 @@ def progress_words(one: PastIteration, history: RunHistory) -> str:
     step = one.step
     if step is None or not step.checked:
         return ""
-    said = GAINS[step.gain] if step.gain or step.counted else ""
-    failures = plural(step.failures, "failure") if step.failures else ""
-    best = "best so far" if one.number == history.best and not one.is_accepted else ""
-    return ", ".join(filter(None, (said, failures, best)))
+    said = [GAINS[step.gain]] if step.gain or step.counted else []
+    said += [plural(step.failures, "failure")] if step.failures else []
+    said += ["best so far"] if one.number == history.best and not one.is_accepted else []
+    return ", ".join(filter(None, said))
 
 
 def hand_over_words(hand_over: HandOver) -> str:
@@ -214,19 +208,16 @@ def proof_sentence(proof: Proof) -> str:
     it = "it" if len(proof.untested) == 1 else "any one of them"
     cost = f"{plural(proof.check_runs, 'check run')}, {duration(proof.seconds)}"
     parts = f"{len(proof.untested)} of {plural(proof.tried, 'part')}, {cost}"
+    each = "the one part" if proof.tried == 1 else f"each of {proof.tried} parts"
     missed = f"; {proof.not_tried} not tried for lack of time" if proof.not_tried else ""
     return {
         "untested": f"untested: {names} (every check passes without {it}); {parts}{missed}",
         "nothing tested": f"untested: every check passes without any of this change; {cost}",
-        "tested": f"tested: a check fails without {_each(proof.tried)}; {cost}{missed}",
+        "tested": f"tested: a check fails without {each}; {cost}{missed}",
         "red": f"not proved: the checks fail in a fresh copy of this work; {cost}",
         "no time": f"not proved: running the checks twice takes too long; {cost}",
         "nothing to try": "nothing to prove: the change has no code that a check could miss",
     }[proof.verdict]
-
-
-def _each(tried: int) -> str:
-    return "the one part" if tried == 1 else f"each of {tried} parts"
 
 
 RAISE_LIMIT = "a check that timed out gets more time with --check-timeout"
@@ -234,6 +225,15 @@ RAISE_LIMIT = "a check that timed out gets more time with --check-timeout"
 
 def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+_OBJECTIONS = {
+    "checks": "a check failed",
+    "tasks": "not every task is done",
+    "protect": "protected files were changed",
+    "wording": "not alone on the last line",
+    "exam": "the hidden exam does not pass",
+}
 
 
 def verdict(one: PastIteration, history: RunHistory, is_asking: bool = False) -> str | None:
@@ -246,7 +246,9 @@ def verdict(one: PastIteration, history: RunHistory, is_asking: bool = False) ->
         return happened(one)
     if one.result == "refused":
         claimed = f"the agent claimed {one.refused[0].claim}" if one.refused[0].claim else share
-        return f"not done: {claimed}, but {_objections(one)}"
+        gates = dict.fromkeys(refusal.gate for refusal in one.refused)
+        objections = " and ".join(_OBJECTIONS.get(gate, f"{gate} refused it") for gate in gates)
+        return f"not done: {claimed}, but {objections}"
     missing = "the agent waits for an answer" if is_asking else "no claim"
     if one.result == "no claim" and not one.checks:
         return None if history.claims == ("turn",) else f"not done yet: {missing}"
@@ -288,24 +290,6 @@ def _describe_claim(claim: str) -> str:
         return f"the file {short(text, 80)} exists"
     marker = f"<{kind}>{text}</{kind}>" if kind in ("promise", "response") else text
     return f"the agent says {short(marker, 80)}"
-
-
-OBJECTIONS = {
-    "checks": "a check failed",
-    "tasks": "not every task is done",
-    "protect": "protected files were changed",
-    "wording": "not alone on the last line",
-    "exam": "the hidden exam does not pass",
-}
-
-
-def _objections(one: PastIteration) -> str:
-    gates = dict.fromkeys(refusal.gate for refusal in one.refused)
-    return " and ".join(OBJECTIONS.get(gate, f"{gate} refused it") for gate in gates)
-
-
-def _gates(one: PastIteration) -> str:
-    return ", ".join(dict.fromkeys(refusal.gate for refusal in one.refused))
 
 
 def exit_words(code: int | None) -> str:
@@ -375,8 +359,14 @@ def whereabouts(history: RunHistory, *, briefly: bool = False) -> list[str]:
 
 
 _NEEDS = {
+    "question": "The agent asks: {text}",
     "unverified": "Nothing has verified this work: no check was configured. Review it yourself.",
+    "unclaimed": "Every check passes, but the agent did not {text}. If it looks right, let green checks suffice.",
+    "exam": "The exam refused the agent's claims. See what it printed; then fix it, or tell the agent, and resume.",
+    "blocked": "The agent is blocked: {stem}. Remove the obstacle or tell it how to continue, then resume it.",
+    "denied": f"The agent was not allowed to use {{name}}. To let it: {WAYS_OUT}.",
     "branch": "The work is on its own branch. Review it, then accept it.",
+    "task": "{name} is parked: its run did not finish it. Retry it, with a note if you know what it misses.",
 }
 
 
@@ -386,28 +376,18 @@ def need_words(need: Need) -> str:
         where = f": see {need.check.log}" if need.check.log else ""
         late = f"; {RAISE_LIMIT}" if need.check.timeout else ""
         return f"A check still fails ({how_it_failed(need.check)}): {need.check.name}{where}{late}"
-    if need.kind == "unclaimed":
-        return f"Every check passes, but the agent did not {need.text}. If it looks right, let green checks suffice."
-    if need.kind == "denied":
-        return f"The agent was not allowed to use {need.name}. To let it: {WAYS_OUT}."
-    if need.kind == "question":
-        return f"The agent asks: {one_line(need.text, 500)}"
-    if need.kind == "exam":
-        return "The exam refused the agent's claims. See what it printed; then fix it, or tell the agent, and resume."
-    if need.kind == "blocked":
-        why = one_line(need.text, 500).rstrip(".")
-        return f"The agent is blocked: {why}. Remove the obstacle or tell it how to continue, then resume it."
-    if need.kind == "task":
-        return f"{need.name} is parked: its run did not finish it. Retry it, with a note if you know what it misses."
     if need.kind == "scm":
         return f"{need.name} failed after iteration {need.iteration}: {need.text}"
     if need.kind == "restored":
         kept = f". Its versions are in {short(need.name, 500)}" if need.name else ""
         return f"The agent changed protected files, which ralph restored or removed: {short(need.text, 300)}{kept}"
-    return _NEEDS.get(need.kind) or state_of(need.kind).advice or need.text
+    if need.kind in _NEEDS:
+        text = one_line(need.text, 500)
+        return _NEEDS[need.kind].format(name=need.name, text=text, stem=text.rstrip("."))
+    return state_of(need.kind).advice or need.text
 
 
-RESUME_OPTIONS = {
+_RESUME_OPTIONS = {
     "until": "--until",
     "more": "-m",
     "max_cost": "--max-cost",
@@ -420,25 +400,20 @@ RESUME_OPTIONS = {
 
 def command(action: Action) -> str:
     """Return the command for an action."""
-    if action.verb == "retry":
-        return f"ralph work retry {quote(action.task)}"
+    name, options = nickname(action.run), dict(action.options)
     if action.verb == "resume":
-        return " ".join(
-            (
-                f"ralph resume {nickname(action.run)}",
-                *(f"{RESUME_OPTIONS[name]} {value}" for name, value in action.options),
-            )
-        )
-    if action.verb == "rewind":
-        return f"ralph rewind {nickname(action.run)} {dict(action.options)['to']}"
-    if action.verb == "allow":
-        return f"ralph resume {nickname(action.run)} --yolo"
+        return " ".join((f"ralph resume {name}", *(f"{_RESUME_OPTIONS[key]} {options[key]}" for key in options)))
     if action.verb in ("answer", "tell"):
-        return f'ralph tell {nickname(action.run)} "…"'
-    return f"ralph {action.verb} {nickname(action.run)}"
+        return f'ralph tell {name} "…"'
+    others = {
+        "retry": f"ralph work retry {quote(action.task)}",
+        "rewind": f"ralph rewind {name} {options.get('to')}",
+        "allow": f"ralph resume {name} --yolo",
+    }
+    return others.get(action.verb, f"ralph {action.verb} {name}")
 
 
-_PURPOSES = {
+PURPOSES = {
     "accept": "run the checks once more, merge it, clean up",
     "discard": "throw it away",
     "resume": "continue where it stopped",
@@ -448,11 +423,7 @@ _PURPOSES = {
     "show": "what happened, iteration by iteration",
     "report": "a report as a web page",
 }
-
-
-def purpose(action: Action) -> str:
-    """Return what an action is for."""
-    return _PURPOSES.get(action.verb, "")
+"""What an action is for."""
 
 
 def commands(need: Need) -> str:

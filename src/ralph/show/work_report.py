@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from shlex import quote
 
-from msgspec import Struct
-
 from ralph.core.backlog import STATE_ORDER, Job
 from ralph.core.text import plural
 from ralph.history.evidence import Evidence
@@ -23,22 +21,16 @@ TaskEvidence = Mapping[str, Evidence]
 _NONE: TaskEvidence = {}
 
 
-class SpanLook(Struct, frozen=True):
-    """How a span looks: `tone` is the CSS class of its bar, `label` its entry in the legend."""
-
-    tone: str
-    label: str
-
-
-_RUNNING, _CUT_OFF = SpanLook("run", "running"), SpanLook("pause", "cut off")
+_RUNNING, _CUT_OFF = ("run", "running"), ("pause", "cut off")
 _LOOKS = {
-    ("loop", "ready"): SpanLook("turn", "ready to merge"),
-    ("loop", "parked"): SpanLook("bad", "parked or failed"),
-    ("gate", "merged"): SpanLook("good", "merged"),
-    ("gate", "red"): SpanLook("bad", "parked or failed"),
-    ("gate", "stuck"): SpanLook("bad", "parked or failed"),
-    ("gate", "refused"): SpanLook("wait", "sent back"),
+    ("loop", "ready"): ("turn", "ready to merge"),
+    ("loop", "parked"): ("bad", "parked or failed"),
+    ("gate", "merged"): ("good", "merged"),
+    ("gate", "red"): ("bad", "parked or failed"),
+    ("gate", "stuck"): ("bad", "parked or failed"),
+    ("gate", "refused"): ("wait", "sent back"),
 }
+"""How a span looks: the CSS class of its bar, and its entry in the legend."""
 
 
 def html(history: WorkHistory, evidence: TaskEvidence = _NONE) -> str:
@@ -47,10 +39,12 @@ def html(history: WorkHistory, evidence: TaskEvidence = _NONE) -> str:
 
 
 def report_body(history: WorkHistory, evidence: TaskEvidence = _NONE) -> Html:
-    started, parked = history.started, history.needing()
+    started, states = history.started, history.states
+    jobs = sorted(history.board.jobs.items(), key=lambda pair: STATE_ORDER.index(states[pair[0]]))
+    tasks = [_task(job, states[key], evidence.get(key)) for key, job in jobs]
     retry = [
         element("li", element("b", job.task.key), ": ", prose(why), " ", element("code", retry_command(job)))
-        for job, why in parked
+        for job, why in history.needing()
     ]
     merge = merge_command(history)
     if merge:
@@ -63,7 +57,7 @@ def report_body(history: WorkHistory, evidence: TaskEvidence = _NONE) -> Html:
         element("p.facts", [element("span", fact) for fact in [*about, *_figures(history)]]),
         needs if retry else nothing,
         element("section", element("h2", "Timeline"), element("div.card", timeline(history))),
-        element("section", element("h2", "Tasks"), _tasks(history, evidence)),
+        element("section", element("h2", "Tasks"), tasks),
     )
 
 
@@ -71,8 +65,7 @@ def summary(history: WorkHistory) -> str:
     """Return the state of the backlog in one sentence."""
     if history.finished and history.started:
         return work_sentence(history.finished, history.target)
-    states = [*history.states.values()]
-    return f"{history.state}: {count_states(states)}"
+    return f"{history.state}: {count_states([*history.states.values()])}"
 
 
 def merge_command(history: WorkHistory) -> str:
@@ -99,7 +92,7 @@ def timeline(history: WorkHistory, now: float = 0.0) -> Html:
     that its bars grow."""
     end = max(history.last, now)
     keys = dict.fromkeys(key for span in history.spans for key in span.keys if span.kind == "loop")
-    tones = {look.label: look.tone for look in map(_look, history.spans)}
+    tones = {label: tone for tone, label in map(_look, history.spans)}
     gate = [span for span in history.spans if span.kind == "gate"]
     lanes = {"gate": [_period(span, end) for span in gate]}
     for key in [*keys][:MAX_LANES]:
@@ -110,7 +103,7 @@ def timeline(history: WorkHistory, now: float = 0.0) -> Html:
     return joined(colors, plots.timeline(lanes, history.began, end))
 
 
-def _look(span: WorkSpan) -> SpanLook:
+def _look(span: WorkSpan) -> tuple[str, str]:
     return _LOOKS.get((span.kind, span.result), _CUT_OFF if span.result else _RUNNING)
 
 
@@ -118,13 +111,7 @@ def _period(span: WorkSpan, end: float) -> Period:
     ended = span.ended or end
     took = duration(max(ended - span.began, 0.0))
     title = f"{', '.join(span.keys[:10])}: {span.result or 'running'}, {took}"
-    return Period(_look(span).tone, title, span.began, ended)
-
-
-def _tasks(history: WorkHistory, evidence: TaskEvidence) -> Html:
-    states = history.states
-    ordered = sorted(history.board.jobs.items(), key=lambda pair: STATE_ORDER.index(states[pair[0]]))
-    return joined(*(_task(job, states[key], evidence.get(key)) for key, job in ordered))
+    return Period(_look(span)[0], title, span.began, ended)
 
 
 def _task(job: Job, state: str, evidence: Evidence | None) -> Html:
@@ -153,12 +140,9 @@ def markdown(history: WorkHistory) -> str:
     """Return the report for a pull request or a mail."""
     states = history.states
     lines = [f"## {escape_markdown(summary(history), 600)}", "", " · ".join(_figures(history)), ""]
-    needs = [
-        f"- {code(job.task.key)}: {escape_markdown(why, 1000)} {code(retry_command(job))}"
-        for job, why in history.needing()
-    ]
-    merge = merge_command(history)
-    if merge:
+    parked = ((code(job.task.key), escape_markdown(why, 1000), retry_command(job)) for job, why in history.needing())
+    needs = [f"- {key}: {why} {code(command)}" for key, why, command in parked]
+    if merge := merge_command(history):
         needs.append(f"- Merge what is finished: {code(merge)}")
     if needs:
         lines += ["**What needs you**", "", *needs, ""]

@@ -29,10 +29,9 @@ from ralph.store.serving import Remembered, ServerFolder
 from ralph.web import actions
 from ralph.web.access import LEVELS, Access, BrowserSession, Level, RequestRefused, require_level
 from ralph.web.board_page import board, enter_page, new_page
-from ralph.web.iteration_pages import diff_page, iteration_page, report_page, text_page
 from ralph.web.live import Hub, Subscriber, open_topic, run_in_thread, topic_name
 from ralph.web.pieces import Frame, message_page
-from ralph.web.run_page import run_page
+from ralph.web.run_page import diff_page, iteration_page, report_page, run_page, text_page
 from ralph.web.watching import Register, look_at
 from ralph.web.work_page import work_page, work_report_page
 

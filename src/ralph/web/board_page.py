@@ -1,18 +1,17 @@
 """The board with one card per run, the page that a link opens, and the form for a new run."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from msgspec import Struct
 from starlette.responses import HTMLResponse
 
 from ralph.core.backlog import Job
 from ralph.core.text import one_line, plural, short
 from ralph.history.states import state_of
 from ralph.settings.detect_checks import detect_checks
-from ralph.show.plots import Html, element, joined, prose
+from ralph.show.plots import Html, element, prose
 from ralph.show.words import duration, moment, money, nickname, portion, why_ended
 from ralph.web.access import Level
 from ralph.web.pieces import (
@@ -46,94 +45,61 @@ _LEVEL_TEXTS = {
 }
 
 
-class TaskCard(Struct, frozen=True):
-    """A card for a backlog task without a running run."""
-
-    work: str
-    job: Job
-    state: str
-
-
-class BoardColumn(Struct, frozen=True):
-    """One column of the board. `empty` is its text if it has no cards; without a text an empty column is hidden."""
-
-    id: str
-    title: str
-    empty: str
-    runs: Sequence[RunSeen] = ()
-    tasks: Sequence[TaskCard] = ()
-
-    @property
-    def visible_cards(self) -> int:
-        return NEEDS_SHOWN if self.id == "needs" else CARDS_SHOWN
-
-
-def columns(survey: Survey) -> list[BoardColumn]:
-    """Sort the runs into columns. In "Needs you", questions come first, then paused runs, then failed ones."""
-    seen = survey.runs
-    needing = [one for one in seen if one.present.needs_you]
-    needing.sort(key=lambda one: (not one.mail.questions, not one.run.is_alive, -one.run.facts.changed))
-    running = [one for one in seen if one.run.is_alive and not one.present.needs_you]
-    ended = [one for one in seen if not one.run.is_alive and not one.present.needs_you]
-    parked = [one for one in _tasks(survey) if one.state == "parked"]
-    queued = [one for one in _tasks(survey) if one.state in QUEUED]
-    return [
-        BoardColumn("needs", "Needs you", "Nothing needs you.", needing, parked),
-        BoardColumn("running", "Running", NOTHING_RUNNING if seen else NO_RUNS, running),
-        BoardColumn("queued", "Queued", "", (), queued),
-        BoardColumn("done", "Done", "No run has finished yet.", ended),
-    ]
-
-
-def _tasks(survey: Survey) -> Iterator[TaskCard]:
-    for work in survey.works:
-        states = work.history.states
-        for key, job in work.history.board.jobs.items():
-            yield TaskCard(work.seen.run.id, job, states[key])
-
-
 def board(survey: Survey, frame: Frame) -> HTMLResponse:
     has_form = frame.may_steer and any(one.mail.questions for one in survey.runs)
     parts = pieces(survey, frame)
-    made = columns(survey)
-    shown = [parts[column.id] for column in made]
-    body = element("main.board#main", element("h1.hidden", "Runs"), shown)
-    return frame.page(title(made), frame.bar(), body, live=f"?has={fingerprint(parts)}", has_form=has_form)
+    *sections, title = parts.values()
+    body = element("main.board#main", element("h1.hidden", "Runs"), sections)
+    return frame.page(title, frame.bar(), body, live=f"?has={fingerprint(parts)}", has_form=has_form)
 
 
 def pieces(survey: Survey, frame: Frame) -> dict[str, Html]:
-    """Return the parts of the board that can change, by id."""
-    made = columns(survey)
-    return {column.id: section(column, frame) for column in made} | {"title": page_title(title(made))}
+    """Return the parts of the board that can change, by id: a column for each kind of run, and the title.
+
+    In "Needs you", questions come first, then paused runs, then failed ones.
+    """
+    needing = [one for one in survey.runs if one.present.needs_you]
+    needing.sort(key=lambda one: (not one.mail.questions, not one.run.is_alive, -one.run.facts.changed))
+    others = [one for one in survey.runs if not one.present.needs_you]
+    tasks = [(work, key, state) for work in survey.works for key, state in work.history.states.items()]
+
+    def task_cards(*states: str) -> list[Html]:
+        shown = ((work, key, state) for work, key, state in tasks if state in states)
+        return [task_card(work.seen.run.id, work.history.board.jobs[key], state, frame) for work, key, state in shown]
+
+    waiting = [*(card(one, frame) for one in needing), *task_cards("parked")]
+    queued = task_cards(*QUEUED)
+    running = [card(one, frame) for one in others if one.run.is_alive]
+    ended = [card(one, frame) for one in others if not one.run.is_alive]
+    has_several = sum(not one.run.is_alive for one in needing) > 1
+    dismiss = post_button(f"{frame.base}dismissall", "Dismiss all") if has_several and frame.may_steer else None
+    no_run = NOTHING_RUNNING if survey.runs else NO_RUNS
+    return {
+        "needs": section("needs", "Needs you", waiting, empty="Nothing needs you.", most=NEEDS_SHOWN, action=dismiss),
+        "running": section("running", "Running", running, empty=no_run),
+        "queued": section("queued", "Queued", queued) if queued else element("section#queued", hidden=True),
+        "done": section("done", "Done", ended, empty="No run has finished yet."),
+        "title": page_title(f"({len(waiting)}) ralph" if waiting else "ralph"),
+    }
 
 
-def title(shown: Sequence[BoardColumn]) -> str:
-    needing = len(shown[0].runs) + len(shown[0].tasks)
-    return f"({needing}) ralph" if needing else "ralph"
-
-
-def section(column: BoardColumn, frame: Frame) -> Html:
-    cards = [*(card(one, frame) for one in column.runs), *(task_card(one, frame) for one in column.tasks)]
-    if not cards and not column.empty:
-        return element("section", id=column.id, hidden=True)
-    inner, older = element("ul.cards", cards[: column.visible_cards], role="list"), cards[column.visible_cards :]
+def section(
+    id_: str, title: str, cards: Sequence[Html], *, empty: str = "", most: int = CARDS_SHOWN, action: Html | None = None
+) -> Html:
+    """Return a column of cards; those beyond `most` are collapsed. `empty` is its text without cards, `action` a button
+    for all of them."""
+    heading = element("h2", title, element("span.count", str(len(cards))), id=f"{id_}-title")
+    older = cards[most:]
     summary = element("summary.btn", f"{len(older)} more")
-    collapsed = element("details", summary, element("ul.cards", older, role="list"), id=f"more-{column.id}")
-    heading = element("h2", column.title, element("span.count", str(len(cards))), id=f"{column.id}-title")
+    collapsed = element("details", summary, element("ul.cards", older, role="list"), id=f"more-{id_}")
+    inner = [element("ul.cards", cards[:most], role="list"), collapsed if older else None]
     return element(
         "section",
-        element("div.heading", heading, _dismiss_all(column, frame)),
-        joined(inner, collapsed if older else None) if cards else element("p.soft", prose(column.empty)),
-        id=column.id,
-        aria_labelledby=f"{column.id}-title",
+        element("div.heading", heading, action),
+        inner if cards else element("p.soft", prose(empty)),
+        id=id_,
+        aria_labelledby=f"{id_}-title",
     )
-
-
-def _dismiss_all(column: BoardColumn, frame: Frame) -> Html | None:
-    ended = [one for one in column.runs if not one.run.is_alive]
-    if column.id != "needs" or len(ended) < 2 or not frame.may_steer:
-        return None
-    return post_button(f"{frame.base}dismissall", "Dismiss all")
 
 
 def waiting_reason(job: Job, state: str) -> str:
@@ -141,19 +107,15 @@ def waiting_reason(job: Job, state: str) -> str:
     return job.reason or (f"after {', '.join(job.task.after)}" if state in ("waiting", "blocked") else "")
 
 
-def task_card(one: TaskCard, frame: Frame) -> Html:
-    task = one.job.task
-    why = waiting_reason(one.job, one.state)
-    first = element(
-        "p.first",
-        task_badge(one.state),
-        element("b.mono", short(task.key, 40)),
-        element("span.mono.soft.nick", nickname(one.work)),
-    )
-    where = f"{frame.run(one.work)}#task-{quote(task.key)}"
+def task_card(work: str, job: Job, state: str, frame: Frame) -> Html:
+    """Return the card of a backlog task without a running run."""
+    task, why = job.task, waiting_reason(job, state)
+    name = element("b.mono", short(task.key, 40))
+    first = element("p.first", task_badge(state), name, element("span.mono.soft.nick", nickname(work)))
+    where = f"{frame.run(work)}#task-{quote(task.key)}"
     link = element("h3", element("a.cover", short(task.about, 220), href=where))
     said = element("p.now", element("span.two-lines", prose(short(why, 200)))) if why else None
-    return element("li", first, link, said, class_="card one-run bad" if one.state == "parked" else "card one-run")
+    return element("li", first, link, said, class_="card one-run bad" if state == "parked" else "card one-run")
 
 
 def card(seen: RunSeen, frame: Frame) -> Html:
@@ -168,18 +130,24 @@ def card(seen: RunSeen, frame: Frame) -> Html:
     way = element("p.way", bars(seen), element("span.soft", said))
     goal = element("h3", element("a.cover", short(present.goal, 220) or run.id, href=frame.run(run.id)))
     asked = answer_forms(seen, frame, 1)
-    acts = _card_buttons(seen, frame) if not run.is_alive and seen.present.needs_you else []
-    is_good = state_of(seen.present.state).tone == "good"
-    tone = "" if not seen.present.needs_you else "warn" if run.is_alive or is_good else "bad"
+    tone, acts = "", []
+    if present.needs_you:
+        tone = "warn" if run.is_alive or state_of(present.state).tone == "good" else "bad"
+    if present.needs_you and not run.is_alive:
+        acts = ending_buttons(seen, frame, can_accept=present.mergeable and present.state == "done")
     shown = [first, goal, way, _facts(seen), _now(seen), asked, element("div.acts", acts) if acts else None]
     return element("li", *shown, class_=f"card one-run {tone}".strip())
 
 
-def _card_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
+def ending_buttons(seen: RunSeen, frame: Frame, *, can_accept: bool, can_discard: bool = False) -> list[Html]:
+    """Return buttons to accept, discard or dismiss an ended run."""
     run, made = seen.run.id, []
-    if seen.present.mergeable and seen.present.state == "done" and frame.may_start:
+    if can_accept and frame.may_start:
         made.append(post_button(frame.run(run, "accept"), "Accept", "primary"))
-    if frame.may_steer:
+    if can_discard and frame.may_start:
+        confirm = post_button(frame.run(run, "discard"), "Throw its work away", "danger")
+        made.append(element("details.ask", element("summary.btn", "Discard…"), confirm, id=f"discard-{run}"))
+    if seen.present.needs_you and frame.may_steer:
         made.append(post_button(frame.run(run, "dismiss"), "Dismiss"))
     return made
 
@@ -187,9 +155,8 @@ def _card_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
 def state_badge(seen: RunSeen) -> Html:
     present = seen.present
     text = present.state if present.verified else "done (unverified)"
-    if present.pausing and present.state == "running":
-        text = "running, pausing"
-    return badge(state_of(present.label).tone, text)
+    is_pausing = present.pausing and present.state == "running"
+    return badge(state_of(present.label).tone, "running, pausing" if is_pausing else text)
 
 
 def bars(seen: RunSeen) -> Html | None:
@@ -250,16 +217,9 @@ def answer_forms(seen: RunSeen, frame: Frame, limit: int) -> list[Html]:
             continue
         skip = button("Continue without an answer", name="skip", value="1", formnovalidate=True)
         box = text_area(f"Answer {name}", f"answer-{question.id}", 2, required=True, placeholder=f"Answer {name}…")
-        made.append(
-            form(
-                frame.run(seen.run.id, "answer"),
-                element("p.question", text),
-                box,
-                element("p.acts", button("Answer", "primary"), skip if seen.run.state == "asking" else None),
-                class_="answer",
-                hidden={"question": question.id},
-            )
-        )
+        acts = element("p.acts", button("Answer", "primary"), skip if seen.run.state == "asking" else None)
+        inside = (element("p.question", text), box, acts)
+        made.append(form(frame.run(seen.run.id, "answer"), *inside, class_="answer", hidden={"question": question.id}))
     return made
 
 
@@ -276,10 +236,9 @@ def new_page(
 ) -> HTMLResponse:
     """Return the form for a new run, with the values and the error of a failed attempt."""
     found = {one: _checks_found(one) for one in places[:MAX_SEARCHED]}
+    where = values.get("workspace")
     options = [
-        element(
-            "option", place_words(one), value=one, selected=values.get("workspace") == one, data_checks=found.get(one)
-        )
+        element("option", place_words(one), value=one, selected=where == one, data_checks=found.get(one))
         for one in places
     ]
     known_checks = values.get("checks", found.get(places[0], "") if places else "")
@@ -292,18 +251,10 @@ def new_page(
         _field("Max cost ($)", "cost", values, inputmode="decimal", placeholder="no limit"),
         _field("Max time", "time", values, placeholder="no limit, or 2h"),
     )
-    goal = element(
-        "textarea",
-        values.get("goal", ""),
-        name="goal",
-        rows="4",
-        required=True,
-        maxlength="20000",
-        placeholder="What should be true when it is done?",
-    )
-    checks = element(
-        "textarea.mono", known_checks, name="checks", rows="3", maxlength="20000", placeholder="from settings"
-    )
+    ask, known_goal = "What should be true when it is done?", values.get("goal", "")
+    limits: dict[str, object] = {"maxlength": "20000"}
+    goal = element("textarea", known_goal, name="goal", rows="4", required=True, placeholder=ask, **limits)
+    checks = element("textarea.mono", known_checks, name="checks", rows="3", placeholder="from settings", **limits)
     entry = form(
         f"{frame.base}start",
         element("p.bad-text", error, role="alert") if error else None,

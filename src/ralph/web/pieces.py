@@ -18,7 +18,7 @@ from ralph.core import events as e
 from ralph.core.text import clean, head, plural, short
 from ralph.history.states import BADGES, TASK_TONES, Tone
 from ralph.show.plots import Html, element, prose
-from ralph.show.words import duration, from_home, moment, why_ended
+from ralph.show.words import duration, from_home, moment, sentence_case, why_ended
 from ralph.store.journal import Entry
 from ralph.web.access import Level
 
@@ -45,7 +45,7 @@ class Frame:
 
     def page(
         self,
-        title: str,
+        title: str | Html,
         *body: object,
         live: str = "",
         at: int = 0,
@@ -55,15 +55,14 @@ class Frame:
         status: int = 200,
     ) -> HTMLResponse:
         """Return a whole page. Without JavaScript it reloads every ten seconds, unless it has a form."""
-        base = self.base
+        base, class_ = self.base, "report" if is_report else class_
         styles = ("page.css", *(["report.css"] if is_report else []), "drawings.css")
-        class_ = "report" if is_report else class_
         head = element(
             "head",
             element("meta", charset="utf-8"),
             element("meta", name="viewport", content="width=device-width, initial-scale=1, viewport-fit=cover"),
             element("meta", name="color-scheme", content="light dark"),
-            page_title(title),
+            title if isinstance(title, Html) else page_title(title),
             [element("link", rel="stylesheet", href=f"{base}a/{name}") for name in styles],
             element("link", rel="icon", href=f"{base}a/icon.svg", type="image/svg+xml"),
             element("link", rel="manifest", href=f"{base}a/manifest.json"),
@@ -157,11 +156,6 @@ def items(made: Sequence[Html], left: int = 0) -> Html:
     return element("ul", made, element("li.soft", f"and {left} more") if left > 0 else None, role="list")
 
 
-def time_of(at: float) -> Html:
-    said = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    return element("time", time.strftime("%H:%M", time.localtime(at)), title=said)
-
-
 def shorten_paths(text: str, workspace: str) -> str:
     """Return text with paths relative to the workspace."""
     return text.replace(workspace.rstrip("/") + "/", "") if len(workspace) > 1 else text
@@ -195,15 +189,6 @@ class Piece(Struct):
     seq: int
 
 
-class _Call(Struct, frozen=True):
-    """A tool call that has not finished."""
-
-    piece: Piece
-    name: str
-    given: str
-    began: float
-
-
 class RecentPieces:
     """The latest pieces of a run's stream. Older ones are dropped; the iterations still list them."""
 
@@ -211,7 +196,7 @@ class RecentPieces:
         self._workspace = workspace
         self._kept: deque[Piece] = deque()
         self._bytes = 0
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, tuple[Piece, e.ToolStarted, float]] = {}  # unfinished ones, and when they began
         self.seq = 0
         self.begin = 0
         """A page that shows the events up to this number lacks none of those that were dropped."""
@@ -222,7 +207,7 @@ class RecentPieces:
         if html:
             piece = Piece(f"e{entry.seq}", html, entry.seq)
             if isinstance(event, e.ToolStarted):
-                self._calls[event.id] = _Call(piece, event.name, event.input, entry.at)
+                self._calls[event.id] = piece, event, entry.at
             self._kept.append(piece)
             self._bytes += len(html)
             while len(self._kept) > MAX_PIECES or self._bytes > MAX_BYTES:
@@ -247,7 +232,9 @@ class RecentPieces:
             case e.IterationStarted():
                 self._calls.clear()
                 of = f" of {event.max_iterations}" if event.max_iterations else ""
-                return element("h3.iteration", f"Iteration {event.iteration}{of}", time_of(entry.at), id=name)
+                at = time.localtime(entry.at)
+                time_ = element("time", time.strftime("%H:%M", at), title=time.strftime("%Y-%m-%d %H:%M:%S", at))
+                return element("h3.iteration", f"Iteration {event.iteration}{of}", time_, id=name)
             case e.ToolStarted():
                 given = element("code", shorten_paths(short(event.input, 300), self._workspace))
                 since = element("span.soft", "", data_since=f"{entry.at:.0f}")
@@ -258,13 +245,13 @@ class RecentPieces:
 
     def _finish_call(self, event: e.ToolFinished, entry: Entry) -> Html | None:
         """Add the result to the element of a tool call; return a new element if its start is unknown."""
-        call = self._calls.pop(event.id, None)
-        if call is None:
+        if event.id not in self._calls:
             return _tool(f"e{entry.seq}", event, event.name, "", 0.0)
-        given = shorten_paths(short(call.given, 300), self._workspace)
-        html = _tool(call.piece.id, event, call.name or event.name, given, entry.at - call.began)
-        self._bytes += len(html) - len(call.piece.html)
-        call.piece.html, call.piece.seq = html, entry.seq
+        piece, call, began = self._calls.pop(event.id)
+        given = shorten_paths(short(call.input, 300), self._workspace)
+        html = _tool(piece.id, event, call.name or event.name, given, entry.at - began)
+        self._bytes += len(html) - len(piece.html)
+        piece.html, piece.seq = html, entry.seq
         return None
 
 
@@ -278,15 +265,14 @@ def _render_single(event: e.Event, name: str) -> Html | None:
             return element("p.row.bad-text", mark("bad"), f"The turn failed: {why}", id=name)
         case e.CheckFinished():
             how = "" if event.passed else "timeout · " if event.timeout else f"exit {event.exit_code} · "
-            output = "" if event.passed else event.output
-            title = short(event.name, 120)
-            return result_row(
-                event.passed, title, how + duration(event.duration_s), output=output, id_=name, is_open=True
-            )
+            output, note = "" if event.passed else event.output, how + duration(event.duration_s)
+            return result_row(event.passed, short(event.name, 120), note, output=output, id_=name, is_open=True)
         case e.ExamFinished():
             return result_row(event.passed, f"exam {short(event.name, 120)}", id_=name)
         case e.ClaimRejected():
-            return element("div.refused", refusal(event.claim, event.reason), id=name)
+            said, why = element("code", short(event.claim, 80)), sentence_case(short(event.reason, 500))
+            text = (element("b", "Claim refused. "), "The agent said ", said, ". ", prose(why))
+            return element("div.refused", text, id=name)
         case e.Waiting():
             for_how_long = f" until {moment(event.until, 0)}" if event.until else f" {duration(event.seconds)}"
             return _row(f"Waiting{for_how_long}: {short(event.reason, 300)}", name)
@@ -314,18 +300,6 @@ def _render_single(event: e.Event, name: str) -> Html | None:
 
 def _row(text: str, name: str) -> Html:
     return element("p.row.soft", text, id=name)
-
-
-def refusal(claim: str, reason: str) -> list[object]:
-    """Return why a claim was refused."""
-    why = short(reason, 500)
-    return [
-        element("b", "Claim refused. "),
-        "The agent said ",
-        element("code", short(claim, 80)),
-        ". ",
-        prose(why[:1].upper() + why[1:]),
-    ]
 
 
 def _tool(name: str, ended: e.ToolFinished, tool: str, given: str, took: float) -> Html:

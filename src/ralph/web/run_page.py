@@ -1,24 +1,34 @@
-"""The page of one run. Live updates replace its parts by their id."""
+"""The page of one run, whose parts live updates replace by their id; pages of an iteration, its prompt and log; diffs and
+reports. Files are read up to a limit, without following links, and keys are redacted.
+"""
 
+import os
 import time
+from collections.abc import Mapping, Sequence
 
 from starlette.responses import HTMLResponse
 
-from ralph.core.events import TodoItem
-from ralph.core.text import plural, short
+from ralph.core.secrets import Redactor, secret_values
+from ralph.core.text import clean, plural, short
+from ralph.errors import UserError
+from ralph.history.evidence import Evidence, Patch, PatchedFile
+from ralph.history.feed import entries_of
 from ralph.history.needs import Action, needs
+from ralph.history.run_history import PastIteration, RunHistory
 from ralph.run import control
 from ralph.show import report_tables as tables
-from ralph.show import staircase
-from ralph.show.exam_text import exam_section
 from ralph.show.plots import Html, element, joined, prose
-from ralph.show.words import command, done_when, duration, moment, money, need_words, nickname, portion, why_ended
+from ralph.show.report import report_body
+from ralph.show.words import command, cost, done_when, duration, moment, money, need_words, nickname, portion, why_ended
 from ralph.store.exam_output import load_exam_outputs
-from ralph.web.board_page import answer_forms, state_badge
-from ralph.web.iteration_pages import chapters, chapters_section, score
+from ralph.store.folder import read_log
+from ralph.store.register import Listed
+from ralph.web.board_page import answer_forms, ending_buttons, state_badge
 from ralph.web.pieces import (
+    MAX_PIECES,
     RELOAD,
     Frame,
+    RecentPieces,
     button,
     clock,
     facts_line,
@@ -37,29 +47,38 @@ from ralph.web.watching import RunningCommand, RunSeen, View, limits_of
 
 MAX_FILES = 12
 MAX_TODO = 40
+MAX_CHAPTERS = 100
+MAX_FILE_SIZE = 1 << 20  # bytes
+FILES = {"prompt": "prompt.md", "log": "stdout.log"}
 NEAR_LIMIT = 0.8  # share of a limit from which a meter warns
+_MORE = {
+    "until": "Finish when {} pass",
+    "more": "{} more iterations",
+    "max_cost": "Raise the limit to ${}",
+    "max_tokens": "Raise the limit to {} tokens",
+    "max_time": "Raise the limit to {}",
+}
 
 
 def run_page(view: View, frame: Frame) -> HTMLResponse:
     seen, history = view.seen, view.history
     parts = pieces(view, frame)
     goal = element("h1", short(history.goal or seen.present.goal, 600))
-    top = element("div.head", goal, _facts(view), parts["now"])
-    story = element("div.column", _stream(view), chapters_section(view, parts, frame))
-    beside = element("aside.column.beside", parts["score"], parts["todo"], parts["files"])
+    stream = element("div#stream", view.stream, role="log", aria_live="off")
+    latest = element("section", element("h2.hidden", "Now" if seen.run.is_alive else "Last iteration"), stream)
     main = element(
         "main.one#main",
         RELOAD if frame.may_steer else None,
-        top,
-        parts["meters"],
-        parts["attention"],
-        parts["number"],
-        parts["proof"],
-        parts["exams"],
-        element("div.columns", story, beside),
+        element("div.head", goal, _facts(view), parts["now"]),
+        [parts[name] for name in ("meters", "attention", "number", "proof", "exams")],
+        element(
+            "div.columns",
+            element("div.column", latest, _chapters(view, parts, frame)),
+            element("aside.column.beside", parts["score"], parts["todo"], parts["files"]),
+        ),
     )
     return frame.page(
-        title(seen),
+        parts["title"],
         frame.bar(parts["state"]),
         main,
         parts["steer"],
@@ -75,23 +94,33 @@ def title(seen: RunSeen) -> str:
 
 
 def pieces(view: View, frame: Frame) -> dict[str, Html]:
-    """Return the parts of the page that can change, by id."""
-    seen = view.seen
-    return {
+    """Return the parts of the page that can change, by id: at the end the finished iterations, oldest first. The script
+    puts a new one on top.
+    """
+    seen, history = view.seen, view.history
+    stairs, attempts, proof = tables.staircase(history), tables.attempts(history, "i"), tables.proof(history)
+    exams = load_exam_outputs(seen.run.id) if frame.may_steer else ()
+    shown = {
         "title": page_title(title(seen)),
         "state": state_piece(seen),
         "now": _now(seen),
         "attention": _attention(view, frame),
-        "number": _number(view),
-        "proof": _proof(view),
-        "exams": _exams(view, frame),
+        "number": stairs and element("section#number", element("h2", "The number"), stairs, attempts),
+        "proof": proof and element("section.card#proof", element("h2", "Proof"), proof),
+        "exams": tables.exams(exams),
         "steer": _steer(view, frame),
         "todo": _todo(view),
         "meters": _meters(view),
-        "score": score(view),
+        "score": _score(history),
         "files": _files(view, frame),
-        **chapters(view, frame),
     }
+    whole = history.whole[-MAX_CHAPTERS:]
+    return or_empty(shown) | {f"i{one.number}": _chapter(one, view, frame) for one in whole}
+
+
+def or_empty(parts: Mapping[str, Html | None]) -> dict[str, Html]:
+    """Return the parts with an empty element for each one that has no contents now."""
+    return {name: part or element(f"div#{name}") for name, part in parts.items()}
 
 
 def state_piece(seen: RunSeen) -> Html:
@@ -113,36 +142,12 @@ def _now(seen: RunSeen) -> Html:
     present = seen.present
     if not seen.run.is_alive:
         return element("p.doing.soft#now", prose(short(why_ended(present) or seen.present.state, 400)))
-    if seen.run.state == "asking" or seen.run.state == "paused":
-        text = "Waiting for your answer." if seen.run.state == "asking" else "Paused until you resume it."
-        return element("p.doing.soft#now", text)
-    if present.until:
-        return element("p.doing.soft#now", f"Waiting: {short(present.reason, 200)}")
+    held = {"asking": "Waiting for your answer.", "paused": "Paused until you resume it."}.get(seen.run.state)
+    if held or present.until:
+        return element("p.doing.soft#now", held or f"Waiting: {short(present.reason, 200)}")
     doing = element("code.cut", shorten_paths(short(present.doing or "thinking", 300), present.workspace))
     since = clock(present.since, seen.now) if present.since else None
     return element("p.doing#now", mark("run"), doing, since)
-
-
-def _number(view: View) -> Html:
-    """Return the staircase of a run that optimises a number, and its attempts."""
-    shown = staircase.staircase(view.history)
-    if shown is None:
-        return element("div#number")
-    return element("section#number", element("h2", "The number"), shown, staircase.attempts(view.history, anchor="i"))
-
-
-def _proof(view: View) -> Html:
-    """Return the result of `--prove` or `ralph prove`."""
-    shown = tables.proof(view.history)
-    if shown is None:
-        return element("div#proof")
-    return element("section.card#proof", element("h2", "Proof"), shown)
-
-
-def _exams(view: View, frame: Frame) -> Html:
-    """Return the output of the exams, for people who may steer the run."""
-    shown = exam_section(load_exam_outputs(view.seen.run.id)) if frame.may_steer else None
-    return shown or element("div#exams")
 
 
 def _meters(view: View) -> Html:
@@ -219,19 +224,6 @@ def command_result(command: RunningCommand | None) -> Html | None:
     return element("p.card.attention", element("b", f"{command.name} failed: "), prose(command.result))
 
 
-def ending_buttons(seen: RunSeen, frame: Frame, *, can_accept: bool, can_discard: bool) -> list[Html]:
-    """Return buttons to accept, discard or dismiss an ended run."""
-    run, made = seen.run.id, []
-    if can_accept and frame.may_start:
-        made.append(post_button(frame.run(run, "accept"), "Accept", "primary"))
-    if can_discard and frame.may_start:
-        confirm = post_button(frame.run(run, "discard"), "Throw its work away", "danger")
-        made.append(element("details.ask", element("summary.btn", "Discard…"), confirm, id=f"discard-{run}"))
-    if seen.present.needs_you and frame.may_steer:
-        made.append(post_button(frame.run(run, "dismiss"), "Dismiss"))
-    return made
-
-
 def _action(action: Action, frame: Frame) -> Html:
     """Return the button of an action, or its command if this reader has no button for it."""
     if action.verb == "diff":
@@ -251,53 +243,32 @@ def _action(action: Action, frame: Frame) -> Html:
     return element("code", command(action))
 
 
-_MORE = {
-    "until": "Finish when {} pass",
-    "more": "{} more iterations",
-    "max_cost": "Raise the limit to ${}",
-    "max_tokens": "Raise the limit to {} tokens",
-    "max_time": "Raise the limit to {}",
-}
-
-
-def _todo(view: View) -> Html:
+def _todo(view: View) -> Html | None:
     todo = view.todo if view.seen.run.is_alive else ()
     if not todo:
-        return element("div#todo")
-    summary = element(
-        "summary",
-        element("h2", "Todo"),
-        element("span.soft", f"{sum(one.status == 'done' for one in todo)} of {len(todo)}"),
-        element("span.soft.cut.if-folded", short(next((one.text for one in todo if one.status == "active"), ""), 80)),
-    )
-    rows = [_todo_row(one) for one in todo[:MAX_TODO]]
+        return None
+    rows = []
+    for one in todo[:MAX_TODO]:
+        sign = element("span", {"done": "✓", "active": "▸"}.get(one.status, "○"), role="img", aria_label=one.status)
+        class_ = one.status if one.status in ("done", "active") else None
+        rows.append(element("li", sign, element("span", prose(short(one.text, 300))), class_=class_))
+    done = element("span.soft", f"{sum(one.status == 'done' for one in todo)} of {len(todo)}")
+    active = short(next((one.text for one in todo if one.status == "active"), ""), 80)
+    summary = element("summary", element("h2", "Todo"), done, element("span.soft.cut.if-folded", active))
     return element("details.card.todo#todo", summary, items(rows, len(todo) - MAX_TODO), open=True)
 
 
-def _todo_row(item: TodoItem) -> Html:
-    sign = element("span", {"done": "✓", "active": "▸"}.get(item.status, "○"), role="img", aria_label=item.status)
-    class_ = item.status if item.status in ("done", "active") else None
-    return element("li", sign, element("span", prose(short(item.text, 300))), class_=class_)
-
-
-def _files(view: View, frame: Frame) -> Html:
+def _files(view: View, frame: Frame) -> Html | None:
     files = view.history.files
     if not files:
-        return element("div#files")
+        return None
     rows = []
     for one in files[:MAX_FILES]:
         path = element("code.cut", short(one.path, 200), title=one.path)
-        rows.append(element("li", path, element("span.number", tables.lines_of(one))))
+        rows.append(element("li", path, element("span.number", tables.plus_minus(one.added, one.deleted))))
     link = element("a", "Changes", href=frame.run(view.seen.run.id, "diff"), data_key="d")
     tone = "" if view.seen.run.is_alive else ".ended"  # on a phone it is only shown for ended runs
     return element(f"section.card.files{tone}#files", element("h2", link), items(rows, len(files) - MAX_FILES))
-
-
-def _stream(view: View) -> Html:
-    alive = view.seen.run.is_alive
-    heading = element("h2.hidden", "Now" if alive else "Last iteration")
-    log = element("div#stream", view.stream, role="log", aria_live="off")
-    return element("section", heading, log)
 
 
 def _steer(view: View, frame: Frame) -> Html:
@@ -312,11 +283,14 @@ def _steer(view: View, frame: Frame) -> Html:
 
 def steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
     run = seen.run
-    resume = _one_button(frame.run(run.id, "resume"), "go", "Resume", "r")
+    if not run.is_alive and control.why_not_resume(run):
+        return []
+    held = not run.is_alive or seen.mail.is_paused or run.state == "paused"
+    sign, label = ("go", "Resume") if held else ("pause", "Pause")
+    shown = joined(icon(sign), element("span", label))
+    hold = form(frame.run(run.id, label.lower()), button(shown, data_key=label[0].lower(), title=label[0].lower()))
     if not run.is_alive:
-        return [] if control.why_not_resume(run) else [resume]
-    is_paused = seen.mail.is_paused or run.state == "paused"
-    hold = resume if is_paused else _one_button(frame.run(run.id, "pause"), "pause", "Pause", "p")
+        return [hold]
     summary = element("summary.btn", icon("stop"), element("span", "Stop"), data_key="s", title="s")
     choices = element(
         "div.choices",
@@ -327,5 +301,123 @@ def steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
     return [hold, element("details.ask#stop", summary, choices)]
 
 
-def _one_button(action: str, sign: str, label: str, key: str) -> Html:
-    return form(action, button(joined(icon(sign), element("span", label)), data_key=key, title=key))
+def _score(history: RunHistory) -> Html | None:
+    table, number = tables.score(history, "i"), len(history.iterations)
+    if table is None:
+        return None
+    scroll = element("div.scroll", table, tabindex="0", role="region", aria_label="Score of each iteration")
+    is_cut = number > tables.MAX_CELLS
+    note = element("p.soft.note", f"The last {tables.MAX_CELLS} of {number} iterations.") if is_cut else None
+    return element("section.card#score", scroll, note)
+
+
+def _chapters(view: View, parts: Mapping[str, Html], frame: Frame) -> Html:
+    whole = view.history.whole
+    made = [parts[f"i{one.number}"] for one in reversed(whole[-MAX_CHAPTERS:])]
+    more = f"{plural(len(whole) - len(made), 'earlier iteration')}: see the report"
+    report = element("p", element("a", more, href=frame.run(view.seen.run.id, "report")))
+    is_cut = len(whole) > len(made)
+    return element("section", element("h2", "Iterations"), element("div#chapters", made), report if is_cut else None)
+
+
+def _chapter(chapter: PastIteration, view: View, frame: Frame) -> Html:
+    run, number = view.seen.run, chapter.number
+    facts = [
+        duration(chapter.seconds),
+        cost(chapter.usage.cost_usd),
+        plural(chapter.tool_calls, "tool call") if chapter.tool_calls else "",
+        f"{plural(len(chapter.files), 'file')} {tables.sums(chapter.files)}" if chapter.files else "",
+    ]
+    used = element("span.soft.facts", " · ".join(filter(None, facts)))
+    summary = element("summary", element("b", f"Iteration {number}"), tables.result(chapter), used)
+    links = [
+        element("a", "Details", href=frame.run(run.id, "iterations", number)),
+        element("a", "What it changed", href=frame.run(run.id, "diff", number)) if chapter.files else None,
+        element("a", "Prompt", href=frame.run(run.id, "iterations", number, "prompt")),
+        element("a", "Log", href=frame.run(run.id, "iterations", number, "log")),
+    ]
+    if frame.may_start and not run.is_alive and chapter.tree:
+        text = f"Restore the files as they were after iteration {number}? The current files are saved first."
+        rewind = button("Rewind", "danger")
+        back = form(frame.run(run.id, "rewind"), element("p", text), rewind, hidden={"to": str(number)})
+        links.append(element("details.ask", element("summary", "Rewind to here"), back, id=f"back-{number}"))
+    inside = element("div.inside", tables.particulars(chapter, view.history), element("div.links", links))
+    return element("details.card.chapter", summary, inside, id=f"i{number}", data_into="chapters")
+
+
+def iteration_page(run: Listed, history: RunHistory, chapter: PastIteration, frame: Frame) -> HTMLResponse:
+    """Return the page with everything that happened in an iteration."""
+    stream = RecentPieces(run.facts.workspace)
+    for news in entries_of(run.folder.journal, chapter.number):
+        stream.add(news.entry, news.event)
+    number = chapter.number
+    here = frame.run(run.id, "iterations", number)
+    links = element(
+        "p.links",
+        element("a", "Prompt", href=f"{here}/prompt"),
+        element("a", "Log", href=f"{here}/log"),
+        element("a", "What it changed", href=frame.run(run.id, "diff", number)),
+    )
+    note = element("p.soft", "The beginning is not shown: the log has all of it.") if stream.begin else None
+    main = element(
+        "main.one#main",
+        element("h1", f"Iteration {number}"),
+        links,
+        element("div.card.particulars", tables.result(chapter), tables.particulars(chapter, history)),
+        element("h2.hidden", "What happened"),
+        note,
+        element("div#stream", stream.latest(MAX_PIECES)),
+    )
+    return frame.page(f"{nickname(run.id)} iteration {number}", _bar(run, frame), main)
+
+
+def text_page(run: Listed, number: int, what: str, frame: Frame) -> HTMLResponse:
+    """Return the prompt or the log of an iteration; only the end if it is long."""
+    try:
+        log = read_log(run.folder.path, number, FILES[what], MAX_FILE_SIZE, tail=True)
+    except OSError:
+        raise UserError("this file was not kept, or was removed") from None
+    data = log.data if len(log.data) == log.size else log.data.partition(b"\n")[2]  # cut at a line
+    text = Redactor(secret_values(os.environ)).text(clean(data.decode("utf-8", "replace")))
+    title = f"{what.capitalize()} of iteration {number}"
+    cut = f"The last {len(data) >> 10} of {log.size >> 10} KB." if log.size > len(data) else ""
+    note = element("p.soft", cut) if cut else None
+    whole = element("pre.whole", text, tabindex="0")
+    main = element("main.one#main", element("h1", title), note, whole)
+    return frame.page(f"{nickname(run.id)} {title}", _bar(run, frame), main)
+
+
+def diff_page(run: Listed, patch: Patch, frame: Frame) -> HTMLResponse:
+    pages = []
+    for number in [None, *range(1, patch.last + 1)] if patch.last > 1 else []:
+        where = frame.run(run.id, "diff", *([number] if number else []))
+        current = "page" if number == patch.number else None
+        pages.append(element("a", str(number or "All"), href=where, aria_current=current))
+    pager = element("nav.pager", pages, aria_label="Iterations") if pages else None
+    what = f"Changes of iteration {patch.number}" if patch.number else "Changes"
+    totals = [plural(len(patch.files), "file"), " · ", _sums(patch.files)] if patch.files else "No changes."
+    cut = element("p.soft", f"Too long to show here: ralph diff {run.id}") if patch.is_cut else None
+    files = []
+    for file in patch.files:
+        name = f"{file.was} → {file.path}" if file.was else file.path
+        sums = element("span.number", _sums([file])) if file.lines else None
+        body = tables.patch_lines(file) if file.lines else element("p.soft", "No line changed.")
+        summary = element("summary", element("code", name), sums)
+        files.append(element("details.card.patched", summary, body, open=True))
+    top = [element("h1", what), pager, element("p.soft", totals)]
+    return frame.page(f"{nickname(run.id)} {what}", _bar(run, frame), element("main.one#main", top, files, cut))
+
+
+def _sums(files: Sequence[PatchedFile]) -> Html | str:
+    return tables.plus_minus(sum(one.added for one in files), sum(one.deleted for one in files))
+
+
+def report_page(run: Listed, history: RunHistory, evidence: Mapping[int, Evidence], frame: Frame) -> HTMLResponse:
+    """Return the report of `ralph report` as a page."""
+    body = element("main#main", report_body([history], {history.run: evidence}))
+    return frame.page(f"{nickname(run.id)} report", _bar(run, frame), body, is_report=True)
+
+
+def _bar(run: Listed, frame: Frame) -> Html:
+    goal = element("span.soft.cut", short(run.facts.goal, 80))
+    return frame.bar(element("a.mono", nickname(run.id), href=frame.run(run.id)), goal)

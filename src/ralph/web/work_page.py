@@ -9,7 +9,7 @@ from ralph.show.plots import Html, element, prose
 from ralph.show.words import money
 from ralph.show.work_report import TaskEvidence, merge_command, report_body, retry_command, summary, timeline
 from ralph.show.works import lines, totals
-from ralph.web.board_page import waiting_reason
+from ralph.web.board_page import ending_buttons, waiting_reason
 from ralph.web.pieces import (
     Frame,
     button,
@@ -25,7 +25,6 @@ from ralph.web.pieces import (
 from ralph.web.run_page import (
     command_result,
     cost_meter,
-    ending_buttons,
     meter,
     state_piece,
     steer_buttons,

@@ -17,7 +17,7 @@ DONE = "echo '<response>DONE</response>'"
 
 @pytest.fixture(scope="session")
 def schema() -> Any:
-    from ralph.settings.json_schema import events_schema
+    from ralph.cli.init import events_schema
 
     return jsonschema.Draft202012Validator(events_schema())
 

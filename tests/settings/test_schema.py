@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.cli.init import schema_text
+from ralph.cli.init import events_schema, schema_text, settings_schema
 from ralph.core import events, work_events
 from ralph.core.model import Iteration, Turn
 from ralph.settings import PRESETS, Settings
-from ralph.settings.json_schema import events_schema, settings_schema
 from ralph.settings.load import merge, resolve
 
 SEED = {

@@ -1,4 +1,4 @@
-"""`ralph init` writes the project's settings, `ralph schema` prints their JSON Schema."""
+"""`ralph init` writes the project's settings; `ralph schema` prints the JSON Schema of settings files and events."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ import msgspec
 
 from ralph.agents import acp, programs
 from ralph.cli.table import Values, command, is_terminal, no_words
+from ralph.core import events, work_events
 from ralph.core.model import FailAction
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
@@ -21,15 +22,17 @@ from ralph.process.signals import Interrupt
 from ralph.run.options import Option
 from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.settings.detect_checks import detect_checks
-from ralph.settings.json_schema import events_schema, settings_schema
 from ralph.settings.load import load, merge, normalize, resolve
 from ralph.settings.read import read_json
+from ralph.settings.schema import Settings
 from ralph.store.folder import cannot_write, prepare
 
 ACTIONS = get_args(FailAction)
 NONE = "-"  # no check, although one was found
 TEST_FOLDERS = ("tests", "test", "spec", "__tests__", "e2e")
 SCHEMA_FILE = "settings.schema.json"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TEXT = {"type": "string", "pattern": r"\S"}
 DEFAULTS: dict[str, Any] = {
     "completionResponse": "DONE",
     "outputTruncateChars": 5000,
@@ -251,3 +254,59 @@ def schema_text(kind: str) -> str:
         raise UserError(f"no such schema: {kind}", f"the schemas are {' and '.join(KINDS)}")
     schema = settings_schema() if kind == "settings" else events_schema()
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+
+
+def settings_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a settings file."""
+    definitions = msgspec.json.schema(Settings)["$defs"]
+    for definition in definitions.values():
+        optional = set(definition["properties"]) - set(definition["required"])
+        definition["properties"] |= {name: _or_null(definition["properties"][name]) for name in optional}
+    top = definitions.pop("Settings")
+    properties = top["properties"]
+    properties["agent"]["anyOf"].insert(0, TEXT)  # `"agent": "claude"`
+    commands = properties["checks"]["anyOf"][0]
+    commands["items"] = {"anyOf": [TEXT, commands["items"]]}  # `"checks": ["make test"]`
+    properties["guardrails"] = {**properties["checks"], "description": "Another name for `checks`."}
+    top["properties"] = {"$schema": {"type": "string", "description": "Where this schema is."}, **properties}
+    return {"$schema": DIALECT, **top, "title": "Settings of ralph", "$defs": definitions}
+
+
+def events_schema() -> dict[str, Any]:
+    """Return the JSON Schema of one line of `--json` and of the journal."""
+    names = {**events.NAMES, **work_events.NAMES}
+    references, definitions = msgspec.json.schema_components(tuple(names))
+    envelope = {
+        "timestamp": {"type": "string", "format": "date-time"},
+        "run": {"type": "string", "description": "The id of the run."},
+        "seq": {"type": "integer", "minimum": 0, "description": "The number of the event in its run."},
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "An event of ralph",
+        "type": "object",
+        "properties": {"type": {"enum": list(names.values())}, **envelope, "data": {"type": "object"}},
+        "required": ["type", *envelope, "data"],
+        "oneOf": [
+            {"properties": {"type": {"const": name}, "data": reference}}
+            for name, reference in zip(names.values(), references, strict=True)
+        ],
+        "$defs": definitions,
+    }
+
+
+def _or_null(field: dict[str, Any]) -> dict[str, Any]:
+    """Allow null for a field, which removes the value of a lower layer."""
+    about: dict[str, Any] = {key: field.pop(key) for key in ("description", "examples", "default") if key in field}
+    if about.get("default", 0) in (None, "", (), [], {}):
+        del about["default"]
+    options = [*map(_or_text, field.pop("anyOf", None) or [field])]
+    if {"type": "null"} not in options:
+        options.append({"type": "null"})
+    return {**about, "anyOf": options}
+
+
+def _or_text(option: dict[str, Any]) -> dict[str, Any]:
+    """Allow text for a number that has a pattern."""
+    is_number = "pattern" in option and option["type"] != "string"
+    return {**option, "type": [option["type"], "string"]} if is_number else option

@@ -6,8 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from ralph.cli.init import Dialog
-from ralph.cli.request import Request, no_goal, parse_request
+from ralph.cli.request import Shown, no_goal, parse_request
 from ralph.cli.results import open_in_editor
 from ralph.cli.run import play
 from ralph.cli.table import command, is_terminal
@@ -30,14 +32,11 @@ from ralph.planning.plans import (
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run import command_options
-from ralph.settings import Settings
-from ralph.settings import load as load_settings
 from ralph.settings.detect_checks import installed_checks
 from ralph.store.folder import cannot_write, prepare, remember_red, seen_red
 from ralph.store.register import runs_in
 
 OUTPUT = "PLAN.md"
-DRAFT = "plan.md"
 CHOICES = "[a]ccept, [e]dit, [t]ell it what to change, [l]eave: "
 
 
@@ -71,15 +70,15 @@ class Planning:
     def __init__(self, values: dict[str, Any], words: list[str], keeper: Keeper) -> None:
         if words and not {"prompt", "prompt_file"}.intersection(values) and os.path.isfile(words[0]):
             values["prompt_file"], *words = words  # a plan, or a description of the goal
-        self.asked: Request = parse_request("plan", values, words)
-        self.workspace = self.asked.workspace
-        self.settings: Settings = load_settings(self.workspace, self.asked.overrides, env=os.environ).settings
-        self.keeper = keeper
+        parsed = parse_request("plan", values, words)
+        self.asked, self.issue, self.settings = parsed.request, parsed.issue, parsed.loaded.settings
+        self.workspace = Path(self.asked.workspace)
+        self.keeper, self.shown = keeper, Shown.parse(values)
         self.path = self.workspace / values.get("output", OUTPUT)
+        self.draft = self.workspace / ".ralph" / "plan.md"
         self.is_attended = not values.get("yes")
-        found = installed_checks(self.workspace)
         given = [one.command for one in self.settings.checks]
-        self.known = tuple(dict.fromkeys((*given, *found)))
+        self.known = tuple(dict.fromkeys((*given, *installed_checks(self.workspace))))
         self.dialog = Dialog(sys.stdin, sys.stderr)
         self.request: PlanRequest | None = None
         self._trials: dict[str, Trial] = {}
@@ -88,14 +87,14 @@ class Planning:
     def play(self) -> int:
         """Return 0 if the plan was written, 1 if it was not accepted or has open questions, else the outcome's code."""
         plan, stop = self._first()
-        if plan and self.asked.issue:
-            plan = self._remove_suggested_commands(plan, self.asked.issue)
+        if plan and self.issue:
+            plan = self._remove_suggested_commands(plan, self.issue)
         if plan is None:
             return stop.outcome.exit_code if stop else 2
         try:
             return self._discuss(plan) if self.is_attended else self._accept(plan)
         except (EOFError, KeyboardInterrupt):
-            self.dialog.say(f"\nStopped; the plan so far is in {self._draft}")
+            self.dialog.say(f"\nStopped; the plan so far is in {self.draft}")
             return 130
 
     def _first(self) -> tuple[Plan | None, Stop | None]:
@@ -121,7 +120,7 @@ class Planning:
         self.request = PlanRequest(text, self.known, self.is_attended)
         return self._ask(self.request, self.request.prompt())
 
-    def _remove_suggested_commands(self, plan: Plan, issue: "Issue") -> Plan:
+    def _remove_suggested_commands(self, plan: Plan, issue: Issue) -> Plan:
         """Remove commands that an issue suggests; without a person to review the plan, all but the known checks."""
         told = " ".join(issue.text.split())
 
@@ -137,15 +136,15 @@ class Planning:
 
     def _ask(self, wanted: PlanRequest, prompt: str) -> tuple[Plan | None, Stop]:
         """Have an agent make a plan in a separate run."""
-        settings = planning_settings(self.settings)
-        request = self.asked.run_request(
-            settings,
+        request = replace(
+            self.asked,
+            settings=planning_settings(self.settings),
             goal_text=prompt,
             goal_file="",
             heading=f"plan: {one_line(wanted.goal, 200)}",
             looks_only=True,
         )
-        run, stop = play(request, self.keeper, self.asked.shown, rules=(require_plan(self.path.name),), answers=True)
+        run, stop = play(request, self.keeper, self.shown, rules=(require_plan(self.path.name),), answers=True)
         answer = run.last.turn.text if run.last else ""
         plan = plan_in(answer, self.path.name) if stop.outcome is Outcome.DONE else None
         return plan, stop
@@ -162,13 +161,13 @@ class Planning:
             if choice.lower() in ("a", "accept") and not self._say_problems(plan):
                 return self._write(plan)
             if choice.lower() in ("l", "leave"):
-                self.dialog.say(f"Stopped; the plan is in {self._draft}")
+                self.dialog.say(f"Stopped; the plan is in {self.draft}")
                 return 1
             if choice.lower() in ("e", "edit"):
-                editor, code = open_in_editor(self._draft)
+                editor, code = open_in_editor(self.draft)
                 if code:
                     self.dialog.say(f"! {editor} exited with {code}; choose another editor with EDITOR")
-                plan = Plan(load_plan(self._draft).text, plan.name)
+                plan = Plan(load_plan(self.draft).text, plan.name)
             elif choice.lower() in ("t", "tell"):
                 words = words.strip() or self.dialog.ask("What should change? ")
                 request = self.request or PlanRequest("Carry out the plan below.", self.known, self.is_attended)
@@ -180,7 +179,7 @@ class Planning:
         self._keep(plan)
         self._show(plan)
         if problems := plan.problems():
-            raise UserError(problems[0], f"the plan is in {self._draft}")
+            raise UserError(problems[0], f"the plan is in {self.draft}")
         self._write(plan)
         if questions := plan.questions():
             self.dialog.say(
@@ -231,14 +230,10 @@ class Planning:
             self.dialog.say(f"! {problem}")
         return bool(problems)
 
-    @property
-    def _draft(self) -> Path:
-        return self.workspace / ".ralph" / DRAFT
-
     def _keep(self, plan: Plan) -> None:
         """Save the draft, so that nothing is lost."""
         prepare(self.workspace)
-        save_plan(plan, self._draft)
+        save_plan(plan, self.draft)
 
     def _write(self, plan: Plan) -> int:
         try:
@@ -247,7 +242,7 @@ class Planning:
             raise cannot_write(self.path, error) from None
         save_plan(plan, self.path)
         with suppress(OSError):
-            self._draft.unlink(missing_ok=True)
+            self.draft.unlink(missing_ok=True)
         print(self.path)
         name = os.path.relpath(self.path)
         self.dialog.say(f"Next: ralph work {name}   or, in one loop: ralph loop --tasks {name}")

@@ -21,7 +21,7 @@ from ralph.files import decode_file
 from ralph.forge.issue import Issue, fetch_issue
 from ralph.git.client import require_git
 from ralph.run.agents import Choice, choices, workers
-from ralph.run.command_options import COMMANDS
+from ralph.run.command_options import COMMANDS, option_names
 from ralph.run.options import PRESET_OF, as_settings, set_key
 from ralph.run.policy import make_composer, make_policy, refuse_endless
 from ralph.run.request import RunRequest
@@ -29,7 +29,7 @@ from ralph.run.sandboxing import RunPlace, reachable_hosts, sandbox_request
 from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.sandbox.discovery import find_view
 from ralph.sandbox.mounts import bubblewrap_command, mount_table
-from ralph.settings import LoadedSettings, Settings, format_duration
+from ralph.settings import LoadedSettings, format_duration, load
 from ralph.show.words import done_when
 from ralph.store.find_run import Objection, find_run, find_workspace, why_not_begun
 from ralph.store.register import Listed
@@ -51,59 +51,47 @@ class Shown(Struct, frozen=True):
         return cls(*(bool(values.get(name)) for name in cls.__struct_fields__))
 
 
-class Request(Struct, frozen=True, kw_only=True):
-    """A parsed command line. `overrides` are in the keys of settings.json."""
+class Parsed(Struct, frozen=True, kw_only=True):
+    """A parsed command line: a request with the settings of all layers. `overrides` are the settings of the options."""
 
-    goal_text: str
-    goal_file: str
-    workspace: Path
+    request: RunRequest
+    loaded: LoadedSettings
     overrides: dict[str, Any]
-    config: Path | None = None
-    one_shot: bool = False
-    unlimited: bool = False
-    shown: Shown = Shown()
-    dry_run: bool = False
-    tells_claim: bool = False
-    issue: Issue | None = None
-
-    def run_request(self, settings: Settings, **more: Any) -> RunRequest:
-        """Return the request for a run with these settings."""
-        return RunRequest(
-            settings=settings,
-            workspace=str(self.workspace),
-            version=__version__,
-            **{"goal_text": self.goal_text, "goal_file": self.goal_file, **more},
-        )
+    issue: Issue | None
 
 
-def parse_request(command: str, values: dict[str, Any], words: list[str]) -> Request:
+def parse_request(command: str, values: dict[str, Any], words: list[str]) -> Parsed:
     """Return the request behind a command's options and words."""
-    words, is_plain = [values["print"], *words] if values.get("print") else list(words), "print" not in values
-    is_plain = is_plain and not {"prompt", "prompt_file"}.intersection(values)
+    words = [values["print"], *words] if values.get("print") else list(words)
     _refuse_blank(command, values)
     text, file = _parse_goal(values, words, required=command == "job")
     workspace = _find_workspace(values, words)
     overrides = _overrides(command, values)
     _resolve_paths(overrides, workspace)
-    cap = iteration_cap(values)
-    issue = _fetch_issue(values, workspace)
-    if issue:
+    issue = None
+    if "issue" in values:
+        issue = fetch_issue(values["issue"], require_git(workspace), bool(values.get("comments")))
         text = issue.goal()
+    elif values.get("comments"):
+        raise UserError("--comments needs --issue", "name the issue: --issue N")
     elif file == "-" and not (text := read_goal_from_stdin()):
         raise UserError("the goal is empty", "standard input is empty")
-    return Request(
+    config = _config_file(values["config"]) if "config" in values else None
+    loaded = load(workspace, overrides, env=os.environ, config=config, options=option_names(command))
+    cap = iteration_cap(values)
+    is_plain = command in ("run", "loop", "tune") and not {"print", "prompt", "prompt_file"}.intersection(values)
+    request = RunRequest(
+        settings=loaded.settings,
+        workspace=str(workspace),
         goal_text=text,
         goal_file="" if file in ("", "-") else _locate(file, workspace),
-        workspace=workspace,
-        overrides=overrides,
-        config=_config_file(values["config"]) if "config" in values else None,
         one_shot=cap == 0,
         unlimited=cap is not None and cap < 0,
+        version=__version__,
         tells_claim=is_plain and bool(text or "spec" in values) and file != "-",
-        issue=issue,
-        shown=Shown.parse(values),
-        dry_run=bool(values.get("dry_run")),
+        config=str(config.absolute()) if config else "",
     )
+    return Parsed(request=request, loaded=loaded, overrides=overrides, issue=issue)
 
 
 def read_goal_from_stdin() -> str:
@@ -138,14 +126,6 @@ def _config_file(name: str) -> Path:
     if not name.endswith((*YAML_ENDINGS, ".json")) and "/" not in name and not Path(name).exists():
         raise UserError(f"-c {name}: not a YAML file", f"for a completion response: --completion-response {name}")
     return Path(name)
-
-
-def _fetch_issue(values: dict[str, Any], workspace: Path) -> Issue | None:
-    if "issue" in values:
-        return fetch_issue(values["issue"], require_git(workspace), bool(values.get("comments")))
-    if values.get("comments"):
-        raise UserError("--comments needs --issue", "name the issue: --issue N")
-    return None
 
 
 def loop_settings(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
@@ -326,21 +306,16 @@ def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdecimal()]
 
 
-def explain(request: RunRequest, loaded: LoadedSettings, out: TextIO) -> int:
+def explain(request: RunRequest, sources: Sequence[Path], out: TextIO) -> int:
     """Print what would be run, and run nothing: the important settings, the command line, the first prompt."""
-    settings, goal = loaded.settings, request.goal()
+    settings, goal = request.settings, request.goal()
     refuse_endless(settings, request.one_shot)
-    chosen = choices(settings, os.environ, str(request.workspace))
+    chosen = choices(settings, os.environ, request.workspace)
     policy = make_policy(settings, workers(chosen), request.one_shot)
     compose = make_composer(settings, policy, request.goal, diff=str, tells_claim=request.tells_claim)
     prompt, first = compose(Run(id="dry-run", goal=goal), ()), chosen[0]
-    turn = replace(
-        first.request(),
-        prompt=prompt,
-        prompt_file="PROMPT_FILE",
-        yolo=settings.yolo,
-        sandboxed=settings.sandbox.enabled,
-    )
+    given = {"prompt": prompt, "prompt_file": "PROMPT_FILE", "yolo": settings.yolo}
+    turn = replace(first.request(), **given, sandboxed=settings.sandbox.enabled)
     limits = [
         plural(policy.cap, "iteration"),
         "" if settings.max_cost is None else f"${settings.max_cost:g}",
@@ -348,8 +323,8 @@ def explain(request: RunRequest, loaded: LoadedSettings, out: TextIO) -> int:
         "" if settings.max_time is None else format_duration(settings.max_time),
     ]
     rows = [
-        ("settings", ", ".join(map(str, loaded.sources)) or "defaults"),
-        ("workspace", str(request.workspace)),
+        ("settings", ", ".join(map(str, sources)) or "defaults"),
+        ("workspace", request.workspace),
         ("preset", settings.preset),
         ("agent", shlex.join(first.module.invocation(turn).argv)),
         ("done when", done_when([str(claim) for claim in policy.claims], len(settings.checks))),
@@ -368,7 +343,7 @@ def explain(request: RunRequest, loaded: LoadedSettings, out: TextIO) -> int:
 
 def _sandbox_rows(request: RunRequest, chosen: Sequence[Choice]) -> list[tuple[str, str]]:
     """Return the sandbox's command line, and the hosts that it reaches."""
-    place = RunPlace(str(request.workspace), str(request.workspace), "RUN")
+    place = RunPlace(request.workspace, request.workspace, "RUN")
     view = find_view(sandbox_request(request.settings, chosen, os.environ, place))
     hosts = reachable_hosts(request.settings, chosen, os.environ)
     mounts = mount_table(view, os.path.isdir)

@@ -6,7 +6,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,13 @@ import msgspec
 from msgspec.structs import replace
 
 from ralph.agents import find as find_agent
-from ralph.cli.request import Request, Shown, explain, no_goal, parse_request, read_piped_goal
+from ralph.cli.request import Parsed, Shown, explain, no_goal, parse_request, read_piped_goal
 from ralph.cli.table import command, confirm, is_terminal
-from ralph.cli.ui import is_possible, open_screen
 from ralph.core.events import Notice
 from ralph.core.model import Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, listed, nickname
-from ralph.errors import UserError, complain
+from ralph.errors import UserError, complain, to_install
 from ralph.files import state_folder
 from ralph.planning.plans import with_tasks
 from ralph.process.deadline import Deadline
@@ -35,15 +35,17 @@ from ralph.run.play import make_clock, report_refusal
 from ralph.run.play import play as play_plan
 from ralph.run.request import RunRequest
 from ralph.run.tuning import measuring_command, scripts_of
-from ralph.settings import PRESETS, LoadedSettings, Settings, load, override
+from ralph.settings import PRESETS, override
 from ralph.settings.detect_checks import installed_checks
 from ralph.settings.read import relative_path
 from ralph.settings.trust import Untrusted
 from ralph.show.outlet import Ndjson
-from ralph.show.screen import Screen, make_screen
+from ralph.show.screen import make_screen
 from ralph.store.folder import new_run_id
 from ralph.store.register import runs, runs_in
 from ralph.store.stored_run import StoredRun
+
+MIN_TEXTUAL = 8  # the first version that leaves the colours to the terminal
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
@@ -51,82 +53,70 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     if values.get("detach"):
         return _detach(command, values, words)
     if command == "run" and is_folder_alone(values, words):
-        if is_possible() and not any(name in values for name in ("json", "quiet", "dry_run", "print")):
+        if has_usable_terminal() and not any(name in values for name in ("json", "quiet", "dry_run", "print")):
             return open_screen(Path(words[0]), {name: value for name, value in values.items() if name != "verbose"})
         values, words = {**values, "directory": words[0]}, []
 
     with Keeper.start() as keeper:
         interrupt_on_signals()
         parsed = parse_request(command, values, words)
-        request, loaded = _make_request(command, parsed)
+        request = _complete(command, parsed)
         request.goal()  # report an unreadable goal before anything is created
-        if parsed.dry_run:
-            return explain(request, loaded, sys.stderr if parsed.shown.json else sys.stdout)
-        notices = [*(verbose_notices(loaded) if parsed.shown.verbose else ()), *_ignored_input(request, loaded)]
-        _, stop = play(request, keeper, parsed.shown, notices=notices)
+        shown, sources = Shown.parse(values), parsed.loaded.sources
+        if values.get("dry_run"):
+            return explain(request, sources, sys.stderr if shown.json else sys.stdout)
+        notices = [*(verbose_notices(request, sources) if shown.verbose else ()), *_ignored_input(request, parsed)]
+        _, stop = play(request, keeper, shown, notices=notices)
         return stop.outcome.exit_code
 
 
-def _make_request(command: str, parsed: Request) -> tuple[RunRequest, LoadedSettings]:
-    """Return what the run has to do: the command line, completed by the settings, a tasks file and standard input."""
-    loaded = load(
-        parsed.workspace,
-        parsed.overrides,
-        env=os.environ,
-        config=parsed.config,
-        options=command_options.option_names(command),
-    )
-    _refuse_options_without_effect(parsed, loaded.settings)
-    spec = loaded.settings.spec and str(parsed.workspace / loaded.settings.spec)
-    goal, tells_claim = parsed.goal_text, parsed.tells_claim
-    if loaded.settings.tasks:
-        settings, tasks_goal = with_tasks(loaded.settings, parsed.workspace)
-        loaded = replace(loaded, settings=settings)
-        if not (goal or parsed.goal_file or spec):
-            goal, tells_claim = tasks_goal, True
-    if not (goal or parsed.goal_file or spec) and not (goal := read_piped_goal()):
-        raise no_goal()
-    if loaded.settings.preset == "checks" and not loaded.settings.checks:
-        loaded = _with_detected_checks(loaded, parsed.workspace)
-    if loaded.settings.preset == "tune":
-        loaded = replace(loaded, settings=_with_tuning(loaded.settings, parsed.workspace))
-    request = parsed.run_request(
-        loaded.settings,
-        goal_text=goal,
-        goal_file=parsed.goal_file or spec,
-        one_shot=parsed.one_shot,
-        unlimited=parsed.unlimited,
-        tells_claim=tells_claim,
+def _complete(command: str, parsed: Parsed) -> RunRequest:
+    """Return the request of a command line, completed by the settings, a tasks file and standard input."""
+    request, settings, workspace = parsed.request, parsed.loaded.settings, Path(parsed.request.workspace)
+    _refuse_options_without_effect(parsed)
+    if settings.spec and not request.goal_file:
+        request = replace(request, goal_file=str(workspace / settings.spec))
+    if settings.tasks:
+        settings, goal = with_tasks(settings, workspace)
+        if not (request.goal_text or request.goal_file):
+            request = replace(request, goal_text=goal, tells_claim=True)
+    if not (request.goal_text or request.goal_file):
+        request = replace(request, goal_text=read_piped_goal())
+        if not request.goal_text:
+            raise no_goal()
+    if settings.preset == "checks" and not settings.checks:
+        settings = override(settings, {"checks": _offer_detected_checks(workspace)})
+    if settings.preset == "tune":  # the script that measures is not for the agent to change
+        scripts = scripts_of(measuring_command(settings.tune).command, workspace)
+        settings = override(settings, {"worktree": True, "protect": [*scripts, *settings.protect.globs]})
+    # Neither options nor settings say what counts as a claim; an explicit one is taken literally.
+    has_default_claim = "until" not in parsed.overrides and [*settings.until] == PRESETS[settings.preset]["until"]
+    return replace(
+        request,
+        settings=settings,
         issue=parsed.issue.reference if parsed.issue else "",
         heading=parsed.issue.heading if parsed.issue else "",
-        pr="" if loaded.settings.pr == "off" else loaded.settings.pr,
-        config=str(parsed.config.absolute()) if parsed.config else "",
-        green_is_enough=command == "loop" and _has_default_claim(parsed, loaded),
+        pr="" if settings.pr == "off" else settings.pr,
+        green_is_enough=command == "loop" and has_default_claim,
     )
-    return request, loaded
 
 
-def _refuse_options_without_effect(parsed: Request, settings: Settings) -> None:
+def _refuse_options_without_effect(parsed: Parsed) -> None:
     """Refuse --model and --session for an agent that is a plain command: ralph can't pass them on."""
+    settings, overrides = parsed.loaded.settings, parsed.overrides
     command = settings.agent.command
     if not command or find_agent(command).NAME != "command":
         return
     custom = settings.agents.get(command)
-    if parsed.overrides.get("agent", {}).get("model") and not (custom and custom.model):
+    if overrides.get("agent", {}).get("model") and not (custom and custom.model):
         hint = f"pass it in the command: --agent {shlex.quote(f'{command} --model NAME')}"
         raise UserError(f"--model has no effect: ralph doesn't know how {command} chooses a model", hint)
-    if parsed.overrides.get("session") == "continue" and not (custom and custom.resume):
+    if overrides.get("session") == "continue" and not (custom and custom.resume):
         hint = "describe the agent in the settings, with `resume`: see `agents` in `ralph schema settings`"
         raise UserError(f"--session has no effect: ralph doesn't know how {command} continues a session", hint)
 
 
-def _has_default_claim(parsed: Request, loaded: LoadedSettings) -> bool:
-    """Whether neither options nor settings say what counts as a claim; an explicit one is taken literally."""
-    default = PRESETS[loaded.settings.preset]["until"]
-    return "until" not in parsed.overrides and [*loaded.settings.until] == default
-
-
-def _with_detected_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSettings:
+def _offer_detected_checks(workspace: Path) -> list[str]:
     """Offer the project's own checks on a terminal; elsewhere raise a UserError that names them."""
     found = installed_checks(workspace)
     if not found:
@@ -140,20 +130,14 @@ def _with_detected_checks(loaded: LoadedSettings, workspace: Path) -> LoadedSett
     print(f"No check was given. This project has: {listed(found)}", file=sys.stderr)
     if not confirm("Use these checks?", default=True):
         raise UserError("no checks given", f"name yours: {words}")
-    return replace(loaded, settings=override(loaded.settings, {"checks": found}))
+    return found
 
 
-def _with_tuning(settings: Settings, workspace: Path) -> Settings:
-    """Return the settings of a run that optimises a number: in a worktree, with the measuring script protected."""
-    scripts = scripts_of(measuring_command(settings.tune).command, workspace)
-    return override(settings, {"worktree": True, "protect": [*scripts, *settings.protect.globs]})
-
-
-def _ignored_input(request: RunRequest, loaded: LoadedSettings) -> list[Notice]:
+def _ignored_input(request: RunRequest, parsed: Parsed) -> list[Notice]:
     """Return notices about input that has no effect: other sections of a YAML file, a goal next to a specification."""
     texts = []
-    if loaded.ignored:
-        texts.append(f"{loaded.sources[-1]}: using ralph_loop, ignoring {', '.join(loaded.ignored)}")
+    if ignored := parsed.loaded.ignored:
+        texts.append(f"{parsed.loaded.sources[-1]}: using ralph_loop, ignoring {', '.join(ignored)}")
     if request.goal_text and request.goal_file:
         texts.append(f"{request.goal_file} is sent instead of the goal, which is only the title of this run")
     return [Notice(text, "info") for text in texts]
@@ -166,6 +150,35 @@ def is_folder_alone(values: dict[str, Any], words: list[str]) -> bool:
         return False
     # After --print a plain word is the goal, even if there is a folder of that name.
     return "print" not in values or os.sep in words[0] or words[0] in (os.curdir, os.pardir)
+
+
+def has_usable_terminal() -> bool:
+    """Whether this is a terminal that the TUI can use: textual reads stdin and draws on stderr."""
+    return is_terminal(sys.stdin, sys.stdout, sys.stderr) and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
+    """Open the TUI and return when the user leaves. `given` are options for every run that is started there."""
+    try:
+        from textual import __version__ as version
+    except ModuleNotFoundError:
+        raise UserError("the TUI needs textual, which is not installed", to_install("tui")) from None
+    if int(version.partition(".")[0]) < MIN_TEXTUAL:
+        raise UserError(f"the TUI needs textual {MIN_TEXTUAL}, not {version}", "pip install --upgrade textual")
+    from ralph.tui.app import RalphApp
+    from ralph.tui.draw import tui_style
+    from ralph.tui.tui_state import TuiState
+
+    state = TuiState(place.resolve(), given)
+    app = RalphApp(state, tui_style(sys.stdout))
+    try:
+        kept = app.run() or []
+    finally:
+        state.close()
+    for name in map(nickname, kept):
+        how = f"run {name} continues: `ralph logs -f {name}` follows it, `ralph stop {name}` stops it"
+        print(how if name else "a run continues: `ralph ps` lists it", file=sys.stderr)
+    return 3 if app.return_code else 0
 
 
 def confirm_settings(difference: str) -> bool:
@@ -197,42 +210,8 @@ def play(
     """Play a run in front of the user. `answers`: the command still has to print what the agent said."""
     place = place or workspace_place(request)
     run_id = story.run.id if story else place.run_id or new_run_id(time.time())
-    screen = _screen(request.settings, shown)
-    try:
-        screen.belongs_to(run_id)
-        with Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
-            clock = make_clock(request, story)
-            deadline = Deadline(interrupt, run_id, request.settings.grace, clock.time_left)
-            sinks = [Ndjson(lambda: interrupt.must_end() or deadline.is_over())] if shown.json else []
-            with report_refusal(run_id, sinks, interrupt, is_resumed=story is not None):
-                plan = prepare(
-                    request,
-                    place=replace(place, run_id=run_id),
-                    rules=rules,
-                    notices=notices,
-                    story=story,
-                    deadline=deadline,
-                    accept_settings=confirm_settings,
-                )
-            played = play_plan(
-                plan,
-                listeners=[screen],
-                sinks=sinks,
-                is_read=screen.reads,
-                ticks=[*ticks, *([screen.tick] if screen.is_live else [])],
-                keeper=keeper,
-                interrupt=interrupt,
-                clock=clock,
-            )
-            if not answers:
-                interrupt.fix_exit_code(played.stop.outcome.exit_code)
-            return played.run, played.stop
-    finally:
-        screen.close()
-
-
-def _screen(settings: Settings, shown: Shown) -> Screen:
-    return make_screen(
+    settings = request.settings
+    screen = make_screen(
         sys.stderr,
         quiet=shown.quiet,
         verbose=shown.verbose,
@@ -244,16 +223,41 @@ def _screen(settings: Settings, shown: Shown) -> Screen:
         output_lines=settings.max_output_lines,
         output_chars=settings.max_output_chars,
     )
+    screen.belongs_to(run_id)
+    with closing(screen), Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
+        clock = make_clock(request, story)
+        deadline = Deadline(interrupt, run_id, request.settings.grace, clock.time_left)
+        sinks = [Ndjson(lambda: interrupt.must_end() or deadline.is_over())] if shown.json else []
+        with report_refusal(run_id, sinks, interrupt, is_resumed=story is not None):
+            plan = prepare(
+                request,
+                place=replace(place, run_id=run_id),
+                rules=rules,
+                notices=notices,
+                story=story,
+                deadline=deadline,
+                accept_settings=confirm_settings,
+            )
+        played = play_plan(
+            plan,
+            listeners=[screen],
+            sinks=sinks,
+            is_read=screen.reads,
+            ticks=[*ticks, *([screen.tick] if screen.is_live else [])],
+            keeper=keeper,
+            interrupt=interrupt,
+            clock=clock,
+        )
+        if not answers:
+            interrupt.fix_exit_code(played.stop.outcome.exit_code)
+        return played.run, played.stop
 
 
-def verbose_notices(loaded: LoadedSettings) -> list[Notice]:
+def verbose_notices(request: RunRequest, sources: Sequence[Path]) -> list[Notice]:
     """Return what `--verbose` says before the first turn."""
-    merged = msgspec.json.encode(loaded.settings).decode()
-    texts = [
-        *(f"Loading settings from {relative_path(path)}" for path in loaded.sources),
-        f"Merged configuration: {merged}",
-    ]
-    return [Notice(text, "debug") for text in texts]
+    texts = [f"Loading settings from {relative_path(path)}" for path in sources]
+    merged = f"Merged configuration: {msgspec.json.encode(request.settings).decode()}"
+    return [Notice(text, "debug") for text in (*texts, merged)]
 
 
 def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:

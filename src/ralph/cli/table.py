@@ -206,13 +206,13 @@ SUMMARIES = {name: summary for section in SECTIONS.values() for name, summary in
 
 MODULES = {
     **dict.fromkeys(("loop", "tune"), "run"),
-    **dict.fromkeys(("ps", "show", "logs"), "watch"),
-    **dict.fromkeys(("tell", "pause", "stop", "ask"), "steer"),
-    **dict.fromkeys(("report", "diff", "accept", "discard", "rewind", "clean", "learn", "trust"), "results"),
+    **dict.fromkeys(("ps", "show", "logs", "ui", "serve"), "watch"),
+    **dict.fromkeys(("tell", "pause", "stop", "resume", "ask"), "steer"),
+    **dict.fromkeys(("accept", "prove", "report", "diff", "discard", "rewind", "clean", "learn", "trust"), "results"),
     "schema": "init",
-    "serve": "ui",
+    "worker": "work",
     **dict.fromkeys(("job", "bus"), "task"),
-    "completion": "help",
+    **dict.fromkeys(("help", "completion"), "main"),
 }
 """The modules of commands that aren't in a module of the same name."""
 

@@ -1,7 +1,5 @@
 """`ralph task`, `job` and `bus`: supervise a task, run a child agent, use the message bus."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
@@ -11,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ralph.cli.request import explain, parse_request
+from ralph.cli.request import Shown, explain, parse_request
 from ralph.cli.run import play, verbose_notices
 from ralph.cli.table import JSON, command, command_group, no_words
 from ralph.core.text import clean, escaped
@@ -19,7 +17,7 @@ from ralph.errors import UserError
 from ralph.process.keeper import Keeper
 from ralph.run import command_options
 from ralph.run.options import Option
-from ralph.settings import Protection, Settings, load
+from ralph.settings import Protection
 from ralph.supervise.bus import Message, MessageBus, timestamp
 from ralph.supervise.supervision import ChildRun, supervise_task
 from ralph.supervise.task import RunInfo, TaskFolder, current_task, task_folder
@@ -41,16 +39,16 @@ def task(values: dict[str, Any], words: list[str]) -> int:
     The task lives in ROOT/PROJECT/TASK; the agent finds it in $TASK_FOLDER. Without a prompt, TASK.md is read."""
     with Keeper.start() as keeper:
         folder = task_named(values)
-        parsed = parse_request("task", values, words)
-        loaded = load(parsed.workspace, parsed.overrides, env=os.environ, options=command_options.option_names("task"))
-        goal_file = parsed.goal_file or ("" if parsed.goal_text else str(folder.prompt))
-        request = parsed.run_request(loaded.settings, goal_file=goal_file, task=str(folder.path))
-        if parsed.dry_run:
-            return explain(request, loaded, sys.stdout)
-        folder.save_prompt(request.goal() if parsed.goal_text or parsed.goal_file else None)
-        notices = verbose_notices(loaded) if parsed.shown.verbose else ()
+        parsed, shown = parse_request("task", values, words), Shown.parse(values)
+        request, sources = replace(parsed.request, task=str(folder.path)), parsed.loaded.sources
+        has_goal = bool(request.goal_text or request.goal_file)
+        request = request if has_goal else replace(request, goal_file=str(folder.prompt))
+        if values.get("dry_run"):
+            return explain(request, sources, sys.stdout)
+        folder.save_prompt(request.goal() if has_goal else None)
+        notices = verbose_notices(request, sources) if shown.verbose else ()
         place = supervise_task(request, reopens="resume" in values)
-        _, stop = play(request, keeper, parsed.shown, place=place, notices=notices)
+        _, stop = play(request, keeper, shown, place=place, notices=notices)
         return stop.outcome.exit_code
 
 
@@ -81,11 +79,22 @@ def job(values: dict[str, Any], words: list[str]) -> int:
 
 
 def _play_job(values: dict[str, Any], words: list[str], keeper: Keeper, folder: TaskFolder, info: RunInfo) -> int:
-    parsed = parse_request("job", values, words)
-    loaded = load(parsed.workspace, parsed.overrides, env=os.environ, options=command_options.option_names("job"))
-    request = parsed.run_request(one_turn(loaded.settings, "grace" in values), one_shot=True, task=str(folder.path))
+    request = parse_request("job", values, words).request
+    settings = replace(
+        request.settings,
+        maximum_iterations=1,
+        checks=(),  # checks, commits and reviews are up to the task's own run
+        tasks="",
+        protect=Protection(),
+        min_tool_calls=0,
+        scm=None,
+        reviews=None,
+        worktree=False,
+        grace=request.settings.grace if "grace" in values else 0.0,
+    )
+    request = replace(request, settings=settings, one_shot=True, task=str(folder.path))
     request.goal()
-    shown, child = replace(parsed.shown, quiet=not parsed.shown.verbose), ChildRun(request, folder, info)
+    shown, child = Shown.parse({**values, "quiet": not values.get("verbose")}), ChildRun(request, folder, info)
     run, stop = play(request, keeper, shown, place=child.place, ticks=[child.watch_supervisor], answers=not shown.json)
     if run.last and not shown.json and (text := run.last.turn.text).strip():
         try:
@@ -107,22 +116,6 @@ def parent_task(values: dict[str, Any]) -> tuple[TaskFolder, str]:
     if not found[0].path.is_dir():
         raise UserError(f"no task {found[0].name} in {found[0].root}", "`ralph task` with these options starts it")
     return found
-
-
-def one_turn(settings: Settings, has_grace: bool) -> Settings:
-    """Return the settings for a single turn: checks, commits and reviews are up to the task's own run."""
-    return replace(
-        settings,
-        maximum_iterations=1,
-        checks=(),
-        tasks="",
-        protect=Protection(),
-        min_tool_calls=0,
-        scm=None,
-        reviews=None,
-        worktree=False,
-        grace=settings.grace if has_grace else 0.0,
-    )
 
 
 BUS = Option("--bus FILE", "The bus; by default $MESSAGE_BUS.")

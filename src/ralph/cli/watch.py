@@ -1,4 +1,4 @@
-"""`ralph ps`, `show` and `logs`: list runs, show what one did, print its output."""
+"""Commands that show runs: `ralph ps`, `show`, `logs`, `ui` and `serve`."""
 
 import os
 import shlex
@@ -7,16 +7,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import IO
 
 from ralph.cli.request import read_run
-from ralph.cli.table import DB, DIRECTORY, JSON, Values, command, print_objects
-from ralph.cli.work import log_of_work, show_work
-from ralph.cli.worker import mirror_fleet
+from ralph.cli.run import has_usable_terminal, open_screen
+from ralph.cli.table import DB, DIRECTORY, JSON, Values, command, no_words, print_objects
+from ralph.cli.work import mirror_fleet, show_work
 from ralph.core.text import clean, escaped
-from ralph.errors import UserError
+from ralph.errors import UserError, to_install
 from ralph.history.feed import history_now
-from ralph.history.overview import RunNow, runs_now
+from ralph.history.overview import runs_now
 from ralph.process.detached import DetachedProcess
 from ralph.process.signals import ignore_ctrl_c
 from ralph.run.options import Option
@@ -24,6 +25,7 @@ from ralph.show.outlet import GLYPHS, choose, terminal_size
 from ralph.show.report import render_report
 from ralph.show.screen import make_screen
 from ralph.show.summary import render_history, run_list
+from ralph.show.works import sentence
 from ralph.store.exam_output import load_exam_outputs
 from ralph.store.journal import JournalReader, decode_entry
 from ralph.store.orphans import find_orphans
@@ -38,42 +40,26 @@ from ralph.store.register import Listed, run_at
 )
 def ps(values: Values, words: list[str]) -> int:
     """List the runs of this user on this machine, in any workspace: what they do, and what they need from you."""
-    if words:
-        raise UserError(f"too many words: {words[0]!r}", "`ralph ps` lists all runs; `ralph show RUN` is about one")
-    if "db" in values:
-        return _show_fleet(values)
-    seen = runs_now(bool(values.get("all")))
-    if values.get("json"):
-        return print_objects([*seen, *find_orphans()])
-    if not seen:
-        nothing = "no runs on this machine yet" if values.get("all") else "no run is running; `ralph ps -a` lists all"
-        print(nothing, file=sys.stderr)
-    else:
-        _show_runs(seen)
-    for orphan in find_orphans():
-        print(clean(f"run {orphan.run} was killed; still running: {orphan}; `ralph clean` kills it"))
-    return 0
-
-
-def _show_fleet(values: Values) -> int:
-    """Print the backlogs of a fleet and its workers."""
-    with mirror_fleet(values["db"]) as mirror:
-        seen = [run for run in runs_now(bool(values.get("all"))) if run.run in mirror]
+    no_words(words, "`ralph ps` lists all runs; `ralph show RUN` is about one")
+    includes_ended = bool(values.get("all"))
+    with mirror_fleet(values) as mirror:
+        seen = [run for run in runs_now(includes_ended) if mirror is None or run.run in mirror]
         if values.get("json"):
-            return print_objects([*seen, *mirror.workers])
+            return print_objects([*seen, *(mirror.workers if mirror else find_orphans())])
         if seen:
-            _show_runs(seen)
-        else:
+            columns, _ = terminal_size(sys.stdout, 0)
+            print("\n".join(run_list(seen, choose(sys.stdout), columns, time.time(), os.path.expanduser("~"))))
+        elif mirror:
             print("no backlog is open there; `ralph ps -a --db URL` lists all", file=sys.stderr)
-        for line in mirror.describe_workers():
+        elif includes_ended:
+            print("no runs on this machine yet", file=sys.stderr)
+        else:
+            print("no run is running; `ralph ps -a` lists all", file=sys.stderr)
+        killed = [] if mirror else find_orphans()
+        more = [f"run {one.run} was killed; still running: {one}; `ralph clean` kills it" for one in killed]
+        for line in mirror.describe_workers() if mirror else more:
             print(clean(line))
     return 0
-
-
-def _show_runs(seen: "list[RunNow]") -> None:
-    columns, _ = terminal_size(sys.stdout, 0)
-    style = choose(sys.stdout)
-    print("\n".join(run_list(seen, style, columns, time.time(), os.path.expanduser("~"))))
 
 
 @command(JSON, DIRECTORY, words="[RUN]", examples=("ralph show", "ralph show k3fa --json"))
@@ -122,23 +108,8 @@ def logs(values: Values, words: list[str]) -> int:
         out.flush()
         return 0
     if run.facts.kind == "work":
-        return log_of_work(lines, bool(values.get("timestamps")))
-    return _render(run, lines, values)
-
-
-def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
-    """Yield the journal's lines; if it is followed, until the run has ended."""
-    reader = JournalReader.open(run.folder.journal)
-    yield from reader.lines()
-    while follows:
-        now = run_at(run.place)
-        follows = now is not None and now.is_alive
-        yield from reader.lines()
-        time.sleep(POLL_INTERVAL if follows else 0)
-
-
-def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
-    with nullcontext(sys.stdout) if values.get("follow") else paged() as out:
+        return _log_of_work(lines, bool(values.get("timestamps")))
+    with nullcontext(sys.stdout) if follows else paged() as out:
         read = _print_events(run, lines, values, out)
     now, journal = run_at(run.place), run.folder.journal
     if not read and journal.stat().st_size:
@@ -150,7 +121,29 @@ def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
     return 0
 
 
-def _print_events(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]) -> int:
+def _lines(run: Listed, follows: bool) -> Iterator[bytes]:
+    """Yield the journal's lines; if it is followed, until the run has ended."""
+    reader = JournalReader.open(run.folder.journal)
+    yield from reader.lines()
+    while follows:
+        now = run_at(run.place)
+        follows = now is not None and now.is_alive
+        yield from reader.lines()
+        time.sleep(POLL_INTERVAL if follows else 0)
+
+
+def _log_of_work(lines: Iterator[bytes], stamped: bool) -> int:
+    """Print the lines that were on the screen of a backlog."""
+    for line in lines:
+        entry = decode_entry(line)
+        text = sentence(entry.event())[0] if entry else ""
+        if entry and text:
+            at = time.strftime("[%H:%M:%S] ", time.localtime(entry.at)) if stamped else ""
+            print(at + text, flush=True)
+    return 0
+
+
+def _print_events(run: Listed, lines: Iterator[bytes], values: Values, out: IO[str]) -> int:
     """Print the events as the screen would; return how many lines could be read."""
     now = 0.0
     is_terminal = sys.stdout.isatty()
@@ -215,3 +208,81 @@ def paged() -> Iterator[IO[str]]:
                 yield out
         finally:
             pager.wait()
+
+
+WEB_PACKAGES = ("anyio", "h11", "segno", "starlette", "uvicorn")
+
+
+@command(DB, words="[PATH]")
+def ui(values: Values, words: list[str]) -> int:
+    """Watch and steer runs in the terminal, and start new ones in PATH.
+
+    Type a goal, or a command such as /ralph 5, /check CMD, /help. A run that was started here ends with the TUI, unless
+    you choose to keep it when you leave.
+
+    With --db the TUI also shows the backlogs of that database; requests reach all machines that work on them.
+
+    `ralph run PATH` opens it as well, with options (--agent, --max-cost, ...) for every run that you start there."""
+    no_words(words[1:], "name one folder")
+    path = words[0] if words else "."
+    place = Path(path)
+    if not place.is_dir():
+        raise UserError(f"folder not found: {path}", "name a folder")
+    if not has_usable_terminal():
+        raise UserError("the TUI needs a terminal", "`ralph ps` and `ralph logs -f` work anywhere")
+    with mirror_fleet(values, follows=True):
+        return open_screen(place)
+
+
+@command(
+    Option("--port N", "Default: 8787; 0: any free port."),
+    Option("--socket PATH", "Listen on a Unix socket (mode 0600) instead of a port."),
+    Option("--name HOST ...", "A name that browsers use, through a proxy or VPN; repeatable."),
+    Option("--bind ADDR", "Another address; beyond loopback it needs --plain."),
+    Option("--plain", "Serve without TLS: others on the network can read the traffic."),
+    Option("--allow look|steer|start", "The most that any link allows (default: start)."),
+    Option("--remember", "Browsers keep their access when the server restarts."),
+    DB,
+    Option("--link[=look|steer|start]", "Print another link to the running web UI."),
+    words="[DIR]...",
+    examples=("ralph serve", "ralph serve ~/src/shop --allow steer", "ralph serve --link look"),
+)
+def serve(values: Values, words: list[str]) -> int:
+    """Serve a web UI that shows and steers all your runs.
+
+    It prints a link that works once, within ten minutes; `ralph serve --link` prints another from any terminal. A link
+    allows a browser to look, steer (tell, answer, pause, resume, stop) or start runs; --allow caps all links. Only this
+    machine can connect: from elsewhere use an ssh tunnel, a mesh VPN or a proxy (--name). Runs continue without the web
+    UI. New runs can be started in each DIR and in the workspaces of earlier runs. With --db it also shows the backlogs
+    of a fleet."""
+    try:
+        from ralph.web import listening
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in WEB_PACKAGES:
+            raise
+        raise UserError(f"the web UI needs {missing}, which is not installed", to_install("web")) from None
+
+    port, socket, bind = values.get("port"), values.get("socket"), values.get("bind", "127.0.0.1")
+    if port is not None and not 0 <= port <= 65535:
+        raise UserError(f"--port expects 0 (any free port) to 65535, got {port}", "ralph serve --port 8787")
+    if "link" in values:
+        level = values["link"] or "".join(words[:1])
+        print(listening.another_link(level, bind, port, socket))
+        return 0
+    workspaces = [os.path.abspath(folder) for folder in words]
+    for folder in workspaces:
+        if not os.path.isdir(folder):
+            raise UserError(f"folder not found: {folder}", "name folders in which runs may be started")
+    options = listening.ServeOptions(
+        workspaces=tuple(workspaces),
+        port=port,
+        socket=socket,
+        names=tuple(values.get("name", ())),
+        bind=bind,
+        plain=bool(values.get("plain")),
+        allow=values.get("allow", "start"),
+        remember=bool(values.get("remember")),
+    )
+    with mirror_fleet(values, follows=True):
+        return listening.serve(options, sys.stdout)

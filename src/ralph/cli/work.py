@@ -1,13 +1,15 @@
-"""`ralph work`: run the tasks of a backlog in parallel, and merge what passes the checks."""
+"""`ralph work` and `ralph worker`: run the tasks of a backlog in parallel, and merge what passes the checks."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
@@ -31,13 +33,12 @@ from ralph.backlog.work_order import (
 )
 from ralph.cli.request import Shown, loop_settings
 from ralph.cli.run import confirm_settings
-from ralph.cli.table import command, folder_of, print_objects
-from ralph.cli.worker import act_on_shared, play_shared
+from ralph.cli.table import Values, command, folder_of, no_words, print_objects
 from ralph.core import events
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor, secret_values
-from ralph.core.text import escaped, nickname, one_line
-from ralph.errors import UserError
+from ralph.core.text import clean, escaped, nickname, one_line
+from ralph.errors import UserError, to_install
 from ralph.git.client import Git, require_git
 from ralph.git.merging import contribution
 from ralph.git.remote import skipped_push_hook
@@ -48,21 +49,23 @@ from ralph.process.signals import ANNOUNCEMENT, Interrupt
 from ralph.run import command_options
 from ralph.run.agents import choices
 from ralph.run.exam_commands import COULD_READ, validate_exams
+from ralph.run.options import Option
 from ralph.settings import Settings, load, parse_duration
 from ralph.settings.schema import ExamCommand
 from ralph.settings.trust import refuse_untrusted
 from ralph.show.outlet import Ndjson, choose, terminal_size
 from ralph.show.summary import exam_lines
 from ralph.show.work_report import html, markdown, merge_command, retry_command, summary
-from ralph.show.works import Row, lines, rows, sentence, table
+from ralph.show.works import Row, lines, rows, table
 from ralph.store.exam_output import load_exam_outputs
 from ralph.store.folder import RunFolder, prepare, work_lock
-from ralph.store.journal import decode_entry, read_entries
+from ralph.store.journal import read_entries
 from ralph.store.register import Listed
 from ralph.store.writer import enlist
 
 if TYPE_CHECKING:  # the fleet is an optional extra
     from ralph.fleet.steering import WorkView
+    from ralph.fleet.work_copies import Mirror
 
 ACTIONS = ("status", "retry", "withdraw")
 SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop", "show", "report")
@@ -97,11 +100,8 @@ def work(values: dict[str, Any], words: list[str]) -> int:
     ralph work pause|resume|stop [WORK] --db URL   pause it, continue it, end it
     ralph work show|report [WORK] --db URL         what happened, as lines or as Markdown"""
     is_shared = "db" in values or "RALPH_DB" in os.environ
-    if words and words[0] in SHARED_ACTIONS and is_shared and not os.path.exists(words[0]):
-        seen = act_on_shared(words[0], values, words[1:])
-        return _show_shared(seen, words[0], bool(values.get("json"))) if seen else 0
-    if words and words[0] in ACTIONS and not os.path.exists(words[0]):
-        return act(words[0], values, words[1:])
+    if words and words[0] in (SHARED_ACTIONS if is_shared else ACTIONS) and not os.path.exists(words[0]):
+        return _act(words[0], values, words[1:], is_shared)
     if "issue" in values:
         number = values["issue"].strip().rpartition("/issues/")[2].removeprefix("#")
         if not (number.isascii() and number.isdigit()):
@@ -114,9 +114,26 @@ def work(values: dict[str, Any], words: list[str]) -> int:
     return start(values, words[0])
 
 
+def _act(action: str, values: dict[str, Any], words: list[str], is_shared: bool) -> int:
+    """Carry out an action on a backlog that exists, here or in the fleet."""
+    name, note, as_json = "".join(words[:1]), " ".join(words[1:]), bool(values.get("json"))
+    if action in ("retry", "withdraw") and not name:
+        raise UserError(f"no task to {action}", f"name one: ralph work {action} KEY")
+    if is_shared:
+        seen = asyncio.run(_act_on_shared(action, values, name, note))
+        return _show_shared(seen, action, as_json) if seen else 0
+    folder = folder_of(values)
+    if action == "status":
+        return _status(task_requests.find_work(name, folder), as_json)
+    print(task_requests.leave_request(action, name, note, folder))
+    return 0
+
+
 def start(values: dict[str, Any], word: str) -> int:
     """Start a new backlog run."""
-    limits = _limits(values)
+    if values.get("max_cost", 1) <= 0:
+        raise UserError(f"--max-cost {values['max_cost']} is too small", "give a number above 0")
+    max_time = parse_duration(values["max_time"]) if "max_time" in values else None
     if "db" in values and "push" not in values:
         raise UserError("--db needs --push", "machines share their work through a remote branch: --push=REMOTE/BRANCH")
     workspace, overrides = loop_settings(values)
@@ -144,7 +161,8 @@ def start(values: dict[str, Any], word: str) -> int:
         slots=settings.work.jobs,
         returns=settings.work.returns,
         allow_red=settings.work.allow_red,
-        **limits,
+        max_cost=values.get("max_cost"),
+        max_time=max_time,
     )
     shown = Shown.parse(values)
     skipped = skipped_push_hook(home) if order.remote and not order.remote.runs_hooks else ""
@@ -162,16 +180,6 @@ def _validate_exams(settings: Settings, reading: BacklogContent, workspace: Path
         raise UserError("--exam doesn't work with --db: its script is on one machine only", "leave one of them out")
     validate_exams(replace(settings, exams=exams), str(workspace), os.environ)
     return bool(exams)
-
-
-def _limits(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the limits of the whole backlog; those of each run are settings."""
-    if values.get("max_cost", 1) <= 0:
-        raise UserError(f"--max-cost {values['max_cost']} is too small", "give a number above 0")
-    return {
-        "max_cost": values.get("max_cost"),
-        "max_time": parse_duration(values["max_time"]) if "max_time" in values else None,
-    }
 
 
 def play(order: WorkOrder, content: BacklogContent, shown: Shown, notice: str = "") -> int:
@@ -210,17 +218,6 @@ def resume(run: Listed, shown: Shown) -> int:
         hint = f"`ralph work resume {order.name} --db URL` reopens it, `ralph worker --db URL` joins in"
         raise UserError(f"backlog {order.name} is shared with other machines", hint)
     return play(order, read_list(order.source, Path(order.workspace)), shown)
-
-
-def act(action: str, values: dict[str, Any], words: list[str]) -> int:
-    """Carry out `ralph work status`, `retry` or `withdraw`."""
-    folder = folder_of(values)
-    if action == "status":
-        return _status(task_requests.find_work(words[0] if words else "", folder), bool(values.get("json")))
-    if not words:
-        raise UserError(f"no task to {action}", f"name one: ralph work {action} KEY")
-    print(task_requests.leave_request(action, words[0], " ".join(words[1:]), folder))
-    return 0
 
 
 def _status(run: Listed, as_json: bool) -> int:
@@ -298,17 +295,6 @@ def work_report(run: Listed, form: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def log_of_work(lines: Iterator[bytes], stamped: bool) -> int:
-    """Print the lines that were on a backlog's screen."""
-    for line in lines:
-        entry = decode_entry(line)
-        text = sentence(entry.event())[0] if entry else ""
-        if entry and text:
-            at = time.strftime("[%H:%M:%S] ", time.localtime(entry.at)) if stamped else ""
-            print(at + text, flush=True)
-    return 0
-
-
 def ends_of_work(run: Listed) -> tuple[Git, str, str]:
     """Return the commits of a backlog's target branch: when the backlog started, and now."""
     order = read(run.folder, ORDER, WorkOrder)
@@ -326,3 +312,92 @@ def merged_range(run: Listed, home: Git) -> tuple[str, str] | None:
         return None
     job = fold_work(run.facts.work, read_entries(journal)).board.jobs.get(run.facts.backlog_task)
     return contribution(home, job.tip, job.commit) if job and job.state == "merged" and job.tip and job.commit else None
+
+
+@command(
+    Option("--db URL", "The database: postgresql://HOST/NAME (default: $RALPH_DB)."),
+    Option("-j --jobs N", "How many tasks run at once (default: 2)."),
+    Option("--name NAME", "The name that other machines see (default: HOST-PID)."),
+    Option("--once", "Exit when no backlog is open."),
+    Option("--migrate", "Update the database of an older ralph, and exit."),
+    Option("-C --directory DIR", "The clone (default: the current folder)."),
+    Option("--quiet", "Print only errors."),
+    examples=(
+        "ralph worker --db postgresql://db.example/ralph -j 4",
+        "RALPH_DB=@/etc/ralph/db ralph worker --name build-7",
+    ),
+)
+def worker(values: Values, words: list[str]) -> int:
+    """Work on the tasks of the backlogs in a database, in this clone, until stopped.
+
+    One worker at a time merges what is ready; if a worker goes silent, another one takes over within seconds. Keep the
+    password in PGPASSWORD or a password file, or the whole URL in RALPH_DB (RALPH_DB=@FILE: in a file). A worker runs
+    the checks and agents that the backlogs in the database name: write access to the database means shell access to
+    this machine."""
+    no_words(words, "the backlogs are in the database: name it with --db")
+    database = load_fleet()
+    url = database.resolve_url(values.get("db"))
+    if values.get("migrate"):
+        print(f"{database.location(url)}: {asyncio.run(database.migrate(url))}")
+        return 0
+    jobs = values.get("jobs", 2)
+    if jobs < 1:
+        raise UserError(f"-j {jobs} is too small", "give a number above 0")
+    from ralph.fleet.worker import Worker
+
+    workspace = folder_of(values)
+    require_git(workspace)  # before anything is written there
+    made = Worker(url, workspace, slots=jobs, name=values.get("name", ""), is_quiet=bool(values.get("quiet")))
+    with work_lock(prepare(workspace), "worker"):
+        return made.run(once=bool(values.get("once")))
+
+
+def load_fleet() -> ModuleType:
+    """Import the fleet's database module, or say which extra is missing."""
+    hint = to_install("fleet")
+    try:
+        from ralph.fleet import database
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in ("psycopg", "psycopg_pool", "procrastinate"):
+            raise UserError(f"a fleet needs {error.name}, which is not installed", hint) from None
+        raise
+    except ImportError as error:  # psycopg without libpq
+        raise UserError(f"a fleet needs psycopg: {error}", hint) from None
+    return database
+
+
+def mirror_fleet(values: Values, *, follows: bool = False) -> AbstractContextManager[Mirror | None]:
+    """Return the backlogs of the fleet that --db names, to be listed as if they ran here."""
+    if "db" not in values:
+        return nullcontext()
+    url = load_fleet().resolve_url(values["db"] or None)
+    from ralph.fleet.work_copies import Mirror
+
+    return Mirror(url, follows=follows)
+
+
+def play_shared(db: str, order: WorkOrder, content: BacklogContent, notice: str, *, json: bool, quiet: bool) -> int:
+    """Bring a backlog to the fleet, and work on it until it is over."""
+    url = load_fleet().resolve_url(db or None)
+    from ralph.fleet.worker import Worker
+
+    workspace = Path(order.workspace)
+    worker = Worker(url, workspace, slots=order.slots, is_quiet=quiet, prints_events=json)
+    if notice and not quiet:
+        print(f"ralph: {one_line(notice, 2000)}", file=sys.stderr)
+    with work_lock(prepare(workspace), order.id):
+        return worker.run(order, content)
+
+
+async def _act_on_shared(action: str, values: dict[str, Any], name: str, note: str) -> WorkView | None:
+    """Carry out a request about a backlog of the fleet, or return the backlog if it is only to be displayed."""
+    database, key = load_fleet(), ""
+    from ralph.fleet import steering
+
+    if action in ("retry", "withdraw"):
+        name, key = name.split("/", 1) if "/" in name else ("", name)  # with several backlogs: WORK/KEY
+    async with database.Database(database.resolve_url(values.get("db")), database.ONE_SHOT).open() as opened:
+        if action in steering.DONE:
+            print(clean(await steering.steer(opened, action, name, key, note)))
+            return None
+        return await steering.load_view(opened, name)

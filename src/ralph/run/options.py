@@ -4,6 +4,7 @@ Most of them set a setting: their names, types, defaults and help come from the 
 here the way their help shows them.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
@@ -220,7 +221,8 @@ def setting(
     extra: dict[str, Any] = {}
     for meta in reversed(metas):
         extra |= meta.extra or {}
-    names, metavar = spelling or extra["option"], extra.get("metavar", "")
+    name = re.sub("([A-Z])", r"-\1", key.rpartition(".")[2]).lower()
+    names, metavar = spelling or extra.get("option", f"--{name}"), extra.get("metavar", "")
     help_text = text or next(meta.description for meta in metas if meta.description)
     if get_origin(bare) is Literal:
         metavar = "|".join(get_args(bare))

@@ -69,7 +69,7 @@ def format_size(size: int) -> str:
 
 
 def about(description: str, *examples: Any, option: str = "", **schema: Any) -> Meta:
-    """Describe a field; `option` is how it is spelled on the command line, as `--help` shows it: `--check CMD`."""
+    """Describe a field; `option` is how `--help` spells its option if that isn't made of the key: `--check CMD`."""
     extra = {"option": option} if option else None
     return Meta(description=description, examples=list(examples) or None, extra=extra, extra_json_schema=schema or None)
 
@@ -241,10 +241,10 @@ class WorkChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
 
     jobs: Annotated[Positive, about("How many tasks run at once.", 4, option="-j --jobs")] = 2
     setup: Annotated[str, about("A command that prepares each new worktree.", "npm ci", option="--setup CMD")] = ""
-    returns: Annotated[Positive, about("Park a task that the merge gate has refused N times.", option="--returns")] = 3
-    allow_red: Annotated[
-        bool, about("Merge tasks even if a check fails on the target, unless they make it worse.", option="--allow-red")
-    ] = False
+    returns: Annotated[Positive, about("Park a task that the merge gate has refused N times.")] = 3
+    allow_red: Annotated[bool, about("Merge tasks even if a check fails on the target, unless they make it worse.")] = (
+        False
+    )
 
 
 class TuneChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -269,11 +269,11 @@ class TuneChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     min_gain: Annotated[
         float,
         Meta(gt=0, lt=100, extra={"metavar": "PERCENT", "expects": "percent above 0, such as 1"}),
-        about("Keep nothing that gains less, in percent, unless the number has no noise.", option="--min-gain"),
+        about("Keep nothing that gains less, in percent, unless the number has no noise."),
     ] = 1.0
-    target: Annotated[
-        float | None, Meta(extra={"metavar": "NUMBER"}), about("End once the number is this good.", option="--target")
-    ] = None
+    target: Annotated[float | None, Meta(extra={"metavar": "NUMBER"}), about("End once the number is this good.")] = (
+        None
+    )
 
     @property
     def command(self) -> str:
@@ -303,7 +303,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
 
     preset: Annotated[
         Literal["guardrails", "goal", "checks", "tune", "promise", "supervise"],
-        about("How to loop: a set of defaults for the other settings.", option="--preset"),
+        about("How to loop: a set of defaults for the other settings."),
     ] = "guardrails"
     agent: Annotated[AgentChoice, about("The coding agent; the first one installed if left out.")] = AgentChoice()
     maximum_iterations: Annotated[
@@ -349,20 +349,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
             option="--exam CMD",
         ),
     ] = ()
-    exam_tries: Annotated[
-        Positive, about("End the run as blocked when its exams have refused N claims.", option="--exam-tries")
-    ] = 3
-    check_timeout: Annotated[
-        Duration | None, about("How long one check may take; 0: no limit.", "5m", option="--check-timeout")
-    ] = None
-    parallel_checks: Annotated[
-        Positive, about("How many checks run at once. They must not share files.", 4, option="--parallel-checks")
-    ] = 1
+    exam_tries: Annotated[Positive, about("End the run as blocked when its exams have refused N claims.")] = 3
+    check_timeout: Annotated[Duration | None, about("How long one check may take; 0: no limit.", "5m")] = None
+    parallel_checks: Annotated[Positive, about("How many checks run at once. They must not share files.", 4)] = 1
     baseline: Annotated[
-        bool | None,
-        about("Run the checks before the first turn; null: only with the `checks` preset.", option="--baseline"),
+        bool | None, about("Run the checks before the first turn; null: only with the `checks` preset.")
     ] = None
-    fail_fast: Annotated[bool, about("Start no further check once one has failed.", option="--fail-fast")] = False
+    fail_fast: Annotated[bool, about("Start no further check once one has failed.")] = False
     output_truncate_chars: Annotated[
         Count, about("How many characters of a failed check's output the prompt quotes; 0: all.")
     ] = 5000
@@ -387,66 +380,52 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         Meta(extra={"expects": "a list of patterns, or an object"}),
         about("Files that the agent must not change. A list stands for `globs`.", ["tests/**"]),
     ] = Protection()
-    min_tool_calls: Annotated[
-        Count, about("How many tool calls a credible claim needs.", option="--min-tool-calls")
-    ] = 0
+    min_tool_calls: Annotated[Count, about("How many tool calls a credible claim needs.")] = 0
     on_promise_no_work: Annotated[
-        Literal["reject", "warn", "accept"],
-        about("What happens to a claim with fewer tool calls than that.", option="--on-promise-no-work"),
+        Literal["reject", "warn", "accept"], about("What happens to a claim with fewer tool calls than that.")
     ] = "reject"
-    max_cost: Annotated[Dollars | None, about("End the run when it has cost this much.", 5, option="--max-cost")] = None
-    max_tokens: Annotated[
-        Positive | None, about("End the run when it has used this many tokens.", option="--max-tokens")
-    ] = None
+    max_cost: Annotated[Dollars | None, about("End the run when it has cost this much.", 5)] = None
+    max_tokens: Annotated[Positive | None, about("End the run when it has used this many tokens.")] = None
     max_time: Annotated[
-        Time | None,
-        about("End the run after this long (90, 90s, 5m, 1h30m), even during a turn.", "2h", option="--max-time"),
+        Time | None, about("End the run after this long (90, 90s, 5m, 1h30m), even during a turn.", "2h")
     ] = None
-    turn_timeout: Annotated[
-        Duration | None, about("End a turn that takes longer; 0: no limit.", "30m", option="--turn-timeout")
-    ] = None
+    turn_timeout: Annotated[Duration | None, about("End a turn that takes longer; 0: no limit.", "30m")] = None
     idle_timeout: Annotated[
         Duration | None,
         about(
             "End a turn that prints nothing for this long while no tool is running; 0: no limit; left out: 30m for "
             "agents that report their tools, no limit for others.",
             "10m",
-            option="--idle-timeout",
         ),
     ] = None
     stall: Annotated[
-        Count,
-        about("End after N iterations with the same answer and files as the one before; 0: never.", option="--stall"),
+        Count, about("End after N iterations with the same answer and files as the one before; 0: never.")
     ] = 0
     stuck: Annotated[
         Count,
         about(
             "After N iterations without progress hand the work over to the next agent of `then`, or end as stalled; "
-            "0: never. Progress is more passing checks, fewer failures, more ticked tasks or new output of a check.",
-            option="--stuck",
+            "0: never. Progress is more passing checks, fewer failures, more ticked tasks or new output of a check."
         ),
     ] = 0
-    max_failures: Annotated[Count, about("End after N failed turns in a row; 0: never.", option="--max-failures")] = 3
+    max_failures: Annotated[Count, about("End after N failed turns in a row; 0: never.")] = 3
     every_turn_counts: Annotated[
         bool, about("Count every turn as an iteration, including those that a usage limit or a passing fault ended.")
     ] = False
     wait_signals: Annotated[
         bool, about("Let the agent ask not to be restarted: with exit code 42, or a file WAIT_WITHOUT_RESTART.")
     ] = False
-    restart_delay: Annotated[Duration, about("The pause between two turns.", "1s", option="--restart-delay")] = 0.0
+    restart_delay: Annotated[Duration, about("The pause between two turns.", "1s")] = 0.0
     poll_interval: Annotated[
-        Time | None,
-        about("How often a waiting run looks for changes; null: only at the end.", "1s", option="--poll-interval"),
+        Time | None, about("How often a waiting run looks for changes; null: only at the end.", "1s")
     ] = None
     wait_timeout: Annotated[
-        Duration,
-        about("How long a finished task waits for the child runs of its agent.", "5m", option="--wait-timeout"),
+        Duration, about("How long a finished task waits for the child runs of its agent.", "5m")
     ] = 300.0
     session: Annotated[
-        Literal["fresh", "continue"],
-        about("Whether each turn starts a fresh session or continues the last one.", option="--session"),
+        Literal["fresh", "continue"], about("Whether each turn starts a fresh session or continues the last one.")
     ] = "fresh"
-    worktree: Annotated[bool, about("Work in a linked git worktree, on its own branch.", option="--worktree")] = False
+    worktree: Annotated[bool, about("Work in a linked git worktree, on its own branch.")] = False
     pr: Annotated[
         Literal["off", "open", "draft", "wait"],
         about(
@@ -458,7 +437,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     tune: Annotated[TuneChoice, about("The number that `ralph tune` optimises.")] = TuneChoice()
     on_limit: Annotated[
         Literal["wait", "stop", "switch"],
-        about("At a usage limit: wait for the reset, stop, or switch to an agent of `then`.", option="--on-limit"),
+        about("At a usage limit: wait for the reset, stop, or switch to an agent of `then`."),
     ] = "wait"
     then: Annotated[
         Texts,
@@ -468,34 +447,21 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
             option="--then AGENT[:MODEL]",
         ),
     ] = ()
-    grace: Annotated[
-        Duration, about("How long the current step may continue after the first Ctrl-C.", option="--grace")
-    ] = 30.0
-    keep_children: Annotated[
-        bool, about("Don't kill processes that the agent leaves running after a turn.", option="--keep-children")
-    ] = False
-    max_log: Annotated[
-        Size, about("The most that is kept of each log, from both ends; 0: everything.", option="--max-log")
-    ] = 32_000_000
+    grace: Annotated[Duration, about("How long the current step may continue after the first Ctrl-C.")] = 30.0
+    keep_children: Annotated[bool, about("Don't kill processes that the agent leaves running after a turn.")] = False
+    max_log: Annotated[Size, about("The most that is kept of each log, from both ends; 0: everything.")] = 32_000_000
     sandbox: Annotated[SandboxChoice, about("A sandbox for everything that a run starts.")] = SandboxChoice()
     yolo: Annotated[
-        bool,
-        about("Let the agent use its tools without asking for approval. The default in a sandbox.", option="--yolo"),
+        bool, about("Let the agent use its tools without asking for approval. The default in a sandbox.")
     ] = False
     claims: Annotated[
-        Positive,
-        about("How many turns in a row must claim, the later ones without changing anything.", 3, option="--claims"),
+        Positive, about("How many turns in a row must claim, the later ones without changing anything.", 3)
     ] = 1
-    strict_signal: Annotated[
-        bool, about("A `word` claim counts only on a line by itself.", option="--strict-signal")
-    ] = False
-    claim_anywhere: Annotated[
-        bool, about("A claim counts wherever the marker is in the answer.", option="--claim-anywhere")
-    ] = False
-    ultrawork: Annotated[bool, about("Start every continuation with `ultrawork`.", option="--ultrawork")] = False
+    strict_signal: Annotated[bool, about("A `word` claim counts only on a line by itself.")] = False
+    claim_anywhere: Annotated[bool, about("A claim counts wherever the marker is in the answer.")] = False
+    ultrawork: Annotated[bool, about("Start every continuation with `ultrawork`.")] = False
     on_question: Annotated[
-        Literal["continue", "wait"],
-        about("When the agent asks something: continue, or wait for `ralph tell`.", option="--on-question"),
+        Literal["continue", "wait"], about("When the agent asks something: continue, or wait for `ralph tell`.")
     ] = "continue"
     notify: Annotated[
         Texts,
@@ -511,16 +477,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         about(
             "A file of notes that runs leave when they are done and that later prompts include (`ralph learn`).",
             ".ralph/learned.md",
-            option="--learn",
         ),
     ] = ""
     scm: Annotated[Scm | None, about("What to do once the checks pass; null: nothing.")] = None
     reviews: Annotated[Reviews | None, about("Reviews of each claim; null: none.")] = None
     agents: Annotated[dict[str, CustomAgent], about("Your own agents, by name.")] = {}
     side: Annotated[Side, about("Who writes commit messages and reviews; the run's agent if left out.")] = Side()
-    stream_agent_output: Annotated[
-        bool, about("Show what the agent does while it works.", option="--stream-agent-output")
-    ] = True
+    stream_agent_output: Annotated[bool, about("Show what the agent does while it works.")] = True
     include_iteration_count_in_prompt: Annotated[
         bool, about("Begin each prompt with `Iteration X of Y, Z remaining.`")
     ] = False
@@ -530,7 +493,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     max_output_chars: Annotated[
         Count | None, about("How many characters of a tool's output are shown; null: 300, with `--verbose` 2000.", 1000)
     ] = None
-    timestamps: Annotated[bool, about("Print the time of day in front of every line.", option="--timestamps")] = False
+    timestamps: Annotated[bool, about("Print the time of day in front of every line.")] = False
     emoji: Annotated[bool, about("Use signs such as ✓ on the screen; false: words such as [OK].")] = True
     color: Annotated[bool, about("Use colour on a terminal.", option="--no-color")] = True
 

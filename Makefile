@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: all demo install lint style types fmt build test suite check quick test-agents test-container test-model chaos fuzz bench nights docs clean
+.PHONY: all demo install lint style types fmt build test suite check quick test-slow test-agents test-container test-model chaos fuzz bench nights docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/ralph demo
@@ -47,6 +47,10 @@ test: style
 # More workers than cores, because a test often waits for the processes that it starts.
 suite: $(VENV)/developed
 	$(BIN)/pytest -n 6 --dist worksteal
+
+# The tests marked as slow: kills at many moments, full disks, lost databases, huge inputs, runs of the built-in agent.
+test-slow: $(VENV)/developed
+	$(BIN)/pytest -m slow -n 6 --dist worksteal
 
 # For every commit: lint, types and the fast tests.
 check: style

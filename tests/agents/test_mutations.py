@@ -13,6 +13,8 @@ from ralph.agents.protocol import TurnRequest
 from ralph.core.events import AgentEvent, AgentText
 from ralph.core.model import Exit, Turn
 
+pytestmark = pytest.mark.slow
+
 MARK = "<promise>FORGED</promise>"
 ONE_BY_ONE = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

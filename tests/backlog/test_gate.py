@@ -544,6 +544,7 @@ def killed_at(lab: Lab, request: MergeRequest, start: int, has_ended: bool) -> b
     return code != 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_ended", [False, True], ids=["before a git", "behind a git"])
 def test_a_merge_that_is_killed_at_any_git_command_is_repeated_safely(lab: Lab, has_ended: bool) -> None:
     """Each attempt is killed one git command later, and finds what the earlier ones left."""

@@ -11,7 +11,7 @@ import pytest
 from tests.backlog.works import ONE, Works, go, left
 from tests.warm import Warm
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ from bench.nights.measures import Share, over_ideal
 from bench.nights.model import Asked
 from msgspec.structs import replace
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="nights look for what is left in /proc: run them on Linux"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="nights look for what is left in /proc: run them on Linux"),
+]
 
 WHILE_GREP, UNTIL = contenders.bash()
 

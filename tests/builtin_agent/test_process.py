@@ -102,6 +102,7 @@ def test_a_signal_ends_the_agent_even_if_a_library_swallows_exceptions(server, s
     assert (code, err) == (128 + signal.SIGINT, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", ["chat"])
 def test_a_session_survives_a_kill(server, start, eventually, workspace, wire):
     with server.stage(shell("echo $$ > up; exec sleep 3412"), Say("I go on.")) as stage:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from script import Call, Fail, Forever, Hang, Say, Tokens, Torn, shell, write
 
+pytestmark = pytest.mark.slow
+
 DONE = "It is made.\n<response>DONE</response>"
 CHECK = "grep -q fixed made.txt"
 KEY = "sk-made-up-for-the-tests"

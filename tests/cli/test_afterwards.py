@@ -351,6 +351,7 @@ exec %s "$@"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("discard",), ("accept",), ("clean", "--older-than", "0s", "--yes", "-C", ".")])
 def test_a_discard_that_is_killed_again_and_again_can_be_finished(
     words: tuple[str, ...], git: Git, branch: str, repository: Path, environment: dict[str, str], tmp_path: Path

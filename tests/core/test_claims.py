@@ -280,6 +280,7 @@ def test_an_ordinary_sentence_is_not_reported(answer: str) -> None:
     assert find_marker(Claim("word", "STOP"), answer) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", [Reading(), CHECKED, Reading(strict=True)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(

@@ -241,6 +241,7 @@ KNOWN = 'a value, with "quotes" and , commas'
 LONG_KEYS = [b"sk-ant-api03-" + b"aB3" * 30, b"ghp_" + b"a1B2" * 9, b"Bearer " + b"x9" * 30, KNOWN.encode()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", LONG_KEYS, ids=repr)
 @pytest.mark.parametrize("filling", [b"word ", b"x", b'{"a":1},'])
 @pytest.mark.parametrize(("size", "step"), [(1 << 12, 1), (1 << 16, 17)], ids=["small", "as they are read"])

@@ -85,6 +85,7 @@ def test_the_prompt_reaches_a_described_agent_byte_for_byte(
     assert not (workspace / "pwned").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["my-agent", "my-agent < {prompt_file}", "cat | my-agent"])
 def test_five_megabytes_of_prompt_arrive(line: str, ralph, receiver, workspace: Path) -> None:
     receiver(STDIN)

@@ -14,6 +14,8 @@ Ralph = Callable[..., Any]
 Agent = Callable[..., str]
 Git = Callable[..., str]
 
+pytestmark = pytest.mark.slow
+
 DONE = 'echo "<response>DONE</response>"'
 
 

@@ -22,6 +22,8 @@ Start = Callable[..., Any]
 Git = Callable[..., str]
 AtOnce = Callable[[], AbstractContextManager[None]]
 Alive = Callable[[str], list[int]]
+pytestmark = pytest.mark.slow
+
 DEAF = "trap '' TERM INT HUP; sleep {0}; sleep {0}; sleep {0}"
 
 

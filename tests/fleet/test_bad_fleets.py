@@ -112,6 +112,7 @@ async def opened(url: str) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_worker_in_a_clone_of_another_repository_takes_no_tasks_and_says_so(fleet: Fleet) -> None:
     first, other = fleet.machine("a"), fleet.machine("b")
     shutil.rmtree(other.folder)
@@ -147,6 +148,7 @@ def test_a_push_that_the_remote_rejects_is_reported_and_loses_nothing(fleet: Fle
     fleet.audit()
 
 
+@pytest.mark.slow
 def test_workers_wait_for_a_remote_that_is_away_for_a_moment(fleet: Fleet) -> None:
     away = fleet.remote.with_name("away.git")
     first = fleet.machine("a")
@@ -199,6 +201,7 @@ def test_a_worker_takes_no_tasks_of_a_newer_ralph_and_says_so(fleet: Fleet) -> N
     assert {event["worker"] for event in fleet.all("task_started")}.isdisjoint({"b"})
 
 
+@pytest.mark.slow
 def test_a_worker_waits_for_a_database_that_is_not_there_yet(fleet: Fleet) -> None:
     port = free_port()
     late = fleet.machine("late", url=fleet.url.replace(f":{fleet.postgres.port}/", f":{port}/"))
@@ -218,6 +221,7 @@ def test_a_worker_waits_for_a_database_that_is_not_there_yet(fleet: Fleet) -> No
     assert process.wait(30) == 130
 
 
+@pytest.mark.slow
 def test_a_database_that_is_restarted_loses_nothing(tmp_path: Path, server: Postgres) -> None:
     fleet = Fleet(tmp_path, server, tasks=4)
     try:
@@ -236,6 +240,7 @@ def test_a_database_that_is_restarted_loses_nothing(tmp_path: Path, server: Post
         fleet.close()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_worker_whose_database_is_away(fleet: Fleet) -> None:
     relay = Relay(fleet.postgres.port)
     apart = fleet.machine("a", url=fleet.url.replace(f":{fleet.postgres.port}/", f":{relay.port}/"))
@@ -266,6 +271,7 @@ def test_agents_do_not_see_the_url_and_password_of_the_database(fleet: Fleet) ->
     assert str(fleet.postgres.port) not in seen
 
 
+@pytest.mark.slow
 def test_a_fleet_works_through_pgbouncer_in_transaction_mode(fleet: Fleet, pgbouncer: str) -> None:
     """Each transaction gets another session there, which breaks session locks, prepared statements and LISTEN."""
     port, folder = free_port(), fleet.folder / "pooler"

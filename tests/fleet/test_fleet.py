@@ -61,6 +61,7 @@ def test_three_machines_share_a_backlog_and_each_can_report_on_it(tmp_path: Path
         fleet.close()
 
 
+@pytest.mark.slow
 def test_the_tasks_of_a_killed_worker_continue_elsewhere_from_their_last_pushed_iteration(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     (fleet.waits / "twice-T1").touch()
@@ -94,6 +95,7 @@ def start_all_tasks_on_one_of_two_machines(fleet: Fleet) -> tuple[Machine, Any]:
     return first, work
 
 
+@pytest.mark.slow
 def test_the_tasks_of_a_suspended_worker_continue_elsewhere_although_its_connections_stay_open(fleet: Fleet) -> None:
     first, work = start_all_tasks_on_one_of_two_machines(fleet)
     os.kill(work.pid, signal.SIGSTOP)
@@ -110,6 +112,7 @@ def test_the_tasks_of_a_suspended_worker_continue_elsewhere_although_its_connect
     assert {event["worker"] for event in fleet.all("task_started")[4:]} == {"b"}
 
 
+@pytest.mark.slow
 def test_a_worker_without_the_database_keeps_working_and_reports_its_tasks_when_it_is_back(fleet: Fleet) -> None:
     relay = Relay(fleet.postgres.port)
     apart = fleet.machine("a", url=fleet.url.replace(f":{fleet.postgres.port}/", f":{relay.port}/"))
@@ -135,6 +138,7 @@ def test_a_worker_without_the_database_keeps_working_and_reports_its_tasks_when_
         relay.close()
 
 
+@pytest.mark.slow
 def test_a_worker_without_the_database_drops_the_tasks_that_another_has_taken(fleet: Fleet) -> None:
     relay = Relay(fleet.postgres.port)
     apart = fleet.machine("a", url=fleet.url.replace(f":{fleet.postgres.port}/", f":{relay.port}/"))
@@ -208,6 +212,7 @@ def test_a_stop_ends_all_loops_and_the_rest_can_be_resumed(fleet: Fleet) -> None
     fleet.audit()
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_on_one_machine_its_tasks_continue_on_the_others(fleet: Fleet) -> None:
     first, work = start_all_tasks_on_one_of_two_machines(fleet)
     work.send_signal(signal.SIGINT)
@@ -231,6 +236,7 @@ def test_ps_and_status_work_without_the_database_on_each_machine_that_takes_part
     assert other.ralph("work", "retry", "T1").returncode == 2
 
 
+@pytest.mark.slow
 def test_one_worker_takes_tasks_of_two_backlogs(fleet: Fleet) -> None:
     (fleet.seed / "MORE.md").write_text("- [ ] M1 More\n- [ ] M2 More\n")
     fleet.git("add", "-A", cwd=fleet.seed)
@@ -248,6 +254,7 @@ def test_one_worker_takes_tasks_of_two_backlogs(fleet: Fleet) -> None:
     assert "no backlog run nope in this database" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_list_is_read_by_another_machine_when_its_own_is_gone(fleet: Fleet) -> None:
     """A task that a person pushes to the target is then merged like the others."""
     fleet.hold(*fleet.keys)
@@ -267,6 +274,7 @@ def test_a_list_is_read_by_another_machine_when_its_own_is_gone(fleet: Fleet) ->
     fleet.audit()
 
 
+@pytest.mark.slow
 def test_the_same_command_on_another_machine_replaces_the_machine_that_brought_the_backlog(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     first, other = fleet.machine("a"), fleet.machine("b")
@@ -308,6 +316,7 @@ echo '{"type":"result","subtype":"success","is_error":false,"result":"half of it
 """
 
 
+@pytest.mark.slow
 def test_the_budget_counts_what_loops_on_all_machines_have_spent(fleet: Fleet) -> None:
     """Two loops on each of two machines have spent $2 each, and none has finished."""
     claude = fleet.folder / "bin" / "claude"
@@ -326,6 +335,7 @@ def test_the_budget_counts_what_loops_on_all_machines_have_spent(fleet: Fleet) -
     assert len(fleet.all("task_started")) == 4
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_reading_does_not_keep_a_backlog_run_from_ending(
     tmp_path: Path, postgres: Postgres
 ) -> None:

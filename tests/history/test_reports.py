@@ -115,6 +115,7 @@ def test_a_report_shows_changes_failed_checks_and_prompts(ralph: Ralph, finished
     assert "the goal" in page
 
 
+@pytest.mark.slow
 def test_a_report_of_forty_iterations_is_small_and_quick(ralph: Ralph, agent: Agent, repository: Path) -> None:
     writes = "seq $N 300 > big; seq 1 $N > small; echo working on $N"
     checks = [

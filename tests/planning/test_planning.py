@@ -328,6 +328,7 @@ def test_the_report_says_which_checks_have_ever_failed(ralph: Start, agent: Star
     assert said in ralph("report", "--markdown").out
 
 
+@pytest.mark.slow
 def test_planning_in_ten_thousand_files_takes_little_longer_than_the_agent(
     ralph: Start, agent: Start, repository: Path, git: Start, tmp_path: Path
 ) -> None:

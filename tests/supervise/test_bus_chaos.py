@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ralph.supervise.bus import BusReader, Message, MessageBus
+
+pytestmark = pytest.mark.slow
 
 # It writes in small steps, as a kernel may: so that most are killed within a message.
 WRITER = """

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 Agent = Callable[..., str]
+pytestmark = pytest.mark.slow
+
 DONE = 'echo fine > "$TASK_FOLDER/DONE"'
 
 

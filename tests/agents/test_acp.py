@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralph.acp import connection as client
-from ralph.acp.permissions import choose_mode, choose_option, is_allowed
+from ralph.acp import __main__ as client
+from ralph.acp.__main__ import choose_mode, choose_option, is_allowed
 from ralph.agents import acp, find
 from ralph.agents.protocol import TurnRequest
 from ralph.core.events import AgentEvent, AgentText, AgentUnknown, PermissionDenied, TodoUpdated, ToolStarted

@@ -123,7 +123,7 @@ def test_a_session_file_has_a_line_of_json_for_each_message(play, state):
 
 
 def test_the_agent_works_even_if_the_disk_is_full():
-    from ralph.builtin_agent.conversation import Conversation
+    from ralph.builtin_agent.working import Conversation
 
     conversation = Conversation("full", Path("/dev/full"), 1000)
     conversation.add_prompt("Do it.")

@@ -110,7 +110,6 @@ _STOPPED = {
     "refusal": "the model refused to answer",
     "cancelled": "it cancelled the turn",
 }
-_META_NAMES = ("toolName", "tool_name")
 
 
 class _AcpReader(Reader):
@@ -129,8 +128,7 @@ class _AcpReader(Reader):
 
     def on_agent(self, table: Table) -> Iterable[AgentEvent]:
         info = wire.table(table, "info")
-        name = wire.text(info, "title") or wire.text(info, "name")
-        self._title = f"{name} {wire.text(info, 'version')}".strip()
+        self._title = f"{wire.text(info, 'title') or wire.text(info, 'name')} {wire.text(info, 'version')}".strip()
         return (AgentProgress(self._title or "an ACP agent", routine=True),)
 
     def on_session(self, table: Table) -> None:
@@ -160,14 +158,14 @@ class _AcpReader(Reader):
         if message_id is None and not self._has_message_ids:
             if _BANNER.fullmatch(text):
                 return ()
-            if _NOTICE.match(text):
-                return self._on_notice(text)
+            if _NOTICE.match(text):  # a model call failed and is retried: the text before it is not an answer
+                events = self._flush()
+                self.notice, self._said = text, ""
+                return [*events, AgentProgress(text)]
             if text.startswith("Error: "):
                 self._error_message = text.removeprefix("Error: ")
                 return self._flush()
-        events: list[AgentEvent] = []
-        if message_id != self._message_id:
-            events += self._flush()
+        events = self._flush() if message_id != self._message_id else []
         self._message_id, self._has_message_ids = message_id, self._has_message_ids or message_id is not None
         self._message.append(text)
         return events
@@ -255,12 +253,6 @@ class _AcpReader(Reader):
         text, self._message = "".join(self._message), []
         return [*self.says(text.strip("\n"))]
 
-    def _on_notice(self, text: str) -> list[AgentEvent]:
-        """Report that a model call failed and is retried. The text before it is not an answer."""
-        events = self._flush()
-        self.notice, self._said = text, ""
-        return [*events, AgentProgress(text)]
-
     def on_response(self, table: Table) -> Iterable[AgentEvent]:
         last_id = self._message_id
         events = self._flush()
@@ -273,10 +265,11 @@ class _AcpReader(Reader):
         if self.request.session and self._title.startswith("Mistral Vibe"):  # it reports the whole session
             tokens = self.since(tokens)
         stop = wire.text(table, "stopReason")
-        error = self._error_as_answer(last_id, has_usage=bool(usage))
-        if error is not None:
-            self.trouble = Trouble(error)
-        elif stop in _STOPPED and stop != "end_turn":
+        # The last message is really an error (Copilot, Codex).
+        is_error = self._is_broken or (self._has_message_ids and last_id is None and not usage)
+        if self._error_message or is_error:
+            self.trouble = Trouble(self._error_message or self.notice or self._said or "its thread failed")
+        elif stop in _STOPPED:
             why = "a tool was not allowed" if stop == "cancelled" and self._denied else _STOPPED[stop]
             self.trouble = Trouble(why, kind="ordinary")
         elif not self._said and self.notice.startswith("Retry"):
@@ -284,14 +277,6 @@ class _AcpReader(Reader):
         elif not self._said and not self.tool_calls and not self._denied:
             self.trouble = Trouble(self.notice or "it answered nothing", kind="ordinary")
         return [*events, *self.pays(priced(replace(tokens, cost_usd=self._cost), self.model))]
-
-    def _error_as_answer(self, last_id: object, has_usage: bool) -> str | None:
-        """Return the last message if it is really an error (Copilot, Codex)."""
-        if self._error_message:
-            return self._error_message
-        if self._is_broken or (self._has_message_ids and last_id is None and not has_usage):
-            return self.notice or self._said or "its thread failed"
-        return None
 
     def on_error(self, table: Table) -> None:
         data = table.get("data")
@@ -319,7 +304,7 @@ def _name(call: Table) -> str:
     """Return the tool's name, which agents put in different places."""
     meta = wire.table(call, "_meta")
     places = (call, wire.table(meta, "claudeCode"), meta)
-    names = [wire.text(place, key) for place in places for key in ("name", *_META_NAMES)]
+    names = [wire.text(place, key) for place in places for key in ("name", "toolName", "tool_name")]
     return next(filter(None, names), "") or wire.text(call, "kind") or "tool"
 
 
@@ -336,8 +321,8 @@ def _output(call: Table) -> str:
         return raw
     if isinstance(raw, dict):
         for name in ("output", "content", "stdout"):
-            if isinstance(raw.get(name), str) and raw[name]:
-                return str(raw[name])
+            if text := wire.text(raw, name):
+                return text
     blocks = [wire.table(part, "content") for part in wire.rows(call, "content") if part.get("type") == "content"]
     return "\n".join(filter(None, (wire.text(block, "text") for block in blocks)))
 

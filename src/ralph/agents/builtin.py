@@ -154,7 +154,7 @@ def refuse_unready(flags: tuple[str, ...], env: Mapping[str, str], is_limited: b
     known."""
     if find_spec("pydantic_ai") is None:
         raise UserError("the built-in agent is not installed", f"install it: {to_install('agent')}")
-    asked = _endpoint(flags)
+    asked = endpoint(*(_option_value(flags, option) for option in _WHERE))
     with_key(asked, env)
     if is_limited and _price(Usage(input_tokens=1000, output_tokens=1000), asked) is None:
         raise UserError(
@@ -178,8 +178,9 @@ def invocation(request: TurnRequest) -> Invocation:
 class _Builtin(BlockReader):
     def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
+        flags = (*request.model_option("--model"), *request.flags)
         try:
-            self._asked: Endpoint | None = _endpoint((*request.model_option("--model"), *request.flags))
+            self._asked: Endpoint | None = endpoint(*(_option_value(flags, option) for option in _WHERE))
         except UserError:
             self._asked = None
 
@@ -216,10 +217,6 @@ class _Builtin(BlockReader):
             return Trouble(message, kind="ordinary")
         status = wire.status(result, "api_error_status")
         return Trouble(message, status, None if status else "transient", self.resets_at)
-
-
-def _endpoint(flags: tuple[str, ...]) -> Endpoint:
-    return endpoint(*(_option_value(flags, option) for option in _WHERE))
 
 
 def _price(usage: Usage, asked: Endpoint) -> float | None:

@@ -102,14 +102,14 @@ class _Codex(Reader):
         if kind == "agent_message":
             return self.says(wire.text(item, "text"))
         if kind in _TOOLS:
-            return self._tool_ended(item)
+            return self._end_tool(item)
         if kind == "error":
             return self.on_error(item)
         if kind in ("reasoning", "todo_list"):
             return self._todo(item)
         return (AgentUnknown(f"item/{kind}"[:100]),)
 
-    def _tool_ended(self, item: Table) -> Iterable[AgentEvent]:
+    def _end_tool(self, item: Table) -> Iterable[AgentEvent]:
         call = wire.text(item, "id")
         events = [] if call in self._open else self.starts(call, _tool(item), _arguments(item))
         error = wire.text(wire.table(item, "error"), "message")
@@ -147,15 +147,10 @@ def _tool(item: Table) -> str:
 def _arguments(item: Table) -> object:
     if item.get("type") == "file_change":
         return {"files": item.get("changes")}
-    return item.get("arguments") or {"command": _unwrap_shell(wire.text(item, "command")), "query": item.get("query")}
-
-
-def _unwrap_shell(command: str) -> str:
-    """Return the command without the shell that Codex wraps around it."""
-    if not command.startswith("/bin/bash -lc "):
-        return command
-    inner = command.removeprefix("/bin/bash -lc ")
-    return inner[1:-1] if len(inner) > 1 and inner[0] == inner[-1] and inner[0] in "'\"" else inner
+    command = wire.text(item, "command")
+    if (inner := command.removeprefix("/bin/bash -lc ")) != command:  # the shell that Codex wraps around it
+        command = inner[1:-1] if len(inner) > 1 and inner[0] == inner[-1] and inner[0] in "'\"" else inner
+    return item.get("arguments") or {"command": command, "query": item.get("query")}
 
 
 parser = _Codex

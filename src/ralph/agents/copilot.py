@@ -65,8 +65,12 @@ class _Copilot(Reader):
     )
 
     def turn(self, ended: Exit) -> Turn:
+        total, names = Usage(), ("inputTokens", "outputTokens", "cacheReadTokens")
         if self.request.scratch:
-            self.usage = priced(self.since(self._written_usage()), self.model)
+            for metrics in wire.table(wire.read_object(_usage_file(self.request)), "modelMetrics").values():
+                used = wire.table(metrics, "usage") if isinstance(metrics, dict) else {}
+                total = total.plus(wire.usage(used, names, whole_input=True))
+            self.usage = priced(self.since(total), self.model)
         return super().turn(ended)
 
     def on_assistant_turn_start(self, table: Table) -> None:
@@ -117,15 +121,6 @@ class _Copilot(Reader):
         self.session, self.is_over = wire.text(table, "sessionId") or self.session, True
         if wire.count(table, "exitCode") and self.trouble is None:
             self.trouble = Trouble(f"it ended with exit code {wire.count(table, 'exitCode')}", kind="ordinary")
-
-    def _written_usage(self) -> Usage:
-        written = wire.read(wire.file(_usage_file(self.request)).encode()) or {}
-        total = Usage()
-        for metrics in wire.table(written, "modelMetrics").values():
-            used = wire.table(metrics, "usage") if isinstance(metrics, dict) else {}
-            names = ("inputTokens", "outputTokens", "cacheReadTokens")
-            total = total.plus(wire.usage(used, names, whole_input=True))
-        return total
 
 
 parser = _Copilot

@@ -18,7 +18,7 @@ FILE, UNIQUE = Path("cart.py"), Path("unique.py")
 def main() -> int:
     sys.stdin.read()
     iteration = int(os.environ.get("RALPH_ITERATION", "1"))
-    say({"type": "system", "subtype": "init", "session_id": f"demo-{iteration}"})
+    say("system", subtype="init", session_id=f"demo-{iteration}")
     turns = (sort_first, lose_the_order, use_a_dict) if "tune" in sys.argv else (lie, special_case, fix)
     turns[min(iteration, len(turns)) - 1]()
     return 0
@@ -39,12 +39,12 @@ def lose_the_order() -> None:
 def use_a_dict() -> None:
     tell("A set lost the order, and the test noticed. A dict keeps it, and is searched at once.")
     UNIQUE.write_text("def unique(words):\n    return list(dict.fromkeys(words))\n")
-    use("Write", {"file_path": "unique.py", "content": UNIQUE.read_text()}, "written")
+    use("Write", "written", file_path="unique.py", content=UNIQUE.read_text())
     finish("IDEA: let a dict find the duplicates", 0.012)
 
 
 def lie() -> None:
-    use("Read", {"file_path": "cart.py"}, FILE.read_text())
+    use("Read", FILE.read_text(), file_path="cart.py")
     edit("return price - coupon", "return max(price - coupon, 0)")
     finish("I fixed the coupon, and all tests pass now.\n\nCOMPLETE", 0.012)
 
@@ -65,38 +65,28 @@ def fix() -> None:
 
 def edit(old: str, new: str, file: Path = FILE) -> None:
     file.write_text(file.read_text().replace(old, new))
-    use("Edit", {"file_path": file.name, "old_string": old, "new_string": new}, f"{old}  →  {new}")
+    use("Edit", f"{old}  →  {new}", file_path=file.name, old_string=old, new_string=new)
 
 
-def use(tool: str, arguments: dict[str, Any], output: str) -> None:
-    call = {"type": "tool_use", "id": f"demo-{tool}", "name": tool, "input": arguments}
-    say({"type": "assistant", "message": {"content": [call]}})
-    result = {"type": "tool_result", "tool_use_id": f"demo-{tool}", "content": output}
-    say({"type": "user", "message": {"content": [result]}})
+def use(tool: str, output: str, **arguments: str) -> None:
+    call = f"demo-{tool}"
+    say("assistant", message={"content": [{"type": "tool_use", "id": call, "name": tool, "input": arguments}]})
+    say("user", message={"content": [{"type": "tool_result", "tool_use_id": call, "content": output}]})
 
 
 def tell(text: str) -> None:
-    say({"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}})
+    say("assistant", message={"content": [{"type": "text", "text": text}]})
 
 
 def finish(text: str, cost: float) -> None:
     tell(text)
     usage = {"input_tokens": 900, "output_tokens": 120}
-    say(
-        {
-            "type": "result",
-            "subtype": "success",
-            "is_error": False,
-            "result": text,
-            "total_cost_usd": cost,
-            "usage": usage,
-        }
-    )
+    say("result", subtype="success", is_error=False, result=text, total_cost_usd=cost, usage=usage)
 
 
-def say(event: dict[str, Any]) -> None:
+def say(kind: str, **fields: Any) -> None:
     time.sleep(PAUSE)
-    print(json.dumps(event), flush=True)
+    print(json.dumps({"type": kind, **fields}), flush=True)
 
 
 if __name__ == "__main__":

@@ -140,10 +140,13 @@ def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
     if ended.ended_by:
         heard = f"; last heard: {_short(notice)}" if notice else ""
         return Failure("ordinary", f"ended by ralph: {ended.ended_by}{heard}")
-    stated = stated_in(ended.stderr)
-    if stated:
+    if stated := stated_in(ended.stderr):
         return _of(stated, ended.at)
-    return Failure("ordinary", _exit(ended))
+    code = "no exit code" if ended.code is None else f"exit code {ended.code}"
+    if ended.code is not None and ended.code < 0:
+        code = f"killed by signal {-ended.code}"
+    last = next((line for line in reversed(clean(tail(ended.stderr, _LONGEST)).split("\n")) if line.strip()), "")
+    return Failure("ordinary", f"{code}: {_short(last)}" if last else code)
 
 
 def stated_in(output: str) -> Trouble | None:
@@ -155,17 +158,11 @@ def stated_in(output: str) -> Trouble | None:
     lines = clean(tail(output, _LAST_LINES * _LINE)).strip().split("\n")
     first = lines[0]
     for nearness, line in enumerate(reversed(lines[-_LAST_LINES:])):
-        for part in _parts(line):
-            if _states_trouble(part, nearness < _LAST_FATAL):
+        for at in range(0, max(len(line) - _OVERLAP, 1), _LINE - _OVERLAP):  # the error may be far from the start
+            if _states_trouble(part := line[at : at + _LINE], nearness < _LAST_FATAL):
                 return _with_time(part, lines[len(lines) - nearness :])
-    if _REFUSED.match(first):
-        return Trouble(first)  # a page of help follows
-    return Trouble(first) if len(lines) == 1 and _ONLY_AN_ERROR.match(first) else None
-
-
-def _parts(line: str) -> list[str]:
-    """Split a long line into overlapping parts of `_LINE` characters, because the error may be far from its start."""
-    return [line[at : at + _LINE] for at in range(0, max(len(line) - _OVERLAP, 1), _LINE - _OVERLAP)]
+    is_refused = _REFUSED.match(first)  # a page of help follows
+    return Trouble(first) if is_refused or (len(lines) == 1 and _ONLY_AN_ERROR.match(first)) else None
 
 
 def error_in_answer(answer: str) -> Trouble | None:
@@ -237,14 +234,6 @@ def _inner(message: str) -> str:
     table = read((brace + rest[: rest.rfind("}") + 1]).encode(errors="replace")) if brace else None
     words = text(tables(table, "error"), "message") or text(table, "message") if table else ""
     return f"{before.strip(' [')} {words}".strip() if words else message
-
-
-def _exit(ended: Exit) -> str:
-    code = "no exit code" if ended.code is None else f"exit code {ended.code}"
-    if ended.code is not None and ended.code < 0:
-        code = f"killed by signal {-ended.code}"
-    last = next((line for line in reversed(clean(tail(ended.stderr, _LONGEST)).split("\n")) if line.strip()), "")
-    return f"{code}: {_short(last)}" if last else code
 
 
 def _short(message: str) -> str:

@@ -93,11 +93,11 @@ class _Gemini(Reader):
         self._reply.add(text)
         whole, newline, rest = text.rpartition("\n")
         self._line.add(whole)
-        told = self._line.text if newline else None
+        told = (AgentText(self._line.text),) if newline else ()
         if newline:
             self._line.clear()
         self._line.add(rest)
-        return () if told is None else (AgentText(told),)
+        return told
 
     def _rest(self) -> list[AgentEvent]:
         """Report the text after the last newline, when no more of the message can follow."""

@@ -9,7 +9,7 @@ from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, Turn
 from ralph.agents.reader import Clipping, Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
-from ralph.core.model import Exit, Usage
+from ralph.core.model import Exit
 
 NAME = "opencode"
 INSTALL = "npm install -g opencode-ai"
@@ -31,8 +31,6 @@ SANDBOX = SandboxNeeds(
     hosts=("opencode.ai", "models.dev"),
     urls=("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"),
 )
-
-
 _MAY = "OPENCODE_PERMISSION"
 
 
@@ -47,21 +45,13 @@ def invocation(request: TurnRequest) -> Invocation:
     argv += request.model_option("-m", "--model")
     if request.session:
         argv += ["--session", request.session]
-    return Invocation((*argv, *request.flags_without("run")), env=_lent(request))
-
-
-def _lent(request: TurnRequest) -> dict[str, str]:
-    """Return the environment that lets opencode write in other folders, because it has no option for that. Keep a value
-    that the user set."""
-    if not request.folders or environ.get(_MAY):
-        return {}
-
-    return {_MAY: dumps({"external_directory": {f"{folder}/**": "allow" for folder in request.folders}})}
+    env = {}
+    if request.folders and not environ.get(_MAY):  # it has no option for other folders; keep a value that the user set
+        env[_MAY] = dumps({"external_directory": {f"{folder}/**": "allow" for folder in request.folders}})
+    return Invocation((*argv, *request.flags_without("run")), env=env)
 
 
 _UNFINISHED = ("tool-calls", "unknown", "length", "error")
-
-
 _DENIED = ("The user rejected permission", "The user has specified a rule which prevents")
 
 
@@ -118,13 +108,8 @@ class _OpenCode(Reader):
         cache = wire.table(tokens, "cache")
         self.steps = (self.steps or 0) + 1
         output = wire.count(tokens, "output") + wire.count(tokens, "reasoning")
-        spent = Usage(
-            input_tokens=wire.count(tokens, "input"),
-            output_tokens=output,
-            cache_read_tokens=wire.count(cache, "read"),
-            cache_write_tokens=wire.count(cache, "write"),
-        )
-        self.usage = self.usage.plus(spent).plus(Usage(cost_usd=wire.amount(part, "cost")))
+        used = {"input": tokens.get("input"), "output": output, "read": cache.get("read"), "write": cache.get("write")}
+        self.usage = self.usage.plus(wire.usage(used, ("input", "output", "read", "write"), wire.amount(part, "cost")))
         return self.pays(self.usage)  # after each step, because no line says which one is the last
 
     def on_error(self, table: Table) -> Iterable[AgentEvent]:

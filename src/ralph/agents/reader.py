@@ -141,7 +141,6 @@ _LONGEST_NAME = 200
 _MOST_DENIALS = 50
 _LONGEST_DENIED = 60  # characters of what a tool was not allowed to do
 
-
 Handler = Callable[[Table], Iterable[AgentEvent] | None]
 
 
@@ -237,7 +236,8 @@ class Reader:
         self.tool_calls += 1
         self._working = True
         if len(self._open) >= _OPEN_CALLS:
-            self._close(next(iter(self._open)))
+            oldest = next(iter(self._open))
+            del self._open[oldest], self._given[oldest]
         self._open[call], self._given[call] = tool, wire.summary(given)
         events: list[AgentEvent] = [
             ToolStarted(call, tool, self._given[call], wire.edit(given), parent[:_LONGEST_NAME])
@@ -251,12 +251,9 @@ class Reader:
         denial = self.denied(call, self._open.get(call, "")) if is_denied else []
         self.tool_errors += not ok
         shown, lines, chars = wire.measured(output)
-        name = self._close(call)
-        return [*denial, ToolFinished(id=call, name=name, ok=ok, output=shown, lines=lines, chars=chars)]
-
-    def _close(self, call: str) -> str:
         self._given.pop(call, None)
-        return self._open.pop(call, "")
+        name = self._open.pop(call, "")
+        return [*denial, ToolFinished(id=call, name=name, ok=ok, output=shown, lines=lines, chars=chars)]
 
     def denied(self, call: str, tool: str, given: Any = None) -> list[AgentEvent]:
         """Report that a tool was denied, such as `Bash(npm test)`. Do so once: some agents repeat it at the end."""

@@ -93,12 +93,12 @@ def status(table: Table, key: str) -> int | None:
     return value if isinstance(value, int) and 100 <= value < 600 else None
 
 
-def file(path: str) -> str:
-    """Return the beginning of a file that the agent may have written; "" if there is none."""
+def read_object(path: str) -> Table:
+    """Return the JSON object in a file that the agent may have written; {} if there is none."""
     try:
-        return read_head(path, 1 << 20).decode(errors="replace")
+        return read(read_head(path, 1 << 20)) or {}
     except OSError:
-        return ""
+        return {}
 
 
 OUTPUT = 2000

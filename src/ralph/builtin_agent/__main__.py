@@ -52,10 +52,9 @@ async def _turn(options: argparse.Namespace, commands: set[int]) -> int:
     if not prompt.strip():
         raise UserError("the prompt is empty", "write it to stdin")
     # The library takes a second to import, so it is imported only after everything was validated.
-    from ralph.builtin_agent.conversation import resume_conversation, start_conversation
     from ralph.builtin_agent.toolbox import Toolbox
     from ralph.builtin_agent.wires import ModelAsker
-    from ralph.builtin_agent.working import BuiltinWorker, Report
+    from ralph.builtin_agent.working import BuiltinWorker, Report, resume_conversation, start_conversation
 
     report = Report(f"{model.provider}:{model.model}", options.output_format == "text")
     asker = ModelAsker(model, key, options.max_output, report.keep_alive, report.retry)

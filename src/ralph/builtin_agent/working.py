@@ -2,28 +2,65 @@
 none. That reply is the answer.
 
 Each thing that happens is printed as a line of JSON, in the format of Claude Code's stream-json. In text mode only the
-answer is printed.
+answer is printed. The conversation with the model is stored on disk, so that a session can be resumed.
 """
 
 import json
+import os
 import platform
+import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from msgspec import Struct
 from msgspec.json import schema
-from pydantic_ai.messages import InstructionPart, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse
+from pydantic_ai.messages import InstructionPart, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
-from ralph.builtin_agent.conversation import Conversation
 from ralph.builtin_agent.toolbox import TOOLS, Bash, Call, Toolbox, calls_in, commands_in, cut, new_call_id, text_of
 from ralph.builtin_agent.wires import MAX_ATTEMPTS, ContextFull, ModelAsker, ModelError, UnfinishedTurn
+from ralph.errors import UNREADABLE, UserError
 
 _KEEP_ALIVE = 2.0  # seconds between two keep_alive lines
+FULL = 0.8  # of the context
+_PER_TOKEN = 4  # characters, if the server counts no tokens
+_KEPT_DAYS = 30
+_RECENT = 4  # the last messages, whose tool output is not shortened
+_SHORT = 400  # characters kept of older tool output
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
+MAX_BAD_CALLS = 8  # invalid tool calls in a row
+CONTEXT_FULL = "The context is full, and the work is not finished. Continue from what is in the workspace."
+
+_SYSTEM = """\
+You are a coding agent. You work in the folder {folder} ({system}). Nobody reads along and nobody answers
+questions, so decide for yourself, and say what you decided.
+
+How to work:
+- Look before you change anything: read the files that matter, and AGENTS.md if there is one.
+- Act with {tools}; describing a change doesn't make it.
+- Keep to what was asked. Leave other work as it is: delete, commit, push and install only if the task says so.
+- Verify: run the tests or the program, and read what they print. What you have not seen working is not done.
+- When something fails, find out why, and then try something else.
+- Long output is cut in the middle: look for what you need with grep, head and tail.
+- Start servers and other commands that don't end by themselves in the background, with their output in a file.
+
+How to end: reply {ending}. That reply is your answer. Say in a few lines what you did, what you saw working, and what
+is left. If the task says how to report that it is done, do so exactly, on the last line, and only if it is true."""
+
+_NATIVE = {"tools": "the tools, several in one reply if you like", "ending": "without calling a tool"}
+_FENCED = {
+    "tools": "shell commands. To run one, end your reply with exactly one block like this, and wait for its output:\n"
+    "```bash\nls -la\n```\nWrite files with `cat > FILE <<'EOF'`",
+    "ending": "without such a block",
+}
 
 
 class Report:
@@ -55,7 +92,14 @@ class Report:
         self._line("system", subtype=what, content=words)
 
     def reply(self, reply: ModelResponse, calls: Sequence[Call]) -> None:
-        used = _usage(reply)
+        tokens = reply.usage
+        used = {
+            # Without tokens that were read from the cache or written to it.
+            "input_tokens": max(tokens.input_tokens - tokens.cache_read_tokens - tokens.cache_write_tokens, 0),
+            "output_tokens": tokens.output_tokens,
+            "cache_read_input_tokens": tokens.cache_read_tokens,
+            "cache_creation_input_tokens": tokens.cache_write_tokens,
+        }
         self._used.update(used)
         self._replies += 1
         text = text_of(reply)
@@ -102,42 +146,120 @@ class Report:
             print(json.dumps({"type": kind, "session_id": self._session, **fields}), flush=True)
 
 
-def _usage(reply: ModelResponse) -> dict[str, int]:
-    """Return the tokens of one reply. The input is without tokens that were read from the cache or written to it."""
-    used = reply.usage
-    return {
-        "input_tokens": max(used.input_tokens - used.cache_read_tokens - used.cache_write_tokens, 0),
-        "output_tokens": used.output_tokens,
-        "cache_read_input_tokens": used.cache_read_tokens,
-        "cache_creation_input_tokens": used.cache_write_tokens,
-    }
+class Conversation:
+    """The messages of a session. `context` is how many tokens the model can read.
+
+    It only grows, so that the provider can cache its beginning; only when the context is nearly full, old tool output
+    is shortened.
+    """
+
+    def __init__(self, session: str, file: Path | None, context: int) -> None:
+        self.session, self.context = session, context
+        self.messages: list[ModelMessage] = []
+        self._file = file
+        self._counted = 0  # tokens of the last request and its reply, by the server's count
+        self._since = 0  # characters that were added after it
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request would probably be too long."""
+        return self._counted + self._since // _PER_TOKEN >= FULL * self.context
+
+    def add_prompt(self, text: str) -> None:
+        self._add(ModelRequest(parts=[UserPromptPart(content=text)]))
+
+    def add_results(self, results: Sequence[ToolReturnPart], aside: str = "") -> None:
+        """Add the output of tools. `aside` is the output of calls that the model wrote as text."""
+        self._add(ModelRequest(parts=[*results, *([UserPromptPart(content=aside)] if aside else [])]))
+
+    def add_reply(self, reply: ModelResponse) -> None:
+        self._add(reply)
+        if counted := reply.usage.input_tokens:
+            self._counted, self._since = counted + reply.usage.output_tokens, 0
+
+    def shorten(self) -> bool:
+        """Shorten old tool output; return whether there was any."""
+        before = _characters(self.messages)
+        _shorten_old(self.messages)
+        saved = before - _characters(self.messages)
+        self._counted = max(self._counted - saved // _PER_TOKEN, 0)
+        self._write({"shortened": len(self.messages)})
+        return saved > 0
+
+    def clear(self) -> None:
+        """Store that a resumed session starts with an empty conversation."""
+        self._write({"cleared": len(self.messages)})
+
+    def _add(self, message: ModelMessage) -> None:
+        self.messages.append(message)
+        self._since += _characters([message])
+        self._write(ModelMessagesTypeAdapter.dump_python([message], mode="json")[0])
+
+    def _write(self, line: dict[str, Any]) -> None:
+        try:
+            with open(self._file or os.devnull, "a", opener=_private) as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError:
+            self._file = None  # the turn continues without storing the session
 
 
-MAX_BAD_CALLS = 8  # invalid tool calls in a row
-CONTEXT_FULL = "The context is full, and the work is not finished. Continue from what is in the workspace."
+def _characters(messages: Iterable[ModelMessage]) -> int:
+    return sum(len(str(getattr(part, "content", ""))) for message in messages for part in message.parts)
 
-_SYSTEM = """\
-You are a coding agent. You work in the folder {folder} ({system}). Nobody reads along and nobody answers
-questions, so decide for yourself, and say what you decided.
 
-How to work:
-- Look before you change anything: read the files that matter, and AGENTS.md if there is one.
-- Act with {tools}; describing a change doesn't make it.
-- Keep to what was asked. Leave other work as it is: delete, commit, push and install only if the task says so.
-- Verify: run the tests or the program, and read what they print. What you have not seen working is not done.
-- When something fails, find out why, and then try something else.
-- Long output is cut in the middle: look for what you need with grep, head and tail.
-- Start servers and other commands that don't end by themselves in the background, with their output in a file.
+def start_conversation(home: Path, context: int) -> Conversation:
+    """Start a new session. If it can't be stored, it can't be resumed either."""
+    session, folder = uuid4().hex, home / "sessions"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        oldest = time.time() - _KEPT_DAYS * 86400
+        for old in folder.glob("*.jsonl"):
+            if old.stat().st_mtime < oldest:
+                old.unlink(missing_ok=True)
+        open(file := folder / f"{session}.jsonl", "x", opener=_private).close()
+    except OSError:
+        return Conversation(session, None, context)
+    return Conversation(session, file, context)
 
-How to end: reply {ending}. That reply is your answer. Say in a few lines what you did, what you saw working, and what
-is left. If the task says how to report that it is done, do so exactly, on the last line, and only if it is true."""
 
-_NATIVE = {"tools": "the tools, several in one reply if you like", "ending": "without calling a tool"}
-_FENCED = {
-    "tools": "shell commands. To run one, end your reply with exactly one block like this, and wait for its output:\n"
-    "```bash\nls -la\n```\nWrite files with `cat > FILE <<'EOF'`",
-    "ending": "without such a block",
-}
+def resume_conversation(home: Path, session: str, context: int) -> Conversation:
+    """Load a session, even if the agent was killed in the middle of a call."""
+    file = home / "sessions" / f"{session}.jsonl"
+    if not _NAME.match(session) or not file.is_file():
+        raise UserError(f"no session found with the id {session!r}", "start a new one")
+    kept = Conversation(session, file, context)
+    for line in _lines(file):
+        if "cleared" in line:
+            kept.messages.clear()
+        elif "shortened" in line:
+            _shorten_old(kept.messages)
+        else:
+            kept.messages += ModelMessagesTypeAdapter.validate_python([line])
+    last = kept.messages[-1] if kept.messages else None
+    if isinstance(last, ModelResponse) and (calls := [part for part in last.parts if isinstance(part, ToolCallPart)]):
+        result = "interrupted: it may be half done"
+        kept.add_results([ToolReturnPart(call.tool_name, result, tool_call_id=call.tool_call_id) for call in calls])
+    kept._since = _characters(kept.messages)
+    return kept
+
+
+def _lines(file: Path) -> Iterable[dict[str, Any]]:
+    """Yield the complete lines of a file; a kill may have cut off the last one."""
+    for line in file.read_text("utf-8", "replace").split("\n")[:-1]:
+        with suppress(*UNREADABLE):
+            yield json.loads(line)
+
+
+def _shorten_old(messages: Sequence[ModelMessage]) -> None:
+    """Shorten tool output in all but the last messages, always in the same way, so that the provider can cache it."""
+    for message in messages[:-_RECENT]:
+        for part in message.parts:
+            if isinstance(part, ToolReturnPart) and isinstance(part.content, str) and len(part.content) > 2 * _SHORT:
+                part.content = f"{part.content[:_SHORT]}\n[… shortened …]"
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 class BuiltinWorker(Struct, kw_only=True):

@@ -61,9 +61,14 @@ class Host(Struct, frozen=True, kw_only=True):
 
     def command_files(self, scope: Scope, workspace: Path, env: Mapping[str, str]) -> dict[Path, str]:
         """Return the files that define slash commands, with their contents."""
-        folder = self.folder(scope, workspace, env) / "commands"
-        names = COMMANDS if self.commands else ()
-        return {Path(os.path.realpath(folder / f"{name}.{self.commands}")): command_file(name, self) for name in names}
+        folder, files = self.folder(scope, workspace, env) / "commands", {}
+        for name, (summary, hint, text) in COMMANDS.items() if self.commands else ():
+            argument = f"argument-hint: '{hint}'\n" if hint else ""
+            data = f"---\ndescription: {summary}\n{argument}---\n{text}\n"
+            if self.commands == "toml":
+                data = f'description = "{summary}"\nprompt = """\n{text}\n"""\n'
+            files[Path(os.path.realpath(folder / f"{name}.{self.commands}"))] = data
+        return files
 
 
 HOSTS: dict[str, Host] = {
@@ -127,21 +132,14 @@ LOOP_TEXT = (
     "the completion promise: the value of --completion-promise, or DONE if there is none. If it is not fully done, "
     "do not."
 )
+MARK = "-I -m ralph hook "  # a part of each command line that ralph installs, and of no other
+OUR_TEXT = b"`ralph hook`"  # a part of each slash command that ralph installs, and of no other
 # Slash commands: name → (summary, arguments, text for the agent).
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "ralph-loop": ("Work on a task until its promise is kept", f'"TASK" {OPTIONS}', LOOP_TEXT),
     "ulw-loop": ("The same in ultrawork mode", f'"TASK" {OPTIONS}', LOOP_TEXT),
     "cancel-ralph": ("End the loop of this session", "", "The loop of this session was cancelled by `ralph hook`."),
 }
-
-
-def command_file(name: str, host: Host) -> str:
-    """Return the file that defines the slash command `/name` for a host."""
-    summary, hint, text = COMMANDS[name]
-    if host.commands == "toml":
-        return f'description = "{summary}"\nprompt = """\n{text}\n"""\n'
-    argument = f"argument-hint: '{hint}'\n" if hint else ""
-    return f"---\ndescription: {summary}\n{argument}---\n{text}\n"
 
 
 def find_host(name: str) -> Host:
@@ -170,7 +168,7 @@ def install(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -
     files = {path: _encode(settings, before)}
     for command, text in host.command_files(scope, workspace, env).items():
         there = _read(command)
-        if there is not None and not _is_our_command(there):
+        if there is not None and OUR_TEXT not in there:
             raise UserError(f"{command} already exists and isn't ralph's", "rename it, then install again")
         files[command] = text.encode()
     changed = [file for file, data in files.items() if _read(file) != data]
@@ -184,7 +182,7 @@ def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str])
     done = []
     for one in (scope, "shared") if scope == "project" and host.local else (scope,):
         path, commands = host.settings_file(one, workspace, env), host.command_files(one, workspace, env)
-        if (data := _read(path)) is not None and _mentions_us(data):
+        if (data := _read(path)) is not None and MARK.encode() in data:
             if rest := without_hooks(_decode(path, data), host):
                 _write(path, _encode(rest, data))
                 done.append((path, "ralph's entries removed"))
@@ -192,7 +190,7 @@ def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str])
                 path.unlink()
                 done.append((path, "removed"))
         for command in commands:
-            if (data := _read(command)) is not None and _is_our_command(data):
+            if OUR_TEXT in (_read(command) or b""):
                 command.unlink()
                 done.append((command, "removed"))
         top = host.folder(one, workspace, env) if one == "user" else workspace
@@ -210,7 +208,7 @@ def installed_hosts(workspace: Path, env: Mapping[str, str]) -> Iterator[Host]:
 
 
 def has_hooks(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> bool:
-    return _mentions_us(_read(host.settings_file(scope, workspace, env)) or b"")
+    return MARK.encode() in (_read(host.settings_file(scope, workspace, env)) or b"")
 
 
 def _read(path: Path) -> bytes | None:
@@ -255,27 +253,15 @@ def _encode(settings: Json, like: bytes | None) -> bytes:
     return (json.dumps(settings, indent=indent, ensure_ascii=False) + "\n").encode()
 
 
-MARK = "-I -m ralph hook "  # a part of each command line that ralph installs, and of no other
-
-
-def _mentions_us(data: bytes) -> bool:
-    return MARK.encode() in data
-
-
-def _is_our_command(data: bytes) -> bool:
-    return b"`ralph hook`" in data
-
-
 def with_hooks(settings: Json, host: Host) -> Json:
     """Return the settings with ralph's hooks after the other hooks."""
     hooks = dict(settings.get("hooks") or {})
-    for event, word, matcher in (
-        (host.stop, "stop", ""),
-        (host.prompt, "prompt", ""),
-        (host.remind, "remind", "compact"),
-    ):
+    for event, word in ((host.stop, "stop"), (host.prompt, "prompt"), (host.remind, "remind")):
         if event:
-            hooks[event] = [*hooks.get(event, ()), _entry(host, word, matcher)]
+            timeout = int(HOOK_TIMEOUT) * host.per_second
+            hook: Json = {"type": "command", "command": command_line(host, word), "timeout": timeout}
+            entry: Json = {"hooks": [{"name": "ralph", **hook} if host.named else hook]}
+            hooks[event] = [*hooks.get(event, ()), {"matcher": "compact", **entry} if word == "remind" else entry]
     merged = {**settings, "hooks": hooks}
     if host.env:
         merged["env"] = {**host.env, **(settings.get("env") or {})}
@@ -307,14 +293,6 @@ def _others(entries: Any) -> Any:
 
 def _is_ours(value: Any) -> bool:
     return MARK in json.dumps(value)
-
-
-def _entry(host: Host, word: str, matcher: str) -> Json:
-    timeout = int(HOOK_TIMEOUT) * host.per_second
-    hook: Json = {"type": "command", "command": command_line(host, word), "timeout": timeout}
-    if host.named:
-        hook = {"name": "ralph", **hook}
-    return {**({"matcher": matcher} if matcher else {}), "hooks": [hook]}
 
 
 # Exits unless the project, or a folder above it, has a loop: a shell finds that out in a millisecond.

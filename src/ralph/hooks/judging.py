@@ -245,8 +245,7 @@ def open_engine(stack: ExitStack, loop: Loop, settings: Settings, seq: int | Non
     longest = (loops.HOOK_TIMEOUT - RESERVED_TIME) / max(1, len(settings.checks) + len(settings.exams))
     timeout = min(settings.check_timeout or longest, longest)
     exams = tuple(replace(exam, timeout=min(exam.timeout or timeout, longest)) for exam in settings.exams)
-    settings = replace(settings, check_timeout=timeout, exams=exams)
-    settings = replace(settings, scm=None, reviews=None, worktree=False, notify=())
+    settings = replace(settings, check_timeout=timeout, exams=exams, scm=None, reviews=None, worktree=False, notify=())
     refused: list[events.ClaimRejected] = []
     context = _context(stack, loop, settings, seq, refused)
     policy = make_policy(settings, (loop.agent,), own=load_rules(settings.rules, (), Path(loop.root)))

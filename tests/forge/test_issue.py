@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from tests.forge.hosted import LoopbackHost
 
-from ralph.forge.host import parse_repository_url
-from ralph.forge.issue import issue_goal, readable
+from ralph.forge.host import issue_goal, parse_repository_url, readable
 
 Start = Callable[..., Any]
 

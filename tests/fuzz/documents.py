@@ -32,8 +32,8 @@ from ralph.history.work_history import fold_work, todo_of
 from ralph.hooks import starting, transcript
 from ralph.hooks.hosts import HOSTS, with_hooks, without_hooks
 from ralph.planning.plans import plan_in
+from ralph.run.command_options import parse_prompt_line
 from ralph.run.learning import add_note, read_notes
-from ralph.run.prompt_line import parse_prompt_line
 from ralph.settings.load import load
 from ralph.settings.trust import SettingsRecord, difference_since
 from ralph.show import report, summary, work_report, works

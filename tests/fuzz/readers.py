@@ -22,7 +22,7 @@ from ralph.core.proof import function_name
 from ralph.core.secrets import Redactor, redact_text, redactable_length
 from ralph.core.tasks_file import tasks_in_markdown
 from ralph.errors import UserError
-from ralph.forge import host, issue
+from ralph.forge import host
 from ralph.git.protect import matches, parse_glob
 from ralph.git.scm import parse_command
 from ralph.history.evidence import files_in
@@ -190,7 +190,7 @@ READERS: dict[str, Reader] = {
     "tasks by tag": _listed(json_backlogs.read_taskmaster, json_backlogs.tick_taskmaster),
     "issues": _in_bytes(trackers.read_issues),
     "beads": _in_bytes(trackers.read_beads),
-    "an issue": lambda said: issue.issue_goal(1, "a/b", said),
+    "an issue": lambda said: host.issue_goal(1, "a/b", said),
     "an address": host.parse_repository_url,
     "a plan in an answer": _planned,
     "patterns of files": lambda said: overlap(said.split("\n")[:2], [said[:200], said[-200:]]),

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from ralph.run import command_options, options
+from ralph.run import command_options
 from ralph.run.command_options import words_of
 from ralph.run.launch import NextRun
 
@@ -62,7 +62,7 @@ def test_the_options_of_a_promise_loop_come_before_earlier_ones() -> None:
 
 @pytest.mark.parametrize("goal", ["--help", "-p", "= a = b", "two\nlines", "ünïcode 🎉", "--print"])
 def test_a_goal_that_looks_like_an_option_is_still_the_goal(goal: str) -> None:
-    parsed = options.parse(command_options.RUN, NextRun(workspace="/w").words(goal)[1:])
+    parsed = command_options.parse(command_options.RUN, NextRun(workspace="/w").words(goal)[1:])
     assert parsed == ({"quiet": True, "directory": "/w", "ralph": 0}, [goal])
 
 

@@ -17,7 +17,7 @@ from ralph.core.backlog import BacklogTask
 from ralph.core.text import one_line
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
-from ralph.forge.issue import issue_goal, readable
+from ralph.forge.host import issue_goal, readable
 from ralph.git.client import user_environment
 from ralph.process.deadline import Deadline
 from ralph.process.process import Process

@@ -16,7 +16,7 @@ from ralph.cli.table import command, is_terminal
 from ralph.core.model import Outcome, Stop
 from ralph.core.text import clean, nickname, one_line
 from ralph.errors import UserError
-from ralph.forge.issue import Issue
+from ralph.forge.host import Issue
 from ralph.planning.plans import (
     Plan,
     PlanRequest,

@@ -18,7 +18,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, plural
 from ralph.errors import UserError
 from ralph.files import decode_file
-from ralph.forge.issue import Issue, fetch_issue
+from ralph.forge.host import Issue, fetch_issue
 from ralph.git.client import require_git
 from ralph.run.agents import Choice, choices, workers
 from ralph.run.command_options import COMMANDS, option_names

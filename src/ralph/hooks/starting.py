@@ -28,11 +28,10 @@ from ralph.hooks.judging import NextTurn, end, open_engine, watch_settings
 from ralph.hooks.loops import Loop
 from ralph.loop import run_loop
 from ralph.run import request as requests
-from ralph.run.command_options import RUN
+from ralph.run.command_options import QUOTES, RUN, parse_prompt_line
 from ralph.run.exam_commands import validate_exams
 from ralph.run.options import Option, as_settings, only
 from ralph.run.policy import refuse_endless
-from ralph.run.prompt_line import QUOTES, parse_prompt_line
 from ralph.settings import Settings, load
 from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import cannot_write, new_run_id, prepare

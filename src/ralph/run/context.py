@@ -144,16 +144,3 @@ class Context(Struct, frozen=True, kw_only=True):
         if self.sandbox and not self.task:  # a sandboxed agent cannot write into the run's folder
             own[QUESTION_FILE_VARIABLE] = f"{self.root}/.ralph/{QUESTION_FILE}"
         return {name: value for name, value in {**self.env, **own}.items() if name not in hidden}
-
-
-HOST_KEYS = frozenset({
-    *("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
-    *("ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL"),
-    *("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY"),
-})  # fmt: skip
-"""Variables by which a program acts for the user at the host, or changes what a CI job does next."""
-
-
-def without_host_keys(env: Mapping[str, str], needed: Collection[str]) -> dict[str, str]:
-    """Return an environment for a run whose goal comes from an issue: without keys to act for the user at the host."""
-    return {name: value for name, value in env.items() if name not in HOST_KEYS or name in needed}

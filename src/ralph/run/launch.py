@@ -62,7 +62,6 @@ class Launched:
         return complaint_in(read_back(self._said).decode("utf-8", "replace"))
 
     def error_text(self) -> str:
-        """Return the final message in one line."""
         return one_line(tail(" · ".join(filter(None, self.complaint())), MOST_WORDS), 400)
 
     def end(self, at_once: bool = False) -> None:
@@ -78,7 +77,8 @@ class Launched:
         """Let the run continue when this program exits, while this program continues; a thread waits for its exit."""
         self._process.let_go()
         threading.Thread(target=self._process.wait, name="waits for a run", daemon=True).start()
-        self._close_what_is_ours()
+        os.close(self._said)
+        self._process.close()
 
     def let_go(self) -> None:
         """Let the run continue when this program exits."""
@@ -88,9 +88,6 @@ class Launched:
     def close(self) -> None:
         """Close the pipe. This ends the run, unless it was let go."""
         self.end()
-        self._close_what_is_ours()
-
-    def _close_what_is_ours(self) -> None:
         os.close(self._said)
         self._process.close()
 
@@ -100,14 +97,11 @@ DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")
 
 
 def agent_names() -> tuple[str, ...]:
-    """Return the agents that can be chosen by name."""
-
     return known_names()
 
 
 def has_room_apart(workspace: str) -> bool:
     """Return whether another run could work in parallel: in a worktree, which needs a repository."""
-
     return find_git(Path(workspace)) is not None
 
 
@@ -137,17 +131,16 @@ class NextRun(Struct, frozen=True, kw_only=True):
 
     def words(self, goal: str) -> list[str]:
         """Return the command line for a goal that the user typed. Unlike a --prompt, it is not sent verbatim."""
-        chosen = {**self.given, **self.way, **self._choices()}
-        return ["run", "--quiet", "-C", self.workspace, *words_of(chosen), "--", goal]
+        return [*self._command({**self.given, **self.way}, {}), "--", goal]
 
     def promise(self, task: str, values: Mapping[str, Any]) -> list[str]:
         """Return the command line for `/ralph-loop`. Options typed with it come before those given earlier."""
-        chosen = {**self.given, "preset": "promise", **self._choices(), **values, "prompt": task}
-        return ["run", "--quiet", "-C", self.workspace, *words_of(chosen)]
+        return self._command({**self.given, "preset": "promise"}, {**values, "prompt": task})
 
-    def _choices(self) -> dict[str, Any]:
+    def _command(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         chosen = {"agent": self.agent, "check": list(self.checks)}
-        return {name: value for name, value in chosen.items() if value}
+        chosen = {name: value for name, value in chosen.items() if value}
+        return ["run", "--quiet", "-C", self.workspace, *words_of({**before, **chosen, **after})]
 
     def __str__(self) -> str:
         """Describe in a few words what a goal would start."""

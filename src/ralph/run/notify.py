@@ -30,7 +30,6 @@ from ralph.store.folder import RunFolder
 from ralph.store.serving import run_url
 
 PATIENCE = 10.0
-_NAP = 0.02
 DESKTOP = "desktop"
 
 
@@ -47,7 +46,6 @@ class Notification(Struct, frozen=True):
 
     @property
     def body(self) -> str:
-        """Return the text and the address where the run can be seen."""
         return f"{self.text}\n{self.page}" if self.page else self.text
 
 
@@ -109,21 +107,28 @@ class Notifier:
         """Wait until running notifications end or time out, or the user wants to stop; then kill them. Failures are in
         the log in the run's folder."""
         for _, process, until in self._sent:
-            while process.code is None and time.monotonic() < until and not self._is_late():
-                process.wait(_NAP)
+            while process.code is None and time.monotonic() < until:
+                if self.deadline and self.deadline.remaining() <= 0:
+                    break
+                process.wait(0.02)
         failures = self._failures(float("inf"))
         if self._log is not None:
             self._log.writelines(f"{failure}\n".encode() for failure in failures)
             self._log.close()
 
-    def _is_late(self) -> bool:
-        return self.deadline is not None and self.deadline.remaining() <= 0
-
     def _send(self, target: str, message: Notification) -> None:
         if self._log is None:
             log = open_own(self._folder.path / "notify.log", os.O_APPEND)
             self._log = open(log, "ab", buffering=0)  # noqa: SIM115 - see close()
-        env = {**self._env, **self._facts(message)}
+        env = {
+            **self._env,
+            "RALPH_EVENT": message.kind,
+            "RALPH_TITLE": message.title,
+            "RALPH_TEXT": message.text,
+            "RALPH_URL": message.page,
+            "RALPH_RUN": self._folder.id,
+            "RALPH_WORKSPACE": str(self._workspace),
+        }
         words = f"{target}\n{message.title}\n{message.body}" if "://" in target else f"{message.body}\n"
         fds = (open_input(words.encode()), self._log.fileno(), self._log.fileno())
         try:
@@ -135,16 +140,6 @@ class Notifier:
         finally:
             os.close(fds[0])
         self._sent.append((target, process, time.monotonic() + PATIENCE))
-
-    def _facts(self, message: Notification) -> Mapping[str, str]:
-        return {
-            "RALPH_EVENT": message.kind,
-            "RALPH_TITLE": message.title,
-            "RALPH_TEXT": message.text,
-            "RALPH_URL": message.page,
-            "RALPH_RUN": self._folder.id,
-            "RALPH_WORKSPACE": str(self._workspace),
-        }
 
     def _failures(self, now: float) -> list[str]:
         """Return the failures of notifications that have ended; kill those that took too long."""
@@ -184,7 +179,6 @@ def mask_target(target: str) -> str:
 
 def send_to_url() -> int:
     """Send one notification, as a separate process; URL, title and text come on standard input."""
-
     apprise = importlib.import_module("apprise")  # an extra, which need not be installed where this is type-checked
     url, title, text = sys.stdin.read().split("\n", 2)
     service = apprise.Apprise()

@@ -32,37 +32,23 @@ PRESET_OF = {
 COMPATIBILITY = "Compatibility"
 
 
-class NumberType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2
-    """A number, with a message that says what was expected."""
+class ParsedType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2
+    """A value that `parse` accepts, with a message that says what was expected."""
 
-    def __init__(self, kind: type, name: str) -> None:
-        self.kind, self.name = kind, name
+    def __init__(self, parse: Callable[[Any], Any], name: str) -> None:
+        self.parse, self.name = parse, name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return self.kind(value)
+            return self.parse(value)
         except ValueError:
             self.fail(f"expected {self.name}, got {value!r}", param, ctx)
 
 
-class OptionalWord(click.ParamType):  # type: ignore[type-arg]
-    """One of some words, or nothing: the value of `--pr[=draft|wait]`."""
-
-    name = "word"
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self.words = words
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value and value not in self.words:
-            self.fail(f"expected {' or '.join(self.words)}, got {value!r}", param, ctx)
-        return value
-
-
 NUMBERS = {
-    "int": NumberType(int, "a whole number"),
-    "float": NumberType(float, "dollars as a plain number, such as 5"),
-    "number": NumberType(float, "a number"),
+    "int": ParsedType(int, "a whole number"),
+    "float": ParsedType(float, "dollars as a plain number, such as 5"),
+    "number": ParsedType(float, "a number"),
 }
 
 
@@ -116,10 +102,18 @@ class Option(click.Option):
         if self.kind == "flag":
             return None
         if self.choices:
-            return OptionalWord(self.choices) if self.kind == "optional" else click.Choice(self.choices)
+            is_optional = self.kind == "optional"
+            return (
+                ParsedType(self._parse_choice, " or ".join(self.choices)) if is_optional else click.Choice(self.choices)
+            )
         if value in ("FILE", "DIR"):
             return click.Path()  # for shell completion; whether it exists is checked later
         return NUMBERS.get(self.kind, click.STRING)
+
+    def _parse_choice(self, word: str) -> str:
+        if word and word not in self.choices:
+            raise ValueError(word)
+        return word
 
     def describe(self, preset: str) -> str:
         """Return the help, with the default that a preset gives the setting."""
@@ -141,18 +135,15 @@ def _refuse_second(ctx: click.Context, param: click.Parameter, values: tuple[str
     return values[0] if values else None
 
 
-def complete_agent(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in known_names() if name.startswith(incomplete)]
-
-
-def complete_claim(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    claims = ("checks", "word:STOP", "response:DONE", "suffix:DONE", "promise:DONE", "tag:COMPLETE", "file:DONE")
-    return [claim for claim in claims if claim.startswith(incomplete)]
+def complete_with(words: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    return lambda ctx, param, incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 COMPLETIONS = {
-    **dict.fromkeys(("agent", "then", "fallback_agent"), complete_agent),
-    "until": complete_claim,
+    **dict.fromkeys(("agent", "then", "fallback_agent"), complete_with(known_names())),
+    "until": complete_with(
+        ("checks", "word:STOP", "response:DONE", "suffix:DONE", "promise:DONE", "tag:COMPLETE", "file:DONE")
+    ),
 }
 
 
@@ -182,12 +173,6 @@ def option_values(ctx: click.Context) -> tuple[Values, list[str]]:
     words = params.pop("words")
     given = {name: value for name, value in params.items() if value is not None and value is not False and value != ()}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}, list(words)
-
-
-def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[str]]:
-    """Parse words that aren't a command line, with click; raise click.UsageError if they make no sense."""
-    with OptionCommand("run", options).make_context("ralph run", list(argv)) as ctx:
-        return option_values(ctx)
 
 
 def _field(key: str) -> tuple[Any, Any]:

@@ -24,10 +24,10 @@ from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run import request as requests
 from ralph.run.agents import CliAgent, workers
-from ralph.run.context import Clock, Context, Tick, without_host_keys
+from ralph.run.context import Clock, Context, Tick
 from ralph.run.control import obey_stop_request
 from ralph.run.copies import prepare_worktree
-from ralph.run.followups import ProgressFile
+from ralph.run.followups import ProgressFile, tell_skipped_hook
 from ralph.run.learning import learn
 from ralph.run.notify import Notifier
 from ralph.run.parts import make_parts
@@ -52,6 +52,13 @@ from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
 
 # Events about the loop itself, which a run of one turn leaves out.
 LOOP_EVENTS = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
+HOST_KEYS = frozenset({
+    *("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
+    *("ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL"),
+    *("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY"),
+})  # fmt: skip
+"""Variables by which a program acts for the user at the host, or changes what a CI job does next: not for a run whose
+goal comes from an issue."""
 
 
 class Played(Struct, frozen=True):
@@ -234,7 +241,8 @@ def _make_context(
 ) -> Context:
     request, env = plan.request, dict(plan.env)
     if request.issue:
-        env = without_host_keys(env, {key for choice in plan.agents for key in choice.module.KEYS})
+        needed = {key for choice in plan.agents for key in choice.module.KEYS}
+        env = {name: value for name, value in env.items() if name not in HOST_KEYS or name in needed}
     return Context(
         root=Path(request.workspace),
         workspace=request.workspace,
@@ -371,7 +379,7 @@ def _make_parts(
     request, story = plan.request, plan.story
     ProgressFile(context).clear()
     if publisher:
-        publisher.begin()
+        tell_skipped_hook(context)
     workspace = LocalWorkspace(context, policy.claims, trees, request.goal_file)
     workspace.begin()
     finished = {*story.settled} if story else set()

@@ -27,7 +27,7 @@ from ralph.loop import Parts
 from ralph.process.deadline import Deadline
 from ralph.run.checks import Checks
 from ralph.run.context import Clock, Context
-from ralph.run.copies import PreparedCopy, open_copy
+from ralph.run.copies import open_copy
 from ralph.run.followups import ask_agent
 from ralph.run.request import RunRequest
 from ralph.run.trees import Trees
@@ -41,43 +41,42 @@ class ProofInterrupted(Exception):
 
 def prove_change(home: Git, before: str, after: str, context: Context) -> Proof:
     """Return the proof of a change, between two commits of the user's repository, by the run's checks."""
+    limit = math.inf
+
+    def tell_notices(*happened: events.Event) -> None:
+        """Leave out the events of checks, because these checks belong to no iteration."""
+        if notices := [event for event in happened if isinstance(event, events.Notice)]:
+            context.tell(*notices)
+
+    def passes_without(parts: Sequence[Part], seconds: float) -> bool | None:
+        """Return whether every check passes without these parts; None if that took longer than this many seconds."""
+        nonlocal limit
+        if context.interrupt.level:
+            raise ProofInterrupted
+        if limit < math.inf:  # the copy has been used
+            check_out(copy.worktree, after)
+        _undo(parts, folder)
+        seconds = min(seconds, context.clock.time_left())
+        clock = Clock(min(seconds, limit))
+        settings = replace(copy.context.settings, fail_fast=True)
+        inside = replace(copy.context, clock=clock, tell=tell_notices, settings=settings)
+        checks = Checks(inside, settings.checks).run(0)
+        if checks is None:
+            raise ProofInterrupted
+        passes = all(check.passed for check in checks)
+        if not passes and seconds <= limit and clock.time_left() <= 0:
+            return None
+        if limit == math.inf:
+            limit = LIMIT_FACTOR * clock.elapsed() + MIN_LIMIT
+        return passes
+
     with open_copy(context, home, after) as copy:
         folder = Path(copy.worktree.path)
         found = parse_diff(diff_without_context(home, before, after))
         hunks = hunks_worth_undoing(found, {path: _read(folder / path) for path in {hunk.path for hunk in found}})
         if hunks:
             context.tell(events.ProofStarted(len(hunks)))
-        return prove(hunks, _Trial(copy, after).passes_without, time.monotonic)
-
-
-class _Trial:
-    """Runs the checks in a copy, each time without some parts of the change."""
-
-    def __init__(self, copy: PreparedCopy, commit: str) -> None:
-        self._copy, self._commit = copy, commit
-        self._limit = math.inf
-
-    def passes_without(self, parts: Sequence[Part], seconds: float) -> bool | None:
-        """Return whether every check passes without these parts; None if that took longer than this many seconds."""
-        context = self._copy.context
-        if context.interrupt.level:
-            raise ProofInterrupted
-        if self._limit < math.inf:  # the copy has been used
-            check_out(self._copy.worktree, self._commit)
-        _undo(parts, Path(self._copy.worktree.path))
-        seconds = min(seconds, context.clock.time_left())
-        clock = Clock(min(seconds, self._limit))
-        settings = replace(context.settings, fail_fast=True)
-        inside = replace(context, clock=clock, tell=_only_notices(context.tell), settings=settings)
-        checks = Checks(inside, settings.checks).run(0)
-        if checks is None:
-            raise ProofInterrupted
-        passes = all(check.passed for check in checks)
-        if not passes and seconds <= self._limit and clock.time_left() <= 0:
-            return None
-        if self._limit == math.inf:
-            self._limit = LIMIT_FACTOR * clock.elapsed() + MIN_LIMIT
-        return passes
+        return prove(hunks, passes_without, time.monotonic)
 
 
 def _undo(parts: Sequence[Part], folder: Path) -> None:
@@ -93,16 +92,6 @@ def _undo(parts: Sequence[Part], folder: Path) -> None:
 
 def _read(path: Path) -> str:
     return read_given(path).decode("utf-8", "surrogateescape")
-
-
-def _only_notices(tell: events.TellAll) -> events.TellAll:
-    """Return a `tell` without the events of checks, because these checks belong to no iteration."""
-
-    def tell_notices(*happened: events.Event) -> None:
-        if notices := [event for event in happened if isinstance(event, events.Notice)]:
-            tell(*notices)
-
-    return tell_notices
 
 
 def refuse_unprovable(request: RunRequest, deadline: Deadline | None) -> None:

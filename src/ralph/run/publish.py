@@ -28,7 +28,7 @@ from ralph.loop import Parts, ending
 from ralph.process.program import Command
 from ralph.run.checks import check_finished
 from ralph.run.context import Context
-from ralph.run.followups import commit_to_branch, make_runner, tell_skipped_hook
+from ralph.run.followups import commit_to_branch, make_runner
 from ralph.run.request import RunRequest
 from ralph.run.trees import Trees
 from ralph.show.report import for_review
@@ -92,26 +92,17 @@ class PullRequestPublisher:
         self._pushed = ""
         self._host_output: list[str] = []
 
-    def begin(self) -> None:
-        tell_skipped_hook(self._context)
-
     def await_host_checks(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
-        """The referee of `--pr=wait`: add the results of the host's checks to the iteration."""
+        """The referee of `--pr=wait`: publish the work as it is, and add the results of the host's checks to the
+        iteration."""
         if self._trees.is_untouched():
             return iteration
-        checks = (*iteration.checks, *self._host_checks(run, iteration))
-        return replace(
-            iteration, checks=checks, tree=parts.workspace.tree(iteration.number)
-        )  # the commit has moved HEAD
-
-    def _host_checks(self, run: Run, iteration: Iteration) -> tuple[Check, ...]:
-        """Publish the work as it is, and return the results of the host's checks."""
         commit_to_branch(self._worktree, self._context)(run, iteration)
         request = self._publish(iteration.number, run, None)
-        found = self._wait_for_checks(request)
+        checks, found = [*iteration.checks], self._wait_for_checks(request)
         if isinstance(found, str):
-            return (Check(name=HOST_CHECKS, passed=False, exit_code=1, tail=found, head=found),)
-        checks = []
+            checks.append(Check(name=HOST_CHECKS, passed=False, exit_code=1, tail=found, head=found))
+            found = []
         for one in found:
             check = Check(name=f"{self._hosted.host}: {one_line(clean(one.name), 100)}", passed=one.state == "green")
             if not check.passed:
@@ -119,7 +110,8 @@ class PullRequestPublisher:
                 check = replace(check, exit_code=1, head=log, tail=log)
             self._context.tell(events.CheckStarted(check.name), check_finished(check))
             checks.append(check)
-        return tuple(checks)
+        tree = parts.workspace.tree(iteration.number)  # the commit has moved HEAD
+        return replace(iteration, checks=tuple(checks), tree=tree)
 
     def _wait_for_checks(self, request: PullRequest) -> list[HostCheck] | str:
         """Return the host's checks once all have ended, or why the run stopped waiting."""
@@ -149,14 +141,12 @@ class PullRequestPublisher:
                 return "not finished when the time of the run was over"
 
     def finish(self, run: Run, stop: Stop) -> Stop:
-        """Publish the result, if the outcome allows it. Return how the run ended: failed if it could not be
-        published."""
+        """Publish the result, if the outcome allows it. Return how the run ended: failed if that was impossible."""
         is_done = stop.outcome is Outcome.DONE and self._request.settings.verifies
         wanted = is_done or (self._request.pr == "draft" and stop.outcome not in UNPUBLISHED)
-        context = self._context
+        context, number = self._context, len(run.iterations)
         if not wanted:
             return stop
-        number = len(run.iterations)
         if self._trees.is_untouched():
             context.tell(events.Notice("nothing was changed, so there is nothing to publish", "info"))
             return stop

@@ -146,7 +146,9 @@ class Tuning:
         assert before is not None
         if not iteration.tree:
             return replace(iteration, measured=Comparison(before=before, problem="it has no checkpoint"))
-        if tree_files(iteration.tree) == tree_files(self._best_tree(run)):
+        number = best_number(run)
+        best_tree = run.iterations[number - 1].tree if number else run.base_tree
+        if tree_files(iteration.tree) == tree_files(best_tree):
             return replace(iteration, measured=Comparison(before=before, problem=UNCHANGED))
         try:
             measured = self._decide(run, iteration.number, before)
@@ -190,14 +192,11 @@ class Tuning:
             self._read("next", number, "the attempt, to warm up")
         after = self._read("next", number, "the attempt")
         kept = decide_once(metric, noise, before, after) == "keep"
-        if kept and self._is_unsteady(number, after, metric if noise == "nearly exact" else None):
-            return self._decide_by_pairs(run, number, is_new=True)
+        if kept:  # the metric is noisy if the same version gives another number now
+            again = self._read("next", number, "the attempt, once more")
+            if abs(metric.gain(after, again)) >= metric.min_gain if noise == "nearly exact" else again != after:
+                return self._decide_by_pairs(run, number, is_new=True)
         return Comparison(before=before, after=after, gain=metric.gain(before, after), kept=kept)
-
-    def _is_unsteady(self, number: int, value: float, metric: Metric | None) -> bool:
-        """Measure once more; return whether the same version gives another number now: then the metric is noisy."""
-        again = self._read("next", number, "the attempt, once more")
-        return again != value if metric is None else abs(metric.gain(value, again)) >= metric.min_gain
 
     def _decide_by_pairs(self, run: Run, number: int, is_new: bool = False) -> Comparison:
         """Measure pairs of the best version and the candidate until they decide. `is_new`: the metric seemed exact
@@ -251,9 +250,12 @@ class Tuning:
     def _read(self, side: CopyName, number: int, name: str) -> float:
         """Run the command once in a copy, and return the number. `number` is that of the attempt, 0 for the start."""
         context = self._copies[side].context
+        timeouts = [self._context.settings.check_timeout]
+        if number and self._slowest:  # a candidate may be slower than the start, but not by far
+            timeouts.append(SLOWDOWN * self._slowest + EXTRA_TIME)
         self._context.tell(events.MeasurementStarted(name))
         try:
-            value, seconds = self._command.run(context, number, self._timeout(number))
+            value, seconds = self._command.run(context, number, min(filter(None, timeouts), default=None))
         finally:
             context.report_problems()
             if self._context.interrupt.level:  # the signal may have made the command fail
@@ -261,14 +263,6 @@ class Tuning:
         if not number:
             self._slowest = max(self._slowest, seconds)
         return value
-
-    def _timeout(self, number: int) -> float | None:
-        """Return the seconds that one run may take. A candidate may be slower than the start, but not by far."""
-        limits = [
-            self._context.settings.check_timeout,
-            SLOWDOWN * self._slowest + EXTRA_TIME if self._slowest else None,
-        ]
-        return min(filter(None, limits if number else limits[:1]), default=None)
 
     def _check_out(self, side: CopyName, commit: str) -> None:
         """Check out a commit in a copy, and remove the compiled modules of the version before."""
@@ -292,10 +286,6 @@ class Tuning:
         update_refs(self._home, *(f"update {ref} {self._best}" for ref in (self._worktree.ref, self._ref(BEST))))
         check_out_branch(self._worktree)
         self._trees.look_again()
-
-    def _best_tree(self, run: Run) -> str | None:
-        number = best_number(run)
-        return run.iterations[number - 1].tree if number else run.base_tree
 
     @property
     def _start(self) -> str:
@@ -343,14 +333,12 @@ class MeasuringCommand(Struct, frozen=True):
             reason = f": {one_line(said[-1], 200)}" if said else ""
             raise NotMeasured(f"exit code {ended.code}{reason}")
         value = read_number("\n".join(lines), "" if self.timer else self.metric.name)
-        if value is None:
-            raise NotMeasured(self._no_number(lines))
-        return value, ended.duration
-
-    def _no_number(self, lines: Sequence[str]) -> str:
+        if value is not None:
+            return value, ended.duration
         if self.metric.name:
-            return f"it printed no line {self.metric.name}=NUMBER"
-        return f"its last line isn't a number: {one_line(clean(lines[-1]), 80)}" if lines else "it printed nothing"
+            raise NotMeasured(f"it printed no line {self.metric.name}=NUMBER")
+        last = one_line(clean(lines[-1]), 80) if lines else ""
+        raise NotMeasured(f"its last line isn't a number: {last}" if lines else "it printed nothing")
 
 
 def measuring_command(settings: TuneChoice) -> MeasuringCommand:

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.run import command_options, options
+from ralph.run.command_options import parse_prompt_line
 from ralph.run.launch import agent_names
-from ralph.run.prompt_line import parse_prompt_line
 
 # The TUI has other ways to say these.
 EXCLUDED_OPTIONS = (

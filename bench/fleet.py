@@ -17,6 +17,7 @@ import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 from tests.fleet.machines import Fleet
@@ -24,15 +25,15 @@ from tests.fleet.postgres import Postgres
 
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogSource
+from ralph.backlog.children import TaskProcess, TaskProcesses
 from ralph.backlog.gate import MergeRequest
-from ralph.backlog.work_order import REQUEST, WorkOrder, read
+from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
 from ralph.core.backlog import BacklogTask, Board, GateVerdict, Job, TaskResult, next_batch, next_starts
-from ralph.fleet import worker as fleet_worker
+from ralph.core.work_events import GATE
+from ralph.fleet import local_work
 from ralph.fleet.database import Database, fetch_all
-from ralph.fleet.local_work import LocalWork
-from ralph.fleet.log import add_work
-from ralph.fleet.tasks import FleetTasks
+from ralph.fleet.log import WorkLog, add_work
 from ralph.fleet.worker import Worker
 from ralph.git.remote import Remote
 from ralph.settings import Settings
@@ -45,27 +46,33 @@ AN_ITEM = 0.025  # seconds that the database is busy for a task
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-class NoChild:
+class NoChild(TaskProcess):
     """Stands for a loop, a merge or a look at the list that takes no time."""
 
-    stop_level = exit_code = 0
+    verdict = GateVerdict()
 
-    def __init__(self, local: LocalWork, key: str) -> None:
-        self.key, self._local = key, local
+    def poll_fds(self) -> list[int]:
+        return []
 
-    def result(self, kind: type) -> object:
+    def poll_exit(self) -> bool:
+        return True
+
+    def result(self, kind: type) -> Any:
         if kind is TaskResult:
             key = self.key
             return TaskResult(outcome="done", reason="", exit_code=0, run=key, tip=key, files=(key,))
-        if kind is GateVerdict:
-            keys = tuple(one.key for one in read(self._local.folder, REQUEST, MergeRequest).branches)
-            return GateVerdict(tried=keys, merged=keys, commit="e" * 40)
-        return None
+        return self.verdict if kind is GateVerdict else None
 
 
-class NoTasks(FleetTasks):
-    async def run_child(self, local: LocalWork, key: str, *_: object) -> NoChild:  # type: ignore[override]
-        return NoChild(local, key)
+class NoChildren(TaskProcesses):
+    def start(self, key: str, command: str, log: str, *words: str, holder: str = "") -> NoChild:
+        self.running[key] = child = NoChild(key, log, holder)
+        return child
+
+    def start_gate(self, request: MergeRequest, holder: str = "") -> NoChild:
+        child, keys = self.start(GATE, "", "", holder=holder), tuple(one.key for one in request.branches)
+        child.verdict = GateVerdict(tried=keys, merged=keys, commit="e" * 40)
+        return child
 
 
 def clone_of(folder: str, name: str) -> Path:
@@ -84,14 +91,14 @@ def clone_of(folder: str, name: str) -> Path:
 
 def take_part(url: str, folder: str, name: str) -> None:
     """A worker whose loops and merges take no time: all that is left is what they tell each other."""
-    setattr(fleet_worker, "FleetTasks", NoTasks)  # noqa: B010
+    setattr(local_work, "TaskProcesses", NoChildren)  # noqa: B010
     Worker(url, clone_of(folder, name), slots=4, name=name, is_quiet=True).run(once=True)
 
 
 async def bring(url: str, order: WorkOrder, tasks: int) -> None:
     content = BacklogContent(tuple(BacklogTask(key=f"T{n}", title="x") for n in range(tasks)))
     async with Database(url).open() as database:
-        await database.transact(add_work, 0, order, "", order.base[:20], content)
+        await database.transact(add_work, WorkLog(database, order.id), 0, order, order.base[:20], content)
 
 
 async def count_merged(url: str) -> int:
@@ -112,7 +119,7 @@ def engine(server: Postgres, tasks: int, workers: int) -> tuple[float, float, fl
         order = WorkOrder(
             id="20260101-000000-flat",
             name="flat",
-            workspace=str(place),
+            workspace="",
             source=BacklogSource(word="list", name="flat"),
             settings=Settings(),
             target="",

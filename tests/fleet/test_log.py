@@ -28,8 +28,10 @@ from ralph.core.work_events import GATE, WorkState
 from ralph.errors import UserError
 from ralph.fleet import steering
 from ralph.fleet.database import BEGIN, ONE_SHOT, Database, fetch_all, migrate
+from ralph.fleet.local_work import changed_since
 from ralph.fleet.log import (
     TASK,
+    Ticker,
     WorkLog,
     add_work,
     list_workers,
@@ -37,8 +39,7 @@ from ralph.fleet.log import (
     queue_name,
     register_worker,
 )
-from ralph.fleet.tasks import FleetTasks, changed_since
-from ralph.fleet.work_copies import Mirror
+from ralph.fleet.steering import Mirror
 from ralph.git.remote import Remote
 from ralph.history.work_history import work_history
 from ralph.run import control
@@ -95,10 +96,7 @@ class SharedWork:
         return await self.log().append(by, lambda state: [event] if state.holders.get(key) == by else [])
 
     async def tick(self) -> None:
-        async def never(work: str) -> None:
-            return None
-
-        await FleetTasks(self.database, "ticker", {}, never, asyncio.Event()).tick(0)
+        await Ticker(self.database).tick()
 
     async def waiting(self) -> list[str]:
         found = await self.database.app.job_manager.list_jobs_async(task=TASK, status="todo")
@@ -113,7 +111,7 @@ def on_shared_work(database: str, anywhere: Machine) -> Callable[[Callable[[Shar
         async def opened() -> None:
             made = order(anywhere.folder)
             async with Database(database, ONE_SHOT).open() as shared:
-                await shared.transact(add_work, 0, made, "", HERE, CONTENT)
+                await shared.transact(add_work, WorkLog(shared, made.id), 0, made, HERE, CONTENT)
                 shared_work = SharedWork(shared, database, made)
                 await shared_work.log().append("", lambda state: [work_events.GateOpened("e" * 40)])
                 await story(shared_work)
@@ -280,7 +278,8 @@ def test_a_backlog_is_open_once_and_another_machine_may_bring_it_when_the_first_
         again = replace(shared_work.order, id="x", name="x")
 
         async def add(order: WorkOrder) -> str:
-            return (await shared_work.database.transact(add_work, home, order, "", HERE, CONTENT)).id
+            log = WorkLog(shared_work.database, order.id)
+            return (await shared_work.database.transact(add_work, log, home, order, HERE, CONTENT)).id
 
         assert await add(shared_work.order) == shared_work.order.id, "the connection was lost after it was written"
         with pytest.raises(UserError, match="is already running on origin/main as abcd"):

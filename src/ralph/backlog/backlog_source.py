@@ -207,30 +207,28 @@ def read_list_at(commit: str, source: BacklogSource, home: Git) -> BacklogConten
 
 
 class BacklogWatch:
-    """Notices edits of a backlog during its run. `is_here` is False if its files are on another
-    machine of the fleet."""
+    """Notices edits of a backlog during its run."""
 
-    def __init__(self, source: BacklogSource, workspace: str, is_here: bool = True) -> None:
+    def __init__(self, source: BacklogSource, workspace: str) -> None:
         self._source, self._workspace = source, workspace
-        self._is_on_disk = is_here and source.is_in_files
         self._stamp: object = None
         self._asked_at = time.monotonic()
         self._closed: set[str] = set()
 
     def begin(self) -> None:
         """Remember the files as they are now; the caller has just read them."""
-        self._stamp = self._source.stamp() if self._is_on_disk else None
+        self._stamp = self._source.stamp() if self._source.is_in_files else None
 
     def take_due(self) -> bool:
-        """Return True once per interval: query the tracker, or read the files of another machine, again."""
-        if self._is_on_disk or time.monotonic() - self._asked_at < QUERY_INTERVAL:
+        """Return True once per interval: query the tracker again."""
+        if self._source.is_in_files or time.monotonic() - self._asked_at < QUERY_INTERVAL:
             return False
         self._asked_at = time.monotonic()
         return True
 
     def reread(self) -> BacklogContent | None:
         """Read the files again if they have changed; raise UserError if they are broken."""
-        if not self._is_on_disk or (stamp := self._source.stamp()) == self._stamp:
+        if not self._source.is_in_files or (stamp := self._source.stamp()) == self._stamp:
             return None
         self._stamp = stamp
         return require_valid(self._source.read(), self._source.name)
@@ -246,7 +244,8 @@ class BacklogWatch:
             self._closed.update(fresh)
             problems = [close_bead(key, board.jobs[key].commit, self._workspace, deadline) for key in fresh]
             return list(filter(None, problems))
-        if not self._is_on_disk or not merged or not self._needs_tick(home):
+        paths = self._source.paths
+        if not self._source.is_in_files or not merged or (paths and not (home and has_changes(home, paths))):
             return []
         try:
             self._source.tick_on_disk(merged)
@@ -254,10 +253,6 @@ class BacklogWatch:
         except (OSError, UserError) as error:
             return [f"cannot tick {self._source.name}: {error}"]
         return []
-
-    def _needs_tick(self, home: Git | None) -> bool:
-        paths = self._source.paths
-        return not paths or (home is not None and has_changes(home, paths))
 
 
 def has_changes(home: Git, paths: Sequence[str]) -> bool:

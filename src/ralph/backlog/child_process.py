@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from ralph.backlog.backlog_source import read_list, read_list_at
+from ralph.backlog.backlog_source import read_list
 from ralph.backlog.gate import Interrupted, run_gate
 from ralph.backlog.task_loop import play
-from ralph.backlog.work_order import ORDER, WorkOrder, find_home, folder_of, read
+from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, read
 from ralph.errors import UserError
 from ralph.git.client import killed_commands
 from ralph.process.keeper import Keeper
@@ -28,7 +28,9 @@ def run_child(command: str, words: list[str]) -> int:
         raise UserError(f"`ralph {command}` cannot be started by hand", "`ralph work` starts it")
     hang_up_with_stdin()
     if command == "read-backlog":
-        return _read_list_again(*words)
+        order = read(folder_of(words[0]), ORDER, WorkOrder)
+        _print_result(read_list(order.source, Path(order.workspace)))
+        return 0
     with (
         Keeper.start() as keeper,
         Interrupt(lambda: None) as interrupt,
@@ -60,18 +62,6 @@ def _run_task(folder: str, key: str, *, keeper: Keeper, interrupt: Interrupt) ->
         return RETRY
     _print_result(looped)
     return looped.exit_code
-
-
-def _read_list_again(folder: str) -> int:
-    order = read(folder_of(folder), ORDER, WorkOrder)
-    workspace = Path(order.workspace)
-    if order.remote is not None and order.source.is_in_files:  # the list came from another machine
-        home = find_home(workspace)
-        order.remote.fetch(home)
-        _print_result(read_list_at(order.target_ref, order.source, home))
-    else:
-        _print_result(read_list(order.source, workspace))
-    return 0
 
 
 def _was_git_killed() -> bool:

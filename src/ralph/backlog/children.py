@@ -9,26 +9,31 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import TypeVar
 
 import msgspec
 
+from ralph.backlog.gate import MergeRequest
 from ralph.backlog.retries import MAX_CHILD_DEATHS
-from ralph.core.backlog import GateVerdict, TaskResult
+from ralph.backlog.work_order import REQUEST, TASKS, put
+from ralph.core.backlog import Board, GateVerdict, TaskResult
 from ralph.core.model import Outcome
 from ralph.core.text import one_line, tail
-from ralph.core.work_events import TaskParked, TaskQueued, WorkEvent, after_loop
-from ralph.errors import UNREADABLE, complaint_in
+from ralph.core.work_events import GATE, TaskParked, TaskQueued, TaskWarned, WorkEvent, after_loop
+from ralph.errors import UNREADABLE, UserError, complaint_in
 from ralph.files import open_file, open_fresh
 from ralph.process.detached import DetachedProcess
+from ralph.store.folder import RunFolder
+from ralph.store.mailbox import Mailbox
 
 T = TypeVar("T")
 
 MAX_OUTPUT = 8 << 20  # bytes kept of a child's stdout; only the last line matters
 LOG_TAIL = 20_000  # bytes read back from a child's log for its error message
+LIST = ".list"  # the key of the child that reads the backlog again; no task's key begins with a dot
 POLL_INTERVAL = 0.05  # seconds between polls without pidfd
 
 
@@ -49,8 +54,7 @@ class TaskProcess:
     """A running task, or the merge gate if `key` is empty. `holder` is the name of its job in a fleet's log."""
 
     def __init__(self, key: str, log_path: str, holder: str = "") -> None:
-        self.key, self.holder = key, holder
-        self.log_path = log_path
+        self.key, self.log_path, self.holder = key, log_path, holder
         self.started_at = time.monotonic()
         self.output = b""
         self.exit_code: int | None = None
@@ -125,46 +129,75 @@ class TaskProcess:
 
 
 class TaskProcesses:
-    """The children that are currently running."""
+    """The child processes of a backlog run on this machine: those that are running, by key, and what follows from their
+    exits."""
 
-    def __init__(self) -> None:
-        self._running: list[TaskProcess] = []
+    def __init__(self, folder: RunFolder, env: Mapping[str, str]) -> None:
+        self.running: dict[str, TaskProcess] = {}
+        self._folder, self._env = folder, env
+        self._deaths: dict[str, int] = {}  # how often in a row each died without a result
 
-    def __iter__(self) -> Iterator[TaskProcess]:
-        return iter(self._running)
+    def start_task(self, key: str, holder: str = "") -> TaskProcess:
+        return self.start(key, "run-task", f"{TASKS}/{key}.log", key, holder=holder)
 
-    def add(self, child: TaskProcess) -> None:
-        self._running.append(child)
+    def start_gate(self, request: MergeRequest, holder: str = "") -> TaskProcess:
+        put(self._folder, REQUEST, request)
+        return self.start(GATE, "run-gate", "gate.log", holder=holder)
 
-    def find(self, key: str) -> TaskProcess | None:
-        return next((child for child in self._running if child.key == key), None)
+    def start(self, key: str, command: str, log: str, *words: str, holder: str = "") -> TaskProcess:
+        child = TaskProcess(key, str(self._folder.path / log), holder)
+        child.start((command, str(self._folder.path), *words), self._env)
+        self.running[key] = child
+        return child
 
     def wait(self, timeout: float, *fds: int) -> None:
         """Block until a child prints or exits, one of `fds` is readable, or `timeout` seconds have passed."""
         poll = select.poll()
-        for fd in (*fds, *(fd for child in self._running for fd in child.poll_fds())):
+        for fd in (*fds, *(fd for child in self.running.values() for fd in child.poll_fds())):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
-        if not all(child.has_pidfd for child in self._running):
+        if not all(child.has_pidfd for child in self.running.values()):
             timeout = min(timeout, POLL_INTERVAL)
         poll.poll(timeout * 1000)
 
     def reap(self) -> list[TaskProcess]:
         """Remove and return the children that have exited."""
-        exited = [child for child in self._running if child.poll_exit()]
-        self._running = [child for child in self._running if child not in exited]
+        exited = [child for child in self.running.values() if child.poll_exit()]
+        for child in exited:
+            del self.running[child.key]
         return exited
 
     def request_stop(self, level: int) -> None:
-        for child in self._running:
+        for child in self.running.values():
             child.request_stop(level)
 
+    def stop_withdrawn(self, board: Board) -> None:
+        """Stop the loops of withdrawn tasks after their turn."""
+        for key, child in self.running.items():
+            if key in board.jobs and board.jobs[key].state == "withdrawn":
+                child.request_stop(StopLevel.AFTER_TURN)
 
-class ChildExits:
-    """Decides what follows from the exits of children, and counts how often in a row each died without a result."""
+    def pause(self, board: Board, is_paused: bool) -> None:
+        """Pause the loops, or let them continue."""
+        for key in self.running:
+            if key in board.working:
+                with suppress(UserError):
+                    mailbox = self._mailbox_of(board, key)
+                    mailbox.pause() if is_paused else mailbox.unpause()
 
-    def __init__(self) -> None:
-        self._deaths: dict[str, int] = {}
+    def tell(self, board: Board, key: str, note: str) -> None:
+        """Pass a note on to the agent of a running task."""
+        with suppress(UserError):
+            self._mailbox_of(board, key).tell(note)
+
+    def warn(self, board: Board, happened: Iterable[object]) -> None:
+        """Tell the agents whose tasks will conflict with what was just merged."""
+        for event in happened:
+            if isinstance(event, TaskWarned) and event.key in self.running:
+                self.tell(board, event.key, event.note)
+
+    def _mailbox_of(self, board: Board, key: str) -> Mailbox:
+        return Mailbox(self._folder.path.parent / board.jobs[key].run)
 
     def task_event(self, child: TaskProcess) -> tuple[WorkEvent, str]:
         """Return the event for the task, and the reason to end the whole backlog run ("" if there is none)."""

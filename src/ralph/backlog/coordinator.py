@@ -12,23 +12,15 @@ from contextlib import suppress
 from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogWatch, differences
-from ralph.backlog.children import ChildExits, StopLevel, TaskProcess, TaskProcesses
+from ralph.backlog.children import LIST, StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import MergeRequest, merge_request
 from ralph.backlog.ledger import JournalLedger, running_summaries
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
-from ralph.backlog.work_order import (
-    REQUEST,
-    TASKS,
-    WorkOrder,
-    assign_task,
-    make_target,
-    put,
-)
+from ralph.backlog.work_order import TASKS, WorkOrder, assign_task, make_target
 from ralph.core import events, work_events
 from ralph.core.backlog import (
     FINISHED_STATES,
     GateVerdict,
-    Job,
     exceeded_limit,
     fits,
     is_over,
@@ -48,7 +40,6 @@ from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
 
 TICK = 1.0
-REREADER = "*"  # the key of the child that reads the backlog again
 SPENDING_INTERVAL = 2.0  # seconds between two sums of what the running loops cost
 
 
@@ -70,12 +61,11 @@ class Coordinator:
         self._deadline = Deadline(interrupt, order.id, order.settings.grace)
         self._home: Git
         self._push_settings: GitSettings | None = None
-        self._children, self._env = TaskProcesses(), env
+        self._children = TaskProcesses(folder, env)
         self._mailbox = Mailbox(folder.path)
         self._began = time.monotonic() - ledger.state.elapsed
         self._watch = BacklogWatch(order.source, order.workspace)
         self._summed_at = 0.0  # when the costs of the running loops were added up
-        self._exits = ChildExits()
         self._is_open = False  # whether the target has passed its checks, so that tasks may start
         self._is_examining = False
         self._end, self._reason = "", ""  # the outcome and its reason, once nothing new may start
@@ -106,8 +96,8 @@ class Coordinator:
         if self._end or not self.order.settings.exams or not board.of("merged") or outcome(board)[1]:
             return
         self._is_examining = True
-        self._start_gate(MergeRequest(examines=True), ())
-        while list(self._children):
+        self._children.start_gate(MergeRequest(examines=True))
+        while self._children.running:
             self._tick()
             self._wait()
             self._handle_events()
@@ -131,47 +121,31 @@ class Coordinator:
         return bool(now) and now == self.ledger.state.opened
 
     def _is_over(self) -> bool:
-        if list(self._children):
+        if self._children.running:
             return False
-        return bool(self._end) or (self._is_open and is_over(self.ledger.board)) or self._is_idle()
-
-    def _is_idle(self) -> bool:
-        """Return whether every task is finished, so that not even the target needs a check."""
-        return all(job.state in FINISHED_STATES for job in self.ledger.board.jobs.values())
+        board = self.ledger.board
+        # If every task is finished, not even the target needs a check.
+        is_idle = all(job.state in FINISHED_STATES for job in board.jobs.values())
+        return bool(self._end) or (self._is_open and is_over(board)) or is_idle
 
     def _start_next(self) -> None:
-        """Start the gate and the loops that can start now."""
+        """Start the gate and the loops that can start now. An interrupted loop resumes the same run."""
         if self._end or self.ledger.state.finished:
             return
-        is_free = self._children.find(GATE) is None and not self.ledger.board.is_paused
-        if is_free and not self._is_open:
-            self._start_gate(MergeRequest(), ())
-        elif is_free and (batch := next_batch(self.ledger.board)):
-            request = merge_request(self.order, self.ledger.board, batch, self.ledger.state.opened, self._push_settings)
-            self._start_gate(request, batch)
+        batch = next_batch(self.ledger.board) if self._is_open else ()
+        if (batch or not self._is_open) and GATE not in self._children.running and not self.ledger.board.is_paused:
+            passed = self.ledger.state.opened
+            request = merge_request(self.order, self.ledger.board, batch, passed, self._push_settings)
+            if batch:
+                self.ledger.tell(work_events.GateStarted(batch))
+            self._children.start_gate(request)
         for key in next_starts(self.ledger.board) if self._is_open else ():
-            self._start_loop(self.ledger.board.jobs[key])
-
-    def _start_gate(self, request: MergeRequest, batch: tuple[str, ...]) -> None:
-        put(self._folder, REQUEST, request)
-        if batch:
-            self.ledger.tell(work_events.GateStarted(batch))
-        self._start(GATE, ("run-gate", str(self._folder.path)), "gate.log")
-
-    def _start_loop(self, job: Job) -> None:
-        """Start the loop of a task. An interrupted loop resumes the same run."""
-        key = job.task.key
-        run, attempt = assign_task(
-            self.order, self._folder, job, push_settings=self._push_settings, red=self.ledger.board.red
-        )
-        self.ledger.tell(work_events.TaskStarted(key, attempt, run))
-        self._start(key, ("run-task", str(self._folder.path), key), f"{TASKS}/{key}.log")
-
-    def _start(self, key: str, words: tuple[str, ...], log: str) -> TaskProcess:
-        child = TaskProcess(key, str(self._folder.path / log))
-        child.start(words, self._env)
-        self._children.add(child)
-        return child
+            board = self.ledger.board
+            run, attempt = assign_task(
+                self.order, self._folder, board.jobs[key], push_settings=self._push_settings, red=board.red
+            )
+            self.ledger.tell(work_events.TaskStarted(key, attempt, run))
+            self._children.start_task(key)
 
     def _handle_events(self) -> None:
         """Handle everything that has happened since the last call."""
@@ -186,37 +160,28 @@ class Coordinator:
         self._watch_limits()
 
     def _on_child_exit(self, child: TaskProcess) -> None:
-        if child.key == REREADER:
+        if child.key == LIST:
             if content := child.result(BacklogContent):
                 self._apply_edits(content)
             elif not self._end and not child.stop_level:  # it is tried again in a minute
                 self._report_unreadable(child.error_message())
         elif child.key == GATE:
             self._on_gate_exit(child)
-        else:
-            self._on_loop_exit(child)
-
-    def _on_loop_exit(self, child: TaskProcess) -> None:
-        """Record what becomes of the task; end the backlog run after a fatal error."""
-        if self.ledger.board.jobs[child.key].state != "working":  # withdrawn in the meantime: its branch stays
-            return
-        event, fatal = self._exits.task_event(child)
-        self.ledger.tell(event)
-        if fatal:
-            self._stop(Outcome.FATAL.value, fatal)
+        elif child.key in self.ledger.board.working:  # otherwise it was withdrawn in the meantime: its branch stays
+            event, fatal = self._children.task_event(child)
+            self.ledger.tell(event)
+            if fatal:
+                self._stop(Outcome.FATAL.value, fatal)
 
     def _on_gate_exit(self, child: TaskProcess) -> None:
         """Record the gate's verdict and what follows from it."""
-        verdict = self._exits.gate_verdict(child)
+        verdict = self._children.gate_verdict(child)
         if not self.ledger.board.trying:
             self._on_target_checked(verdict)
             return
         happened = after_merge(self.ledger.board, verdict, time.monotonic() - child.started_at)
         self.ledger.tell(*happened)
-        for event in happened:
-            if isinstance(event, work_events.TaskWarned) and self._children.find(event.key):
-                with suppress(UserError):
-                    self._mailbox_of(self.ledger.board.jobs[event.key]).tell(event.note)
+        self._children.warn(self.ledger.board, happened)
         self._tick_on_disk()
 
     def _on_target_checked(self, result: GateVerdict) -> None:
@@ -229,9 +194,6 @@ class Coordinator:
             self._is_open = True
             self.ledger.tell(work_events.GateOpened(result.commit, result.allowed))
 
-    def _mailbox_of(self, job: Job) -> Mailbox:
-        return Mailbox(str(self._folder.path.parent / job.run))
-
     def _stop(self, end: str, reason: str, level: int = StopLevel.AFTER_TURN) -> None:
         """Start nothing new, and ask the running children to stop."""
         if not self._end:
@@ -243,36 +205,20 @@ class Coordinator:
         is_paused = self._mailbox.read().is_paused
         if is_paused != self.ledger.board.is_paused and not self._end:
             self.ledger.tell(work_events.WorkPaused(is_paused))
-            self._pause_loops(is_paused)
+            self._children.pause(self.ledger.board, is_paused)
         for request in self._mailbox.take(TASK_REQUEST, TaskRequest):
-            job = self.ledger.board.jobs.get(request.key)
-            if request.kind == "retry" and request.note and job and job.state == "working":
-                self._mailbox_of(job).tell(request.note)
+            if request.kind == "retry" and request.note and request.key in self.ledger.board.working:
+                self._children.tell(self.ledger.board, request.key, request.note)
             elif happened := events_for_request(self.ledger.board, request):
                 self.ledger.tell(*happened)
-        self._end_withdrawn()
-
-    def _end_withdrawn(self) -> None:
-        """Stop loops of withdrawn tasks after their turn."""
-        for child in self._children:
-            job = self.ledger.board.jobs.get(child.key)
-            if job is not None and job.state == "withdrawn":
-                child.request_stop(StopLevel.AFTER_TURN)
-
-    def _pause_loops(self, is_paused: bool) -> None:
-        for child in self._children:
-            job = self.ledger.board.jobs.get(child.key)
-            if job is not None and job.run:
-                box = self._mailbox_of(job)
-                with suppress(UserError):
-                    box.pause() if is_paused else box.unpause()
+        self._children.stop_withdrawn(self.ledger.board)
 
     def _reread_backlog(self) -> None:
         """Apply edits of the backlog. If it cannot be read, nothing changes."""
         if self._end:
             return
-        if self._watch.take_due() and self._children.find(REREADER) is None:
-            self._start(REREADER, ("read-backlog", str(self._folder.path)), "list.log")
+        if self._watch.take_due() and LIST not in self._children.running:
+            self._children.start(LIST, "read-backlog", "list.log")
         try:
             if content := self._watch.reread():
                 self._apply_edits(content)
@@ -286,7 +232,7 @@ class Coordinator:
     def _apply_edits(self, content: BacklogContent) -> None:
         if happened := differences(self.ledger.board, content):
             self.ledger.tell(*happened)
-            self._end_withdrawn()
+            self._children.stop_withdrawn(self.ledger.board)
 
     def _watch_limits(self) -> None:
         """Stop when the time or the budget of the backlog run is used up."""
@@ -326,7 +272,7 @@ class Coordinator:
     def _stop_children(self) -> None:
         """Stop all children and wait for them."""
         self._children.request_stop(StopLevel.NOW)
-        while list(self._children):
+        while self._children.running:
             self._children.wait(TICK, self._interrupt.fileno())
             self._interrupt.acknowledge()
             if self._interrupt.is_repeated:

@@ -95,8 +95,8 @@ class WorkRegistration(Registration):
 
     def __init__(self, folder: RunFolder, order: WorkOrder, ignores_signals: bool = False) -> None:
         super().__init__(folder, ignores_signals=ignores_signals)
-        self._folder, self._order = folder, order
-        self._ledger: JournalLedger | None = None
+        self._folder = folder
+        self._ledger: JournalLedger
         self._is_behind = False
         known = {"kind": "work", "workspace": order.workspace, "goal": f"backlog {order.source.name}"}
         pushes = bool(order.remote)  # then nothing is left to accept
@@ -118,7 +118,7 @@ class WorkRegistration(Registration):
             self._tell_all()
 
     def _tell_all(self, *happened: Any) -> None:
-        board, now = self._ledger.board if self._ledger else Board(), time.time()
+        board, now = self._ledger.board, time.time()
         states = [*displayed_states(board).values()]
         self._facts = replace(
             self._facts,
@@ -151,14 +151,13 @@ class WorkRegistration(Registration):
 
     def leave(self) -> None:
         """Record that the run continues on other machines only."""
-        self._facts = replace(
-            self._facts, outcome="interrupted", reason="it continues on other machines", exit_code=130
-        )
+        ended = {"outcome": "interrupted", "reason": "it continues on other machines", "exit_code": 130}
+        self._facts = replace(self._facts, **ended)
         self._try_write()
 
     def rows(self) -> list[Row]:
         """Return every task with the state of its loop."""
-        board = self._ledger.board if self._ledger else Board()
+        board = self._ledger.board
         return rows(board, running_summaries(self._folder, board))
 
 

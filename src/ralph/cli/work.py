@@ -64,8 +64,7 @@ from ralph.store.register import Listed
 from ralph.store.writer import enlist
 
 if TYPE_CHECKING:  # the fleet is an optional extra
-    from ralph.fleet.steering import WorkView
-    from ralph.fleet.work_copies import Mirror
+    from ralph.fleet.steering import Mirror, WorkView
 
 ACTIONS = ("status", "retry", "withdraw")
 SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop", "show", "report")
@@ -371,7 +370,7 @@ def mirror_fleet(values: Values, *, follows: bool = False) -> AbstractContextMan
     if "db" not in values:
         return nullcontext()
     url = load_fleet().resolve_url(values["db"] or None)
-    from ralph.fleet.work_copies import Mirror
+    from ralph.fleet.steering import Mirror
 
     return Mirror(url, follows=follows)
 

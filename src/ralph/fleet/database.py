@@ -76,48 +76,6 @@ class DatabaseAway(UserError):
     """The database has been away for longer than this process waits."""
 
 
-class Outage:
-    """Retries while the database is away, and reports once that it is away and once that it is back.
-
-    After `timeout` seconds it raises `DatabaseAway` instead; None: never.
-    """
-
-    def __init__(self, place: str, timeout: float | None) -> None:
-        self.timeout = timeout
-        self.ended = 0.0  # when the last outage ended, in monotonic seconds
-        self._place, self._since = place, 0.0
-
-    async def retry(self, action: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `action`; call it again while it fails because of the connection."""
-        while True:
-            began = time.monotonic()
-            try:
-                result = await action()
-            except (*LOST, exceptions.ConnectorException) as error:
-                await self._wait(error, began)
-            else:
-                self._end()
-                return result
-
-    async def _wait(self, error: Exception, began: float) -> None:
-        cause = error.__cause__ if isinstance(error, exceptions.ConnectorException) else error
-        if not isinstance(cause, LOST):
-            raise error
-        message = one_line(str(cause), 300)
-        if self.timeout is None and not self._since:
-            print(f"ralph: waiting for PostgreSQL at {self._place}: {message}", file=sys.stderr, flush=True)
-        self._since = self._since or began
-        if self.timeout is not None and time.monotonic() - self._since >= self.timeout:
-            raise DatabaseAway(f"PostgreSQL at {self._place} is away: {message}", "is it running?") from None
-        await asyncio.sleep(0.5)
-
-    def _end(self) -> None:
-        if self._since:
-            self._since, self.ended = 0.0, time.monotonic()
-            if self.timeout is None:
-                print("ralph: PostgreSQL is back", file=sys.stderr, flush=True)
-
-
 class ImpatientConnection(psycopg.AsyncConnection[Any]):
     """A connection that is lost if the server doesn't answer in time."""
 
@@ -133,7 +91,7 @@ def _retry(method: Any) -> Any:
 
     async def query(self: "PatientConnector", *args: Any, **kwargs: Any) -> Any:
         try:
-            return await self.outage.retry(lambda: method(self, *args, **kwargs))
+            return await self.retry(lambda: method(self, *args, **kwargs))
         except exceptions.ConnectorException as error:
             if isinstance(error.__cause__, psycopg.errors.RaiseException):
                 return None  # our job had stalled, and another worker has deleted it: nothing is left to finish
@@ -145,11 +103,55 @@ def _retry(method: Any) -> Any:
 class PatientConnector(PsycopgConnector):
     """Procrastinate's connector, for a database that may be away for a while.
 
-    If the answer to a claim is lost, the job stays claimed until its worker ends. That does no harm: no job has a lock,
-    and a task that nobody has started is deferred again.
+    It reports once that the database is away, and once that it is back; after `timeout` seconds it raises
+    `DatabaseAway` instead (None: never). If the answer to a claim is lost, the job stays claimed until its worker ends.
+    That does no harm: no job has a lock, and a task that nobody has started is deferred again.
     """
 
-    outage: Outage
+    def __init__(self, url: str, timeout: float | None) -> None:
+        super().__init__(
+            conninfo=url,
+            # The pool's check of a connection begins a transaction with our settings.
+            pool_factory=lambda **given: AsyncConnectionPool(**{**given, "check": _begin}),
+            connection_class=ImpatientConnection,
+            kwargs={"prepare_threshold": None, "connect_timeout": int(STATEMENT_TIMEOUT), "application_name": "ralph"},
+            min_size=1,
+            max_size=8,
+            timeout=STATEMENT_TIMEOUT,
+            reconnect_timeout=STATEMENT_TIMEOUT,
+        )
+        self.place, self.timeout = location(url), timeout
+        self.was_away = 0.0  # when the database was last away, in monotonic seconds
+        self._away_since = 0.0
+
+    async def retry(self, action: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `action`; call it again while it fails because of the connection."""
+        while True:
+            began = time.monotonic()
+            try:
+                result = await action()
+            except (*LOST, exceptions.ConnectorException) as error:
+                cause = error.__cause__ if isinstance(error, exceptions.ConnectorException) else error
+                if not isinstance(cause, LOST):
+                    raise
+                await self._wait(one_line(str(cause), 300), began)
+            else:
+                if self._away_since:
+                    self._away_since, self.was_away = 0.0, time.monotonic()
+                    self._report("PostgreSQL is back")
+                return result
+
+    async def _wait(self, why: str, began: float) -> None:
+        if not self._away_since:
+            self._away_since = began
+            self._report(f"waiting for PostgreSQL at {self.place}: {why}")
+        if self.timeout is not None and time.monotonic() - self._away_since >= self.timeout:
+            raise DatabaseAway(f"PostgreSQL at {self.place} is away: {why}", "is it running?") from None
+        await asyncio.sleep(0.5)
+
+    def _report(self, text: str) -> None:
+        if self.timeout is None:
+            print(f"ralph: {text}", file=sys.stderr, flush=True)
 
     execute_query_async = _retry(PsycopgConnector.execute_query_async)
     execute_query_one_async = _retry(PsycopgConnector.execute_query_one_async)
@@ -161,30 +163,14 @@ async def _begin(connection: Transaction) -> None:
     await connection.execute(BEGIN)
 
 
-def _make_pool(**kwargs: Any) -> "AsyncConnectionPool[Any]":
-    """Return a pool whose check of a connection begins a transaction with our settings."""
-    return AsyncConnectionPool(**{**kwargs, "check": _begin})
-
-
 class Database:
     """The tables that all machines share. `app` is Procrastinate's app on the same pool of connections; `preparation`
     says what `open` did with the tables."""
 
     def __init__(self, url: str, timeout: float | None = None) -> None:
         self._url, self.preparation = url, ""
-        self.outage = Outage(location(url), timeout)
-        self._connector = PatientConnector(
-            conninfo=url,
-            pool_factory=_make_pool,
-            connection_class=ImpatientConnection,
-            kwargs={"prepare_threshold": None, "connect_timeout": int(STATEMENT_TIMEOUT), "application_name": "ralph"},
-            min_size=1,
-            max_size=8,
-            timeout=STATEMENT_TIMEOUT,
-            reconnect_timeout=STATEMENT_TIMEOUT,
-        )
-        self._connector.outage = self.outage
-        self.app = App(connector=self._connector)
+        self.connector = PatientConnector(url, timeout)
+        self.app = App(connector=self.connector)
 
     async def transact(
         self, action: Callable[Concatenate[Transaction, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
@@ -193,10 +179,10 @@ class Database:
         what is already there."""
 
         async def attempt() -> T:
-            async with self._connector.pool.connection() as connection:
+            async with self.connector.pool.connection() as connection:
                 return await action(connection, *args, **kwargs)
 
-        return await self.outage.retry(attempt)
+        return await self.connector.retry(attempt)
 
     def make_engine(self, queues: Sequence[str], concurrency: int, name: str) -> engine_worker.Worker:
         """Return an engine worker. End it with `stop`, because `wait_for` of Python 3.11 may lose a cancellation."""
@@ -216,7 +202,7 @@ class Database:
     async def open(self, migrates: bool = False) -> AsyncIterator["Database"]:
         """Connect, and create the tables if there are none; refuse those of another version or, with `migrates`,
         recreate them."""
-        await self.outage.retry(self._try_to_connect)
+        await self.connector.retry(self._try_to_connect)
         async with self.app.open_async():
             try:
                 self.preparation = await self.transact(_prepare_tables, migrates)
@@ -273,7 +259,10 @@ async def _prepare_tables(connection: Transaction, migrates: bool) -> str:
             return "up to date"
         done = "migrated"
         if layout < LAYOUT:
-            await _drop_finished(connection)
+            if await fetch_all(connection, "SELECT 1 FROM ralph_works WHERE is_open"):
+                hint = "finish it with the ralph that started it, then run: ralph worker --migrate"
+                raise UserError("a backlog is still open in this database", hint)
+            await connection.execute("DROP TABLE ralph_fleet, ralph_events, ralph_works, ralph_workers CASCADE")
             done = "migrated; finished backlogs of the older ralph were dropped"
     await connection.execute(TABLES)
     await connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}")
@@ -281,13 +270,6 @@ async def _prepare_tables(connection: Transaction, migrates: bool) -> str:
     await fetch_all(connection, "DELETE FROM ralph_fleet")
     await fetch_all(connection, "INSERT INTO ralph_fleet VALUES (%s, %s)", LAYOUT, _engine_version())
     return done
-
-
-async def _drop_finished(connection: Transaction) -> None:
-    if await fetch_all(connection, "SELECT 1 FROM ralph_works WHERE is_open"):
-        hint = "finish it with the ralph that started it, then run: ralph worker --migrate"
-        raise UserError("a backlog is still open in this database", hint)
-    await connection.execute("DROP TABLE ralph_fleet, ralph_events, ralph_works, ralph_workers CASCADE")
 
 
 async def migrate(url: str) -> str:

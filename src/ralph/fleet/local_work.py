@@ -1,144 +1,288 @@
-"""A backlog run that this machine works on: its copy here, its child processes, its screen and its list."""
+"""A backlog run on this machine: the tasks that run here, its merges, its screen and its list.
+
+Procrastinate brings the jobs: run a task, merge what is ready, read the list again.
+"""
 
 import asyncio
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
+from functools import partial
+from shutil import which
+
+from msgspec import Struct
 
 from ralph.backlog import task_worktrees
-from ralph.backlog.backlog_source import BacklogWatch, differences
-from ralph.backlog.children import ChildExits, StopLevel, TaskProcess
-from ralph.backlog.ledger import Audience, WorkTold
-from ralph.backlog.work_order import TASKS
+from ralph.backlog.backlog_content import BacklogContent
+from ralph.backlog.backlog_source import BacklogWatch, differences, read_list_at
+from ralph.backlog.children import LIST, StopLevel, TaskProcess, TaskProcesses
+from ralph.backlog.gate import merge_request
+from ralph.backlog.ledger import Audience, WorkTold, running_summaries
+from ralph.backlog.task_requests import TaskRequest
+from ralph.backlog.work_order import TASKS, WorkOrder, assign_task
 from ralph.core import events, work_events
-from ralph.core.backlog import outcome
-from ralph.core.work_events import WorkState
+from ralph.core.backlog import FINISHED_STATES, BacklogTask, Board, GateVerdict, fits, next_batch, next_starts, outcome
+from ralph.core.model import Outcome
+from ralph.core.work_events import GATE, WorkState, after_merge
 from ralph.errors import UserError
-from ralph.fleet.work_copies import WorkCopy
+from ralph.fleet.database import Database
+from ralph.fleet.log import is_complete, summarize
+from ralph.fleet.steering import WorkCopy
 from ralph.git.client import Git
 from ralph.git.configuration import GitSettings, push_settings, read_settings
-from ralph.store.mailbox import Mailbox
-from ralph.store.register import read_summary
+from ralph.store.folder import RunFolder
+from ralph.store.writer import LineSink
+
+MAX_WAIT = 2.0  # seconds between two looks at a child process, if the system doesn't report its exit
 
 
-class LocalWork:
-    """A backlog run on this machine. `children` are its processes here, by task. With `brings` the list is watched
-    here."""
+Changes = Callable[[Board], Sequence[WorkTold]]
 
-    def __init__(self, copy: WorkCopy, home: Git, *, brings: bool) -> None:
-        self.copy, self.home, self.brings = copy, home, brings
-        self.order, self.folder, self.log = copy.order, copy.folder, copy.log
-        self.children: dict[str, TaskProcess] = {}
-        self.exits = ChildExits()
-        self.push_settings: GitSettings
-        self._was_paused = False
+
+class Clone(Struct, frozen=True):
+    """What the backlog runs of a worker share: its name, its repository, and whether it is stopping."""
+
+    name: str
+    home: Git
+    env: Mapping[str, str]
+    stopping: asyncio.Event
+
+
+class LocalWork(WorkCopy):
+    """A backlog run on this machine. With `brings` the list is watched here."""
+
+    def __init__(
+        self,
+        database: Database,
+        order: WorkOrder,
+        folder: RunFolder,
+        sinks: Sequence[LineSink],
+        *,
+        clone: Clone,
+        brings: bool,
+        is_quiet: bool,
+    ) -> None:
+        super().__init__(database, order, folder, sinks)
+        self.clone, self.brings = clone, brings
+        self.children = TaskProcesses(folder, clone.env)
+        self._push_settings: GitSettings
+        self._are_paused = False  # the loops here
         self._stack = ExitStack()
-        self._watch = BacklogWatch(copy.order.source, copy.order.workspace, is_here=brings)
-        self._audience: Audience
+        self._watch = BacklogWatch(order.source, order.workspace)
+        self._audience = Audience(order, folder, is_quiet=is_quiet, notifies=brings)
+        self.registration = self._audience.registration
 
-    async def open(self, is_quiet: bool) -> None:
+    async def begin(self) -> None:
         """Make the folder, and read what has happened so far."""
-        self.copy.open()
-        self._stack.callback(self.copy.ledger.close)
+        self.open()
+        self._stack.callback(self.ledger.close)
         (self.folder.path / TASKS).mkdir(exist_ok=True)
-        self.push_settings = push_settings(read_settings(self.home))
-        self._audience = Audience(self.order, self.folder, is_quiet=is_quiet, notifies=self.brings)
+        self._push_settings = push_settings(read_settings(self.clone.home))
         self._audience.begin(self._stack)
-        self._audience.attend(self.copy.ledger, self._stack)
+        self._audience.attend(self.ledger, self._stack)
         self._watch.begin()
         await self.log.refresh()
 
     @property
-    def age(self) -> float:
-        """Seconds since the backlog run started."""
-        return max(time.time() - self.log.state.began, 0.0) if self.log.state.began else 0.0
-
-    @property
     def spending(self) -> dict[str, float]:
         """The cost so far of the loops that run here, by their runs."""
-        runs = filter(None, map(self.log.state.board.working.get, self.children))
-        known = {run: read_summary(self._run_path(run)) for run in runs}
-        return {run: facts.cost_usd for run, facts in known.items() if facts and facts.cost_usd}
+        known = running_summaries(self.folder, self.log.state.board).values()
+        return {facts.run: facts.cost_usd for facts in known if facts and facts.cost_usd}
 
-    def _run_path(self, run: str) -> str:
-        return str(self.folder.path.parent / run)
-
-    async def update(self, name: str) -> WorkState:
+    async def update(self) -> WorkState:
         """Read what other machines wrote, and react: stop children, copy events, pass on requests."""
         state = await self.log.refresh()
         self._steer_children(state)
-        happened = await asyncio.to_thread(self.copy.copy_events)
-        for event in happened:
-            if isinstance(event, work_events.TaskWarned) and event.key in self.children:
-                self._tell_agent(event.key, event.note)
-        await asyncio.to_thread(self._clean_up, happened)
+        happened = await asyncio.to_thread(self.copy_events)
+        self.children.warn(state.board, happened)
+        if merged := {event.key: event.tip for event in happened if isinstance(event, work_events.TaskMerged)}:
+            await asyncio.to_thread(self._clean_up, merged)
         if not state.finished:
-            await self._pass_requests(name)
+            await self.pass_requests(self.clone.name, self._takes_note)
+            if self.brings and (self.order.source.is_in_files or self._watch.take_due()):
+                await self.reread()
         await asyncio.to_thread(self._audience.tick)
         return state
 
     def _steer_children(self, state: WorkState) -> None:
         """Stop children whose task is over, withdrawn or taken over; pause and continue the others."""
-        for key, child in self.children.items():
+        for key, child in self.children.running.items():
             job = state.board.jobs.get(key)
             if state.finished or (job is not None and job.state == "withdrawn"):
                 child.request_stop(StopLevel.AFTER_TURN)
             elif child.holder and state.holders.get(key) != child.holder:
                 child.request_stop(StopLevel.NOW)
-        if state.board.is_paused != self._was_paused:
-            self._was_paused = state.board.is_paused
-            for run in filter(None, (state.board.working.get(key) for key in self.children)):
-                with suppress(UserError):
-                    mailbox = Mailbox(self._run_path(run))
-                    mailbox.pause() if self._was_paused else mailbox.unpause()
+        if state.board.is_paused != self._are_paused:
+            self._are_paused = state.board.is_paused
+            self.children.pause(state.board, self._are_paused)
 
-    def _tell_agent(self, key: str, text: str) -> None:
-        with suppress(UserError):
-            Mailbox(self._run_path(self.log.state.board.jobs[key].run)).tell(text)
+    def _takes_note(self, request: TaskRequest) -> bool:
+        """Pass a note on to an agent that runs here."""
+        is_note = request.kind == "retry" and bool(request.note) and request.key in self.children.running
+        if is_note:
+            self.children.tell(self.log.state.board, request.key, request.note)
+        return is_note
 
-    def _clean_up(self, happened: Sequence[WorkTold]) -> None:
-        """Remove the worktrees of merged tasks (the gate did it on its machine), and tick the list here."""
-        merged = {event.key: event.tip for event in happened if isinstance(event, work_events.TaskMerged)}
-        trees = {key: Path(self.order.worktree_of(self.home, key).path) for key in merged}
-        if here := {key: tip for key, tip in merged.items() if trees[key].exists()}:
+    def _clean_up(self, merged: dict[str, str]) -> None:
+        """Remove the worktrees of merged tasks (the gate did it on its machine), and tick the list if it is here."""
+        home = self.clone.home
+        here = {key: tip for key, tip in merged.items() if os.path.exists(self.order.worktree_of(home, key).path)}
+        if here:
             with suppress(UserError):
-                task_worktrees.clear(self.order, self.home, here)
-        if merged and self.brings:
-            self._watch.tick(self.log.state.board)
-
-    async def _pass_requests(self, name: str) -> None:
-        requests = self.copy.take_requests()
-        notes = [one for one in requests if one.kind == "retry" and one.note and one.key in self.children]
-        for note in notes:
-            self._tell_agent(note.key, note.note)
-        await self.copy.pass_on(name, [one for one in requests if one not in notes])
+                task_worktrees.clear(self.order, home, here)
         if self.brings:
-            await self._reread(name)
-
-    async def _reread(self, name: str) -> None:
-        try:
-            content = await asyncio.to_thread(self._watch.reread)
-        except UserError as error:
-            notice = events.Notice(f"cannot read the backlog again, so ralph keeps the last version: {error.message}")
-            await self.log.append(name, lambda _: [notice])
-            return
-        if content is not None:
-            await self.log.append(name, lambda state: differences(state.board, content))
-
-    @property
-    def is_list_due(self) -> bool:
-        """Whether the list must be read by a program now; True once a minute."""
-        return self.brings and self._watch.take_due()
+            self._watch.tick(self.log.state.board)
 
     def close(self, say: Callable[[str], None]) -> None:
         """Stop copying, and remove what merged tasks left here."""
-        state = self.log.state
+        state, name = self.log.state, self.order.name
         if state.finished is None:
-            self._audience.registration.leave()
-            say(f"left {self.order.name}: the other workers continue (ralph work status {self.order.name} --db URL)")
+            self.registration.leave()
+            say(f"left {name}: the other workers continue (ralph work status {name} --db URL)")
         merged = {key: job.tip for key, job in state.board.jobs.items() if job.state == "merged"}
         with suppress(UserError):
             is_done = outcome(state.board)[1] == 0
-            task_worktrees.clear_leftovers(self.order, self.home, merged, is_done=is_done)
+            task_worktrees.clear_leftovers(self.order, self.clone.home, merged, is_done=is_done)
         self._stack.close()
+
+    # Jobs. Each gets its own name in the log, and the key of a task.
+
+    async def run_task(self, holder: str, key: str) -> None:
+        """Run a task's loop, if it is still its turn."""
+        while key in self.children.running:  # it was taken from us, and its process is about to end
+            await asyncio.sleep(0.1)
+
+        def start(state: WorkState) -> list[WorkTold]:
+            board = state.board
+            if key not in board.jobs or state.finished or key not in next_starts(board):
+                return []
+            run, attempt = assign_task(
+                self.order,
+                self.folder,
+                board.jobs[key],
+                push_settings=self._push_settings,
+                red=board.red,
+                worker=self.clone.name,
+            )
+            return [work_events.TaskStarted(key, attempt, run, self.clone.name)]
+
+        state = await self.log.append(holder, start)
+        if state.holders.get(key) != holder:
+            return
+        child = await self._exit_of(self.children.start_task(key, holder))
+        event, fatal = self.children.task_event(child)
+        if fatal:
+            self.clone.stopping.set()  # before the task is due again
+        await self.log.append(holder, lambda state: [event] if state.holders.get(key) == holder else [])
+        if fatal:
+            raise UserError(fatal, "fix it, then start this worker again: its tasks continue elsewhere")
+
+    async def merge(self, holder: str, key: str) -> None:
+        """Merge what is ready until nothing is left, unless another job has the gate; check the target first."""
+
+        def start(state: WorkState) -> list[WorkTold]:
+            if state.holders.get(GATE, holder) != holder or state.finished or state.board.is_paused:
+                return []
+            batch = next_batch(state.board) if state.opened else ()
+            return [work_events.GateStarted(batch)] if batch or not (state.opened or is_complete(state)) else []
+
+        state = self.log.state
+        while not self.clone.stopping.is_set():
+            state = await self.log.append(holder, start)
+            if state.holders.get(GATE) != holder:
+                break
+            board = state.board
+            request = merge_request(self.order, board, board.trying, state.opened, self._push_settings)
+            child = await self._exit_of(self.children.start_gate(request, holder))
+            verdict = self.children.gate_verdict(child)
+            state = await self.log.append(
+                holder, partial(_after_gate, holder, verdict, time.monotonic() - child.started_at)
+            )
+        if is_complete(state) and not state.finished and GATE not in state.holders:
+            with suppress(UserError):  # the remote is away: the branches are merged, and may stay
+                await asyncio.to_thread(task_worktrees.clear_remote, self.order, self.clone.home)
+            await self.log.append(holder, _finish)
+
+    async def reread(self, holder: str = "", key: str = "") -> None:
+        """Read the list again, and write what changed."""
+        source = self.order.source
+        is_possible = self.brings or source.paths or (source.program == "github" and which("gh"))
+        if LIST in self.children.running or not is_possible:
+            return
+        try:
+            changes = await (asyncio.to_thread(self._read_files) if source.is_in_files else self._ask_tracker())
+        except UserError as error:
+            notice = events.Notice(f"cannot read the backlog again, so ralph keeps the last version: {error.message}")
+            await self.log.append(self.clone.name, lambda _: [notice])
+        else:
+            if changes:
+                await self.log.append(self.clone.name, lambda state: changes(state.board))
+
+    def _read_files(self) -> Changes | None:
+        """Read the list on this machine or, if another one has brought it, on the target; None if nothing changed."""
+        order, home = self.order, self.clone.home
+        if self.brings:
+            content = self._watch.reread()
+            return partial(differences, reading=content) if content else None
+        assert order.remote is not None
+        order.remote.fetch(home)
+        then, now = (read_list_at(commit, order.source, home).tasks for commit in (order.base, order.target_ref))
+        return lambda board: differences(board, BacklogContent(changed_since(then, now, board)))
+
+    async def _ask_tracker(self) -> Changes | None:
+        child = await self._exit_of(self.children.start(LIST, "read-backlog", "list.log"))
+        if content := child.result(BacklogContent):
+            return partial(differences, reading=content)
+        if child.stop_level:
+            return None
+        raise UserError(child.error_message())
+
+    async def _exit_of(self, child: TaskProcess) -> TaskProcess:
+        """Wait until the child exits, and return it."""
+        loop, changed, fds = asyncio.get_running_loop(), asyncio.Event(), child.poll_fds()
+        for fd in fds:
+            loop.add_reader(fd, changed.set)
+        try:
+            while not child.poll_exit():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), MAX_WAIT)
+                changed.clear()
+        finally:
+            for fd in fds:
+                loop.remove_reader(fd)
+            del self.children.running[child.key]
+        return child
+
+
+def _after_gate(holder: str, verdict: GateVerdict, duration: float, state: WorkState) -> Sequence[WorkTold]:
+    if state.holders.get(GATE) != holder:
+        return []
+    if state.board.trying:
+        return after_merge(state.board, verdict, duration)
+    closed = work_events.GateFinished(GateVerdict(), duration)
+    if verdict.stuck:
+        return [closed, summarize(state, Outcome.FATAL.value, verdict.stuck, 2)]
+    return [closed, work_events.GateOpened(verdict.commit, verdict.allowed)] if verdict.commit else [closed]
+
+
+def _finish(state: WorkState) -> list[WorkTold]:
+    if state.finished or not is_complete(state):
+        return []
+    end, code = outcome(state.board)
+    reason = state.board.stuck or ("" if fits(state.board, 0) else "its budget is spent")
+    return [summarize(state, end, reason, code)]
+
+
+def changed_since(then: Sequence[BacklogTask], now: Sequence[BacklogTask], board: Board) -> tuple[BacklogTask, ...]:
+    """Return the known tasks with the changes on the target since the backlog run started.
+
+    The machine that brought the list may have had tasks that are not on the target. Ticks come from the gate, unless
+    the task is queued.
+    """
+    before, after = ({task.key: task for task in listed} for listed in (then, now))
+    jobs = {key: job for key, job in board.jobs.items() if job.state not in FINISHED_STATES}
+    known = {key: job.task for key, job in jobs.items() if key in after or key not in before}
+    changed = {key: task for key, task in after.items() if before.get(key) != task}
+    ticked = {key for key, task in changed.items() if task.done and key in jobs and jobs[key].state != "queued"}
+    return tuple({**known, **{key: task for key, task in changed.items() if key not in ticked}}.values())

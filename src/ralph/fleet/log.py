@@ -8,7 +8,7 @@ before it does anything, so a job too many does no harm, and a missing one is de
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import count
 
@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from procrastinate import exceptions
+from procrastinate.jobs import Status
 from psycopg.rows import class_row
 
 from ralph import __version__
@@ -23,9 +24,9 @@ from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.ledger import NAMES, WorkTold
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
-from ralph.core.backlog import FINISHED_STATES, is_over, next_batch, next_starts
+from ralph.core.backlog import FINISHED_STATES, GateVerdict, exceeded_limit, is_over, next_batch, next_starts
 from ralph.core.secrets import Redactor, secret_values
-from ralph.core.work_events import GATE, WorkState, copy_state, next_state
+from ralph.core.work_events import GATE, WorkState, copy_state, next_state, work_summary
 from ralph.errors import UserError
 from ralph.fleet.database import LAYOUT, LOCK, STALLED, Database, Transaction, fetch_all
 from ralph.store.journal import decode_entry
@@ -34,6 +35,7 @@ from ralph.store.writer import Writer
 
 TASK, MERGE, READ_LIST, TICK = "ralph.task", "ralph.merge", "ralph.read_list", "ralph.tick"  # the engine's tasks
 FORGET_WORKER = "7 days"  # after which a silent worker is deleted
+LIST_INTERVAL = 30  # seconds between two looks at a list whose machine is gone
 
 
 def queue_name(task: str, repository: str = "") -> str:
@@ -129,7 +131,7 @@ class WorkLog:
         that become due are deferred; with `defers_all` those that were due before, in case one is missing.
         """
         async with self._lock:
-            return await self._database.transact(self._append, by, decide, defers_all)
+            return await self._database.transact(self.write, by, decide, defers_all)
 
     async def refresh(self) -> WorkState:
         """Read what others have written."""
@@ -145,7 +147,8 @@ class WorkLog:
             if (entry := decode_entry(line)) and (event := entry.event()) is not None:
                 self.state = next_state(self.state, event, entry.at, by)
 
-    async def _append(self, connection: Transaction, by: str, decide: Decide, defers_all: bool) -> WorkState:
+    async def write(self, connection: Transaction, by: str, decide: Decide, defers_all: bool = False) -> WorkState:
+        """Like `append`, as a part of a transaction."""
         rows = await fetch_all(
             connection,
             "SELECT w.repository, (SELECT coalesce(sum(slots), 0) FROM ralph_workers p "
@@ -157,20 +160,30 @@ class WorkLog:
             raise UserError(f"backlog run {self.work} is no longer in the database", "was it deleted by hand?")
         ((repository, slots),) = rows
         await self._read(connection)
-        before = self.state = replace(self.state, board=replace(self.state.board, slots=max(slots, 1)))
-        events, after = decide(before), before
-        if events:
+        before = after = self.state = replace(self.state, board=replace(self.state.board, slots=max(slots, 1)))
+        if events := decide(before):
             after = copy_state(before)  # the transaction may fail
             for event in events:
                 after = next_state(after, event, time.time(), by)
-            lines = encode_events(self.work, self._seq, events, self._redact)
-            await write_lines(connection, self.work, self._seq + 1, by, lines, is_open=after.finished is None)
-        if events or defers_all:
-            old = () if defers_all else due_jobs(before)
-            for key in due_jobs(after):
-                if key not in old:
-                    await self.defer(connection, MERGE if key == GATE else TASK, repository, key)
+            await self._insert(connection, by, events, is_open=after.finished is None)
+        old = () if defers_all else due_jobs(before)
+        for key in due_jobs(after) if events or defers_all else ():
+            if key not in old:
+                await self.defer(connection, MERGE if key == GATE else TASK, repository, key)
         return after
+
+    async def _insert(self, connection: Transaction, by: str, events: Sequence[WorkTold], *, is_open: bool) -> None:
+        """Insert the events without secrets. The next `_read` reads them as well."""
+        lines: list[str] = []
+        sinks = [lambda data: lines.extend(line.decode() for line in data.splitlines(keepends=True))]
+        Writer(self.work, sinks, seq=self._seq, redact=self._redact, names=NAMES)(*events)  # type: ignore[arg-type]
+        await fetch_all(
+            connection,
+            "WITH new AS (INSERT INTO ralph_events (work, seq, by, line) "
+            "SELECT %s, %s + number::int, %s, line FROM unnest(%s::text[]) WITH ORDINALITY AS given (line, number)) "
+            "UPDATE ralph_works SET last = %s, is_open = %s WHERE id = %s",
+            *(self.work, self._seq, by, lines, self._seq + len(lines), is_open, self.work),
+        )
 
     async def defer(self, connection: Transaction, task: str, repository: str, key: str = "", delay: int = 0) -> None:
         """Defer a job of this backlog run by `delay` seconds, unless the same job is waiting."""
@@ -195,54 +208,42 @@ def due_jobs(state: WorkState) -> tuple[str, ...]:
     return (GATE, *starts) if needs_gate and GATE not in state.holders else tuple(starts)
 
 
+def age(state: WorkState) -> float:
+    """Return the seconds since the backlog run started."""
+    return max(time.time() - state.began, 0.0) if state.began else 0.0
+
+
+def summarize(state: WorkState, end: str, reason: str, exit_code: int) -> WorkTold:
+    """Return the event that ends a backlog run now."""
+    return work_summary(state.board, end, reason, exit_code, age(state))
+
+
 def is_complete(state: WorkState) -> bool:
     """Whether nothing is left to do."""
     is_idle = all(job.state in FINISHED_STATES for job in state.board.jobs.values())
     return not state.board.is_paused and (is_idle or (bool(state.opened) and is_over(state.board)))
 
 
-def encode_events(work: str, seq: int, events: Iterable[WorkTold], redact: Redactor) -> list[bytes]:
-    """Return the lines of events that follow number `seq`, without secrets."""
-    lines: list[bytes] = []
-    sinks = [lambda data: lines.extend(data.splitlines(keepends=True))]
-    Writer(work, sinks, seq=seq, redact=redact, names=NAMES)(*events)  # type: ignore[arg-type]
-    return lines
-
-
-async def write_lines(
-    connection: Transaction, work: str, first: int, by: str, lines: Sequence[bytes], *, is_open: bool
-) -> None:
-    await fetch_all(
-        connection,
-        "WITH new AS (INSERT INTO ralph_events (work, seq, by, line) "
-        "SELECT %s, %s + number::int, %s, line FROM unnest(%s::text[]) WITH ORDINALITY AS given (line, number)) "
-        "UPDATE ralph_works SET last = %s, is_open = %s WHERE id = %s",
-        *(work, first - 1, by, [line.decode() for line in lines], first - 1 + len(lines), is_open, work),
-    )
-
-
 async def add_work(
-    connection: Transaction, worker: int, order: WorkOrder, prefix: str, repository: str, content: BacklogContent
+    connection: Transaction, log: WorkLog, worker: int, order: WorkOrder, repository: str, content: BacklogContent
 ) -> WorkRow:
     """Add the backlog that a worker brings, with all its tasks, and return it.
 
     A backlog can be open only once. If it already is, and the machine that brought it is gone, the open one is
-    returned. `prefix` is the workspace's path inside the repository.
+    returned.
     """
     await fetch_all(connection, "SELECT pg_advisory_xact_lock(%s)", LOCK)
     row = await _find_same(connection, order)
     if row is None:
-        stored = replace(order, is_shared=True, workspace=prefix, settings=replace(order.settings, notify=()))
         await fetch_all(
             connection,
             "INSERT INTO ralph_works (id, name, layout, version, backlog, target, repository, work_order) "
             "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
             *(order.id, order.name, LAYOUT, __version__, order.source.name, order.shown_target, repository),
-            msgspec.json.encode(stored).decode(),
+            msgspec.json.encode(order).decode(),
         )
         listed = [work_events.TaskListed(task) for task in content.tasks if not task.done]
-        lines = encode_events(order.id, 0, [stored.started(), *listed], Redactor(secret_values(os.environ)))
-        await write_lines(connection, order.id, 1, "", lines, is_open=True)
+        await log.write(connection, "", lambda state: [order.started(), *listed])
         (row,) = await list_works(connection, "id = %s", order.id)
     await fetch_all(connection, "UPDATE ralph_workers SET brings = %s WHERE id = %s", row.id, worker)
     return row
@@ -262,3 +263,57 @@ async def _find_same(connection: Transaction, order: WorkOrder) -> WorkRow | Non
         if row.name == order.name:
             raise UserError(f"a backlog run named {order.name} already exists", "start again: it gets another name")
     return None
+
+
+class Ticker:
+    """Looks after every open backlog run in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._logs: dict[str, WorkLog] = {}
+
+    async def tick(self, own: Collection[int | None] = ()) -> None:
+        """Delete the jobs of silent workers, then look at each backlog run, in case anything is missing.
+
+        `own` are the engine's workers in this process.
+        """
+        manager = self._database.app.job_manager
+        if time.monotonic() - self._database.connector.was_away > STALLED:  # otherwise every heartbeat is old
+            for job in await manager.get_stalled_jobs(seconds_since_heartbeat=STALLED):
+                if job.worker_id not in own:
+                    with suppress(exceptions.ConnectorException):  # another worker was faster
+                        await manager.finish_job(job, Status.FAILED, delete_job=True)
+        rows = await self._database.transact(list_works, f"is_open AND layout <= {LAYOUT}")
+        workers = await self._database.transact(list_workers)
+        self._logs = {row.id: self._logs.get(row.id) or WorkLog(self._database, row.id) for row in rows}
+        for row in rows:
+            await self._check_work(row, self._logs[row.id], workers)
+
+    async def _check_work(self, row: WorkRow, log: WorkLog, workers: Sequence[WorkerRow]) -> None:
+        held = dict((await log.refresh()).holders)
+        log.new_lines.clear()
+        running = await self._database.app.job_manager.list_jobs_async(status="doing")
+        alive = {str(job.id) for job in running}
+        lost = {key: by for key, by in held.items() if by.rpartition("/")[2] not in alive}
+        costs = [cost for one in workers for cost in one.spending.get(row.id, {}).items()]
+
+        def check(state: WorkState) -> list[WorkTold]:
+            gone = [key for key, by in lost.items() if state.holders.get(key) == by]
+            tasks = [(key, lost[key].partition("/")[0]) for key in gone if key != GATE]
+            queued = [work_events.TaskQueued(key, f"worker {worker} is gone") for key, worker in tasks]
+            closed = [work_events.GateFinished(GateVerdict())] if GATE in gone else []
+            return [*queued, *closed, *_check_limits(state, costs)]
+
+        await log.append("tick", check, defers_all=True)
+        if not any(one.brings == row.id and one.is_present for one in workers):
+            await self._database.transact(log.defer, READ_LIST, row.repository, delay=LIST_INTERVAL)
+
+
+def _check_limits(state: WorkState, costs: Sequence[tuple[str, float]]) -> list[WorkTold]:
+    """End a backlog run whose money or time has run out. `costs` are the last known ones of runs."""
+    if state.started is None or state.finished:
+        return []
+    counted = {job.run for job in state.board.of("ready", "merged", "parked")}
+    spending = sum(cost for run, cost in costs if run not in counted)
+    end, reason = exceeded_limit(state.board, state.started.max_time, age(state), spending)
+    return [summarize(state, end, reason, 1)] if end else []

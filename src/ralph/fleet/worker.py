@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from msgspec.structs import replace
+from procrastinate import JobContext
 from procrastinate import worker as engine_worker
 from psycopg.types.json import Jsonb
 
@@ -24,20 +25,21 @@ from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.fleet import database
 from ralph.fleet.database import Database, DatabaseAway, fetch_all
-from ralph.fleet.local_work import LocalWork
+from ralph.fleet.local_work import Clone, LocalWork
 from ralph.fleet.log import (
     MERGE,
     READ_LIST,
     TASK,
     TICK,
+    Ticker,
+    WorkLog,
     WorkRow,
     add_work,
+    age,
     list_works,
     queue_name,
     register_worker,
 )
-from ralph.fleet.tasks import FleetTasks
-from ralph.fleet.work_copies import WorkCopy
 from ralph.git.client import Git
 from ralph.process.signals import Interrupt
 from ralph.show.outlet import Ndjson
@@ -65,19 +67,19 @@ class Worker:
         prints_events: bool = False,
     ) -> None:
         self._slots, self._is_quiet, self._prints_events = slots, is_quiet, prints_events
-        self._database = Database(url)
-        self._id, self._name = 0, name or f"{host()}-{os.getpid()}"
-        self._workspace = workspace
-        self._home: Git
-        self._repository = ""
+        self._database, self._workspace = Database(url), workspace
+        self._id, self._name, self._repository = 0, name or f"{host()}-{os.getpid()}", ""
         self._works: dict[str, LocalWork] = {}
         self._refused: dict[str, str] = {}
         self._brought = ""  # the backlog run that this worker brings
         self._failure: Exception | None = None
         self._joining = asyncio.Lock()
         self._stopping, self._drained = asyncio.Event(), asyncio.Event()
+        self._ticker = Ticker(self._database)
+        self._engines: list[engine_worker.Worker] = []
+        self._home: Git
+        self._clone: Clone
         self._interrupt: Interrupt
-        self._tasks: FleetTasks
 
     def run(self, order: WorkOrder | None = None, content: BacklogContent | None = None, once: bool = False) -> int:
         """Work until stopped; with an order, until its backlog run is over; with `once`, until none is open.
@@ -103,7 +105,7 @@ class Worker:
                     register_worker, self._name, self._slots, self._repository
                 )
                 env = {name: value for name, value in os.environ.items() if name not in SECRETS}
-                self._tasks = FleetTasks(self._database, self._name, env, self._join, self._stopping)
+                self._clone = Clone(self._name, self._home, env, self._stopping)
                 try:
                     if order is not None and content is not None:
                         await self._bring(order, content)
@@ -114,38 +116,44 @@ class Worker:
                     await self._leave()
         finally:
             loop.remove_reader(self._interrupt.fileno())
-        return self._exit_code()
+        finished = self._works[self._brought].log.state.finished if self._brought in self._works else None
+        if finished is None:
+            return 130 if self._interrupt.level else 0
+        if finished.exit_code == 2:
+            raise UserError(finished.reason, "fix it, then start again")
+        return finished.exit_code
 
     async def _bring(self, order: WorkOrder, content: BacklogContent) -> None:
-        row = await self._database.transact(add_work, self._id, order, self._home.prefix, self._repository, content)
+        own = replace(order.settings, notify=())  # commands of this machine
+        stored = replace(order, is_shared=True, workspace=self._home.prefix, settings=own)
+        log = WorkLog(self._database, order.id)
+        row = await self._database.transact(add_work, log, self._id, stored, self._repository, content)
         self._brought = row.id
         if row.id == order.id:
-            local = await self._open(replace(order, is_shared=True))
+            await self._open(replace(order, is_shared=True))
         else:
             self._say(f"{row.name} continues as it was started; its list is now watched here")
-            local = await self._open(replace(self._localize(row), source=order.source))
-        await local.log.append(self._name, lambda state: [], defers_all=True)
+            await self._open(replace(self._localize(row), source=order.source))
 
     # The event loop
 
     async def _work(self, once: bool) -> None:
         """Run the engine's workers until there is a reason to stop, then let them finish their jobs."""
-        app, tasks = self._database.app, self._tasks
-        app.task(name=TASK, pass_context=True)(self._guard(tasks.run_task))
-        app.task(name=MERGE, pass_context=True)(self._guard(tasks.merge))
-        app.task(name=READ_LIST, pass_context=True)(self._guard(tasks.read_list))
-        tick = app.task(name=TICK, queue=queue_name(TICK), queueing_lock=TICK)(self._guard(tasks.tick))
+        app, make_engine = self._database.app, self._database.make_engine
+        for name, act in ((TASK, LocalWork.run_task), (MERGE, LocalWork.merge), (READ_LIST, LocalWork.reread)):
+            app.task(name=name, pass_context=True)(self._guard(partial(self._run_job, act)))
+        tick = app.task(name=TICK, queue=queue_name(TICK), queueing_lock=TICK)(self._guard(self._tick))
         app.periodic(cron=EVERY_3_SECONDS)(tick)
         others = [queue_name(MERGE, self._repository), queue_name(READ_LIST, self._repository), queue_name(TICK)]
-        engines = [
-            self._database.make_engine([queue_name(TASK, self._repository)], self._slots, self._name),
-            self._database.make_engine(others, GATE_JOBS, self._name),
+        self._engines = [
+            make_engine([queue_name(TASK, self._repository)], self._slots, self._name),
+            make_engine(others, GATE_JOBS, self._name),
         ]
-        serving = [asyncio.create_task(self._guard(self._serve)(engine)) for engine in engines]
+        serving = [asyncio.create_task(self._guard(self._serve)(engine)) for engine in self._engines]
         watching = [asyncio.create_task(self._guard(part)()) for part in (self._beat, partial(self._follow, once))]
         await self._stopping.wait()
         self._stop(StopLevel.AFTER_TURN)
-        for engine in engines:  # they take no new jobs; the running ones end with their children
+        for engine in self._engines:  # they take no new jobs; the running ones end with their children
             engine.stop()  # type: ignore[no-untyped-call]
         await asyncio.wait(serving)
         self._drained.set()
@@ -174,15 +182,26 @@ class Worker:
             if not self._stopping.is_set():
                 await asyncio.sleep(1.0)
 
+    async def _run_job(
+        self, act: Callable[[LocalWork, str, str], Awaitable[None]], context: JobContext, work: str, key: str
+    ) -> None:
+        local = await self._join(work)
+        if local is not None and not self._stopping.is_set():
+            await act(local, f"{self._name}/{context.job.id}", key)
+
+    async def _tick(self, timestamp: int) -> None:
+        await self._ticker.tick({engine.worker_id for engine in self._engines})
+
     async def _beat(self) -> None:
         """Tell the others that this worker is there, and what its loops cost."""
         query = "UPDATE ralph_workers SET seen = now(), spending = %s WHERE id = %s"
         while not self._drained.is_set():
-            spending = {work: local.spending for work, local in self._works.items() if local.children}
+            spending = {work: local.spending for work, local in self._works.items() if local.children.running}
             await self._database.transact(fetch_all, query, Jsonb(spending), self._id)
             if self._stopping.is_set():  # the engine sends no heartbeats while it waits for its last jobs
-                for worker in {*self._tasks.running.values()}:
-                    await self._database.app.job_manager.update_heartbeat(worker)
+                for engine in self._engines:
+                    if engine.worker_id is not None:
+                        await self._database.app.job_manager.update_heartbeat(engine.worker_id)
             await self._sleep(database.HEARTBEAT)
 
     async def _follow(self, once: bool) -> None:
@@ -193,10 +212,8 @@ class Worker:
             for row in rows:
                 await self._join(row.id)
             for local in [*self._works.values()]:
-                state = await local.update(self._name)
-                if local.is_list_due:
-                    await self._tasks.reread(local)
-                if state.finished and local.order.id != self._brought and not local.children:
+                state = await local.update()
+                if state.finished and local.order.id != self._brought and not local.children.running:
                     self._close(local)
             is_over = self._brought and self._works[self._brought].log.state.finished
             if is_over or (once and not rows):
@@ -215,30 +232,21 @@ class Worker:
     def _stop(self, level: int) -> None:
         """Take no more jobs, stop the children, and stop waiting for a database that is away."""
         self._stopping.set()
-        self._database.outage.timeout = database.QUIT_TIMEOUT
+        self._database.connector.timeout = database.QUIT_TIMEOUT
         for local in self._works.values():
-            for child in local.children.values():
-                child.request_stop(level)
+            local.children.request_stop(level)
 
     async def _leave(self) -> None:
         """Copy the last events, and delete our row, unless the database is away."""
         with suppress(DatabaseAway):
             for local in self._works.values():
-                await local.update(self._name)
+                await local.update()
             await self._database.transact(fetch_all, "DELETE FROM ralph_workers WHERE id = %s", self._id)
         for local in [*self._works.values()]:
             if local.order.id != self._brought:
                 self._close(local)
         if self._brought in self._works:  # its last line is the last on the screen
             self._works[self._brought].close(self._say)
-
-    def _exit_code(self) -> int:
-        finished = self._works[self._brought].log.state.finished if self._brought in self._works else None
-        if finished is None:
-            return 130 if self._interrupt.level else 0
-        if finished.exit_code == 2:
-            raise UserError(finished.reason, "fix it, then start again")
-        return finished.exit_code
 
     # Backlog runs
 
@@ -259,15 +267,20 @@ class Worker:
 
     async def _open(self, order: WorkOrder) -> LocalWork:
         def is_late() -> bool:
-            is_over = local.log.state.finished is not None or order.is_overdue(local.age)
-            return self._interrupt.must_end() or is_over
+            state = local.log.state
+            return self._interrupt.must_end() or state.finished is not None or order.is_overdue(age(state))
 
         brings = order.id == self._brought
-        sinks = [Ndjson(is_late)] if brings and self._prints_events else []
-        folder = RunFolder(prepare(Path(order.workspace)), order.id)
-        local = LocalWork(WorkCopy(self._database, order, folder, sinks), self._home, brings=brings)
-        is_hidden = self._is_quiet or (not brings and bool(self._works))  # one table fits on a screen
-        await local.open(is_hidden)
+        local = LocalWork(
+            self._database,
+            order,
+            RunFolder(prepare(Path(order.workspace)), order.id),
+            [Ndjson(is_late)] if brings and self._prints_events else [],
+            clone=self._clone,
+            brings=brings,
+            is_quiet=self._is_quiet or (not brings and bool(self._works)),  # one table fits on a screen
+        )
+        await local.begin()
         if notice := enlist(local.folder, os.environ):
             self._say(notice)
         self._works[order.id] = local
